@@ -24,7 +24,7 @@ def plugin_folders(core: Core, folder: str = FOLDER) -> tuple[str, ...]:
 
 
 def pack_folders(core: Core, folder: str = FOLDER) -> tuple[str, ...]:
-    """Return the folders that may hold device packs, in the order of the C code (``places.c``).
+    """Return the folders that may hold device packs, in the order of ``places.c``.
 
     Beside the core's own files; beside the core with the links that lead to it, as in Nix, conda
     and Bazel; then along ``sys.path``, whose entries with such a folder are the portions of that

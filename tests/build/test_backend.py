@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 import tarfile
+import zipfile
 from typing import TYPE_CHECKING
 
 import pytest
@@ -47,13 +49,30 @@ def digests(report: Release) -> dict[str, str]:
     return {wheel.file: wheel.sha256 for wheel in report.wheels}
 
 
+def core_members(wheel: Path) -> dict[str, bytes]:
+    """The files of a core, without what depends on the plugins that were built beside it.
+
+    The backend builds no plugin, so its core has no digest of one.
+    """
+    with zipfile.ZipFile(wheel) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    (identity,) = (name for name in members if name.endswith("/_archsplit/core.json"))
+    content = json.loads(members[identity])
+    content.pop("digests", None)
+    members[identity] = json.dumps(content).encode()
+    (record,) = (name for name in members if name.endswith("/RECORD"))
+    lines = members[record].splitlines()
+    members[record] = b"".join(line for line in lines if not line.startswith(identity.encode()))
+    return members
+
+
 def test_the_backend_makes_the_core(
     built: tuple[Path, Release], recipe: Path, tmp_path: Path, frontend: Frontend
 ) -> None:
     done = frontend.build(recipe, tmp_path / "out", "--wheel")
     assert done.returncode == 0, done.stdout + done.stderr
     (core,) = (tmp_path / "out").iterdir()
-    assert digests(built[1])[core.name] == sha256(core)
+    assert core_members(core) == core_members(built[0] / core.name)
 
 
 def test_a_setting_makes_a_plugin_from_the_source_distribution(
@@ -118,4 +137,4 @@ def test_where_everything_is_on_sys_path_alone(
     )
     assert done.returncode == 0, done.stderr
     name = done.stdout.strip()
-    assert digests(built[1])[name] == sha256(tmp_path / name)
+    assert core_members(tmp_path / name) == core_members(built[0] / name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -262,3 +263,23 @@ def test_a_script_is_followed_only_if_it_does_nothing_else(tmp_path: Path) -> No
         script.write_text(text)
         assert script_target(str(script)) == leads, text
     assert script_target(str(tmp_path / "gone")) is None
+
+
+@pytest.mark.nvcc
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_streams_are_no_outputs(place: Place, closed: str) -> None:
+    place.watched()
+    made = place.made()
+    for cache in ("on", "off"):
+        (place.folder / "k.o").unlink()
+        code = "from archsplit.cli.nvcc import launcher; launcher()"
+        words = shlex.join([sys.executable, "-c", code, *ARGUMENTS])
+        done = subprocess.run(
+            ["sh", "-c", f"{words} {closed}"],
+            cwd=place.folder,
+            env={**place.environment, "ARCHSPLIT_CACHE": cache},
+            check=False,
+        )
+        assert done.returncode == 0
+        assert place.made()["k.d"] == made["k.d"]
+        assert (place.folder / "k.o").read_bytes()[:4] == b"\x7fELF"

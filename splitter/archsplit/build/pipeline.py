@@ -201,7 +201,7 @@ def _write_wheels(
 
 
 def _with_digests(identity: Identity, libraries: Mapping[Target, Path]) -> Identity:
-    """Return the identity with the digests of the libraries, if all of them were built now.
+    """Return the identity with the libraries' digests, if all were built now.
 
     The core of a part is the same on all machines that build parts of one release, whichever
     targets they build: so that core has no digests.

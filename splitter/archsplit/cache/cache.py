@@ -76,6 +76,7 @@ class Cache:
         for tier, blob in self._blobs(key):
             entry = self._decoded(key, blob, tier)
             if entry is not None:
+                # The next lookup needs no network.
                 if tier != LOCAL_TIER:
                     self.local.put(StoreKind.ACTION, key, blob)
                     self._remote_stores().add_saved_time(entry.cpu_seconds)
@@ -86,6 +87,7 @@ class Cache:
         """Store an entry under its key; return False for one that is too cheap or too small."""
         size = sum(map(len, entry.files.values()))
         cheap = entry.cpu_seconds < self.settings.min_seconds
+        # A cheap result is made again sooner than it is read over a network.
         if not self.writable or cheap or size < self.settings.min_size:
             return False
         self._put(compute_key(entry.components), encode_entry(entry))
@@ -127,6 +129,7 @@ class Cache:
 
     def close(self) -> None:
         """Finish uploads within their deadline, save the counts, and evict if that is due."""
+        # First: others may be waiting, and uploads take long.
         self.leases.release_all()
         if self._remotes is not None:
             self._remotes.finish()
@@ -157,12 +160,14 @@ class Cache:
         except DamagedError as error:
             self._handle_damage(key, tier, str(error))
             return None
+        # A file that was copied to a wrong name has a right digest all the same.
         if compute_key(entry.components) != key:
             self._handle_damage(key, tier, "the entry of another key")
             return None
         return entry
 
     def _handle_damage(self, key: str, tier: str, why: str) -> None:
+        # Damage on this disk is mended by removal; a remote store is somebody else's.
         if tier == LOCAL_TIER:
             self.local.delete(StoreKind.ACTION, key)
             self._warn(f"deleted {key} from {self.settings.folder}: {why}")
@@ -197,6 +202,7 @@ class Cache:
             self._warn(f"{public_name(address)} is not used: {error}")
 
     def _warn(self, text: str) -> None:
+        # A build of a thousand steps must not print a thousand lines.
         if text not in self._warned:
             self._warned.add(text)
             self._report(text)

@@ -51,6 +51,7 @@ class CacheEntry(NamedTuple):
 
 def encode_entry(entry: CacheEntry) -> bytes:
     """Return an entry as a blob."""
+    # Sorted, so that the same result has the same bytes everywhere.
     names = sorted(entry.files)
     described = {
         "parts": entry.components,
@@ -104,6 +105,7 @@ def _description(content: bytes) -> tuple[dict[str, Any], dict[str, tuple[int, i
     for name, size in fields.pop("files"):
         spans[name] = (at, at + size)
         at += size
+    # A seal covers the bytes, not their meaning.
     if at != len(content):
         raise DamagedError("the files' lengths are wrong")
     return fields, spans

@@ -71,7 +71,9 @@ class FileDigests:
             return
         for group, rows in self._new.items():
             path = self.folder / group
+            # Another process may have stored digests since `load`.
             merged = {**self._stored(path), **rows}
+            # The newest last: old ones are of files that are gone.
             kept = dict(list(merged.items())[-_MOST:])
             with contextlib.suppress(OSError):
                 store_file(path, json.dumps(kept).encode())
@@ -91,6 +93,7 @@ class FileDigests:
             if known is not None and known[0] == stamp:
                 return known[1]
             digest = _digest(path)
+            # The file changed while it was read: nobody knows which bytes were hashed.
             if read_stamp(path) != stamp:
                 return None
         except OSError:

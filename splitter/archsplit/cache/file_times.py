@@ -37,4 +37,5 @@ def settled_stamp(path: str, *, since: int) -> str:
     if not stamp:
         return ""
     _, _, modified, changed, _ = map(int, stamp.split())
+    # A change shortly before the read may have left the same times as one after it.
     return stamp if max(modified, changed) < since - SETTLED_NS else ""

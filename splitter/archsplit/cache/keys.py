@@ -30,6 +30,7 @@ def compute_key(parts: Iterable[KeyComponent]) -> str:
     for part in parts:
         for text in part:
             content = text.encode(errors="surrogateescape")
+            # With lengths, no two lists of texts have the same bytes.
             digest.update(b"%d:" % len(content))
             digest.update(content)
     return digest.hexdigest()
@@ -41,6 +42,7 @@ def key_differences(old: Sequence[KeyComponent], new: Sequence[KeyComponent]) ->
     lines = []
     for name in sorted(before.keys() | after.keys()):
         was, now = before.get(name, []), after.get(name, [])
+        # Names may repeat, so that all values of a name are compared at once.
         if was != now:
             lines.append(_difference(name, was, now))
     return tuple(lines)
@@ -60,6 +62,7 @@ def _difference(name: str, was: list[str], now: list[str]) -> str:
         return f"{name} is gone: {_shown(was)}"
     gone = [value for value in was if value not in now]
     come = [value for value in now if value not in was]
+    # Only added, or only removed: the other half would be noise.
     if bool(gone) != bool(come):
         return f"{name} is {'new' if come else 'gone'}: {_shown(come or gone)}"
     return f"{name}: {_shown(come or now)}, before {_shown(gone or was)}"

@@ -36,6 +36,24 @@ _PATH_CONFLICT_ERRORS = {errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENOTEM
 _REFUSED_ERRORS = {errno.EACCES, errno.EPERM, errno.EROFS}
 _TEMPORARY_PREFIX = "."
 
+_EVICTION_TARGET = 0.9
+"""Share of the maximum that eviction leaves, so that the next eviction isn't due soon."""
+_EVICTION_INTERVAL = 300.0
+_EVICTION_SHARE = 0.05
+_ABANDONED_SECONDS = 3600.0
+"""Age in seconds from which a temporary file or lease counts as abandoned."""
+_EVICTION_STAMP = "trimmed"
+_OTHER_FOLDERS = (
+    "direct",
+    "lease",
+    "digests",
+    "subjects",
+    "told",
+    "statistics",
+    "repeatable",
+    "away",
+)
+
 
 class StoreKind(Enum):
     """Kinds of files; the values are the names of the folders."""
@@ -104,6 +122,7 @@ class LocalStore:
             return False
         path = self.path(kind, key)
         try:
+            # A folder at the path, as an unpacked archive leaves it, would turn the cache off.
             self._remove_folder_at(path)
             store_file(path, blob)
         except OSError as error:
@@ -150,6 +169,7 @@ class LocalStore:
 
 def is_intact(kind: StoreKind, key: str, blob: bytes) -> bool:
     """Return True if the digest of the bytes is right: the key, or a digest in the bytes."""
+    # A content is named by its digest, and needs no other.
     if kind is StoreKind.CONTENT:
         return hashlib.sha256(blob).hexdigest() == key
     return is_sealed(blob)
@@ -215,6 +235,7 @@ def export_store(store: LocalStore, file: IO[bytes]) -> int:
     with tarfile.open(fileobj=file, mode="w", format=tarfile.USTAR_FORMAT) as tar:
         for kind in StoreKind:
             for key in store.keys(kind):
+                # Damaged files are left out: the importer would refuse them.
                 blob = store.get(kind, key)
                 if blob is not None:
                     member = tarfile.TarInfo(f"{kind.value}/{key}")
@@ -257,25 +278,6 @@ def _import_file(store: LocalStore, kind: StoreKind, key: str, blob: bytes) -> b
     if not store.put(kind, key, blob):
         raise OutputError(f"can't write into {store.folder}")
     return True
-
-
-_EVICTION_TARGET = 0.9
-"""Share of the maximum that eviction leaves, so that the next eviction isn't due soon."""
-_EVICTION_INTERVAL = 300.0
-_EVICTION_SHARE = 0.05
-_ABANDONED_SECONDS = 3600.0
-"""Age in seconds from which a temporary file or lease counts as abandoned."""
-_EVICTION_STAMP = "trimmed"
-_OTHER_FOLDERS = (
-    "direct",
-    "lease",
-    "digests",
-    "subjects",
-    "told",
-    "statistics",
-    "repeatable",
-    "away",
-)
 
 
 class _File(NamedTuple):

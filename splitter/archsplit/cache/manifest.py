@@ -61,6 +61,7 @@ def decode_manifest(blob: bytes, *, request: str) -> tuple[ManifestEntry, ...]:
     """
     try:
         described = json.loads(unseal(blob))
+        # A file that was copied to a wrong name has a right digest all the same.
         if described["request"] != request:
             raise DamagedError("the manifest of another request")
         return tuple(parse_manifest_entry(fields) for fields in described["rows"])

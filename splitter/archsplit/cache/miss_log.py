@@ -46,6 +46,7 @@ class MissLog:
     def add_components(self, subject: str, parts: tuple[KeyComponent, ...]) -> None:
         """Add the components of a result."""
         here = tuple((part.name, part.value) for part in parts)
+        # The same components once, at the front.
         others = [row for row in self.previous_components(subject) if row != here]
         self._write("subjects", subject, [here, *others[: _MOST - 1]])
 

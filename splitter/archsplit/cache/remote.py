@@ -28,6 +28,19 @@ if TYPE_CHECKING:
 
     from archsplit.cache.local import StoreKind
 
+_AT_ONCE = 4
+_MOST_BYTES = 256 << 20
+"""Most bytes in the queue: a build faster than its remote store must not fill memory."""
+MAX_ENTRY_BYTES = 1 << 30
+"""Most bytes of an entry."""
+_SLOW = 0.5
+"""Seconds of an average miss from which a store counts as slow."""
+_SHORTEST = 0.1
+"""Least seconds for an upload; the process may end earlier."""
+BREAKER_SECONDS = 300.0
+"""Seconds for which a store in trouble is not used."""
+BREAKER_FOLDER = "away"
+
 
 class TimeBudget:
     """Seconds that a process may still wait.
@@ -72,11 +85,6 @@ class TimeBudget:
 
     def _running(self) -> float:
         return time.monotonic() - self._since if self._waiting else 0.0
-
-
-_AT_ONCE = 4
-_MOST_BYTES = 256 << 20
-"""Most bytes in the queue: a build faster than its remote store must not fill memory."""
 
 
 class Uploads:
@@ -149,14 +157,6 @@ class Uploads:
                 self._left[name] -= 1
                 self._bytes -= size
                 self._changed.notify_all()
-
-
-MAX_ENTRY_BYTES = 1 << 30
-"""Most bytes of an entry."""
-_SLOW = 0.5
-"""Seconds of an average miss from which a store counts as slow."""
-_SHORTEST = 0.1
-"""Least seconds for an upload; the process may end earlier."""
 
 
 class RemoteError(Exception):
@@ -331,11 +331,6 @@ def _reason(error: Exception) -> str:
         return str(error)
     # Messages of libraries may contain whole addresses, with secrets.
     return type(error).__name__
-
-
-BREAKER_SECONDS = 300.0
-"""Seconds for which a store in trouble is not used."""
-BREAKER_FOLDER = "away"
 
 
 class CircuitBreaker:

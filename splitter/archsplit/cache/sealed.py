@@ -64,6 +64,7 @@ def unseal(blob: bytes) -> bytes:
     if not is_sealed(blob):
         raise DamagedError("its digest is wrong")
     packed = memoryview(blob)[_AT:]
+    # The frame itself tells which library packed it.
     if packed[: len(_ZSTANDARD)] == _ZSTANDARD:
         import zstandard
 

@@ -55,6 +55,7 @@ class CacheStats:
     def save(self, folder: Path) -> None:
         """Append the counts to the store's file and reset them; ignore a failed write."""
         rows = self.counts()
+        # A second call must not count them again.
         self._counts.clear()
         if not rows:
             return
@@ -73,6 +74,7 @@ def read_counts(folder: Path) -> tuple[LookupCount, ...]:
 def _rows(folder: Path) -> Iterator[LookupCount]:
     with contextlib.suppress(OSError):
         for path in sorted(folder.iterdir()):
+            # A line may be torn where the disk was full.
             for line in path.read_text(errors="replace").splitlines():
                 with contextlib.suppress(ValueError, TypeError):
                     yield from [_count(*row) for row in json.loads(line)]

@@ -37,6 +37,13 @@ if TYPE_CHECKING:
     from archsplit.system.process import SubprocessRunner
 
 OPTIONS_VARIABLE = "ARCHSPLIT_NVCC_OPTIONS"
+_SLOW_MODULES = (
+    "archsplit.cli.options",
+    "archsplit.compiler.wrapper_graph",
+    "archsplit.compiler.wrapper",
+    "archsplit.compiler.wrapper_context",
+)
+"""Modules of every plan, which take about 20 ms each to import."""
 _BROKEN_PIPE = 128 + 13
 """The exit code that a shell gives to a program that SIGPIPE ended."""
 
@@ -75,6 +82,8 @@ def launcher() -> NoReturn:
     launcher gets it.
     """
     options = os.environ.get(OPTIONS_VARIABLE, "")
+    early = None
+    _open_streams()
     try:
         named, argv = split_launcher(sys.argv[1:])
         # The options may name another nvcc. As they are a variable, they are in the key.
@@ -90,7 +99,6 @@ def launcher() -> NoReturn:
             os._exit(0)
         if nvcc:
             _leave_alone(nvcc, argv)
-        early = None
         # Options may ask for reports on what nvcc does.
         if nvcc and not options:
             early = _plan_early(nvcc, argv, environment, is_known=has_record(key, environment))
@@ -98,6 +106,8 @@ def launcher() -> NoReturn:
         arguments.nvcc = named or arguments.nvcc
         sys.exit(_compile(arguments, argv, key, early))
     except KeyboardInterrupt:
+        if early is not None:
+            early.cleanup.close()
         _end_by_interrupt()
     except BrokenPipeError:
         # Whoever read has gone. Python must not complain about it again at exit.
@@ -110,6 +120,25 @@ def launcher() -> NoReturn:
             raise
         _say(str(error))
         sys.exit(error.exit_code)
+
+
+def _open_streams() -> None:
+    """Open the standard streams that are closed, so that no output takes their numbers."""
+    for number in range(3):
+        if not _is_open(number):
+            os.open(os.devnull, os.O_RDWR)
+    if sys.stdout is None:
+        sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115 - as long as the process
+    if sys.stderr is None:
+        sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115 - the same
+
+
+def _is_open(number: int) -> bool:
+    try:
+        os.fstat(number)
+    except OSError:
+        return False
+    return True
 
 
 def _end_by_interrupt() -> NoReturn:
@@ -218,13 +247,17 @@ def _plan_early(
     # A reproducible compilation has a private folder of its own kind.
     if is_known or EPOCH in environment:
         return None
+    import importlib
     from pathlib import Path
 
     from archsplit.compiler.early_dryrun import run_early
 
     early = run_early(nvcc, argv, cwd=Path.cwd(), environment=environment)
-    if early is None:
-        _exec_nvcc(nvcc, argv)
+    for name in _SLOW_MODULES:
+        if early.is_refused:
+            early.cleanup.close()
+            _exec_nvcc(nvcc, argv)
+        importlib.import_module(name)
     return early
 
 

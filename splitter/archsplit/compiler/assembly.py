@@ -39,6 +39,7 @@ def reads_more(text: bytes, own: str = "") -> bool:
     lower = text.lower()
     if any(word in lower for word in _MENTIONED) and _reads(text, own):
         return True
+    # Nearly no text has inline assembly, and the patterns below are slow.
     if b"asm" not in text:
         return False
     statements = b";".join(found[0] for found in _STATEMENT.finditer(text))

@@ -108,6 +108,7 @@ class CacheSession:
             texts: files in it that are there before the steps; None for all that are there now.
             prefetch: prepares the storage of the whole, beside the steps.
         """
+        # Listed now: `cache verify` writes these texts before it runs the steps.
         before = (path for path in private.rglob("*") if path.is_file()) if texts is None else texts
         self._private, self._texts = private, tuple(before)
         self._graph = Graph(steps=tuple(with_depfile(step, private) for step in graph.steps))
@@ -174,6 +175,7 @@ class CacheSession:
             cores: see `save_recording`.
             wholes: see `save_recording`.
         """
+        # No step ran, so that there is nothing to record.
         if self._private is None:
             return
         folder = prefix.removesuffix("/")
@@ -271,9 +273,11 @@ def cache_summary(
     earlier = miss_log.previous_components(subject)
     if settings.mode != "read-only":
         miss_log.add_components(subject, tuple(KeyComponent(_TARGET, target) for target in targets))
+    # The first build compiles everything anyway.
     if not earlier or not sources:
         return None
     before = {value for _, value in earlier[0]}
+    # A target that is gone recompiles as well, but nobody is surprised by that.
     new = [target for target in targets if target not in before]
     if not new:
         return None

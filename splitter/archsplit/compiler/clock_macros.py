@@ -54,6 +54,7 @@ def may_paste_time_macro(texts: Sequence[bytes]) -> bool:
     """Tell if unpreprocessed texts could put underscores around ``TIME`` or ``DATE``."""
     likely = (text for text in texts if any(word in text for word in (b"TIME", b"DATE", b"STAMP")))
     naming = [text for text in likely if _BARE.search(text)]
+    # Most sources have none of the words, and the rest is slow.
     if not naming:
         return False
     pasting = (text for text in texts if b"##" in text)
@@ -77,6 +78,7 @@ def has_timestamp_text(text: bytes) -> bool:
 
 
 def _told(since: int, epoch: str | None) -> Iterator[bytes]:
+    # gcc writes this time, whatever the clock shows.
     if epoch is not None and epoch.isdigit():
         moments = [time.gmtime(int(epoch))]
     else:

@@ -52,6 +52,7 @@ def run_nvcc(compilation: Compilation) -> NvccReference:
     dryrun, invocation = compilation.dryrun, compilation.invocation
     kept = compilation.folder / "theirs"
     kept.mkdir()
+    # Sources of one name would overwrite each other's kept files.
     keeping = () if dryrun.numbered else ("--keep", "--keep-dir", str(kept))
     argv = (str(invocation.nvcc), *keeping, *dryrun.arguments.query)
     command = Command(argv=argv, cwd=invocation.cwd, env=invocation.environment)
@@ -84,6 +85,7 @@ def compare_outputs(reference: NvccReference, compilation: Compilation) -> None:
     Raises:
         VerifyError: lists the files that are different.
     """
+    # An archive is still in the private folder when it is compared.
     staged = {final: private for private, final in compilation.staged.items()}
     pairs = [(staged.get(path, path), theirs) for path, theirs in reference.outputs.items()]
     pairs += [
@@ -92,6 +94,7 @@ def compare_outputs(reference: NvccReference, compilation: Compilation) -> None:
         for path in step.writes
         if path.suffix in _INTERMEDIATE
     ]
+    # Not each run of nvcc leaves each file.
     both = [(ours, theirs) for ours, theirs in pairs if ours.is_file() and theirs.is_file()]
     faults = sorted({str(ours) for ours, theirs in both if _differ(ours, theirs)})
     if faults:
@@ -109,6 +112,7 @@ def _differ(ours: Path, theirs: Path) -> bool:
 def _parts(content: bytes, name: str) -> Iterator[tuple[str, bytes]]:
     """Yield the sections of a file that get into a program; without sections, the whole file."""
     window = Window(content, source=name)
+    # Members have times and owners, which get into no program.
     if content.startswith(AR_MAGIC):
         for member in read_members(window):
             yield from _parts(member.content.to_bytes(), member.name)

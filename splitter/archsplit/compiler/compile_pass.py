@@ -98,6 +98,7 @@ class PassOutput:
 
     def without_preprocessing(self, said: str) -> PassOutput:
         """The part once its source has been preprocessed, which printed ``said``."""
+        # Without CUDA the source is read by the compile itself.
         if self.view.kind is not StepKind.PREPROCESS:
             return self
         steps = tuple(step for step in self.shards.steps if step.writes != self.view.writes)
@@ -120,6 +121,7 @@ def group_by_target(
     files: dict[Target, tuple[Path, ...]] = dict.fromkeys(targets, ())
     for each in made:
         for target, path in each.items():
+            # A target without relocatable code has no second object.
             if path is not None:
                 files[target] += (path,)
     return files

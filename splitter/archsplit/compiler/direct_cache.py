@@ -48,6 +48,12 @@ if TYPE_CHECKING:
     from archsplit.compiler.request_key import CompileRequest
     from archsplit.compiler.tool_identity import ToolIdentities
 
+_STEP = "request"
+_RULE = "rule "
+_ASSEMBLER = "as"
+WHOLE = ("",)
+"""The portions of a compilation whose results are stored as one."""
+
 
 def changed_lines(old: bytes, new: bytes) -> tuple[int, int]:
     """Return the first and the last changed line of the new text, counted from 1.
@@ -56,6 +62,7 @@ def changed_lines(old: bytes, new: bytes) -> tuple[int, int]:
     """
     before, after = old.splitlines(), new.splitlines()
     same = 0
+    # Common lines at both ends: what is between them has changed.
     while same < min(len(before), len(after)) and before[same] == after[same]:
         same += 1
     tail = 0
@@ -73,12 +80,14 @@ def miss_reasons(
 ) -> tuple[str, ...]:
     """Return the differences from the nearest earlier compilation, a line each."""
     if rows:
+        # The row with the fewest differences explains most to a person.
         nearest = min(([*resolver.changes(row)] for row in rows), key=len)
         record_versions(cache, tools, (resolver.resolve(_path(part)) for part in nearest))
         before = dict(pair for row in reversed(rows) for pair in (*row.files, *row.programs))
         return tuple(
             _describe_change(cache, part, before.get(_path(part)), resolver) for part in nearest
         )
+    # Without a manifest the request itself is new: a flag, a variable or a tool differs.
     earlier = cache.miss_log.previous_components(request.subject)
     if not earlier:
         return ("nothing like it was compiled before",)
@@ -123,13 +132,6 @@ def _changed_lines_text(old: bytes | None, path: str) -> str:
         return ""
     first, last = changed_lines(old, new)
     return f" in line {first}" if first == last else f" in lines {first} to {last}"
-
-
-_STEP = "request"
-_RULE = "rule "
-_ASSEMBLER = "as"
-WHOLE = ("",)
-"""The portions of a compilation whose results are stored as one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,6 +230,7 @@ class DirectCache:
     def find(self, portions: Sequence[str] = WHOLE) -> dict[str, CachedResult]:
         """Return the hits by portion: results whose input files have the same digests now."""
         key = self._request.key
+        # The stamps of the request's files spare a read of each.
         self._cache.digests.load(key)
         self._cache.digests.load(PROGRAM_GROUP)
         found: dict[str, CachedResult] = {}
@@ -239,6 +242,7 @@ class DirectCache:
                         continue
                     if result := self._find_portion(row, portion):
                         found[portion] = result
+            # Older rows could only have the same results again.
             if len(found) == len(portions):
                 break
         return found
@@ -260,6 +264,7 @@ class DirectCache:
         scans = [*map(self._scans.preprocessed, texts.values())]
         if any(scan.reads_more for scan in scans) or not (texts or done.listings):
             return {}
+        # A file may have changed since the lookup, before the compiler read it.
         self._cache.digests.recheck()
         reading = self._observe_reads(done, texts)
         includes = self._include_folders(done)
@@ -276,6 +281,7 @@ class DirectCache:
                 self.stored[portion] = _cached_result(read.row, entry, LOCAL_TIER)
         if stored:
             record_versions(self._cache, self._tools, (name for name, _ in read.row.files))
+            # After the entry: a row without one would be looked up in vain.
             self._cache.add_manifest_entry(key, read.row)
             self._cache.miss_log.add_components(self._request.subject, self._request.parts)
             for digest, text in read.texts.items():
@@ -321,10 +327,12 @@ class DirectCache:
         files += done.tools
         search = self._environment.get("PATH", "")
         programs = []
+        # One command for each program: the identity follows from the program, not from its files.
         for argv in {argv[0]: argv for argv in done.commands}.values():
             found = list(self._tools.files(argv, done.environment))
             if None in found:
                 return None
+            # Another program of the name may come earlier on the PATH later.
             if "/" not in argv[0] and shutil.which(argv[0], path=search):
                 programs.append(argv[0])
             files += map(str, found)
@@ -403,6 +411,7 @@ def _compiles_source(argv: tuple[str, ...], private: Path) -> bool:
     """Return True if a host compiler reads a source directly, without a preprocessed text."""
     if not is_host_compiler(argv[0]) or "-E" in argv:
         return False
+    # Outputs in the private folder don't make the input preprocessed.
     named = {*option_values(argv, ("-o", DEPFILE_FLAG))}
     return not any(word.startswith(f"{private}/") for word in argv[1:] if word not in named)
 

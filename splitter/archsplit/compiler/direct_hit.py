@@ -109,6 +109,7 @@ def restore_hit(
     record = read_record(path)
     if record is None:
         return None
+    # Files first: the source is what changes most.
     digests = _current_files(record["files"])
     if digests is None or not _is_current(record, environment):
         return None
@@ -122,6 +123,7 @@ def restore_hit(
         # Who takes the whole way needs the manifest as long as the entry is of use.
         for used in (path, _store_path(folder, entry), _store_path(folder, request)):
             mark_used(used)
+        # The next hit needn't read these files again.
         if digests != record["files"]:
             write_record(path, {**record, "files": digests})
     return stdout, stderr, note
@@ -156,6 +158,7 @@ def write_record(path: str, sections: Mapping[str, Sequence[str]]) -> None:
     texts = [_FORMAT, os.path.basename(path)]
     for name in SECTIONS:
         texts += (str(len(sections[name])), *sections[name])
+    # A tool may print a NUL. Such a result has only the whole way.
     if any(_SEPARATOR in text for text in texts):
         return
     temporary = os.path.join(
@@ -191,6 +194,7 @@ def shadow_candidates(
             listed = {os.curdir, os.pardir, *os.listdir(place)}
         except OSError:
             continue
+        # One listing for all names: a stat for each would be thousands.
         for first in by_first.keys() & listed:
             yield from ((folder, name) for name in by_first[first])
         for name in listed:

@@ -99,9 +99,11 @@ def _conditions(
     for name, digest in row.programs:
         if name.startswith(VARIABLE_PREFIX):
             variables += [name.removeprefix(VARIABLE_PREFIX), digest]
+        # A query has arguments, a program's name has no space.
         elif " " in name:
             stamps += _reply_stamps(replies, name, digest, resolver.environment)
         else:
+            # The path is a condition too: another program may come earlier on the PATH.
             path = find_program(name, search)
             if path is None:
                 raise _UncheckableError

@@ -144,7 +144,7 @@ class _Query:
         )
         # Options that were in files or variables make another command.
         is_known = early is not None and early.command == command
-        done = early.done if early is not None and is_known else self.runner.run(command)
+        done = early.result() if early is not None and is_known else self.runner.run(command)
         if done.returncode != 0 or done.stdout:
             # nvcc refuses, or prints its version or help: its own words are the best.
             raise FallBackToNvccError("")

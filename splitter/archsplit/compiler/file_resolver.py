@@ -61,6 +61,7 @@ class FileResolver(NamedTuple):
 
     def resolve(self, spelled: str) -> str:
         """The absolute path of a file; where it would be, if it isn't there."""
+        # Relative to an include folder, so that another checkout has the same row.
         if spelled.startswith(INCLUDE_PREFIX):
             name = spelled.removeprefix(INCLUDE_PREFIX)
             places = [os.path.join(self.cwd, folder, name) for folder in self.includes]  # noqa: PTH118
@@ -83,6 +84,7 @@ class FileResolver(NamedTuple):
         """
         if name.startswith(VARIABLE_PREFIX):
             return self.environment.get(name.removeprefix(VARIABLE_PREFIX))
+        # A query to a compiler, not a program's name.
         if " " in name:
             return None if self.tools is None else self.tools.reply_digest(name, self.environment)
         path = shutil.which(name, path=self.environment.get("PATH", ""))
@@ -104,6 +106,7 @@ class FileResolver(NamedTuple):
         As it would be spelled, so that another checkout has the same. A folder, or a link that
         leads nowhere, is never read, and what it becomes may be.
         """
+        # A file that was read shadows nothing: its digest is compared.
         found = {*self.shadow_candidates(row)} - {path for path, _ in row.files}
         return tuple(sorted(path for path in found if is_readable_header(self.resolve(path))))
 

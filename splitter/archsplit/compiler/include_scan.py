@@ -47,6 +47,15 @@ _DEFINED = re.compile(
     rb"^[ \t]*#[ \t]*define[ \t]+(\w+)[ \t]+(\S.*?)[ \t\r]*(?://.*|/\*.*)?$", re.MULTILINE
 )
 
+_UNSEEN = (b"__TIMESTAMP__", b"__has_embed")
+_DIRECTIVE = re.compile(rb"#[ \t]*(?:embed|pragma[ \t]+GCC[ \t]+dependency)\b")
+"""Directives that read other files, or the time of a file's last change.
+
+A pattern that begins with a character is ten times as fast as one for the beginning of a line.
+"""
+_SLACK_NS = 20_000_000
+"""A file system's times may lag behind the clock by a tick."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextScan:
@@ -97,6 +106,7 @@ class TextScans:
     def source(self, text: bytes) -> TextScan:
         """Return the facts about a source or a header."""
         scan = self._sources.get(text)
+        # Two threads may scan a text at once: both find the same.
         if scan is None:
             joined = join_continued_lines(text)
             scan = self._sources[text] = TextScan(
@@ -132,11 +142,13 @@ def has_include_names(scans: Sequence[TextScan], macros: Iterable[str]) -> froze
         The names; None where one can't be told.
     """
     questions = [question for scan in scans for question in scan.questions]
+    # One question that can't be told could be for any header.
     if None in questions:
         return None
     words = {word for word in questions if word is not None}
     literal = {found[1] for found in map(_LITERAL.match, words) if found is not None}
     called = {word for word in words if not _LITERAL.match(word)}
+    # Definitions are searched in all texts: only where a macro is asked for.
     if called:
         defined = _Definitions([scan.joined for scan in scans], macros)
         for name in called:
@@ -171,7 +183,7 @@ def _asking_lines(text: bytes) -> Iterator[bytes]:
 
 
 def _question(question: re.Match[bytes]) -> bytes | None:
-    """Return the argument of a question, None where it is no name, b"" where nothing is asked."""
+    """Return the argument of a question: None for no name, b"" for no question."""
     line = question.string[: question.start()]
     word = question[2].strip()
     if _HEAD.fullmatch(line):
@@ -229,16 +241,6 @@ def _meant(
             return None
         found |= meant
     return found
-
-
-_UNSEEN = (b"__TIMESTAMP__", b"__has_embed")
-_DIRECTIVE = re.compile(rb"#[ \t]*(?:embed|pragma[ \t]+GCC[ \t]+dependency)\b")
-"""Directives that read other files, or the time of a file's last change.
-
-A pattern that begins with a character is ten times as fast as one for the beginning of a line.
-"""
-_SLACK_NS = 20_000_000
-"""A file system's times may lag behind the clock by a tick."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -306,6 +308,7 @@ def describe_reads(
     dated = any(scan.has_clock for scan in found) or has_time_text(
         reading.preprocessed, since=reading.since, epoch=reading.epoch
     )
+    # The clock goes on, and no entry would be right a minute later.
     if dated and reading.epoch is None:
         return None
     files = {name: text_digest(text) for name, text in read.items()}
@@ -314,6 +317,7 @@ def describe_reads(
     if dated:
         programs[VARIABLE_PREFIX + EPOCH] = reading.epoch
     known = {name: digest for name, digest in {**tools, **programs}.items() if digest}
+    # A tool that is gone can't be compared the next time.
     if len(known) != len(tools) + len(programs) or _has_other_tools(reading, resolver):
         return None
     row = ManifestEntry(

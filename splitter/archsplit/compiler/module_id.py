@@ -46,6 +46,24 @@ _MEANINGS = re.compile(
     rb"^[ \t]*#[ \t]*define[ \t]+(?:%s|extern|__host__)\b" % _TYPES, re.MULTILINE
 )
 
+_INCLUDED = re.compile(
+    rb'^[ \t]*#[ \t]*include(?:_next)?[ \t]*(?:"([^"\n]+)"|<([^>\n]+)>)', re.MULTILINE
+)
+_FOLDERS = {"-I", "-isystem", "--include-path", "--system-include"}
+_FORCED = {"-include", "--pre-include"}
+_ALONE = {
+    *("-D", "-U", "-I", "-include", "-isystem", "--define-macro", "--undefine-macro"),
+    *("--pre-include", "--include-path", "--system-include"),
+}
+_ABSOLUTE = re.compile(r"(?:^-I|[ =])/")
+_DEFINES = re.compile(r"(?:-[DU]|--(?:un)?define-macro[ =]) ?(.*)", re.DOTALL)
+_MACRO = re.compile(r"(?:^|,)\s*([A-Za-z_]\w*)")
+_MOST = 256
+_MOST_SEARCHED = 2048
+_COMMENT = re.compile(
+    rb"""//[^\n]*|/\*.*?\*/|("(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')""", re.DOTALL
+)
+
 
 def strip_own_functions(text: bytes) -> bytes:
     """Return the text without the bodies of functions with external linkage.
@@ -149,25 +167,6 @@ def _behind(tokens: list[re.Match[bytes]], at: int) -> tuple[int, bool]:
         plain = plain and not token.lstrip().startswith(b"#")
         at += 1
     return at, plain
-
-
-_INCLUDED = re.compile(
-    rb'^[ \t]*#[ \t]*include(?:_next)?[ \t]*(?:"([^"\n]+)"|<([^>\n]+)>)', re.MULTILINE
-)
-_FOLDERS = {"-I", "-isystem", "--include-path", "--system-include"}
-_FORCED = {"-include", "--pre-include"}
-_ALONE = {
-    *("-D", "-U", "-I", "-include", "-isystem", "--define-macro", "--undefine-macro"),
-    *("--pre-include", "--include-path", "--system-include"),
-}
-_ABSOLUTE = re.compile(r"(?:^-I|[ =])/")
-_DEFINES = re.compile(r"(?:-[DU]|--(?:un)?define-macro[ =]) ?(.*)", re.DOTALL)
-_MACRO = re.compile(r"(?:^|,)\s*([A-Za-z_]\w*)")
-_MOST = 256
-_MOST_SEARCHED = 2048
-_COMMENT = re.compile(
-    rb"""//[^\n]*|/\*.*?\*/|("(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')""", re.DOTALL
-)
 
 
 def module_id_seed(

@@ -151,6 +151,7 @@ class ObjectCache:
         Threads may do that for several sources at a time: a remote store takes its time.
         """
         settings = self._cache.settings
+        # Both settings ask for a look at each step.
         if settings.strict or settings.mode == "verify":
             return CachedUnit(objects={})
         looked = DirectCache(
@@ -163,6 +164,7 @@ class ObjectCache:
         self._lookups[request.key] = looked
         found = looked.find(targets)
         placed = {target: _placed(one, folder) for target, one in found.items()}
+        # What can't be placed is compiled again.
         objects = {target: made for target, made in placed.items() if made is not None}
         self.saved += [found[target].cpu_seconds for target in objects]
         return CachedUnit(

@@ -41,12 +41,14 @@ def has_equal_headers(
         if not resolver.normalize(name).startswith(foreign)
     }
     once = {content for content in own.values() if _ONCE.search(content)}
+    # Guards by macros don't depend on times.
     if not once:
         return False
     files = {_identity(place): content for place, content in own.items()}
     if len([content for content in files.values() if content in once]) > len(once):
         return True
     sizes = {len(content) for content in once}
+    # Headers of the system and the toolkit are never touched.
     searched = [
         path for path in map(resolver.normalize, resolver.includes) if not _is_in(path, foreign)
     ]

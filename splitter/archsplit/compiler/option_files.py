@@ -50,8 +50,10 @@ def expand_options(argv: Sequence[str], cwd: Path) -> tuple[tuple[str, ...], tup
     def read(name: str) -> str:
         names.append(name)
         path = cwd / name
+        # A file may name itself.
         if len(names) > _MOST_FILES:
             raise FallBackToNvccError("it has too many files of options")
+        # What a FIFO gave once, nvcc could not read again.
         if path.exists() and not path.is_file():
             raise FallBackToNvccError(f"its options are in {name}, which is no regular file")
         return path.read_text(errors="surrogateescape")
@@ -60,6 +62,7 @@ def expand_options(argv: Sequence[str], cwd: Path) -> tuple[tuple[str, ...], tup
         words = tuple(expand_options_files(argv, read))
     except (OSError, ValueError):
         return tuple(argv), ()
+    # The dry run gets the words as arguments, which the kernel limits.
     if names and sum(map(len, words)) > _MOST_CHARACTERS:
         raise FallBackToNvccError("there are too many options in its files")
     return words, tuple(str(cwd / name) for name in names)

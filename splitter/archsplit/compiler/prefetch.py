@@ -82,11 +82,13 @@ class StorePrefetch:
     def _query_tools(self) -> None:
         for step in self._hosts:
             argv, environment = step.command.argv, step.command.env
+            # The generator asks while it is consumed.
             for _ in self._tools.files(argv, environment):
                 pass
             self._tools.includes(argv, environment)
 
     def _scan_texts(self) -> None:
+        # A source that could not be preprocessed has no text.
         for path in filter(Path.is_file, self._texts):
             scan = self._scans.preprocessed(path.read_bytes())
             for name in included_files(scan.markers):

@@ -26,6 +26,17 @@ _ESCAPED = re.compile(rb"\\(\d{3}|.)")
 _PLACE = b"\0archsplit:folder\0"
 _BUILT_IN = re.compile(rb"<[^>]*>")
 
+_ASKED = re.compile(rb"__builtin_(?:LINE|FILE|COLUMN|source_location)\b")
+_ASKING = re.compile(rb"__builtin_(?:LINE|FILE|COLUMN)\b|source_location\b|::\s*current\s*\(")
+_KIT = re.compile(rb'^# 1 "((?:[^"\\\n]|\\.)*/)cuda_runtime\.h" 1\b', re.MULTILINE)
+_LINE_MARKER = re.compile(rb'^# \d+ "((?:[^"\\\n]|\\.)*)"[ \d]*\n', re.MULTILINE)
+_LAST_WORD = re.compile(rb"(\w+)\s*\Z")
+_RESERVED = re.compile(rb"__\w|_[A-Z]|\w+__")
+_OWN_ACCESSORS = {b"current", b"source_location"}
+"""Nobody calls them without naming `source_location` or writing ``::current(``."""
+_MOST = 10_000
+"""Most bytes of a parameter list that are scanned."""
+
 
 def text_digest(content: bytes) -> str:
     """The SHA-256 of a text."""
@@ -69,18 +80,6 @@ def _character(escape: re.Match[bytes]) -> bytes:
     return bytes([int(code, 8)]) if len(code) > 1 else code
 
 
-_ASKED = re.compile(rb"__builtin_(?:LINE|FILE|COLUMN|source_location)\b")
-_ASKING = re.compile(rb"__builtin_(?:LINE|FILE|COLUMN)\b|source_location\b|::\s*current\s*\(")
-_KIT = re.compile(rb'^# 1 "((?:[^"\\\n]|\\.)*/)cuda_runtime\.h" 1\b', re.MULTILINE)
-_LINE_MARKER = re.compile(rb'^# \d+ "((?:[^"\\\n]|\\.)*)"[ \d]*\n', re.MULTILINE)
-_LAST_WORD = re.compile(rb"(\w+)\s*\Z")
-_RESERVED = re.compile(rb"__\w|_[A-Z]|\w+__")
-_OWN_ACCESSORS = {b"current", b"source_location"}
-"""Nobody calls them without naming `source_location` or writing ``::current(``."""
-_MOST = 10_000
-"""Most bytes of a parameter list that are scanned."""
-
-
 class _Part(NamedTuple):
     """A section between two line markers: the file it comes from, the marker, and the text."""
 
@@ -95,9 +94,11 @@ def strip_unused_line_markers(text: bytes) -> bytes:
     Where code asks for its line, all of them stay, unless it is the toolkit's own that asks, and
     nothing of what asks is named anywhere else: then those of the toolkit's files stay.
     """
+    # No code asks for its line, so that no marker has a meaning.
     if _ASKED.search(text) is None:
         return without_markers(text)
     kit = _KIT.search(text)
+    # Without the toolkit's own headers nobody knows whose the question is.
     if kit is None:
         return text
     parts = list(_parts(text))
@@ -127,6 +128,7 @@ def _is_among_itself(parts: list[_Part], folder: bytes) -> bool:
     kit = [part for part in parts if part.file.startswith(folder)]
     whole = b"".join(part.text for part in kit)
     others = b"".join(part.text for part in parts if not part.file.startswith(folder))
+    # The user's own code asks: all lines count.
     if _ASKING.search(others):
         return False
     names = _names(whole)

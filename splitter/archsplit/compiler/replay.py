@@ -72,6 +72,7 @@ class Recording:
         named = {
             step.command.cwd / _value(word) for step in self.steps for word in step.command.argv
         }
+        # A step that writes by a fixed name would overwrite the user's file.
         if not named.issuperset(places):
             return None
         wholes = {
@@ -85,6 +86,7 @@ class Recording:
 def needed_steps(graph: Graph, wanted: Iterable[int]) -> list[int]:
     """The positions of steps and of all that they wait for, sorted."""
     found = set[int]()
+    # Iterative: a recipe's graph may be deeper than Python's stack.
     left = list(wanted)
     while left:
         at = left.pop()
@@ -109,6 +111,7 @@ def encode_recording(done: Recording, *, private: Path) -> bytes:
             for key, files in done.wholes.items()
         },
     }
+    # Another process runs it in a private folder of its own.
     text = json.dumps(described).replace(_quoted(str(private)), _quoted(_PRIVATE))
     return seal(text.encode())
 

@@ -77,6 +77,7 @@ class Replayer:
     def run(self, done: Recording) -> ReplayResult:
         """Run all of it, and compare what the cache knows of it."""
         for step in done.steps:
+            # A checkout that was removed is no fault of the cache.
             if not step.command.cwd.is_dir():
                 return ReplayResult(why_not=f"{step.command.cwd} is gone")
         places = {
@@ -87,6 +88,7 @@ class Replayer:
         if todo is None:
             return ReplayResult(why_not="it writes a file that no argument names")
         self._lay_out(todo)
+        # Each step is compared as it ends, before a later step may overwrite a file.
         compared = _Comparison(todo, self._step_cache(todo), self.private)
         try:
             outcome = run_graph(
@@ -142,6 +144,7 @@ class Replayer:
         """
         for cores in range(1, _MOST_CORES + 1) if step.parallel_flags else ():
             ran = self.runner.run(step.command_for(cores))
+            # Bytes are compared with the entry: the number of cores isn't in it.
             if ran.returncode == 0 and compared.made(step) == entry.files:
                 return True
         return False

@@ -95,6 +95,7 @@ class ReplyCache:
             since: nanoseconds since 1970 at which the compiler was asked.
         """
         path = self._path(query, environment)
+        # What such a compiler looks at is not known, and so has no stamps.
         if path is None or _GNU not in reply or _NATIVE in query:
             return
         program = shlex.split(query)[0]
@@ -102,6 +103,7 @@ class ReplyCache:
         stamps = {path: _stamp(path) for path in paths}
         if any(stamp and max(stamp[2:4]) > since - SETTLED_NS for stamp in stamps.values()):
             return
+        # Readers see the old reply or the new one, never a part.
         temporary = path.with_name(f".{path.name}.{os.urandom(6).hex()}")
         with contextlib.suppress(OSError):
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -150,6 +152,7 @@ def _consulted(reply: str, search: str, cwd: str) -> Iterable[str]:
         kind, _, names = line.partition(": ")
         listed = names.removeprefix("=").split(os.pathsep) if kind else []
         folders += [os.path.join(cwd, os.path.normpath(name)) for name in listed if name]  # noqa: PTH118
+    # A file of that name, once it exists, changes what the driver does.
     specs = [os.path.join(folder, _SPECS) for folder in folders]  # noqa: PTH118
     parts = [word.strip('"') for word in reply.split() if word.strip('"').startswith("/")]
     return dict.fromkeys([*folders, *specs, *filter(os.path.isfile, parts)])

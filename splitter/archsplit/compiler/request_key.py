@@ -98,6 +98,7 @@ def compile_request(
         version: archsplit's own, which decides how steps are changed.
     """
     added = list(split_flags(environment.get(name, "") for name in FLAG_VARIABLES))
+    # Words of a file, and the GPU of the machine, are not in the key.
     if has_extra_outputs(environment) or any(map(_ELSEWHERE.search, [*asked, *added])):
         return None
     if not _is_plain(added):
@@ -105,10 +106,12 @@ def compile_request(
     named: dict[str, Path] = {}
     words = []
     for name, value in _options(asked):
+        # The same object under another name is the same result.
         if name in _NAMES:
             named[f"<{_NAMES[name]}>"] = cwd / value
         else:
             words += [f"-{name}", value] if name else [value]
+    # The rule's target is written anew on each hit.
     named.pop("<target>", None)
     precise = has_line_info([*added, *split_flags(asked)])
     # The names of units with relocatable code are seen by others: see `unit_seed`.

@@ -43,6 +43,11 @@ if TYPE_CHECKING:
 _TEXTS = {".s", ".c", ".cpp", ".ptx", ".gpu"}
 _FILE = "file "
 
+_LINES = "lines"
+_ASSEMBLING = {StepKind.ASSEMBLE, StepKind.HOST_COMPILE}
+_MOST_DIFFERENCES = 3
+_FOR_LINK = {"-olto", "-lto", "--lto"}
+
 
 def include_spelling(path: str, includes: tuple[str, ...]) -> str:
     """Return a path relative to its include folder, if it lies in one."""
@@ -58,6 +63,7 @@ def read_outputs(step: Step, key: StepKey) -> dict[str, bytes] | None:
 
     Debug information tells it, and may: in its place stands a mark of the same length.
     """
+    # Entries name files by their last part.
     if not _has_distinct_names(step, key):
         return None
     files = {}
@@ -65,6 +71,7 @@ def read_outputs(step: Step, key: StepKey) -> dict[str, bytes] | None:
         content = path.read_bytes()
         if path.suffix in _TEXTS:
             content = to_placeholder(content, str(key.folder))
+        # Offsets in a binary stay the same only with a mark of the same length.
         elif key.mark:
             content = content.replace(str(key.private).encode(), key.mark)
         elif str(key.private).encode() in content:
@@ -113,12 +120,6 @@ def _has_distinct_names(step: Step, key: StepKey) -> bool:
 
 def _name(path: Path, key: StepKey) -> str:
     return path.name if path.is_relative_to(key.private) else "<output>"
-
-
-_LINES = "lines"
-_ASSEMBLING = {StepKind.ASSEMBLE, StepKind.HOST_COMPILE}
-_MOST_DIFFERENCES = 3
-_FOR_LINK = {"-olto", "-lto", "--lto"}
 
 
 class StepEvent(NamedTuple):
@@ -203,9 +204,11 @@ class StepCache:
         if lookup is None:
             return None
         found = self._find(lookup)
+        # Another process makes the same result: waiting is cheaper than a second cicc.
         if found is None and not self._cache.leases.acquire(lookup.key):
             self._cache.leases.wait(lookup.key)
             found = self._find(lookup)
+        # The step runs again, and `store` compares.
         if found is not None and self._verifying:
             self._expected[step.name] = found.entry
             found = None
@@ -233,12 +236,14 @@ class StepCache:
         if self._prefetch is not None:
             self._prefetch.finish_step(step)
         lookup = self._pending.pop(step.name, None)
+        # The step was not looked up, or its result was found.
         if lookup is None:
             return
         self._log(step, lookup, None, done.cpu_seconds)
         try:
             self._store(step, lookup, done)
         finally:
+            # Also after an error: others would wait for the lease's end.
             self._cache.leases.release(lookup.key)
 
     def check(self) -> None:
@@ -330,6 +335,7 @@ class StepCache:
         )
 
     def _find(self, lookup: _StepLookup) -> CacheHit | None:
+        # Only a host compile reads files that its inputs don't show.
         if lookup.resolver is None:
             found = self._cache.find(lookup.parts)
         else:
@@ -353,6 +359,7 @@ class StepCache:
         said = done.stdout + done.stderr
         if files is None or str(self._private) in said or self._is_another(step):
             return
+        # The depfile lists what the compiler has just read.
         row = self._row(lookup)
         if lookup.resolver is not None and row is None:
             return
@@ -393,6 +400,7 @@ class StepCache:
             if not Path(name).is_relative_to(self._private)
         ]
         files = tuple((name, resolver.digest(name) or "") for name in dict.fromkeys(spelled))
+        # A header that changed during the compile may have been read before or after.
         if any(has_changed(resolver.resolve(name), self._began) for name, _ in files):
             return None
         return ManifestEntry(files=files) if all(digest for _, digest in files) else None

@@ -59,6 +59,12 @@ _FORWARDING = re.compile(rb'#! ?/bin/sh\n(?:#[^\n]*\n|\n)*exec (/[\w./+-]+) "\$@
 """A script that only starts another program, as packages put it on the PATH."""
 _SHORT = 4096
 
+_PROGRAM = re.compile(
+    r"(?:.*/)?(?:nvcc|cudafe\+\+|ptxas|fatbinary|nvlink"
+    r"|(?:.*-)?(?:gcc|g\+\+|clang|clang\+\+|c\+\+|cc|as)(?:-[\d.]+)?)"
+)
+"""Programs that answer ``--version``; cicc and cc1plus don't."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolIdentities:
@@ -77,6 +83,7 @@ class ToolIdentities:
         found = []
         for path in self.files(argv, environment):
             digest = None if path is None else self.digests.digest(str(path), group=PROGRAM_GROUP)
+            # A key without one of its programs would be that of another tool.
             if path is None or digest is None:
                 return None
             found.append(KeyComponent(f"program {path.name}", digest))
@@ -97,10 +104,12 @@ class ToolIdentities:
         yield self._found(program, environment)
         yield from map(Path, filter(os.path.isabs, _preloaded(environment)))
         name = Path(program).name
+        # cicc links the device library into each result.
         if name == "cicc":
             yield from sorted(Path(environment.get(_LIBRARY, "/")).glob("*.bc"))
         elif name == "nvlink":
             yield from _code_generators(argv)
+        # A host compiler's driver starts the programs that make the result.
         elif name not in _ALONE:
             own = tuple(_searching(argv, _PLACES))
             for part in (*_COMPILERS, *(["cc1"] if _language(argv) == "c" else [])):
@@ -118,6 +127,7 @@ class ToolIdentities:
             return None
         # clang says where it is asked.
         digest = text_digest(said.replace(str(self.cwd), "").encode())
+        # Others may read files that no stamp covers: their replies are asked each time.
         if may_be_gnu(words[0], environment):
             places = [words[0], *_searching(tuple(words), _PLACES), "-print-search-dirs"]
             search = self._query(tuple(places), environment)
@@ -134,8 +144,10 @@ class ToolIdentities:
                 KeyComponent("place of nvcc", target),
                 *self.driver(target, environment),
             )
+        # The profile has include folders and flags, and belongs to one nvcc.
         profile = self.digests.digest(profile_path(nvcc), group=PROGRAM_GROUP)
         said = ""
+        # A script may set anything: its dry run shows the variables that it leads to.
         if not _is_executable(nvcc):
             query = (nvcc, "--dryrun", "-E", "-x", "cu", "/dev/null")
             said = "\n".join(_SAID.findall(self._query(query, environment)))
@@ -251,13 +263,6 @@ def _code_generators(argv: tuple[str, ...]) -> Iterator[Path]:
     for folder in option_values(argv, ("-nvvmpath", "--nvvmpath")):
         yield from sorted(Path(folder).glob("lib*/lib*.so*"))
         yield from sorted(Path(folder).glob("libdevice/*.bc"))
-
-
-_PROGRAM = re.compile(
-    r"(?:.*/)?(?:nvcc|cudafe\+\+|ptxas|fatbinary|nvlink"
-    r"|(?:.*-)?(?:gcc|g\+\+|clang|clang\+\+|c\+\+|cc|as)(?:-[\d.]+)?)"
-)
-"""Programs that answer ``--version``; cicc and cc1plus don't."""
 
 
 def record_versions(cache: Cache, tools: ToolIdentities, paths: Iterable[str]) -> None:

@@ -92,8 +92,10 @@ class WrapperCache:
             scans=self._scans,
         )
         hit = self._direct.find().get(*WHOLE)
+        # An output that can't be written is reported by nvcc, in its words.
         if hit is None or not self._write_outputs(hit, request):
             return False
+        # A hit of the whole way is a direct hit the next time.
         self._save_direct_record(hit, request)
         context.write_output(hit.stdout, hit.stderr)
         if context.explain_cache:
@@ -110,6 +112,7 @@ class WrapperCache:
             scans=self._scans,
             cwd=self._invocation.cwd,
         )
+        # In strict mode nothing whole is stored, and nothing need be prepared.
         if self._direct is not None:
             prefetch.begin()
             self._prefetch = prefetch
@@ -238,9 +241,11 @@ class WrapperCache:
         request: CompileRequest,
     ) -> Mapping[str, Mapping[str, Path]]:
         """Store the whole compilation; return what `DirectCache.store` does."""
+        # A failure isn't stored: the next call may have more memory, or a mended tool.
         if outcome.failure is not None or not _has_known_reads(compilation):
             return {}
         completed = self._completed(compilation, outcome, request)
+        # A warning with the private folder's name would be wrong on a hit.
         if str(compilation.folder) in completed.stderr:
             return {}
         wholes = direct.store(completed)
@@ -298,6 +303,7 @@ def _has_known_reads(compilation: Compilation) -> bool:
     dryrun, steps = compilation.dryrun, compilation.graph.steps
     transcript = dryrun.transcript
     kinds = {step.kind for step in transcript.steps}
+    # A link reads libraries that no list names; numbered files change names by process.
     if not kinds <= _COMPILED or dryrun.numbered or compilation.staged:
         return False
     if any(has_unsupported_flags(step.command.argv) for step in steps):

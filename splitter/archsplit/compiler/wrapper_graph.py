@@ -30,6 +30,16 @@ if TYPE_CHECKING:
 _READING = {StepKind.PREPROCESS, StepKind.HOST_COMPILE}
 _C_SECONDS = 0.3
 
+_NUMBERED = re.compile(r"tmpxft_[0-9a-f]+_[0-9a-f]+-\d+_")
+_PARALLEL_FLAGS = {
+    StepKind.CICC: ("-split-compile", "{cores}"),
+    StepKind.PTXAS: ("-split-compile={cores}",),
+}
+_NOT_PARALLEL = re.compile(r"-?-split-compile.*|-g|-jobserver|-O0")
+_FIRST_PARALLEL = (12, 4)
+_SOURCE = "--orig_src_path_name"
+_VERSION = re.compile(r"-D__CUDACC_VER_(MAJOR|MINOR)__=(\d+)")
+
 
 def step_from_nvcc(
     step: NvccStep,
@@ -65,17 +75,6 @@ def step_from_nvcc(
         reads_source=reads_source,
         runs_first=runs_first,
     )
-
-
-_NUMBERED = re.compile(r"tmpxft_[0-9a-f]+_[0-9a-f]+-\d+_")
-_PARALLEL_FLAGS = {
-    StepKind.CICC: ("-split-compile", "{cores}"),
-    StepKind.PTXAS: ("-split-compile={cores}",),
-}
-_NOT_PARALLEL = re.compile(r"-?-split-compile.*|-g|-jobserver|-O0")
-_FIRST_PARALLEL = (12, 4)
-_SOURCE = "--orig_src_path_name"
-_VERSION = re.compile(r"-D__CUDACC_VER_(MAJOR|MINOR)__=(\d+)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

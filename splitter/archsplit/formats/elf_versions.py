@@ -37,7 +37,7 @@ class NeededSymbol:
 
 
 def needed_symbols(elf: Elf) -> Iterator[NeededSymbol]:
-    """Return the symbols with a version that a file needs, in the order of its symbol table.
+    """Return the versioned symbols that a file needs, in its symbol table's order.
 
     Raises:
         BinaryFormatError: the tables are damaged.

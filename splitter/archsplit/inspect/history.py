@@ -138,7 +138,7 @@ def merge_releases(
 
 
 def growth_of_last(releases: Sequence[ReleaseSize]) -> float:
-    """Return the growth of the last release over the one before, as a part of it; 0 without one."""
+    """Return the last release's growth as a part of the one before; 0 without one."""
     if len(releases) <= 1 or not releases[-2].size:
         return 0.0
     return releases[-1].size / releases[-2].size - 1

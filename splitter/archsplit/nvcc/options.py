@@ -72,6 +72,7 @@ def split_options(argv: Sequence[str]) -> Iterator[tuple[str, str, tuple[str, ..
         dashless = word.lstrip("-") if word.startswith("-") else ""
         name, equals, value = dashless.partition("=")
         parts: tuple[str, ...] = (word,)
+        # An equals sign ends the option: the next word is another one.
         if not equals and _wants_value(name):
             following = next(words, None)
             if following is not None:
@@ -80,7 +81,7 @@ def split_options(argv: Sequence[str]) -> Iterator[tuple[str, str, tuple[str, ..
 
 
 def lacks_value(argv: Sequence[str]) -> bool:
-    """Return True if the last word is an option whose value would be the next word."""
+    """Return True if the last word is an option without its value."""
     return any(
         len(words) == 1 and "=" not in words[0] and _wants_value(name)
         for name, _, words in split_options(argv)
@@ -94,6 +95,7 @@ def is_nvcc_query(argv: Sequence[str]) -> bool:
 
 def unsupported_reason(argv: Sequence[str]) -> str | None:
     """Return the reason why only nvcc can run the command line, or None."""
+    # The input can be read only once, and nvcc needs it for each pass.
     if "-" in argv:
         return "it reads standard input"
     names = {name for name, _, _ in split_options(argv)}

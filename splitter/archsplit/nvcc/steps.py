@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
     from archsplit.arch.target import Target
 
+_MEBIBYTE = 1 << 20
+
 
 class StepKind(enum.Enum):
     """Kinds of steps; the values are the words in messages and tables."""
@@ -46,7 +48,6 @@ WEIGHTS: Mapping[StepKind, float] = {
 }
 """Seconds by kind, measured on a thrust sort; only their ratio matters."""
 
-_MEBIBYTE = 1 << 20
 FIRST_MEMORY: Mapping[StepKind, tuple[int, float]] = {
     StepKind.PREPROCESS: (100 * _MEBIBYTE, 0),
     StepKind.CUDAFE: (100 * _MEBIBYTE, 75),
@@ -132,6 +133,7 @@ class Transcript:
 
         Without CUDA that is the compile itself, else the preprocessing before cudafe++.
         """
+        # Without CUDA there is no cudafe++, and no text before it.
         if not self.module_ids:
             return next(step for step in self.steps if step.kind is StepKind.HOST_COMPILE)
         parsed = next(step for step in self.steps if step.kind is StepKind.CUDAFE)

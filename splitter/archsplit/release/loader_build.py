@@ -39,6 +39,7 @@ SOURCES = ("include/archsplit", "src", "stub")
 
 _COMPILE = ("-std=c11", "-Os", "-g0", "-Wall", "-Wextra", "-Wpedantic", "-Werror")
 _HIDE = ("-fPIC", "-fvisibility=hidden", "-fstack-protector-strong")
+# Both are hints to the processor that older ones execute as no operation: the libraries run on all.
 _BRANCHES: Mapping[ElfMachine, str] = {
     "x86_64": "-fcf-protection=full",
     "aarch64": "-mbranch-protection=standard",
@@ -103,6 +104,7 @@ def write_prebuilt(folder: Path, runner: Runner) -> None:
     """Compile all libraries into a folder, and write their digests; see `build_loader_and_stub`."""
     for machine in _BRANCHES:
         _build_machine(folder, runner, machine)
+    # Sorted, with one file a line: then a merge of two changes conflicts only where both changed.
     lines = (f"{digest}  {name}\n" for name, digest in sorted(_digests(folder).items()))
     with output_errors(folder / DIGESTS):
         (folder / DIGESTS).write_text(_head() + "".join(lines))
@@ -131,6 +133,7 @@ def run_loader_build(arguments: Sequence[str] | None = None) -> int:
 
 def _differing(folder: Path) -> list[str]:
     """Compile all libraries again, and return the names of those with other bytes."""
+    # Next to nothing of the sources is there, so only the compiled files are compared.
     with temporary_dir() as private:
         again = private / folder.name
         again.mkdir()

@@ -71,7 +71,6 @@ def _copy(library: str, folder: Path, machine: ElfMachine) -> Path:
     copy = folder / library
     with output_errors(copy):
         copy.write_bytes(content)
-        copy.chmod(0o755)
     return copy
 
 
