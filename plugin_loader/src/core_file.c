@@ -301,7 +301,7 @@ static archsplit_status add_folders(struct core_file *file) {
 }
 
 static archsplit_status fill(struct core_file *file) {
-    size_t size;
+    size_t size = 0; /* not known to be set when a sanitizer is compiled in */
     archsplit_status status = read_bytes(file, &size);
     if (status == ARCHSPLIT_OK) {
         status = parse(file, size);

@@ -137,8 +137,9 @@ static bool is_current(const struct core *core, const struct places *places) {
 static archsplit_status list_core(struct core *made, struct core **used) {
     struct core *older = find_core(made->folder);
     *used = made;
-    if (older != NULL && memcmp(older->loader->build_id, made->loader->build_id,
-                                sizeof older->loader->build_id) != 0) {
+    /* Tables, and not build ids: another host build with the same images has other addresses. */
+    if (older != NULL && memcmp(older->loader->table.head.digest, made->loader->table.head.digest,
+                                sizeof older->loader->table.head.digest) != 0) {
         *used = older;
         error_set("%s was replaced by another build after its first library was loaded; start the "
                   "process again",

@@ -36,7 +36,7 @@ static bool has_wanted(const struct pack *pack, const archsplit_pack_container *
 
 static bool has_all_wanted(const struct candidate *candidate, uint32_t number,
                            const struct wanted *wanted) {
-    const archsplit_pack_container *container = pack_container(&candidate->pack, number);
+    const archsplit_pack_container *container = pack_serving(&candidate->pack, number);
     bool all = container->offset != 0;
     for (uint32_t i = 0; all && i < wanted->count; i++) {
         all = has_wanted(&candidate->pack, container, &wanted->targets[i]);
@@ -75,7 +75,7 @@ static const archsplit_pack_image *next_image(const struct device_state *state, 
         if (!state_accepts(state, i)) {
             continue;
         }
-        const archsplit_pack_container *from = pack_container(&candidate->pack, container);
+        const archsplit_pack_container *from = pack_serving(&candidate->pack, container);
         for (uint32_t j = 0; j < from->image_count; j++) {
             const archsplit_pack_image *image = pack_image(&candidate->pack, from->first_image + j);
             if (image->number >= number && (next == NULL || image->number < next->number) &&
@@ -129,7 +129,7 @@ static archsplit_status record_targets(const struct device_state *state,
         const struct candidate *candidate = &state->loader->candidates[i];
         bool counts = sole == NULL ? state_accepts(state, i) : candidate == sole;
         const archsplit_pack_container *from =
-            counts ? pack_container(&candidate->pack, number) : NULL;
+            counts ? pack_serving(&candidate->pack, number) : NULL;
         for (uint32_t j = 0; counts && j < from->image_count; j++) {
             const archsplit_target *target =
                 &pack_image(&candidate->pack, from->first_image + j)->target;
@@ -145,7 +145,7 @@ static archsplit_status record_targets(const struct device_state *state,
 
 /* A container as it lies in the one pack that has all of it. */
 static archsplit_status map_container(struct candidate *sole, uint32_t number, uint8_t **place) {
-    const archsplit_pack_container *container = pack_container(&sole->pack, number);
+    const archsplit_pack_container *container = pack_serving(&sole->pack, number);
     archsplit_status status = candidate_map(sole);
     if (status == ARCHSPLIT_OK &&
         !pack_is_header(sole->pack.bytes + container->offset, container->size)) {

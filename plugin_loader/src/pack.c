@@ -8,7 +8,7 @@
 
 _Static_assert(sizeof(archsplit_pack_head) == 80, "the layout of contract 1.0");
 _Static_assert(sizeof(archsplit_pack_library) == 24, "the layout of contract 1.0");
-_Static_assert(sizeof(archsplit_pack_container) == 48, "the layout of contract 1.0");
+_Static_assert(sizeof(archsplit_pack_container) == 80, "the layout of contract 1.1");
 _Static_assert(sizeof(archsplit_pack_image) == 64, "the layout of contract 1.0");
 
 static uint64_t tables_size(const archsplit_pack_head *head) {
@@ -34,7 +34,7 @@ static archsplit_verdict check_head(const struct os_file *file, const archsplit_
         return malformed("the size of the descriptor", head->descriptor_size, "8192 or less");
     }
     if (!is_row(head->library_size, sizeof(archsplit_pack_library)) ||
-        !is_row(head->container_size, sizeof(archsplit_pack_container)) ||
+        !is_row(head->container_size, ARCHSPLIT_PACK_CONTAINER_1_0) ||
         !is_row(head->image_size, sizeof(archsplit_pack_image))) {
         return malformed("the size of a row", head->image_size, "what the contract has or more");
     }
@@ -114,6 +114,7 @@ archsplit_verdict pack_read(const struct os_file *file, bool is_table, struct pa
 
 void pack_free(struct pack *pack) {
     free(pack->front);
+    free(pack->rows);
     if (pack->bytes != NULL) {
         os_unmap(pack->bytes, pack->head.file_size);
     }

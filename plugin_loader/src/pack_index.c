@@ -1,5 +1,6 @@
 #include "pack_index.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "descriptor.h"
@@ -17,6 +18,14 @@ const archsplit_pack_container *pack_container(const struct pack *pack, uint32_t
 const archsplit_pack_image *pack_image(const struct pack *pack, uint32_t number) {
     const uint8_t *table = (const uint8_t *)pack_container(pack, pack->head.container_count);
     return (const void *)(table + (size_t)number * pack->head.image_size);
+}
+
+#define NO_ROW UINT32_MAX /* an enumerator would be no int */
+
+const archsplit_pack_container *pack_serving(const struct pack *pack, uint32_t number) {
+    static const archsplit_pack_container nothing = {0};
+    uint32_t row = pack->rows != NULL ? pack->rows[number] : number;
+    return row != NO_ROW ? pack_container(pack, row) : &nothing;
 }
 
 bool pack_is_stub(const struct pack *pack, const archsplit_pack_library *library,
@@ -174,23 +183,70 @@ find_image(const struct pack *table, const archsplit_pack_container *container, 
     return NULL;
 }
 
-archsplit_verdict pack_match(const struct pack *pack, const struct pack *table) {
-    if (pack->head.library_count != table->head.library_count ||
-        pack->head.container_count != table->head.container_count) {
-        return malformed("the number of containers", pack->head.container_count, "the core's");
-    }
-    for (uint32_t i = 0; i < pack->head.container_count; i++) {
-        const archsplit_pack_container *container = pack_container(pack, i);
-        for (uint32_t j = 0; j < container->image_count; j++) {
-            const archsplit_pack_image *image = pack_image(pack, container->first_image + j);
-            const archsplit_pack_image *listed =
-                find_image(table, pack_container(table, i), image->number);
-            if (listed == NULL || listed->size != image->size ||
-                memcmp(&listed->target, &image->target, sizeof image->target) != 0 ||
-                memcmp(listed->digest, image->digest, sizeof image->digest) != 0) {
-                return malformed("an image's number", image->number, "one that the core lists");
-            }
+static archsplit_verdict match_images(const struct pack *pack,
+                                      const archsplit_pack_container *container,
+                                      const struct pack *table,
+                                      const archsplit_pack_container *whole) {
+    for (uint32_t j = 0; j < container->image_count; j++) {
+        const archsplit_pack_image *image = pack_image(pack, container->first_image + j);
+        const archsplit_pack_image *listed = find_image(table, whole, image->number);
+        if (listed == NULL || listed->size != image->size ||
+            memcmp(&listed->target, &image->target, sizeof image->target) != 0 ||
+            memcmp(listed->digest, image->digest, sizeof image->digest) != 0) {
+            return malformed("an image's number", image->number, "one that the core lists");
         }
     }
     return ARCHSPLIT_ACCEPTED;
+}
+
+static bool has_keys(const struct pack *pack) {
+    return pack->head.container_size >= ARCHSPLIT_KEYED_CONTAINER;
+}
+
+/* The row with this key, or NO_ROW. Packs have the table's order, so the search goes on where the
+ * one before it ended, and mostly ends at once. */
+static uint32_t find_row(const struct pack *pack, const uint8_t *key, uint32_t start) {
+    for (uint32_t i = 0; i < pack->head.container_count; i++) {
+        uint32_t row = (start + i) % pack->head.container_count;
+        if (memcmp(pack_container(pack, row)->key, key, sizeof pack_container(pack, row)->key) ==
+            0) {
+            return row;
+        }
+    }
+    return NO_ROW;
+}
+
+static archsplit_verdict find_rows(struct pack *pack, const struct pack *table) {
+    uint32_t count = table->head.container_count, next = 0, found = 0;
+    pack->rows = malloc(((size_t)count + 1) * sizeof *pack->rows);
+    if (pack->rows == NULL) {
+        error_set("can't be read: out of memory");
+        return ARCHSPLIT_UNREADABLE;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t row = find_row(pack, pack_container(table, i)->key, next);
+        pack->rows[i] = row;
+        next = row == NO_ROW ? next : row + 1;
+        found += row == NO_ROW ? 0 : 1;
+    }
+    if (found == 0 && pack->head.container_count > 0) {
+        error_set("has device code for another Python or platform, and none for this core; install "
+                  "the plugin again");
+        return ARCHSPLIT_WRONG_BUILD;
+    }
+    return ARCHSPLIT_ACCEPTED;
+}
+
+archsplit_verdict pack_match(struct pack *pack, const struct pack *table) {
+    archsplit_verdict verdict = ARCHSPLIT_ACCEPTED;
+    if (has_keys(pack) && has_keys(table)) {
+        verdict = find_rows(pack, table);
+    } else if (pack->head.library_count != table->head.library_count ||
+               pack->head.container_count != table->head.container_count) {
+        return malformed("the number of containers", pack->head.container_count, "the core's");
+    }
+    for (uint32_t i = 0; verdict == ARCHSPLIT_ACCEPTED && i < table->head.container_count; i++) {
+        verdict = match_images(pack, pack_serving(pack, i), table, pack_container(table, i));
+    }
+    return verdict;
 }

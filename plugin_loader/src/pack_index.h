@@ -13,11 +13,16 @@ struct pack {
     uint8_t *front;       /* descriptor and index; ours */
     const uint8_t *index; /* in it */
     const uint8_t *bytes; /* the whole file in memory, or NULL as long as nobody needs it */
+    uint32_t *rows;       /* this pack's row for each of the core's containers; NULL: the same */
 };
 
 const archsplit_pack_library *pack_library(const struct pack *pack, uint32_t number);
 const archsplit_pack_container *pack_container(const struct pack *pack, uint32_t number);
 const archsplit_pack_image *pack_image(const struct pack *pack, uint32_t number);
+
+/* The pack's row for a container of the core, by its number in the core's table; an empty row where
+ * the pack has none. */
+const archsplit_pack_container *pack_serving(const struct pack *pack, uint32_t number);
 
 /* True if a library of the pack has this stub. */
 bool pack_is_stub(const struct pack *pack, const archsplit_pack_library *library, const char *stub);
@@ -31,7 +36,8 @@ bool pack_is_header(const uint8_t *bytes, uint64_t size);
 enum { CONTAINER_HEADER = 16 };
 void pack_write_header(uint8_t *place, uint64_t size);
 
-/* Rule 17: whether all that a pack lists is listed by the core's table too. */
-archsplit_verdict pack_match(const struct pack *pack, const struct pack *table);
+/* Rules 17, 21 and 22: find the rows for the core's containers, and check that the table lists what
+ * they list. */
+archsplit_verdict pack_match(struct pack *pack, const struct pack *table);
 
 #endif

@@ -212,8 +212,9 @@ def split(
         ArchsplitError: that, or the source is damaged, or the wheels fail their checks.
     """
     from archsplit.devicecode.partition import PackBy
+    from archsplit.split.library import minimal_project, split_library
     from archsplit.split.model import InstallDefaults, SplitRequest
-    from archsplit.split.split import minimal_project, split_library, split_wheel
+    from archsplit.split.split import split_wheel
 
     request = SplitRequest(
         source=Path(source),

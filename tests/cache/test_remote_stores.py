@@ -243,13 +243,15 @@ def test_a_build_of_many_processes_loses_the_deadline_once(
     first = Machine(tmp_path, server.address, seconds=0.5)
     assert first.find() is None
     asked = len(server.authorizations)
+    # All together take less than one deadline; it is long, because a busy computer is slow.
+    deadline = 30.0
     began = time.monotonic()
     for _ in range(20):
-        other = Machine(tmp_path, server.address, seconds=0.5)
+        other = Machine(tmp_path, server.address, seconds=deadline)
         assert other.find() is None
         other.cache.close()
         assert "it was in trouble" in other.said[0]
-    assert time.monotonic() - began < 0.5
+    assert time.monotonic() - began < deadline
     assert len(server.authorizations) == asked
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from archsplit.compiler.early_dryrun import EarlyDryRun, run_early
 from archsplit.compiler.reply_cache import ReplyCache
 from archsplit.compiler.tool_identity import script_target
 
@@ -283,3 +284,24 @@ def test_closed_streams_are_no_outputs(place: Place, closed: str) -> None:
         assert done.returncode == 0
         assert place.made()["k.d"] == made["k.d"]
         assert (place.folder / "k.o").read_bytes()[:4] == b"\x7fELF"
+
+
+@pytest.mark.nvcc
+def test_a_dry_run_begins_before_the_plan_and_leaves_nothing(place: Place) -> None:
+    nvcc = f"{place.environment['CUDA_HOME']}/bin/nvcc"
+
+    def early(*argv: str) -> EarlyDryRun:
+        return run_early(nvcc, argv, cwd=place.folder, environment=place.environment)
+
+    accepted = early("-c", "k.cu", "--keep", "-t4")
+    assert accepted.folder.is_dir()
+    assert "cicc" in accepted.result().stderr
+    assert not accepted.is_refused
+    accepted.cleanup.close()
+    assert not accepted.folder.exists()
+    refused = early("-c", "k.cu", "--no-such-option")
+    refused.result()
+    assert refused.is_refused
+    refused.cleanup.close()
+    # A hit doesn't wait for it.
+    early("-c", "k.cu").cleanup.close()

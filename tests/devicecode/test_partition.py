@@ -140,7 +140,7 @@ def test_targets_choose_the_packs() -> None:
         plan_packs(containers, PackBy.CAPABILITY, [Target.parse("sm_75")])
     assert (
         capability_extra(Capability(12, 1)),
-        required_packs([("cc80", "shared_80")], "cc80"),
+        required_packs(["cc80", "shared_80"], [("cc80", "shared_80")], "cc80"),
     ) == (
         "cc121",
         ("shared_80",),

@@ -1,11 +1,13 @@
-/* Random damage to a core.json, read under sanitizers:
+/* Random damage to a core.json, read under sanitizers. With -fsanitize=fuzzer it is a libFuzzer
+ * target. Without, it is a program:
  *
  *     fuzz_core_file FOLDER ROUNDS SEED
  *
  * The file is read from FOLDER, damaged in memory, and written back for each round. */
-#define _POSIX_C_SOURCE 200809L
+#define _GNU_SOURCE
 
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +15,40 @@
 #include <unistd.h>
 
 #include "archsplit/plugin_loader.h"
+
+#ifdef LIBFUZZER
+#include "fuzz_memory.h"
+#endif
+
+/* Read the core; true if it was accepted. Every text of an accepted one is there, and ends. */
+static bool read_core(const char *folder) {
+    archsplit_core *core;
+    archsplit_status status = archsplit_core_read(folder, &core);
+    bool accepted = status == ARCHSPLIT_OK;
+    if (accepted ? strlen(core->package) == 0 || strlen(core->build_id) != 64 ||
+                       strlen(core->folders[0]) == 0
+                 : status != ARCHSPLIT_BAD_CORE || *archsplit_last_error() == '\0') {
+        abort();
+    }
+    archsplit_core_free(core);
+    return accepted;
+}
+
+#ifdef LIBFUZZER
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length);
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length) {
+    fuzz_bytes = bytes;
+    fuzz_length = length;
+    read_core("/");
+    return 0;
+}
+#else
+static void write_all(int target, const void *text, size_t length) {
+    if (pwrite(target, text, length, 0) != (ssize_t)length || ftruncate(target, (off_t)length)) {
+        abort();
+    }
+}
 
 static uint64_t state;
 
@@ -73,20 +109,10 @@ int main(int count, char **arguments) {
     for (unsigned long round = 0; round < rounds; round++) {
         memcpy(text, original, length);
         size_t now = damage(text, length, sizeof text);
-        if (pwrite(target, text, now, 0) != (ssize_t)now || ftruncate(target, (off_t)now) != 0) {
-            return 2;
-        }
-        archsplit_core *core;
-        archsplit_status status = archsplit_core_read(arguments[1], &core);
-        if (status == ARCHSPLIT_OK) {
-            /* Every text of an accepted core is there, and ends. */
-            accepted += strlen(core->package) > 0 && strlen(core->build_id) == 64 &&
-                        strlen(core->folders[0]) > 0 && core->target_count > 0;
-        } else if (status != ARCHSPLIT_BAD_CORE || *archsplit_last_error() == '\0') {
-            return 3;
-        }
-        archsplit_core_free(core);
+        write_all(target, text, now);
+        accepted += read_core(arguments[1]);
     }
     printf("%lu inputs, %lu accepted\n", rounds, accepted);
     return 0;
 }
+#endif

@@ -14,12 +14,21 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#ifdef LIBFUZZER
+#include "fuzz_memory.h"
+#endif
+
 #include "../../plugin_loader/src/descriptor.h"
 #include "../../plugin_loader/src/error.h"
 
 static unsigned long verdicts[ARCHSPLIT_DRIVER_TOO_OLD + 1];
 
 static archsplit_verdict read_bytes(const uint8_t *bytes, size_t length, uint64_t claimed) {
+#ifdef LIBFUZZER
+    enum { memory = -1 };
+    fuzz_bytes = bytes;
+    fuzz_length = length;
+#else
     static int memory = -1;
     if (memory < 0) {
         memory = memfd_create("plugin", MFD_CLOEXEC);
@@ -27,6 +36,7 @@ static archsplit_verdict read_bytes(const uint8_t *bytes, size_t length, uint64_
     if (ftruncate(memory, 0) != 0 || pwrite(memory, bytes, length, 0) != (ssize_t)length) {
         abort();
     }
+#endif
     const struct os_file file = {.descriptor = memory, .size = claimed};
     struct descriptor descriptor;
     archsplit_verdict verdict = descriptor_read(&file, &descriptor);

@@ -14,6 +14,10 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#ifdef LIBFUZZER
+#include "fuzz_memory.h"
+#endif
+
 #include "../../plugin_loader/src/pack.h"
 #include "../../plugin_loader/src/sha256.h"
 
@@ -55,6 +59,11 @@ static void use(struct pack *pack, const uint8_t *bytes) {
 }
 
 static void read_bytes(const uint8_t *bytes, size_t length, bool is_table) {
+#ifdef LIBFUZZER
+    enum { memory = -1 };
+    fuzz_bytes = bytes;
+    fuzz_length = length;
+#else
     static int memory = -1;
     if (memory < 0) {
         memory = memfd_create("pack", MFD_CLOEXEC);
@@ -62,6 +71,7 @@ static void read_bytes(const uint8_t *bytes, size_t length, bool is_table) {
     if (ftruncate(memory, 0) != 0 || pwrite(memory, bytes, length, 0) != (ssize_t)length) {
         abort();
     }
+#endif
     const struct os_file file = {.descriptor = memory, .size = length};
     struct pack pack;
     struct descriptor descriptor;

@@ -1,5 +1,6 @@
 /* A program that loads split libraries, one after the other or (--race) each in a thread of its
- * own, and prints what each of them has registered. */
+ * own, and prints what each of them has registered. `--graft LOADER FOLDER STUB` before --race is
+ * for one more thread, which calls the loader meanwhile, as a stub does. */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -29,7 +30,26 @@ static void *load(void *argument) {
     return NULL;
 }
 
+static void *graft(void *argument) {
+    char **arguments = argument;
+    void *loader = dlopen(arguments[0], RTLD_NOW | RTLD_LOCAL);
+    void *address = loader != NULL ? dlsym(loader, "archsplit_graft") : NULL;
+    int (*function)(const char *, const char *);
+    memcpy(&function, &address, sizeof address);
+    for (int i = 0; address != NULL && i < 5; i++) {
+        function(arguments[1], arguments[2]);
+    }
+    return address;
+}
+
 int main(int argc, char **argv) {
+    pthread_t grafting;
+    int grafts = argc > 4 && strcmp(argv[1], "--graft") == 0;
+    if (grafts) {
+        pthread_create(&grafting, NULL, graft, argv + 2);
+        argv += 4;
+        argc -= 4;
+    }
     struct loaded all[MAX_LIBRARIES];
     pthread_t threads[MAX_LIBRARIES];
     int race = argc > 1 && strcmp(argv[1], "--race") == 0, count = argc - 1 - race;
@@ -53,6 +73,9 @@ int main(int argc, char **argv) {
             return 1;
         }
         printf("%c%c\n", all[i].letters[0], all[i].letters[1]);
+    }
+    if (grafts) {
+        pthread_join(grafting, NULL);
     }
     return 0;
 }

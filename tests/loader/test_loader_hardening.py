@@ -87,6 +87,11 @@ def test_damaged_core_files_are_read_without_a_fault(
     assert 0 < int(done.stdout.split()[2]) < ROUNDS
 
 
+def test_odd_settings_are_read_without_a_fault(addresses: Sanitized) -> None:
+    done = run([str(addresses.program("fuzz_settings")), str(ROUNDS * 3), "1"], {})
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def race_to_plugins(workbench: Workbench, tool: Sanitized, folder: Path) -> None:
     workbench.plugin(folder, "sm_90")
     probe = tool.program("loader_probe")
@@ -122,6 +127,21 @@ def test_races_have_no_data_races(
     workbench: Workbench, threads: Sanitized, tmp_path: Path, race: Race
 ) -> None:
     race(workbench, threads, tmp_path)
+
+
+@pytest.mark.stress
+def test_graft_beside_dlopen_has_no_data_race_and_ends(
+    workbench: Workbench, threads: Sanitized, tmp_path: Path
+) -> None:
+    """Forty packs; the two threads once waited for each other in 3 of 12 runs."""
+    core = split_site(workbench, tmp_path / "site", loader=threads.loader)
+    for number in range(40):
+        core.add(f"n{number}", "sm_90", descriptor=Stub(shape=2, cuda_version=13000 - number))
+    words = ("--graft", core.face / "libarchsplit_loader.so", core.face, core.stub, "--race")
+    command = [threads.program("pack_host"), *words, core.library]
+    for _ in range(12):
+        done = run(list(map(str, command)), workbench.environment("9.0"))
+        assert (done.stdout, done.stderr) == ("hH\n", "")
 
 
 VALGRIND = ("valgrind", "-q", "--error-exitcode=9", "--leak-check=full")

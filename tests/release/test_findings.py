@@ -13,7 +13,7 @@ from archsplit.errors import DevicePackError, WheelError
 from archsplit.release.findings import HINTS, ReleaseKind, error_finding, finding
 from archsplit.system.finding import Finding
 
-WORDS = {"target": "sm_90", "program": "pip", "policy": "2_28"}
+WORDS = {"target": "sm_90", "program": "pip", "policy": "2_28", "cell": "*:9.0"}
 CALLS = {"finding", "fault", "release.fault", "subject.release.fault", "self.release.fault"}
 FOLDER = Path(archsplit.__file__).parent
 

@@ -51,8 +51,25 @@
  * From here on: what a core may have on record about its plugins.
  *
  * 20. A core that was built together with all of its library plugins has the SHA-256 of each file,
- * as `digests` in core.json. Who verifies a plugin (archsplit_loader_verify) accepts no other file.
- *     A core without them, as older ones are, has nothing to verify by, and opens by rules 1 to 10.
+ *     as `digests` in core.json. Who verifies a plugin (archsplit_loader_verify) accepts no other
+ *     file. A core without them, as older ones are, has nothing to verify by, and opens by rules 1
+ *     to 10.
+ *
+ * Since contract 1.1 of packs (ARCHSPLIT_PACK_MINOR): packs by content, which serve several cores.
+ *
+ * 21. A container's row has a `key`: the SHA-256 of all image rows of the container that was split,
+ *     each in the 64 bytes of contract 1.0, with the fields offset and reserved set to 0. The rows
+ *     of the table have the same keys. A row shorter than ARCHSPLIT_KEYED_CONTAINER has no key.
+ * 22. If pack and table have keys, the pack's container with the same key serves the container of
+ *     the core; the order of rule 14 does not count. A pack may lack containers of the core. It may
+ *     have others, which are not used. One container may serve several of the core. Rule 17 holds
+ *     for each. A pack that has containers, but none of the core, is refused. If pack or table has
+ *     no keys, containers belong together by their order.
+ * 23. In packs with keys, `wrapper`, `address` and the texts of libraries have no meaning; the
+ *     texts are for reports. Only the table has the places in a library.
+ * 24. The build id of a table with keys, and of its packs, is a SHA-256 over project, version, the
+ *     options of the split and the keys of all containers of the release. The interface hash is one
+ *     over these keys. So cores with the same containers have the same packs.
  */
 #ifndef ARCHSPLIT_PLUGIN_H
 #define ARCHSPLIT_PLUGIN_H
@@ -64,7 +81,8 @@
 #define ARCHSPLIT_NOTE_TYPE 1
 
 #define ARCHSPLIT_CONTRACT_MAJOR 1
-#define ARCHSPLIT_CONTRACT_MINOR 0
+#define ARCHSPLIT_CONTRACT_MINOR 0 /* of library plugins */
+#define ARCHSPLIT_PACK_MINOR 1     /* of packs and tables */
 
 #define ARCHSPLIT_MAX_DESCRIPTOR 8192
 #define ARCHSPLIT_MAX_TEXT 255
@@ -102,7 +120,7 @@ typedef struct archsplit_descriptor {
     uint16_t target_size; /* sizeof(archsplit_target) in the writer's version */
     uint16_t target_count;
     uint32_t reserved;
-    uint8_t build_id[32];       /* SHA-256 of all inputs of the build */
+    uint8_t build_id[32];       /* SHA-256 of all inputs of the build; of packs see rule 24 */
     uint8_t interface_hash[32]; /* SHA-256 of the public header and the exported symbols */
 } archsplit_descriptor;
 
@@ -138,6 +156,9 @@ typedef struct archsplit_pack_library {
     uint32_t container_count;
 } archsplit_pack_library;
 
+/* A container, as of contract 1.1; ARCHSPLIT_PACK_CONTAINER_1_0 bytes of it in 1.0. */
+#define ARCHSPLIT_PACK_CONTAINER_1_0 48
+#define ARCHSPLIT_KEYED_CONTAINER 80
 typedef struct archsplit_pack_container {
     uint64_t offset; /* of its header in this file */
     uint64_t size;   /* header and images */
@@ -147,6 +168,7 @@ typedef struct archsplit_pack_container {
     uint32_t image_count;
     uint32_t flags;
     uint32_t reserved;
+    uint8_t key[32]; /* rule 21; not to be read of a shorter row */
 } archsplit_pack_container;
 
 /* `flags` of a container, in the table: a GPU without code in this container misses nothing. The

@@ -31,6 +31,11 @@ class DamagedError(Exception):
     """A blob was changed after it was written; the caller must delete it."""
 
 
+def load_compressor() -> None:
+    """Import what `seal` imports for large content, at a time when nobody waits."""
+    import zstandard  # noqa: F401 - for its effect
+
+
 def seal(content: bytes) -> bytes:
     """Return content compressed, with its digest in front."""
     if len(content) < _LARGE:

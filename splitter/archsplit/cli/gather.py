@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from archsplit.cli.inputs import check_folder
+from archsplit.cli.options import add_without
 from archsplit.cli.verbs import add_verb
 
 if TYPE_CHECKING:
@@ -28,6 +29,10 @@ def add_to(verbs: options.Verbs) -> None:
         "folder", type=Path, nargs="+", help="a folder that build or split wrote to"
     )
     parser.add_argument("--out", type=Path, required=True, help="the folder for all of them")
+    add_without(parser)
+    parser.add_argument(
+        "--partial", action="store_true", help="more parts come later: any cell may be missing"
+    )
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     parser.set_defaults(run=run)
 
@@ -39,7 +44,12 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     del console
     for folder in arguments.folder:
         check_folder(folder)
-    report = gather(arguments.folder, out=arguments.out)
+    report = gather(
+        arguments.folder,
+        out=arguments.out,
+        without=arguments.without,
+        partial=arguments.partial,
+    )
     if arguments.json:
         print(report.as_json(), end="")  # noqa: T201 - standard output is where data goes
     else:

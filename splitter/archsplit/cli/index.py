@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from archsplit.cli.options import add_without
 from archsplit.cli.verbs import add_verb
 from archsplit.errors import UsageError, WheelError
 from archsplit.system.env import source_date_epoch
@@ -60,6 +61,7 @@ def add_to(verbs: Verbs) -> None:
     )
     parser.add_argument("--reason", default="", metavar="TEXT", help="why, for --yank")
     parser.add_argument("--unyank", nargs="+", default=[], metavar="NAME==VERSION")
+    add_without(parser)
     parser.add_argument(
         "--grace",
         type=_age,
@@ -78,6 +80,10 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     from archsplit.index.static_folder import check_index, lock_folder, open_folder
     from archsplit.index.static_update import update_index
 
+    if arguments.add:
+        from archsplit.release.merge import require_all_cells
+
+        require_all_cells((path for path in arguments.add if path.is_dir()), arguments.without)
     given = (arguments.add, arguments.prune, arguments.yank, arguments.unyank)
     if arguments.reason and not arguments.yank:
         raise UsageError("--reason says why --yank")

@@ -181,6 +181,18 @@ def cache_settings(
     return None if settings.mode == "off" else settings
 
 
+def add_without(parser: argparse.ArgumentParser) -> None:
+    """Add the option that allows holes in the matrix of a release."""
+    parser.add_argument(
+        "--without",
+        metavar="CELL",
+        action="append",
+        default=[],
+        help="this cell of the release may have no wheel: a name or pattern such as"
+        " 'cp310-*aarch64*' or '*:9.0'; may be given more than once",
+    )
+
+
 def add_variants_option(parser: argparse.ArgumentParser) -> None:
     """Add ``--variants``."""
     parser.add_argument(

@@ -170,6 +170,7 @@ def add_to(verbs: options.Verbs) -> None:
     parser.add_argument("--yes", "-y", action="store_true", help="don't ask, on a terminal either")
     parser.add_argument("--json", action="store_true", help="print the plan or the result as JSON")
     parser.add_argument("--quiet", action="store_true", help="no progress")
+    options.add_without(parser)
     add_patience(parser)
     parser.set_defaults(run=run)
 
@@ -180,9 +181,11 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     from archsplit.index.preflight import preflight_check
     from archsplit.index.publish import refuse
     from archsplit.index.release import read_release
+    from archsplit.release.merge import require_all_cells
 
     for folder in arguments.folders:
         check_folder(folder)
+    require_all_cells(arguments.folders, arguments.without)
     for name in _NEEDED:
         if find_spec(name) is None:
             raise ToolNotFoundError(f"no {name}", hint="pip install 'archsplit[publish]'")

@@ -30,13 +30,15 @@ def add_to(verbs: options.Verbs) -> None:
         verbs,
         "split",
         "archsplit split foo.whl --out split",
-        "archsplit split libfoo.so --name foo --version 1.0 --out split",
+        "archsplit split foo-1.0-cp310-*.whl foo-1.0-cp311-*.whl --out split",
     )
     parser.add_argument(
         "wheel",
         type=Path,
+        nargs="+",
         help="a wheel or a library with device code, which stays as it is; NAME==VERSION or a URL"
-        " is downloaded",
+        " is downloaded. Several wheels of a release, for several Pythons and platforms, share"
+        " packs",
     )
     parser.add_argument("--out", type=Path, required=True, help="the folder for all new wheels")
     parser.add_argument(
@@ -78,17 +80,28 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     from archsplit.release.summary import split_summary
     from archsplit.split.model import InstallDefaults, SplitRequest
 
-    arguments.wheel = find_file(arguments.wheel, console)
-    finished = arguments.wheel.suffix == ".whl"
-    if not finished:
-        _check_library(arguments.wheel)
-    if finished and arguments.version is not None:
+    source, *others = arguments.wheel = [find_file(path, console) for path in arguments.wheel]
+    for path in arguments.wheel:
+        if path.suffix == ".whl":
+            continue
+        _check_library(path)
+        if others:
+            raise UsageError(
+                f"{path.name} is a library, and several wheels are split together",
+                hint="split each library by itself",
+            )
+    if source.suffix == ".whl" and arguments.version is not None:
         raise UsageError(
-            f"{arguments.wheel.name} has a version, which its core keeps",
+            f"{source.name} has a version, which its core keeps",
             hint="leave out --version; it is for libraries that are in no wheel",
         )
+    if others and arguments.variants:
+        raise UsageError(
+            "--variants is for one wheel", hint="split the wheels one by one for --variants"
+        )
     request = SplitRequest(
-        source=arguments.wheel,
+        source=source,
+        others=tuple(others),
         out=arguments.out,
         name=arguments.name,
         by=PackBy(arguments.by),
@@ -99,7 +112,8 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     try:
         report = _split(request, arguments, console)
     except NothingToDoError as nothing:
-        if not arguments.copy:
+        # Of several wheels nobody could say which one to copy.
+        if others or not arguments.copy:
             raise
         print(copy_unchanged(request.source, request.out, nothing, console))  # noqa: T201 - data
         return 0
@@ -123,7 +137,8 @@ def _check_library(path: Path) -> None:
 
 
 def _split(request: SplitRequest, arguments: argparse.Namespace, console: Console) -> Release:
-    from archsplit.split.split import minimal_project, split_library, split_wheel
+    from archsplit.split.library import minimal_project, split_library
+    from archsplit.split.split import split_wheel
 
     with options.effects(console, quiet=True) as effects:
         if request.source.suffix == ".whl":

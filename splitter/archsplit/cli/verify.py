@@ -42,6 +42,7 @@ def add_release_options(parser: argparse.ArgumentParser) -> None:
         help="with --release: kernels of such names (mangled or readable, * and ? as in a shell)"
         " needn't be there for every target; may be given more than once",
     )
+    options.add_without(parser)
     parser.add_argument(
         "--no-install",
         dest="install",
@@ -68,7 +69,9 @@ def run_release(arguments: argparse.Namespace, console: Console) -> int:
     if arguments.targets is not None:
         raise UsageError("--release is about all targets", hint="leave out --targets or --release")
     demands = Requirements(
-        allowed=tuple(arguments.allow_missing_kernels), install=arguments.install
+        allowed=tuple(arguments.allow_missing_kernels),
+        install=arguments.install,
+        without=tuple(arguments.without),
     )
     if arguments.install:
         # Found out at the end, it would cost the minutes of all other checks.
@@ -82,6 +85,8 @@ def run_release(arguments: argparse.Namespace, console: Console) -> int:
         return 0
     for note in verdict.notes:
         console.print(f"note: {note}", markup=False, soft_wrap=True)
+    if verdict.matrix:
+        print(verdict.matrix)  # noqa: T201 - the same
     programs = " and ".join(verdict.installed)
     installed = f"{programs} install them all" if programs else "nothing was installed"
     print(  # noqa: T201 - standard output is where data goes

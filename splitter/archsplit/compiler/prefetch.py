@@ -13,6 +13,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from archsplit.cache.sealed import load_compressor
 from archsplit.compiler.preprocessed import included_files
 from archsplit.compiler.step_key import is_host_compiler
 
@@ -80,6 +81,7 @@ class StorePrefetch:
         self._threads.append(thread)
 
     def _query_tools(self) -> None:
+        load_compressor()
         for step in self._hosts:
             argv, environment = step.command.argv, step.command.env
             # The generator asks while it is consumed.

@@ -116,19 +116,21 @@ class Unit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FatContainer:
-    """The number of a container in a library that was split.
+    """A container of a library that was split: its key, or its number before contract 1.1.
 
-    All packs of one build number the containers alike.
+    All packs of one build have the same keys, or number the containers alike.
 
     Attributes:
         build: the split's build id.
         library: the number of the library in the core's table.
         container: its number in the library.
+        key: of the container; b"" if it has a number.
     """
 
     build: bytes = field(repr=False)
-    library: int
-    container: int
+    library: int = 0
+    container: int = 0
+    key: bytes = field(default=b"", repr=False)
 
 
 def join_units(units: Iterable[Unit]) -> tuple[Unit, ...]:

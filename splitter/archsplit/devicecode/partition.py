@@ -29,6 +29,8 @@ __pure__ = True
 
 PTX_PACK, REST_PACK, SHARED_PACK = "ptx", "rest", "shared"
 """Names of packs that no capability is named in, and the prefix of shared packs."""
+COMMON_PACK = "common_"
+"""The prefix of the common part of a pack with several files."""
 
 _LEAST_SAVING, _SAVING_SHARE = 1_000_000, 0.03
 """The least saving of a shared pack: bytes, and their part of all bytes."""
@@ -107,18 +109,27 @@ def plan_packs(
     return _share_common(plan, size_by_image) if by is PackBy.CAPABILITY else plan
 
 
-def required_packs(needs: Iterable[Sequence[str]], pack: str) -> tuple[str, ...]:
-    """Return the shared packs without which a pack is incomplete.
+def required_packs(
+    packs: Collection[str], needs: Iterable[Sequence[str]], pack: str
+) -> tuple[str, ...]:
+    """Return the shared and common packs without which a pack is incomplete.
 
     Args:
+        packs: the names of all packs.
         needs: the packs of each capability.
         pack: a name, as ``cc80``.
     """
-    # A shared pack has no code that needs another pack.
-    if pack.startswith(SHARED_PACK):
-        return ()
-    used_together = {name for names in needs if pack in names for name in names}
-    return tuple(sorted(name for name in used_together if name.startswith(SHARED_PACK)))
+    common = {f"{COMMON_PACK}{pack}"} & {*packs}
+    # A shared pack has no code that needs another pack, but may have a part of its own in common.
+    if pack.startswith((SHARED_PACK, COMMON_PACK)):
+        return tuple(common)
+    beside = {name for names in needs if pack in names for name in names}
+    return tuple(sorted(common | {name for name in beside if name.startswith(SHARED_PACK)}))
+
+
+def least_saving(total: int) -> float:
+    """Return the bytes that one more pack of a release has to save."""
+    return max(_LEAST_SAVING, _SAVING_SHARE * total)
 
 
 def capability_extra(capability: Capability) -> str:
@@ -210,7 +221,7 @@ def _share_common(plan: PackPlan, size_by_image: Mapping[_Key, int]) -> PackPlan
     for key, pack_names in holders.items():
         keys_by_packs.setdefault(tuple(pack_names), set()).add(key)
     total = sum(size_by_image[key] for pack in plan.packs for key in _pack_keys(pack))
-    minimum = max(_LEAST_SAVING, _SAVING_SHARE * total)
+    minimum = least_saving(total)
     needs, added = dict(plan.needs), list[PackContents]()
     # Sorted, so that the packs' names don't depend on the order of containers.
     for names, keys in sorted(keys_by_packs.items()):

@@ -244,7 +244,12 @@ def pack_units(window: Window, wheel_share: WheelShare) -> Iterator[Unit]:
     pack = device_pack.read_pack(window, is_table=is_table)
     for i, library in enumerate(pack.libraries):
         for j, row in enumerate(library.containers):
-            fat = FatContainer(build=pack.descriptor.build_id, library=i, container=j)
+            build = pack.descriptor.build_id
+            fat = (
+                FatContainer(build=build, key=row.key)
+                if row.key
+                else FatContainer(build=build, library=i, container=j)
+            )
             if is_table:
                 place = Place.EXECUTABLE
                 yield Unit(section=None, place=place, images=(), member=library.name, fat=fat)

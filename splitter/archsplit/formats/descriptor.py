@@ -30,6 +30,8 @@ NOTE_SECTION = ".note.archsplit"
 OWNER = "archsplit"
 NOTE_TYPE = 1
 CONTRACT = (1, 0)
+PACK_MINOR = 1
+"""The minor version of packs and tables, whose containers have keys."""
 
 _NOTE = Struct("<III12s")
 # The integers of `archsplit_descriptor` in plugin.h; its two digests follow them.
@@ -64,7 +66,7 @@ class Descriptor:
     Attributes:
         package: the normalized name of the core's project (PEP 503).
         version: the exact version of the core.
-        build_id: SHA-256 of all inputs of the build.
+        build_id: SHA-256 of all inputs of the build; of packs, see rule 24.
         interface_hash: SHA-256 of the public header and the exported symbols.
         cuda_version: as in CUDART_VERSION, 13000 for 13.0.
         shape: a whole library, or device code alone.
@@ -106,7 +108,8 @@ class Descriptor:
         fixed = _FIXED.pack(
             _FIXED_SIZE,
             version_at + len(version) + len(padding),
-            *CONTRACT,
+            CONTRACT[0],
+            PACK_MINOR if self.shape is Shape.DEVICE else CONTRACT[1],
             self.shape,
             self.cuda_version,
             package_at,

@@ -40,6 +40,7 @@ PACK_FILE, TABLE_FILE = "device.pack", "core.pack"
 HEAD = Struct("<8sIIQIIIIHHHH32s")
 LIBRARY = Struct("<6I")
 PACK_CONTAINER = Struct("<4Q4I")
+KEYED_CONTAINER = Struct("<4Q4I32s")
 IMAGE = Struct("<II4HQQ32s")
 CONTAINER_HEADER = 16
 PAGE = 0x10000
@@ -84,6 +85,7 @@ class PackContainer:
         images: the images of this pack; all images in a table.
         offset: offset in the pack; 0 if the pack has no image of the container.
         is_unused: True if a GPU without code in the container loses nothing.
+        key: SHA-256 of all image rows of the container that was split; b"" before contract 1.1.
     """
 
     wrapper: int
@@ -91,6 +93,7 @@ class PackContainer:
     images: tuple[PackImage, ...] = field(repr=False)
     offset: int = 0
     is_unused: bool = False
+    key: bytes = field(default=b"", repr=False)
 
     @property
     def size(self) -> int:
@@ -121,6 +124,26 @@ class Pack:
             for j, container in enumerate(library.containers):
                 for image in container.images:
                     yield (i, j, image.number), image
+
+    def images_in(self, table: Pack) -> Iterator[tuple[tuple[int, int, int], PackImage]]:
+        """Return the images that serve a core, with their numbers in the core's table.
+
+        Containers belong together by their keys, or by their order before contract 1.1. One image
+        may serve several containers of the core, or none.
+        """
+        if not (self.has_keys and table.has_keys):
+            yield from self.images()
+            return
+        rows = {row.key: row for library in self.libraries for row in library.containers}
+        for i, library in enumerate(table.libraries):
+            for j, container in enumerate(library.containers):
+                for image in rows[container.key].images if container.key in rows else ():
+                    yield (i, j, image.number), image
+
+    @property
+    def has_keys(self) -> bool:
+        """True if containers have keys; they all have, or none."""
+        return all(row.key for library in self.libraries for row in library.containers)
 
     def content(self, image: PackImage) -> Window:
         """Return an image's bytes, as in the library before the split."""
@@ -225,13 +248,15 @@ class _Index:
             )
 
     def _container(self, number: int) -> PackContainer:
-        offset, _, wrapper, address, first, count, flags, _ = self._row(PACK_CONTAINER, 1, number)
+        layout = KEYED_CONTAINER if self._sizes[1] >= KEYED_CONTAINER.size else PACK_CONTAINER
+        offset, _, wrapper, address, first, count, flags, _, *key = self._row(layout, 1, number)
         return PackContainer(
             offset=offset,
             wrapper=wrapper,
             address=address,
             images=tuple(map(self._image, range(first, first + count))),
             is_unused=bool(flags & _UNUSED),
+            key=key[0] if key else b"",
         )
 
     def _image(self, number: int) -> PackImage:
@@ -271,9 +296,9 @@ def encode_table(descriptor: Descriptor, libraries: Iterable[PackLibrary]) -> by
     return _encode_head(descriptor, libraries, front, HEAD.size + len(front)) + front
 
 
-def encode_index(libraries: Iterable[PackLibrary]) -> bytes:
-    """Return the index of a table alone, which describes all libraries of a core."""
-    return _encode_tables(tuple(libraries), is_table=True)
+def container_key(images: Iterable[PackImage]) -> bytes:
+    """Return the key of a container: SHA-256 of the rows of all images that it had."""
+    return hashlib.sha256(b"".join(_encode_image(one, is_table=True) for one in images)).digest()
 
 
 def write_pack(
@@ -364,7 +389,7 @@ def _encode_head(
         len(containers),
         sum(len(container.images) for container in containers),
         LIBRARY.size,
-        PACK_CONTAINER.size,
+        _container_layout(containers).size,
         IMAGE.size,
         0,
         hashlib.sha256(front).digest(),
@@ -375,7 +400,7 @@ def _encode_tables(libraries: tuple[PackLibrary, ...], *, is_table: bool) -> byt
     containers = [container for library in libraries for container in library.containers]
     images = [image for container in containers for image in container.images]
     tables = LIBRARY.size * len(libraries)
-    tables += PACK_CONTAINER.size * len(containers) + IMAGE.size * len(images)
+    tables += _container_layout(containers).size * len(containers) + IMAGE.size * len(images)
     rows, texts = _encode_libraries(libraries, tables)
     rows += _encode_containers(containers, is_table=is_table)
     rows += (_encode_image(image, is_table=is_table) for image in images)
@@ -396,7 +421,7 @@ def _encode_libraries(libraries: tuple[PackLibrary, ...], at: int) -> tuple[list
 
 
 def _encode_containers(containers: list[PackContainer], *, is_table: bool) -> Iterator[bytes]:
-    first = 0
+    first, layout = 0, _container_layout(containers)
     for container in containers:
         count = len(container.images)
         # A table lists images without containing them.
@@ -404,8 +429,15 @@ def _encode_containers(containers: list[PackContainer], *, is_table: bool) -> It
         offset, size = (container.offset, container.size) if is_in_file else (0, 0)
         flags = _UNUSED if container.is_unused else 0
         places = (offset, size, container.wrapper, container.address)
-        yield PACK_CONTAINER.pack(*places, first, count, flags, 0)
+        key = (container.key,) if layout is KEYED_CONTAINER else ()
+        yield layout.pack(*places, first, count, flags, 0, *key)
         first += count
+
+
+def _container_layout(containers: list[PackContainer]) -> Struct:
+    """Return the layout of contract 1.1, or that of 1.0 for containers without keys."""
+    is_keyed = all(container.key for container in containers)
+    return KEYED_CONTAINER if is_keyed else PACK_CONTAINER
 
 
 def _encode_image(image: PackImage, *, is_table: bool) -> bytes:

@@ -180,8 +180,7 @@ class Elf:
 
     def section(self, name: str) -> Section | None:
         """Return the first section of this name, or None; raises as `sections` does."""
-        # The names decide here, as for linkers; the loader, which has segments alone, finds device
-        # code by its note.
+        # By name, because the sections with device code have no type of their own.
         return next((section for section in self.sections() if section.name == name), None)
 
     def section_at(self, index: int) -> Section:

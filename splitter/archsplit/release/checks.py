@@ -68,13 +68,13 @@ class CheckScope:
     Attributes:
         targets: their plugins must be there; None for all plugins that the core names.
         published: True before an upload: each pin needs its wheel in the folder.
-        originals: the images of the fat libraries, by library; the table is compared with them.
+        originals: for each core, the images of its fat libraries; the table is compared with them.
         complete: require every image of a fat wheel in a pack, not only those that GPUs take.
     """
 
     targets: tuple[Target, ...] | None = None
     published: bool = False
-    originals: Mapping[str, ContainerImages] = field(default_factory=dict)
+    originals: Mapping[str, Mapping[str, ContainerImages]] = field(default_factory=dict)
     complete: bool = False
 
     def wanted(self, identity: Identity) -> tuple[str, ...] | None:
@@ -96,7 +96,7 @@ class CheckedRelease:
         roles: core, plugin or meta, by file name.
         wheels: the targets of each wheel's device code, by file name.
         packs: the number of images in each pack, by file name; empty for a build.
-        images: the number in the fat wheel; ``covered`` of them are in at least one pack.
+        images: the number in all fat wheels; ``covered`` of them are in at least one pack.
         needs: the packs that each capability needs.
     """
 
@@ -371,7 +371,8 @@ def _missing_plugins(subject: _Subject) -> Findings:
         project = identity.plugins.get(name, name)
         if project not in present:
             gpus = ", ".join(gpu for gpu, names in needs.items() if name in names)
-            found = f"no wheel, but the core names it for {gpus}"
+            place = f" for {subject.release.place}" if subject.release.place else ""
+            found = f"no wheel{place}, but the core names it for {gpus}"
             yield subject.release.fault("missing-plugin", project, found, target=name)
 
 
@@ -380,7 +381,9 @@ def _missing_images(subject: _Subject) -> Findings:
     packs = {name: wheel.pack for name, wheel in plugins.items() if wheel.pack is not None}
     if table is None:
         return
-    keys = {name: frozenset(key for key, _ in pack.images()) for name, pack in packs.items()}
+    keys = {
+        name: frozenset(key for key, _ in pack.images_in(table)) for name, pack in packs.items()
+    }
     core = subject.release.cores[0].file
     for capability, names in subject.needs.items():
         # A pack that is missing or damaged has a finding of its own.
@@ -395,7 +398,8 @@ def _missing_images(subject: _Subject) -> Findings:
 
 def _wrong_table(subject: _Subject) -> Findings:
     if subject.table is not None and subject.scope.originals:
-        yield from table_faults(subject.table, subject.scope.originals, subject.release)
+        originals = subject.scope.originals[subject.release.cores[0].file]
+        yield from table_faults(subject.table, originals, subject.release)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -420,6 +424,13 @@ def release_faults(release: WheelSet, scope: CheckScope) -> Findings:
     """Run all checks on the wheels of a folder: first on each wheel, then on all together."""
     yield from release.damaged
     yield from core_faults(release)
+    # A fault of a pack is found once for each core that takes it.
+    found = (fault for view in release.views for fault in _view_faults(view, scope))
+    yield from dict.fromkeys(found)
+
+
+def _view_faults(release: WheelSet, scope: CheckScope) -> Findings:
+    """Carry out all checks on the wheels that an installer takes for one core."""
     if release.identity is None:
         return
     subject = _Subject(release=release, identity=release.identity, scope=scope)
@@ -446,11 +457,16 @@ def _wheel_faults(wheel: WheelFacts, subject: _Subject) -> Findings:
 
 
 def count_images(release: WheelSet) -> tuple[int, int]:
-    """Count the images of a fat wheel, and those that are in a pack."""
-    table = release.cores[0].pack if len(release.cores) == 1 else None
-    listed = set() if table is None else {key for key, _ in table.images()}
-    packs = filter(None, (wheel.pack for wheel in release.plugins.values()))
-    return len(listed), len(listed & {key for pack in packs for key, _ in pack.images()})
+    """Count the images of all fat wheels, and those that are in a pack."""
+    total = covered = 0
+    for view in release.views:
+        table = view.cores[0].pack if view.cores else None
+        packs = filter(None, (wheel.pack for wheel in view.plugins.values()))
+        if table is not None:
+            listed = {key for key, _ in table.images()}
+            held = {key for pack in packs for key, _ in pack.images_in(table)}
+            total, covered = total + len(listed), covered + len(listed & held)
+    return total, covered
 
 
 def verify_wheel_set(release: WheelSet, scope: CheckScope | None = None) -> CheckedRelease:
@@ -480,8 +496,8 @@ def verify_wheel_set(release: WheelSet, scope: CheckScope | None = None) -> Chec
         wheels={wheel.file: _targets(wheel) for wheel in release.wheels},
         packs={
             wheel.file: sum(1 for _ in wheel.pack.images())
-            for wheel in release.plugins.values()
-            if wheel.pack is not None
+            for wheel in release.wheels
+            if wheel.pack is not None and wheel.identity is None
         },
         images=images,
         covered=covered,

@@ -6,16 +6,19 @@ kernel in every plugin, have descriptions that an index takes, and install with 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import contextlib
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from archsplit.errors import ToolFailedError, VerifyError
+from archsplit.errors import InputError, ToolFailedError, VerifyError
 from archsplit.release.checks import CheckScope, open_tag_judge, verify_wheel_set
 from archsplit.release.install_test import Installer
 from archsplit.release.kernel_coverage import kernel_faults, read_coverage
 from archsplit.release.list_checks import manifest_faults
 from archsplit.release.manifest import MANIFEST_FILE
-from archsplit.release.wheel_set import read_wheel_set
+from archsplit.release.matrix import find_holes, hole_texts, matrix_text, release_matrix
+from archsplit.release.report import find_report
+from archsplit.release.wheel_set import read_wheel_set, wheels_in
 from archsplit.system.fs import temporary_dir
 
 if TYPE_CHECKING:
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
     from archsplit.release.context import Effects
     from archsplit.release.findings import DescriptionCheck
     from archsplit.release.kernel_coverage import KernelCoverage
+    from archsplit.release.matrix import Cell
     from archsplit.release.wheel_set import WheelSet
     from archsplit.system.finding import Finding
 
@@ -38,10 +42,12 @@ class Requirements:
     Attributes:
         allowed: patterns of kernels that may be missing for some targets.
         install: let pip and uv install the release, each into its own environment.
+        without: patterns of the cells that may be missing.
     """
 
     allowed: tuple[str, ...] = ()
     install: bool = True
+    without: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +59,8 @@ class CheckResult:
         kernels: their number, each in every plugin that must have it.
         installed: the programs that installed the release.
         notes: remarks about checks that were not possible.
+        cells: a row for each Python, platform and GPU; empty without a report.
+        matrix: the same as a table.
     """
 
     project: str
@@ -62,6 +70,8 @@ class CheckResult:
     kernels: int
     installed: tuple[str, ...]
     notes: tuple[str, ...]
+    cells: tuple[Cell, ...] = ()
+    matrix: str = ""
 
 
 def check_release(
@@ -88,6 +98,7 @@ def check_release(
         findings = [
             *_find_faults(release),
             *manifest_faults(folder, release.kind),
+            *_holes(folder, release, demands),
             *descriptions,
             *kernel_faults(kernels.found, demands.allowed, release.kind),
             *(_install_faults(release, effects, scratch) if demands.install else ()),
@@ -95,7 +106,12 @@ def check_release(
     if findings or release.identity is None:
         found = tuple(dict.fromkeys(findings))
         raise VerifyError(f"{folder} is not a release to publish:", findings=found)
+    # A report that can't be read is a finding above.
+    report = find_report(folder)
+    cells = () if report is None else release_matrix(report)
     return CheckResult(
+        cells=cells,
+        matrix="" if report is None else matrix_text(report, cells),
         project=release.identity.package,
         version=release.identity.version,
         build_id=release.identity.build_id,
@@ -104,6 +120,19 @@ def check_release(
         installed=("pip", "uv") if demands.install else (),
         notes=(*_notes(folder, kernels), *warnings),
     )
+
+
+def _holes(folder: Path, release: WheelSet, demands: Requirements) -> Iterator[Finding]:
+    """Find the cells of the release's matrix without wheels, as far as its report tells."""
+    report = None
+    with contextlib.suppress(InputError):
+        report = find_report(folder)
+    if report is not None:
+        here = {path.name for path in wheels_in(folder)}
+        present = tuple(wheel for wheel in report.wheels if wheel.file in here)
+        holes = find_holes(release_matrix(replace(report, wheels=present)), demands.without)
+        for place, text in hole_texts(holes):
+            yield release.fault("missing-cell", place, text, cell=f"'{place}:*'")
 
 
 def _find_faults(release: WheelSet) -> tuple[Finding, ...]:

@@ -90,12 +90,12 @@ def _code_faults(
 def image_faults(wheel: WheelFacts, table: Pack, release: WheelSet) -> Iterator[Finding]:
     """Compare the images of a pack with the core's table, by digest."""
     listed, subject = dict(table.images()), wheel.file
-    for key, image in () if wheel.pack is None else wheel.pack.images():
+    for key, image in () if wheel.pack is None else wheel.pack.images_in(table):
         row = listed.get(key)
         if row is None or (row.target, row.size) != (image.target, image.size):
             found = f"image {key} is not one of the fat wheel's"
             yield release.fault("foreign-image", subject, found)
-        elif wheel.digests[key] != row.digest:
+        elif wheel.digests[image.offset] != row.digest:
             found = f"image {key} has other bytes than in the fat wheel"
             yield release.fault("changed-image", subject, found)
 

@@ -83,6 +83,10 @@ HINTS = {
         built="add the target to the recipe, and build again",
         split="leave the target out, or split a fat wheel that has code for it",
     ),
+    "missing-cell": Hints(
+        built="add the wheels that are missing, or allow the hole with --without {cell}",
+        split="add the wheels that are missing, or allow the hole with --without {cell}",
+    ),
     "missing-plugin": Hints(
         built="build it with --targets {target}",
         split="put all wheels that split wrote into one folder",

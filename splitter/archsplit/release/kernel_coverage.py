@@ -146,11 +146,13 @@ def _is_allowed(spellings: tuple[str, str], patterns: tuple[str, ...]) -> bool:
 def read_coverage(release: WheelSet) -> KernelCoverage:
     """Return the kernels of each plugin library, or of GPUs with the same packs."""
     reader = Reader()
-    found = dict(
-        _library_kernels(release, reader)
-        if release.kind is ReleaseKind.BUILT
-        else _pack_kernels(release, reader)
-    )
+    kernels = _library_kernels if release.kind is ReleaseKind.BUILT else _pack_kernels
+    # A core of several finds its images among those packs that an installer takes for it.
+    found = {
+        f"{view.cores[0].file}: {name}" if len(release.cores) > 1 else name: each
+        for view in release.views
+        for name, each in kernels(view, reader)
+    }
     return KernelCoverage(found=found, unread=tuple(reader.unread))
 
 
@@ -184,7 +186,9 @@ def _pack_kernels(release: WheelSet, reader: Reader) -> Iterator[tuple[str, Name
     for names, capabilities in _groups(needs).items():
         here = [packs[name] for name in packs if name in names]
         images = {
-            key: (pack.content(image), image) for _, pack in here for key, image in pack.images()
+            key: (pack.content(image), image)
+            for _, pack in here
+            for key, image in pack.images_in(table)
         }
         wheels = ", ".join(file for file, _ in here)
         gpus_by_kernels: dict[Names, list[str]] = {}

@@ -158,7 +158,7 @@ def wheel_records(
     """Return the rows of a report's wheels, sorted by file name.
 
     Args:
-        images: by the name of the plugin: its target or its pack.
+        images: by the name of the plugin, or by the file: a pack may have several files.
     """
     return tuple(
         WheelRecord(
@@ -169,7 +169,7 @@ def wheel_records(
             serves=() if wheel.plugin is None else wheel.plugin.serves,
             size=wheel.size,
             sha256=wheel.sha256,
-            images=images.get(wheel.label, ()),
+            images=images.get(wheel.file, images.get(wheel.label, ())),
         )
         for wheel in sorted(wheels, key=lambda wheel: wheel.file)
     )

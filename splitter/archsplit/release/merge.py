@@ -7,10 +7,11 @@ from dataclasses import fields, is_dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from archsplit.errors import InputError, VerifyError
-from archsplit.release.findings import release_kind
+from archsplit.release.findings import finding, release_kind
 from archsplit.release.identity import PluginKind
 from archsplit.release.list_checks import file_faults
 from archsplit.release.manifest import MANIFEST_FILE, Manifest, read_manifest
+from archsplit.release.matrix import find_holes, hole_texts, release_matrix
 from archsplit.release.report import (
     OLD_SPLIT_REPORT_FILE,
     REPORT_FILE,
@@ -29,29 +30,50 @@ from archsplit.system.fs import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from archsplit.release.report import SplitDetails
+
 _Record = TypeVar("_Record", Release, Manifest)
+_Item = TypeVar("_Item")
 
 _HINTS = {
     PluginKind.LIBRARY: "build all parts from the same files, with the same tools and at the same"
     " SOURCE_DATE_EPOCH",
-    PluginKind.PACK: "take all parts from one split: of the same wheel, with the same options",
+    PluginKind.PACK: "take all parts from one split: of the same wheel, with the same options; or"
+    " split all wheels of the release at once, on any machine",
 }
 
 
-def gather(folders: Sequence[Path], *, out: Path) -> Release:
+def gather(
+    folders: Sequence[Path], *, out: Path, without: Sequence[str] = (), partial: bool = False
+) -> Release:
     """Copy the wheels of several reports to ``out``, with one report and one manifest.
 
-    All parts are of one build, or of one split.
+    All parts are of one build, or of splits of one release.
+
+    Args:
+        without: patterns of the cells that may be missing.
+        partial: the rest is gathered later, so every cell may be missing.
 
     Raises:
         InputError: a report, a manifest or a wheel can't be read.
-        VerifyError: the parts are of different builds, or a wheel isn't the one of its report.
+        VerifyError: the parts are of different builds, or a wheel isn't the one of its report, or
+            a cell of the release's matrix has no wheel.
         OutputError: ``out`` can't be written, or has another release; it is as it was.
     """
-    parts = {folder: _read(folder) for folder in folders}
+    read = {folder: _read(folder) for folder in folders}
+    earlier = find_report(out) if out.is_dir() else None
+    # The list that is there already is of the same release: nothing of it gets lost.
+    if (
+        earlier is not None
+        and earlier.build_id == read[folders[0]].build_id
+        and (out / MANIFEST_FILE).exists()
+    ):
+        read.setdefault(out, earlier)
+    united = _united(read)
+    parts = {folder: united[folder] for folder in folders}
     if len({part.kind for part in parts.values()}) > 1:
         raise VerifyError(
             "some of the folders have a split's wheels and some a build's",
@@ -60,7 +82,8 @@ def gather(folders: Sequence[Path], *, out: Path) -> Release:
     hint = _HINTS[next(iter(parts.values())).kind]
     # Parts of two builds differ in both lists: the reports have the simpler message.
     release = _merged(parts, hint)
-    manifests = {folder: read_manifest(folder / MANIFEST_FILE) for folder in parts}
+    lists = _with_all_sources({folder: read_manifest(folder / MANIFEST_FILE) for folder in read})
+    manifests = {folder: lists[folder] for folder in folders}
     manifest = _merged(manifests, hint)
     for folder, part in parts.items():
         _check_lists(folder, part, manifests[folder])
@@ -79,6 +102,8 @@ def gather(folders: Sequence[Path], *, out: Path) -> Release:
         ]:
             raise VerifyError("wheels are not those of their reports:", findings=tuple(faults))
         whole = release.together_with(target)
+        if not partial:
+            require_cells(whole, without)
         listed = manifest.together_with(target / MANIFEST_FILE)
         write_file(staging / MANIFEST_FILE, listed.as_json())
         write_file(staging / REPORT_FILE, whole.as_json())
@@ -87,6 +112,103 @@ def gather(folders: Sequence[Path], *, out: Path) -> Release:
         with output_errors(target):
             (target / OLD_SPLIT_REPORT_FILE).unlink(missing_ok=True)
     return whole
+
+
+def require_cells(release: Release, without: Sequence[str] = ()) -> None:
+    """Refuse a release with a hole in its matrix.
+
+    Args:
+        without: patterns of the cells that may be missing.
+
+    Raises:
+        VerifyError: names each hole.
+    """
+    kind = release_kind(release.kind)
+    found = tuple(
+        finding(kind, "missing-cell", place, text, cell=f"'{place}:*'")
+        for place, text in hole_texts(find_holes(release_matrix(release), without))
+    )
+    if found:
+        raise VerifyError("the release has holes:", findings=found)
+
+
+def require_all_cells(folders: Iterable[Path], without: Sequence[str] = ()) -> None:
+    """Refuse folders whose reports, those of one build together, have a hole.
+
+    Raises:
+        InputError: a report can't be read.
+        VerifyError: names each hole.
+    """
+    releases: dict[str, Release] = {}
+    for folder in folders:
+        report = find_report(folder)
+        if report is not None:
+            first = releases.setdefault(report.build_id, report)
+            wheels = _distinct((*first.wheels, *report.wheels))
+            releases[report.build_id] = replace(first, wheels=wheels)
+    for release in releases.values():
+        require_cells(release, without)
+
+
+def _united(parts: Mapping[Path, Release]) -> Mapping[Path, Release]:
+    """Return the parts, each with what the splits of all parts have for each core.
+
+    Splits of wheels for several Pythons and platforms have their own sources and libraries, and
+    all else in common.
+    """
+    splits = [named for part in parts.values() if part.split for named in (_by_core(part.split),)]
+    if not splits or any(not split.sources for split in splits):
+        return parts
+    sources = sorted({one for split in splits for one in split.sources}, key=lambda one: one.core)
+    # Parts of one split say the same already.
+    if len({one.core for one in sources}) == 1:
+        return parts
+    libraries = _distinct(one for split in splits for one in split.libraries)
+    unmoved = _distinct(one for split in splits for one in split.unmoved)
+    notes = _distinct(one for split in splits for one in split.notes)
+    return {
+        folder: replace(
+            part,
+            split=part.split
+            and replace(
+                part.split,
+                source=sources[0].file,
+                source_sha256=sources[0].sha256,
+                source_size=sources[0].size,
+                sources=tuple(sources),
+                libraries=libraries,
+                unmoved=unmoved,
+                notes=notes,
+            ),
+        )
+        for folder, part in parts.items()
+    }
+
+
+def _by_core(split: SplitDetails) -> SplitDetails:
+    """Return the split of one core with the core's file beside each library and note."""
+    if len(split.sources) != 1:
+        return split
+    core = split.sources[0].core
+    return replace(
+        split,
+        libraries=tuple(replace(one, core=core) for one in split.libraries),
+        unmoved=tuple(replace(one, core=core) for one in split.unmoved),
+        notes=tuple(f"{core}: {note}" for note in split.notes),
+    )
+
+
+def _distinct(items: Iterable[_Item]) -> tuple[_Item, ...]:
+    return tuple(dict.fromkeys(items))
+
+
+def _with_all_sources(manifests: Mapping[Path, Manifest]) -> Mapping[Path, Manifest]:
+    """Return the manifests of splits, each with the fat wheels of all."""
+    if any(one.origin != "wheel" for one in manifests.values()):
+        return manifests
+    sources = _distinct(each for one in manifests.values() for each in one.sources)
+    ordered = tuple(sorted(sources, key=lambda one: one.path))
+    return {folder: replace(one, sources=ordered) for folder, one in manifests.items()}
 
 
 def _read(folder: Path) -> Release:

@@ -94,13 +94,18 @@ class ReleaseWheel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitLibrary:
-    """A library that was split: its size before and after, and its containers."""
+    """A library that was split: its size before and after, and its containers.
+
+    Attributes:
+        core: the core's file, if the release has several.
+    """
 
     name: str
     size_before: int
     size_after: int
     containers: int
     notes: tuple[str, ...]
+    core: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,12 +117,24 @@ class UnmovedCode:
         images: their number; 0 if the code can't be read.
         size: of the images, in bytes.
         why: the obstacle.
+        core: the core's file, if the release has several.
     """
 
     name: str
     images: int
     size: int
     why: str
+    core: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitSource:
+    """A fat wheel or library, and the file of its core."""
+
+    core: str
+    file: str
+    size: int
+    sha256: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,8 +161,9 @@ class SplitDetails:
     """The part of a report that only a split has.
 
     Attributes:
-        source: the name of the fat wheel or library.
+        source: the name of the fat wheel or library; of several, the first.
         source_size: bytes; 0 in old reports.
+        sources: all fat wheels, one for each core; empty in old reports.
         needs: the packs that each capability needs.
         unmoved: device code that could not be moved.
         notes: repaired faults of the fat wheel.
@@ -154,6 +172,7 @@ class SplitDetails:
     source: str
     source_sha256: str
     source_size: int = 0
+    sources: tuple[SplitSource, ...] = ()
     needs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     libraries: tuple[SplitLibrary, ...] = ()
     unmoved: tuple[UnmovedCode, ...] = ()
@@ -189,8 +208,13 @@ class Release:
 
     @property
     def core(self) -> ReleaseWheel | None:
-        """The core; None if the folder has plugins alone."""
-        return next((wheel for wheel in self.wheels if wheel.role == "core"), None)
+        """The first core; None if the folder has plugins alone."""
+        return next(iter(self.cores), None)
+
+    @property
+    def cores(self) -> tuple[ReleaseWheel, ...]:
+        """The cores: one for each Python and platform."""
+        return tuple(wheel for wheel in self.wheels if wheel.role == "core")
 
     @property
     def plugins(self) -> tuple[ReleaseWheel, ...]:

@@ -11,7 +11,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from archsplit.arch.target import Capability
-from archsplit.devicecode.partition import PTX_PACK, REST_PACK, capability_extra, required_packs
+from archsplit.devicecode.partition import (
+    COMMON_PACK,
+    PTX_PACK,
+    REST_PACK,
+    capability_extra,
+    required_packs,
+)
 from archsplit.release.identity import PluginKind
 from archsplit.wheels.filename import ALL_EXTRA, WheelName, distribution_name, extra_name
 
@@ -52,10 +58,12 @@ def pack_extras(
     {'cc90': ('cc90',), 'ptx': ('ptx',), 'all': ('cc90', 'ptx')}
     """
     # No GPU takes an image of the last pack; only `archsplit join` needs it.
-    wanted = tuple(name for name in packs if name != REST_PACK)
+    unused = {REST_PACK, f"{COMMON_PACK}{REST_PACK}"}
+    wanted = tuple(name for name in packs if name not in unused)
     extras = {capability_extra(Capability.parse(one)): tuple(names) for one, names in needs.items()}
     if PTX_PACK in wanted:
-        extras[PTX_PACK] = (PTX_PACK,)
+        common = f"{COMMON_PACK}{PTX_PACK}"
+        extras[PTX_PACK] = tuple(name for name in wanted if name in {PTX_PACK, common})
     return {**extras, ALL_EXTRA: wanted}
 
 
@@ -85,7 +93,7 @@ def pinned_extras(
 
 def plugin_pins(identity: Identity, plugin: str) -> tuple[str, ...]:
     """Return the requirements of a plugin: its core, and the packs that it is of no use without."""
-    shared = required_packs(identity.needs.values(), plugin)
+    shared = required_packs(identity.packs, identity.needs.values(), plugin)
     names = (identity.packs[one].distribution for one in shared if one in identity.packs)
     return tuple(exact_pin(name, identity.version) for name in (identity.distribution, *names))
 

@@ -33,11 +33,12 @@ from archsplit.release.findings import ReleaseKind, error_finding, finding, rele
 from archsplit.release.identity import (
     IDENTITY_FILE,
     LOADER_PACKAGE,
+    PluginKind,
     parse_identity,
 )
 from archsplit.release.report import find_report
 from archsplit.system.fs import output_errors, sha256
-from archsplit.wheels.filename import ALL_EXTRA, WheelName
+from archsplit.wheels.filename import ALL_EXTRA, WheelName, fitting_file
 from archsplit.wheels.installed import installed_path
 from archsplit.wheels.reader import extract_member, open_wheel
 from archsplit.wheels.record import RecordRow
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
 
     PlatformJudge = Callable[[Mapping[str, Path], tuple[str, ...]], tuple[str, ...]]
 
+_SEVERAL = 2
 _IDENTITY_DEPTH = 2
 """``<package>/_archsplit/core.json``: deeper files belong to a core inside of another package."""
 
@@ -77,8 +79,7 @@ class WheelFacts:
         library_digests: SHA-256 of each of those libraries, by its member.
         platforms: auditwheel's tags for those libraries; empty without a library.
         pack: the device pack of a split's plugin, or the table of its core.
-        digests: the SHA-256 of each image in the pack, by the numbers of library, container and
-            image.
+        digests: the SHA-256 of each image in the pack, by its offset there.
     """
 
     path: Path
@@ -93,7 +94,7 @@ class WheelFacts:
     library_digests: Mapping[str, str] = field(default_factory=dict, repr=False)
     platforms: tuple[str, ...] = ()
     pack: Pack | None = field(default=None, repr=False)
-    digests: Mapping[tuple[int, int, int], bytes] = field(default_factory=dict, repr=False)
+    digests: Mapping[int, bytes] = field(default_factory=dict, repr=False)
 
     @property
     def file(self) -> str:
@@ -106,9 +107,11 @@ class WheelSet:
     """The wheels of a folder that are meant as one release.
 
     Attributes:
-        identity: of the only core, or given for wheels without a core; None if there is neither.
+        identity: of the core, or given for wheels without a core; of several cores the first's, if
+            they name the same packs; else None.
         wheels: those that can be read, sorted by file name.
         damaged: a finding for each of the others; its subject is the file name.
+        is_view: True for the wheels of one core of several.
     """
 
     folder: Path
@@ -116,11 +119,43 @@ class WheelSet:
     identity: Identity | None
     wheels: tuple[WheelFacts, ...]
     damaged: tuple[Finding, ...] = ()
+    is_view: bool = False
 
     @property
     def cores(self) -> tuple[WheelFacts, ...]:
-        """The wheels with an identity; a release has one."""
+        """The wheels with an identity: one, or one for each Python and platform."""
         return tuple(wheel for wheel in self.wheels if wheel.identity is not None)
+
+    @property
+    def place(self) -> str:
+        """The Python and platform of a view, as in `cp311-cp311-linux_x86_64`; else ""."""
+        return self.cores[0].name.place if self.is_view else ""
+
+    @property
+    def views(self) -> tuple[WheelSet, ...]:
+        """For each core the wheels that an installer takes for it; the whole set if it has one.
+
+        Wheels that are no plugin of a core are in every view.
+        """
+        if len(self.cores) < _SEVERAL or self.identity is None:
+            return (self,)
+        return tuple(self._view(core) for core in self.cores)
+
+    def _view(self, core: WheelFacts) -> WheelSet:
+        roles = {wheel.file: self.role(wheel) for wheel in self.wheels}
+        names: dict[str, list[WheelName]] = {}
+        for wheel in self.wheels:
+            if roles[wheel.file] == "plugin":
+                names.setdefault(wheel.name.project, []).append(wheel.name)
+        fitting = {fitting_file(core.name, files) for files in names.values()}
+        wheels = tuple(
+            wheel
+            for wheel in self.wheels
+            if wheel is core
+            or roles[wheel.file] in {None, "meta"}
+            or (roles[wheel.file] == "plugin" and wheel.name in fitting)
+        )
+        return replace(self, identity=core.identity, wheels=wheels, is_view=True)
 
     @property
     def plugins(self) -> Mapping[str, WheelFacts]:
@@ -157,23 +192,31 @@ class WheelSet:
         """Return a finding with the hint for this kind of release."""
         return finding(self.kind, code, subject, found, expected, **words)
 
-    def require_core(self) -> WheelFacts:
-        """Return the only core of wheels that are all sound.
+    def require_cores(self) -> tuple[WheelSet, ...]:
+        """Return the views of wheels that are all sound: each has one core.
 
         Raises:
-            VerifyError: wheels are damaged, or there is no core, or more than one.
+            VerifyError: wheels are damaged, or there is no core, or several of different releases.
         """
         if self.damaged:
             raise VerifyError("wheels are damaged:", findings=self.damaged)
-        if len(self.cores) != 1:
+        if self.identity is None or not self.cores:
             raise VerifyError("the wheels are not of one release:", findings=(*core_faults(self),))
-        return self.cores[0]
+        return self.views
 
 
 def core_faults(release: WheelSet) -> Iterator[Finding]:
-    """Find no core or several; a build of plugins alone has the identity of its core."""
+    """Find no core, or several that are not of one release; and packs that no core takes.
+
+    A build of plugins alone has the identity of its core.
+    """
     cores = release.cores
-    if len(cores) > 1 or release.identity is None:
+    taken = {wheel.file for view in release.views for wheel in view.wheels}
+    for wheel in release.wheels:
+        if wheel.file not in taken:
+            text = "is for no Python and platform of the cores here"
+            yield release.fault("not-of-release", wheel.file, text)
+    if release.identity is None:
         names = ", ".join(core.file for core in cores) or "none"
         found = f"one core is needed, and there is {names}"
         yield release.fault("one-core", str(release.folder), found)
@@ -233,7 +276,7 @@ def read_wheel_set(
     return WheelSet(
         folder=folder,
         kind=kind,
-        identity=cores[0] if len(cores) == 1 else None if cores else identity,
+        identity=_common_identity(cores) if cores else identity,
         wheels=tuple(wheels),
         damaged=tuple(damaged),
     )
@@ -250,6 +293,14 @@ def _judge_wheel(
         return replace(wheel, platforms=platforms(wheel.unpacked, provided))
     except (BinaryFormatError, InputError, ToolFailedError, WheelError) as error:
         return error
+
+
+def _common_identity(cores: list[Identity]) -> Identity | None:
+    """Return the identity of the first core, or None if others are of another release."""
+    alike = {str(replace(core, source="")) for core in cores}
+    # Each core of a build has plugins of its own.
+    is_split = all(core.kind is PluginKind.PACK for core in cores)
+    return cores[0] if len(cores) == 1 or (is_split and len(alike) == 1) else None
 
 
 def _find_kind(
@@ -337,13 +388,13 @@ def _read_pack(files: Mapping[str, Path]) -> Pack | None:
     return packs[0] if len(packs) == 1 else None
 
 
-def _digest_images(pack: Pack) -> dict[tuple[int, int, int], bytes]:
+def _digest_images(pack: Pack) -> dict[int, bytes]:
     """Return the digests of a pack's images; a table has rows and no images."""
     digests = {}
-    for key, image in pack.images():
+    for _, image in pack.images():
         if image.offset:
             content = pack.content(image)
-            digests[key] = hashlib.sha256(content.data).digest()
+            digests[image.offset] = hashlib.sha256(content.data).digest()
             # A pack has gigabytes, and most readers need these pages no more.
             release_pages(content)
     return digests

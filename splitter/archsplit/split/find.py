@@ -84,8 +84,11 @@ class ScanResult:
     unmoved: tuple[UnmovedCode, ...] = field(repr=False)
 
 
-def find_splittable(wheel: Wheel, scratch: ScratchFiles) -> ScanResult:
+def find_splittable(wheel: Wheel, scratch: ScratchFiles, *, prefix: str = "") -> ScanResult:
     """Find and unpack the libraries that can be split; check all members against RECORD.
+
+    Args:
+        prefix: of the scratch files' names, which several wheels share.
 
     Raises:
         WheelError: a member is damaged, or differs from RECORD.
@@ -103,7 +106,7 @@ def find_splittable(wheel: Wheel, scratch: ScratchFiles) -> ScanResult:
             _read_through(wheel, name)
             continue
         # By number: members of several folders may have the same file name.
-        path = scratch.create(f"{number}.fat", info.file_size)
+        path = scratch.create(f"{prefix}{number}.fat", info.file_size)
         extract_member(wheel.archive, wheel.record.get(name, RecordRow(path=name)), path)
         # Other forms have a reason of their own (`unsplit_images`); "-" is never shown.
         obstacle = _split_obstacle(wheel, name, path) if form is Form.ELF else "-"
@@ -124,7 +127,7 @@ def find_splittable(wheel: Wheel, scratch: ScratchFiles) -> ScanResult:
 def strip_libraries(
     libraries: tuple[SplittableLibrary, ...],
     *,
-    build_id: str,
+    key: str,
     loader_folder: str,
     patcher: Patcher,
     scratch: ScratchFiles,
@@ -132,6 +135,7 @@ def strip_libraries(
     """Strip the libraries, in their order; of each unpacked file only the images are kept.
 
     Args:
+        key: of the core, for the names of the stubs.
         loader_folder: the path of the loader's folder in site-packages.
 
     Raises:
@@ -139,7 +143,7 @@ def strip_libraries(
     """
     stripped = []
     for library in libraries:
-        stub = stub_name(build_id, library.installed_path)
+        stub = stub_name(key, library.installed_path)
         # $ORIGIN is the folder of the library, not that of the wheel.
         folder = posixpath.relpath(loader_folder, posixpath.dirname(library.installed_path))
         with _errors_named(library):
@@ -243,8 +247,11 @@ def core_name(request: SplitRequest, fat: WheelName) -> WheelName:
     return name if request.release or name != fat else name.add_build_tag(BUILD_TAG)
 
 
-def split_build_id(request: SplitRequest, source: str, name: WheelName) -> str:
-    """Return the build id of a split: a hash over its source and all options."""
+def core_key(request: SplitRequest, source: str, name: WheelName) -> str:
+    """Return a hash over the source of a core and all options.
+
+    The build id is the same for cores with the same images; their stubs must not have one name.
+    """
     targets = None if request.targets is None else sorted(map(str, request.targets))
     # The version of archsplit too: another one may divide images or place containers differently.
     inputs = [source, name.project, name.build, request.by.value, targets, __version__]

@@ -26,8 +26,9 @@ from archsplit.recipe.values import matching_files
 from archsplit.release.plugin_wheels import project_metadata
 from archsplit.release.report import refuse_other_release
 from archsplit.split.find import find_splittable
+from archsplit.split.library import LibraryProject, split_library
 from archsplit.split.model import InstallDefaults, SplitRequest, planned_extras
-from archsplit.split.split import LibraryProject, split_library, split_wheel
+from archsplit.split.split import split_wheel
 from archsplit.split.take_apart import unmoved_images
 from archsplit.system.env import source_date_epoch
 from archsplit.system.fs import input_errors, output_dir, output_errors, replace_all, temporary_dir

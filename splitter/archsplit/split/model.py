@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from archsplit.arch.target import Target
     from archsplit.devicecode.partition import PackPlan
+    from archsplit.formats.elf import ElfMachine
     from archsplit.release.manifest import SourceFile
     from archsplit.split.take_apart import StrippedLibrary
     from archsplit.wheels.filename import WheelName
@@ -44,6 +45,7 @@ class SplitRequest:
 
     Attributes:
         source: a wheel or a library; never changed.
+        others: more wheels of the same release, for other Pythons and platforms.
         out: the folder for all output.
         name: the core's distribution, if not the fat wheel's name.
         by: the meaning of one pack: a capability or a target.
@@ -57,6 +59,7 @@ class SplitRequest:
 
     source: Path
     out: Path
+    others: tuple[Path, ...] = ()
     name: str | None = None
     by: PackBy = PackBy.CAPABILITY
     targets: tuple[Target, ...] | None = None
@@ -72,8 +75,9 @@ class Core:
         wheel: the fat wheel.
         name: the core's file name.
         package: the import package with the loader's folder.
+        machine: of its libraries.
         source: the file that was split: the wheel, or the library that a wheel was made around.
-        pack_plan: all packs.
+        pack_plan: all packs of the release.
         libraries: the libraries without their images.
         table: the content of the core's own pack.
         install: see `SplitRequest`.
@@ -82,6 +86,7 @@ class Core:
     wheel: Wheel = field(repr=False)
     name: WheelName
     package: str
+    machine: ElfMachine
     source: SourceFile
     build_id: str
     interface_hash: str

@@ -1,7 +1,8 @@
 """Plugin wheels of a split: the device packs, one per wheel.
 
-In: a `Core`, and the images of each pack as `plan_packs` shares them. Out: the pack's file and its
-wheel. A pack requires exactly the core that it was split from.
+In: the cores of a release, and the files of their packs. Out: each pack's file and its wheel. A
+pack has no place of a library, so it serves all cores whose containers it has. It requires exactly
+their version.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from archsplit.arch.target import CodeKind
 from archsplit.devicecode.scan import release_pages
-from archsplit.formats.device_pack import PACK_FILE, write_pack
+from archsplit.formats.device_pack import PACK_FILE, PackLibrary, write_pack
 from archsplit.release.requirements import plugin_pins
 from archsplit.split.provenance import SBOM_MEMBER, pack_bill
 from archsplit.system.scratch import free_ranges
@@ -27,11 +28,13 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import BinaryIO
 
+    from archsplit.devicecode.pack_files import PackFile
     from archsplit.devicecode.partition import PackContents
     from archsplit.devicecode.registered import RegisteredContainer
     from archsplit.formats.descriptor import Descriptor
-    from archsplit.formats.device_pack import PackImage, PackLibrary
+    from archsplit.formats.device_pack import PackImage
     from archsplit.formats.fatbin import FatbinEntry
+    from archsplit.split.contents import ReleaseContents, SharedContainer
     from archsplit.split.model import Core
     from archsplit.wheels.filename import WheelName
 
@@ -47,96 +50,110 @@ ISA 8.5, which both 12.5 and 12.6 have. Source: PTX ISA, "Release Notes"."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackWriter:
-    """The writer of the packs of one core.
+    """The writer of the packs of a release.
 
     Attributes:
+        cores: all cores; what a pack has beside its images is that of the first.
         licenses: the license files of the fat wheel, by their name below ``licenses/``.
     """
 
-    core: Core
+    cores: tuple[Core, ...]
+    contents: ReleaseContents = field(repr=False)
     generator: str
     licenses: dict[str, bytes] = field(repr=False)
 
-    def libraries(self, contents: PackContents) -> tuple[PackLibrary, ...]:
-        """Return the rows of the table with only one pack's images."""
-        # One set for each container of all libraries, in the table's order.
-        offsets = iter(contents.offsets)
-        rows = []
-        for library in self.core.libraries:
-            containers = tuple(
-                replace(row, images=_select_images(row.images, registered, next(offsets)))
-                for row, registered in zip(library.table.containers, library.moved, strict=True)
-            )
-            rows.append(replace(library.table, containers=containers))
-        return tuple(rows)
+    @property
+    def core(self) -> Core:
+        """The first core."""
+        return self.cores[0]
 
-    def write_pack(self, contents: PackContents, path: Path) -> None:
+    def libraries(self, file: PackFile) -> tuple[PackLibrary, ...]:
+        """Return the index of a file: the containers that it has, by library."""
+        return tuple(
+            PackLibrary(
+                # A pack serves libraries of several names; the texts are for reports.
+                name=name,
+                stub=name,
+                containers=tuple(
+                    replace(one.row, wrapper=0, address=0, is_unused=False, images=images)
+                    for one, images in rows
+                ),
+            )
+            for name, rows in self._rows(file).items()
+        )
+
+    def write_pack(self, file: PackFile, path: Path) -> None:
         """Write a pack's file."""
-        with path.open("wb") as file:
-            write_pack(file.write, self.descriptor(contents), self.libraries(contents), self._image)
-        for library in self.core.libraries:
+        rows = list(self._rows(file).values())
+
+        def image(library: int, container: int, image: PackImage) -> memoryview:
+            place = rows[library][container][0].place
+            entry = place.entries[image.number]
+            return place.container.body.at(entry.offset, entry.size, "image").data
+
+        with path.open("wb") as stream:
+            write_pack(stream.write, self.descriptor(file), self.libraries(file), image)
+        for library in (one for core in self.cores for one in core.libraries):
             release_pages(library.window)
 
-    def image_bytes(self, contents: PackContents) -> int:
-        """Return the bytes of a pack's images together."""
-        chosen = zip(self._containers(), contents.offsets, strict=True)
-        entries = (
-            (entry, offsets) for registered, offsets in chosen for entry in registered.entries
-        )
-        return sum(entry.size for entry, offsets in entries if entry.offset in offsets)
+    def image_bytes(self, file: PackFile) -> int:
+        """Return the bytes of a file's images together."""
+        return sum(entry.size for entry in self._entries(file.pack))
 
-    def descriptor(self, contents: PackContents) -> Descriptor:
-        """Return the descriptor of a pack."""
-        entries = [
-            entry
-            for registered, offsets in zip(self._containers(), contents.offsets, strict=True)
-            for entry in registered.entries
-            if entry.offset in offsets
-        ]
-        targets = {entry.target for entry in entries if entry.target is not None}
-        all_entries = (entry for registered in self._containers() for entry in registered.entries)
-        # A pack of machine code alone still belongs to a toolkit: that of the wheel's PTX.
-        versions = _ptx_isa_versions(entries) or _ptx_isa_versions(all_entries)
-        return self.core.descriptor(targets, cuda=min_cuda_version(versions))
+    def descriptor(self, file: PackFile) -> Descriptor:
+        """Return the descriptor of a pack's file."""
+        entries = list(self._entries(file.pack))
+        # A file may have nothing of its own, where its pack's images are in another.
+        whole = next(one for one in self.contents.plan.packs if one.name == file.pack.name)
+        everything = (entry for one in self.contents.containers for entry in one.place.entries)
+        targets = {entry.target for entry in entries or self._entries(whole) if entry.target}
+        isa = _ptx_isa_versions(entries) or _ptx_isa_versions(everything)
+        return self.core.descriptor(targets, cuda=min_cuda_version(isa))
 
-    def name(self, contents: PackContents) -> WheelName:
-        """Return the wheel's name, with the core's tags: a pack belongs to one core.
+    def name(self, file: PackFile) -> WheelName:
+        """Return the wheel's name: for any Python, or with the tags of its cores.
 
-        A release may have a core for each Python, and a second build of each.
+        A file for several machines is for any platform: only a core of this release requires it.
         """
-        project = distribution_name(self.core.distribution(contents.name))
-        # No other part of the name may differ: the pins are for this very build.
-        return replace(self.core.name, project=project)
+        cores = [self.cores[number] for number in file.cores]
+        own = distribution_name(self.core.distribution(file.pack.name))
+        is_for_any = len({core.machine for core in cores}) > 1
+        platforms = {tag for core in cores for tag in core.name.platforms}
+        pythons = {tag for core in cores for tag in core.name.pythons}
+        abis = {tag for core in cores for tag in core.name.abis}
+        return replace(
+            self.core.name,
+            project=own,
+            platforms=("any",) if is_for_any else tuple(sorted(platforms)),
+            pythons=("py3",) if file.is_generic else tuple(sorted(pythons)),
+            abis=("none",) if file.is_generic else tuple(sorted(abis)),
+        )
 
-    def write_wheel(self, file: BinaryIO, contents: PackContents, device_pack: Path) -> None:
-        """Write the wheel of a pack."""
-        name = self.name(contents)
-        path = f"{self.core.package}_plugins/cuda/{contents.name}/{PACK_FILE}"
+    def write_wheel(self, stream: BinaryIO, file: PackFile, device_pack: Path) -> None:
+        """Write the wheel of a pack's file."""
+        name = self.name(file)
+        place = f"{self.core.package}_plugins/cuda/{file.pack.name}/{PACK_FILE}"
         info = WheelInfo(
             generator=self.generator,
             tags=name.tags,
-            # Plugins lie where the core's loader looks: in the same site-packages.
             purelib=self.core.wheel.info.purelib,
             build=name.build,
         )
-        metadata = self._metadata(contents, name)
-        dist_info = {
+        metadata = self._metadata(file, name)
+        own = {
             "METADATA": encode_metadata(metadata),
             "WHEEL": info.encode(),
             SBOM_MEMBER: pack_bill(self.core, metadata.name, metadata.summary),
             **{f"licenses/{each}": text for each, text in self.licenses.items()},
         }
-        members = {f"{name.dist_info}/{each}": pack(text) for each, text in dist_info.items()}
-        write_members(file, name, {path: pack_file(device_pack), **members})
+        members = {f"{name.dist_info}/{each}": pack(text) for each, text in own.items()}
+        write_members(stream, name, {place: pack_file(device_pack), **members})
 
-    def _metadata(self, contents: PackContents, name: WheelName) -> CoreMetadata:
+    def _metadata(self, file: PackFile, name: WheelName) -> CoreMetadata:
         raw = self.core.raw_metadata
-        project = self.core.name.project
-        gpus = (
-            f"GPUs of capability {', '.join(map(str, contents.serves))}"
-            if contents.serves
-            else contents.name
-        )
+        project, pack_name = self.core.name.project, file.pack.name
+        serves = file.pack.serves
+        gpus = f"GPUs of capability {', '.join(map(str, serves))}" if serves else pack_name
         return CoreMetadata(
             name=name.project,
             version=name.version,
@@ -149,46 +166,50 @@ class PackWriter:
             license_files=tuple(self.licenses),
             # A pack must be installable wherever its core is.
             requires_python=raw.get("requires_python", ""),
-            requires=plugin_pins(self.core.identity, contents.name),
+            requires=plugin_pins(self.core.identity, pack_name),
         )
 
-    def _containers(self) -> Iterator[RegisteredContainer]:
-        return (registered for library in self.core.libraries for registered in library.moved)
+    def _rows(
+        self, file: PackFile
+    ) -> dict[str, list[tuple[SharedContainer, tuple[PackImage, ...]]]]:
+        """Return the containers of a file with their images in it, by library."""
+        rows: dict[str, list[tuple[SharedContainer, tuple[PackImage, ...]]]] = {}
+        for one, offsets in zip(self.contents.containers, file.pack.offsets, strict=True):
+            if offsets:
+                images = _select_images(one.row.images, one.place, offsets)
+                rows.setdefault(one.library, []).append((one, images))
+        return rows
 
-    def _image(self, library: int, container: int, image: PackImage) -> memoryview:
-        registered = self.core.libraries[library].moved[container]
-        entry = registered.entries[image.number]
-        return registered.container.body.at(entry.offset, entry.size, "image").data
+    def _entries(self, pack: PackContents) -> Iterator[FatbinEntry]:
+        for one, offsets in zip(self.contents.containers, pack.offsets, strict=True):
+            yield from (entry for entry in one.place.entries if entry.offset in offsets)
 
 
 class ImageSpace:
     """The space of images in unpacked libraries; an image's space is freed after its last pack."""
 
-    def __init__(self, core: Core) -> None:
-        self._libraries = core.libraries
+    def __init__(self, contents: ReleaseContents) -> None:
+        self._containers = contents.containers
         self._lock = threading.Lock()
-        self._packs = Counter(key for pack in core.pack_plan.packs for key in _image_keys(pack))
+        self._packs = Counter(key for file in contents.files for key in _image_keys(file.pack))
 
-    def release(self, contents: PackContents) -> None:
-        """Free the space of images that no other pack waits for.
+    def release(self, pack: PackContents) -> None:
+        """Free the space of images that no other file waits for.
 
         Raises:
             OSError: a file can't be written.
         """
-        keys = set(_image_keys(contents))
+        keys = set(_image_keys(pack))
         with self._lock:
             # Several packs may have one image, and two threads write packs at the same time.
             self._packs.subtract(keys)
             free = {key for key in keys if not self._packs[key]}
-        number = 0
-        for library in self._libraries:
-            ranges = []
-            for registered in library.moved:
-                ranges += [
-                    (e.offset, e.size) for e in registered.entries if (number, e.offset) in free
-                ]
-                number += 1
-            free_ranges(library.image_file, ranges)
+        ranges: dict[Path, list[tuple[int, int]]] = {}
+        for number, one in enumerate(self._containers):
+            own = [(e.offset, e.size) for e in one.place.entries if (number, e.offset) in free]
+            ranges.setdefault(one.part.image_file, []).extend(own)
+        for path, own in ranges.items():
+            free_ranges(path, own)
 
 
 def _image_keys(contents: PackContents) -> Iterator[tuple[int, int]]:

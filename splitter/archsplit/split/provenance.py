@@ -22,7 +22,7 @@ from archsplit.release.sbom import (
 from archsplit.system.fs import sha256
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from archsplit.formats.device_pack import PackLibrary
@@ -34,18 +34,19 @@ SBOM_MEMBER = f"{SBOM_FOLDER}/{SPLIT}"
 
 
 def split_manifest(
-    core: Core,
-    libraries_by_pack: Mapping[str, tuple[PackLibrary, ...]],
+    cores: Sequence[Core],
+    libraries_by_file: Mapping[str, tuple[PackLibrary, ...]],
     wheels: tuple[ReleaseWheel, ...],
     request: SplitRequest,
 ) -> Manifest:
     """Return the manifest of a split.
 
     Args:
-        libraries_by_pack: the libraries with the images of each pack, by the pack's name.
+        libraries_by_file: the libraries with the images of each pack, by the wheel's file name.
     """
+    core = cores[0]
     # The images as written, read from the rows of each pack.
-    images = {pack: tuple(pack_images(libraries)) for pack, libraries in libraries_by_pack.items()}
+    images = {file: tuple(pack_images(libraries)) for file, libraries in libraries_by_file.items()}
     flags: Mapping[str, tuple[str, ...]] = {
         "by": (request.by.value,),
         "install": (core.install.value,),
@@ -59,7 +60,7 @@ def split_manifest(
         interface_hash=core.interface_hash,
         # A split has no build date.
         epoch=None,
-        sources=(core.source,),
+        sources=tuple(each.source for each in cores),
         toolchain=tuple(_tools()),
         flags=flags,
         wheels=wheel_records(wheels, images),
@@ -73,12 +74,20 @@ def core_bill(core: Core, loader: Path) -> bytes:
 
 
 def pack_bill(core: Core, distribution: str, summary: str) -> bytes:
-    """Return the bill of a pack, with the fat wheel or library as its ancestor."""
-    return encode_bill(_bill(core, distribution, summary))
+    """Return the bill of a pack; its ancestor is the release or library.
+
+    No wheel of the release is named, because a pack is the same whichever of them were split.
+    """
+    return encode_bill(_bill(core, distribution, summary, of_release=True))
 
 
 def _bill(
-    core: Core, distribution: str, summary: str, parts: tuple[BillComponent, ...] = ()
+    core: Core,
+    distribution: str,
+    summary: str,
+    parts: tuple[BillComponent, ...] = (),
+    *,
+    of_release: bool = False,
 ) -> Bill:
     raw = core.raw_metadata
     license_name = raw.get("license_expression", "")
@@ -91,14 +100,19 @@ def _bill(
         ),
         parts=parts,
         tools=tuple(map(tool_component, _tools())),
-        ancestor=_ancestor(core, license_name),
+        ancestor=_ancestor(core, license_name, of_release=of_release),
     )
 
 
-def _ancestor(core: Core, license_name: str) -> BillComponent:
+def _ancestor(core: Core, license_name: str, *, of_release: bool) -> BillComponent:
     fat, file = core.wheel.name, core.source.path
     # A library has no address on an index, only its digest.
     is_wheel = file == core.wheel.path.name
+    if is_wheel and of_release:
+        address = distribution_address(fat.project, fat.version)
+        return BillComponent(
+            name=fat.project, version=fat.version, license=license_name, address=address
+        )
     return BillComponent(
         name=fat.project if is_wheel else file,
         version=fat.version,

@@ -12,6 +12,7 @@ import hashlib
 import mmap
 import zlib
 from dataclasses import dataclass, field, replace
+from pathlib import PurePosixPath
 from struct import Struct
 from typing import TYPE_CHECKING
 
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     from archsplit.devicecode.edits import EditPiece
     from archsplit.devicecode.registered import ContainerImages, RegisteredContainer
     from archsplit.formats.device_pack import Pack, PackLibrary
-    from archsplit.release.wheel_set import WheelFacts
+    from archsplit.release.wheel_set import WheelFacts, WheelSet
     from archsplit.wheels.reader import Wheel
 
 RESTORE = "restore"
@@ -256,39 +257,51 @@ def join_split(folder: Path, out: Path) -> tuple[Joined, ...]:
     """Restore the fat libraries of a split below ``out``; all or none.
 
     Raises:
-        InputError: the folder has no core or several, or a pack is missing.
+        InputError: a core is none of a split, or a pack is missing.
         BinaryFormatError: the record of a library is damaged.
-        VerifyError: a wheel is damaged, or an image differs from the core's table.
+        VerifyError: there is no core, a wheel is damaged, or an image is not one of the table's.
         OutputError: ``out`` can't be written.
     """
     # Two private folders: wheels are unpacked in one, and the other is on the output's file system.
     with temporary_dir() as scratch, output_dir(out) as target, temporary_dir(target) as staging:
-        release = read_wheel_set(folder, scratch)
-        core = release.require_core()
-        if core.pack is None or release.identity is None:
-            raise InputError(
-                f"{core.path} has no table of images",
-                hint="give a folder that archsplit split wrote to",
-            )
-        images = _find_images(core.pack, release.wheels)
-        loader = f"{release.identity.import_package}/{LOADER_PACKAGE}"
-        with open_wheel(core.path, same_tags=False) as wheel:
-            joined = tuple(
-                _restore_library(
-                    wheel,
-                    library,
-                    record=f"{loader}/{library.stub}.{RESTORE}",
-                    image=_library_images(images, number),
-                    core_library=scratch / f"{number}.core",
-                    out=staging,
-                )
-                for number, library in enumerate(core.pack.libraries)
-            )
+        views = read_wheel_set(folder, scratch).require_cores()
+        joined = tuple(
+            each
+            for view in views
+            for each in _restore_core(view, scratch, staging, is_only=len(views) == 1)
+        )
         for one in joined:
             with output_errors(target / one.name):
                 (target / one.name).parent.mkdir(parents=True, exist_ok=True)
         replace_all([one.name for one in joined], source=staging, target=target)
         return tuple(replace(one, path=target / one.name) for one in joined)
+
+
+def _restore_core(
+    release: WheelSet, scratch: Path, out: Path, *, is_only: bool
+) -> Iterator[Joined]:
+    """Restore the libraries of one core; of several, into a folder named by the core's tags."""
+    core = release.cores[0]
+    if core.pack is None or release.identity is None:
+        raise InputError(
+            f"{core.path} has no table of images",
+            hint="give a folder that archsplit split wrote to",
+        )
+    images = _find_images(core.pack, release.wheels)
+    loader = f"{release.identity.import_package}/{LOADER_PACKAGE}"
+    # Libraries of several platforms have one name.
+    folder = "" if is_only else core.name.place
+    with open_wheel(core.path, same_tags=False) as wheel:
+        for number, library in enumerate(core.pack.libraries):
+            one = _restore_library(
+                wheel,
+                library,
+                record=f"{loader}/{library.stub}.{RESTORE}",
+                image=_library_images(images, number),
+                core_library=scratch / f"{number}.core",
+                out=out / folder,
+            )
+            yield replace(one, name=str(PurePosixPath(folder, one.name)))
 
 
 def _find_images(table: Pack, wheels: Iterable[WheelFacts]) -> Mapping[_Key, memoryview]:
@@ -299,7 +312,7 @@ def _find_images(table: Pack, wheels: Iterable[WheelFacts]) -> Mapping[_Key, mem
         key: pack.content(image).data
         for pack in packs
         if pack.descriptor.build_id == build
-        for key, image in pack.images()
+        for key, image in pack.images_in(table)
     }
     missing = len(images) - len(content_by_image)
     if missing:

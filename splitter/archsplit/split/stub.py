@@ -39,13 +39,16 @@ _HEADER_SIZE, _ALIGN_AT = 56, 48
 """Size of a program header and offset of its p_align. Source: ELF gABI, "Program Header"."""
 
 
-def stub_name(build_id: str, library: str) -> str:
+def stub_name(core: str, library: str) -> str:
     """Return the name of a library's stub, unique across libraries and builds.
 
     ld.so shares libraries by name across a whole process.
+
+    Args:
+        core: see `archsplit.split.find.core_key`.
     """
     # Of the build too: two versions of a package may be loaded in one process.
-    key = hashlib.sha256(f"{build_id} {library}".encode()).hexdigest()[:_KEY]
+    key = hashlib.sha256(f"{core} {library}".encode()).hexdigest()[:_KEY]
     return STUB_LIBRARY.replace("0" * _KEY, key)
 
 

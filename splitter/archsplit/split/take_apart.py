@@ -20,7 +20,7 @@ from archsplit.devicecode.model import Place
 from archsplit.devicecode.registered import container_images, registered_containers, wrapper_address
 from archsplit.devicecode.scan import Form, read_contents
 from archsplit.errors import BinaryFormatError, VerifyError
-from archsplit.formats.device_pack import PackContainer, PackLibrary
+from archsplit.formats.device_pack import PackContainer, PackLibrary, container_key
 from archsplit.formats.elf import Elf
 from archsplit.formats.reader import open_file
 from archsplit.release.report import UnmovedCode
@@ -182,11 +182,13 @@ def _table(
             PackContainer(
                 wrapper=wrapper_address(elf, registered.wrapper),
                 address=address,
-                images=container_images(registered),
+                images=images,
                 is_unused=registered.is_unused,
+                key=container_key(images),
             )
             for registered, address in zip(containers, addresses, strict=True)
             if registered.wrapper is not None
+            for images in (container_images(registered),)
         ),
     )
 

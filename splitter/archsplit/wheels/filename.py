@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 from itertools import product
+from typing import TYPE_CHECKING
 
 from packaging.utils import (
     InvalidName,
@@ -17,6 +18,9 @@ from packaging.utils import (
     parse_wheel_filename,
 )
 from packaging.version import InvalidVersion, Version
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 from archsplit.errors import WheelError
 
@@ -156,6 +160,18 @@ class WheelName:
         return f"{self._escaped}-{self.version}.dist-info"
 
     @property
+    def machine(self) -> str:
+        """The machine of the platform tags: ``x86_64``, ``aarch64``, ``amd64`` or ``any``."""
+        known = ("x86_64", "aarch64", "amd64", "arm64")
+        first = self.platforms[0]
+        return next((one for one in known if first.endswith(f"_{one}")), first)
+
+    @property
+    def place(self) -> str:
+        """The three tags alone, such as ``cp311-cp311-manylinux_2_28_x86_64``."""
+        return "-".join(map(".".join, self._tag_sets))
+
+    @property
     def tags(self) -> tuple[str, ...]:
         """The expanded tags, such as ``py3-none-any``, sorted."""
         return tuple(sorted(map("-".join, product(*self._tag_sets))))
@@ -198,6 +214,37 @@ class WheelName:
     @property
     def _tag_sets(self) -> tuple[tuple[str, ...], ...]:
         return self.pythons, self.abis, self.platforms
+
+
+def fitting_file(core: WheelName, files: Sequence[WheelName]) -> WheelName | None:
+    """Return the file that an installer takes beside a core, of one distribution's files.
+
+    Its machine is that of the core or any. A file with the core's own Python and ABI is
+    preferred to one for any Python.
+    """
+    # The files of a machine may be for other ages of Linux than the core.
+    there = [file for file in files if file.machine in {"any", core.machine}]
+    own = [
+        file
+        for file in there
+        if not set(core.pythons).isdisjoint(file.pythons)
+        and not set(core.abis).isdisjoint(file.abis)
+    ]
+    generic = [file for file in there if "none" in file.abis and _is_generic(file.pythons)]
+    # A platform's own file comes before one for any.
+    found = sorted(
+        [*own, *generic],
+        key=lambda file: (
+            file not in own,
+            set(core.platforms).isdisjoint(file.platforms),
+            file.machine == "any",
+        ),
+    )
+    return found[0] if found else None
+
+
+def _is_generic(pythons: Sequence[str]) -> bool:
+    return not set(pythons).isdisjoint({"py3", "py2.py3"})
 
 
 def _normalized_version(text: str) -> str:

@@ -1,0 +1,153 @@
+"""The matrix of a release: a cell for each Python, platform and GPU, and the wheels that fill it.
+
+In: the report of a release; no wheel is read. Out: the cells, complete or not. A Python that one
+platform has and another lacks is a hole too: an index can't tell a user why. Holes can be allowed
+by name, with patterns such as ``cp310-*aarch64*`` or ``*:9.0``.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
+
+from archsplit.wheels.filename import WheelName, fitting_file
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from archsplit.release.report import Release, ReleaseWheel
+
+__pure__ = True
+
+_CUDA = re.compile(r"cu(?:da)?-?(1[0-9])")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """A cell: a Python and platform, and a GPU.
+
+    Attributes:
+        place: the tags of the core, ``cp311-cp311-manylinux_2_28_x86_64``.
+        gpu: a capability of a split, a target of a build; "" for a core that is missing.
+        files: the wheels that fill it.
+        missing: the distributions without a wheel for it.
+    """
+
+    place: str
+    gpu: str
+    files: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The name by which a hole is allowed: ``cp311-cp311-linux_x86_64:9.0``."""
+        return f"{self.place}:{self.gpu}"
+
+
+def release_matrix(release: Release) -> tuple[Cell, ...]:
+    """Return all cells of a release; those of missing cores are the last."""
+    plugins: dict[str, dict[WheelName, ReleaseWheel]] = {}
+    for wheel in release.plugins:
+        plugins.setdefault(wheel.label, {})[WheelName.parse(wheel.file)] = wheel
+    cells = [
+        _cell(core, gpu, names, release, plugins)
+        for core in release.cores
+        for gpu, names in _needs(release).items()
+    ]
+    return (*cells, *_missing_cores(release))
+
+
+def find_holes(cells: Iterable[Cell], allowed: Sequence[str] = ()) -> tuple[Cell, ...]:
+    """Return the incomplete cells, without those that a pattern allows."""
+    return tuple(
+        cell
+        for cell in cells
+        if cell.missing and not any(fnmatchcase(cell.name, pattern) for pattern in allowed)
+    )
+
+
+def cuda_major(release: Release) -> str:
+    """Return the CUDA major version in a release's name or version, or "".
+
+    >>> _CUDA.search("foo-cu12").group(1)
+    '12'
+    """
+    found = _CUDA.search(release.project) or _CUDA.search(release.version)
+    return found.group(1) if found else ""
+
+
+def matrix_text(release: Release, cells: Sequence[Cell]) -> str:
+    """Return the matrix as a table: a row for each Python and platform, a column for each GPU."""
+    gpus = list(dict.fromkeys(cell.gpu for cell in cells if cell.gpu))
+    places = list(dict.fromkeys(cell.place for cell in cells))
+    by_place = {(cell.place, cell.gpu): cell for cell in cells}
+    width = max(map(len, places), default=0)
+    cuda = cuda_major(release)
+    title = f"{release.project} {release.version}" + (f", CUDA {cuda}" if cuda else "")
+    rows = [f"{'':{width}}  {'  '.join(gpus)}".rstrip()]
+    for place in places:
+        marks = (_mark(by_place.get((place, gpu))).center(len(gpu)) for gpu in gpus)
+        rows.append(f"{place:{width}}  {'  '.join(marks)}".rstrip())
+    return "\n".join([title, *rows])
+
+
+def _mark(cell: Cell | None) -> str:
+    return "-" if cell is None or cell.missing else "x"
+
+
+def hole_texts(holes: Iterable[Cell]) -> Iterator[tuple[str, str]]:
+    """Yield each place with a hole, and a sentence about the wheels that it lacks."""
+    gpus: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    for cell in holes:
+        gpus.setdefault((cell.place, cell.missing), []).append(cell.gpu)
+    for (place, missing), names in gpus.items():
+        what = f"no wheel of {', '.join(missing)}"
+        yield place, f"{what} for GPUs of {', '.join(names)}" if any(names) else what
+
+
+def _needs(release: Release) -> Mapping[str, tuple[str, ...]]:
+    """Return the plugins that each capability or target needs."""
+    if release.split is not None:
+        return release.split.needs
+    targets = () if release.build is None else release.build.targets
+    return {target: (target,) for target in targets}
+
+
+def _cell(
+    core: ReleaseWheel,
+    gpu: str,
+    names: Sequence[str],
+    release: Release,
+    plugins: Mapping[str, Mapping[WheelName, ReleaseWheel]],
+) -> Cell:
+    core_name = WheelName.parse(core.file)
+    files, missing = [core.file], []
+    for name in names:
+        own = plugins.get(name, {})
+        found = fitting_file(core_name, tuple(own))
+        if found is None:
+            missing.append(_distribution(release, name))
+        else:
+            files.append(own[found].file)
+    place = core_name.place
+    return Cell(place=place, gpu=gpu, files=tuple(files), missing=tuple(missing))
+
+
+def _distribution(release: Release, plugin: str) -> str:
+    return f"{release.project}-{plugin.replace('_', '')}"
+
+
+def _missing_cores(release: Release) -> Iterator[Cell]:
+    """Yield a cell for each Python that a platform of the release lacks."""
+    names = [WheelName.parse(core.file) for core in release.cores]
+    pythons = dict.fromkeys((name.pythons, name.abis) for name in names)
+    # Platform tags differ in the age of Linux; what counts is the machine.
+    machines = dict.fromkeys(name.machine for name in names)
+    here = {(name.pythons, name.abis, name.machine) for name in names}
+    for python, abi in pythons:
+        for machine in machines:
+            if (python, abi, machine) not in here:
+                place = f"{'.'.join(python)}-{'.'.join(abi)}-{machine}"
+                yield Cell(place=place, gpu="", missing=(release.project,))

@@ -1,0 +1,132 @@
+"""Split of a library that is in no wheel: it is put into one, in a package of its own.
+
+In: a library and its project. Out: the release of the wheel that was made around it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from archsplit.errors import InputError, UsageError, WheelError
+from archsplit.formats.elf import MACHINE_NAMES, Elf
+from archsplit.formats.reader import open_file
+from archsplit.release.manifest import SourceFile
+from archsplit.split.split import split_wheel
+from archsplit.system.env import ZIP_EPOCH, clean_environment
+from archsplit.system.fs import output_errors, sha256, temporary_dir
+from archsplit.wheels.filename import WheelName, distribution_name
+from archsplit.wheels.metadata import CoreMetadata, WheelInfo, encode_metadata
+from archsplit.wheels.platform_tags import find_platform_tags
+from archsplit.wheels.rewrite import write_members
+from archsplit.wheels.zip_writer import pack, pack_file
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from archsplit.release.context import Effects
+    from archsplit.release.report import Release
+    from archsplit.split.model import SplitRequest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LibraryProject:
+    """The project of a library without a wheel.
+
+    Attributes:
+        metadata: the metadata of the core.
+        package: the import package that gets the library, in ``lib``.
+        files: the other files of the core, by their name in its wheel.
+        licenses: the license files, by their name below ``licenses/``.
+    """
+
+    metadata: CoreMetadata
+    package: str
+    files: Mapping[str, Path] = field(default_factory=dict)
+    licenses: Mapping[str, Path] = field(default_factory=dict)
+
+
+def minimal_project(name: str | None, version: str) -> LibraryProject:
+    """Return a project with a name and a version only.
+
+    Raises:
+        UsageError: the name is missing.
+    """
+    if name is None:
+        # Not made of the file name: `libfoo.so.1` is rarely what a project is called.
+        raise UsageError("a library has no name as a project", hint="add --name")
+    project = distribution_name(name)
+    metadata = CoreMetadata(
+        name=project,
+        version=version,
+        # `twine check --strict` refuses a wheel without a description.
+        description=f"Libraries of {project}, split by archsplit.\n",
+        description_content_type="text/plain",
+    )
+    return LibraryProject(metadata=metadata, package=project.replace("-", "_"))
+
+
+def split_library(request: SplitRequest, effects: Effects, project: LibraryProject) -> Release:
+    """Split a library: put it into a wheel as ``<package>/lib/<file>``, and split the wheel.
+
+    Raises:
+        InputError: the library can't be read, or is for a machine without CUDA.
+        ArchsplitError: see `split_wheel`.
+    """
+    with temporary_dir() as folder:
+        wheel = _write_wheel(request.source, project, effects, folder)
+        origin = SourceFile(path=request.source.name, sha256=sha256(request.source))
+        # No fat wheel has this name, so pip can't prefer one: the core needs no build tag.
+        request = replace(request, source=wheel, name=None, release=True)
+        return split_wheel(request, effects, origin=origin)
+
+
+def _write_wheel(library: Path, project: LibraryProject, effects: Effects, folder: Path) -> Path:
+    """Write a wheel with the library and the files of its project; return its path."""
+    name = WheelName(
+        project=distribution_name(project.metadata.name),
+        version=project.metadata.version,
+        platforms=_platforms(library, effects, folder),
+    )
+    # A package, so that the loader's folder has a place in it.
+    text = f'"""Has {library.name} in lib."""\n'.encode()
+    members = {
+        f"{project.package}/__init__.py": pack(text),
+        **{place: pack_file(path) for place, path in project.files.items()},
+        f"{project.package}/lib/{library.name}": pack_file(library),
+        f"{name.dist_info}/METADATA": pack(encode_metadata(project.metadata)),
+        f"{name.dist_info}/WHEEL": pack(WheelInfo(generator="archsplit", tags=name.tags).encode()),
+        **{
+            f"{name.dist_info}/licenses/{each}": pack_file(path)
+            for each, path in project.licenses.items()
+        },
+    }
+    path = folder / str(name)
+    with output_errors(path), path.open("wb") as file:
+        write_members(file, name, members)
+    return path
+
+
+def _platforms(library: Path, effects: Effects, folder: Path) -> tuple[str, ...]:
+    """Return the platform tag of the oldest Linux that the library's symbols allow.
+
+    Its needed libraries are not checked. If no policy allows its symbols, the tag is ``linux_…``,
+    which the public index refuses.
+    """
+    machine = Elf(open_file(library)).header.machine
+    if machine not in MACHINE_NAMES:
+        raise InputError(f"{library} is for ELF machine {machine}, which has no CUDA")
+    environment = clean_environment(effects.environment, temporary=folder, epoch=ZIP_EPOCH)
+    environment["PYTHONPATH"] = effects.python_path
+    try:
+        return find_platform_tags(
+            {library.name: library},
+            runner=effects.runner,
+            environment=environment,
+            # Only the library's own symbols count: what it needs is installed by other packages.
+            provided=("*",),
+        ).names
+    except WheelError:
+        # A usable wheel nevertheless, only not one for the public index.
+        return (f"linux_{MACHINE_NAMES[machine]}",)
