@@ -172,6 +172,15 @@ def test_a_change_of_host_code_runs_no_ptxas(project: Project) -> None:
     assert project.is_fresh(ONE)
 
 
+def test_equal_ptx_of_another_source_runs_no_ptxas(project: Project) -> None:
+    project.write("other.cu", SOURCE)
+    for make in ("-c other.cu", "-cubin k.cu", "-cubin other.cu"):
+        names = ran(project.compile(ONE, make=make))
+        assert ("cicc compute_80" in names) == (make == "-c other.cu")
+        assert "ptxas sm_80" not in names
+        assert project.is_fresh(ONE, make=make)
+
+
 @pytest.mark.parametrize(
     "make", ["-ptx k.cu -arch=sm_80", "-cubin k.cu -arch=sm_80", "-fatbin k.cu"]
 )

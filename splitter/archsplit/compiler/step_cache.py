@@ -119,7 +119,8 @@ def _has_distinct_names(step: Step, key: StepKey) -> bool:
 
 
 def _name(path: Path, key: StepKey) -> str:
-    return path.name if path.is_relative_to(key.private) else "<output>"
+    is_named = path.is_relative_to(key.private) and not key.is_anonymous
+    return path.name if is_named else "<output>"
 
 
 class StepEvent(NamedTuple):
@@ -316,7 +317,7 @@ class StepCache:
             ),
             *(
                 KeyComponent(
-                    f"input {path.name}",
+                    f"input {path.suffix if found.is_anonymous else path.name}",
                     text_digest(strip_unused_line_markers(text) if bare else text),
                 )
                 for path, text in inputs

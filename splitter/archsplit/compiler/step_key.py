@@ -32,6 +32,7 @@ _PROGRAMS = {kind.value: kind for kind in _CUDAS}
 _GNU = re.compile(r"(?:.*-)?(?:gcc|g\+\+|clang|clang\+\+|c\+\+|cc)(?:-[\d.]+)?")
 _HOST = {StepKind.HOST_COMPILE, StepKind.HOST_ASSEMBLY}
 _MARK = b"\0archsplit:private"
+_PRIVATE = "<private>/"
 _SOURCE = "--orig_src_path_name"
 _PRECISE = re.compile(
     r"-g(?!encode|pu).*|-G|--?(?:generate-)?line-?info|--?(?:device-)?debug\S*|-pg"
@@ -74,6 +75,7 @@ class StepKey:
         folder: its part that all of the command's files are in; all of it for links.
         mark: stands for the private folder in results that tell its name; b"" if none may.
         listing: the file in which it lists what else it has read, or None if it reads nothing else.
+        is_anonymous: True if no name of a file counts: the same text gives the same result.
     """
 
     kind: StepKind
@@ -84,6 +86,7 @@ class StepKey:
     folder: Path
     mark: bytes
     listing: Path | None
+    is_anonymous: bool = False
 
     @property
     def label(self) -> str:
@@ -145,10 +148,14 @@ def step_key(step: Step, private: Path, *, precise: bool) -> StepKey | None:
     if kind in _HOST and listing is None:
         return None
     target = step_target(argv, kind)
+    # Sources that differ for the host alone have equal PTX; only debug information names its file.
+    is_anonymous = kind is StepKind.PTXAS and not precise
+    flags = _flags(argv, private, precise=precise)
     return StepKey(
         kind=kind,
         target="" if target is None else str(target),
-        flags=tuple(_flags(argv, private, precise=precise)),
+        flags=tuple(_without_names(flags) if is_anonymous else flags),
+        is_anonymous=is_anonymous,
         inputs=inputs,
         private=private,
         mark=_MARK.ljust(len(str(private)), b"\0") if precise and kind in _HOST else b"",
@@ -211,6 +218,13 @@ def _paths(word: str, private: Path) -> Iterator[Path]:
         yield Path(word[at:].rstrip('"'))
 
 
+def _without_names(flags: Iterable[KeyComponent]) -> Iterator[KeyComponent]:
+    for name, value in flags:
+        if name != "output":
+            is_file = value.startswith(_PRIVATE)
+            yield KeyComponent(name, _PRIVATE + Path(value).suffix if is_file else value)
+
+
 def _flags(argv: tuple[str, ...], private: Path, *, precise: bool) -> Iterator[KeyComponent]:
     inside = re.compile(rf"{re.escape(str(private))}/(?:[^/\s]+/)*")
     words = iter(argv[1:])
@@ -221,4 +235,4 @@ def _flags(argv: tuple[str, ...], private: Path, *, precise: bool) -> Iterator[K
             name = next(words, "")
             yield KeyComponent("output", inside.sub("", name) if inside.match(name) else "")
         elif not word.startswith(_INCLUDE_FLAGS):
-            yield KeyComponent("flag", inside.sub("<private>/", word))
+            yield KeyComponent("flag", inside.sub(_PRIVATE, word))

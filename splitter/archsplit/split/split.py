@@ -126,7 +126,7 @@ def _check_one_release(wheels: Sequence[Wheel]) -> None:
     """Refuse wheels that can't share packs, and two for the same tag."""
     first, seen = wheels[0], {wheels[0].name.tags[0]: wheels[0]}
     for wheel in wheels:
-        # Before any work: NVIDIA has no CUDA for musl, so the wheel can't be what it says.
+        # Before any work: NVIDIA has no CUDA for musl, and the loader needs glibc.
         if any(platform.startswith("musllinux") for platform in wheel.name.platforms):
             raise InputError(f"{wheel.path} is for musl, and CUDA needs glibc")
         if foreign := [tag for tag in wheel.name.platforms if tag.startswith(_FOREIGN)]:
