@@ -45,6 +45,7 @@ from archsplit.release.report import (
     ReleaseWheel,
 )
 from archsplit.system.fs import sha256
+from changed_wheels import in_metadata, rewrite
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -239,6 +240,10 @@ def test_how_a_core_brings_its_plugins(scene: Scene) -> None:
     assert bonds.extras == "[all,cc80,cc90]"
     assert bonds.bound == release.of(PLUGIN)
     assert read_requirements(core, ()).extras == ""
+    # Many fat wheels have a field of a later version of the metadata; indexes take them.
+    rewrite(core.path, in_metadata(b"Name: ", b"License-File: LICENSE\nName: "))
+    rewrite(core.path, in_metadata(b"Metadata-Version: 2.4", b"Metadata-Version: 2.1"))
+    assert read_requirements(core, release.of(PLUGIN)) == bonds
     assert release.of(META) == ()
 
 

@@ -9,11 +9,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
+from packaging.metadata import parse_email
+from packaging.requirements import InvalidRequirement, Requirement
 from packaging.tags import sys_tags
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from archsplit.errors import IndexUnreachableError, VerifyError
+from archsplit.errors import IndexUnreachableError, VerifyError, WheelError
 from archsplit.index.retry import RetryableError
 from archsplit.system.env import without_credentials
 from archsplit.system.fs import read_file, temporary_dir
@@ -167,11 +169,16 @@ def read_requirements(core: Artifact, plugins: Sequence[Artifact]) -> CoreRequir
         WheelError: the wheel is damaged.
     """
     with open_wheel(core.path, same_tags=False) as wheel:
-        metadata = wheel.metadata()
+        # Unchecked: the core of a split has upstream's METADATA, which indexes take as it is.
+        metadata = parse_email(wheel.read(f"{wheel.dist_info}/METADATA"))[0]
+    try:
+        requirements = list(map(Requirement, metadata.get("requires_dist", [])))
+    except InvalidRequirement as error:
+        raise WheelError(f"{core.path}: METADATA: {error}") from error
     own = {one.project for one in plugins}
     named: dict[str, set[str]] = {}
-    for requirement in metadata.requires_dist or []:
-        for extra in ("", *(metadata.provides_extra or [])):
+    for requirement in requirements:
+        for extra in ("", *metadata.get("provides_extra", [])):
             marker = requirement.marker
             if marker is None or marker.evaluate({"extra": extra}):
                 named.setdefault(extra, set()).add(canonicalize_name(requirement.name))
