@@ -35,6 +35,7 @@ from archsplit.formats.fatbin import (
     read_container,
     read_containers,
 )
+from archsplit.formats.fatbin_wrappers import WRAPPER_VERSIONS
 from archsplit.formats.pe import PE_MAGIC, read_pe_sections
 from archsplit.system.units import BLOCK
 
@@ -80,7 +81,6 @@ _PROGBITS, _EXECUTABLE_FLAG = 1, 4
 _MACHINE_AT, _MACHINE = 18, struct.pack("<H", Machine.CUDA)
 _VERSION_AT, _POINTER_AT = 4, 8
 _WRAPPER_SIZE = 24
-_WRAPPER_VERSIONS = {1, 2}
 _SECTION_HEADER_SIZE, _SEGMENT_HEADER_SIZE = 64, 56
 
 
@@ -450,7 +450,7 @@ class ContainerSearch:
             for offset in magic_offsets(WRAPPER_MAGIC, content):
                 position = offset - segment.offset
                 fits = position + _WRAPPER_SIZE <= len(content)
-                if fits and content.u32(position + _VERSION_AT, "wrapper") in _WRAPPER_VERSIONS:
+                if fits and content.u32(position + _VERSION_AT, "wrapper") in WRAPPER_VERSIONS:
                     yield segment.address + position
 
     def _charge(self, window: Window) -> None:

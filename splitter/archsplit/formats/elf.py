@@ -26,7 +26,7 @@ __pure__ = True
 
 # Elf64_Ehdr, Elf64_Phdr, Elf64_Shdr and Elf64_Nhdr, fields in the gABI's order.
 _HEADER = Struct("<IBBBxB7xHHIQQQIHHHHHH")
-_SEGMENT = Struct("<IIQQQQQQ")
+PROGRAM_HEADER = Struct("<IIQQQQQQ")
 _SECTION = Struct("<IIQQQQIIQQ")
 _NOTE = Struct("<III")
 _PN_XNUM = 0xFFFF  # more segments than the header's field can count
@@ -283,10 +283,10 @@ def read_segments(window: Window, header: Header) -> Iterator[Segment]:
         raise window.fault(56, "number of segments", "65535 or more", "fewer")
     # An object has no segments, and the size field is 0.
     if header.segment_count:
-        require_size(window, 54, "program header", header.segment_size, _SEGMENT)
-    size = header.segment_count * _SEGMENT.size
+        require_size(window, 54, "program header", header.segment_size, PROGRAM_HEADER)
+    size = header.segment_count * PROGRAM_HEADER.size
     table = window.part(header.segments_offset, size, "program headers")
-    for row in table.records(_SEGMENT, "program headers"):
+    for row in table.records(PROGRAM_HEADER, "program headers"):
         segment = Segment(
             type=row[0],
             flags=row[1],
