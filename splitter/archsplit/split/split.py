@@ -143,8 +143,8 @@ def _check_one_release(wheels: Sequence[Wheel]) -> None:
         ):
             if found != expected:
                 raise InputError(
-                    f"{wheel.path.name} and {first.path.name} are not of one release: {field_name} is"
-                    f" {found or 'none'} and {expected or 'none'}",
+                    f"{wheel.path.name} and {first.path.name} are not of one release: "
+                    f"{field_name} is {found or 'none'} and {expected or 'none'}",
                     hint="split each release by itself",
                 )
         for tag in wheel.name.tags:
