@@ -5,6 +5,7 @@ import pytest
 from archsplit.nvcc.cmdline import apply_flag_variables, expand_options_files, parse_arguments
 from archsplit.nvcc.options import (
     compiles_nothing,
+    has_options_files,
     is_nvcc_query,
     source_names,
     unsupported_reason,
@@ -92,6 +93,11 @@ def test_threads_of_nvcc_are_recognized(line: str, threaded: bool) -> None:
 )
 def test_where_nothing_is_compiled_there_is_no_plan(line: str, nothing: bool) -> None:
     assert compiles_nothing(line.split()) == nothing
+
+
+def test_options_in_files_are_recognized() -> None:
+    assert has_options_files(("-c", "--options-file", "f"))
+    assert not has_options_files(("-o", "-optf"))
 
 
 def test_sources_are_told_from_values_of_options() -> None:

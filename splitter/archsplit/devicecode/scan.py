@@ -23,7 +23,7 @@ from archsplit.errors import BinaryFormatError
 from archsplit.formats import device_pack
 from archsplit.formats.ar import AR_MAGIC, read_members
 from archsplit.formats.cubin import Cubin
-from archsplit.formats.elf import ELF_MAGIC, Elf, Machine, SectionType, SegmentType
+from archsplit.formats.elf import ELF_MAGIC, Elf, FileType, Machine, SectionType, SegmentType
 from archsplit.formats.elf_dynamic import Dynamic, read_pointers
 from archsplit.formats.fatbin import (
     EXECUTABLE,
@@ -35,7 +35,7 @@ from archsplit.formats.fatbin import (
     read_container,
     read_containers,
 )
-from archsplit.formats.fatbin_wrappers import WRAPPER_VERSIONS
+from archsplit.formats.fatbin_wrappers import LINKED, WRAPPER_VERSIONS, read_wrappers
 from archsplit.formats.pe import PE_MAGIC, read_pe_sections
 from archsplit.system.units import BLOCK
 
@@ -298,13 +298,36 @@ def section_units(
     Raises:
         BinaryFormatError: it is damaged.
     """
+    linked = _linked_offsets(elf)
     for section, container in host_containers(elf):
         # Code for a device link runs nowhere by itself, so the two are counted apart.
         place = Place.EXECUTABLE if section.name == EXECUTABLE else Place.RELOCATABLE
-        yield container_unit(
+        unit = container_unit(
             container, wheel_share, section=section.name, place=place, member=member
         )
+        if linked and (place is Place.RELOCATABLE or container.offset in linked):
+            unit = replace(unit, is_device_linked=True)
+        yield unit
         release_pages(elf.window)
+
+
+def _linked_offsets(elf: Elf) -> frozenset[int]:
+    """Return the offsets of the containers that a device link wrote; none in an object."""
+    if elf.header.type == FileType.OBJECT:
+        return frozenset()
+    # Wrappers are found through all relocations of a file, so only such libraries are searched.
+    if all(section.name != RELOCATABLE for section in elf.sections()):
+        return frozenset()
+    try:
+        wrappers = tuple(read_wrappers(elf))
+    except BinaryFormatError:
+        # The containers can be read without their wrappers.
+        return frozenset()
+    return frozenset(
+        wrapper.container.offset
+        for wrapper in wrappers
+        if wrapper.version == LINKED and wrapper.container is not None
+    )
 
 
 def pe_section_units(section: PeSection, wheel_share: WheelShare) -> Iterator[Unit]:

@@ -27,7 +27,9 @@ WRAPPER_SECTION = ".nvFatBinSegment"
 _WRAPPER = Struct("<IIQQ")
 _MAGIC = 0x466243B1
 # In version 2 the last field points to an array that the start-up code of the device link fills.
-WRAPPER_VERSIONS = {1, 2}
+LINKED = 2
+"""The version of a wrapper that a device link wrote."""
+WRAPPER_VERSIONS = {1, LINKED}
 # The field that leads to the container; the other pointer of the record isn't device code.
 _DATA_AT = 8
 _SHN_LORESERVE = 0xFF00  # from here on it is not a section's index
