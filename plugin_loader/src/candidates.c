@@ -185,6 +185,7 @@ archsplit_status candidate_map(struct candidate *candidate) {
             error_append(" (%s)", candidate->path);
             status = ARCHSPLIT_OPEN_FAILED;
         }
+        trace("%s %s", candidate->path, status == ARCHSPLIT_OK ? "is mapped" : error_text());
     }
     return status;
 }

@@ -171,6 +171,9 @@ archsplit_status cores_take(const char *folder, const char *stub, struct core **
         places_free(&places);
         return ARCHSPLIT_OK;
     }
+    if (found != NULL) {
+        trace("%s: its packs are read again, because they or their places have changed", folder);
+    }
     status = make_core(folder, &places, used);
     if (status != ARCHSPLIT_OK) {
         return status;

@@ -192,6 +192,7 @@ static archsplit_status serve(const struct device_state *state, uint32_t number,
         record->state = ARCHSPLIT_GRAFT_SERVED;
     } else if (status != ARCHSPLIT_OK) {
         record->state = ARCHSPLIT_GRAFT_FAILED;
+        trace("container %u gets no device code: %s", number, error_text());
     }
     return status;
 }
@@ -216,6 +217,7 @@ static archsplit_status graft_library(const struct device_state *state,
         return status;
     }
     size_t size = merged.size;
+    trace("%s: images of several packs are merged in %zu bytes of memory", record->name, size);
     merged = (struct merged){os_reserve(size), 0};
     if (merged.memory == NULL) {
         return ARCHSPLIT_NO_MEMORY;

@@ -6,6 +6,7 @@
 #include "candidates.h"
 #include "selection.h"
 #include "sha256.h"
+#include "trace.h"
 #include "untrusted.h"
 
 static bool is_on_record(const archsplit_loader *loader, const uint8_t digest[32]) {
@@ -49,6 +50,8 @@ static archsplit_status verify(const archsplit_loader *loader, const struct cand
     archsplit_verdict verdict =
         loader->has_table ? pack_verify(&candidate->pack, &now) : verify_library(loader, &now);
     os_close(&now);
+    trace("%s %s", candidate->path,
+          verdict == ARCHSPLIT_ACCEPTED ? "is what is on record" : error_text());
     return verdict == ARCHSPLIT_ACCEPTED ? ARCHSPLIT_OK : ARCHSPLIT_OPEN_FAILED;
 }
 

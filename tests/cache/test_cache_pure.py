@@ -171,3 +171,10 @@ def test_an_order_that_changed_is_shown_whole() -> None:
         [KeyComponent("flag", "b"), KeyComponent("flag", "a")],
     )
     assert key_differences(old, new) == ("flag: b a, before a b",)
+
+
+def test_a_value_more_or_less_is_new_or_gone() -> None:
+    less = (KeyComponent("file", "a"),)
+    more = (*less, KeyComponent("file", "b"))
+    assert key_differences(less, more) == ("file is new: b",)
+    assert key_differences(more, less) == ("file is gone: b",)

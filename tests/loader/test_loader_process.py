@@ -238,12 +238,19 @@ def test_trace_says_each_decision(workbench: Workbench, core: SplitSite) -> None
     lines = done.stderr.splitlines()
     assert all(line.startswith("archsplit-trace: ") for line in lines)
     for words in (
+        f"packs of toy are sought in {core.site / 'toy_plugins'}",
         "cc90/device.pack is a plugin of this core",
+        "cc90/device.pack is mapped",
         "device 0: Stand-in GPU 0, capability 9.0",
         "toy/lib/libtoy.so: 2 of 2 containers served, 0 unmatched",
     ):
         assert any(words in line for line in lines), done.stderr
     assert talk(workbench, core, "letters(library)", ARCHSPLIT_TRACE="0").stderr == ""
+    core.add("cc80", "sm_80")
+    code = "letters(library); require(verify='full')"
+    both = talk(workbench, core, code, gpus="8.0;9.0", ARCHSPLIT_TRACE="1").stderr
+    assert "toy/lib/libtoy.so: images of several packs are merged in " in both
+    assert "cc80/device.pack is what is on record" in both
 
 
 def test_trace_calls_back(workbench: Workbench, core: SplitSite) -> None:

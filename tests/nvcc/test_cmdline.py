@@ -2,9 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from archsplit.nvcc.cmdline import parse_arguments
+from archsplit.nvcc.cmdline import apply_flag_variables, expand_options_files, parse_arguments
 from archsplit.nvcc.options import (
     compiles_nothing,
+    has_options_files,
     is_nvcc_query,
     source_names,
     unsupported_reason,
@@ -94,6 +95,48 @@ def test_where_nothing_is_compiled_there_is_no_plan(line: str, nothing: bool) ->
     assert compiles_nothing(line.split()) == nothing
 
 
+def test_options_in_files_are_recognized() -> None:
+    assert has_options_files(("-c", "--options-file", "f"))
+    assert not has_options_files(("-o", "-optf"))
+
+
 def test_sources_are_told_from_values_of_options() -> None:
     line = "-o x.cu -MT y.c k.cu -DA m.cpp n.o -Xcompiler -z.c --cudart-options z.c -MF d"
     assert source_names(line.split()) == ("k.cu", "m.cpp")
+
+
+def test_flags_of_variables_join_the_command_line() -> None:
+    flags = {"NVCC_PREPEND_FLAGS": "-O3 -lineinfo", "NVCC_APPEND_FLAGS": "-v", "HOME": "/h"}
+    words = ("-O3", "-lineinfo", "-c", "k.cu", "-v")
+    assert apply_flag_variables(("-c", "k.cu"), flags) == (words, {"HOME": "/h"})
+    quoted = {"NVCC_APPEND_FLAGS": "-DTEXT='a b'"}
+    assert apply_flag_variables(("-c", "k.cu"), quoted) == (("-c", "k.cu"), quoted)
+
+
+def test_files_of_options_are_read_as_nvcc_does() -> None:
+    texts = {
+        "a": '-O3 "-DA=x y" -optf b ',
+        "b": r"-DB=\n\"c -DC=\\\"",
+        "c": "'-DD=   1'\n",
+        "d": "",
+    }
+    words = expand_options_files(("-c", "k.cu", "-optf", "a,c,d"), texts.__getitem__)
+    assert tuple(words) == (
+        *("-c", "k.cu", "-O3", "-DA=x y"),
+        *("-DB=nc", '-DC=\\"', "'-DD=", "1'"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"), [('-DA="x', "without its end"), ("-O3 -o", "without its value")]
+)
+def test_a_file_of_options_that_ends_too_early(text: str, fault: str) -> None:
+    with pytest.raises(ValueError, match=fault):
+        tuple(expand_options_files(("-optf", "a"), lambda _: text))
+
+
+@pytest.mark.parametrize(
+    ("keep", "prefix"), [("", ""), ("--keep", ""), ("--keep-dir=k --keep", "k/")]
+)
+def test_kept_files_lie_below_their_folder(keep: str, prefix: str) -> None:
+    assert parse_arguments(["-c", "k.cu", *keep.split()]).kept_prefix == prefix

@@ -5,7 +5,8 @@ from nvcc_dependencies import CASES, recorded_run
 from nvcc_situations import KEPT
 
 from archsplit.nvcc.cmdline import DepfileOptions, parse_arguments
-from archsplit.nvcc.depfile import depfile_text
+from archsplit.nvcc.depfile import depfile_text, has_other_outputs
+from archsplit.nvcc.steps import NvccStep, StepKind, Transcript
 
 HOST = b"""# 0 "k.cu"
 # 0 "<built-in>"
@@ -88,3 +89,20 @@ def test_a_depfile_is_the_one_of_nvcc(name: str) -> None:
         texts = texts[-1:]
     written = list(run.files.values()) or [run.stdout]
     assert [depfile_text(texts, options=options, made=made).decode()] == written
+
+
+@pytest.mark.parametrize(
+    ("kinds", "other"),
+    [
+        ((StepKind.PREPROCESS,), False),
+        ((StepKind.PREPROCESS, StepKind.CICC), True),
+    ],
+)
+def test_a_run_that_only_preprocesses_has_no_other_outputs(
+    kinds: tuple[StepKind, ...], other: bool
+) -> None:
+    steps = tuple(NvccStep(kind=kind, argv=(), reads=(), writes=()) for kind in kinds)
+    transcript = Transcript(
+        environment={}, steps=steps, images={}, module_ids=(), dependencies=(), diagnostics=()
+    )
+    assert has_other_outputs(transcript) is other

@@ -11,7 +11,7 @@ import pytest
 
 from archsplit.arch.target import Target
 from archsplit.errors import TranscriptError
-from archsplit.nvcc.cmdline import CompileOptions, dryrun_command
+from archsplit.nvcc.cmdline import CompileOptions, device_link_command, dryrun_command
 from archsplit.nvcc.dryrun import parse_dryrun
 from archsplit.nvcc.per_target import per_target_steps, source_module_id
 from archsplit.nvcc.steps import StepKind, Transcript
@@ -301,3 +301,28 @@ def test_no_folder_of_this_machine_gets_into_a_text(nvcc: Nvcc, toolkit: Toolkit
 
 def without_markers(preprocessed: str) -> list[str]:
     return [line for line in preprocessed.splitlines() if not line.startswith("#")]
+
+
+@pytest.mark.parametrize(("target", "has_runtime"), [("sm_90", True), ("compute_90", False)])
+def test_a_device_link_of_ptx_leaves_the_device_runtime_out(
+    toolkit: Toolkit, host: HostTools, tmp_path: Path, target: str, has_runtime: bool
+) -> None:
+    options = CompileOptions(
+        include=(),
+        defines=(),
+        standard="c++17",
+        nvcc_flags=(),
+        host_flags=(),
+        host_compiler=host.compiler,
+    )
+    argv = device_link_command(
+        toolkit,
+        options,
+        objects=[tmp_path / "a.o"],
+        libraries=["-lx"],
+        target=Target.parse(target),
+        folder=tmp_path,
+    )
+    assert argv[0] == str(toolkit.nvcc)
+    assert argv[-4:-2] == ("-lx", f"-L{toolkit.library_folder}")
+    assert ("-cudadevrt=none" not in argv) is has_runtime

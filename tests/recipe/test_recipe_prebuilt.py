@@ -188,3 +188,21 @@ def test_a_split_keeps_the_platform_tags_of_its_wheel(tmp_path: Path) -> None:
     recipe = '[source]\nwheel = "dist/*.whl"\n\n[targets]\nsass = ["sm_90"]\nmanylinux = "2_28"\n'
     text = message_for(tmp_path, recipe, "dist/a-1-py3-none-any.whl")
     assert "targets.manylinux: is for recipes with sources" in text
+
+
+@pytest.mark.parametrize(
+    ("text", "is_release"),
+    [
+        ('[source]\nbuild = "make"\n', True),
+        ('[source]\nbuild = "make"\n[split]\nrelease = false\n', False),
+        ('[source]\nwheel = "w.whl"\n', False),
+    ],
+)
+def test_what_a_recipe_builds_takes_the_fat_wheels_place(
+    tmp_path: Path, text: str, is_release: bool
+) -> None:
+    folder = laid_out(tmp_path, text)
+    (folder / "w.whl").touch()
+    recipe = load_split_recipe(folder / "recipe.toml")
+    assert recipe is not None
+    assert recipe.is_release is is_release

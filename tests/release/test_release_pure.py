@@ -9,6 +9,7 @@ import pytest
 from release_samples import ptx, sass
 
 from archsplit.formats.reader import Window
+from archsplit.release.core_files import CoreFiles
 from archsplit.release.identity import Identity, PackIdentity, parse_identity
 from archsplit.release.kernel_coverage import Reader
 from archsplit.release.requirements import plugin_extras
@@ -107,3 +108,27 @@ def test_what_cannot_be_read_is_told_and_what_is_no_code_is_not() -> None:
     assert "a test, image at 0x0" in line
     assert reader.image(window(sass("sm_90", b"no code.", kind=8)), b"2") == frozenset()
     assert len(reader.unread) == 1
+
+
+def test_a_pin_without_its_exact_version() -> None:
+    (loose,) = faults(requires=("toy-cc80>=2",))
+    assert "requires toy-cc80>=2, expected exactly ==2" in loose
+
+
+def test_a_project_keeps_its_own_doctor_and_hooks() -> None:
+    files = CoreFiles(identity=IDENTITY, existing=["toy/doctor.py"])
+    assert "toy/doctor.py" not in files.members()
+    assert "toy/doctor.py" in replace(files, existing=()).members()
+    assert files.entry_points(b"[pyinstaller40]\nhook-dirs = toy:hooks\n") is None
+    console = b"[console_scripts]\ntoy = toy:main\n"
+    points = files.entry_points(console)
+    assert points is not None
+    assert points.startswith(console)
+    assert b"hook-dirs = toy_plugins.pyinstaller:hook_dirs" in points
+
+
+def test_an_extra_that_is_not_declared() -> None:
+    core = CoreMetadata(name="toy", version="2", extras=RIGHT)
+    text = encode_metadata(core).replace(b"Provides-Extra: ptx\n", b"")
+    (fault,) = pin_faults("toy.whl", decode_metadata(text), IDENTITY, None)
+    assert (fault.code, fault.found) == ("undeclared-extra", "doesn't declare the extra ptx")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -206,3 +207,15 @@ def test_what_is_wrong_in_a_report_has_its_path(tmp_path: Path, text: str, fault
     (tmp_path / REPORT_FILE).write_text(text)
     with pytest.raises(InputError, match=fault):
         find_report(tmp_path)
+
+
+def test_a_report_of_another_version_or_with_an_odd_file(tmp_path: Path) -> None:
+    (tmp_path / REPORT_FILE).write_text(replace(BUILT, version="0.9").as_json())
+    assert BUILT.together_with(tmp_path) == BUILT
+    (tmp_path / REPORT_FILE).unlink()
+    core = {"file": "core", "size": 1, "sha256": "", "role": "core", "distribution": "toy"}
+    old = {"schema": 1, "build_id": "1" * 64, "wheels": [core]}
+    (tmp_path / OLD_SPLIT_REPORT_FILE).write_text(json.dumps(old))
+    found = find_report(tmp_path)
+    assert found is not None
+    assert (found.project, found.version) == ("toy", "")

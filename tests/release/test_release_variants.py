@@ -28,7 +28,7 @@ from archsplit.release.variants import (
     Variant,
     built_variants,
     split_variants,
-    values_of,
+    variant_values,
 )
 from archsplit.wheels import record
 from changed_wheels import member, only
@@ -175,9 +175,9 @@ def test_code_for_one_capability_alone_has_no_variant() -> None:
         "sm_100a has no variant: the draft can't tell its GPUs from others",
         "sm_120a has no variant: the draft can't tell its GPUs from others",
     )
-    assert values_of(Target.parse("compute_120")) == ("120_virtual", "121_virtual")
+    assert variant_values(Target.parse("compute_120")) == ("120_virtual", "121_virtual")
     # No Hopper has a later capability.
-    assert values_of(Target.parse("sm_90a")) == ("90_real",)
+    assert variant_values(Target.parse("sm_90a")) == ("90_real",)
 
 
 def test_gpus_that_need_the_same_packs_share_a_variant() -> None:

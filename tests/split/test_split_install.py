@@ -191,7 +191,9 @@ def test_a_folder_that_is_no_environment(place: Place, sample: Sample) -> None:
     result = place.run(
         *(place.python, "-c", f"import sys; sys.path.append({str(folder)!r});" + DOCTOR), gpus="9.0"
     )
-    assert f"note: packs in {folder}/toyfat_plugins are not used: " in result.stdout
+    # A pack in any folder of sys.path serves the core.
+    assert f"{folder}/toyfat_plugins/cuda/cc90/device.pack" in result.stdout
+    assert "verdict: 1 of 1 devices served" in result.stdout
     shutil.rmtree(folder)
     place.install("--target", str(folder), "--no-deps", "toyfat==1.0")
     for gpu in ("9.0", "8.0"):

@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import pytest
 from split_samples import Sample, loaded, split
 
 from archsplit.devicecode import partition as shares_module
-from archsplit.release.report import REPORT_FILE, Plugin, Release, ReleaseWheel, SplitDetails
+from archsplit.release.report import (
+    REPORT_FILE,
+    Plugin,
+    Release,
+    ReleaseWheel,
+    SplitDetails,
+    SplitLibrary,
+    UnmovedCode,
+)
 from archsplit.release.summary import split_summary
 from archsplit.split.restore import join_split
 from archsplit.wheels.reader import open_wheel
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    import pytest
 
     from archsplit.release.context import Effects
 
@@ -86,3 +94,40 @@ def test_the_text_weighs_the_release() -> None:
     assert "  a GPU of 9.0 downloads 70.0 MB: core, cc90" in lines
     assert "names on the index: 5" in lines
     assert any(line.startswith("note: images that several kinds of GPU take") for line in lines)
+
+
+def test_the_text_of_a_small_split_and_of_an_old_one() -> None:
+    needs = {"9.0": ("cc90",)}
+    unmoved = (
+        UnmovedCode(name="a.so", images=2, size=3 * MB, why="it is static"),
+        UnmovedCode(name="b.so", images=0, size=0, why="it is damaged"),
+    )
+    library = SplitLibrary(
+        name="c.so", size_before=9 * MB, size_after=2 * MB, containers=1, notes=("aligned",)
+    )
+    release = Release(
+        project="foo",
+        version="1",
+        build_id="",
+        interface_hash="",
+        wheels=(wheel(10 * MB), wheel(5 * MB, "cc90", ("9.0",))),
+        split=SplitDetails(
+            source="fat.whl",
+            source_sha256="",
+            needs=needs,
+            libraries=(library,),
+            unmoved=unmoved,
+            notes=("RECORD was repaired",),
+        ),
+    )
+    lines = split_summary(release).splitlines()
+    assert "together 15.0 MB" in lines
+    assert lines[-5:] == [
+        "c.so: 9.0 -> 2.0 MB",
+        "  aligned",
+        "a.so: 2 images, 3.0 MB stay: it is static",
+        "b.so: what it has stay: it is damaged",
+        "RECORD was repaired",
+    ]
+    with pytest.raises(ValueError, match="no summary of a split"):
+        split_summary(replace(release, split=None))

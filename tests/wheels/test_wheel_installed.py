@@ -7,8 +7,17 @@ from typing import TYPE_CHECKING
 import pytest
 
 from archsplit.errors import InputError, WheelError
-from archsplit.wheels.installed import InstalledDistribution, InstalledFile, read_distributions
+from archsplit.wheels.filename import WheelName
+from archsplit.wheels.installed import (
+    InstalledDistribution,
+    InstalledFile,
+    installed_path,
+    read_distributions,
+)
+from archsplit.wheels.reader import open_wheel
 from archsplit.wheels.record import RecordRow, record_digest
+from archsplit.wheels.rewrite import write_members
+from archsplit.wheels.zip_writer import pack
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -89,3 +98,25 @@ def test_a_damaged_one_is_refused(record: bytes, match: str, tmp_path: Path) -> 
 def test_no_folder(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="can't read"):
         list(read_distributions(tmp_path / "missing"))
+
+
+def test_members_are_installed_by_their_scheme(tmp_path: Path) -> None:
+    members = {
+        "foo/a.py": None,
+        "foo-1.data/purelib/foo/b.py": "foo/b.py",
+        "foo-1.data/platlib/foo/c.so": "foo/c.so",
+        "foo-1.data/scripts/foo": "",
+    }
+    path = tmp_path / "foo-1-py3-none-any.whl"
+    with path.open("wb") as file:
+        content = {
+            **dict.fromkeys(members, b"x"),
+            "foo-1.dist-info/METADATA": b"Metadata-Version: 2.1\nName: foo\nVersion: 1\n",
+            "foo-1.dist-info/WHEEL": b"Wheel-Version: 1.0\nGenerator: t\n"
+            b"Root-Is-Purelib: true\nTag: py3-none-any\n",
+        }
+        packed = {name: pack(text) for name, text in content.items()}
+        write_members(file, WheelName.parse(path.name), packed)
+    with open_wheel(path) as wheel:
+        for name, place in members.items():
+            assert installed_path(wheel, name) == (name if place is None else place or None)

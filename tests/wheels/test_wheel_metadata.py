@@ -239,3 +239,12 @@ def test_the_first_of_two_roots_counts_as_for_pip() -> None:
 def test_what_is_wrong_with_wheel(old: str, new: str, message: str) -> None:
     with pytest.raises(WheelError, match=re.escape(message)):
         WheelInfo.decode(SOUND.replace(old, new).encode())
+
+
+def test_wheel_gets_other_tags_and_one_root() -> None:
+    text = b"Wheel-Version: 1.0\nTag: py2-none-any\nBuild: 1\n"
+    new = b"Wheel-Version: 1.0\nTag: py3-none-any\n"
+    assert edit_wheel_info(text, tags=["py3-none-any"], build="") == new
+    root = b"Root-Is-Purelib: false\n"
+    twice = edit_wheel_info(text + root + root, tags=["py3-none-any"], build="2")
+    assert twice == b"Wheel-Version: 1.0\n" + root + b"Tag: py3-none-any\nBuild: 2\n"

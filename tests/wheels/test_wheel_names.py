@@ -188,3 +188,12 @@ def test_what_is_no_import_package(package: str) -> None:
 def test_what_is_no_library_in_a_path(library: str) -> None:
     with pytest.raises(WheelError, match="file name of a library"):
         plugin_path("vecsort", "sm_90", library)
+
+
+def test_a_local_label_joins_the_others() -> None:
+    name = WheelName(project=distribution_name("foo"), version="1.0", platforms=("any",))
+    labeled = name.add_local_label("slim.sm90")
+    assert labeled.version == "1.0+slim.sm90"
+    assert labeled.add_local_label("again").version == "1.0+slim.sm90.again"
+    with pytest.raises(WheelError, match="is not a local version label"):
+        name.add_local_label("a b")

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from archsplit.arch.target import CodeKind
 from archsplit.build.context import DRYRUN_SECONDS
+from archsplit.build.provenance import STATIC_DEVICE_RUNTIME
 from archsplit.compiler.wrapper_graph import step_from_nvcc
 from archsplit.devicecode.kernels import device_runtime_calls
 from archsplit.devicecode.library import read_library
@@ -40,8 +41,6 @@ if TYPE_CHECKING:
 
 _RUNTIME = ("-lcudart_static", "-lrt", "-lpthread", "-ldl")
 _ROW = 16
-
-_DEVICE_RUNTIME = "libcudadevrt.a"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,7 +208,7 @@ class DeviceLinker:
         with ThreadPoolExecutor(max_workers=jobs) as pool:
             links = list(pool.map(self._link, wanted, wanted.values()))
         machine_code = [link for link in links if link.target.kind is CodeKind.SASS]
-        runtime = self.site.folder / _DEVICE_RUNTIME
+        runtime = self.site.folder / STATIC_DEVICE_RUNTIME
         steps = list(self._strip_runtime(runtime)) if machine_code else []
         files = {}
         for link in links:
@@ -276,7 +275,7 @@ class DeviceLinker:
             writes=(container,),
         )
         section = f"--update-section=__nv_relfatbin={container}"
-        full = self.site.toolkit.library_folder / _DEVICE_RUNTIME
+        full = self.site.toolkit.library_folder / STATIC_DEVICE_RUNTIME
         exchange = NvccStep(
             kind=StepKind.EXCHANGE,
             argv=(str(self.site.host.objcopy), section, str(full), str(runtime)),

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+__pure__ = True
+
 KEY_SCHEMA = "archsplit cache 3"
 """Version of keys and entries; a part of each key."""
 

@@ -17,6 +17,7 @@ from archsplit.nvcc.driver_search import TRIED_VARIABLE, find_real_nvcc, split_l
 from archsplit.nvcc.options import (
     FLAG_VARIABLES,
     compiles_nothing,
+    has_options_files,
     is_nvcc_query,
     source_names,
     unsupported_reason,
@@ -252,7 +253,19 @@ def _plan_early(
 
     from archsplit.compiler.early_dryrun import run_early
 
-    early = run_early(nvcc, argv, cwd=Path.cwd(), environment=environment)
+    words: Sequence[str] = argv
+    if has_flags or has_options_files(argv):
+        from archsplit.compiler.invocation import FallBackToNvccError
+        from archsplit.compiler.option_files import expand_options
+        from archsplit.nvcc.cmdline import apply_flag_variables
+
+        # The plan's dry run has these options on its command line.
+        words, environment = apply_flag_variables(argv, environment)
+        try:
+            words, _ = expand_options(words, Path.cwd())
+        except FallBackToNvccError:
+            return None
+    early = run_early(nvcc, words, cwd=Path.cwd(), environment=environment)
     for name in _SLOW_MODULES:
         if early.is_refused:
             early.cleanup.close()

@@ -11,11 +11,10 @@ is zeros. The file keeps its length, and compresses better.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from struct import Struct
 from typing import TYPE_CHECKING
 
 from archsplit.errors import BinaryFormatError
-from archsplit.formats.fatbin import FATBIN_MAGIC
+from archsplit.formats.fatbin import CONTAINER_LAYOUT, FATBIN_MAGIC
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     ImageEncoder = Callable[[Container, FatbinEntry], "tuple[EditPiece, ...]"]
     """A function from an entry to its bytes in the new file: copied, or compressed."""
 
-_HEADER = Struct("<IHHQ")
 _VERSION = 1
 
 
@@ -200,7 +198,7 @@ def filter_container(
     entries, kept = tuple(entries), tuple(kept)
     body = [piece for entry in kept for piece in encode(container, entry)]
     # The size in the header counts the entries alone.
-    header = _HEADER.pack(FATBIN_MAGIC, _VERSION, _HEADER.size, total_size(body))
+    header = CONTAINER_LAYOUT.pack(FATBIN_MAGIC, _VERSION, CONTAINER_LAYOUT.size, total_size(body))
     pieces: tuple[EditPiece, ...] = (NewBytes(content=header), *body)
     # Nothing changed: one copy keeps padding between entries too.
     if body == [CopiedBytes(offset=entry.offset, size=entry.size) for entry in entries]:

@@ -59,7 +59,7 @@ def coverage_changes(containers: Iterable[FilteredContainer]) -> tuple[CoverageC
         if is_used_at_run_time(filtered)
     )
     changes = []
-    # Every published GPU, not only the selected ones: the report has to name whom the choice hurts.
+    # Every published GPU, not only the selected ones: the report names all that lose code.
     for capability in GPU_BY_CAPABILITY:
         before: Counter[Coverage] = Counter()
         after: Counter[Coverage] = Counter()

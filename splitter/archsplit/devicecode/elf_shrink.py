@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING
 
 from archsplit.devicecode.edits import Edit, NewBytes, ZeroBytes, overwrite
 from archsplit.errors import BinaryFormatError
-from archsplit.formats.elf import FileType, Machine, SectionType, SegmentType
+from archsplit.formats.elf import PROGRAM_HEADER, FileType, Machine, SectionType, SegmentType
 from archsplit.formats.elf_dynamic import SYMBOL, Dynamic, read_pointers
 
 if TYPE_CHECKING:
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from archsplit.devicecode.edits import FilteredContainer
     from archsplit.formats.elf import Elf, Section, Segment
 
-PROGRAM_HEADER = Struct("<IIQQQQQQ")
 _U64 = Struct("<Q")
 _U16 = Struct("<H")
 _SEGMENTS_OFFSET_AT, _SECTIONS_OFFSET_AT, _SEGMENT_COUNT_AT = 32, 40, 56

@@ -105,6 +105,8 @@ class Unit:
         section: the ELF section's name; None outside of ELF files (a bare fatbin or cubin).
         member: the object in a static library, or the library whose code a pack has; else None.
         fat: the container of the fat library that a pack has a part of; None for a whole one.
+        is_device_linked: True for the result of a library's device link, and for its input, which
+            the driver links for GPUs that the result has no code for.
     """
 
     section: str | None
@@ -112,6 +114,7 @@ class Unit:
     images: tuple[Image, ...] = field(repr=False)
     member: str | None = None
     fat: FatContainer | None = None
+    is_device_linked: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,8 +17,8 @@ from archsplit.devicecode.scan import release_pages
 from archsplit.devicecode.select import is_code
 from archsplit.formats.device_pack import PackImage
 from archsplit.formats.elf import SegmentType
-from archsplit.formats.fatbin import host_containers
-from archsplit.formats.fatbin_wrappers import WRAPPER_SECTION, read_wrappers
+from archsplit.formats.fatbin import RELOCATABLE, host_containers
+from archsplit.formats.fatbin_wrappers import LINKED, WRAPPER_SECTION, read_wrappers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,7 +33,6 @@ ContainerImages = tuple[tuple[PackImage, ...], ...]
 _RELRO = 0x6474E552
 _WRITABLE = 2
 _WRAPPER_SIZE = 24
-_LINKED = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,13 +66,16 @@ def registered_containers(elf: Elf) -> tuple[RegisteredContainer, ...]:
         BinaryFormatError: it is damaged, or was stripped of its section headers.
     """
     wrappers_by_offset: dict[int, list[tuple[int, int]]] = {}
+    is_linked = False
     for number, wrapper in enumerate(read_wrappers(elf)):
+        is_linked |= wrapper.version == LINKED
         if wrapper.container is not None:
             # A list, because `_classify` has to find out about a second wrapper.
             wrappers_by_offset.setdefault(wrapper.container.offset, []).append(
                 (number, wrapper.version)
             )
-    return tuple(_classify(elf, wrappers_by_offset, _fixed_wrappers(elf)))
+    fixed = _fixed_wrappers(elf)
+    return tuple(_classify(elf, wrappers_by_offset, fixed, is_linked=is_linked))
 
 
 def wrapper_address(elf: Elf, number: int) -> int:
@@ -99,7 +101,7 @@ def unmovable_reason(elf: Elf) -> str:
 
 
 def _classify(
-    elf: Elf, wrappers_by_offset: dict[int, list[tuple[int, int]]], fixed: str
+    elf: Elf, wrappers_by_offset: dict[int, list[tuple[int, int]]], fixed: str, *, is_linked: bool
 ) -> Iterator[RegisteredContainer]:
     for section, container in host_containers(elf):
         entries = tuple(container.entries())
@@ -108,6 +110,9 @@ def _classify(
         # Two wrappers of one container would register its code twice.
         if len(wrappers) != 1:
             obstacle = f"{len(wrappers) or 'no'} wrappers point at them"
+        # The functions that would register it are written by a device link.
+        elif section.name == RELOCATABLE and not is_linked:
+            obstacle = "they are input of a device link that was not done: nothing registers them"
         # LTO IR and unknown kinds are read by a linker, not by the driver.
         elif not all(map(is_code, entries)):
             obstacle = "they hold entries that are not GPU code, such as LTO IR"
@@ -118,7 +123,7 @@ def _classify(
             wrapper=None if obstacle or not entries else wrappers[0][0],
             # An empty container has nothing to move, which is no obstacle.
             obstacle=obstacle if entries else "",
-            is_linked=any(version == _LINKED for _, version in wrappers),
+            is_linked=any(version == LINKED for _, version in wrappers),
         )
 
 

@@ -23,7 +23,7 @@ from archsplit.errors import BinaryFormatError
 from archsplit.formats import device_pack
 from archsplit.formats.ar import AR_MAGIC, read_members
 from archsplit.formats.cubin import Cubin
-from archsplit.formats.elf import ELF_MAGIC, Elf, Machine, SectionType, SegmentType
+from archsplit.formats.elf import ELF_MAGIC, Elf, FileType, Machine, SectionType, SegmentType
 from archsplit.formats.elf_dynamic import Dynamic, read_pointers
 from archsplit.formats.fatbin import (
     EXECUTABLE,
@@ -35,6 +35,7 @@ from archsplit.formats.fatbin import (
     read_container,
     read_containers,
 )
+from archsplit.formats.fatbin_wrappers import LINKED, WRAPPER_VERSIONS, read_wrappers
 from archsplit.formats.pe import PE_MAGIC, read_pe_sections
 from archsplit.system.units import BLOCK
 
@@ -80,7 +81,6 @@ _PROGBITS, _EXECUTABLE_FLAG = 1, 4
 _MACHINE_AT, _MACHINE = 18, struct.pack("<H", Machine.CUDA)
 _VERSION_AT, _POINTER_AT = 4, 8
 _WRAPPER_SIZE = 24
-_WRAPPER_VERSIONS = {1, 2}
 _SECTION_HEADER_SIZE, _SEGMENT_HEADER_SIZE = 64, 56
 
 
@@ -298,13 +298,36 @@ def section_units(
     Raises:
         BinaryFormatError: it is damaged.
     """
+    linked = _linked_offsets(elf)
     for section, container in host_containers(elf):
         # Code for a device link runs nowhere by itself, so the two are counted apart.
         place = Place.EXECUTABLE if section.name == EXECUTABLE else Place.RELOCATABLE
-        yield container_unit(
+        unit = container_unit(
             container, wheel_share, section=section.name, place=place, member=member
         )
+        if linked and (place is Place.RELOCATABLE or container.offset in linked):
+            unit = replace(unit, is_device_linked=True)
+        yield unit
         release_pages(elf.window)
+
+
+def _linked_offsets(elf: Elf) -> frozenset[int]:
+    """Return the offsets of the containers that a device link wrote; none in an object."""
+    if elf.header.type == FileType.OBJECT:
+        return frozenset()
+    # Wrappers are found through all relocations of a file, so only such libraries are searched.
+    if all(section.name != RELOCATABLE for section in elf.sections()):
+        return frozenset()
+    try:
+        wrappers = tuple(read_wrappers(elf))
+    except BinaryFormatError:
+        # The containers can be read without their wrappers.
+        return frozenset()
+    return frozenset(
+        wrapper.container.offset
+        for wrapper in wrappers
+        if wrapper.version == LINKED and wrapper.container is not None
+    )
 
 
 def pe_section_units(section: PeSection, wheel_share: WheelShare) -> Iterator[Unit]:
@@ -450,7 +473,7 @@ class ContainerSearch:
             for offset in magic_offsets(WRAPPER_MAGIC, content):
                 position = offset - segment.offset
                 fits = position + _WRAPPER_SIZE <= len(content)
-                if fits and content.u32(position + _VERSION_AT, "wrapper") in _WRAPPER_VERSIONS:
+                if fits and content.u32(position + _VERSION_AT, "wrapper") in WRAPPER_VERSIONS:
                     yield segment.address + position
 
     def _charge(self, window: Window) -> None:

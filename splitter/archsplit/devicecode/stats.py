@@ -125,8 +125,9 @@ class CodeSize:
 class DeviceUsage:
     """The code that GPUs of one capability use, and the code that they don't.
 
-    Counted is code that is registered at run time: leftovers of a device link and code outside of
-    the fatbin sections are neither usable nor dead weight here.
+    Counted is code that is registered at run time. Input of a device link counts for GPUs that the
+    linked code does not serve, because the driver links it for them; for others it is neither
+    usable nor dead weight, and code outside of the fatbin sections isn't either.
 
     Attributes:
         containers: the number of containers by coverage; an empty container serves nobody.
@@ -171,27 +172,69 @@ class _Group:
                 self.wheel_bytes[image.target] += image.wheel_bytes or 0
 
 
-def _group_by_targets(inventory: Inventory) -> Mapping[frozenset[Target], _Group]:
-    groups: dict[frozenset[Target], _Group] = {}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _GroupKey:
+    """The facts of a container that the choice of a device depends on.
+
+    Attributes:
+        targets: of the container's code.
+        linked: for input of a device link, the targets of the linked code, which comes first.
+        input: for linked code, the targets of that input, which comes second.
+    """
+
+    targets: frozenset[Target]
+    linked: frozenset[Target] | None = None
+    input: frozenset[Target] | None = None
+
+    def choose(self, capability: Capability) -> tuple[bool, Target | None]:
+        """Return False for containers that don't count for a GPU, and the target it takes."""
+        best = best_target(capability, self.targets)
+        if self.linked is not None:
+            return best is not None and best_target(capability, self.linked) is None, best
+        # The driver links the input instead.
+        is_replaced = self.input is not None and best_target(capability, self.input) is not None
+        return best is not None or not is_replaced, best
+
+
+def _group_by_targets(inventory: Inventory) -> Mapping[_GroupKey, _Group]:
+    groups: dict[_GroupKey, _Group] = {}
     for unit in join_units(inventory.units()):
         # Only these are registered, and a device chooses from each by itself.
-        if unit.place is Place.EXECUTABLE:
-            groups.setdefault(code_targets(unit.images), _Group()).add(unit)
+        if unit.place is Place.EXECUTABLE and not unit.is_device_linked:
+            key = _GroupKey(targets=code_targets(unit.images))
+            groups.setdefault(key, _Group()).add(unit)
+    for file in inventory.files:
+        results, inputs = (
+            [unit for unit in file.units if unit.is_device_linked and unit.place is place]
+            for place in (Place.EXECUTABLE, Place.RELOCATABLE)
+        )
+        linked, input_targets = (
+            frozenset().union(*(code_targets(unit.images) for unit in units))
+            for units in (results, inputs)
+        )
+        for unit in results:
+            key = _GroupKey(targets=code_targets(unit.images), input=input_targets)
+            groups.setdefault(key, _Group()).add(unit)
+        for unit in inputs:
+            key = _GroupKey(targets=code_targets(unit.images), linked=linked)
+            groups.setdefault(key, _Group()).add(unit)
     return groups
 
 
 def _usage(
-    groups: Mapping[frozenset[Target], _Group], capability: Capability, *, in_wheel: bool
+    groups: Mapping[_GroupKey, _Group], capability: Capability, *, in_wheel: bool
 ) -> DeviceUsage:
     containers: Counter[Coverage] = Counter()
     file_bytes, wheel_bytes = [0, 0], [0, 0]
     used: set[Target] = set()
-    for targets, group in groups.items():
-        best = best_target(capability, targets)
+    for key, group in groups.items():
+        counts, best = key.choose(capability)
+        if not counts:
+            continue
         containers[classify_coverage(best, capability)] += group.containers
         if best is not None:
             used.add(best)
-        for target in targets:
+        for target in key.targets:
             # Index 0 is what the device takes, index 1 is dead weight.
             file_bytes[target != best] += group.file_bytes[target]
             wheel_bytes[target != best] += group.wheel_bytes[target]

@@ -37,9 +37,9 @@ _NOTE = Struct("<III12s")
 # The integers of `archsplit_descriptor` in plugin.h; its two digests follow them.
 _FIXED = Struct("<IIHHIIIIIIIHHI")
 _ROW = Struct("<HHHH")
-_KINDS = {1: CodeKind.SASS, 2: CodeKind.PTX}
-_SUFFIXES: dict[int, Suffix] = {0: "", ord("a"): "a", ord("f"): "f"}
-_KIND_NUMBERS = {kind: number for number, kind in _KINDS.items()}
+TARGET_KINDS = {1: CodeKind.SASS, 2: CodeKind.PTX}
+TARGET_SUFFIXES: dict[int, Suffix] = {0: "", ord("a"): "a", ord("f"): "f"}
+KIND_NUMBERS = {kind: number for number, kind in TARGET_KINDS.items()}
 _DIGEST_SIZE = 32
 _ALIGNMENT = 4
 _BUILD_ID_AT, _INTERFACE_HASH_AT, _FIXED_SIZE = 48, 80, 112
@@ -206,7 +206,7 @@ def read_descriptor(elf: Elf) -> Descriptor | None:
 def _encode_target(target: Target) -> bytes:
     capability, suffix = target.capability, target.suffix
     number = ord(suffix) if suffix else 0
-    return _ROW.pack(_KIND_NUMBERS[target.kind], capability.major, capability.minor, number)
+    return _ROW.pack(KIND_NUMBERS[target.kind], capability.major, capability.minor, number)
 
 
 def _decode_targets(window: Window, offset: int, size: int, count: int) -> Iterator[Target]:
@@ -216,10 +216,12 @@ def _decode_targets(window: Window, offset: int, size: int, count: int) -> Itera
     table = window.part(offset, size * count, "targets")
     for at in range(0, len(table), size):
         kind, major, minor, suffix = table.unpack(_ROW, at, "target")
-        _expect(table, at, "kind of a target", kind, kind in _KINDS, "1 or 2")
-        _expect(table, at + 6, "suffix of a target", suffix, suffix in _SUFFIXES, "0, 'a' or 'f'")
+        _expect(table, at, "kind of a target", kind, kind in TARGET_KINDS, "1 or 2")
+        _expect(
+            table, at + 6, "suffix of a target", suffix, suffix in TARGET_SUFFIXES, "0, 'a' or 'f'"
+        )
         capability = Capability(major, minor)
-        yield Target(kind=_KINDS[kind], capability=capability, suffix=_SUFFIXES[suffix])
+        yield Target(kind=TARGET_KINDS[kind], capability=capability, suffix=TARGET_SUFFIXES[suffix])
 
 
 def _decode_text(window: Window, offset: int, size: int, what: str) -> str:

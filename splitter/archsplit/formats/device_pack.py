@@ -14,16 +14,16 @@ from dataclasses import dataclass, field, replace
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
-from archsplit.arch.target import Capability, CodeKind, Target
+from archsplit.arch.target import Capability, Target
 from archsplit.errors import BinaryFormatError, DevicePackError
 from archsplit.formats import descriptor as note
+from archsplit.formats.descriptor import KIND_NUMBERS, TARGET_KINDS, TARGET_SUFFIXES
+from archsplit.formats.fatbin import CONTAINER_LAYOUT, read_container
 from archsplit.formats.fatbin import FATBIN_MAGIC as CONTAINER_MAGIC
-from archsplit.formats.fatbin import read_container
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from archsplit.arch.target import Suffix
     from archsplit.formats.descriptor import Descriptor
     from archsplit.formats.reader import Window
 
@@ -48,12 +48,8 @@ PAGE = 0x10000
 LINE = 64
 """Alignment of the other containers: a line of every processor's cache."""
 
-_HEADER = Struct("<IHHQ")
 _ALIGNMENT = 8
 _UNUSED = 1
-_KINDS = {1: CodeKind.SASS, 2: CodeKind.PTX}
-_KIND_NUMBERS = {kind: number for number, kind in _KINDS.items()}
-_SUFFIXES: dict[int, Suffix] = {0: "", ord("a"): "a", ord("f"): "f"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -263,10 +259,12 @@ class _Index:
         row = self._row(IMAGE, 2, number)
         # Rule 7 of plugin.h: refused, not skipped. A reader that skips an image would find less
         # code than the pack has.
-        if row[2] not in _KINDS or row[5] not in _SUFFIXES:
+        if row[2] not in TARGET_KINDS or row[5] not in TARGET_SUFFIXES:
             raise self._window.fault(0, "target of an image", f"{row[2:6]}", "one that is known")
         target = Target(
-            kind=_KINDS[row[2]], capability=Capability(row[3], row[4]), suffix=_SUFFIXES[row[5]]
+            kind=TARGET_KINDS[row[2]],
+            capability=Capability(row[3], row[4]),
+            suffix=TARGET_SUFFIXES[row[5]],
         )
         offset = 0 if self._is_table else row[6]
         return PackImage(number=row[0], target=target, size=row[7], digest=row[8], offset=offset)
@@ -330,7 +328,14 @@ def write_pack(
             if container.images:
                 # Zeros up to the alignment.
                 write(bytes(container.offset - written))
-                write(_HEADER.pack(CONTAINER_MAGIC, 1, _HEADER.size, container.size - _HEADER.size))
+                write(
+                    CONTAINER_LAYOUT.pack(
+                        CONTAINER_MAGIC,
+                        1,
+                        CONTAINER_LAYOUT.size,
+                        container.size - CONTAINER_LAYOUT.size,
+                    )
+                )
                 for image in container.images:
                     write(images(i, j, image))
                 written = container.offset + container.size
@@ -445,7 +450,7 @@ def _encode_image(image: PackImage, *, is_table: bool) -> bytes:
     return IMAGE.pack(
         image.number,
         0,
-        _KIND_NUMBERS[target.kind],
+        KIND_NUMBERS[target.kind],
         target.capability.major,
         target.capability.minor,
         ord(target.suffix) if target.suffix else 0,

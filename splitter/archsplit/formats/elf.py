@@ -26,7 +26,7 @@ __pure__ = True
 
 # Elf64_Ehdr, Elf64_Phdr, Elf64_Shdr and Elf64_Nhdr, fields in the gABI's order.
 _HEADER = Struct("<IBBBxB7xHHIQQQIHHHHHH")
-_SEGMENT = Struct("<IIQQQQQQ")
+PROGRAM_HEADER = Struct("<IIQQQQQQ")
 _SECTION = Struct("<IIQQQQIIQQ")
 _NOTE = Struct("<III")
 _PN_XNUM = 0xFFFF  # more segments than the header's field can count
@@ -180,8 +180,7 @@ class Elf:
 
     def section(self, name: str) -> Section | None:
         """Return the first section of this name, or None; raises as `sections` does."""
-        # The names decide here, as for linkers; the loader, which has segments alone, finds device
-        # code by its note.
+        # By name, because the sections with device code have no type of their own.
         return next((section for section in self.sections() if section.name == name), None)
 
     def section_at(self, index: int) -> Section:
@@ -284,10 +283,10 @@ def read_segments(window: Window, header: Header) -> Iterator[Segment]:
         raise window.fault(56, "number of segments", "65535 or more", "fewer")
     # An object has no segments, and the size field is 0.
     if header.segment_count:
-        require_size(window, 54, "program header", header.segment_size, _SEGMENT)
-    size = header.segment_count * _SEGMENT.size
+        require_size(window, 54, "program header", header.segment_size, PROGRAM_HEADER)
+    size = header.segment_count * PROGRAM_HEADER.size
     table = window.part(header.segments_offset, size, "program headers")
-    for row in table.records(_SEGMENT, "program headers"):
+    for row in table.records(PROGRAM_HEADER, "program headers"):
         segment = Segment(
             type=row[0],
             flags=row[1],

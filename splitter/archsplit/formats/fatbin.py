@@ -28,7 +28,7 @@ FATBIN_MAGIC = 0xBA55ED50
 EXECUTABLE, RELOCATABLE = ".nv_fatbin", "__nv_relfatbin"
 """The sections with containers: executable code, and relocatable code (``-rdc=true``)."""
 
-_CONTAINER = Struct("<IHHQ")
+CONTAINER_LAYOUT = Struct("<IHHQ")
 _CONTAINER_VERSION = 1
 _ENTRY = Struct("<HHIQIIHHIIIQQQ")
 _ENTRY_VERSION = 0x0101
@@ -208,12 +208,12 @@ def read_container(window: Window, offset: int) -> Container:
         BinaryFormatError: no container begins there, its version is unknown, or its end is beyond
             the window.
     """
-    magic, version, header_size, size = window.unpack(_CONTAINER, offset, "fatbin container")
+    magic, version, header_size, size = window.unpack(CONTAINER_LAYOUT, offset, "fatbin container")
     # The format has no checksum: only these fields together make a container likely.
     for field_name, found, expected in (
         ("magic", magic, FATBIN_MAGIC),
         ("version", version, _CONTAINER_VERSION),
-        ("header size", header_size, _CONTAINER.size),
+        ("header size", header_size, CONTAINER_LAYOUT.size),
         ("size modulo 8", size % _ALIGNMENT, 0),
     ):
         if found != expected:

@@ -27,7 +27,9 @@ WRAPPER_SECTION = ".nvFatBinSegment"
 _WRAPPER = Struct("<IIQQ")
 _MAGIC = 0x466243B1
 # In version 2 the last field points to an array that the start-up code of the device link fills.
-_VERSIONS = {1, 2}
+LINKED = 2
+"""The version of a wrapper that a device link wrote."""
+WRAPPER_VERSIONS = {1, LINKED}
 # The field that leads to the container; the other pointer of the record isn't device code.
 _DATA_AT = 8
 _SHN_LORESERVE = 0xFF00  # from here on it is not a section's index
@@ -98,7 +100,7 @@ def _single_section(elf: Elf, sections: Iterator[Section]) -> Section | None:
 def _check(content: Window, offset: int, magic: int, version: int) -> None:
     if magic != _MAGIC:
         raise content.fault(offset, "magic of a wrapper", f"{magic:#x}", f"{_MAGIC:#x}")
-    if version not in _VERSIONS:
+    if version not in WRAPPER_VERSIONS:
         raise content.fault(offset + 4, "version of a wrapper", str(version), "1 or 2")
 
 

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from archsplit.index.client import IndexPage, Repository
     from archsplit.index.release import UploadRelease
 
+__pure__ = True
+
 _PRIVATE = "split"
 """End of the build tag of a core from a split without ``--release``."""
 
@@ -89,24 +91,26 @@ class IndexState:
     owners: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def standing(self, name: str) -> NameStatus:
-        """Return the owner of a name."""
+        """Return the owner of a name, as far as the index shows one."""
         project = self.projects[name]
         if not project.exists:
             return NameStatus.NEW
+        # Nobody else has these bytes before they are live, so whoever uploaded them is us.
         own = any(self.same.get(file) for file in project.files)
         return NameStatus.YOURS if own or name in self.registered else NameStatus.TAKEN
 
     def created(self) -> list[datetime]:
         """When names that are there now were registered, as far as anybody knows."""
-        known = {
+        # The index's own times are better than the journal's, which another machine may lack.
+        on_index = {
             name: project.created
             for name, project in self.projects.items()
             if project.exists and project.created is not None
         }
         # An attempt that left nothing has its turn again: its name is among the new ones.
         new = {name for name, project in self.projects.items() if not project.exists}
-        here = {name: time for name, time in self.registered.items() if name not in new}
-        return [*{**here, **known}.values()]
+        from_journal = {name: time for name, time in self.registered.items() if name not in new}
+        return [*{**from_journal, **on_index}.values()]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,7 +167,7 @@ class PublishPlan:
 
 def plan_publish(
     release: UploadRelease,
-    view: IndexState,
+    state: IndexState,
     *,
     repository: Repository,
     rules: Rules,
@@ -175,18 +179,19 @@ def plan_publish(
     Args:
         only: the projects whose files go up; empty for all.
     """
-    ranked = sorted(release.artifacts, key=lambda one: _rank(one, view))
+    ranked = sorted(release.artifacts, key=lambda one: _rank(one, state))
     ordered = [one for one in ranked if not only or one.project in only]
-    new = [name for name in _names(ordered) if view.standing(name) is NameStatus.NEW]
-    days = rules.days(new, view.created(), now)
+    new = [name for name in _names(ordered) if state.standing(name) is NameStatus.NEW]
+    days = rules.days(new, state.created(), now)
     steps: list[UploadStep] = []
     for one in ordered:
-        before = [step.when for step in steps if _waits(one, step.artifact)]
+        # A core that is live before its plugins would be installed without them.
+        before = [step.when for step in steps if _must_follow(one, step.artifact)]
         steps.append(
             UploadStep(
                 artifact=one,
-                action=_action(one, view),
-                standing=view.standing(one.project),
+                action=_action(one, state),
+                standing=state.standing(one.project),
                 when=max([now, days.get(one.project, now), *before]),
             )
         )
@@ -197,17 +202,17 @@ def plan_publish(
         rules=rules,
         made=now,
         steps=tuple(steps),
-        refused=tuple(_refused(release, steps, view, rules)),
-        conflicts=tuple(_conflicts(release, view)),
-        notes=tuple(_notes(steps, view)),
+        refused=tuple(_refused(release, steps, state, rules)),
+        conflicts=tuple(_conflicts(release, state)),
+        notes=tuple(_notes(steps, state)),
         left_out=tuple(name for name in _names(ranked) if only and name not in only),
         first=tuple(rules.first_release(new)),
     )
 
 
-def _rank(one: Artifact, view: IndexState) -> tuple[int, int, str, str]:
-    """Names that may be somebody else's go first: a refusal comes before new names are used up."""
-    doubt = [NameStatus.TAKEN, NameStatus.YOURS, NameStatus.NEW].index(view.standing(one.project))
+def _rank(one: Artifact, state: IndexState) -> tuple[int, int, str, str]:
+    """Sort key: existing projects first; a refusal then costs no new name."""
+    doubt = [NameStatus.TAKEN, NameStatus.YOURS, NameStatus.NEW].index(state.standing(one.project))
     return ORDER.index(one.role), doubt, one.project, one.path.name
 
 
@@ -215,21 +220,21 @@ def _names(artifacts: list[Artifact]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(one.project for one in artifacts))
 
 
-def _waits(one: Artifact, other: Artifact) -> bool:
+def _must_follow(one: Artifact, other: Artifact) -> bool:
     """Return True if a file must be uploaded after another one."""
     before = {PLUGIN: (), CORE: (PLUGIN,), SOURCE: (PLUGIN, CORE), META: (PLUGIN, CORE, SOURCE)}
     return other.role in before[one.role]
 
 
-def _action(one: Artifact, view: IndexState) -> Action:
-    same = view.same.get(one.path.name)
+def _action(one: Artifact, state: IndexState) -> Action:
+    same = state.same.get(one.path.name)
     if same is None:
         return Action.UPLOAD
     return Action.SKIP if same else Action.STOP
 
 
 def _refused(
-    release: UploadRelease, steps: list[UploadStep], view: IndexState, rules: Rules
+    release: UploadRelease, steps: list[UploadStep], state: IndexState, rules: Rules
 ) -> Iterator[str]:
     if fault := rules.version_fault(release.version):
         yield fault
@@ -240,33 +245,35 @@ def _refused(
             sizes[one.project][one.path.name] = one.size
             if fault := rules.tag_fault(one.platforms):
                 yield f"{one.path.name} {fault}"
-    there = {name: project.size for name, project in view.projects.items()}
-    yield from rules.size_faults(sizes, there)
-    for name, project in sorted(view.projects.items()):
+    # The limit counts all versions of a project, yanked ones too.
+    sizes_on_index = {name: project.size for name, project in state.projects.items()}
+    yield from rules.size_faults(sizes, sizes_on_index)
+    for name, project in sorted(state.projects.items()):
         if project.status in _CLOSED and sizes[name]:
             yield f"{name} is {project.status} on the index, and takes no files"
 
 
-def _conflicts(release: UploadRelease, view: IndexState) -> Iterator[str]:
+def _conflicts(release: UploadRelease, state: IndexState) -> Iterator[str]:
     for one in release.artifacts:
-        if one.path.name not in view.same:
-            continue
-        served = view.projects[one.project].files[one.path.name]
-        if not view.same[one.path.name]:
+        if one.path.name not in state.same:
+            continue  # not on the index
+        served = state.projects[one.project].files[one.path.name]
+        if not state.same[one.path.name]:
             found = served.digests.get("sha256", "another digest")
             yield f"{one.path.name} is on the index with other content: {found}, here {one.sha256}"
         elif served.yanked is not None:
+            # An installer would skip it, and the release would lack a file.
             why = f" ({served.yanked})" if served.yanked else ""
             yield f"{one.path.name} is on the index, but was yanked{why}"
 
 
-def _notes(steps: list[UploadStep], view: IndexState) -> Iterator[str]:
+def _notes(steps: list[UploadStep], state: IndexState) -> Iterator[str]:
     taken = {step.artifact.project for step in steps if step.standing is NameStatus.TAKEN}
     for name in sorted(taken):
-        owners = view.owners.get(name)
+        owners = state.owners.get(name)
         whose = f"belongs to {', '.join(owners)}" if owners else "is on the index already"
         yield f"{name} {whose}; whether you may upload to it shows when you do"
-    for name, project in sorted(view.projects.items()):
+    for name, project in sorted(state.projects.items()):
         if project.unmeasured:
             yield f"{name}: the index doesn't say how big {project.unmeasured} of its files are"
     for step in steps:
@@ -276,6 +283,7 @@ def _notes(steps: list[UploadStep], view: IndexState) -> Iterator[str]:
                 f"{one.path.name} has a build tag, for private use beside the fat wheel;"
                 " `archsplit split --release` makes the core that takes its place"
             )
+    # After an upload by another tool, or in the wrong order: users of the core lack plugins now.
     live = {step.artifact.role for step in steps if step.action is Action.SKIP}
     if CORE in live and any(s.action is Action.UPLOAD for s in steps if s.artifact.role == PLUGIN):
         yield "the core is live already, and not all of its plugins are"
@@ -310,19 +318,22 @@ class Rules:
     def first_release(self, names: Sequence[str]) -> Iterator[tuple[str, ...]]:
         """Group new names by the limit of pending publishers, in order."""
         size = self.pending_publishers
+        # Without pending publishers a token registers any number of names.
         if size is not None:
             for start in range(0, len(names), size):
                 yield tuple(names[start : start + size])
 
     def version_fault(self, version: str) -> str | None:
-        """Return the reasons for which the index refuses a version."""
+        """Return the reason why the index refuses a version, or None."""
+        # Source: https://packaging.python.org/specifications/version-specifiers, local versions
+        # are not for public indexes.
         local = Version(version).local
         if local is None or self.local_versions:
             return None
         return f"version {version} has a local label (+{local}), which the index refuses"
 
     def tag_fault(self, platforms: Iterable[str]) -> str | None:
-        """Return the reasons for which the index refuses platform tags."""
+        """Return the reason why the index refuses platform tags, or None."""
         plain = sorted(tag for tag in platforms if tag.startswith("linux_"))
         if not plain or self.linux_wheels:
             return None
@@ -362,6 +373,7 @@ class Rules:
         when: dict[str, datetime] = {}
         for name in names:
             time = now
+            # A sliding window: the next name is free 24 hours after the n-th last one was taken.
             if self.names_a_day is not None and len(taken) >= self.names_a_day:
                 time = max(now, taken[-self.names_a_day] + DAY)
             taken.append(time)
@@ -444,7 +456,7 @@ def _lines(plan: PublishPlan) -> Iterator[str]:
 
 
 def _first(plan: PublishPlan) -> Iterator[str]:
-    """The order of a first release by trusted publishing."""
+    """Yield the order of a first release by trusted publishing."""
     if not plan.first:
         return
     most = plan.rules.pending_publishers

@@ -144,10 +144,10 @@ class Publication:
 
 def _shortest_requirement(requirement: str) -> str:
     """Return a requirement as users write it: with the extra ``all`` alone, if it has one."""
-    found = Requirement(requirement)
-    if ALL_EXTRA in found.extras:
-        found.extras = {ALL_EXTRA}
-    return str(found)
+    shortest = Requirement(requirement)
+    if ALL_EXTRA in shortest.extras:
+        shortest.extras = {ALL_EXTRA}
+    return str(shortest)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,6 +211,7 @@ class Publisher:
             IndexRefusedError: the index refuses something, or its rules would.
             ArchsplitError: see `Uploader.upload`, `ReadBack.prove` and `Resolver`.
         """
+        # Two runs at a time would both use up the names of a day.
         with held_journal(self.journal, self.patience.clock) as journal:
             plan = self.plan(release)
             agreed(plan)
@@ -245,6 +246,7 @@ class Publisher:
             python_path=self.effects.python_path,
             index=self.repository.index,
             others=self.others,
+            # pip has retries of its own, so ours only bridge the index's caches.
             patience=replace(self.patience, seconds=min(self.patience.seconds, _SECONDS_FOR_PIP)),
         )
 
@@ -270,19 +272,23 @@ class _Run:
         live: list[LiveFile] = []
         pairs = [pair for build in release.builds.values() for pair in _core_plugin_pairs(build)]
         next_time = self._upload_roles(live, PLUGIN)
+        # pip resolves the local core with live plugins: a fault shows before the core is live.
         if next_time is None and self._pending_uploads(CORE):
             for core, plugins in pairs:
                 self.progress.note(f"resolved: {self.resolver.with_local(core, plugins)}")
         next_time = next_time or self._upload_roles(live, CORE, SOURCE)
         if next_time is not None:
+            # The result lists what is live from an earlier run, though its turn has not come.
             others = {CORE, SOURCE, META} - {one.artifact.role for one in live}
             live += self._read_back([s for s in self._steps(*others) if s.action is Action.SKIP])
             return Publication(plan=self.plan, live=tuple(live), next=next_time)
+        # With --only, plugins may be all that this run uploads.
         if not self._steps(CORE, META):
             return Publication(plan=self.plan, live=tuple(live))
         resolved = [self.resolver.from_index(core, plugins) for core, plugins in pairs]
         next_time = self._upload_roles(live, META)
         if next_time is None:
+            # The meta wheel is the same for all platforms, so one of them is enough.
             core, plugins = pairs[0]
             resolved += [
                 self.resolver.meta_from_index(meta, core, plugins) for meta in release.of(META)
@@ -311,6 +317,7 @@ class _Run:
         """Upload a file at its planned time; return False if the wait is too long."""
         clock = self.patience.clock
         left = (step.when - clock.now()).total_seconds()
+        # A run waits for minutes, not for a day: the next run goes on from the index's state.
         if left > self.patience.seconds:
             return False
         if left > 0:

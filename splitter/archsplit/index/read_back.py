@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING
 from archsplit.errors import ConflictError, VerifyError
 from archsplit.index.client import comparable, sha256_hex
 from archsplit.index.retry import RetryableError
-from archsplit.system.fs import blocks, input_errors
+from archsplit.system.fs import read_blocks
 from archsplit.wheels.reader import open_wheel
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
+    from collections.abc import Sequence
 
     from archsplit.index.client import Index, IndexFile
     from archsplit.index.release import Artifact
@@ -61,7 +60,7 @@ class ReadBack:
         expected = served.digests[algorithm].lower()
         if algorithm == "sha256":
             return expected == artifact.sha256
-        return expected == sha256_hex(_blocks(artifact.path), algorithm)
+        return expected == sha256_hex(read_blocks(artifact.path), algorithm)
 
     def find(self, artifact: Artifact) -> bool:
         """Return True if the index has a file now.
@@ -111,8 +110,3 @@ class ReadBack:
             )
         if served.yanked is not None:
             raise ConflictError(f"{artifact.path.name} is on the index, but was yanked")
-
-
-def _blocks(path: Path) -> Iterator[bytes]:
-    with input_errors(path), path.open("rb") as file:
-        yield from blocks(file)

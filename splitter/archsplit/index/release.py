@@ -94,18 +94,19 @@ def read_release(folders: Sequence[Path], *, source: Path | None = None) -> Uplo
     faults: list[str] = []
     builds: dict[str, dict[str, Artifact]] = {}
     for folder in folders:
-        reported = _reported(folder)
-        build = builds.setdefault(reported.build_id, {})
-        for row in reported.wheels:
-            if one := _artifact(folder, row, release_kind(reported.kind), faults):
-                _add(build, one, faults)
-    found = [one for build in builds.values() for one in build.values()]
+        report = _read_report(folder)
+        build = builds.setdefault(report.build_id, {})
+        for row in report.wheels:
+            if one := _read_artifact(folder, row, release_kind(report.kind), faults):
+                _add_artifact(build, one, faults)
+    # Each platform is a build of its own; together they are one version on the index.
+    files = [one for build in builds.values() for one in build.values()]
     if source is not None:
-        found.append(_source(source))
-    artifacts = _distinct(found, faults)
+        files.append(_read_source(source))
+    artifacts = _unique_artifacts(files, faults)
     if faults:
         raise VerifyError("\n  ".join(["the files are not what their reports say:", *faults]))
-    project, version = _identity(artifacts)
+    project, version = _release_name(artifacts)
     return UploadRelease(
         project=project,
         version=version,
@@ -114,29 +115,30 @@ def read_release(folders: Sequence[Path], *, source: Path | None = None) -> Uplo
     )
 
 
-def _reported(folder: Path) -> Release:
-    reported = find_report(folder)
-    if reported is None:
+def _read_report(folder: Path) -> Release:
+    report = find_report(folder)
+    if report is None:
         raise InputError(
             f"{folder} has neither {REPORT_FILE} nor {OLD_SPLIT_REPORT_FILE}",
             hint="give the folder that archsplit build or archsplit split wrote to",
         )
-    return reported
+    return report
 
 
-def _artifact(
+def _read_artifact(
     folder: Path, row: ReleaseWheel, kind: ReleaseKind, faults: list[str]
 ) -> Artifact | None:
     path = folder / row.file
     try:
         name = WheelName.parse(row.file)
-        found = [str(one) for one in file_faults(path, row, kind)]
+        differences = [str(one) for one in file_faults(path, row, kind)]
         size = path.stat().st_size if path.exists() else row.size
     except ArchsplitError as error:
         faults.append(error.message)
         return None
-    faults += found
-    if not found and size != row.size:
+    faults += differences
+    # The plan of the upload adds up the report's sizes, so a wrong one must not get there.
+    if not differences and size != row.size:
         faults.append(f"{path} has {size} bytes, and the report says {row.size}")
     return Artifact(
         path=path.absolute(),
@@ -146,16 +148,17 @@ def _artifact(
         size=size,
         sha256=row.sha256,
         platforms=name.platforms,
-        attestations=_attestations(path),
+        attestations=_find_attestations(path),
     )
 
 
-def _attestations(path: Path) -> tuple[Path, ...]:
+def _find_attestations(path: Path) -> tuple[Path, ...]:
+    # The names that pypi-attestations writes, and that twine looks for.
     beside = path.absolute().parent.glob(f"{path.name}.*.attestation")
     return tuple(sorted(beside))
 
 
-def _source(path: Path) -> Artifact:
+def _read_source(path: Path) -> Artifact:
     try:
         project, version = parse_sdist_filename(path.name)
     except InvalidSdistFilename as error:
@@ -168,31 +171,32 @@ def _source(path: Path) -> Artifact:
         version=str(version),
         size=path.stat().st_size,
         sha256=digest,
-        attestations=_attestations(path),
+        attestations=_find_attestations(path),
     )
 
 
-def _add(build: dict[str, Artifact], one: Artifact, faults: list[str]) -> None:
+def _add_artifact(build: dict[str, Artifact], one: Artifact, faults: list[str]) -> None:
     before = build.setdefault(one.path.name, one)
     if before.sha256 != one.sha256:
         faults.append(f"{one.path} and {before.path} have one name and different content")
 
 
-def _distinct(found: Sequence[Artifact], faults: list[str]) -> tuple[Artifact, ...]:
-    """Each file once, though builds for several platforms make the same meta wheel."""
-    distinct: dict[str, Artifact] = {}
-    for one in found:
-        _add(distinct, one, faults)
-    return tuple(sorted(distinct.values(), key=_place))
+def _unique_artifacts(files: Sequence[Artifact], faults: list[str]) -> tuple[Artifact, ...]:
+    """Return each file once, though builds for several platforms make the same meta wheel."""
+    file_by_name: dict[str, Artifact] = {}
+    for one in files:
+        _add_artifact(file_by_name, one, faults)
+    return tuple(sorted(file_by_name.values(), key=_sort_key))
 
 
-def _place(one: Artifact) -> tuple[int, str, str]:
+def _sort_key(one: Artifact) -> tuple[int, str, str]:
     return ORDER.index(one.role), one.project, one.path.name
 
 
-def _identity(artifacts: tuple[Artifact, ...]) -> tuple[str, str]:
+def _release_name(artifacts: tuple[Artifact, ...]) -> tuple[str, str]:
     cores = {one.project for one in artifacts if one.role in (CORE, SOURCE)}
     versions = {one.version for one in artifacts}
+    # A source distribution alone would be built by whoever installs the project: not a release.
     if len(cores) != 1 or not any(one.role == CORE for one in artifacts):
         found = ", ".join(sorted(cores)) or "none"
         raise InputError(f"one core is published with its plugins, and here is {found}")

@@ -98,7 +98,7 @@ class IndexFolder:
             OutputError: they can't be written.
         """
         self.make_folder(project.name)
-        for name, text in pages_of(project).items():
+        for name, text in render_pages(project).items():
             self._write(f"{project.name}/{name}", text)
 
     def write_root(self, names: Iterator[NormalizedName]) -> None:
@@ -182,7 +182,7 @@ def _is_of(project: str, wheel: str) -> bool:
         return False
 
 
-def pages_of(project: IndexProject) -> dict[str, str]:
+def render_pages(project: IndexProject) -> dict[str, str]:
     """A project's pages by their file names; the index's memory is first."""
     return dict(zip(_PAGES, (project_json(project), project_html(project)), strict=True))
 
@@ -271,7 +271,7 @@ def _root_findings(folder: IndexFolder, names: list[str]) -> Iterator[str]:
 
 
 def _page_findings(folder: IndexFolder, project: IndexProject) -> Iterator[str]:
-    for name, text in pages_of(project).items():
+    for name, text in render_pages(project).items():
         yield from _text_findings(folder, f"{project.name}/{name}", text)
 
 

@@ -6,7 +6,6 @@ set, and are pruned together: a core without its plugins would install, and run 
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -16,6 +15,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from archsplit.errors import InputError
+from archsplit.system.fs import is_sha256
 from archsplit.wheels.filename import WheelName
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 __pure__ = True
 
-_SHA256 = re.compile(r"[0-9a-f]{64}")
 
 METADATA_SUFFIX = ".metadata"
 """Suffix of the file with a wheel's METADATA (PEP 658)."""
@@ -69,7 +68,7 @@ class IndexEntry:
     def __post_init__(self) -> None:
         _parsed(self.file)
         for digest in (self.sha256, self.metadata_sha256):
-            if not _SHA256.fullmatch(digest):
+            if not is_sha256(digest):
                 raise InputError(f"{self.file}: {digest!r} is not a SHA-256 in hexadecimal digits")
         if self.size < 0 or self.uploaded < 0:
             raise InputError(f"{self.file}: neither a size nor a time can be negative")

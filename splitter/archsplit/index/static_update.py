@@ -30,10 +30,10 @@ from archsplit.index.static_model import (
 from archsplit.release.report import find_report
 from archsplit.system.fs import (
     atomic_replace,
-    blocks,
     hash_blocks,
     hash_stream,
     input_errors,
+    read_blocks,
     write_file,
 )
 from archsplit.wheels.filename import WheelName
@@ -136,7 +136,7 @@ def copy_in(one: NewWheel, folder: IndexFolder) -> None:
     write_file(folder.place(project, metadata), one.metadata)
     folder.written.append(f"{project}/{metadata}")
     with atomic_replace(folder.place(project, name)) as temporary, temporary.open("wb") as file:
-        digest, _ = hash_blocks(_blocks(one.path), copy_to=file)
+        digest, _ = hash_blocks(read_blocks(one.path), copy_to=file)
         if digest.hex() != one.entry.sha256:
             raise InputError(f"{one.path} changed while it was copied")
     folder.written.append(f"{project}/{name}")
@@ -146,11 +146,6 @@ def _hashed(path: Path) -> tuple[str, int]:
     with input_errors(path), path.open("rb") as file:
         digest, size = hash_stream(file)
     return digest.hex(), size
-
-
-def _blocks(path: Path) -> Iterator[bytes]:
-    with input_errors(path), path.open("rb") as file:
-        yield from blocks(file)
 
 
 if TYPE_CHECKING:

@@ -213,7 +213,7 @@ class Twine:
         )
 
 
-def is_refused(artifact: Artifact, answer: TwineResult) -> IndexRefusedError:
+def make_refusal(artifact: Artifact, answer: TwineResult) -> IndexRefusedError:
     """Return the meaning of an index's refusal, as far as known."""
     hints = {
         401: "the index doesn't know these credentials: TWINE_USERNAME, TWINE_PASSWORD, ~/.pypirc",
@@ -294,7 +294,7 @@ class Uploader:
             raise RetryableError(answer.words(), wait=wait)
         if answer.status in _EXISTS and "exist" in answer.words().lower():
             raise RetryableError(f"{answer.words()}; but its page doesn't show it yet")
-        raise is_refused(step.artifact, answer)
+        raise make_refusal(step.artifact, answer)
 
     def _later(self, answer: TwineResult, wait: float) -> TryLaterError:
         when = utc_text(self.patience.clock.now() + timedelta(seconds=wait))

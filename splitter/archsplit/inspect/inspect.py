@@ -21,7 +21,7 @@ from archsplit.formats.descriptor import read_descriptor
 from archsplit.formats.device_pack import read_pack
 from archsplit.formats.elf import Elf
 from archsplit.formats.reader import Window, open_file
-from archsplit.release.identity import IDENTITY_FILE, LOADER_PACKAGE
+from archsplit.release.identity import IDENTITY_ENDING
 from archsplit.system.fs import input_errors, read_file, sha256
 
 if TYPE_CHECKING:
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from archsplit.wheels.zip_checks import Archive
 
 _WHEEL = ".whl"
-_IDENTITY = f"/{LOADER_PACKAGE}/{IDENTITY_FILE}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,7 +178,7 @@ def _package(request: InspectRequest) -> Inventory:
             f"{request.subject} is neither a path nor an installed package",
             hint="name the folder that it is installed in with --site-packages",
         )
-    core = next((path for name, path in paths.items() if name.endswith(_IDENTITY)), None)
+    core = next((path for name, path in paths.items() if name.endswith(IDENTITY_ENDING)), None)
     build, plugins = (None, ()) if core is None else _named_plugins(core)
     added: dict[str, Path] = {}
     for distribution in plugins:

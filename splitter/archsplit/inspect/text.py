@@ -75,8 +75,11 @@ def inventory_text(
             yield from ("", _files(inventory))
         yield ""
         # An object or static library is linked first; no device chooses from it.
-        if any(row.place is Place.EXECUTABLE for row in rows):
-            yield from _devices(tuple(devices))
+        usages = tuple(devices)
+        if any(usage.targets for usage in usages) or any(
+            row.place is Place.EXECUTABLE for row in rows
+        ):
+            yield from _devices(usages)
         else:
             yield "nothing in it is registered at run time: it is input for a linker or a program"
     kernels = inventory.kernels()

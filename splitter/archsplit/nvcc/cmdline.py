@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
     from archsplit.nvcc.toolkit import Toolkit
 
+__pure__ = True
+
 
 _THREADS = re.compile(r"threads|t(\d*)")
 _PARTS = {

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from archsplit.nvcc.cmdline import DepfileOptions
     from archsplit.nvcc.steps import Transcript
 
+__pure__ = True
+
 _MAIN = re.compile(rb'^# \d+ "((?:[^"\\\n]|\\.)+)"', re.MULTILINE)
 _ENTERED = re.compile(rb'^# 1 "((?:[^"\\\n]|\\.)+)" 1((?: \d)*)', re.MULTILINE)
 _MARKER_ESCAPE = re.compile(rb"\\(\d{3}|.)")

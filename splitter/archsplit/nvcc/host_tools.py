@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from archsplit.errors import ToolNotFoundError
+from archsplit.nvcc.toolkit import PROBE_SECONDS
 from archsplit.system.process import Command, run_checked
 
 if TYPE_CHECKING:
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
 
     from archsplit.system.process import Runner
 
-_PROBE_SECONDS = 60.0
 _BINUTILS_HINT = "apt-get install binutils"
 _C_DRIVER = re.compile(r"(.*-)?(gcc|clang|cc)((?:-[\d.]+)?)")
 _CXX_DRIVERS = {"gcc": "g++", "clang": "clang++", "cc": "c++"}
@@ -86,7 +86,7 @@ class _Probe:
             argv=(str(tool), argument),
             cwd=Path("/"),
             env={"PATH": self._path, "LC_ALL": "C"},
-            timeout=_PROBE_SECONDS,
+            timeout=PROBE_SECONDS,
         )
         return run_checked(self._runner, command, what=tool.name).stdout.partition("\n")[0]
 

@@ -123,6 +123,11 @@ def source_names(argv: Sequence[str]) -> tuple[str, ...]:
     )
 
 
+def has_options_files(argv: Sequence[str]) -> bool:
+    """Return True if some options are in files."""
+    return any(name in OPTIONS_FILES for name, _, _ in split_options(argv))
+
+
 def compiles_nothing(argv: Sequence[str]) -> bool:
     """Return True if a plan is no gain: nvcc preprocesses to standard output, or only links.
 

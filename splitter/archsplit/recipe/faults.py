@@ -62,6 +62,7 @@ def translate_faults(
         tables: all tables of this kind of recipe.
     """
     for detail in error.errors():
+        # pydantic marks the key of a mapping, which is no part of the path in the file.
         path = (table, *(part for part in detail["loc"] if part != "[key]"))
         if detail["type"] == "unexpected_keyword_argument":
             yield unknown_key_fault(path, tables)
@@ -78,6 +79,7 @@ def unknown_key_fault(path: KeyPath, tables: Mapping[str, type] = RECIPE_TABLES)
     *outer, key = path
     known = _keys_of(cast("KeyPath", tuple(outer)), tables)
     near = difflib.get_close_matches(str(key), known, n=1)
+    # The key may stand in another table, where it is known.
     elsewhere = [f"{table}.{key}" for table in tables if key in _keys_of((table,), tables)]
     if near:
         hint = f"did you mean {near[0]}?"
@@ -95,6 +97,7 @@ def raise_faults(faults: Iterable[RecipeFault], document: RecipeDocument) -> Non
         RecipeError: there are faults.
     """
     file, lines = document.file, document.lines
+    # By line and not by table: people correct a file from top to bottom.
     placed = sorted((_line(fault.path, lines), _in_text(fault)) for fault in faults)
     if placed:
         count = "1 fault" if len(placed) == 1 else f"{len(placed)} faults"

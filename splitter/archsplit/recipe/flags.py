@@ -87,11 +87,13 @@ _LETTERS = {
 }
 """Refused options of both compilers whose value may follow without a space."""
 
+# -lineinfo begins like -l, and is not the name of a library.
 _LONG_ALL_THE_SAME = frozenset({"-lineinfo"})
 
 
 def _nvcc_flag(flag: str) -> str:
     _check_form(flag, hint="write one flag an entry, a value after '=': -maxrregcount=32")
+    # The record of the recipe compares it with compile.rdc.
     if flag in RELOCATABLE_FLAGS:
         return flag
     return _checked(flag, _NVCC_NAMES.get(flag.partition("=")[0]) or _letter(flag))
@@ -99,6 +101,7 @@ def _nvcc_flag(flag: str) -> str:
 
 def _host_flag(flag: str) -> str:
     _check_form(flag, hint="write one flag an entry, with its '-'")
+    # nvcc splits the value of -Xcompiler at commas, and host-flags are given through it.
     if "," in flag:
         raise InvalidValue(f"{flag} has a comma in it, at which nvcc's -Xcompiler would split it")
     hints = (hint for pattern, hint in _HOST_NAMES if re.fullmatch(pattern, flag))
@@ -108,6 +111,7 @@ def _host_flag(flag: str) -> str:
 def _check_form(flag: str, *, hint: str) -> None:
     if flag.startswith("@"):
         raise InvalidValue(f"{flag} is a file of flags", hint=_UNSEEN)
+    # A word without dash would be an input file to both compilers.
     if not flag.startswith("-") or not flag.isprintable():
         raise InvalidValue(f"{flag!r} is not a flag", hint=hint)
 

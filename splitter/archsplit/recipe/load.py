@@ -49,6 +49,7 @@ def load_recipe(path: Path) -> Recipe:
     refuse_prebuilt(document.content, document.file)
     root = document.root
     tables, faults = _decode(document.content, root)
+    # Also with faults: so a missing file is reported together with a misspelled key.
     faults += _complete(tables, root)
     raise_faults(faults, document)
     name = PurePosixPath(document.file.name)
@@ -64,6 +65,7 @@ def _decode(content: Mapping[str, object], root: Path) -> tuple[dict[str, Any], 
     ]
     for name, adapter in _ADAPTERS.items():
         required = _required_keys(RECIPE_TABLES[name])
+        # A missing table with defaults alone is an empty table.
         if name not in content and required:
             hint = f"write [{name}] with at least {', '.join(required)}"
             faults.append(RecipeFault(path=(name,), message="the table is missing", hint=hint))
@@ -112,6 +114,7 @@ def complete_package(tables: dict[str, Any], root: Path) -> list[RecipeFault]:
     if not (project and python):
         return []
     try:
+        # A project may have a name that is no identifier, such as 3d-tools.
         package = python.package or check_package_name(project.name.replace("-", "_"))
     except InvalidValue as reason:
         return [RecipeFault(path=_PACKAGE, message=str(reason), hint="set python.package")]

@@ -81,6 +81,8 @@ def apply_policy_to_prebuilt(recipe: SplitRecipe, name: str, *, day: str) -> Spl
         UsageError: the recipe has no such policy.
     """
     policy = select_policy(recipe, name)
+    # Without [targets] the release is what the policy says: nothing else is known of the fat wheel
+    # yet.
     release = (*(policy.sass or ()), *policy.ptx) if recipe.targets is None else recipe.targets
     project = recipe.project
     if project is not None:
@@ -116,9 +118,11 @@ def _decode(content: Mapping[str, object], root: Path) -> tuple[dict[str, Any], 
     tables: dict[str, Any] = {}
     faults = [_stranger(key) for key in content if key not in {*PREBUILT_TABLES, POLICY_TABLE}]
     for name, adapter in _ADAPTERS.items():
+        # Unlike an empty table, a missing one leaves the choice to the fat wheel.
         if name not in content and name in _OPTIONAL:
             continue
         given = content.get(name, {})
+        # Each key of sources gets a fault of its own; pydantic would only call it unknown.
         if name == "source":
             given, strangers = _without_sources(given)
             faults += strangers
@@ -175,11 +179,13 @@ def _product(
     source: PrebuiltSource | None, root: Path
 ) -> tuple[PurePosixPath | None, list[RecipeFault]]:
     """Return the prebuilt file, unless a command makes it, and its faults."""
+    # A command makes the file later; until then there is nothing to look for.
     if source is None or source.build:
         return None, []
     key = "library" if source.library else "wheel"
     with input_errors(root):
         files = matching_files(root, PurePosixPath(source.pattern))
+    # Of several matches, the newest or the first would be a guess.
     if len(files) == 1:
         return files[0], []
     hint = f"it is looked for in {root}"

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from archsplit.arch.target import Target
     from archsplit.recipe.policy import Policy
 
+__pure__ = True
+
 OUT_PLACEHOLDER = "{out}"
 """Placeholder of the command's output folder, in the command and before a pattern."""
 

@@ -44,6 +44,7 @@ def locate_keys(text: str) -> dict[KeyPath, int]:
 
     Lines count from 1.
     """
+    # TOML has one kind of line end, which editors write in two ways.
     return _Scanner(text.replace("\r\n", "\n")).run()
 
 
@@ -74,6 +75,7 @@ class _Scanner:
         for key in outer:
             path = (*path, key)
             self._note(path, start)
+            # A header below a list of tables continues the last entry of the list.
             path = self._into_entry(path)
         path = (*path, last)
         self._note(path, start)
@@ -105,6 +107,7 @@ class _Scanner:
     def _key(self) -> str:
         self._skip(_BLANK)
         start, quoted = self._at, self._skip(_STRING)
+        # Only the library knows all escapes in a quoted key, so it decodes the token.
         if not quoted:
             self._skip(_BARE)
         token = self._text[start : self._at]
@@ -153,6 +156,7 @@ class _Scanner:
         return True
 
     def _note(self, path: KeyPath, at: int) -> None:
+        # The first place wins: a table may be continued by later headers.
         self._lines.setdefault(path, bisect.bisect_left(self._line_ends, at) + 1)
 
 
@@ -188,6 +192,7 @@ def read_document(path: Path) -> RecipeDocument:
     text = _decode(read_file(file), file)
     try:
         return RecipeDocument(file=file, content=loads(text), lines=locate_keys(text))
+    # Both the library and the scanner recurse, and a recipe is input from others.
     except RecursionError:
         raise RecipeError(f"{file}: lists or tables are nested too deep") from None
     except ValueError as error:

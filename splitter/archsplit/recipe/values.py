@@ -74,6 +74,7 @@ def check_package_name(text: str) -> str:
 
 
 def _define(text: str) -> str:
+    # The steps of a dry run are shell lines, in which both have a meaning.
     if found := re.search(r"[`$]", text):
         raise InvalidValue(
             f"{text!r} has a {found[0]} in it, which the shell lines that nvcc plans would expand",
@@ -84,6 +85,7 @@ def _define(text: str) -> str:
 
 def _unique(items: tuple[_Item, ...]) -> tuple[_Item, ...]:
     for index, item in enumerate(items):
+        # A quadratic search: such lists have some ten entries.
         if item in items[:index]:
             raise InvalidValue(f"{item} is there twice", at=(index,))
     return items
@@ -121,6 +123,7 @@ class Matching:
     def __get_pydantic_json_schema__(
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> dict[str, Any]:
+        # A JSON schema searches, where fullmatch is wanted.
         return {**handler(schema), "pattern": f"^(?:{self.pattern})$"}
 
 

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
     from archsplit.release.identity import Identity
 
+__pure__ = True
+
 HOOK_FOLDER = "pyinstaller"
 """The folder beside the plugins with the core's hook for PyInstaller."""
 HOOK_GROUP = "pyinstaller40"

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import enum
 import json
-import re
 from collections.abc import Mapping  # noqa: TC003 - pydantic reads the annotations
 from dataclasses import asdict, dataclass, field
 from typing import ClassVar
@@ -16,6 +15,7 @@ from typing import ClassVar
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from archsplit.errors import WheelError
+from archsplit.system.fs import is_sha256
 
 __pure__ = True
 
@@ -23,9 +23,10 @@ IDENTITY_FILE = "core.json"
 IDENTITY_SCHEMA = 1
 LOADER_PACKAGE = "_archsplit"
 """The folder in the core's package that has the loader as a Python package."""
+IDENTITY_ENDING = f"/{LOADER_PACKAGE}/{IDENTITY_FILE}"
+"""The end of the path of a core's identity, in a wheel or an environment."""
 LOADER_LIBRARY = "libarchsplit_loader.so"
 
-_SHA256 = re.compile(r"[0-9a-f]{64}")
 _PACK_FIELDS = ("packs", "needs", "source")
 
 _OBJECT = TypeAdapter(dict[str, object])
@@ -89,9 +90,9 @@ class Identity:
 
     def __post_init__(self) -> None:
         for name in ("build_id", "interface_hash"):
-            if not _SHA256.fullmatch(getattr(self, name)):
+            if not is_sha256(getattr(self, name)):
                 raise ValueError(f"{name} is not a SHA-256 in hexadecimal digits")
-        if not all(map(_SHA256.fullmatch, self.digests.values())):
+        if not all(map(is_sha256, self.digests.values())):
             raise ValueError("digests are not SHA-256 in hexadecimal digits")
 
     @property

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from archsplit.system.process import CompletedProcess, Runner
 
 _SECONDS = 900.0
+# Settings that lead an installation elsewhere, or make it smaller than that of a user.
 _DISTURBING = ("PIP_USER", "PIP_TARGET", "PIP_PREFIX", "PIP_NO_DEPS", "PYTHONPATH", "VIRTUAL_ENV")
 _LISTED = (
     "from importlib.metadata import distributions\n"
@@ -88,6 +89,7 @@ class Installer:
         self, name: str, program: tuple[str, ...], wanted: InstallRelease
     ) -> Iterator[Finding]:
         fault = partial(self.release.fault, subject=wanted.requirement)
+        # An environment for each installer: what one leaves out must not be there from the other.
         place = self.scratch / name
         made = self._run((sys.executable, "-m", "venv", "--without-pip", str(place)))
         if made.returncode != 0:
@@ -101,6 +103,8 @@ class Installer:
                 found = f"{name} can't {step}:\n{_indented(done)}"
                 yield fault("install-failed", found=found, program=name)
                 return
+        # Both programs call an installation complete that lacks a distribution which no extra
+        # names.
         listed = self._run((python, "-c", _LISTED)).stdout.split()
         here = set(map(distribution_name, listed))
         for missing in sorted(set(wanted.promised) - here):
@@ -194,6 +198,7 @@ def _steps(
         if pip
         else ("pip", "install", "--python", python)
     )
+    # From the index, and before the release: the release itself comes from the folder alone.
     if wanted.outside:
         yield (
             f"install what the wheels need of others ({', '.join(wanted.outside)})",

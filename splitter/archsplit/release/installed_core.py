@@ -20,7 +20,7 @@ from packaging.utils import canonicalize_name
 from pydantic import TypeAdapter, ValidationError
 
 from archsplit.errors import InputError, ToolFailedError
-from archsplit.release.identity import IDENTITY_FILE, LOADER_PACKAGE
+from archsplit.release.identity import IDENTITY_ENDING, LOADER_PACKAGE
 from archsplit.system.process import Command, SubprocessRunner
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from archsplit.system.process import CompletedProcess, Runner
 
 DOCTOR_SCHEMA = 1
-_CORE_FILE = f"/{LOADER_PACKAGE}/{IDENTITY_FILE}"
 
 _OBJECT = TypeAdapter(dict[str, Any])
 
@@ -201,6 +200,7 @@ def run_doctor(
         ToolFailedError: a signal ended the doctor.
     """
     argv = (sys.executable, str(find_loader_package(name)), *(f"--{word}" for word in options))
+    # By its folder and not with -m: the core itself, with all that it imports, stays unloaded.
     done = runner.run(Command(argv=argv, cwd=Path.cwd(), env=environment))
     if done.returncode < 0:
         raise ToolFailedError(
@@ -216,12 +216,14 @@ def find_loader_package(name: str) -> Path:
     Raises:
         InputError: nothing of that name is installed, or it is no core.
     """
+    # PathFinder looks into folders alone, importlib's find_spec first into this process.
     spec = PathFinder.find_spec(name) if name.isidentifier() else None
     installed = [Path(place) for place in (spec and spec.submodule_search_locations) or ()]
     folders = [*([Path(name)] if Path(name).is_dir() else []), *installed]
     loaders = [folder / LOADER_PACKAGE for folder in folders]
     for loader in (*filter(Path.is_dir, loaders), *_distributed_loaders(name)):
         return loader
+    # A fat wheel that was installed over the core, or instead of it, leaves its plugins behind.
     for distribution in distributions():
         core = _normal_name(distribution)
         if _has_name(distribution, name) and any(
@@ -255,7 +257,7 @@ def _has_name(distribution: Distribution, name: str) -> bool:
 def loader_folder(distribution: Distribution) -> Path | None:
     """Return the folder of a core's loader package; None for other distributions."""
     for row in _record_rows(distribution):
-        if row.endswith(_CORE_FILE):
+        if row.endswith(IDENTITY_ENDING):
             return Path(str(distribution.locate_file(row))).parent
     return None
 
@@ -268,6 +270,7 @@ def required_core(distribution: Distribution) -> str | None:
     for text in distribution.requires or ():
         try:
             requirement = Requirement(text)
+        # Environments have metadata that today's tools would refuse.
         except InvalidRequirement:
             continue
         if str(requirement.specifier).startswith("=="):

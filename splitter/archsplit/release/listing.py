@@ -36,10 +36,11 @@ class Listed(Protocol):
 _Wheel = TypeVar("_Wheel", bound=Listed)
 
 
-def with_earlier(
+def merge_listings(
     wheels: Sequence[_Wheel], earlier: Sequence[_Wheel], folder: Path
 ) -> tuple[_Wheel, ...]:
     """Return the wheels and those of an earlier list that still exist, sorted by name."""
+    # A wheel that was deleted on purpose must not come back as a missing file.
     kept = {wheel.file: wheel for wheel in earlier if (folder / wheel.file).exists()}
     listed = kept | {wheel.file: wheel for wheel in wheels}
     return tuple(listed[name] for name in sorted(listed))

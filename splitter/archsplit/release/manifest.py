@@ -18,7 +18,7 @@ from pydantic import TypeAdapter
 from archsplit.formats.elf import Elf
 from archsplit.formats.fatbin import host_containers
 from archsplit.formats.reader import open_file
-from archsplit.release.listing import read_listing, with_earlier
+from archsplit.release.listing import merge_listings, read_listing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -141,10 +141,11 @@ class Manifest:
         Raises:
             InputError: there is a manifest, and it can't be read.
         """
+        # Plugins of one build may be built one after the other into one folder.
         earlier = read_manifest(path) if path.exists() else self
         if (earlier.build_id, earlier.version) != (self.build_id, self.version):
             return self
-        return replace(self, wheels=with_earlier(self.wheels, earlier.wheels, path.parent))
+        return replace(self, wheels=merge_listings(self.wheels, earlier.wheels, path.parent))
 
     def as_json(self) -> str:
         """Return the text of the file: sorted keys, one final newline."""

@@ -101,12 +101,14 @@ class WheelPlanner:
         python = {
             str(path): recipe.root / recipe.python.root / path for path in recipe.python.files
         }
+        # auditwheel judges all ELF files of a wheel together.
         own = {name: path for name, path in python.items() if is_elf(path)}
         return {**own, CoreFiles(identity=self.identity).library: loader}
 
     def meta(self) -> Product:
         """Plan the wheel that requires the core and every plugin."""
         common = _metadata(self.recipe, self.recipe.project.name, summary="", requires=())
+        # The meta wheel has no files, so it is the same on all platforms.
         plan = self._plan(meta_metadata(common), ("any",), (), purelib=True)
         return Product(role="meta", targets=(), plan=plan)
 

@@ -16,12 +16,14 @@ from pydantic import TypeAdapter
 
 from archsplit.errors import ArchsplitError, InputError, OutputError
 from archsplit.release.identity import PluginKind
-from archsplit.release.listing import read_listing, with_earlier
+from archsplit.release.listing import merge_listings, read_listing
 from archsplit.wheels.filename import WheelName
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+__pure__ = True
 
 REPORT_SCHEMA = 2
 REPORT_FILE = "archsplit-report.json"
@@ -242,7 +244,7 @@ class Release:
             return self
         if earlier.version not in {"", self.version}:
             return self
-        return replace(self, wheels=with_earlier(self.wheels, earlier.wheels, folder))
+        return replace(self, wheels=merge_listings(self.wheels, earlier.wheels, folder))
 
     def as_json(self) -> str:
         """Return the text of the file: sorted keys, one final newline."""

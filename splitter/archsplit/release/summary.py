@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 
     from archsplit.release.report import Release, ReleaseWheel, SplitDetails
 
+__pure__ = True
+
 _GROWN = 1.25
 """Ratio of all wheels to the fat file above which ``--by target`` is proposed."""
 

@@ -70,7 +70,7 @@ class Variant:
             raise WheelError(f"variant {self.label} has no property, or brings nothing")
 
 
-def values_of(target: Target) -> tuple[str, ...]:
+def variant_values(target: Target) -> tuple[str, ...]:
     """Return the values of a target; empty if the draft can't separate its GPUs from others.
 
     The provider of ``nvidia`` matches machine code from its minor capability up, which is wrong for
@@ -83,10 +83,10 @@ def values_of(target: Target) -> tuple[str, ...]:
         )
     own = target.capability
     later = any(one.major == own.major and one > own for one in GPU_BY_CAPABILITY)
-    return () if target.suffix == "a" and later else (value_for(own),)
+    return () if target.suffix == "a" and later else (preferred_value(own),)
 
 
-def value_for(capability: Capability) -> str:
+def preferred_value(capability: Capability) -> str:
     """Return the preferred value of a GPU."""
     return f"{_number(capability)}_real"
 
@@ -125,9 +125,10 @@ def built_variants(plugins: Mapping[str, str]) -> tuple[tuple[Variant, ...], tup
     variants: dict[tuple[str, ...], Variant] = {}
     notes = []
     for target, requirement in plugins.items():
-        values = values_of(Target.parse(target))
+        values = variant_values(Target.parse(target))
         if not values:
             notes.append(f"{target} has no variant: the draft can't tell its GPUs from others")
+        # sm_90 and sm_90a: an installer could not choose between two variants of equal properties.
         elif values in variants:
             notes.append(f"{target} has no variant: {variants[values].label} is for the same GPUs")
         else:
@@ -151,7 +152,7 @@ def split_variants(
     return tuple(
         Variant(
             label=f"cc{served[0].major}{served[0].minor}",
-            values=tuple(map(value_for, served)),
+            values=tuple(map(preferred_value, served)),
             requires=tuple(requirements[pack] for pack in packs),
         )
         for packs, served in groups.items()
@@ -180,6 +181,7 @@ def write_variants(core: Path, variants: Sequence[Variant], folder: Path) -> tup
             with atomic_replace(path) as new, new.open("wb") as file:
                 rewrite.write(file)
             names.append(path.name)
+        # The list goes last: what it names is there.
         names.append(index_name(wheel.name))
     write_file(folder / names[-1], variants_json(variants))
     return tuple(names)

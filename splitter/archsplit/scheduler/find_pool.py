@@ -55,11 +55,13 @@ def find_pool(
     budget = MemoryBudget(limit=memory)
     jobserver, reason = connect_jobserver(environment)
     notes = [reason] if reason else []
+    # make counts the jobs; the folder of slots then only shares memory among processes.
     slots = _MOST_ROWS if jobserver is not None else jobs or cores
     pool: Pool
     folder = folder or runtime_folder(environment)
     try:
         pool = SharedPool(folder, slots, budget)
+    # A read-only or foreign folder costs sharing, not the build.
     except OSError as error:
         where = error.filename or folder
         notes.append(f"not shared with other processes: {where}: {error.strerror}")

@@ -117,6 +117,7 @@ class Graph:
             seconds: duration of each step.
         """
         ranks = list(self.critical_path(seconds))
+        # A rank above the longest path puts a step before all others, whatever its own length.
         longest, left = max(ranks, default=0.0), sum(seconds) * _CHEAP_SHARE
         reading = [at for at, step in enumerate(self.steps) if step.reads_source]
         for position in sorted(reading, key=seconds.__getitem__):
@@ -131,6 +132,7 @@ class Graph:
         producer: dict[Path, int] = {}
         for position, step in enumerate(self.steps):
             for path in step.writes:
+                # Two writers of a file would race, and the cache would keep the result of either.
                 if path in producer:
                     first = self.steps[producer[path]].name
                     raise ValueError(f"{first} and {step.name} both write {path}")
@@ -152,6 +154,7 @@ class Graph:
         ready = [position for position, count in enumerate(missing) if count == 0]
         order = []
         while ready:
+            # A heap by position: the order is the same in each run, and so are the reports.
             position = heapq.heappop(ready)
             order.append(position)
             for later in self.dependents[position]:

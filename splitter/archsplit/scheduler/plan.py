@@ -83,6 +83,7 @@ class Schedule:
         released = []
         for later in self._graph.dependents[position]:
             self._missing[later] -= 1
+            # After a failure some steps are no longer wanted, though their inputs are complete.
             if self._missing[later] == 0 and later in self._wanted:
                 self._add(later)
                 released.append(later)
@@ -98,6 +99,7 @@ class Schedule:
         """
         self.running.remove(position)
         self._failed.add(position)
+        # Steps behind a failed one can never run, wherever they stand in the graph.
         hopeless = _closure(self._failed, self._graph.dependents.__getitem__)
         earlier = set(range(min(self._failed))) - hopeless
         self._wanted = _closure(earlier, self._graph.dependencies.__getitem__)
@@ -164,6 +166,7 @@ class MemoryAdmission:
         if self._refused is not None:
             self._refused = min(self._refused, memory)
             return
+        # Of several steps that lack memory only the first, the most urgent, gets a claim.
         self._refused = memory
         # Where the ends of all own steps free too little, the wait for others has no known end.
         self._until, free = float("inf"), 0
@@ -180,11 +183,13 @@ class MemoryAdmission:
             return True
         if memory >= self._refused:
             return False
+        # A short step ends before the memory is needed; a small one takes what is left over then.
         return self._now + seconds <= self._until or memory <= self._spare
 
     def count_started(self, memory: int, *, seconds: float) -> None:
         """Count the memory of an admitted step that has started."""
         if self._refused is not None and self._now + seconds > self._until:
+            # Only a step that outlasts the claim takes from what is left over.
             self._spare -= memory
 
 
@@ -220,6 +225,7 @@ class CoreAllocator:
         seconds = self._forecast.seconds[position]
         if not (self._can_run_parallel(position) and is_long(seconds)):
             return 1
+        # Cores that become idle in the second half of a step are of no use to it.
         by = now + seconds / 2
         ending = [each for each in active if ends[each] <= by]
         soon = self._schedule.ready_by(ends, by=by)
@@ -257,6 +263,7 @@ def allocate_cores(seconds: float, *, slots: int, idle: int, waiting: int, paral
     """
     if not is_long(seconds) or idle - 1 <= waiting:
         return 1
+    # Rounded up: one thread more costs less than an idle core.
     return min(slots, -(-_THREADS * slots // (1 + parallel)))
 
 

@@ -58,6 +58,7 @@ class WaitLog:
 
     def _add(self, position: int, seconds: float) -> None:
         waited = self._waited[position]
+        # Each second counts for one reason, so that the reasons add up to the whole wait.
         if position in self._short:
             self._waited[position] = waited._replace(memory=waited.memory + seconds)
         else:
@@ -135,6 +136,8 @@ class RunLog:
             stderr=done.stderr,
             fault=fault,
             cpu_seconds=done.cpu_seconds,
+            # The kernel knows the peak of the largest child alone, the watchdog the sum of a step's
+            # processes.
             peak_memory=max(done.peak_memory, active.peak_memory),
             attempts=self._attempts[position],
         )
@@ -156,6 +159,7 @@ class RunLog:
             fault="",
             cpu_seconds=0.0,
             peak_memory=0,
+            # No attempt: summaries count programs that ran.
             attempts=0,
         )
 

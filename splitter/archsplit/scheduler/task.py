@@ -104,11 +104,13 @@ class RunningTask:
             else:
                 ended((self, done))
 
+        # A daemon, because an interrupted run must not wait for a program that ignores signals.
         threading.Thread(target=wait, daemon=True).start()
 
     def measure(self, now: float) -> None:
         """Measure the memory and publish it in the pool."""
         resident = self._running.resident_memory()
+        # Two measurements in one clock tick must not divide by zero.
         self._growth = (resident - self._resident) / max(now - self._measured, 1e-3)
         self._resident, self._measured = resident, now
         self.peak_memory = max(self.peak_memory, resident)
@@ -116,11 +118,13 @@ class RunningTask:
 
     def overshoot(self, seconds: float) -> int:
         """Return the bytes of growth to expect beyond the reservation; 0 within it."""
+        # Growth within the reservation is no surprise: the pool has counted it already.
         return max(0, int(self._growth * seconds)) if self._resident > self.memory else 0
 
     def kill_for_memory(self) -> None:
         """Kill the program to free its memory; the step will be started again."""
         self.killed_for_memory = True
+        # Memory is short now, and the outputs of a killed step are made again anyway.
         self._running.kill(grace=0)
 
     def cancel(self) -> None:
@@ -131,6 +135,7 @@ class RunningTask:
 
 def is_out_of_memory(done: CompletedProcess) -> bool:
     """Return True if a program failed for want of memory; in doubt, too."""
+    # The kernel's OOM killer sends SIGKILL; shells and drivers report it as 128 + 9.
     if done.returncode in _KILLED:
         return True
     said = done.stderr.lower()
@@ -141,6 +146,7 @@ def task_fault(step: Step, done: CompletedProcess) -> str:
     """Return the fault of an ended step; "" for a success."""
     if done.returncode != 0:
         return f"failed with exit status {done.returncode}"
+    # A program may end with 0 after its disk was full; what it left would be linked.
     for path in step.writes:
         if not path.is_file() or path.stat().st_size == 0:
             return f"succeeded, but left no {path.name}"
@@ -175,11 +181,13 @@ class MemoryWatchdog:
         else:
             self._pressed_since = now if self._pressed_since is None else self._pressed_since
             self._relieve(room, active, patient=now - self._pressed_since <= _OTHERS_SECONDS)
+        # Measuring costs a read of /proc for each process, so it waits as long as memory lasts.
         until_full = max(room, 0) / (_GROWTH * max(len(active), 1))
         self.next_check = now + min(max(until_full / 2, _SHORTEST), _LONGEST)
 
     def _is_pressed(self, room: int, active: Collection[RunningTask]) -> bool:
         """Return True if memory could be used up before a kill would free some."""
+        # What was killed a moment ago frees its memory soon: one kill at a time is enough.
         leaving = sum(one.peak_memory for one in active if one.killed_for_memory)
         surprises = sum(one.overshoot(_REACTION) for one in active if not one.killed_for_memory)
         return room + leaving <= surprises
@@ -192,6 +200,7 @@ class MemoryWatchdog:
         # The oldest step of all processes is spared.
         first = 0 if theirs and min(theirs) < min(ours) else 1
         for one in reversed(by_age[first:]):
+            # The process with the youngest step gets some time to kill it: it loses the least work.
             someone_younger = patient and one.grant.entry.started < max(theirs, default=0)
             if someone_younger or not self._is_pressed(room, active):
                 return

@@ -15,14 +15,20 @@ import contextlib
 import enum
 import json
 import os
-import re
 import shutil
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from archsplit.errors import InputError, OutputError
 from archsplit.system.file_lock import try_lock
-from archsplit.system.fs import atomic_replace, output_errors, read_file, sha256, sync_folder
+from archsplit.system.fs import (
+    atomic_replace,
+    is_sha256,
+    output_errors,
+    read_file,
+    sha256,
+    sync_folder,
+)
 from archsplit.wheels.member_names import member_fault
 
 if TYPE_CHECKING:
@@ -31,7 +37,6 @@ if TYPE_CHECKING:
 
 SLIM_JOURNAL_SCHEMA = 1
 
-_DIGEST = re.compile(r"[0-9a-f]{64}")
 
 TRANSACTION_FOLDER = ".archsplit-slim"
 
@@ -69,7 +74,7 @@ class FileChange:
         # A manipulated journal must not remove or move files outside of site-packages.
         fault = member_fault(self.path) or member_fault(self.distribution)
         digests = (self.new, self.new if self.old is None else self.old)
-        if fault is not None or not all(map(_DIGEST.fullmatch, digests)):
+        if fault is not None or not all(map(is_sha256, digests)):
             raise ValueError(f"{self.path!r}: {fault or 'not a SHA-256'}")
 
 

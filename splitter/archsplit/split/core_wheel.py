@@ -61,8 +61,7 @@ def write_core(
     files = CoreFiles(identity=core.identity, more=loader_files, existing=frozenset(fat.names))
     added = {name: pack(content) for name, content in files.members().items()}
     has_entry_points = entry_points in fat.names
-    # The loader's start-up hook and the console script; projects may have entry points of their
-    # own.
+    # One entry point announces the hook for PyInstaller; the project may have others of its own.
     content = files.entry_points(fat.read(entry_points) if has_entry_points else b"")
     if content is not None:
         if has_entry_points:

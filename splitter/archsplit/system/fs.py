@@ -15,6 +15,7 @@ import enum
 import errno
 import hashlib
 import os
+import re
 import shutil
 import signal
 import stat
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from typing import BinaryIO
 
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 _TEMPORARY_PREFIX = ".archsplit-"
 """Prefix of temporary folders."""
 _LOCK_GRACE_SECONDS = 60.0
@@ -101,10 +103,25 @@ def sha256(path: Path) -> str:
         return hash_stream(file)[0].hex()
 
 
+def is_sha256(text: str) -> bool:
+    """Return True for the 64 hexadecimal digits of a SHA-256."""
+    return _SHA256.fullmatch(text) is not None
+
+
 def blocks(stream: SupportsRead) -> Iterator[bytes]:
     """Read a stream to its end in blocks of `BLOCK` bytes."""
     while block := stream.read(BLOCK):
         yield block
+
+
+def read_blocks(path: Path) -> Iterator[bytes]:
+    """Read a file to its end in blocks of `BLOCK` bytes.
+
+    Raises:
+        InputError: the file can't be read.
+    """
+    with input_errors(path), path.open("rb") as file:
+        yield from blocks(file)
 
 
 def hash_stream(stream: SupportsRead) -> tuple[bytes, int]:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 from archsplit.errors import WheelError
 
+__pure__ = True
+
 ALL_EXTRA = "all"
 """The extra that brings every plugin."""
 

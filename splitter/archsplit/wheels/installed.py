@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from archsplit.wheels.reader import Wheel
     from archsplit.wheels.record import RecordRow
 
+__pure__ = True
+
 _COLUMNS = 3
 _SUFFIX = ".dist-info"
 

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from email.message import Message
 
+__pure__ = True
+
 # The oldest version with License-Expression (PEP 639).
 METADATA_VERSION = "2.4"
 

@@ -50,7 +50,7 @@ MAX_TEXT_BYTES = 64 << 20
 
 _SUFFIX = ".dist-info"
 # Deprecated by the specification, and present in old wheels.
-_SIGNATURES = ("RECORD.jws", "RECORD.p7s")
+SIGNATURE_FILES = ("RECORD.jws", "RECORD.p7s")
 
 _T = TypeVar("_T")
 
@@ -127,7 +127,7 @@ def _read_or_add_finding(findings: list[str], read: Callable[[], _T]) -> _T | No
 def _record_findings(archive: Archive, rows: tuple[RecordRow, ...], folder: str) -> Iterator[str]:
     counts = Counter(row.path for row in rows)
     yield from (f"{path}: RECORD has {n} rows of it" for path, n in counts.items() if n > 1)
-    signatures = {f"{folder}/{file}" for file in _SIGNATURES}
+    signatures = {f"{folder}/{file}" for file in SIGNATURE_FILES}
     # A signature is made after RECORD, and can't be in it.
     unlisted = archive.members.keys() - counts.keys() - signatures
     yield from (f"{path}: not in RECORD" for path in unlisted)

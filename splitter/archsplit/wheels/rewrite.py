@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from archsplit.system.fs import hash_stream
+from archsplit.wheels.reader import SIGNATURE_FILES
 from archsplit.wheels.record import RecordRow, encode_record
 from archsplit.wheels.zip_writer import ArchiveWriter, pack
 
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     from archsplit.wheels.filename import WheelName
     from archsplit.wheels.reader import Wheel
     from archsplit.wheels.zip_writer import PackedContent
-
-_SIGNATURES = ("RECORD.jws", "RECORD.p7s")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +75,7 @@ class WheelRewrite:
     def _kept_names(self) -> list[str]:
         """Return the old names of the members that the new wheel has too."""
         # The signatures fit only the old RECORD, and no installer checks them: drop them.
-        dropped = {f"{self.wheel.dist_info}/{name}" for name in _SIGNATURES}
+        dropped = {f"{self.wheel.dist_info}/{name}" for name in SIGNATURE_FILES}
         if self.moves_record:
             dropped.add(f"{self.wheel.dist_info}/RECORD")
         return [
