@@ -204,6 +204,7 @@ def open_library(folder: str = FOLDER) -> ctypes.CDLL:
     """
     path = os.path.join(folder, LIBRARY)  # noqa: PTH118 (pathlib is slow)
     try:
+        # ld.so maps a truncated library without an error, and the process dies later.
         check_library(path)
         library = ctypes.CDLL(path)
         for name, result, *arguments in _FUNCTIONS:

@@ -26,6 +26,7 @@ def notes(folder: str = FOLDER) -> tuple[str, ...]:
     """Return warnings about copies that Python could import in place of this one."""
     package = os.path.basename(os.path.dirname(folder))  # noqa: PTH119, PTH120 (pathlib is slow)
     copies = []
+    # The working folder, "", is not one that packages are installed to.
     for place in filter(None, sys.path):
         other = os.path.join(place, package, os.path.basename(folder))  # noqa: PTH118, PTH119 (the same)
         if any(map(os.path.lexists, _places(other, _stubs(folder)))) and not is_same(other, folder):
@@ -75,6 +76,7 @@ def _mapped() -> Iterator[str]:
     """The files in this process's memory; none where that can't be known."""
     try:
         with open(_MAPS, encoding="utf-8", errors="surrogateescape") as file:  # noqa: PTH123 (pathlib is slow)
+            # The path is the rest of the line, and may have spaces.
             rows = [line.rstrip("\n").split(maxsplit=_PATH) for line in file]
     except OSError:
         return iter(())

@@ -221,6 +221,7 @@ def _cuda(version: int) -> str | None:
 def _candidate(loader: Loader, index: int, *, full: bool) -> Candidate:
     struct = loader.candidate(index)
     verdict, reason = loader.verdict(struct), text(struct.reason)
+    # A refused file is not read: its reason is known, and may be that it can't be read.
     if full and verdict == "accepted" and (damage := loader.damage(index)):
         verdict, reason = "damaged", damage
     return Candidate(
@@ -252,6 +253,7 @@ def _served(loader: Loader, core: Core, capability: str) -> Served:
     needs, command = remedy(loader, core, capability)
     chosen = loader.choose(capability)
     target = None if chosen is None else chosen[1]
+    # A worse target may be installed than the core has: the command brings the better one.
     both = [each for each in (target, needs) if each is not None]
     in_use = target is not None and best_target(loader.library, capability, both) == target
     return Served(
@@ -272,6 +274,7 @@ def served_by_packs(loader: Loader, core: Core, capability: str) -> Served:
     """Return the coverage of a capability by a split core."""
     found = loader.service(capability)
     counts = (found.native, found.older_minor, found.ptx)
+    # A core without any code for this capability has nothing missing, but serves nothing.
     complete = found.missing == 0 and sum(counts) > 0
     in_use = complete and found.worse == 0
     return Served(
@@ -293,6 +296,7 @@ def served_by_packs(loader: Loader, core: Core, capability: str) -> Served:
 
 def _command(loader: Loader, core: Core, capability: str, found: Any) -> str | None:  # noqa: ANN401 (ctypes fields have no types)
     """The command that brings what is missing, or None where only a new process helps."""
+    # The wrappers are elsewhere: the library is not that of this core, which packs can't mend.
     if found.unmatched:
         return f'pip install --force-reinstall --no-deps "{core.distribution}=={core.version}"'
     return None if found.late else core.pack_command(capability, loader.verdicts())
@@ -370,6 +374,7 @@ def _lines(explanation: Explanation) -> Iterator[str]:
         yield from _device_lines(device)
     yield from _plugins(explanation.candidates)
     yield from _libraries(explanation.libraries)
+    # On a machine without a GPU, readers prepare an image for another one.
     if not explanation.devices:
         yield from _known(explanation.known)
     yield f"verdict: {_verdict(explanation)}"

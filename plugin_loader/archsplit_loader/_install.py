@@ -75,6 +75,7 @@ def install(order: Order) -> int:
     _say(f"core: {core.distribution} {core.version}", *plan.gpus)
     for each in plan.unserved:
         _say(f"{core.distribution} {core.version} has nothing for capability {each}")
+    # The exit status is that of the GPUs: nothing to install may be because there is nothing.
     if not plan.wanted:
         _say("nothing is to be installed")
         return 1 if plan.unserved else 0
@@ -97,6 +98,7 @@ def _check(capabilities: Sequence[tuple[str, str]]) -> int:
 
     This process may have loaded the core's libraries before the plugins came.
     """
+    # A folder is run, and no module: a project may have a doctor of its own.
     command = (sys.executable, FOLDER, "--json")
     done = subprocess.run(command, stdout=subprocess.PIPE, check=False)
     try:
@@ -114,6 +116,7 @@ def _present(loader: Loader) -> tuple[tuple[str, str], ...]:
     """The capability and the name of each GPU of this machine."""
     summary = loader.summary()
     devices = [loader.device(number) for number in range(summary.device_count)]
+    # A guess would download hundreds of megabytes for a GPU that is not there.
     if not devices:
         reason = _bindings.text(summary.driver_reason)
         raise DeviceError(f"{reason or 'no GPU is here'}\nhint: name the GPUs, as in --gpu 9.0")
@@ -257,6 +260,7 @@ def _wheel(folder: str, distribution: str, core: Core) -> str:
     """
     found = list(wheels_in(folder, distribution, core.version))
     fitting = [path for path in found if path.endswith((f"_{platform.machine()}.whl", "-any.whl"))]
+    # An index might have a wheel of this name that somebody else made.
     if not fitting:
         raise PluginError(
             f"{core.distribution} was installed from {folder}, where no wheel of {distribution} "

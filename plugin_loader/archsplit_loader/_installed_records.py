@@ -32,6 +32,7 @@ def recorded_digests(core: Core, folders: Sequence[str]) -> tuple[str, ...]:
         for name in core.targets.values()
         for digest in _digests_of(os.path.dirname(folder), name, core)  # noqa: PTH120 (as in _places)
     )
+    # To accept what nobody recorded would make "full" mean nothing.
     if not found:
         raise PluginError(
             f"no installer has a record of {core.distribution}'s plugins, so there is nothing to "

@@ -57,6 +57,7 @@ class Loader:
             ),
             target_count=len(core.targets),
         )
+        # ctypes keeps the texts alive for the call, and the loader copies them.
         self._check(self.library.archsplit_loader_create(struct, self._handle))
 
     def __enter__(self) -> Self:
@@ -86,6 +87,7 @@ class Loader:
         """The capability of a device, ``"9.0"``; often known without NVML."""
         function = self.library.archsplit_loader_device
         struct = _bindings.CapabilityStruct(size=ctypes.sizeof(_bindings.CapabilityStruct))
+        # A shorter struct requests less: NVML may stay closed then, see archsplit_loader_device.
         device = ctypes.cast(ctypes.byref(struct), ctypes.POINTER(_bindings.DeviceStruct))
         self._check(function(self._handle, index, device))
         return f"{struct.major}.{struct.minor}"
@@ -111,6 +113,7 @@ class Loader:
             struct = self.candidate(number)
             path, verdict = _bindings.text(struct.path), self.verdict(struct)
             name = os.path.basename(os.path.dirname(path))  # noqa: PTH119, PTH120 (as in _places)
+            # Installers write beside the core, so a refusal there is the one that they can mend.
             if path.startswith(folder) and (name not in found or verdict == "accepted"):
                 found[name] = verdict
         return found
@@ -121,6 +124,7 @@ class Loader:
         status = self.library.archsplit_loader_choose(
             self._handle, *_bindings.numbers(capability), struct
         )
+        # No plugin is a result for the doctor, and an error for load().
         if status == _NO_PLUGIN:
             return None
         self._check(status)

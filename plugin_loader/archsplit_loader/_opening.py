@@ -61,6 +61,7 @@ def open_plugin(
     Raises:
         PluginError: or one of its kinds; see ``load``.
     """
+    # ctypes would cut a larger number off, and open the plugin of another device.
     if not 0 <= device <= LAST_DEVICE:
         raise DeviceError(
             f"there is no device {device}: devices are counted from 0 to {LAST_DEVICE}"
@@ -79,6 +80,7 @@ def open_plugin(
         except PluginNotFoundError as error:
             wanted = capability or loader.capability(device)
             raise PluginNotFoundError(f"{error}\n{advice(loader, core, wanted)}") from None
+        # The handle has no path; the name of the CDLL is for messages and debuggers.
         chosen = loader.choose(capability or loader.capability(device))
         assert chosen is not None, "what was opened was chosen"
         return ctypes.CDLL(os.fsdecode(loader.candidate(chosen[0]).path), handle=handle)
@@ -91,6 +93,7 @@ def remedy(loader: Loader, core: Core, capability: str) -> tuple[str | None, str
         return None, None
     candidates = map(loader.candidate, range(loader.summary().candidate_count))
     found = [(_bindings.text(each.path), loader.verdict(each)) for each in candidates]
+    # What lies in the target's own folder decides between installing and mending.
     for path, verdict in found:
         if path.endswith(f"/{target}/{core.library}"):
             return target, core.command(target, verdict)

@@ -118,6 +118,7 @@ def program(core: Core, folder: str = FOLDER) -> Program:
 def _environment(place: str) -> tuple[str, str | None, bool]:
     """The Python whose environment a folder is; the folder where it is none's; if it's a user's."""
     own = {os.path.realpath(sysconfig.get_path(name)) for name in ("purelib", "platlib")}
+    # An environment's own folders come first: a user's folder may be a link to one.
     if place in own:
         return sys.executable, None, False
     if place == os.path.realpath(site.getusersitepackages()):
@@ -153,6 +154,7 @@ def _parent(record: str | None) -> str | None:
         parts = urlsplit(url)
     except (ValueError, TypeError, KeyError, AttributeError):
         return None
+    # An editable installation or a source archive has no wheels beside it.
     if not parts.path.endswith(".whl"):
         return None
     if parts.scheme == "file":

@@ -19,6 +19,7 @@ def plugin_folders(core: Core, folder: str = FOLDER) -> tuple[str, ...]:
     a working folder shall not choose what is opened.
     """
     site = os.path.dirname(os.path.dirname(folder))  # noqa: PTH120 (pathlib is slow)
+    # The same folder may be listed twice; a plugin in it counts once.
     places = (site, *filter(_is_installed_to, sys.path))
     return tuple(dict.fromkeys(os.path.join(place, core.plugins_package) for place in places))  # noqa: PTH118 (the same)
 
@@ -58,6 +59,7 @@ def table_path(folder: str = FOLDER) -> str:
 
 def _is_installed_to(place: object) -> bool:
     """Return True if an entry of ``sys.path`` is a folder that packages are installed to."""
+    # Python accepts other objects here, and passes them over.
     if not isinstance(place, str) or not os.path.isabs(place):  # noqa: PTH117 (pathlib is slow)
         return False
     return not is_same(place, os.curdir)

@@ -28,6 +28,7 @@ def read_core(folder: str = FOLDER) -> Core:
     try:
         with open(path, encoding="utf-8") as file:  # noqa: PTH123 (pathlib is slow)
             content = json.load(file)
+    # ld.so opens no library inside an archive: only an unpacked installation works.
     except NotADirectoryError as error:
         raise PluginError(
             f"can't read {path}: a core can't run from a zip file; install it with pip"
@@ -74,6 +75,7 @@ def _fault(content: object) -> str | None:
         if name not in content:
             return f"has no {name!r}"
     for name in (*names, *optional):
+        # A split core has packs in place of targets.
         if name == "targets" and optional:
             continue
         fits, expected = _FORMS.get(name, (_is_text, "a text"))

@@ -39,6 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     if arguments.install:
         return _install(arguments)
+    # Without --install they would be ignored, and the reader would wait for an effect.
     if arguments.dry_run or arguments.gpu or arguments.find_links or arguments.index_url:
         parser.error("--dry-run, --gpu, --find-links and --index-url go with --install")
     found = _explain(full=arguments.full)

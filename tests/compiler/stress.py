@@ -255,8 +255,9 @@ def _listed(facts: dict[str, bytes]) -> bytes:
 def _shown(theirs: bytes, ours: bytes) -> str:
     """The first lines that only one of them has."""
     one, other = theirs.splitlines(), ours.splitlines()
-    lost = [f"\n    - {text[:_MOST_SHOWN]!r}" for text in one if text not in set(other)][:4]
-    found = [f"\n    + {text[:_MOST_SHOWN]!r}" for text in other if text not in set(one)][:4]
+    ours_alone, theirs_alone = set(other) - set(one), set(one) - set(other)
+    lost = [f"\n    - {text[:_MOST_SHOWN]!r}" for text in one if text in theirs_alone][:4]
+    found = [f"\n    + {text[:_MOST_SHOWN]!r}" for text in other if text in ours_alone][:4]
     return "".join((*lost, *found)) or " the same lines in another order"
 
 

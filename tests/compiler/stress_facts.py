@@ -104,7 +104,7 @@ def _parts(name: str, content: bytes) -> Iterator[tuple[str, bytes]]:
         yield "text", b""  # Compressed bitcode, in which names can't be made the same.
     elif name.endswith(".stub.c"):  # It says in its first line where it was written.
         yield "text", normal(_WHERE.sub(b"", content))
-    elif name.endswith((".fatbin.c", ".cudafe1.cpp", ".cpp.ii")):
+    elif name.endswith((".fatbin.c", ".cudafe1.cpp", ".cpp.ii", "pipe")):
         yield "text", normal(_NUMBERS.sub(b"", content))
     else:
         yield "text", normal(content)

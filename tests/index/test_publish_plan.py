@@ -287,3 +287,15 @@ def test_strongest_digest_is_compared() -> None:
 def test_new_names_are_grouped_as_pending_publishers_may_be() -> None:
     assert list(PUBLIC.first_release(["a", "b", "c", "d"])) == [("a", "b", "c"), ("d",)]
     assert list(Rules(pending_publishers=None).first_release(["a"])) == []
+
+
+def test_a_private_core_and_an_index_without_pending_publishers_are_noted() -> None:
+    what = release(1)
+    made = plan(what, view(what), Rules(pending_publishers=None))
+    assert made.first == ()
+    assert "trusted publishing" not in plan_text(made)
+    (core,) = what.of(CORE)
+    private = replace(core, path=core.path.with_name("foo-1.0-0split-py3-none-any.whl"))
+    own = UploadRelease(project="foo", version="1.0", artifacts=(private,), builds={})
+    (note,) = plan(own, view(own)).notes
+    assert "has a build tag, for private use beside the fat wheel" in note

@@ -220,6 +220,28 @@ def test_split_library_in_a_secure_process(programs: Programs, core: SplitSite, 
 
 
 @needs_root
+@pytest.mark.parametrize("kind", RIGHTS)
+def test_secure_process_seeks_packs_beside_the_core_alone(
+    programs: Programs, core: SplitSite, open_path: Path, kind: str
+) -> None:
+    """Who starts a program with rights may make an environment of links, with packs of his own."""
+    name = programs.with_rights("host", RIGHTS[kind])
+    links = open_path / "links"
+    links.mkdir()
+    (links / "toy").symlink_to(core.site / "toy")
+    (core.site / "toy_plugins").rename(links / "toy_plugins")
+    library = links / "toy" / "lib" / "libtoy.so"
+    assert programs.run("host", library, user=NOBODY).stdout == "hH\n"
+    assert programs.run(name, library, user=NOBODY).stdout == "secure --\n"
+    # Root alone, without more rights than its user, takes what nobody else may write.
+    assert programs.run("host", library).stdout == "hH\n"
+    (links / "toy_plugins").chmod(0o777)
+    refused = programs.run("host", library)
+    assert refused.stdout == "--\n"
+    assert "others than its owner may write it" in refused.stderr
+
+
+@needs_root
 def test_read_only_installation_is_enough(
     workbench: Workbench, programs: Programs, core: SplitSite
 ) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from archsplit.errors import VerifyError
@@ -103,16 +105,16 @@ def test_a_build_needs_a_plugin_for_each_target() -> None:
         toolkit="13.0", host=(), deflate="1", epoch=0, targets=("sm_80", "sm_90")
     )
     built = Release(
-        project="foo",
-        version="1.0+cu130",
+        project="foo-cu12",
+        version="1.0",
         build_id="0" * 64,
         interface_hash="1" * 64,
         wheels=(core, plugin),
         build=details,
     )
     holes = find_holes(release_matrix(built))
-    assert [(cell.gpu, cell.missing) for cell in holes] == [("sm_80", ("foo-sm80",))]
-    assert cuda_major(built) == "13"
+    assert [(cell.gpu, cell.missing) for cell in holes] == [("sm_80", ("foo-cu12-sm80",))]
+    assert cuda_major(replace(built, project="foo", version="1.0+cu130")) == "13"
     nameless = Release(
         project="foo", version="1.0", build_id="", interface_hash="", wheels=(core,), build=None
     )

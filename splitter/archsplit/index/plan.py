@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from archsplit.index.client import IndexPage, Repository
     from archsplit.index.release import UploadRelease
 
+__pure__ = True
+
 _PRIVATE = "split"
 """End of the build tag of a core from a split without ``--release``."""
 
@@ -454,7 +456,7 @@ def _lines(plan: PublishPlan) -> Iterator[str]:
 
 
 def _first(plan: PublishPlan) -> Iterator[str]:
-    """The order of a first release by trusted publishing."""
+    """Yield the order of a first release by trusted publishing."""
     if not plan.first:
         return
     most = plan.rules.pending_publishers

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
-from archsplit.wheels.filename import WheelName, fitting_file
+from archsplit.wheels.filename import WheelName, distribution_name, fitting_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -50,7 +50,9 @@ def release_matrix(release: Release) -> tuple[Cell, ...]:
     """Return all cells of a release; those of missing cores are the last."""
     plugins: dict[str, dict[WheelName, ReleaseWheel]] = {}
     for wheel in release.plugins:
-        plugins.setdefault(wheel.label, {})[WheelName.parse(wheel.file)] = wheel
+        # By file name: lists of schema 1 don't always name the plugin.
+        name = WheelName.parse(wheel.file)
+        plugins.setdefault(name.project, {})[name] = wheel
     cells = [
         _cell(core, gpu, names, release, plugins)
         for core in release.cores
@@ -125,10 +127,11 @@ def _cell(
     core_name = WheelName.parse(core.file)
     files, missing = [core.file], []
     for name in names:
-        own = plugins.get(name, {})
+        distribution = _distribution(release, name)
+        own = plugins.get(distribution, {})
         found = fitting_file(core_name, tuple(own))
         if found is None:
-            missing.append(_distribution(release, name))
+            missing.append(distribution)
         else:
             files.append(own[found].file)
     place = core_name.place
@@ -136,7 +139,7 @@ def _cell(
 
 
 def _distribution(release: Release, plugin: str) -> str:
-    return f"{release.project}-{plugin.replace('_', '')}"
+    return distribution_name(f"{release.project}-{plugin.replace('_', '')}")
 
 
 def _missing_cores(release: Release) -> Iterator[Cell]:

@@ -124,7 +124,7 @@ def split_wheel(
 
 def _check_one_release(wheels: Sequence[Wheel]) -> None:
     """Refuse wheels that can't share packs, and two for the same tag."""
-    first, seen = wheels[0], {wheels[0].name.tags[0]: wheels[0]}
+    first, wheel_by_tag = wheels[0], {wheels[0].name.tags[0]: wheels[0]}
     for wheel in wheels:
         # Before any work: NVIDIA has no CUDA for musl, and the loader needs glibc.
         if any(platform.startswith("musllinux") for platform in wheel.name.platforms):
@@ -134,21 +134,21 @@ def _check_one_release(wheels: Sequence[Wheel]) -> None:
                 f"{wheel.path} is for {', '.join(foreign)}: only Linux libraries can be split",
                 hint="--copy writes the wheel as it is; `archsplit inspect` reads any wheel",
             )
-        for what, own, expected in (
+        for field_name, found, expected in (
             ("project", wheel.name.project, first.name.project),
             ("version", wheel.name.version, first.name.version),
             ("build tag", wheel.name.build, first.name.build),
             # Packs lie beside the core, and some systems have two places.
             ("Root-Is-Purelib", wheel.info.purelib, first.info.purelib),
         ):
-            if own != expected:
+            if found != expected:
                 raise InputError(
-                    f"{wheel.path.name} and {first.path.name} are not of one release: {what} is"
-                    f" {own or 'none'} and {expected or 'none'}",
+                    f"{wheel.path.name} and {first.path.name} are not of one release: "
+                    f"{field_name} is {found or 'none'} and {expected or 'none'}",
                     hint="split each release by itself",
                 )
         for tag in wheel.name.tags:
-            other = seen.setdefault(tag, wheel)
+            other = wheel_by_tag.setdefault(tag, wheel)
             if other is not wheel:
                 raise InputError(
                     f"{other.path} and {wheel.path} are both for {tag}", hint="give one of them"
