@@ -12,6 +12,7 @@ from dataclasses import replace
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
+from archsplit import __version__
 from archsplit.build.link import check_library
 from archsplit.build.plan import plan_build
 from archsplit.build.provenance import add_bill, built_manifest, read_origins
@@ -184,7 +185,7 @@ def _write_wheels(
     packer = WheelPlanner(
         recipe=plan.site.recipe,
         identity=_with_digests(plan.identity, plan.libraries),
-        generator=f"archsplit {version('archsplit')}",
+        generator=f"archsplit {__version__}",
     )
     products = list(_products(plan, packer, judge, effects))
     effects.progress.begin_stage("wheels", len(products))

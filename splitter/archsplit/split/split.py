@@ -10,9 +10,9 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-from importlib.metadata import version
 from typing import TYPE_CHECKING
 
+from archsplit import __version__
 from archsplit.errors import InputError, NothingToDoError, OutputError
 from archsplit.formats.device_pack import encode_table
 from archsplit.release.checks import CheckScope, verify_release
@@ -204,7 +204,7 @@ class _Split:
             writer = PackWriter(
                 cores=cores,
                 contents=contents,
-                generator=f"archsplit {version('archsplit')}",
+                generator=f"archsplit {__version__}",
                 licenses=fat_wheel_licenses(self.wheels[0]),
             )
             jobs = WheelJobs(
