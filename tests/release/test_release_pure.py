@@ -8,12 +8,14 @@ from dataclasses import replace
 import pytest
 from release_samples import ptx, sass
 
+from archsplit.errors import WheelError
 from archsplit.formats.reader import Window
 from archsplit.release.core_files import CoreFiles
+from archsplit.release.findings import ReleaseKind
 from archsplit.release.identity import Identity, PackIdentity, parse_identity
 from archsplit.release.kernel_coverage import Reader
 from archsplit.release.requirements import plugin_extras
-from archsplit.release.wheel_checks import pin_faults
+from archsplit.release.wheel_checks import duplicate_faults, meta_faults, pin_faults
 from archsplit.wheels.metadata import CoreMetadata, decode_metadata, encode_metadata
 
 IDENTITY = Identity(
@@ -56,6 +58,37 @@ def test_digests_are_in_the_core_of_a_whole_build_alone() -> None:
     assert parse_identity(built.as_json().encode(), where="core.json") == built
     with pytest.raises(ValueError, match="digests are not SHA-256"):
         replace(built, digests={"sm_90": "3" * 63})
+
+
+def test_a_digest_of_an_identity_has_64_digits() -> None:
+    with pytest.raises(ValueError, match="build_id is not a SHA-256"):
+        replace(IDENTITY, build_id="1" * 63)
+    with pytest.raises(ValueError, match="interface_hash is not a SHA-256"):
+        replace(IDENTITY, interface_hash="1" * 63)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"[", r"core\.json is not a core's identity: : Invalid JSON"),
+        (b'{"schema": 99}', r"core\.json has schema 99, not \d"),
+        (b'{"schema": 1, "package": "toy"}', r"core\.json is not a core's identity: .*version"),
+    ],
+)
+def test_an_identity_that_can_not_be_read(content: bytes, message: str) -> None:
+    with pytest.raises(WheelError, match=message):
+        parse_identity(content, where="core.json")
+
+
+def test_a_distribution_with_two_wheels_and_a_meta_wheel_with_files_are_faults() -> None:
+    projects = ["toy", "toy-cc80", "toy-cc80"]
+    (twice,) = duplicate_faults(ReleaseKind.SPLIT, projects)
+    assert (twice.code, twice.subject) == ("duplicate-wheel", "toy-cc80")
+    meta = CoreMetadata(name="toy-all", version="2", requires=("toy[all]==2",), extras={})
+    metadata = decode_metadata(encode_metadata(meta))
+    assert not list(meta_faults("toy_all.whl", metadata, [], IDENTITY))
+    (file,) = meta_faults("toy_all.whl", metadata, ["toy_all.py"], IDENTITY)
+    assert (file.code, file.subject) == ("wrong-files", "toy_all.whl")
 
 
 def test_pins_that_close() -> None:

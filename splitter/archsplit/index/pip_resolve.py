@@ -140,7 +140,8 @@ class Resolver:
         return {**kept, "PYTHONPATH": self.python_path, "TMPDIR": str(folder)}
 
     def _indexes(self) -> tuple[str, ...]:
-        words = ["--disable-pip-version-check", f"--index-url={self.index}"]
+        # The retry policy repeats the question: pip's own retries would only add to its time.
+        words = ["--disable-pip-version-check", "--retries=0", f"--index-url={self.index}"]
         words += [f"--extra-index-url={other}" for other in self.others]
         for address in (self.index, *self.others):
             parts = urlsplit(address)

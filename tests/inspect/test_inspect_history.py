@@ -11,11 +11,13 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from archsplit.cli.main import main
+from archsplit.devicecode.model import Inventory
 from archsplit.errors import BinaryFormatError, InputError, UsageError, VerifyError
 from archsplit.inspect.history import (
     ReleaseSize,
     growth_of_last,
     history_picture,
+    measure_release,
     merge_releases,
     read_log,
 )
@@ -105,9 +107,11 @@ def test_what_can_not_be_shown(
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
-def test_a_folder_is_no_release(samples: Samples, tmp_path: Path) -> None:
+def test_a_folder_is_no_release(tmp_path: Path) -> None:
     assert main(["history", str(tmp_path)]) == InputError.exit_code
-    assert samples.folder.is_dir()
+    folder = Inventory(path=str(tmp_path), sha256=None, size=0, is_wheel=False, files=())
+    with pytest.raises(InputError, match="is no file"):
+        measure_release(folder)
 
 
 def test_growth_needs_two_releases() -> None:
