@@ -288,7 +288,7 @@ class Scene:
             ),
             rules=Rules(local_versions=True, linux_wheels=True, **allowed),  # type: ignore[arg-type] # fields by name
             journal=self.state / "journal.jsonl",
-            patience=RetryPolicy(seconds=patience, clock=self.clock, note=self.notes.append),
+            retry=RetryPolicy(seconds=patience, clock=self.clock, note=self.notes.append),
         )
 
     def names(self) -> set[str]:

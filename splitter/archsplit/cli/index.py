@@ -173,7 +173,7 @@ def _release(text: str) -> IndexRelease:
 def _as_text(done: IndexUpdate) -> str:
     lines = [f"added {name}" for name in done.added]
     lines += [
-        f"{'restored' if name in done.restored else 'was there'} {name}" for name in done.known
+        f"{'restored' if name in done.restored else 'was there'} {name}" for name in done.unchanged
     ]
     lines += [f"pruned {release}" for one in done.gone for release in one.releases]
     waiting = f", {len(done.waiting)} files wait to be deleted" if done.waiting else ""
@@ -184,7 +184,7 @@ def _as_json(folder: IndexFolder, done: IndexUpdate) -> str:
     content = {
         "schema": _SCHEMA,
         "added": done.added,
-        "known": done.known,
+        "known": done.unchanged,
         "restored": done.restored,
         "pruned": [[str(release) for release in one.releases] for one in done.gone],
         "waiting": done.waiting,

@@ -190,7 +190,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
         if find_spec(name) is None:
             raise ToolNotFoundError(f"no {name}", hint="pip install 'archsplit[publish]'")
     with options.effects(console, quiet=arguments.quiet) as effects:
-        # Whatever can be said without the network is said first.
+        # Faults of the command line are reported before the first request.
         others = tuple(map(index_address, arguments.extra_index_url))
         index = index_address(arguments.index_url) if arguments.index_url else None
         release = read_release(arguments.folders, source=arguments.source)
@@ -198,16 +198,16 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
         address = twine.where()
         for warning in preflight_check(release, twine, partial(_verify, effects=effects)):
             console.print(f"warning: {warning}", markup=False, soft_wrap=True)
-        repository = find_repository(address, index, _patience(arguments, effects))
+        repository = find_repository(address, index, _retry_policy(arguments, effects))
         publisher = _publisher(arguments, effects, twine, repository, others)
         if arguments.plan:
             plan = publisher.plan(release)
-            print(_told(plan, arguments))  # noqa: T201 - standard output is where data goes
+            print(_plan_output(plan, arguments))  # noqa: T201 - standard output is where data goes
             refuse(plan)
             return 0
-        agreed = partial(_agree, arguments=arguments, console=console)
+        confirm = partial(_confirm_plan, arguments=arguments, console=console)
         try:
-            publication = publisher.publish(release, agreed)
+            publication = publisher.publish(release, confirm)
         except KeyboardInterrupt:
             raise InterruptedByUserError(
                 "interrupted; what is live stays", hint="the same command goes on from there"
@@ -256,14 +256,14 @@ def _publisher(
         repository=repository,
         rules=_rules(arguments, repository),
         journal=journal_file(journals, repository.index),
-        patience=_patience(arguments, effects),
+        retry=_retry_policy(arguments, effects),
         others=others,
         only=frozenset(map(distribution_name, arguments.only)),
         download=not arguments.no_download,
     )
 
 
-def _patience(arguments: argparse.Namespace, effects: Effects) -> RetryPolicy:
+def _retry_policy(arguments: argparse.Namespace, effects: Effects) -> RetryPolicy:
     from archsplit.index.retry import RetryPolicy, SystemClock
 
     return RetryPolicy(seconds=arguments.patience, clock=SystemClock(), note=effects.progress.note)
@@ -297,14 +297,14 @@ def _verify(folder: Path, effects: Effects) -> Mapping[str, str]:
     return verify_release(folder, effects).roles
 
 
-def _told(plan: PublishPlan, arguments: argparse.Namespace) -> str:
+def _plan_output(plan: PublishPlan, arguments: argparse.Namespace) -> str:
     from archsplit.index.plan import plan_document, plan_text
 
     return json.dumps(plan_document(plan), indent=2) if arguments.json else plan_text(plan)
 
 
-def _agree(plan: PublishPlan, arguments: argparse.Namespace, console: Console) -> None:
-    """Show the plan; ask about it where there is somebody to ask."""
+def _confirm_plan(plan: PublishPlan, arguments: argparse.Namespace, console: Console) -> None:
+    """Print the plan, and confirm it at a terminal."""
     from archsplit.index.plan import plan_text
     from archsplit.index.publish import refuse
 

@@ -1,8 +1,8 @@
 """An index's pages, as text; pure.
 
 Sources: https://packaging.python.org/en/latest/specifications/simple-repository-api/ (PEP 503, 592,
-658, 691, 700, 714). The JSON pages are the index's own memory, too: keys that begin with an
-underscore are the server's.
+658, 691, 700, 714). The JSON pages are also the index's only database: the standard reserves keys
+that begin with an underscore for the server.
 """
 
 from __future__ import annotations
@@ -79,22 +79,22 @@ def parse_project(content: bytes, *, where: str) -> IndexProject:
     """Read `project_json`.
 
     Raises:
-        InputError: it is none.
+        InputError: the content is not such a page.
     """
     try:
         page = _Page.model_validate_json(content)
         entries = [one.entry() for one in page.files]
     except (ValidationError, WheelError) as error:
-        said = schema_faults(error) if isinstance(error, ValidationError) else str(error)
+        fault = schema_faults(error) if isinstance(error, ValidationError) else str(error)
         raise InputError(
-            f"{where} is not a page of this index: {said}",
+            f"{where} is not a page of this index: {fault}",
             hint="restore it, or add the wheels again to an index in a new folder",
         ) from None
     return IndexProject.of(canonicalize_name(page.name), entries)
 
 
 def timestamp_text(seconds: int) -> str:
-    """A time as the specification wants it: ``2026-11-21T10:00:00Z``."""
+    """Return a time in the format of the specification: ``2026-11-21T10:00:00Z``."""
     return datetime.fromtimestamp(seconds, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
@@ -103,7 +103,7 @@ def _link(entry: IndexEntry) -> str:
     attributes = {
         "href": f"{quote(entry.file)}#sha256={entry.sha256}",
         **({"data-requires-python": entry.requires_python} if entry.requires_python else {}),
-        # The first name is the specification's; the second was in use before it was mended.
+        # PEP 658's name was changed by PEP 714; older installers read the second one.
         "data-core-metadata": digest,
         "data-dist-info-metadata": digest,
         **({} if entry.yanked is None else {"data-yanked": entry.yanked}),
@@ -121,9 +121,11 @@ def _file(entry: IndexEntry) -> dict[str, object]:
         **({"requires-python": entry.requires_python} if entry.requires_python else {}),
         "size": entry.size,
         "upload-time": timestamp_text(entry.uploaded),
+        # PEP 691: the value is a boolean or a reason.
         "yanked": False if entry.yanked is None else entry.yanked or True,
         "core-metadata": digest,
         "dist-info-metadata": digest,
+        # Saved here, so that a change needs no wheel to be opened again.
         "_pins": [str(pin) for pin in entry.pins],
     }
 
@@ -167,6 +169,7 @@ class _File(BaseModel):
         )
 
     def _reason(self) -> str | None:
+        # The inverse of `_file`: True is a yank without a reason.
         if isinstance(self.yanked, str):
             return self.yanked
         return "" if self.yanked else None
