@@ -69,10 +69,10 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     from archsplit.build.pipeline import build_recipe
     from archsplit.recipe.load_prebuilt import load_split_recipe
 
-    if (finished := load_split_recipe(arguments.recipe)) is not None:
+    if (prebuilt := load_split_recipe(arguments.recipe)) is not None:
         # A recipe with sources shouldn't wait for what splits.
 
-        return build_prebuilt(finished, arguments, console)
+        return build_prebuilt(prebuilt, arguments, console)
     order = dataclasses.replace(options.build_request(arguments), core=not arguments.no_core)
     if arguments.variants and arguments.no_core:
         raise UsageError("--variants are of the core, and --no-core builds none")
@@ -154,6 +154,6 @@ def _refuse_others(recipe: SplitRecipe, arguments: argparse.Namespace) -> None:
         if getattr(arguments, name, None):
             option = f"--{name.replace('_', '-')}"
             raise UsageError(
-                f"{option} is for recipes with sources; {recipe.file} has something finished",
+                f"{option} is for recipes with sources; {recipe.file} has a prebuilt file",
                 hint="--targets, --policy, --out, --variants, --json, --quiet have a meaning here",
             )

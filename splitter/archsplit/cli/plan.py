@@ -39,11 +39,11 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
 
     if arguments.check:
         return _check(arguments.recipe)
-    if (finished := load_split_recipe(arguments.recipe)) is not None:
+    if (prebuilt := load_split_recipe(arguments.recipe)) is not None:
         # A recipe with sources shouldn't wait for what splits.
         from archsplit.cli.build import plan_prebuilt
 
-        return plan_prebuilt(finished, arguments)
+        return plan_prebuilt(prebuilt, arguments)
     with (
         options.effects(console, jobs=arguments.jobs, quiet=True) as effects,
         plan_build(options.build_request(arguments), effects) as plan,

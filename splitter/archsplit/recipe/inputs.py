@@ -29,7 +29,7 @@ _INCLUDE = re.compile(
     r'^[ \t]*#[ \t]*(?:include|include_next|import|embed)[ \t]*(?:"([^"\n]+)"|<([^>\n]+)>)',
     re.MULTILINE,
 )
-_HINT = "put the file into the recipe's folder: what is built must not depend on where that lies"
+_HINT = "put the file into the recipe's folder: a build must not depend on the folder's place"
 
 _C_FAMILY = tuple(
     f"*.{suffix}"
@@ -52,11 +52,13 @@ def find_included_files(
         InputError: a file can't be read.
         RecipeError: a source includes a file outside of ``root``; lists all such includes.
     """
+    # A worklist: headers include each other, also in circles.
     waiting, found, faults = list(sources), set(sources), []
     while waiting:
         file = waiting.pop()
         for line, candidates in _includes(root, file, include):
             path = next((path for path in candidates if path.is_file()), None)
+            # A system header, or one under a condition that is false here: not an input.
             if path is None:
                 continue
             name = relative_name(root, path)
@@ -110,6 +112,7 @@ def find_input_files(recipe: Recipe) -> tuple[PurePosixPath, ...]:
     found.update(filter(None, [recipe.project.readme]))
     found.update(recipe.python.root / file for file in recipe.python.files)
     found.update(find_included_files(recipe.root, source.files, source.include))
+    # C++ files that no source includes count too: a macro may include them by a computed name.
     for folder in {*source.include, *(file.parent for file in source.files)}:
         found.update(_below(recipe, folder, _C_FAMILY))
     for folder in recipe.link.library_folders:
@@ -126,15 +129,16 @@ def find_unlisted_inputs(recipe: Recipe, listed: Iterable[Path], toolkit: Path) 
             recipe's folder.
         toolkit: the toolkit's root folder, whose files are no inputs.
     """
-    known = frozenset(recipe.input_files)
-    ours = (toolkit, (toolkit / "include").resolve())
+    input_files = frozenset(recipe.input_files)
+    toolkit_folders = (toolkit, (toolkit / "include").resolve())
     for path in (recipe.root / each for each in listed):
-        if any(relative_name(folder, path) for folder in ours):
+        if any(relative_name(folder, path) for folder in toolkit_folders):
             continue
         name = relative_name(recipe.root, path)
+        # nvcc read a file that another machine may lack.
         if name is None:
             yield f"{path} is included, which is outside of {recipe.root}"
-        elif name not in known:
+        elif name not in input_files:
             yield f"{name} is included, but not by a name that is written in a source"
 
 
