@@ -126,6 +126,7 @@ def _table(releases: Sequence[ReleaseSize]) -> RenderableType:
     table.add_column("largest targets")
     before = 0
     for release in releases:
+        # The first release has nothing to compare with.
         growth = f"{100 * (release.size / before - 1):+.1f} %" if before else ""
         largest = sorted(release.targets.items(), key=lambda item: (-item[1], item[0]))[:3]
         table.add_row(
@@ -145,6 +146,7 @@ def _check_growth(releases: Sequence[ReleaseSize], most: float | None) -> None:
     growth = growth_of_last(releases)
     if most is None or growth <= most:
         return
+    # The table belongs before the message in a log that has both streams.
     sys.stdout.flush()
     old, new = releases[-2:]
     raise VerifyError(

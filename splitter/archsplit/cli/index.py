@@ -45,7 +45,7 @@ def add_to(verbs: Verbs) -> None:
         nargs="+",
         default=[],
         metavar="PATH",
-        help="take in wheels, folders of wheels, or folders that `archsplit build` or"
+        help="add wheels, folders of wheels, or folders that `archsplit build` or"
         " `archsplit split` wrote to",
     )
     parser.add_argument(
@@ -53,13 +53,13 @@ def add_to(verbs: Verbs) -> None:
         nargs="+",
         default=[],
         metavar="LIMIT",
-        help="let go of releases by age=14d (also s, m, h, w) and size=20GB (also k, M, T): the"
+        help="remove releases by age=14d (also s, m, h, w) and size=20GB (also k, M, T): the"
         " oldest first, a core and its plugins together, never the newest of any project",
     )
     parser.add_argument(
-        "--yank", nargs="+", default=[], metavar="NAME==VERSION", help="PEP 592: not to be chosen"
+        "--yank", nargs="+", default=[], metavar="NAME==VERSION", help="yank a release (PEP 592)"
     )
-    parser.add_argument("--reason", default="", metavar="TEXT", help="why, for --yank")
+    parser.add_argument("--reason", default="", metavar="TEXT", help="the reason, for --yank")
     parser.add_argument("--unyank", nargs="+", default=[], metavar="NAME==VERSION")
     add_without(parser)
     parser.add_argument(
@@ -67,8 +67,7 @@ def add_to(verbs: Verbs) -> None:
         type=_age,
         default=_age(_GRACE),
         metavar="TIME",
-        help="how long wheels stay after they have left all pages, for readers of older pages"
-        f" (default: {_GRACE})",
+        help=f"time for which removed wheels stay, for readers of older pages (default: {_GRACE})",
     )
     parser.add_argument("--check", action="store_true", help="hash every file, compare every page")
     parser.add_argument("--json", action="store_true", help="print what was done as JSON")
@@ -86,15 +85,18 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
         require_all_cells((path for path in arguments.add if path.is_dir()), arguments.without)
     given = (arguments.add, arguments.prune, arguments.yank, arguments.unyank)
     if arguments.reason and not arguments.yank:
-        raise UsageError("--reason says why --yank")
+        raise UsageError("--reason is for --yank")
+    # --check alone reads only, so it needs neither the lock nor a writable folder.
     if any(given) or not arguments.check:
         change = _change(arguments)
+        # A run without a change still deletes files whose grace time is over, but makes no index.
         if not any(given):
             open_folder(arguments.folder)
         with lock_folder(arguments.folder) as folder:
             done = update_index(folder, change)
         _print(_as_json(folder, done) if arguments.json else _as_text(done))
         limit = change.limits.size if change.limits else None
+        # No error: the newest release of a project is never removed.
         if limit is not None and done.size > limit:
             console.print(
                 f"the newest of each project are {done.size} bytes, more than {limit}",
@@ -105,6 +107,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
         wheels = check_index(open_folder(arguments.folder))
         if not arguments.json:
             _print(f"{wheels} wheels are as the pages say")
+        # After a change its own document was printed; a second one would be no valid JSON.
         elif not any(given):
             _print(json.dumps({"schema": _SCHEMA, "wheels": wheels, "sound": True}, indent=2))
     return 0
@@ -114,6 +117,7 @@ def _change(arguments: argparse.Namespace) -> IndexChange:
     from archsplit.index.static_update import IndexChange
 
     now = int(time.time())
+    # Upload times are on the pages, so reproducible pages need a fixed time.
     if os.environ.get("SOURCE_DATE_EPOCH"):
         now = source_date_epoch(os.environ)
     return IndexChange(
@@ -161,11 +165,12 @@ def _release(text: str) -> IndexRelease:
     from archsplit.index.static_model import IndexRelease
     from archsplit.wheels.filename import distribution_name
 
-    name, found, version = text.partition("==")
+    name, operator, version = text.partition("==")
     try:
-        if found:
+        if operator:
             return IndexRelease(project=distribution_name(name), version=str(Version(version)))
     except (WheelError, InvalidVersion):
+        # Both faults have the same hint, below.
         pass
     raise UsageError(f"{text!r} is no release", hint="give NAME==VERSION")
 

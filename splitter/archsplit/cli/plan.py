@@ -40,7 +40,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     if arguments.check:
         return _check(arguments.recipe)
     if (prebuilt := load_split_recipe(arguments.recipe)) is not None:
-        # A recipe with sources shouldn't wait for what splits.
+        # Imported here: a recipe with sources doesn't need it.
         from archsplit.cli.build import plan_prebuilt
 
         return plan_prebuilt(prebuilt, arguments)
@@ -54,10 +54,11 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
 
 
 def _check(path: Path) -> int:
-    """Read a recipe: all its faults are listed, and neither nvcc nor a compiler is needed."""
+    """Read a recipe, which needs neither nvcc nor a compiler, and list all faults."""
     from archsplit.recipe.load import load_recipe
     from archsplit.recipe.load_prebuilt import load_split_recipe
 
+    # It returns None for a recipe with sources, and raises for an invalid one.
     if load_split_recipe(path) is None:
         load_recipe(path)
     print(f"{path}: ok")  # noqa: T201 - standard output is where data goes
@@ -94,6 +95,7 @@ def _distributions(plan: BuildPlan) -> list[str]:
 
 def _search_path(plan: BuildPlan) -> str:
     paths = {step.command.env.get("PATH", "") for step in plan.graph.steps}
+    # Some steps have a shorter PATH, or none; the longest has all folders.
     return max(paths, key=len, default="")
 
 

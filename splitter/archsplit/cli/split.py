@@ -82,6 +82,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
 
     source, *others = arguments.wheel = [find_file(path, console) for path in arguments.wheel]
     for path in arguments.wheel:
+        # Wheels are checked by their reader.
         if path.suffix == ".whl":
             continue
         _check_library(path)
@@ -90,6 +91,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
                 f"{path.name} is a library, and several wheels are split together",
                 hint="split each library by itself",
             )
+    # A wheel's version is in its METADATA and in the pins of its packs.
     if source.suffix == ".whl" and arguments.version is not None:
         raise UsageError(
             f"{source.name} has a version, which its core keeps",
@@ -129,6 +131,7 @@ def _check_library(path: Path) -> None:
 
     with input_errors(path), path.open("rb") as file:
         head = file.read(HEAD_SIZE)
+    # The suffix is not enough: a library may be called foo.so.1.2.
     if detect_form(head) is not Form.ELF:
         raise BinaryFormatError(
             f"{path} is neither a wheel nor a library: it begins with {head[:8]!r}",

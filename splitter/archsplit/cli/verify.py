@@ -66,6 +66,7 @@ def run_release(arguments: argparse.Namespace, console: Console) -> int:
     from archsplit.release.completeness import Requirements, check_release
     from archsplit.release.install_test import require_installers
 
+    # A part of a release can be complete only for its own targets.
     if arguments.targets is not None:
         raise UsageError("--release is about all targets", hint="leave out --targets or --release")
     demands = Requirements(

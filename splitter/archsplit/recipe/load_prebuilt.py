@@ -94,7 +94,7 @@ def apply_policy_to_prebuilt(recipe: SplitRecipe, name: str, *, day: str) -> Spl
     )
 
 
-def load_split_make_recipe(path: Path) -> SplitRecipe | None:
+def load_split_recipe(path: Path) -> SplitRecipe | None:
     """Read a recipe for a prebuilt file; return None for a recipe with sources.
 
     Args:
