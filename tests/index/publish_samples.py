@@ -22,8 +22,8 @@ from archsplit.index.publish import Publisher
 from archsplit.index.release import Artifact
 from archsplit.index.retry import RetryPolicy
 from archsplit.index.upload import Twine
-from archsplit.release.checks import verify_release
 from archsplit.release.context import Effects
+from archsplit.release.verify import verify_release
 from archsplit.split.model import InstallDefaults, SplitRequest
 from archsplit.split.split import split_wheel
 from archsplit.system.progress import SilentProgress

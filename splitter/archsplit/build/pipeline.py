@@ -19,7 +19,7 @@ from archsplit.build.provenance import add_bill, built_manifest, read_origins
 from archsplit.compiler.cache_session import cache_summary, open_build_session
 from archsplit.errors import BudgetError, InputError, OutputError
 from archsplit.recipe.load import load_recipe
-from archsplit.release.checks import CheckScope, open_tag_judge, verify_wheel_set
+from archsplit.release.checks import CheckScope
 from archsplit.release.identity import PluginKind
 from archsplit.release.loader_files import copy_loader
 from archsplit.release.manifest import MANIFEST_FILE as MANIFEST
@@ -33,6 +33,7 @@ from archsplit.release.report import (
     find_report,
 )
 from archsplit.release.sdist import pack_source
+from archsplit.release.verify import open_tag_judge, verify_wheel_set
 from archsplit.release.wheel_set import read_wheel_set
 from archsplit.scheduler.find_pool import find_pool
 from archsplit.scheduler.history import History

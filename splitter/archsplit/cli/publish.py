@@ -297,7 +297,7 @@ def _rules(arguments: argparse.Namespace, repository: Repository) -> Rules:
 
 def _verify(folder: Path, effects: Effects) -> Mapping[str, str]:
     """Verify the wheels of a folder, and return the role of each."""
-    from archsplit.release.checks import verify_release
+    from archsplit.release.verify import verify_release
 
     return verify_release(folder, effects).roles
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from archsplit.release.checks import CheckedRelease
+    from archsplit.release.verify import CheckedRelease
 
 RELEASE_CHECK_SCHEMA = 1
 
@@ -127,7 +127,8 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
 
 
 def _run(arguments: argparse.Namespace, console: Console) -> int:
-    from archsplit.release.checks import CheckScope, verify_release
+    from archsplit.release.checks import CheckScope
+    from archsplit.release.verify import verify_release
 
     if arguments.release:
         return run_release(arguments, console)

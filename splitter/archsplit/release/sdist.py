@@ -37,6 +37,7 @@ def pack_source(recipe: Recipe, core: CoreMetadata, *, folder: Path, epoch: int)
     with (
         atomic_replace(path) as temporary,
         temporary.open("wb") as file,
+        # A file name or the time of today in the gzip header would change the bytes.
         gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=epoch) as packed,
         tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive,
     ):
@@ -47,6 +48,7 @@ def pack_source(recipe: Recipe, core: CoreMetadata, *, folder: Path, epoch: int)
 
 def _members(recipe: Recipe, core: CoreMetadata) -> Iterator[tuple[str, bytes]]:
     yield "PKG-INFO", metadata.encode_metadata(core)
+    # A set: the recipe may list pyproject.toml as one of its files.
     for name in {*map(str, recipe.input_files), _PROJECT_FILE}:
         yield name, read_file(recipe.root / name)
 
