@@ -78,6 +78,7 @@ def build_recipe(order: BuildRequest, effects: Effects, *, out: Path) -> Release
         output_dir(out) as folder,
         temporary_dir(folder) as staging,
     ):
+        # Checked before the compilation, which may take hours.
         check_targets(folder, [MANIFEST, REPORT_FILE])
         _refuse_split(folder)
         _execute(plan, effects, session)
@@ -105,6 +106,7 @@ def _refuse_split(folder: Path) -> None:
     Raises:
         OutputError: the folder has a split.
     """
+    # A damaged report is reported later, by the merge with the new one.
     with contextlib.suppress(InputError):
         earlier = find_report(folder)
         if earlier is not None and earlier.kind is PluginKind.PACK:
@@ -149,12 +151,15 @@ def _execute(plan: BuildPlan, effects: Effects, session: CacheSession | None) ->
             history=History(cache_folder(effects.environment) / "history", str(root)),
             result_cache=step_cache,
         )
+    # Only now: a result of a failed build must not get into the cache.
     if session is not None:
         session.store_objects(plan.units, done)
+    # A warning in a header comes once for each source.
     for text in dict.fromkeys(step.output for step in done if step.output):
         effects.progress.note(text)
     for target, library in plan.libraries.items():
         symbols = plan.site.recipe.interface.symbols
+        # Each library is read back, because a linker may succeed with missing symbols or code.
         check_library(library, target, identity=plan.identity, symbols=symbols)
 
 
@@ -252,6 +257,7 @@ def _entry(product: Product, path: Path) -> ReleaseWheel:
 
 def _check_budget(plan: BuildPlan, report: Release) -> None:
     policy, name = plan.site.recipe.policy, plan.site.recipe.applied
+    # Limits belong to policies: a release may be as large as its targets need.
     if policy is None:
         return
     sizes = {

@@ -136,10 +136,12 @@ def plan_build(
 @contextlib.contextmanager
 def _site(order: BuildRequest, effects: Effects) -> Iterator[BuildContext]:
     recipe = load_recipe(order.recipe)
+    # Before the search for tools: the policy decides about the targets.
     if order.policy is not None:
         recipe = apply_policy(recipe, order.policy, day=build_date(effects.environment))
     tried = find_toolkit(effects, order.nvcc)
     toolkit = toolkits.choose_toolkit(tried)
+    # All targets of the release, also those that are not built now: nvcc compiles for all of them.
     toolkit.check_targets(recipe.release)
     host = find_host_tools(effects.environment, effects.runner)
     epoch = source_date_epoch(effects.environment)
@@ -174,6 +176,7 @@ def _select_targets(recipe: Recipe, targets: tuple[Target, ...] | None) -> tuple
             f"it has {', '.join(map(str, recipe.targets.all))}",
             hint=f"add it to [{_table(recipe)}] in the recipe, or choose one that is there",
         )
+    # In the recipe's order, so that equal builds have equal reports.
     return tuple(target for target in recipe.targets.all if target in targets)
 
 

@@ -117,6 +117,7 @@ def add_bill(plan: WheelPlan, origins: Origins, *, epoch: int) -> WheelPlan:
     if not plan.members:
         return plan
     loader = next((one.content for one in plan.members if one.name.endswith(LOADER_LIBRARY)), None)
+    # Only plugins contain NVIDIA's code.
     if loader is None:
         plan = _with_licenses(plan, origins)
     metadata = plan.metadata
@@ -144,6 +145,7 @@ def _with_licenses(plan: WheelPlan, origins: Origins) -> WheelPlan:
     named += [_CCCL_LICENSE] if origins.cccl is not None else []
     # If the project has no expression, NVIDIA's alone would cover the project's code too.
     expression = " AND ".join((f"({own})" if " OR " in own.upper() else own, *named)) if own else ""
+    # A project may ship NVIDIA's license text itself.
     there = {file.name for file in plan.licenses}
     more = {name: text for name, text in origins.licenses.items() if name not in there}
     metadata = replace(
@@ -250,6 +252,7 @@ def _licenses(root: Path, parts: Iterable[str]) -> Iterator[tuple[str, bytes]]:
         beside = root.parents[1].glob(f"nvidia_cuda_{part}*.dist-info/licenses/*")
         own = {"runtime": "EULA.txt", "cccl": "include/cccl/LICENSE"}[part]
         texts = [path for path in (*sorted(beside), root / own) if path.is_file()]
+        # NVIDIA's wheels have the text in dist-info, and an installed toolkit has it at its root.
         if texts:
             yield f"nvidia-cuda-{part}.txt", read_file(texts[0])
 

@@ -112,6 +112,7 @@ class LocalStore:
             self._warn(f"deleted a damaged file: {path}")
             self.delete(kind, key)
             return None
+        # The time of the last use is what eviction sorts by.
         if self._writable:
             mark_used(path, last_used)
         return blob

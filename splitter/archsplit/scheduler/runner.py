@@ -219,6 +219,7 @@ class GraphRunner:
         try:
             while not self._schedule.is_finished:
                 self._handle_next_event(self._start_ready())
+        # Also for Ctrl-C: no program may outlive the run.
         except BaseException:
             self._kill_all()
             raise
@@ -245,6 +246,8 @@ class GraphRunner:
                 admission.count_started(memory, seconds=seconds)
                 continue
             retry = min(retry, grant.retry or retry)
+            # Without a slot no later step can start either; with too little memory a smaller one
+            # can.
             if grant.reason is not WaitReason.MEMORY:
                 break
             lacking_memory.add(position)
@@ -297,6 +300,7 @@ class GraphRunner:
 
     def _handle_next_event(self, retry: float) -> None:
         """Handle the next event, or check memory; wait at most ``retry`` seconds."""
+        # Results are stored while nothing else is to do: a waiting event may free a slot.
         if self._ended.empty():
             self._lookups.store_results()
         until_check = self._watchdog.next_check - self._log.now()
@@ -310,6 +314,7 @@ class GraphRunner:
         self._remove_ended(task)
         if isinstance(done, BaseException):
             raise done
+        # A cancelled step has an exit code of its signal, which is no failure of its own.
         if task.is_cancelled:
             self._schedule.discard(task.position)
         elif isinstance(task, RunningTask) and done is not None:
