@@ -116,7 +116,7 @@ class Place:
             path.touch()
 
     def replace_flag(self, old: str, new: str) -> None:
-        """One flag for another."""
+        """Replace a flag by another one."""
         self.flags[self.flags.index(old)] = new
 
     def swap(self, one: str, other: str) -> None:
@@ -125,7 +125,7 @@ class Place:
         self.flags[first], self.flags[second] = other, one
 
     def header(self, name: str, macro: str, value: int) -> None:
-        """One of the headers."""
+        """Change the value of a macro in a header."""
         (self.folder / name).write_text(f"#undef {macro}\n#define {macro} {value}\n")
         write(self.folder, (self.folder / "k.cu").read_text() if value > 1 else "")
 
@@ -167,7 +167,7 @@ PREPARED: Mapping[str, Callable[[Place], None]] = {
     "touch of one of two equal #pragma once headers": Place.twins,
     "another cicc behind a link": Place.link_cicc,
 }
-"""What some edits need to be there before."""
+"""Preparations before the first compilation, by the name of the edit."""
 
 EDITS: Mapping[str, Callable[[Place], None]] = {
     "in the source": lambda place: place.append("__device__ int more;\n"),

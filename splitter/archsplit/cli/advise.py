@@ -138,7 +138,7 @@ def _print_all(parts: Iterable[RenderableType]) -> None:
 
 
 def _users(gpus: str) -> GpuTable:
-    """Read a file with a table, or a list of GPUs if no file has that name."""
+    """Read a table from a file, or a list of GPUs without such a file."""
     from archsplit.inspect.gpu_table import equal_shares, read_gpu_table
 
     # A misspelled file should be reported as missing, not as an unknown GPU.

@@ -178,7 +178,7 @@ class Index:
         return self._retry.keep_trying(f"downloading {url}", lambda: hex_digest(self._blocks(url)))
 
     def size(self, url: str) -> int | None:
-        """Return the size of a file in bytes, or None if the server doesn't send it.
+        """Return the size of a file in bytes, or None if it is unknown.
 
         Raises:
             IndexUnreachableError: each attempt failed.
@@ -395,7 +395,7 @@ def _derive_index_address(upload: str, retry: RetryPolicy) -> str:
 
 
 def _read_devpi_address(base: str, retry: RetryPolicy) -> str | None:
-    """Return the address of the pages that a devpi server lists, or None for another server.
+    """Return the address of the pages that a devpi server lists, or None.
 
     Source: https://devpi.net/docs/devpi/devpi/stable/+d/curl.html, ``+api``.
     """

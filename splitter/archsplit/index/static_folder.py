@@ -154,7 +154,7 @@ class IndexFolder:
                     path.unlink()
 
     def left(self) -> dict[str, int]:
-        """Return the times since which no page lists a file, by path, in seconds since 1970."""
+        """Return the time of each file's removal from all pages, in seconds since 1970."""
         path = self.root / LEFT
         if not path.exists():
             return {}
