@@ -82,7 +82,7 @@ def test_a_library_gets_a_dated_version(tmp_path: Path) -> None:
         ),
         (
             f'{WHEEL}{TARGETS}[policy.n]\ndevice-compression = "size"\n',
-            "7: policy.n.device-compression: is for recipes with sources\n    hint: what is",
+            "7: policy.n.device-compression: is for recipes with sources\n    hint: a prebuilt",
         ),
         (
             f"{WHEEL}{TARGETS}[policy.n]\nwheel-compression = 9\n",
