@@ -121,7 +121,7 @@ def test_an_exchanged_object_is_what_a_compile_for_that_target_alone_makes(
     effects: Effects,
 ) -> None:
     with executed(TINYRDC, effects, SM_80, SM_90) as plan:
-        folder = plan.context.folder / "000-apply"
+        folder = plan.site.folder / "000-apply"
         steps = {
             step.name.partition(" ")[2]: step
             for step in plan.graph.steps
@@ -136,7 +136,7 @@ def test_an_exchanged_object_is_what_a_compile_for_that_target_alone_makes(
         assert compile_.argv[-2] == "-o"
         subprocess.run(argv, check=True, env=compile_.env, cwd=compile_.cwd)
         # objcopy may order a file in its own way, so it reads both.
-        subprocess.run([plan.context.host.objcopy, real, copy], check=True)
+        subprocess.run([plan.site.host.objcopy, real, copy], check=True)
         exchanged = (folder / "sm_90.o").read_bytes()
         assert copy.read_bytes() == exchanged
         assert exchanged != (folder / "sm_80.o").read_bytes()
@@ -204,7 +204,7 @@ def test_ptx_of_three_digits_is_registered(effects: Effects, tinyrdc: Path, tmp_
 def test_registration_is_the_same_for_machine_code_and_ptx(effects: Effects) -> None:
     with executed(TINYRDC, effects, SM_80, COMPUTE_80) as plan:
         texts = [
-            (plan.context.folder / f"device-link-{target}" / "device-link.reg.c").read_text()
+            (plan.site.folder / f"device-link-{target}" / "device-link.reg.c").read_text()
             for target in (SM_80, COMPUTE_80)
         ]
     assert texts[0] == texts[1]
@@ -222,16 +222,14 @@ def test_a_function_that_no_source_has_fails_the_device_link(
 
 def test_the_build_id_covers_the_device_link(effects: Effects, tmp_path: Path) -> None:
     with plan_build(BuildRequest(recipe=TINYRDC, targets=()), effects) as plan:
-        context = plan.context
-    shutil.copytree(context.toolkit.root / "bin", tmp_path / "bin", copy_function=os.symlink)
+        site = plan.site
+    shutil.copytree(site.toolkit.root / "bin", tmp_path / "bin", copy_function=os.symlink)
     for name in ("include", "nvvm"):
-        (tmp_path / name).symlink_to(context.toolkit.root / name)
-    libraries = Path(
-        shutil.copytree(context.toolkit.library_folder, tmp_path / "lib", symlinks=True)
-    )
-    toolkit = replace(context.toolkit, root=tmp_path, library_folder=libraries)
-    changed = replace(context, toolkit=toolkit)
-    first = identify(context, version="1.0").build_id
+        (tmp_path / name).symlink_to(site.toolkit.root / name)
+    libraries = Path(shutil.copytree(site.toolkit.library_folder, tmp_path / "lib", symlinks=True))
+    toolkit = replace(site.toolkit, root=tmp_path, library_folder=libraries)
+    changed = replace(site, toolkit=toolkit)
+    first = identify(site, version="1.0").build_id
     assert identify(changed, version="1.0").build_id == first
     for path in ("bin/nvlink", "bin/crt/link.stub", "lib/libcudadevrt.a"):
         kept = (tmp_path / path).read_bytes()

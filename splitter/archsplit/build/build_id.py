@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from archsplit.recipe.model import Recipe
 
 
-def identify(context: BuildContext, *, version: str) -> Identity:
+def identify(site: BuildContext, *, version: str) -> Identity:
     """Return the identity that a core and the plugins of its build share.
 
     Args:
@@ -32,12 +32,12 @@ def identify(context: BuildContext, *, version: str) -> Identity:
     Raises:
         InputError: an input file can't be read.
     """
-    recipe = context.recipe
+    recipe = site.recipe
     name = recipe.project.name
     return Identity(
         package=name,
         version=recipe.project.version,
-        build_id=_build_id(context, version=version),
+        build_id=_build_id(site, version=version),
         interface_hash=hash_interface(recipe).hex(),
         library=recipe.link.library,
         plugins_package=plugins_package(recipe.python.package),
@@ -49,28 +49,28 @@ def identify(context: BuildContext, *, version: str) -> Identity:
     )
 
 
-def _build_id(context: BuildContext, *, version: str) -> str:
+def _build_id(site: BuildContext, *, version: str) -> str:
     # In: the recipe's own files with their relative names, the toolkit's programs and headers, the
     # versions of the host's tools and of archsplit, and the time of __DATE__.
     # Out: every absolute path, the clock, the user, and which of the targets are built now, so that
     # several machines may build one release.
     digest = hashlib.sha256()
-    for line in _lines(context, version):
+    for line in _lines(site, version):
         digest.update(f"{line}\n".encode())
     return digest.hexdigest()
 
 
-def _lines(context: BuildContext, version: str) -> Iterator[str]:
+def _lines(site: BuildContext, version: str) -> Iterator[str]:
     yield f"archsplit {version}"
-    yield f"SOURCE_DATE_EPOCH {context.epoch}"
-    yield from context.host.versions
-    yield from _toolkit_lines(context.toolkit)
-    if context.recipe.compile.relocatable:
-        yield from _device_link_lines(context.toolkit)
-    yield from _recipe_lines(context.recipe)
+    yield f"SOURCE_DATE_EPOCH {site.epoch}"
+    yield from site.host.versions
+    yield from _toolkit_lines(site.toolkit)
+    if site.recipe.compile.relocatable:
+        yield from _device_link_lines(site.toolkit)
+    yield from _recipe_lines(site.recipe)
     # A policy changes the version, and so the pins between the wheels.
-    if context.recipe.applied:
-        yield f"policy {context.recipe.applied} {context.recipe.project.version}"
+    if site.recipe.applied:
+        yield f"policy {site.recipe.applied} {site.recipe.project.version}"
 
 
 def _recipe_lines(recipe: Recipe) -> Iterator[str]:

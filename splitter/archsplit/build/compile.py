@@ -79,7 +79,7 @@ class Compiler:
         units: the cache of objects; None to compile every source.
     """
 
-    context: BuildContext
+    site: BuildContext
     runner: Runner
     units: ObjectCache | None = None
 
@@ -119,7 +119,7 @@ class Compiler:
         )
 
     def _check_paths(self) -> None:
-        folder, root = str(self.context.folder), str(self.context.recipe.root)
+        folder, root = str(self.site.folder), str(self.site.recipe.root)
         if odd := unusable_character(folder):
             hint = f"set TMPDIR to a folder without {odd!r} in its path"
             raise OutputError(f"nvcc can't work in {folder}", hint=hint)
@@ -130,10 +130,10 @@ class Compiler:
     def _passes(self, targets: Sequence[Target]) -> Iterator[CompilePass]:
         # One pass over all targets of the release, also of those that are not built now, keeps
         # __CUDA_ARCH_LIST__ the same: CUB puts it into the names of its namespaces.
-        for number, source in enumerate(self.context.recipe.source.files):
+        for number, source in enumerate(self.site.recipe.source.files):
             name = f"{number:03}-{source.stem}"
-            if self.context.recipe.compile.host_pass == "once":
-                release = self.context.recipe.release
+            if self.site.recipe.compile.host_pass == "once":
+                release = self.site.recipe.release
                 yield CompilePass(
                     source=source, folder=name, release=release, targets=tuple(targets)
                 )
@@ -147,29 +147,29 @@ class Compiler:
 
     def _restore(self, one: CompilePass) -> CompilePass:
         """Restore the cached objects of a pass; return the pass with them."""
-        (self.context.folder / one.folder).mkdir()
+        (self.site.folder / one.folder).mkdir()
         if self.units is None:
             return one
         # A fixed folder: the private one has another name in each build, and would change the key.
-        argv = (*self._dryrun(one, _ANY_FOLDER), str(self.context.host.objcopy))
+        argv = (*self._dryrun(one, _ANY_FOLDER), str(self.site.host.objcopy))
         unit = self._unit_name(one)
-        request = self.units.request(argv, nvcc=self.context.toolkit.nvcc, unit=unit)
+        request = self.units.request(argv, nvcc=self.site.toolkit.nvcc, unit=unit)
         targets = [str(target) for target in one.targets]
-        known = self.units.restore(request, targets, self.context.folder / one.folder)
+        known = self.units.restore(request, targets, self.site.folder / one.folder)
         return replace(one, known=known, request=request)
 
     def _unit_name(self, one: CompilePass) -> str:
-        return source_module_id(package=self.context.recipe.project.name, source=str(one.source))
+        return source_module_id(package=self.site.recipe.project.name, source=str(one.source))
 
     def _plan_pass(self, one: CompilePass) -> PassOutput:
-        folder = self.context.folder / one.folder
+        folder = self.site.folder / one.folder
         transcript = self._transcript(one, folder)
         texts = {}
         if transcript.module_id is not None:
             # nvcc's own module id has a checksum of the absolute path.
             texts[transcript.module_id] = self._unit_name(one)
         shards = per_target_steps(
-            transcript, one.left, folder=folder, objcopy=self.context.host.objcopy
+            transcript, one.left, folder=folder, objcopy=self.site.host.objcopy
         )
         environment = transcript.environment
         rule = folder / "listing.d"
@@ -178,7 +178,7 @@ class Compiler:
             asked=one,
             shards=shards,
             view=transcript.host_step,
-            listing=self.context.command(listing, environment=environment, timeout=DRYRUN_SECONDS),
+            listing=self.site.command(listing, environment=environment, timeout=DRYRUN_SECONDS),
             rule=rule,
             environment=environment,
             texts=texts,
@@ -187,17 +187,17 @@ class Compiler:
 
     def _dryrun(self, one: CompilePass, folder: Path) -> tuple[str, ...]:
         return dryrun_command(
-            self.context.toolkit,
-            self.context.compile_options,
+            self.site.toolkit,
+            self.site.compile_options,
             source=one.source,
             targets=one.release,
             folder=folder,
         )
 
     def _transcript(self, one: CompilePass, folder: Path) -> Transcript:
-        command = self.context.command(self._dryrun(one, folder), timeout=DRYRUN_SECONDS)
+        command = self.site.command(self._dryrun(one, folder), timeout=DRYRUN_SECONDS)
         done = run_checked(self.runner, command, what="nvcc --dryrun")
-        return parse_dryrun(done.stderr, folder=folder, cwd=self.context.recipe.root)
+        return parse_dryrun(done.stderr, folder=folder, cwd=self.site.recipe.root)
 
     def _list_includes(self, part: PassOutput) -> PassOutput:
         """List the included files of a source with the host's compiler.
@@ -216,9 +216,7 @@ class Compiler:
         )
 
     def _faults(self, source: PurePosixPath, listed: Iterable[str]) -> Iterator[str]:
-        found = find_unlisted_inputs(
-            self.context.recipe, map(Path, listed), self.context.toolkit.root
-        )
+        found = find_unlisted_inputs(self.site.recipe, map(Path, listed), self.site.toolkit.root)
         return (f"{source}: {fault}" for fault in found)
 
     def _unit(self, part: PassOutput, listed: tuple[str, ...], said: str) -> SourceUnit | None:
@@ -228,14 +226,14 @@ class Compiler:
         read = [step for step in part.shards.steps if step.kind is StepKind.PREPROCESS]
         return SourceUnit(
             name=part.name,
-            source=self.context.recipe.root / part.source,
+            source=self.site.recipe.root / part.source,
             request=part.asked.request,
             objects={str(target): made for target, made in part.objects.items()},
             view=part.view.argv,
             rule=part.rule,
             texts=tuple(path for step in read for path in step.writes),
-            tools=(str(self.context.host.objcopy),),
-            environment={**self.context.environment, **part.environment},
+            tools=(str(self.site.host.objcopy),),
+            environment={**self.site.environment, **part.environment},
             listed=listed,
             said="\n".join(filter(None, [*part.warnings, said])),
         )
@@ -243,7 +241,7 @@ class Compiler:
     def _steps(self, part: PassOutput) -> Iterator[Step]:
         for number, step in enumerate(part.shards.steps):
             kind = f"{step.kind.value}{_for(step)}"
-            command = self.context.command(step.argv, environment=part.environment)
+            command = self.site.command(step.argv, environment=part.environment)
             name = f"{part.name}/{number:02} {kind}"
             # The step that will fail runs first: its message should not wait for the compilation.
             first = part.is_unreadable and step.argv == part.view.argv

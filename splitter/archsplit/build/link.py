@@ -62,19 +62,19 @@ class Libraries:
 class Linker:
     """The planner of the libraries of a build; each belongs to the core of ``identity``."""
 
-    context: BuildContext
+    site: BuildContext
     identity: Identity
 
     def plan(self, objects: Mapping[Target, tuple[Path, ...]]) -> Libraries:
         """Plan one shared library per target; only the recipe's symbols are visible in it."""
-        exports = self.context.folder / "exports.map"
+        exports = self.site.folder / "exports.map"
         texts = {exports: self._version_script()}
         steps: list[Step] = []
         files = {}
         for target, paths in objects.items():
-            note = self.context.folder / f"descriptor.{target}.s"
+            note = self.site.folder / f"descriptor.{target}.s"
             texts[note] = _note_source(self._descriptor(target))
-            files[target] = self.context.folder / f"{target}-{self.context.recipe.link.library}"
+            files[target] = self.site.folder / f"{target}-{self.site.recipe.link.library}"
             steps += self._link(target, note, paths, exports, files[target])
         return Libraries(steps=tuple(steps), texts=texts, files=files)
 
@@ -84,29 +84,29 @@ class Linker:
             version=self.identity.version,
             build_id=bytes.fromhex(self.identity.build_id),
             interface_hash=bytes.fromhex(self.identity.interface_hash),
-            cuda_version=self.context.toolkit.cuda_version,
+            cuda_version=self.site.toolkit.cuda_version,
             shape=Shape.LIBRARY,
             targets=(target,),
         )
 
     def _version_script(self) -> str:
-        symbols = "".join(f"    {symbol};\n" for symbol in self.context.recipe.interface.symbols)
+        symbols = "".join(f"    {symbol};\n" for symbol in self.site.recipe.interface.symbols)
         return f"{{\n  global:\n{symbols}  local:\n    *;\n}};\n"
 
     def _link(
         self, target: Target, note: Path, objects: tuple[Path, ...], exports: Path, library: Path
     ) -> Iterator[Step]:
         note_object = note.with_suffix(".o")
-        assemble = (str(self.context.host.compiler), "-c", str(note), "-o", str(note_object))
+        assemble = (str(self.site.host.compiler), "-c", str(note), "-o", str(note_object))
         yield self._step(f"{target} descriptor", assemble, (), note_object, weight=0.1)
         inputs = (*objects, note_object)
         argv = (*self._flags(target, exports), *map(str, inputs), *self._libraries())
-        link = (str(self.context.host.compiler), *argv, "-o", str(library))
+        link = (str(self.site.host.compiler), *argv, "-o", str(library))
         yield self._step(f"{target} link", link, inputs, library, weight=1.0)
 
     def _flags(self, target: Target, exports: Path) -> tuple[str, ...]:
         # ld.so knows libraries by their SONAME across packages: each plugin has one of its own.
-        soname = f"{self.context.recipe.project.name}.{target}.{self.context.recipe.link.library}"
+        soname = f"{self.site.recipe.project.name}.{target}.{self.site.recipe.link.library}"
         # Undefined symbols would show only on the user's machine, when the plugin is opened.
         linker = ("--no-undefined", "--strip-all", "--build-id=sha1", f"--version-script={exports}")
         return (
@@ -117,9 +117,9 @@ class Linker:
 
     def _libraries(self) -> tuple[str, ...]:
         return (
-            *(f"-L{folder}" for folder in self.context.recipe.link.library_folders),
-            f"-L{self.context.toolkit.library_folder}",
-            *(f"-l{name}" for name in self.context.recipe.link.libraries),
+            *(f"-L{folder}" for folder in self.site.recipe.link.library_folders),
+            f"-L{self.site.toolkit.library_folder}",
+            *(f"-l{name}" for name in self.site.recipe.link.libraries),
             *_RUNTIME,
         )
 
@@ -132,7 +132,7 @@ class Linker:
         *,
         weight: float,
     ) -> Step:
-        command = self.context.command(argv)
+        command = self.site.command(argv)
         return Step(name=name, command=command, reads=reads, writes=(writes,), weight=weight)
 
 
@@ -196,7 +196,7 @@ class DeviceLinks:
 class DeviceLinker:
     """The planner of the device links of a build."""
 
-    context: BuildContext
+    site: BuildContext
     runner: Runner
 
     def plan(self, objects: Mapping[Target, tuple[Path, ...]], *, jobs: int) -> DeviceLinks:
@@ -210,7 +210,7 @@ class DeviceLinker:
         with ThreadPoolExecutor(max_workers=jobs) as pool:
             links = list(pool.map(self._link, wanted, wanted.values()))
         machine_code = [link for link in links if link.target.kind is CodeKind.SASS]
-        runtime = self.context.folder / STATIC_DEVICE_RUNTIME
+        runtime = self.site.folder / STATIC_DEVICE_RUNTIME
         # PTX is linked by the driver, which has that library itself.
         steps = list(self._strip_runtime(runtime)) if machine_code else []
         files = {}
@@ -221,25 +221,25 @@ class DeviceLinker:
         return DeviceLinks(steps=tuple(steps), files=files, warnings=tuple(warnings))
 
     def _link(self, target: Target, objects: tuple[Path, ...]) -> _Link:
-        folder = self.context.folder / f"device-link-{target}"
+        folder = self.site.folder / f"device-link-{target}"
         folder.mkdir()
         argv = device_link_command(
-            self.context.toolkit,
-            self.context.compile_options,
+            self.site.toolkit,
+            self.site.compile_options,
             objects=objects,
             libraries=self._libraries(),
             target=target,
             folder=folder,
         )
         done = run_checked(
-            self.runner, self.context.command(argv, timeout=DRYRUN_SECONDS), what="nvcc --dryrun"
+            self.runner, self.site.command(argv, timeout=DRYRUN_SECONDS), what="nvcc --dryrun"
         )
-        transcript = parse_dryrun(done.stderr, folder=folder, cwd=self.context.recipe.root)
+        transcript = parse_dryrun(done.stderr, folder=folder, cwd=self.site.recipe.root)
         (made,) = transcript.steps[-1].writes
         return _Link(target=target, objects=objects, transcript=transcript, object=made)
 
     def _libraries(self) -> tuple[str, ...]:
-        link = self.context.recipe.link
+        link = self.site.recipe.link
         folders = (f"-L{folder}" for folder in link.library_folders)
         return (*folders, *(f"-l{name}" for name in link.libraries))
 
@@ -259,7 +259,7 @@ class DeviceLinker:
         # takes a minute for a large library, and fails from compute_100 on ("specified arch exceeds
         # buffer length", CUDA 13.0). For a target that no object has code for, it writes the same
         # file at once.
-        oldest = min(one for one in self.context.toolkit.targets if one.kind is CodeKind.SASS)
+        oldest = min(one for one in self.site.toolkit.targets if one.kind is CodeKind.SASS)
         nothing = step.writes[0].with_suffix(".cubin")
         swapped = (
             word if word != f"--arch={link.target}" else f"--arch={oldest}" for word in step.argv
@@ -271,7 +271,7 @@ class DeviceLinker:
         # The device link takes what it needs from CUDA's device runtime. The host's linker needs
         # that library for its registration, but not its code for a dozen targets.
         container = runtime.with_suffix(".fatbin")
-        fatbinary = self.context.toolkit.root / "bin" / "fatbinary"
+        fatbinary = self.site.toolkit.root / "bin" / "fatbinary"
         empty = NvccStep(
             kind=StepKind.FATBINARY,
             argv=(str(fatbinary), "-64", "--device-c", f"--create={container}"),
@@ -279,10 +279,10 @@ class DeviceLinker:
             writes=(container,),
         )
         section = f"--update-section=__nv_relfatbin={container}"
-        full = self.context.toolkit.library_folder / STATIC_DEVICE_RUNTIME
+        full = self.site.toolkit.library_folder / STATIC_DEVICE_RUNTIME
         exchange = NvccStep(
             kind=StepKind.EXCHANGE,
-            argv=(str(self.context.host.objcopy), section, str(full), str(runtime)),
+            argv=(str(self.site.host.objcopy), section, str(full), str(runtime)),
             reads=(container,),
             writes=(runtime,),
         )
@@ -290,7 +290,7 @@ class DeviceLinker:
             yield self._step(f"device runtime/{step.kind.value}", step, {})
 
     def _step(self, name: str, step: NvccStep, environment: Mapping[str, str]) -> Step:
-        command = self.context.command(step.argv, environment=environment)
+        command = self.site.command(step.argv, environment=environment)
         return step_from_nvcc(step, command, name=name, key=name)
 
 

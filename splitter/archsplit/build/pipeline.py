@@ -1,4 +1,4 @@
-"""Stages of a build, in their request.
+"""Stages of a build, in their order.
 
 In: a `BuildRequest` and the effects. Out: the wheels, the manifest and the report in one folder.
 The stages are: plan, compile and link, write the wheels, check them. All files are written into a
@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from archsplit.wheels.platform_tags import PlatformTagCache
 
 
-def build_recipe(request: BuildRequest, effects: Effects, *, out: Path) -> Release:
+def build_recipe(order: BuildRequest, effects: Effects, *, out: Path) -> Release:
     """Build the wheels and their report into ``out``; all files or none.
 
     Raises:
@@ -74,7 +74,7 @@ def build_recipe(request: BuildRequest, effects: Effects, *, out: Path) -> Relea
     """
     with (
         _open_session(effects) as session,
-        plan_build(request, effects, session=session) as plan,
+        plan_build(order, effects, session=session) as plan,
         output_dir(out) as folder,
         temporary_dir(folder) as staging,
     ):
@@ -82,12 +82,12 @@ def build_recipe(request: BuildRequest, effects: Effects, *, out: Path) -> Relea
         check_targets(folder, [MANIFEST, REPORT_FILE])
         _refuse_split(folder)
         _execute(plan, effects, session)
-        origins = read_origins(plan.context)
-        judge = open_tag_judge(effects, plan.context.folder)
+        origins = read_origins(plan.site)
+        judge = open_tag_judge(effects, plan.site.folder)
         report = _report(plan, _write_wheels(plan, origins, judge, effects, staging))
         _check_budget(plan, report.together_with(folder))
         names = [wheel.file for wheel in report.wheels]
-        with temporary_dir(plan.context.folder) as scratch:
+        with temporary_dir(plan.site.folder) as scratch:
             written = read_wheel_set(
                 staging, scratch, platforms=judge.platforms, identity=plan.identity
             )
@@ -128,7 +128,7 @@ def write_source(folder: Path, effects: Effects, *, out: Path) -> Path:
 
 
 def _execute(plan: BuildPlan, effects: Effects, session: CacheSession | None) -> None:
-    for line in (*map(str, plan.context.tried), *plan.warnings):
+    for line in (*map(str, plan.site.tried), *plan.warnings):
         effects.progress.note(line)
     for path, text in plan.texts.items():
         write_file(path, text)
@@ -138,7 +138,7 @@ def _execute(plan: BuildPlan, effects: Effects, session: CacheSession | None) ->
     found = find_pool(effects.environment, jobs=effects.jobs, memory=effects.memory)
     for text in found.notes:
         effects.progress.note(text)
-    root, private = plan.context.recipe.root, plan.context.folder
+    root, private = plan.site.recipe.root, plan.site.folder
     graph, step_cache = plan.graph, None
     if session is not None:
         graph, step_cache = session.begin(plan.graph, cwd=root, private=private)
@@ -158,13 +158,13 @@ def _execute(plan: BuildPlan, effects: Effects, session: CacheSession | None) ->
     for text in dict.fromkeys(step.output for step in done if step.output):
         effects.progress.note(text)
     for target, library in plan.libraries.items():
-        symbols = plan.context.recipe.interface.symbols
+        symbols = plan.site.recipe.interface.symbols
         # Each library is read back, because a linker may succeed with missing symbols or code.
         check_library(library, target, identity=plan.identity, symbols=symbols)
 
 
 def _cache_summary(plan: BuildPlan, settings: Settings) -> str | None:
-    recipe = plan.context.recipe
+    recipe = plan.site.recipe
     at_once = recipe.compile.host_pass == "once"
     return cache_summary(
         recipe.project.name,
@@ -189,17 +189,17 @@ def _write_wheels(
     plan: BuildPlan, origins: Origins, judge: PlatformTagCache, effects: Effects, folder: Path
 ) -> tuple[ReleaseWheel, ...]:
     packer = WheelPlanner(
-        recipe=plan.context.recipe,
+        recipe=plan.site.recipe,
         identity=_with_digests(plan.identity, plan.libraries),
         generator=f"archsplit {__version__}",
     )
     products = list(_products(plan, packer, judge, effects))
     effects.progress.begin_stage("wheels", len(products))
-    policy = plan.context.recipe.policy
+    policy = plan.site.recipe.policy
     paths = write_wheels(
         folder,
         [_with_bill(plan, product, origins).plan for product in products],
-        epoch=plan.context.epoch,
+        epoch=plan.site.epoch,
         level=DEFAULT_LEVEL if policy is None else policy.wheel_compression,
         threads=effects.jobs,
         on_written=lambda path, seconds: effects.progress.finish_step(path.name, seconds),
@@ -220,25 +220,25 @@ def _with_digests(identity: Identity, libraries: Mapping[Target, Path]) -> Ident
 
 
 def _with_bill(plan: BuildPlan, product: Product, origins: Origins) -> Product:
-    return replace(product, plan=add_bill(product.plan, origins, epoch=plan.context.epoch))
+    return replace(product, plan=add_bill(product.plan, origins, epoch=plan.site.epoch))
 
 
 def _products(
     plan: BuildPlan, packer: WheelPlanner, judge: PlatformTagCache, effects: Effects
 ) -> Iterator[Product]:
-    policy = plan.context.recipe.targets.manylinux
+    policy = plan.site.recipe.targets.manylinux
     for target, library in plan.libraries.items():
         platforms = judge.promised({library.name: library}, plan.identity.provided, policy)
         yield packer.plugin(target, library, platforms)
     if plan.core:
         # nvcc exists for these two machines only.
         machine: ElfMachine = "aarch64" if effects.machine == "aarch64" else "x86_64"
-        loader = copy_loader(folder=plan.context.folder, machine=machine)
+        loader = copy_loader(folder=plan.site.folder, machine=machine)
         # A core that promises an older glibc than its plugins would be installed where they
         # can't be.
         platforms = judge.promised(packer.core_libraries(loader), (), policy)
         yield packer.core(loader, platforms)
-        if plan.context.recipe.install.mode == "meta":
+        if plan.site.recipe.install.mode == "meta":
             yield packer.meta()
 
 
@@ -256,7 +256,7 @@ def _entry(product: Product, path: Path) -> ReleaseWheel:
 
 
 def _check_budget(plan: BuildPlan, report: Release) -> None:
-    policy, name = plan.context.recipe.policy, plan.context.recipe.applied
+    policy, name = plan.site.recipe.policy, plan.site.recipe.applied
     # Limits belong to policies: a release may be as large as its targets need.
     if policy is None:
         return
@@ -279,10 +279,10 @@ def _report(plan: BuildPlan, wheels: tuple[ReleaseWheel, ...]) -> Release:
         interface_hash=plan.identity.interface_hash,
         wheels=tuple(sorted(wheels, key=lambda entry: entry.file)),
         build=BuildDetails(
-            toolkit=plan.context.toolkit.release,
-            host=plan.context.host.versions,
+            toolkit=plan.site.toolkit.release,
+            host=plan.site.host.versions,
             deflate=version("deflate"),
-            epoch=plan.context.epoch,
+            epoch=plan.site.epoch,
             targets=tuple(plan.identity.targets),
         ),
     )

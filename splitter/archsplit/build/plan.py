@@ -71,7 +71,7 @@ class BuildPlan:
         warnings: the warnings of ``nvcc --dryrun``, and one for a version with today's date.
     """
 
-    context: BuildContext
+    site: BuildContext
     identity: Identity
     targets: tuple[Target, ...]
     core: bool
@@ -92,7 +92,7 @@ def find_toolkit(effects: Effects, explicit: Path | None) -> tuple[ToolkitProbe,
 
 @contextlib.contextmanager
 def plan_build(
-    request: BuildRequest, effects: Effects, *, session: CacheSession | None = None
+    order: BuildRequest, effects: Effects, *, session: CacheSession | None = None
 ) -> Iterator[BuildPlan]:
     """Make the plan of a build; its private folder exists as long as the context.
 
@@ -102,48 +102,44 @@ def plan_build(
     Raises:
         ArchsplitError: the recipe, a tool or a target is not usable.
     """
-    with _open_context(request, effects) as context:
-        targets = _select_targets(context.recipe, request.targets)
-        identity = identify(context, version=__version__)
-        root = context.recipe.root
-        units = None if session is None else session.open_objects(root, context.environment)
-        compiler = Compiler(context=context, runner=effects.runner, units=units)
+    with _site(order, effects) as site:
+        targets = _select_targets(site.recipe, order.targets)
+        identity = identify(site, version=__version__)
+        root = site.recipe.root
+        units = None if session is None else session.open_objects(root, site.environment)
+        compiler = Compiler(site=site, runner=effects.runner, units=units)
         objects = compiler.plan(targets, jobs=effects.jobs)
-        linker = DeviceLinker(context=context, runner=effects.runner)
+        linker = DeviceLinker(site=site, runner=effects.runner)
         links = linker.plan(objects.relocatable, jobs=effects.jobs)
         inputs = {
             target: (*files, *links.files.get(target, ()))
             for target, files in objects.files.items()
         }
-        libraries = Linker(context=context, identity=identity).plan(inputs)
+        libraries = Linker(site=site, identity=identity).plan(inputs)
         yield BuildPlan(
-            context=context,
+            site=site,
             identity=identity,
             targets=targets,
-            core=request.core,
+            core=order.core,
             graph=Graph(steps=objects.steps + links.steps + libraries.steps),
             texts={**objects.texts, **libraries.texts},
             libraries=libraries.files,
             units=objects.units,
             warnings=tuple(
                 dict.fromkeys(
-                    (
-                        *_date_warnings(request, effects, identity),
-                        *objects.warnings,
-                        *links.warnings,
-                    )
+                    (*_date_warnings(order, effects, identity), *objects.warnings, *links.warnings)
                 )
             ),
         )
 
 
 @contextlib.contextmanager
-def _open_context(request: BuildRequest, effects: Effects) -> Iterator[BuildContext]:
-    recipe = load_recipe(request.recipe)
+def _site(order: BuildRequest, effects: Effects) -> Iterator[BuildContext]:
+    recipe = load_recipe(order.recipe)
     # Before the search for tools: the policy decides about the targets.
-    if request.policy is not None:
-        recipe = apply_policy(recipe, request.policy, day=build_date(effects.environment))
-    tried = find_toolkit(effects, request.nvcc)
+    if order.policy is not None:
+        recipe = apply_policy(recipe, order.policy, day=build_date(effects.environment))
+    tried = find_toolkit(effects, order.nvcc)
     toolkit = toolkits.choose_toolkit(tried)
     # All targets of the release, also those that are not built now: nvcc compiles for all of them.
     toolkit.check_targets(recipe.release)
@@ -161,8 +157,8 @@ def _open_context(request: BuildRequest, effects: Effects) -> Iterator[BuildCont
         )
 
 
-def _date_warnings(request: BuildRequest, effects: Effects, identity: Identity) -> tuple[str, ...]:
-    if request.policy is None or has_epoch(effects.environment):
+def _date_warnings(order: BuildRequest, effects: Effects, identity: Identity) -> tuple[str, ...]:
+    if order.policy is None or has_epoch(effects.environment):
         return ()
     return (
         f"SOURCE_DATE_EPOCH is not set: {identity.version} has today's date, and the same build has"
@@ -180,7 +176,7 @@ def _select_targets(recipe: Recipe, targets: tuple[Target, ...] | None) -> tuple
             f"it has {', '.join(map(str, recipe.targets.all))}",
             hint=f"add it to [{_table(recipe)}] in the recipe, or choose one that is there",
         )
-    # In the recipe's request, so that equal builds have equal reports.
+    # In the recipe's order, so that equal builds have equal reports.
     return tuple(target for target in recipe.targets.all if target in targets)
 
 

@@ -183,36 +183,36 @@ def _in_core(origins: Origins, loader: bytes | Path) -> Iterator[BillComponent]:
         yield loader_part(sha256(loader), versions["archsplit"])
 
 
-def read_origins(context: BuildContext) -> Origins:
+def read_origins(site: BuildContext) -> Origins:
     """Read and hash the inputs and tools of a build.
 
     Raises:
         InputError: one of the files can't be read.
     """
-    recipe = context.recipe
-    runtime = tuple(_runtime(context.toolkit, relocatable=recipe.compile.relocatable))
-    cccl = _cccl(context.toolkit.root) if _uses_cccl(recipe) else None
+    recipe = site.recipe
+    runtime = tuple(_runtime(site.toolkit, relocatable=recipe.compile.relocatable))
+    cccl = _cccl(site.toolkit.root) if _uses_cccl(recipe) else None
     return Origins(
         sources=tuple(
             SourceFile(path=str(path), sha256=sha256(recipe.root / path))
             for path in recipe.input_files
         ),
-        toolchain=(*_toolchain(context), *runtime, *own_tools()),
+        toolchain=(*_toolchain(site), *runtime, *own_tools()),
         runtime=runtime,
         cccl=cccl,
         flags=_flags(recipe),
-        licenses=dict(_licenses(context.toolkit.root, ("runtime", *(["cccl"] if cccl else [])))),
+        licenses=dict(_licenses(site.toolkit.root, ("runtime", *(["cccl"] if cccl else [])))),
     )
 
 
-def _toolchain(context: BuildContext) -> Iterator[Tool]:
-    toolkit = context.toolkit
+def _toolchain(site: BuildContext) -> Iterator[Tool]:
+    toolkit = site.toolkit
     programs = list(toolkit.tools)
-    if context.recipe.compile.relocatable:
+    if site.recipe.compile.relocatable:
         programs.append(toolkit.root / "bin" / "nvlink")
     for path in programs:
         yield Tool(name=path.name, version=toolkit.release, sha256=sha256(path))
-    for name, words in zip(_HOST_TOOLS, context.host.versions, strict=False):
+    for name, words in zip(_HOST_TOOLS, site.host.versions, strict=False):
         yield Tool(name=name, version=words)
 
 

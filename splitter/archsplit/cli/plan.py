@@ -66,11 +66,11 @@ def _check(path: Path) -> int:
 
 
 def _as_text(plan: BuildPlan) -> str:
-    toolkit = plan.context.toolkit
+    toolkit = plan.site.toolkit
     lines = [
         f"{plan.identity.package} {plan.identity.version}, build {plan.identity.build_id[:16]}",
         f"CUDA {toolkit.release} from {toolkit.origin} ({toolkit.nvcc})",
-        f"{plan.context.host.versions[0]} ({plan.context.host.compiler})",
+        f"{plan.site.host.versions[0]} ({plan.site.host.compiler})",
         f"targets: {', '.join(map(str, plan.targets))}",
         "private folder: $BUILD; files written before the first step:",
         *(f"   {_shown(str(path), plan)}" for path in plan.texts),
@@ -88,7 +88,7 @@ def _distributions(plan: BuildPlan) -> list[str]:
     from archsplit.wheels.filename import ALL_EXTRA
 
     plugins = [plan.identity.targets[str(target)] for target in plan.targets]
-    meta = plan.context.recipe.install.mode == "meta"
+    meta = plan.site.recipe.install.mode == "meta"
     names = [plan.identity.distribution, *plugins]
     return [*names, f"{plan.identity.distribution}-{ALL_EXTRA}"] if meta else names
 
@@ -115,7 +115,7 @@ def _as_json(plan: BuildPlan) -> str:
         "project": plan.identity.package,
         "version": plan.identity.version,
         "build_id": plan.identity.build_id,
-        "toolkit": plan.context.toolkit.release,
+        "toolkit": plan.site.toolkit.release,
         "targets": [str(target) for target in plan.targets],
         "texts": {_shown(str(path), plan): text for path, text in plan.texts.items()},
         "path": _search_path(plan),
@@ -127,4 +127,4 @@ def _as_json(plan: BuildPlan) -> str:
 
 def _shown(text: str, plan: BuildPlan) -> str:
     # The private folder's name is new each time, and gone when this is read.
-    return text.replace(str(plan.context.folder), "$BUILD")
+    return text.replace(str(plan.site.folder), "$BUILD")
