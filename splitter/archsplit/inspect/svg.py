@@ -301,10 +301,10 @@ def _row_rectangles(row: Sequence[float], within: Rectangle) -> Iterator[Rectang
     """Yield the rectangles of a row along the shorter side."""
     upright = within.width >= within.height
     side = min(within.width, within.height)
-    thickness = _quotient(sum(row), side)
+    # Rounding of tiny areas may go beyond both sides.
+    thickness = min(_quotient(sum(row), side), max(within.width, within.height))
     offset = 0.0
     for area in row:
-        # Rounding of a tiny area may go beyond the side.
         length = min(_quotient(area, thickness), max(0.0, side - offset))
         if upright:
             yield Rectangle(x=within.x, y=within.y + offset, width=thickness, height=length)

@@ -110,7 +110,7 @@ class FittingTable:
         return table
 
     def _natural_width(self, place: int) -> int:
-        """Return the width of a whole name, and of the least bar; 0 for a column without words."""
+        """Return the width of whole names, or of the least bar; 0 without words."""
         column = self.columns[place]
         if column.is_bar:
             return _MIN_BAR
