@@ -163,7 +163,7 @@ def advice_json(advice: Advice, *, subject: str) -> str:
 
 
 def _targets(inventory: Inventory) -> FittingTable:
-    """Return a table with a bar for each target, one for all other bytes, and the sums."""
+    """Return a table with a bar for each target, and the sums."""
     parts = breakdown(inventory.rows())
     lines = (*parts, remaining_part(inventory.size, parts))
     longest = max(part.weight for part in lines)

@@ -47,7 +47,7 @@ class Column:
 
 
 def name_column(heading: str) -> Column:
-    """Return a column of names, which continue on the next line where there is no room."""
+    """Return a column of names, which may continue on the next line."""
     return Column(heading=heading, is_number=False, folds=True)
 
 
