@@ -46,6 +46,16 @@ def core_metadata(recipe: Recipe) -> CoreMetadata:
     )
 
 
+def plugin_metadata(recipe: Recipe, target: Target) -> CoreMetadata:
+    """Return a plugin's metadata, without the licenses of the code that is linked into it."""
+    return _metadata(
+        recipe,
+        plugin_distribution(recipe.project.name, str(target)),
+        summary=f"{recipe.project.summary.rstrip('.')}: device code for {target}.",
+        requires=(exact_pin(recipe.project.name, recipe.project.version),),
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Product:
     """A wheel to write.
@@ -77,12 +87,7 @@ class WheelPlanner:
         """Plan the wheel with one target's library; it requires exactly this build's core."""
         recipe = self.recipe
         path = plugin_path(recipe.python.package, str(target), recipe.link.library)
-        metadata = _metadata(
-            recipe,
-            plugin_distribution(recipe.project.name, str(target)),
-            summary=f"{recipe.project.summary.rstrip('.')}: device code for {target}.",
-            requires=(exact_pin(recipe.project.name, recipe.project.version),),
-        )
+        metadata = plugin_metadata(recipe, target)
         member = WheelMember(name=path, content=library, mode=0o755)
         plan = self._plan(metadata, platforms, (member,))
         return Product(role="plugin", targets=(target,), plan=plan)
