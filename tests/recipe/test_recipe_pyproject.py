@@ -111,3 +111,5 @@ def test_only_a_project_with_this_backend_is_compared(folder: Path) -> None:
     assert not names_backend(folder)
     (folder / "pyproject.toml").unlink()
     assert not names_backend(folder)
+    recipe = load_recipe(folder)
+    check_project_table(recipe.project, recipe.root)

@@ -71,7 +71,7 @@ def _read_project_file(root: Path) -> dict[str, object]:
 
 
 def check_project_table(project: Project, root: Path) -> None:
-    """Compare the ``[project]`` table of ``pyproject.toml`` with the recipe; no table is fine.
+    """Compare the ``[project]`` table of ``pyproject.toml`` with the recipe; or do nothing without one.
 
     Args:
         project: the recipe's table, with the version of the applied policy.
@@ -81,7 +81,9 @@ def check_project_table(project: Project, root: Path) -> None:
         InputError: the file can't be read.
         RecipeError: the file is not TOML, or contradicts the recipe; lists every fault.
     """
-    table = _read_project_file(root).get("project")
+    # A program may call the hooks for a folder that no frontend knows.
+    content = _read_project_file(root) if (root / PROJECT_FILE).exists() else {}
+    table = content.get("project")
     if table is None:
         return
     if not isinstance(table, dict):
