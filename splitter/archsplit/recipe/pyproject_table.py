@@ -71,7 +71,7 @@ def _read_project_file(root: Path) -> dict[str, object]:
 
 
 def check_project_table(project: Project, root: Path) -> None:
-    """Compare the ``[project]`` table of ``pyproject.toml`` with the recipe; or do nothing without one.
+    """Compare the ``[project]`` table of ``pyproject.toml``, if there is one, with the recipe.
 
     Args:
         project: the recipe's table, with the version of the applied policy.
