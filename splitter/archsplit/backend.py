@@ -132,7 +132,7 @@ def build_sdist(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Call:
-    """One call of a hook: its settings as the other modules take them.
+    """A call of a hook, with its settings as the other modules take them.
 
     Attributes:
         targets: the targets of ``target``; () without that setting.

@@ -60,7 +60,7 @@ def write_dist_info(
 def read_metadata(
     order: BuildRequest, effects: Effects, *, target: Target | None
 ) -> tuple[CoreMetadata, Mapping[str, bytes]]:
-    """Return the metadata of a core or a plugin, and the files beside METADATA by their names.
+    """Return the metadata of a core or a plugin, and the files beside METADATA.
 
     Raises:
         ArchsplitError: see `write_dist_info`.
