@@ -67,11 +67,13 @@ class WheelPlanner:
     Attributes:
         identity: who the core is.
         generator: what made the wheels, for their WHEEL file: ``archsplit 0.1.0``.
+        plugin_requires: the requirements of each plugin beside its core.
     """
 
     recipe: Recipe
     identity: Identity
     generator: str
+    plugin_requires: tuple[str, ...] = ()
 
     def plugin(self, target: Target, library: Path, platforms: tuple[str, ...]) -> Product:
         """Plan the wheel with one target's library; it requires exactly this build's core."""
@@ -81,7 +83,10 @@ class WheelPlanner:
             recipe,
             plugin_distribution(recipe.project.name, str(target)),
             summary=f"{recipe.project.summary.rstrip('.')}: device code for {target}.",
-            requires=(exact_pin(recipe.project.name, recipe.project.version),),
+            requires=(
+                exact_pin(recipe.project.name, recipe.project.version),
+                *self.plugin_requires,
+            ),
         )
         member = WheelMember(name=path, content=library, mode=0o755)
         plan = self._plan(metadata, platforms, (member,))
