@@ -20,6 +20,7 @@ from archsplit.formats.fatbin import EntryKind
 from archsplit.inspect.advise import AdviceRequest, advise, plugin_sizes
 from archsplit.inspect.target_search import (
     MAX_EXACT,
+    TargetSearch,
     inventory_costs,
     release_costs,
     search_targets,
@@ -225,6 +226,17 @@ def test_a_finished_wheel_is_split_with_the_newest_ptx_for_new_gpus() -> None:
     )
     assert advice.snippet() == ""
     assert advice.split_arguments("libx.so") == ()
+
+
+def test_newer_ptx_takes_the_place_of_what_nobody_runs_any_more() -> None:
+    images = (image("compute_80", 2000), image("compute_90", 4000))
+    costs = inventory_costs(inventory(unit(*images)))
+    search = TargetSearch(costs, users(cc90=1.0), tuple(costs.sizes))
+    assert list(map(str, search.targets)) == ["compute_80", "compute_90"]
+    assert search.with_new_ptx(0b01) == 0b10
+    # An 8.6 still runs the old one.
+    search = TargetSearch(costs, users(cc86=0.5, cc90=0.5), tuple(costs.sizes))
+    assert search.with_new_ptx(0b01) == 0b11
 
 
 def test_ptx_may_be_left_out_and_the_snippet_says_what_stays() -> None:

@@ -101,11 +101,12 @@ class Linker:
     ) -> Iterator[Step]:
         note_object = note.with_suffix(".o")
         assemble = (str(self.site.host.compiler), "-c", str(note), "-o", str(note_object))
-        yield self._step(f"{target} descriptor", assemble, (), note_object, weight=0.1)
+        yield self._step(f"{target} descriptor", assemble, (note,), note_object, weight=0.1)
         inputs = (*objects, note_object)
         argv = (*self._flags(target, exports), *map(str, inputs), *self._libraries())
         link = (str(self.site.host.compiler), *argv, "-o", str(library))
-        yield self._step(f"{target} link", link, inputs, library, weight=1.0)
+        reads = (*inputs, exports, *_user_libraries(self.site))
+        yield self._step(f"{target} link", link, reads, library, weight=1.0)
 
     def _flags(self, target: Target, exports: Path) -> tuple[str, ...]:
         # ld.so knows libraries by their SONAME across packages: each plugin has one of its own.
@@ -173,6 +174,17 @@ def check_link_libraries(site: BuildContext, runner: Runner) -> None:
     if of_cuda:
         hint = f"write {', '.join(of_cuda)} in link.cuda-libraries: NVIDIA's wheels have them"
     raise RecipeError(f"link.libraries: the linker fails\n{done.tail()}", hint=hint)
+
+
+def _user_libraries(site: BuildContext) -> tuple[Path, ...]:
+    """Return the files of the recipe that its libraries' names may stand for."""
+    link = site.recipe.link
+    # Linker scripts and links among them name others, so the whole folders count.
+    return tuple(
+        site.recipe.root / name
+        for name in site.recipe.input_files
+        if any(name.is_relative_to(folder) for folder in link.library_folders)
+    )
 
 
 def check_library(
@@ -280,11 +292,18 @@ class DeviceLinker:
         folders = (f"-L{folder}" for folder in link.library_folders)
         return (*folders, *(f"-l{name}" for name in link.libraries))
 
+    def _device_libraries(self) -> Iterator[Path]:
+        # nvlink takes device code from archives and objects, and follows no linker script.
+        link, root = self.site.recipe.link, self.site.recipe.root
+        for folder in link.library_folders:
+            archives = (root / folder / f"lib{name}.a" for name in link.libraries)
+            yield from (path for path in archives if path.is_file())
+
     def _steps(self, link: _Link) -> Iterator[Step]:
         for number, planned in enumerate(link.transcript.steps):
             step = planned
             if step.kind is StepKind.NVLINK:
-                step = replace(step, reads=(*step.reads, *link.objects))
+                step = replace(step, reads=(*step.reads, *link.objects, *self._device_libraries()))
                 if link.target.kind is CodeKind.PTX:
                     step = self._link_ptx(step, link)
             name = f"{link.target} device link/{number:02} {step.kind.value}"

@@ -25,7 +25,7 @@ _LEAD = re.compile(r"^In file included from |^ {17}from |^\S+: (?:In |At global 
 
 
 def fold_warnings(texts: Iterable[str]) -> tuple[str, ...]:
-    """Return the texts with one warning of each kind, and a line with the number of the others."""
+    """Return the texts with one warning of each kind, and the number of the others."""
     seen: Counter[str] = Counter()
     kept = []
     for text in dict.fromkeys(texts):

@@ -13,7 +13,6 @@ from archsplit.cli import options
 from archsplit.cli.inputs import find_subject
 from archsplit.cli.verbs import add_verb
 from archsplit.errors import UsageError, VerifyError
-from archsplit.system.env import source_date_epoch
 from archsplit.system.fs import output_errors, write_file
 from archsplit.system.units import parse_size
 
@@ -171,8 +170,7 @@ def page_origin(arguments: argparse.Namespace) -> PageOrigin:
     from archsplit.inspect.html import PageOrigin
 
     # Today's date would make a page differ at each run, which reproducible builds forbid.
-    epoch = source_date_epoch(os.environ) if os.environ.get("SOURCE_DATE_EPOCH") else time.time()
-    date = time.strftime("%Y-%m-%d", time.gmtime(epoch))
+    date = time.strftime("%Y-%m-%d", time.gmtime(options.output_time()))
     return PageOrigin(command=arguments.command_line, date=date)
 
 

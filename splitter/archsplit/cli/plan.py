@@ -102,8 +102,8 @@ def _as_json(plan: BuildPlan) -> str:
         {
             "name": step.name,
             "argv": [_shown(word, plan) for word in step.command.argv],
-            "reads": [_shown(str(path), plan) for path in step.reads],
-            "writes": [_shown(str(path), plan) for path in step.writes],
+            "reads": [_shown_path(path, plan) for path in step.reads],
+            "writes": [_shown_path(path, plan) for path in step.writes],
             "waits_for": sorted(plan.graph.dependencies[number]),
         }
         for number, step in enumerate(plan.graph.steps)
@@ -121,6 +121,12 @@ def _as_json(plan: BuildPlan) -> str:
         "wheels": _distributions(plan),
     }
     return json.dumps(content, indent=2)
+
+
+def _shown_path(path: Path, plan: BuildPlan) -> str:
+    # As in the commands, which run in the recipe's folder.
+    root = plan.site.recipe.root
+    return _shown(str(path.relative_to(root) if path.is_relative_to(root) else path), plan)
 
 
 def _shown(text: str, plan: BuildPlan) -> str:

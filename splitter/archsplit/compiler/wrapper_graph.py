@@ -47,6 +47,7 @@ def step_from_nvcc(
     *,
     name: str,
     key: str,
+    inputs: tuple[Path, ...] = (),
     parallel_flags: tuple[str, ...] = (),
     runs_first: bool = False,
     check: Callable[[], None] | None = None,
@@ -56,6 +57,7 @@ def step_from_nvcc(
     Args:
         name: unique in the graph.
         key: the step's name in the history.
+        inputs: files that the step reads and no other step writes, but for the tools' own.
         parallel_flags: arguments that let the step use several cores.
         runs_first: see `Step`.
         check: see `Step`.
@@ -66,7 +68,7 @@ def step_from_nvcc(
     return Step(
         name=name,
         command=command,
-        reads=step.reads,
+        reads=(*step.reads, *inputs),
         writes=step.writes,
         # C has no templates.
         weight=min(_C_SECONDS, WEIGHTS[step.kind]) if is_c else WEIGHTS[step.kind],

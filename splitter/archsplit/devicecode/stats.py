@@ -68,8 +68,8 @@ def compare_inventories(old: Inventory, new: Inventory) -> Growth:
     # Compressed and decompressed bytes can't be compared.
     in_download = old.is_wheel and new.is_wheel
     before, after = (
-        _target_sizes(old, in_download=in_download),
-        _target_sizes(new, in_download=in_download),
+        target_sizes(old, in_download=in_download),
+        target_sizes(new, in_download=in_download),
     )
     return Growth(
         in_download=in_download,
@@ -81,7 +81,8 @@ def compare_inventories(old: Inventory, new: Inventory) -> Growth:
     )
 
 
-def _target_sizes(inventory: Inventory, *, in_download: bool) -> Counter[str]:
+def target_sizes(inventory: Inventory, *, in_download: bool) -> Counter[str]:
+    """Add up the bytes of each target, or of each kind of code without one."""
     sizes: Counter[str] = Counter()
     for row in inventory.rows():
         sizes[row.target or row.kind] += row.weight if in_download else row.file_bytes
@@ -141,6 +142,11 @@ class DeviceUsage:
     targets: tuple[Target, ...]
     usable: CodeSize
     dead: CodeSize
+
+    @property
+    def whole(self) -> int:
+        """Bytes of all counted code, in the measure of `CodeSize.cost`."""
+        return self.usable.cost + self.dead.cost
 
 
 def device_usage(

@@ -27,7 +27,7 @@ from archsplit.inspect.breakdown import (
     share_text,
     summarize,
 )
-from archsplit.system.units import size_text
+from archsplit.system.units import change_text, size_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -203,7 +203,7 @@ def _devices(devices: tuple[DeviceUsage, ...]) -> Iterator[RenderableType]:
     table.add_column("containers")
     table.add_column("takes")
     for device in served:
-        whole = device.usable.cost + device.dead.cost
+        whole = device.whole
         table.add_row(
             f"{device.capability} {product_text(device)}",
             Bar(
@@ -276,13 +276,11 @@ def _changes(changes: tuple[SizeChange, ...], what: str) -> Table:
     table = _table("target", f"{what}, old", "new", "growth")
     table.add_column("kernel" if any(change.name for change in changes) else "")
     for change in changes:
-        # A minus is a part of the number.
-        sign = "+" if change.growth > 0 else ""
         table.add_row(
             change.target,
             size_text(change.old),
             size_text(change.new),
-            f"{sign}{size_text(change.growth)}",
+            change_text(change.growth),
             _one_line(change.name or ""),
         )
     return table

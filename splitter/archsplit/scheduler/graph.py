@@ -32,7 +32,8 @@ class Step:
     Attributes:
         name: name for people; unique in its graph.
         command: the program and its arguments.
-        reads: input files; those that no step writes must exist beforehand.
+        reads: input files, all but those of the tools; those that no step writes must exist
+            beforehand.
         writes: output files, which must exist and not be empty after a success.
         weight: guessed seconds, for the critical path.
         memory: guessed peak bytes; 0 for no guess. Steps of one kind should have the same guess,

@@ -157,7 +157,8 @@ class MemoryAdmission:
 
     def __init__(self, *, now: float, running: Iterable[ExpectedUse]) -> None:
         self._now = now
-        self._running = sorted(running)
+        # Sorted at the first step that is held back: mostly memory is plentiful.
+        self._running = running
         self._refused: int | None = None
         self._until = 0.0
         self._spare = 0
@@ -174,7 +175,7 @@ class MemoryAdmission:
         self._refused = memory
         # Where the ends of all own steps free too little, the wait for others has no known end.
         self._until, free = float("inf"), 0
-        for end, held in self._running:
+        for end, held in sorted(self._running):
             self._until = end
             free += held
             if free >= short:
@@ -213,6 +214,10 @@ class CoreAllocator:
         self._pool = pool
         self._enabled = enabled
 
+    def is_candidate(self, position: int) -> bool:
+        """Return True if a step is long, and can use several cores."""
+        return self._can_run_parallel(position) and is_long(self._forecast.seconds[position])
+
     def cores(
         self,
         position: int,
@@ -220,15 +225,14 @@ class CoreAllocator:
         ends: Mapping[int, float],
         now: float,
     ) -> int:
-        """Return the number of cores for a ready step: several if some are idle.
+        """Return the number of cores for a ready candidate: several if some are idle.
 
         Args:
+            position: the step, for which `is_candidate` is True.
             active: running steps.
             ends: expected end of each running step.
         """
         seconds = self._forecast.seconds[position]
-        if not (self._can_run_parallel(position) and is_long(seconds)):
-            return 1
         # Cores that become idle in the second half of a step are of no use to it.
         by = now + seconds / 2
         ending = [each for each in active if ends[each] <= by]
