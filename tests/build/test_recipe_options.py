@@ -182,10 +182,10 @@ def test_groups_and_a_wheel_of_nvidia_make_a_plugin_that_finds_its_library(
     assert not [text for text in told if "deprecated" in text]
 
 
+@pytest.mark.usefixtures("site")
 def test_a_library_of_cuda_that_is_not_there_is_named_with_its_wheel(
-    recipe: Path, effects: Effects, site: Path, toolkit: Toolkit, tmp_path: Path
+    recipe: Path, effects: Effects, toolkit: Toolkit, tmp_path: Path
 ) -> None:
-    assert site
     bare = replace(effects, site_folders=(tmp_path,))
     request = BuildRequest(recipe=recipe, nvcc=toolkit.nvcc)
     with pytest.raises(ToolNotFoundError) as caught, plan_build(request, bare):
