@@ -71,7 +71,8 @@ def read_metadata(
         return core_metadata(recipe), {"entry_points.txt": points, **_licenses(recipe)}
     with open_site(order, effects) as site:
         select_targets(site.recipe, (target,))
-        metadata, more = add_licenses(plugin_metadata(site.recipe, target), read_origins(site))
+        plugin = plugin_metadata(site.recipe, target, site.plugin_requires)
+        metadata, more = add_licenses(plugin, read_origins(site))
         texts = {f"licenses/{name}": text for name, text in more.items()}
         return metadata, {**_licenses(site.recipe), **texts}
 

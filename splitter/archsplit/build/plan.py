@@ -15,9 +15,10 @@ from archsplit import __version__
 from archsplit.build.build_id import identify
 from archsplit.build.compile import Compiler
 from archsplit.build.context import BuildContext
-from archsplit.build.link import DeviceLinker, Linker
+from archsplit.build.link import DeviceLinker, Linker, check_link_libraries
 from archsplit.errors import TargetError
 from archsplit.nvcc import toolkit as toolkits
+from archsplit.nvcc.cuda_libraries import find_cuda_libraries
 from archsplit.nvcc.host_tools import find_host_tools
 from archsplit.recipe.apply_policy import apply_policy
 from archsplit.recipe.load import load_recipe
@@ -104,6 +105,8 @@ def plan_build(
     """
     with open_site(order, effects) as site:
         targets = select_targets(site.recipe, order.targets)
+        if targets:
+            check_link_libraries(site, effects.runner)
         identity = identify(site, version=__version__)
         root = site.recipe.root
         units = None if session is None else session.open_objects(root, site.environment)
@@ -156,6 +159,7 @@ def open_site(order: BuildRequest, effects: Effects) -> Iterator[BuildContext]:
     tried = find_toolkit(effects, order.nvcc)
     toolkit = toolkits.choose_toolkit(tried)
     toolkit.check_targets(recipe.release)
+    cuda_libraries = find_cuda_libraries(recipe.link.cuda_libraries, toolkit, effects.site_folders)
     host = find_host_tools(effects.environment, effects.runner)
     epoch = source_date_epoch(effects.environment)
     with temporary_dir() as folder:
@@ -167,6 +171,7 @@ def open_site(order: BuildRequest, effects: Effects) -> Iterator[BuildContext]:
             environment=clean_environment(effects.environment, temporary=folder, epoch=epoch),
             folder=folder,
             epoch=epoch,
+            cuda_libraries=cuda_libraries,
         )
 
 

@@ -274,5 +274,6 @@ def _flags(recipe: Recipe) -> Mapping[str, tuple[str, ...]]:
         "defines": source.defines,
         "include": tuple(map(str, source.include)),
         "libraries": link.libraries,
+        "cuda-libraries": link.cuda_libraries,
         "targets": tuple(map(str, recipe.targets.all)),
     }
