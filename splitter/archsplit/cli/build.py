@@ -49,6 +49,12 @@ def add_to(verbs: options.Verbs) -> None:
         metavar="SIZE",
         help="the tools may have so much memory together: 24G (default: what the machine has)",
     )
+    parser.add_argument(
+        "--keep-going",
+        "-k",
+        action="store_true",
+        help="after a failure go on with all that does not need it, and report every failure",
+    )
     parser.add_argument("--explain", action="store_true", help="what the cache knew, step by step")
     parts = parser.add_mutually_exclusive_group()
     parts.add_argument("--no-core", action="store_true", help="build the plugins only")
@@ -86,6 +92,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
             memory=arguments.memory,
             cache=cache_settings(arguments, effects.environment),
             explain=arguments.explain,
+            keep_going=arguments.keep_going,
         )
         report = build_recipe(order, limited, out=arguments.out)
     if arguments.variants:

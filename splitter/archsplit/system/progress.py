@@ -124,7 +124,7 @@ class LiveDisplay:
         self._print(text)
 
     def end_stage(self) -> None:
-        """Replace the bar of the running stage by a line with its steps and its time."""
+        """Replace the bar by a line with the steps and the time."""
         if self._task is None:
             return
         (task,) = (each for each in self._progress.tasks if each.id == self._task)
