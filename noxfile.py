@@ -76,9 +76,12 @@ def download_tests(session: nox.Session) -> None:
 def stress(session: nox.Session) -> None:
     """What repeats at scale: command lines beside nvcc, crowds on one cache, kills everywhere.
 
-    STRESS_SEED says which command lines.
+    STRESS_SEED says which command lines. Properties are tried on new examples, where the tests
+    session takes the same at each run.
     """
     session.install("-e", ".[nvcc,test]")
+    if not session.posargs:
+        session.run("pytest", "-m", "hypothesis and not gpu", "--hypothesis-profile=random")
     session.run("pytest", "-m", "stress", *session.posargs)
 
 
