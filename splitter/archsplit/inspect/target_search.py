@@ -61,7 +61,7 @@ class ContainerGroup:
     input: frozenset[Target] = frozenset()
 
     def is_gap(self, capability: Capability) -> bool:
-        """Return True if a GPU finds no code here, and none that the driver could link."""
+        """Return True if a GPU has no code here, with or without the driver's link."""
         targets = {*self.sizes, *self.input}
         # Input serves nobody by itself, so nobody misses it either.
         return self.linked is None and not any(can_run_on(one, capability) for one in targets)
