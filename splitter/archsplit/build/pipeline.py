@@ -82,11 +82,13 @@ def build_recipe(order: BuildRequest, effects: Effects, *, out: Path) -> Release
         check_targets(folder, [MANIFEST, REPORT_FILE])
         _refuse_split(folder)
         compile_plan(plan, effects, session)
+        effects.progress.begin_stage("sources and platform tags", 0)
         origins = read_origins(plan.site)
         judge = open_tag_judge(effects, plan.site.folder)
         report = _report(plan, _write_wheels(plan, origins, judge, effects, staging))
         _check_budget(plan, report.together_with(folder))
         names = [wheel.file for wheel in report.wheels]
+        effects.progress.begin_stage("check of all wheels", 0)
         with temporary_dir(plan.site.folder) as scratch:
             written = read_wheel_set(
                 staging, scratch, platforms=judge.platforms, identity=plan.identity
