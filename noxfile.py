@@ -98,9 +98,12 @@ def download_tests(session: nox.Session) -> None:
 def stress(session: nox.Session) -> None:
     """What repeats at scale: command lines beside nvcc, crowds on one cache, kills everywhere.
 
-    STRESS_SEED says which command lines.
+    STRESS_SEED says which command lines. Properties are tried on new examples, where the tests
+    session takes the same at each run.
     """
     session.install("-e", ".[nvcc,test]")
+    if not session.posargs:
+        session.run("pytest", "-m", "hypothesis and not gpu", "--hypothesis-profile=random")
     session.run("pytest", "-m", "stress", *session.posargs)
 
 
@@ -164,6 +167,16 @@ def repro(session: nox.Session) -> None:
     session.install("-e", ".[nvcc,test]")
     (nvcc,) = Path(session.virtualenv.location).glob("lib/python*/site-packages/nvidia/*/bin/nvcc")
     session.run("python", "tests/release/reproduce.py", "--nvcc", str(nvcc), *session.posargs)
+
+
+@nox.session
+def package(session: nox.Session) -> None:
+    """Build archsplit's own release twice, check it, and use it as the README does.
+
+    The files are in dist/package. Arguments go to tools/check_release.py.
+    """
+    session.install("build>=1.3", "check-wheel-contents>=0.6.3", "twine>=6.2")
+    session.run("python", "tools/check_release.py", *session.posargs)
 
 
 @nox.session
