@@ -65,6 +65,11 @@ class BuildContext:
             host_compiler=self.host.compiler,
         )
 
+    @property
+    def plugin_requires(self) -> tuple[str, ...]:
+        """The requirements of each plugin beside its core: the wheels of CUDA's libraries."""
+        return tuple(dict.fromkeys(library.requirement for library in self.cuda_libraries))
+
     def options_for(self, source: PurePosixPath) -> CompileOptions:
         """Return the compile options of one source: those of its groups after those of all."""
         options = self.compile_options

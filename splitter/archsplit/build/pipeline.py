@@ -74,19 +74,21 @@ def build_recipe(order: BuildRequest, effects: Effects, *, out: Path) -> Release
         ArchsplitError: any other stage failed; ``out`` is unchanged.
     """
     with (
-        _open_session(effects) as session,
+        open_session(effects) as session,
         plan_build(order, effects, session=session) as plan,
         output_dir(out) as folder,
         temporary_dir(folder) as staging,
     ):
         check_targets(folder, [MANIFEST, REPORT_FILE])
         _refuse_split(folder)
-        _execute(plan, effects, session)
+        compile_plan(plan, effects, session)
+        effects.progress.begin_stage("sources and platform tags", 0)
         origins = read_origins(plan.site)
         judge = open_tag_judge(effects, plan.site.folder)
         report = _report(plan, _write_wheels(plan, origins, judge, effects, staging))
         _check_budget(plan, report.together_with(folder))
         names = [wheel.file for wheel in report.wheels]
+        effects.progress.begin_stage("check of all wheels", 0)
         with temporary_dir(plan.site.folder) as scratch:
             written = read_wheel_set(
                 staging, scratch, platforms=judge.platforms, identity=plan.identity
@@ -126,7 +128,12 @@ def write_source(folder: Path, effects: Effects, *, out: Path) -> Path:
         return pack_source(recipe, core_metadata(recipe), folder=target, epoch=epoch)
 
 
-def _execute(plan: BuildPlan, effects: Effects, session: CacheSession | None) -> None:
+def compile_plan(plan: BuildPlan, effects: Effects, session: CacheSession | None) -> None:
+    """Run the commands of a plan, and check the libraries that they make.
+
+    Raises:
+        ArchsplitError: a command failed, or a library is not the planned one.
+    """
     for line in (*map(str, plan.site.tried), *fold_warnings(plan.warnings)):
         effects.progress.note(line)
     for path, text in plan.texts.items():
@@ -171,9 +178,10 @@ def _cache_summary(plan: BuildPlan, settings: Settings) -> str | None:
     )
 
 
-def _open_session(
+def open_session(
     effects: Effects,
 ) -> contextlib.AbstractContextManager[CacheSession | None]:
+    """Open the compile cache as the effects set it; None without a cache."""
     return open_build_session(
         effects.cache,
         runner=effects.runner,
@@ -189,9 +197,7 @@ def _write_wheels(
         recipe=plan.site.recipe,
         identity=_with_digests(plan.identity, plan.libraries),
         generator=f"archsplit {__version__}",
-        plugin_requires=tuple(
-            dict.fromkeys(library.requirement for library in plan.site.cuda_libraries)
-        ),
+        plugin_requires=plan.site.plugin_requires,
     )
     products = list(_products(plan, packer, judge, effects))
     effects.progress.begin_stage("wheels", len(products))

@@ -103,8 +103,8 @@ def plan_build(
     Raises:
         ArchsplitError: the recipe, a tool or a target is not usable.
     """
-    with _site(order, effects) as site:
-        targets = _select_targets(site.recipe, order.targets)
+    with open_site(order, effects) as site:
+        targets = select_targets(site.recipe, order.targets)
         if targets:
             check_link_libraries(site, effects.runner)
         identity = identify(site, version=__version__)
@@ -136,11 +136,26 @@ def plan_build(
         )
 
 
-@contextlib.contextmanager
-def _site(order: BuildRequest, effects: Effects) -> Iterator[BuildContext]:
+def requested_recipe(order: BuildRequest, effects: Effects) -> Recipe:
+    """Read the recipe of a request, and apply its policy.
+
+    Raises:
+        ArchsplitError: the recipe is invalid, or has no such policy.
+    """
     recipe = load_recipe(order.recipe)
-    if order.policy is not None:
-        recipe = apply_policy(recipe, order.policy, day=build_date(effects.environment))
+    if order.policy is None:
+        return recipe
+    return apply_policy(recipe, order.policy, day=build_date(effects.environment))
+
+
+@contextlib.contextmanager
+def open_site(order: BuildRequest, effects: Effects) -> Iterator[BuildContext]:
+    """Find the tools for a recipe; yield the context of its build.
+
+    Raises:
+        ArchsplitError: the recipe or a tool is not usable.
+    """
+    recipe = requested_recipe(order, effects)
     tried = find_toolkit(effects, order.nvcc)
     toolkit = toolkits.choose_toolkit(tried)
     toolkit.check_targets(recipe.release)
@@ -169,7 +184,12 @@ def _date_warnings(order: BuildRequest, effects: Effects, identity: Identity) ->
     )
 
 
-def _select_targets(recipe: Recipe, targets: tuple[Target, ...] | None) -> tuple[Target, ...]:
+def select_targets(recipe: Recipe, targets: tuple[Target, ...] | None) -> tuple[Target, ...]:
+    """Return the targets of a recipe that are to be built, in the recipe's order.
+
+    Raises:
+        TargetError: the recipe doesn't have a target.
+    """
     if targets is None:
         return recipe.targets.all
     unknown = sorted(set(targets) - set(recipe.targets.all))

@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     import argparse
 
     from rich.console import Console
-    from rich.table import Table
 
     from archsplit.recipe.prebuilt import SplitRecipe
     from archsplit.release.report import Release
+    from archsplit.system.table import FittingTable
 
 
 def add_to(verbs: options.Verbs) -> None:
@@ -101,20 +101,30 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
         print(report.as_json(), end="")  # noqa: T201 - standard output is where data goes
     else:
         # A log has no width; wrapped file names would be of no use in it.
-        output = Console()
-        (output if output.is_terminal else Console(width=160)).print(_table(report))
+        output = Console(highlight=False)
+        if not output.is_terminal:
+            output.width = 160
+        output.print(f"{report.project} {report.version} in {arguments.out}", markup=False)
+        output.print(_table(report))
     return 0
 
 
-def _table(report: Release) -> Table:
-    from rich.table import Table
+def _table(report: Release) -> FittingTable:
+    from archsplit.system.table import Column, FittingTable, name_column, word_column
 
-    table = Table(title=f"{report.project} {report.version}")
-    table.add_column("wheel", overflow="fold")
-    table.add_column("MB", justify="right")
-    table.add_column("sha256")
+    table = FittingTable(
+        (
+            Column(heading="size"),
+            name_column("wheel"),
+            word_column("for", rank=1),
+            word_column("sha256", rank=2),
+        )
+    )
     for wheel in report.wheels:
-        table.add_row(wheel.file, f"{wheel.size / 1e6:.2f}", wheel.sha256[:16])
+        purpose = " ".join(wheel.targets) or wheel.role
+        table.add_row(f"{wheel.size / 1e6:.2f} MB", wheel.file, purpose, wheel.sha256[:16])
+    total = sum(wheel.size for wheel in report.wheels)
+    table.add_row(f"{total / 1e6:.2f} MB", f"together, {len(report.wheels)} wheels", "", "")
     return table
 
 

@@ -340,6 +340,9 @@ class _Notes:
     def begin_stage(self, title: str, total: int) -> None:
         """See `ProgressSink.begin_stage`."""
 
+    def start_step(self, label: str) -> None:
+        """See `ProgressSink.start_step`."""
+
     def finish_step(self, label: str, seconds: float) -> None:
         """See `ProgressSink.finish_step`."""
 

@@ -141,9 +141,12 @@ def show_activity(console: Console, text: str) -> Iterator[None]:
     if not console.is_terminal:
         yield
         return
-    from rich.markup import escape
+    from rich.text import Text
 
-    with console.status(escape(text)):
+    # A line that wraps would be left on the screen by each turn of the spinner.
+    line = Text(text)
+    line.truncate(console.width - 4, overflow="ellipsis")
+    with console.status(line):
         yield
 
 

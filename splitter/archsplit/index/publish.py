@@ -35,6 +35,7 @@ from archsplit.index.release import CORE, META, PLUGIN, SOURCE
 from archsplit.index.retry import utc_text
 from archsplit.index.state import IndexStateReader
 from archsplit.index.upload import Uploader
+from archsplit.system.units import size_text
 from archsplit.wheels.filename import ALL_EXTRA
 
 if TYPE_CHECKING:
@@ -128,8 +129,8 @@ class Publication:
     def _lines(self) -> Iterator[str]:
         plan = self.plan
         for one in self.live:
-            how = "uploaded" if one.uploaded_now else "was there"
-            yield f"{one.artifact.path.name}: {how}, live at {one.served.url}"
+            how = "uploaded " if one.uploaded_now else "was there"
+            yield f"  {one.artifact.size / 1e6:8.2f} MB  {how}  {one.served.url}"
         if self.next is not None:
             left = len(plan.steps) - len(self.live)
             yield f"{left} files wait for new names: run it again at {utc_text(self.next)}"
@@ -337,11 +338,14 @@ class _Run:
         if left > 0:
             clock.sleep(left)
         began = clock.monotonic()
+        self.progress.start_step(f"{step.artifact.path.name}, {size_text(step.artifact.size)}")
         self.uploader.upload(step)
         self.progress.finish_step(step.artifact.path.name, clock.monotonic() - began)
         return True
 
     def _read_back(self, steps: list[UploadStep]) -> list[LiveFile]:
+        if steps:
+            self.progress.begin_stage("read back from the index", 0)
         served = self.prover.prove([step.artifact for step in steps])
         return [
             LiveFile(

@@ -46,6 +46,20 @@ def core_metadata(recipe: Recipe) -> CoreMetadata:
     )
 
 
+def plugin_metadata(recipe: Recipe, target: Target, requires: tuple[str, ...]) -> CoreMetadata:
+    """Return a plugin's metadata, without the licenses of the code that is linked into it.
+
+    Args:
+        requires: the requirements of each plugin beside its core.
+    """
+    return _metadata(
+        recipe,
+        plugin_distribution(recipe.project.name, str(target)),
+        summary=f"{recipe.project.summary.rstrip('.')}: device code for {target}.",
+        requires=(exact_pin(recipe.project.name, recipe.project.version), *requires),
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Product:
     """A wheel to write.
@@ -79,15 +93,7 @@ class WheelPlanner:
         """Plan the wheel with one target's library; it requires exactly this build's core."""
         recipe = self.recipe
         path = plugin_path(recipe.python.package, str(target), recipe.link.library)
-        metadata = _metadata(
-            recipe,
-            plugin_distribution(recipe.project.name, str(target)),
-            summary=f"{recipe.project.summary.rstrip('.')}: device code for {target}.",
-            requires=(
-                exact_pin(recipe.project.name, recipe.project.version),
-                *self.plugin_requires,
-            ),
-        )
+        metadata = plugin_metadata(recipe, target, self.plugin_requires)
         member = WheelMember(name=path, content=library, mode=0o755)
         plan = self._plan(metadata, platforms, (member,))
         return Product(role="plugin", targets=(target,), plan=plan)

@@ -43,6 +43,8 @@ class BillComponent:
         address: a package URL; "" where it has none.
         sha256: of the file; "" where it isn't one, or nobody knows.
         license: an SPDX expression, or another name in words; "" where nobody knows.
+        ancestor: the component that it was made from, or None.
+        changes: the difference from the ancestor, in words.
     """
 
     name: str
@@ -52,6 +54,8 @@ class BillComponent:
     sha256: str = ""
     license: str = ""
     description: str = ""
+    ancestor: BillComponent | None = None
+    changes: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,10 +113,13 @@ def encode_bill(bill: Bill) -> bytes:
 
 def _component(part: BillComponent) -> Component:
     from cyclonedx.model import HashAlgorithm, HashType  # noqa: PLC0415
-    from cyclonedx.model.component import Component, ComponentType  # noqa: PLC0415
+    from cyclonedx.model.component import Component, ComponentType, Pedigree  # noqa: PLC0415
     from packageurl import PackageURL  # noqa: PLC0415
 
     digest = [HashType(alg=HashAlgorithm.SHA_256, content=part.sha256)] if part.sha256 else []
+    pedigree = None
+    if part.ancestor is not None:
+        pedigree = Pedigree(ancestors=[_component(part.ancestor)], notes=part.changes or None)
     return Component(
         name=part.name,
         version=part.version,
@@ -120,6 +127,7 @@ def _component(part: BillComponent) -> Component:
         bom_ref=part.address or f"{part.name}@{part.version}",
         purl=PackageURL.from_string(part.address) if part.address else None,
         hashes=digest,
+        pedigree=pedigree,
         licenses=_licenses(part.license),
         description=part.description or None,
     )

@@ -219,7 +219,7 @@ class _Split:
         with output_errors(staging):
             (staging / REPORT_FILE).write_text(report.as_json())
             (staging / MANIFEST).write_text(self._manifest(writer, report.wheels).as_json())
-        progress.begin_stage("checking all wheels", 0)
+        progress.begin_stage("check of all wheels", 0)
         originals = {
             str(core.name): {one.table.name: one.original_images for one in core.libraries}
             for core in cores
