@@ -16,6 +16,7 @@ from archsplit.release.checks import verify_release
 from archsplit.release.context import Effects
 from archsplit.split.from_recipe import FAT_FOLDER, split_by_recipe
 from archsplit.split.own_build import read_calls
+from archsplit.system.progress import SilentProgress
 
 if TYPE_CHECKING:
     from archsplit.nvcc.toolkit import Toolkit
@@ -98,17 +99,11 @@ TARGETS = '[targets]\nsass = ["sm_80"]\nptx = ["compute_80"]\n'
 pytestmark = pytest.mark.nvcc
 
 
-class Told:
+class Told(SilentProgress):
     """Keeps what a build says."""
 
     def __init__(self) -> None:
         self.notes: list[str] = []
-
-    def begin_stage(self, title: str, total: int) -> None:
-        """Nothing is shown."""
-
-    def finish_step(self, label: str, seconds: float) -> None:
-        """Nothing is shown."""
 
     def note(self, text: str) -> None:
         """Keep the note."""
@@ -197,7 +192,7 @@ def test_a_build_that_goes_around_the_wrapper_is_told(
 def test_what_a_toolkit_lacks_is_the_hint_of_a_failed_build(
     tmp_path: Path, effects: Effects
 ) -> None:
-    recipe = project(tmp_path / "project", f"{PYTHON} -m {FRONTENDS[0]}")
+    project(tmp_path / "project", f"{PYTHON} -m {FRONTENDS[0]}")
     (tmp_path / "project/recipe.toml").write_text(
         f'[source]\nbuild = """{PYTHON} -m {FRONTENDS[0]}"""\n[targets]\nsass = ["sm_35"]\n'
     )
