@@ -16,6 +16,7 @@ from archsplit.nvcc.host_tools import HostTools, find_host_tools
 from archsplit.nvcc.toolkit import Toolkit, choose_toolkit, nvcc_candidates, probe_toolkits
 from archsplit.system.process import SubprocessRunner
 from compiled_samples import Samples, make_samples
+from made_once import made_once
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,8 +25,15 @@ if TYPE_CHECKING:
 # Somebody else's clone may be read-only; Hypothesis warns where it can't keep its examples.
 _EXAMPLES = next(each for each in (Path(".hypothesis"), Path()) if each.exists())
 _DATABASE = settings().database if os.access(_EXAMPLES, os.W_OK) else None
-settings.register_profile("archsplit", deadline=None, database=_DATABASE)
+# The same examples at each run, as Hypothesis itself has it where CI is set: else the floor of
+# coverage would hold by luck. The stress session draws new ones.
+settings.register_profile("archsplit", deadline=None, database=None, derandomize=True)
+settings.register_profile("random", deadline=None, database=_DATABASE)
 settings.load_profile("archsplit")
+
+
+NOT_MEASURED = {"api", "build", "cli", "docs", "house", "lightgbm", "loader", "slim", "split"}
+"""Folders whose tests are not needed for the floor of the pure modules; see noxfile.py."""
 
 
 def pytest_configure() -> None:
@@ -35,6 +43,14 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    # Traced tests take up to three times as long, and these are of whole commands and programs.
+    if os.environ.get("ARCHSPLIT_TEST_COVERAGE") == "pure":
+        for item in items:
+            if item.path.relative_to(Path(__file__).parent).parts[0] in NOT_MEASURED:
+                item.add_marker("no_cover")
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Give this test run a cache folder of its own."""
@@ -42,6 +58,9 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         patch.setenv("ARCHSPLIT_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
         # Off, because most tests are about compiling, which a hit would skip.
         patch.setenv("ARCHSPLIT_CACHE", "off")
+        # zig keeps what it has compiled in HOME, which may be read-only.
+        zig = made_once(tmp_path_factory, "zig", lambda folder: str(folder))
+        patch.setenv("ZIG_GLOBAL_CACHE_DIR", zig)
         yield
 
 
@@ -56,8 +75,11 @@ def toolkit() -> Toolkit:
 @pytest.fixture(scope="session")
 def samples(toolkit: Toolkit, tmp_path_factory: pytest.TempPathFactory) -> Samples:
     """Real files of every form that holds device code, compiled once."""
-    folder = tmp_path_factory.mktemp("samples")
-    return make_samples(Samples(folder=folder, nvcc=str(toolkit.nvcc)))
+
+    def make(folder: Path) -> Samples:
+        return make_samples(Samples(folder=folder, nvcc=str(toolkit.nvcc)))
+
+    return made_once(tmp_path_factory, "samples", make)
 
 
 @pytest.fixture(scope="session")

@@ -116,7 +116,7 @@ class Place:
             path.touch()
 
     def replace_flag(self, old: str, new: str) -> None:
-        """Replace a flag by another one."""
+        """Replace a flag by another."""
         self.flags[self.flags.index(old)] = new
 
     def swap(self, one: str, other: str) -> None:
@@ -167,7 +167,7 @@ PREPARED: Mapping[str, Callable[[Place], None]] = {
     "touch of one of two equal #pragma once headers": Place.twins,
     "another cicc behind a link": Place.link_cicc,
 }
-"""Preparations before the first compilation, by the name of the edit."""
+"""Preparations that some edits need."""
 
 EDITS: Mapping[str, Callable[[Place], None]] = {
     "in the source": lambda place: place.append("__device__ int more;\n"),

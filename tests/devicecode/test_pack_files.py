@@ -22,7 +22,7 @@ X86, ARM = "x86_64", "aarch64"
 def divided(
     sizes: Sequence[int], machines: Sequence[str], *holders: set[int]
 ) -> tuple[PackPlan, tuple[PackFile, ...]]:
-    """One pack with one image in each container."""
+    """Divide one pack with one image in each container."""
     pack = PackContents(name="cc90", serves=(NINE,), offsets=(frozenset({16}),) * len(sizes))
     plan = PackPlan(packs=(pack,), needs={NINE: ("cc90",)})
     cores = ReleaseCores(machines=tuple(machines), holders=tuple(map(frozenset, holders)))

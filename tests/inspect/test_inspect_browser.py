@@ -67,8 +67,8 @@ def paeth(left: int, up: int, corner: int) -> int:
     return min((left, up, corner), key=lambda value: abs(middle - value))
 
 
-def shown(path: Path, to: Path) -> set[str]:
-    """Return the colors that Chromium shows of a file, without a network."""
+def browse(path: Path, to: Path, *words: str) -> str:
+    """Open a file in Chromium, without a network, and return what it prints."""
     program = shutil.which("chromium") or shutil.which("google-chrome")
     assert program is not None, "no Chromium on the PATH"
     argv = (
@@ -76,14 +76,18 @@ def shown(path: Path, to: Path) -> set[str]:
         "--headless",
         "--no-sandbox",
         "--disable-gpu",
-        "--hide-scrollbars",
         "--host-resolver-rules=MAP * ~NOTFOUND",
-        "--window-size=800,900",
         f"--user-data-dir={to / 'profile'}",
-        f"--screenshot={to / 'shown.png'}",
+        *words,
         path.as_uri(),
     )
-    subprocess.run(argv, check=True, capture_output=True, timeout=120)
+    return subprocess.run(argv, check=True, capture_output=True, text=True, timeout=120).stdout
+
+
+def shown(path: Path, to: Path) -> set[str]:
+    """Return the colors that Chromium shows of a file, without a network."""
+    picture = f"--screenshot={to / 'shown.png'}"
+    browse(path, to, "--hide-scrollbars", "--window-size=800,900", picture)
     return colors((to / "shown.png").read_bytes())
 
 
@@ -122,20 +126,8 @@ def test_an_accessibility_checker_finds_nothing(
     added = f"<script>{axe_source(tmp_path)}</script><script>{choose} {report}</script>"
     path = tmp_path / "checked.html"
     path.write_text(page.replace("</body>", f"{added}</body>"))
-    program = shutil.which("chromium") or shutil.which("google-chrome")
-    assert program is not None, "no Chromium on the PATH"
-    argv = (
-        program,
-        "--headless",
-        "--no-sandbox",
-        "--disable-gpu",
-        f"--window-size={width},900",
-        f"--user-data-dir={tmp_path / 'profile'}",
-        "--virtual-time-budget=20000",
-        "--dump-dom",
-        path.as_uri(),
-    )
-    done = subprocess.run(argv, check=True, capture_output=True, text=True, timeout=120)
-    title = re.search(r"<title>(.*?)</title>", done.stdout, re.DOTALL)
+    words = (f"--window-size={width},900", "--virtual-time-budget=20000", "--dump-dom")
+    document = browse(path, tmp_path, *words)
+    title = re.search(r"<title>(.*?)</title>", document, re.DOTALL)
     assert title is not None
     assert title[1] == "[]"

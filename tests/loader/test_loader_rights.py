@@ -224,7 +224,7 @@ def test_split_library_in_a_secure_process(programs: Programs, core: SplitSite, 
 def test_secure_process_seeks_packs_beside_the_core_alone(
     programs: Programs, core: SplitSite, open_path: Path, kind: str
 ) -> None:
-    """Who starts a program with rights may make an environment of links, with packs of his own."""
+    """A user can make an environment of links and own packs for a program with more rights."""
     name = programs.with_rights("host", RIGHTS[kind])
     links = open_path / "links"
     links.mkdir()

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import re
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from archsplit.cli.options import add_without
+from archsplit.cli.options import add_without, output_time
 from archsplit.cli.verbs import add_verb
 from archsplit.errors import UsageError, WheelError
-from archsplit.system.env import source_date_epoch
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -116,17 +113,13 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
 def _change(arguments: argparse.Namespace) -> IndexChange:
     from archsplit.index.static_update import IndexChange
 
-    now = int(time.time())
-    # Upload times are on the pages, so reproducible pages need a fixed time.
-    if os.environ.get("SOURCE_DATE_EPOCH"):
-        now = source_date_epoch(os.environ)
     return IndexChange(
         add=tuple(arguments.add),
         yank={_release(text): arguments.reason for text in arguments.yank},
         unyank=tuple(map(_release, arguments.unyank)),
         limits=_limits(arguments.prune),
         grace=arguments.grace,
-        now=now,
+        now=output_time(),
     )
 
 

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from archsplit.cli import options
+from archsplit.cli.finding_files import add_finding_files, finding_files
 from archsplit.cli.inputs import find_subject
 from archsplit.cli.verbs import add_verb
 from archsplit.errors import UsageError, VerifyError
-from archsplit.system.env import source_date_epoch
 from archsplit.system.fs import output_errors, write_file
 from archsplit.system.units import parse_size
 
@@ -100,6 +100,7 @@ def _add_limits(parser: argparse.ArgumentParser) -> None:
     limits.add_argument(
         "--same-kernels", action="store_true", help="all targets must have the same kernels"
     )
+    add_finding_files(limits)
 
 
 def run(arguments: argparse.Namespace, console: Console) -> int:
@@ -121,10 +122,10 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
         inventory = read_inventory(request)
     _show(inventory, device_usage(inventory, capabilities), arguments)
     report_problems(inventory, console)
-    findings = limit_findings(inventory, limits)
-    # After the report, so that a CI log shows the sizes that broke the limit.
-    if findings:
-        raise VerifyError("\n".join(findings))
+    with finding_files(arguments, check="inspect", checked=arguments.subject):
+        findings = limit_findings(inventory, limits)
+        if findings:
+            raise VerifyError(f"{inventory.name} breaks limits:", findings=findings)
     return 0
 
 
@@ -172,8 +173,7 @@ def page_origin(arguments: argparse.Namespace) -> PageOrigin:
     from archsplit.inspect.html import PageOrigin
 
     # Today's date would make a page differ at each run, which reproducible builds forbid.
-    epoch = source_date_epoch(os.environ) if os.environ.get("SOURCE_DATE_EPOCH") else time.time()
-    date = time.strftime("%Y-%m-%d", time.gmtime(epoch))
+    date = time.strftime("%Y-%m-%d", time.gmtime(options.output_time()))
     return PageOrigin(command=arguments.command_line, date=date)
 
 
@@ -201,7 +201,7 @@ def _show(
     if arguments.json:
         print(inventory_json(inventory, devices))  # noqa: T201 - standard output is where data goes
     else:
-        print_all(inventory_text(inventory, devices))
+        print_all(inventory_text(inventory, devices, gpus_first=bool(arguments.device)))
 
 
 def _write_pictures(

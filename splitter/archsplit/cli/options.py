@@ -5,11 +5,13 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from archsplit.cache.config import SETTINGS_TABLE, resolve_settings
 from archsplit.errors import InputError
+from archsplit.system.env import source_date_epoch
 from archsplit.system.resources import available_cores, parse_job_count
 
 if TYPE_CHECKING:
@@ -30,6 +32,13 @@ if TYPE_CHECKING:
 
 GPU_LIST = 'sm_90,compute_120, 9.0, H100, "RTX 4090" or native'
 """The spellings of GPUs, for help texts; `archsplit.arch.gpu_list` has all."""
+
+
+def output_time() -> int:
+    """Return the time that outputs name: SOURCE_DATE_EPOCH, or else now, in seconds."""
+    return (
+        source_date_epoch(os.environ) if os.environ.get("SOURCE_DATE_EPOCH") else int(time.time())
+    )
 
 
 def add_recipe_options(parser: argparse.ArgumentParser) -> None:
@@ -134,9 +143,12 @@ def show_activity(console: Console, text: str) -> Iterator[None]:
     if not console.is_terminal:
         yield
         return
-    from rich.markup import escape
+    from rich.text import Text
 
-    with console.status(escape(text)):
+    # A line that wraps would be left on the screen by each turn of the spinner.
+    line = Text(text)
+    line.truncate(console.width - 4, overflow="ellipsis")
+    with console.status(line):
         yield
 
 
@@ -160,6 +172,15 @@ def add_cache_options(parser: argparse.ArgumentParser) -> None:
             metavar=setting.field.upper(),
             help=setting.description.replace("`", ""),
         )
+
+
+def given_cache_variables(arguments: argparse.Namespace) -> dict[str, str]:
+    """Return the environment variables that stand for the cache's flags."""
+    flags = {
+        setting.variable: getattr(arguments, _DESTINATION + setting.field)
+        for setting in SETTINGS_TABLE
+    }
+    return {name: text for name, text in flags.items() if text is not None}
 
 
 def given_settings(arguments: argparse.Namespace, environment: Mapping[str, str]) -> Settings:

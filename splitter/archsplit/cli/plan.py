@@ -57,10 +57,14 @@ def _check(path: Path) -> int:
     """Read a recipe, which needs neither nvcc nor a compiler, and list all faults."""
     from archsplit.recipe.load import load_recipe
     from archsplit.recipe.load_prebuilt import load_split_recipe
+    from archsplit.recipe.pyproject_table import check_project_table, names_backend
 
     # It returns None for a recipe with sources, and raises for an invalid one.
     if load_split_recipe(path) is None:
-        load_recipe(path)
+        recipe = load_recipe(path)
+        # Only a project with this backend has a table that must agree with the recipe.
+        if names_backend(recipe.root):
+            check_project_table(recipe.project, recipe.root)
     print(f"{path}: ok")  # noqa: T201 - standard output is where data goes
     return 0
 
@@ -104,8 +108,8 @@ def _as_json(plan: BuildPlan) -> str:
         {
             "name": step.name,
             "argv": [_shown(word, plan) for word in step.command.argv],
-            "reads": [_shown(str(path), plan) for path in step.reads],
-            "writes": [_shown(str(path), plan) for path in step.writes],
+            "reads": [_shown_path(path, plan) for path in step.reads],
+            "writes": [_shown_path(path, plan) for path in step.writes],
             "waits_for": sorted(plan.graph.dependencies[number]),
         }
         for number, step in enumerate(plan.graph.steps)
@@ -123,6 +127,12 @@ def _as_json(plan: BuildPlan) -> str:
         "wheels": _distributions(plan),
     }
     return json.dumps(content, indent=2)
+
+
+def _shown_path(path: Path, plan: BuildPlan) -> str:
+    # As in the commands, which run in the recipe's folder.
+    root = plan.site.recipe.root
+    return _shown(str(path.relative_to(root) if path.is_relative_to(root) else path), plan)
 
 
 def _shown(text: str, plan: BuildPlan) -> str:

@@ -20,7 +20,7 @@ from archsplit.system.outputs import is_replaceable
 from archsplit.system.process import Command, run_checked
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Container, Iterable, Iterator, Mapping
     from pathlib import Path
 
     from archsplit.compiler.dryrun_query import DryRunResult
@@ -47,16 +47,20 @@ def step_from_nvcc(
     *,
     name: str,
     key: str,
+    inputs: tuple[Path, ...] = (),
     parallel_flags: tuple[str, ...] = (),
     runs_first: bool = False,
+    check: Callable[[], None] | None = None,
 ) -> Step:
     """Return a step of nvcc for the scheduler, with first estimates of seconds and memory.
 
     Args:
         name: unique in the graph.
         key: the step's name in the history.
+        inputs: files that the step reads and no other step writes, but for the tools' own.
         parallel_flags: arguments that let the step use several cores.
         runs_first: see `Step`.
+        check: see `Step`.
     """
     memory, memory_per_byte = FIRST_MEMORY[step.kind]
     reads_source = not step.reads and step.kind in _READING
@@ -64,7 +68,7 @@ def step_from_nvcc(
     return Step(
         name=name,
         command=command,
-        reads=step.reads,
+        reads=(*step.reads, *inputs),
         writes=step.writes,
         # C has no templates.
         weight=min(_C_SECONDS, WEIGHTS[step.kind]) if is_c else WEIGHTS[step.kind],
@@ -74,6 +78,7 @@ def step_from_nvcc(
         parallel_flags=parallel_flags,
         reads_source=reads_source,
         runs_first=runs_first,
+        check=check,
     )
 
 

@@ -155,6 +155,7 @@ class IndexChange:
         add: wheels, folders of wheels, and folders that builds wrote to.
         yank: releases, each with the reason.
         unyank: releases.
+        remove: names of wheels to take off the pages.
         limits: of age and size; None to prune nothing.
         grace: seconds for which a wheel stays after its removal from all pages, for readers of
             an older page.
@@ -164,6 +165,7 @@ class IndexChange:
     add: tuple[Path, ...] = ()
     yank: Mapping[IndexRelease, str]
     unyank: tuple[IndexRelease, ...] = ()
+    remove: frozenset[str] = frozenset()
     limits: RetentionLimits | None = None
     grace: int
     now: int
@@ -219,7 +221,7 @@ def update_index(folder: IndexFolder, change: IndexChange) -> IndexUpdate:
     folder.write_root(iter(order))
     entries = list(_entries(grown))
     pruning = prune(entries, change.limits or RetentionLimits(), now=change.now)
-    left = frozenset(entry.file for one in pruning.gone for entry in one.entries)
+    left = frozenset(entry.file for one in pruning.gone for entry in one.entries) | change.remove
     final = {name: project.without(left) for name, project in grown.items()}
     for name in reversed(order):
         folder.write_project(final[name])
@@ -229,8 +231,8 @@ def update_index(folder: IndexFolder, change: IndexChange) -> IndexUpdate:
         restored=tuple(one.entry.file for one in restored),
         gone=pruning.gone,
         waiting=_delete_orphans(folder, final, change),
-        size=pruning.left,
-        wheels=len(entries) - len(left),
+        size=sum(entry.size for entry in _entries(final)),
+        wheels=sum(1 for _ in _entries(final)),
     )
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import TypeAdapter, ValidationError
 
+from archsplit.devicecode.stats import target_sizes
 from archsplit.errors import BinaryFormatError, InputError
 from archsplit.inspect.breakdown import REST_COLOR, REST_LABEL, target_color
 from archsplit.system.units import size_text
@@ -82,16 +83,12 @@ def measure_release(inventory: Inventory) -> ReleaseSize:
         raise InputError(
             f"{inventory.path} is no file", hint="name wheels or libraries, one for each release"
         )
-    targets: dict[str, int] = {}
-    for row in inventory.rows():
-        label = row.target or row.kind
-        targets[label] = targets.get(label, 0) + row.weight
     return ReleaseSize(
         name=inventory.name,
         version=_version(inventory.name),
         sha256=inventory.sha256,
         size=inventory.size,
-        targets=targets,
+        targets=dict(target_sizes(inventory, in_download=inventory.is_wheel)),
     )
 
 

@@ -39,7 +39,7 @@ from archsplit.inspect.text import (
     summarize_proposal,
     unserved_text,
 )
-from archsplit.system.units import size_text
+from archsplit.system.units import change_text, size_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -129,7 +129,7 @@ def growth_page(
     """Return the page of ``archsplit diff --html``: targets and kernels, before and after."""
     unit = "download" if growth.in_download else "in files"
     change = new.size - old.size
-    headline = f"{size_text(old.size)} before, {size_text(new.size)} after ({_signed(change)})"
+    headline = f"{size_text(old.size)} before, {size_text(new.size)} after ({change_text(change)})"
     body = ["<h2>Targets</h2>", _change_table(growth.targets, unit, named=False)]
     if growth.kernels:
         body += [
@@ -251,7 +251,7 @@ def _texture(part: BreakdownPart) -> str:
 
 
 def _gpu_data(device: DeviceUsage) -> dict[str, Any]:
-    whole = device.usable.cost + device.dead.cost
+    whole = device.whole
     return {
         "id": str(device.capability),
         "targets": [str(target) for target in device.targets],
@@ -270,12 +270,17 @@ def _root_data(inventory: Inventory) -> dict[str, Any]:
         "download": inventory.size,
         "files": in_files if inventory.is_wheel else inventory.size,
     }
+    parts.append(_rest_data(whole, parts))
+    return _node(inventory.name, whole, parts=parts)
+
+
+def _rest_data(whole: dict[str, int], parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return the box of all other bytes."""
     rest = {
         name: max(0, size - sum(part["bytes"][name] for part in parts))
         for name, size in whole.items()
     }
-    parts.append(_node(REST_LABEL, rest, color=REST_COLOR, texture="rest"))
-    return _node(inventory.name, whole, parts=parts)
+    return _node(REST_LABEL, rest, color=REST_COLOR, texture="rest")
 
 
 def _file_data(file: File) -> dict[str, Any]:
@@ -293,11 +298,7 @@ def _file_data(file: File) -> dict[str, Any]:
         )
         for part in breakdown(file.rows())
     ]
-    rest = {
-        name: max(0, size - sum(part["bytes"][name] for part in parts))
-        for name, size in whole.items()
-    }
-    parts.append(_node(REST_LABEL, rest, color=REST_COLOR, texture="rest"))
+    parts.append(_rest_data(whole, parts))
     return _node(file.path, whole, parts=parts, name=file.path.rpartition("/")[2])
 
 
@@ -354,7 +355,7 @@ def _device_table(devices: Iterable[DeviceUsage]) -> str:
     for device in devices:
         if not device.targets:
             continue
-        whole = device.usable.cost + device.dead.cost
+        whole = device.whole
         # The text is empty for a whole of 0 bytes, and CSS needs a width.
         share = share_text(device.usable.cost, whole) or "0 %"
         rows.append(
@@ -405,7 +406,7 @@ def _change_table(changes: Sequence[SizeChange], unit: str, *, named: bool) -> s
         grown = ' class="number grown"' if change.growth > 0 else ' class="number"'
         rows.append(
             f"<tr><td>{escape(change.target)}{name}{_number(change.old)}{_number(change.new)}"
-            f'<td{grown} data-value="{change.growth}">{_signed(change.growth)}'
+            f'<td{grown} data-value="{change.growth}">{change_text(change.growth)}'
             f'<td class="wide"><div class="bar"><span style="width:'
             f'{100 * abs(change.growth) / most:.1f}%;background:{color}"></span></div></tr>'
         )
@@ -468,7 +469,3 @@ def _table(caption: str, heads: Iterable[str], rows: Iterable[str], *, style: st
 def _number(size: int) -> str:
     """Return a cell that sorts by the bytes and shows words."""
     return f'<td class="number" data-value="{size}">{size_text(size)}'
-
-
-def _signed(size: int) -> str:
-    return f"{'+' if size > 0 else ''}{size_text(size)}"

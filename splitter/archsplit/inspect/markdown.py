@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from archsplit.inspect.breakdown import breakdown, remaining_part, share_text, summarize
 from archsplit.inspect.text import coverage_text, product_text
-from archsplit.system.units import size_text
+from archsplit.system.units import change_text, size_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -29,7 +29,7 @@ def inventory_markdown(inventory: Inventory, devices: Iterable[DeviceUsage]) -> 
         (
             f"{device.capability} {product_text(device)}",
             size_text(device.usable.cost),
-            share_text(device.usable.cost, device.usable.cost + device.dead.cost),
+            share_text(device.usable.cost, device.whole),
             coverage_text(device),
         )
         for device in devices
@@ -43,10 +43,10 @@ def inventory_markdown(inventory: Inventory, devices: Iterable[DeviceUsage]) -> 
 def growth_markdown(old: Inventory, new: Inventory, growth: Growth) -> str:
     """Return a section for ``archsplit diff --summary``."""
     rows = [
-        (change.target, size_text(change.old), size_text(change.new), _signed(change.growth))
+        (change.target, size_text(change.old), size_text(change.new), change_text(change.growth))
         for change in growth.targets
     ]
-    whole = (size_text(old.size), size_text(new.size), _signed(new.size - old.size))
+    whole = (size_text(old.size), size_text(new.size), change_text(new.size - old.size))
     lines = [f"### {_escape(old.name)} → {_escape(new.name)}", ""]
     lines += _table(("target", "#before", "#after", "#growth"), [*rows, ("**whole**", *whole)])
     return "\n".join(lines) + "\n"
@@ -60,7 +60,7 @@ def history_markdown(releases: Sequence[ReleaseSize]) -> str:
             release.version,
             size_text(release.size),
             size_text(release.device_code),
-            _signed(release.size - before) if before else "",
+            change_text(release.size - before) if before else "",
         )
         for release, before in zip(releases, sizes, strict=False)
     ]
@@ -80,7 +80,3 @@ def _table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> list[str]:
 def _escape(text: str) -> str:
     """Return a text that can't become markup: names come from other people's wheels."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace("|", "\\|").replace("`", "\\`")
-
-
-def _signed(size: int) -> str:
-    return f"{'+' if size > 0 else ''}{size_text(size)}"

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from archsplit.devicecode.model import File, Inventory
 
 _MAX_SEGMENTS = 12
-PICTURE_WIDTH = 1120
+_PICTURE_WIDTH = 1120
 _MAP_HEIGHT = 520
 _MARGIN = 14
 _BAR, _BAR_STEP = 18, 26
@@ -47,11 +47,11 @@ def inventory_picture(inventory: Inventory) -> str:
     in_download = inventory.is_wheel
     bars = target_nodes(inventory, in_download=in_download)
     height = _TITLE_HEIGHT + _MAP_HEIGHT + 20 + _bars_height(bars)
-    frame = f"{-_MARGIN} {-_MARGIN} {PICTURE_WIDTH + 2 * _MARGIN} {height + 2 * _MARGIN}"
+    frame = f"{-_MARGIN} {-_MARGIN} {_PICTURE_WIDTH + 2 * _MARGIN} {height + 2 * _MARGIN}"
     return "\n".join(
         (
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{frame}" '
-            f'width="{PICTURE_WIDTH + 2 * _MARGIN}" height="{height + 2 * _MARGIN}">',
+            f'width="{_PICTURE_WIDTH + 2 * _MARGIN}" height="{height + 2 * _MARGIN}">',
             f"<style>{_STYLE}</style>",
             f'<rect x="{-_MARGIN}" y="{-_MARGIN}" width="100%" height="100%" fill="#fff"/>',
             f'<text class="name" x="0" y="20">{escape(inventory.name)}</text>',
@@ -67,21 +67,12 @@ def inventory_picture(inventory: Inventory) -> str:
     )
 
 
-def treemap(inventory: Inventory, *, in_download: bool) -> str:
-    """Return the treemap alone, for a page."""
-    shapes = _map_shapes(inventory_tree(inventory, in_download=in_download))
-    return "\n".join((_opening("treemap", _MAP_HEIGHT), *shapes, "</svg>"))
-
-
 def stacked_bars(inventory: Inventory, *, in_download: bool) -> str:
     """Return the bars alone, for a page."""
     bars = target_nodes(inventory, in_download=in_download)
-    return "\n".join((_opening("bars", _bars_height(bars)), *_bar_shapes(bars), "</svg>"))
-
-
-def _opening(name: str, height: int) -> str:
-    box = f"0 0 {PICTURE_WIDTH} {height}"
-    return f'<svg class="{name}" viewBox="{box}" role="img">\n<style>{_STYLE}</style>'
+    box = f"0 0 {_PICTURE_WIDTH} {_bars_height(bars)}"
+    opening = f'<svg class="bars" viewBox="{box}" role="img">\n<style>{_STYLE}</style>'
+    return "\n".join((opening, *_bar_shapes(bars), "</svg>"))
 
 
 def _bars_height(bars: tuple[TreeNode, ...]) -> int:
@@ -89,7 +80,7 @@ def _bars_height(bars: tuple[TreeNode, ...]) -> int:
 
 
 def _map_shapes(root: TreeNode) -> Iterator[str]:
-    whole = Rectangle(x=0, y=0, width=PICTURE_WIDTH, height=_MAP_HEIGHT)
+    whole = Rectangle(x=0, y=0, width=_PICTURE_WIDTH, height=_MAP_HEIGHT)
     for node, rectangle in _child_rectangles(root, whole):
         yield _box(node, rectangle)
         # A file has a caption and its targets; other bytes are one rectangle.
@@ -113,7 +104,7 @@ def _child_rectangles(node: TreeNode, within: Rectangle) -> Iterator[tuple[TreeN
 def _bar_shapes(bars: tuple[TreeNode, ...]) -> Iterator[str]:
     # All bars have one scale: the longest fills the width.
     longest = max((bar.weight for bar in bars), default=0)
-    longest_width = PICTURE_WIDTH - _LABEL_WIDTH - _SIZE_WIDTH
+    longest_width = _PICTURE_WIDTH - _LABEL_WIDTH - _SIZE_WIDTH
     for number, bar in enumerate(bars):
         top = number * _BAR_STEP
         middle = top + _BAR - 4
@@ -309,10 +300,12 @@ def _worst(row: Sequence[float], side: float) -> float:
 def _row_rectangles(row: Sequence[float], within: Rectangle) -> Iterator[Rectangle]:
     """Yield the rectangles of a row along the shorter side."""
     upright = within.width >= within.height
-    thickness = _quotient(sum(row), min(within.width, within.height))
+    side = min(within.width, within.height)
+    # Rounding of tiny areas may go beyond both sides.
+    thickness = min(_quotient(sum(row), side), max(within.width, within.height))
     offset = 0.0
     for area in row:
-        length = _quotient(area, thickness)
+        length = min(_quotient(area, thickness), max(0.0, side - offset))
         if upright:
             yield Rectangle(x=within.x, y=within.y + offset, width=thickness, height=length)
         else:

@@ -35,13 +35,15 @@ class Schedule:
     Args:
         urgency: each step's rank, see `Graph.ranks`; the greatest starts first, and of equals the
             first in the graph.
+        keep_going: True if a failure stops only the steps that need the failed one.
 
     Attributes:
         ready: positions of steps that may start, the most urgent first.
         running: positions of steps that were started and have not ended.
     """
 
-    def __init__(self, graph: Graph, urgency: Sequence[float]) -> None:
+    def __init__(self, graph: Graph, urgency: Sequence[float], *, keep_going: bool = False) -> None:
+        self._keep_going = keep_going
         self.ready: list[int] = []
         self.running: set[int] = set()
         self._graph = graph
@@ -93,6 +95,7 @@ class Schedule:
         """Mark a running step as failed: only earlier steps in the graph's order go on.
 
         So the failure that is reported in the end is the first that a serial run would have met.
+        A schedule that keeps going goes on with all steps that need no failed one.
 
         Returns:
             The running steps whose results are no longer needed.
@@ -101,7 +104,8 @@ class Schedule:
         self._failed.add(position)
         # Steps behind a failed one can never run, wherever they stand in the graph.
         hopeless = _closure(self._failed, self._graph.dependents.__getitem__)
-        earlier = set(range(min(self._failed))) - hopeless
+        end = len(self._graph.steps) if self._keep_going else min(self._failed)
+        earlier = set(range(end)) - hopeless
         self._wanted = _closure(earlier, self._graph.dependencies.__getitem__)
         self.ready = [each for each in self.ready if each in self._wanted]
         return frozenset(self.running - self._wanted)
@@ -153,7 +157,8 @@ class MemoryAdmission:
 
     def __init__(self, *, now: float, running: Iterable[ExpectedUse]) -> None:
         self._now = now
-        self._running = sorted(running)
+        # Sorted at the first step that is held back: mostly memory is plentiful.
+        self._running = running
         self._refused: int | None = None
         self._until = 0.0
         self._spare = 0
@@ -170,7 +175,7 @@ class MemoryAdmission:
         self._refused = memory
         # Where the ends of all own steps free too little, the wait for others has no known end.
         self._until, free = float("inf"), 0
-        for end, held in self._running:
+        for end, held in sorted(self._running):
             self._until = end
             free += held
             if free >= short:
@@ -209,6 +214,10 @@ class CoreAllocator:
         self._pool = pool
         self._enabled = enabled
 
+    def is_candidate(self, position: int) -> bool:
+        """Return True if a step is long, and can use several cores."""
+        return self._can_run_parallel(position) and is_long(self._forecast.seconds[position])
+
     def cores(
         self,
         position: int,
@@ -216,15 +225,14 @@ class CoreAllocator:
         ends: Mapping[int, float],
         now: float,
     ) -> int:
-        """Return the number of cores for a ready step: several if some are idle.
+        """Return the number of cores for a ready candidate: several if some are idle.
 
         Args:
+            position: the step, for which `is_candidate` is True.
             active: running steps.
             ends: expected end of each running step.
         """
         seconds = self._forecast.seconds[position]
-        if not (self._can_run_parallel(position) and is_long(seconds)):
-            return 1
         # Cores that become idle in the second half of a step are of no use to it.
         by = now + seconds / 2
         ending = [each for each in active if ends[each] <= by]

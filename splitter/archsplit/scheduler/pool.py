@@ -190,6 +190,54 @@ class LocalPool:
         self._grants.clear()
 
 
+class SlotPool:
+    """A `Pool` of slots on other machines, whose memory those machines watch."""
+
+    def __init__(self, slots: int) -> None:
+        if slots < 1:
+            raise ValueError("at least one slot is needed")
+        self.slots = slots
+        self._used = 0
+
+    def acquire(self, request: PoolRequest) -> Grant | Denied:
+        """See `Pool.acquire`."""
+        if self._used >= self.slots:
+            return Denied(WaitReason.SLOT, None)
+        self._used += 1
+        return _SlotGrant(self, request.memory)
+
+    def idle_slots(self) -> int:
+        """See `Pool.idle_slots`."""
+        return self.slots - self._used
+
+    def free_memory(self) -> int:
+        """See `Pool.free_memory`."""
+        return ALL_MEMORY
+
+    def entries(self) -> list[PoolEntry]:
+        """See `Pool.entries`."""
+        return []
+
+    def release(self) -> None:
+        """Count a slot as free."""
+        self._used -= 1
+
+    def close(self) -> None:
+        """See `Pool.close`."""
+
+
+class _SlotGrant:
+    def __init__(self, pool: SlotPool, memory: int) -> None:
+        self._pool = pool
+        self.entry = PoolEntry(memory, 0, 0)
+
+    def update_resident(self, resident: int) -> None:
+        self.entry = self.entry._replace(resident=resident)
+
+    def release(self) -> None:
+        self._pool.release()
+
+
 class _LocalGrant:
     def __init__(self, grants: set[_LocalGrant], memory: int) -> None:
         self._grants = grants

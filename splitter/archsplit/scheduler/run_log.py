@@ -35,34 +35,34 @@ class WaitLog:
     """Seconds of waiting per step and reason."""
 
     def __init__(self) -> None:
-        self._waited: dict[int, WaitRecord] = {}
-        self._updated: dict[int, float] = {}
+        self._ready: dict[int, tuple[float, str]] = {}
+        self._memory: dict[int, float] = {}
         self._short: frozenset[int] = frozenset()
+        self._updated = 0.0
 
     def add_ready(self, position: int, *, now: float, after: str) -> None:
         """Add a step that has become ready."""
-        self._waited[position] = WaitRecord(now, after, 0.0, 0.0)
-        self._updated[position] = now
+        self._ready[position] = now, after
 
     def update(self, *, now: float, short: frozenset[int]) -> None:
         """Count the time since the last update, and set the steps that lack memory now."""
-        for position, since in self._updated.items():
-            self._add(position, now - since)
-        self._updated = dict.fromkeys(self._updated, now)
-        self._short = short
+        # Only these: a loop over all that wait would make each event as dear as the graph is big.
+        for position in self._short & self._ready.keys():
+            self._count_memory(position, now)
+        self._short, self._updated = short, now
 
     def close(self, position: int, *, now: float) -> WaitRecord:
         """Return the waits of a step that starts now."""
-        self._add(position, now - self._updated.pop(position))
-        return self._waited.pop(position)
-
-    def _add(self, position: int, seconds: float) -> None:
-        waited = self._waited[position]
-        # Each second counts for one reason, so that the reasons add up to the whole wait.
         if position in self._short:
-            self._waited[position] = waited._replace(memory=waited.memory + seconds)
-        else:
-            self._waited[position] = waited._replace(slot=waited.slot + seconds)
+            self._count_memory(position, now)
+        ready, after = self._ready.pop(position)
+        memory = self._memory.pop(position, 0.0)
+        # Each second counts for one reason, so that the reasons add up to the whole wait.
+        return WaitRecord(ready, after, max(0.0, now - ready - memory), memory)
+
+    def _count_memory(self, position: int, now: float) -> None:
+        since = max(self._updated, self._ready[position][0])
+        self._memory[position] = self._memory.get(position, 0.0) + now - since
 
 
 class RunLog:

@@ -1,6 +1,6 @@
 """Runner of a graph: the longest critical path first, within the pool's slots and memory.
 
-In: a `Graph`, a `Pool`, a starter of programs and optionally a `ResultCache`. Out: an `Outcome`.
+In: a `Graph`, a `Pool`, an `Executor` and optionally a `ResultCache`. Out: an `Outcome`.
 One thread owns all state and handles one event after the other:
 
     graph ─> Schedule.ready ──> lookup in the cache ──hit──────────────> succeeded
@@ -10,23 +10,25 @@ One thread owns all state and handles one event after the other:
                   │                                       │ ^
                   └── out of memory: retry, then alone ───┘ └─ MemoryWatchdog
 
-Each lookup and each program has a waiting thread, which puts one event into a common queue at the
-end. A failed step stops only the steps after it in the graph's order, so the reported failure does
-not depend on which step ends first.
+Each lookup and each program puts one event into a common queue at its end. An event costs the same
+however many steps run or wait: nothing here loops over all of them. A failed step stops only the
+steps after it in the graph's order, so the reported failure does not depend on which step ends
+first.
 """
 
 from __future__ import annotations
 
 import contextlib
-import itertools
+import heapq
 import math
 import os
-import threading
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Protocol
 
 from archsplit.errors import DiskFullError, StepError
 from archsplit.scheduler.estimates import Estimates
+from archsplit.scheduler.executor import DaemonThreads, LocalExecutor
 from archsplit.scheduler.plan import (
     CoreAllocator,
     ExpectedUse,
@@ -36,13 +38,14 @@ from archsplit.scheduler.plan import (
 )
 from archsplit.scheduler.pool import ALL_MEMORY, Denied, PoolRequest, WaitReason
 from archsplit.scheduler.run_log import RunLog
-from archsplit.scheduler.task import MemoryWatchdog, RunningTask, is_out_of_memory, task_fault
+from archsplit.scheduler.task import MemoryWatchdog, RunningTask, is_out_of_memory
 from archsplit.system.process import output_tail
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
+    from archsplit.scheduler.executor import Executor
     from archsplit.scheduler.graph import Graph, Step
     from archsplit.scheduler.history import History
     from archsplit.scheduler.outcome import FinishedStep, Outcome
@@ -56,6 +59,8 @@ _KILL_WAIT_SECONDS = 5.0
 """Seconds for a killed step to end; longer than its grace period."""
 _IDLE_RETRY = 1.0
 """Longest wait in seconds between two attempts to start steps."""
+_LOOKUP_THREADS = 64
+"""Lookups at a time; each may wait for another process that computes the same step."""
 _NO_SPACE = "No space left on device"
 _MIN_FREE_BYTES = 1 << 20
 """Bytes; a compiler that fails with less free space most likely fails for that reason."""
@@ -67,8 +72,8 @@ class ResultCache(Protocol):
     def restore(self, step: Step) -> CompletedProcess | None:
         """Write the step's outputs and return its exit; None for a miss.
 
-        The step's inputs exist. The call has a thread of its own, so it may be slow; meanwhile the
-        step holds neither a slot nor memory.
+        The step's inputs exist. The call is made in another thread, so it may be slow; meanwhile
+        the step holds neither a slot nor memory.
         """
         ...
 
@@ -86,6 +91,8 @@ def run_graph(
     history: History | None = None,
     parallel: bool = True,
     result_cache: ResultCache | None = None,
+    keep_going: bool = False,
+    executor: Executor | None = None,
 ) -> Outcome:
     """Run every step after its dependencies, as the pool allows.
 
@@ -93,9 +100,11 @@ def run_graph(
     failure is the first failure of a serial run.
 
     Args:
+        keep_going: True to run all steps that need no failed one.
         history: measurements of earlier runs; those of this run are added and saved.
         parallel: True to give idle cores to long steps that can use them.
         result_cache: results of earlier runs.
+        executor: runs the steps, and is closed at the end; None for child processes of ``runner``.
 
     Raises:
         ToolNotFoundError: a program can't be started.
@@ -108,10 +117,11 @@ def run_graph(
         graph,
         estimates,
         pool=pool,
-        runner=runner,
+        executor=executor or LocalExecutor(runner),
         progress=progress,
         parallel=parallel,
         result_cache=result_cache,
+        keep_going=keep_going,
     )
     outcome = loop.run()
     if history is not None:
@@ -128,8 +138,10 @@ def run_graph_checked(
     history: History | None = None,
     parallel: bool = False,
     result_cache: ResultCache | None = None,
+    keep_going: bool = False,
+    executor: Executor | None = None,
 ) -> tuple[FinishedStep, ...]:
-    """Run a graph and raise for a failed step.
+    """Run a graph and raise for a failed step; with ``keep_going``, for all failed ones.
 
     Returns:
         The finished steps in the graph's order.
@@ -147,7 +159,16 @@ def run_graph_checked(
         history=history,
         parallel=parallel,
         result_cache=result_cache,
+        keep_going=keep_going,
+        executor=executor,
     )
+    failed = [step for step in outcome.finished if step.fault]
+    if keep_going and len(failed) > 1:
+        texts = (str(_failure_error(graph.steps[one.position], one)) for one in failed)
+        skipped = len(graph.steps) - len(outcome.finished)
+        raise StepError(
+            "\n".join(texts) + f"\n{len(failed)} steps failed, {skipped} need them and did not run"
+        )
     if outcome.failure is not None:
         raise _failure_error(graph.steps[outcome.failure.position], outcome.failure)
     return outcome.finished
@@ -191,49 +212,60 @@ class GraphRunner:
         estimates: Estimates,
         *,
         pool: Pool,
-        runner: Starter,
+        executor: Executor,
         progress: ProgressSink,
         parallel: bool,
         result_cache: ResultCache | None = None,
+        keep_going: bool = False,
     ) -> None:
         self._graph = graph
         self._estimates = estimates
         self._pool = pool
-        self._runner = runner
+        self._executor = executor
         self._progress = progress
         self._urgency = graph.critical_path(estimates.seconds)
-        self._schedule = Schedule(graph, graph.ranks(estimates.seconds))
+        self._schedule = Schedule(graph, graph.ranks(estimates.seconds), keep_going=keep_going)
         self._allocator = CoreAllocator(graph, estimates, self._schedule, pool, enabled=parallel)
         self._log = RunLog(graph, estimates, self._urgency)
         self._watchdog = MemoryWatchdog(pool)
         self._active: dict[int, RunningTask] = {}
         self._alone: set[int] = set()
-        self._ended: SimpleQueue[
-            tuple[RunningTask | Lookup, CompletedProcess | BaseException | None]
-        ] = SimpleQueue()
+        self._free_slots: list[int] = []
+        # A step is looked up or run, never both at a time: its position tells which has ended.
+        self._ended: SimpleQueue[tuple[int, CompletedProcess | BaseException | None]] = (
+            SimpleQueue()
+        )
         self._lookups = PendingLookups(result_cache, self._ended.put)
 
     def run(self) -> Outcome:
         """Run to the end; on an exception, kill all programs first."""
-        self._log.add_ready(self._schedule.ready, after="")
+        self._add_ready(self._schedule.ready, after="")
         try:
             while not self._schedule.is_finished:
-                self._handle_next_event(self._start_ready())
-        # Also for Ctrl-C: no program may outlive the run.
+                self._handle_events(self._start_ready())
         except BaseException:
             self._kill_all()
             raise
+        finally:
+            self._lookups.close()
+            self._executor.close()
         self._lookups.store_results()
         return self._log.outcome(self._schedule.first_failed)
 
     # Starting
 
+    def _add_ready(self, positions: Iterable[int], *, after: str) -> None:
+        added = tuple(positions)
+        self._log.add_ready(added, after=after)
+        self._lookups.add(added)
+
     def _start_ready(self) -> float:
         """Start all steps that may start; return the seconds until the next attempt."""
         self._start_lookups()
-        admission = MemoryAdmission(now=self._log.now(), running=self._expected_uses())
+        running = tuple(self._active.values())
+        admission = MemoryAdmission(now=self._log.now(), running=self._expected_uses(running))
         retry, lacking_memory = _IDLE_RETRY, set()
-        for position in tuple(self._schedule.ready):
+        for position in self._ready_now():
             seconds, memory = self._estimates.seconds[position], self._memory(position)
             if not admission.admits(memory, seconds=seconds):
                 lacking_memory.add(position)
@@ -255,97 +287,126 @@ class GraphRunner:
         self._log.update_waits(lacking_memory)
         return retry
 
+    def _ready_now(self) -> Iterator[int]:
+        """Yield the ready steps, while steps are started in between."""
+        at = 0
+        ready = self._schedule.ready
+        while at < len(ready):
+            position = ready[at]
+            yield position
+            # A step that was started is gone from the list.
+            if at < len(ready) and ready[at] == position:
+                at += 1
+
     def _start_lookups(self) -> None:
-        for position in tuple(self._schedule.ready):
-            if self._lookups.start(position, self._graph.steps[position]):
+        for position in self._lookups.take_new():
+            # A failure may have made it needless meanwhile.
+            if position in self._schedule.ready:
                 self._schedule.start(position)
+                self._lookups.start(position, self._graph.steps[position])
 
     def _memory(self, position: int) -> int:
         return ALL_MEMORY if position in self._alone else self._estimates.memory(position)
 
-    def _expected_uses(self) -> list[ExpectedUse]:
-        tasks = self._active.values()
-        return [ExpectedUse(self._expected_end(task), task.held_memory) for task in tasks]
+    def _expected_uses(self, tasks: Iterable[RunningTask]) -> Iterator[ExpectedUse]:
+        return (ExpectedUse(self._expected_end(task), task.held_memory) for task in tasks)
 
     def _expected_end(self, task: RunningTask) -> float:
         seconds = parallel_seconds(task.cores, self._estimates.seconds[task.position])
         return max(task.started + seconds, self._log.now())
 
     def _cores(self, position: int) -> int:
+        if not self._allocator.is_candidate(position):
+            return 1
         ends = {position: self._expected_end(task) for position, task in self._active.items()}
         ends |= dict.fromkeys(self._lookups.active, math.inf)
         return self._allocator.cores(position, self._active, ends, self._log.now())
 
     def _start(self, position: int, grant: Grant, memory: int, cores: int) -> None:
         try:
-            running = self._runner.start(self._graph.steps[position].command_for(cores))
+            running = self._executor.start(
+                self._graph.steps[position], cores=cores, ended=partial(self._put_end, position)
+            )
         except BaseException:
             grant.release()
             raise
-        now, slot = self._log.now(), self._free_slot()
+        now = self._log.now()
+        # The lowest free number: traces have as many rows as steps ran at a time.
+        slot = heapq.heappop(self._free_slots) if self._free_slots else len(self._active)
         task = RunningTask(
             position, running, grant, slot=slot, cores=cores, started=now, memory=memory
         )
         self._active[position] = task
-        task.wait_in_thread(self._ended.put)
         self._schedule.start(position)
-        self._watchdog.check_soon(now)
+        if self._executor.is_local:
+            self._watchdog.check_soon(now)
         self._log.add_start(task)
 
-    def _free_slot(self) -> int:
-        taken = {task.slot for task in self._active.values()}
-        return next(slot for slot in itertools.count() if slot not in taken)
+    def _put_end(self, position: int, done: CompletedProcess | BaseException) -> None:
+        self._ended.put((position, done))
 
     # Ending
 
-    def _handle_next_event(self, retry: float) -> None:
-        """Handle the next event, or check memory; wait at most ``retry`` seconds."""
-        # Results are stored while nothing else is to do: a waiting event may free a slot.
+    def _handle_events(self, retry: float) -> None:
+        """Handle all events that are there, or check memory; wait at most ``retry`` seconds."""
         if self._ended.empty():
             self._lookups.store_results()
+        watched = self._executor.is_local and bool(self._active)
         until_check = self._watchdog.next_check - self._log.now()
         try:
-            limit = min(retry, until_check) if self._active else retry
-            task, done = self._ended.get(timeout=max(0.0, limit))
+            limit = min(retry, until_check) if watched else retry
+            self._handle_end(*self._ended.get(timeout=max(0.0, limit)))
+            # All of them, before steps are started again: many steps end at a time on a farm.
+            while not self._ended.empty():
+                self._handle_end(*self._ended.get())
         except Empty:
-            if self._active and self._log.now() >= self._watchdog.next_check:
+            if watched and self._log.now() >= self._watchdog.next_check:
                 self._watchdog.check(self._log.now(), self._active.values())
-            return
-        self._remove_ended(task)
+
+    def _handle_end(self, position: int, done: CompletedProcess | BaseException | None) -> None:
+        task = self._remove_ended(position)
         if isinstance(done, BaseException):
             raise done
         # A cancelled step has an exit code of its signal, which is no failure of its own.
         if task.is_cancelled:
-            self._schedule.discard(task.position)
+            self._schedule.discard(position)
         elif isinstance(task, RunningTask) and done is not None:
             self._handle_exit(task, done)
         else:
-            self._handle_lookup(task.position, done)
+            self._handle_lookup(position, done)
 
-    def _remove_ended(self, task: RunningTask | Lookup) -> None:
-        if isinstance(task, Lookup):
-            del self._lookups.active[task.position]
-        else:
-            del self._active[task.position]
-            task.grant.release()
+    def _remove_ended(self, position: int) -> RunningTask | Lookup:
+        if position in self._lookups.active:
+            return self._lookups.active.pop(position)
+        task = self._active.pop(position)
+        heapq.heappush(self._free_slots, task.slot)
+        task.grant.release()
+        return task
 
     def _handle_lookup(self, position: int, restored: CompletedProcess | None) -> None:
         if restored is None:
             self._schedule.requeue(position)
             return
+        self._check_outputs(position)
         self._log.add_cached(position, restored)
         self._succeeded(position, 0.0)
+
+    def _check_outputs(self, position: int) -> None:
+        check = self._graph.steps[position].check
+        if check is not None:
+            check()
 
     def _succeeded(self, position: int, seconds: float) -> None:
         name = self._graph.steps[position].name
         self._progress.finish_step(name, seconds)
-        self._log.add_ready(self._schedule.succeed(position), after=name)
+        self._add_ready(self._schedule.succeed(position), after=name)
 
     def _handle_exit(self, task: RunningTask, done: CompletedProcess) -> None:
         position, step = task.position, self._graph.steps[task.position]
         self._estimates.observe(position, max(done.peak_memory, task.peak_memory))
-        fault = task_fault(step, done)
-        if fault and (task.killed_for_memory or (is_out_of_memory(done) and not task.is_alone)):
+        fault = self._executor.find_fault(step, done)
+        starved = is_out_of_memory(done) and self._executor.is_local and not task.is_alone
+        if fault and (task.killed_for_memory or starved):
             self._restart(task, step)
             return
         self._log.add_finished(task, done, fault)
@@ -354,6 +415,7 @@ class GraphRunner:
             for each in self._schedule.fail(position):
                 running[each].cancel()
         else:
+            self._check_outputs(position)
             self._succeeded(position, done.seconds)
             self._lookups.add_result(step, done)
 
@@ -375,8 +437,10 @@ class GraphRunner:
         with contextlib.suppress(Empty):
             while self._active:
                 ended, _ = self._ended.get(timeout=_KILL_WAIT_SECONDS)
-                self._remove_ended(ended)
-        self._runner.kill_unawaited()
+                # A lookup, or a step that the signal kept out of the list.
+                if ended in self._active:
+                    self._remove_ended(ended)
+        self._executor.kill_unawaited()
 
 
 class PendingLookups:
@@ -393,23 +457,30 @@ class PendingLookups:
     def __init__(
         self,
         result_cache: ResultCache | None,
-        ended: Callable[[tuple[Lookup, CompletedProcess | BaseException | None]], None],
+        ended: Callable[[tuple[int, CompletedProcess | BaseException | None]], None],
     ) -> None:
         self.active: dict[int, Lookup] = {}
         self._result_cache = result_cache
         self._ended = ended
-        self._started: set[int] = set()
+        self._threads = DaemonThreads(_LOOKUP_THREADS)
+        self._new: list[int] = []
         self._results: list[tuple[Step, CompletedProcess]] = []
 
-    def start(self, position: int, step: Step) -> bool:
-        """Start a lookup in a thread of its own; return False if one was started before."""
-        if self._result_cache is None or position in self._started:
-            return False
-        self._started.add(position)
-        self.active[position] = lookup = Lookup(position)
-        arguments = (self._result_cache, lookup, step)
-        threading.Thread(target=self._restore, args=arguments, daemon=True).start()
-        return True
+    def add(self, positions: Iterable[int]) -> None:
+        """Add steps that have become ready, to be looked up."""
+        if self._result_cache is not None:
+            self._new += positions
+
+    def take_new(self) -> list[int]:
+        """Return the added steps, each once."""
+        new, self._new = self._new, []
+        return new
+
+    def start(self, position: int, step: Step) -> None:
+        """Start the lookup of a step in another thread."""
+        assert self._result_cache is not None
+        self.active[position] = Lookup()
+        self._threads.call(partial(self._restore, self._result_cache, position, step))
 
     def add_result(self, step: Step, done: CompletedProcess) -> None:
         """Add the result of a step that has succeeded."""
@@ -421,13 +492,17 @@ class PendingLookups:
         while self._result_cache is not None and self._results:
             self._result_cache.store(*self._results.pop(0))
 
-    def _restore(self, result_cache: ResultCache, lookup: Lookup, step: Step) -> None:
+    def close(self) -> None:
+        """Release the threads."""
+        self._threads.close()
+
+    def _restore(self, result_cache: ResultCache, position: int, step: Step) -> None:
         try:
             restored = result_cache.restore(step)
         except BaseException as error:  # noqa: BLE001 - raised again by `GraphRunner`
-            self._ended((lookup, error))
+            self._ended((position, error))
         else:
-            self._ended((lookup, restored))
+            self._ended((position, restored))
 
 
 class Lookup:
@@ -437,8 +512,7 @@ class Lookup:
         is_cancelled: True if an earlier step has failed meanwhile.
     """
 
-    def __init__(self, position: int) -> None:
-        self.position = position
+    def __init__(self) -> None:
         self.is_cancelled = False
 
     def cancel(self) -> None:

@@ -7,17 +7,16 @@ was killed or failed for want of memory is not at fault: the scheduler runs it a
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING
 
 from archsplit.scheduler.pool import ALL_MEMORY
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Collection
 
-    from archsplit.scheduler.graph import Step
+    from archsplit.scheduler.executor import RunningStep
     from archsplit.scheduler.pool import Grant, Pool
-    from archsplit.system.process import CompletedProcess, RunningProcess
+    from archsplit.system.process import CompletedProcess
 
 _STARVED = (
     "out of memory",
@@ -60,7 +59,7 @@ class RunningTask:
     def __init__(
         self,
         position: int,
-        running: RunningProcess,
+        running: RunningStep,
         grant: Grant,
         *,
         slot: int,
@@ -90,22 +89,6 @@ class RunningTask:
     def is_alone(self) -> bool:
         """Return True if the step runs alone."""
         return self.memory >= ALL_MEMORY
-
-    def wait_in_thread(
-        self, ended: Callable[[tuple[RunningTask, CompletedProcess | BaseException]], None]
-    ) -> None:
-        """Wait in a thread of its own, and pass the exit or the exception on."""
-
-        def wait() -> None:
-            try:
-                done = self._running.wait()
-            except BaseException as error:  # noqa: BLE001 - raised again by `GraphRunner`
-                ended((self, error))
-            else:
-                ended((self, done))
-
-        # A daemon, because an interrupted run must not wait for a program that ignores signals.
-        threading.Thread(target=wait, daemon=True).start()
 
     def measure(self, now: float) -> None:
         """Measure the memory and publish it in the pool."""
@@ -140,17 +123,6 @@ def is_out_of_memory(done: CompletedProcess) -> bool:
         return True
     said = done.stderr.lower()
     return any(words in said for words in _STARVED)
-
-
-def task_fault(step: Step, done: CompletedProcess) -> str:
-    """Return the fault of an ended step; "" for a success."""
-    if done.returncode != 0:
-        return f"failed with exit status {done.returncode}"
-    # A program may end with 0 after its disk was full; what it left would be linked.
-    for path in step.writes:
-        if not path.is_file() or path.stat().st_size == 0:
-            return f"succeeded, but left no {path.name}"
-    return ""
 
 
 class MemoryWatchdog:

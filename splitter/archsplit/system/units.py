@@ -37,6 +37,12 @@ def size_text(size: int) -> str:
     return f"{value / _THOUSAND:.2f} GB"
 
 
+def change_text(size: int) -> str:
+    """Return ``+1.2 MB``, ``-80 B``: a size with its sign."""
+    # A minus is a part of the number.
+    return f"{'+' if size > 0 else ''}{size_text(size)}"
+
+
 def parse_size(text: str) -> int:
     """Read ``100MB``, ``1.5 GiB``, ``8G``, ``1T`` or a plain number of bytes.
 

@@ -1,0 +1,148 @@
+"""Steps that something else than this machine's child processes runs."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+from scheduler_samples import step
+
+from archsplit.scheduler.executor import DaemonThreads
+from archsplit.scheduler.graph import Graph
+from archsplit.scheduler.pool import ALL_MEMORY, Denied, PoolRequest, SlotPool, WaitReason
+from archsplit.scheduler.run_log import WaitLog, WaitRecord
+from archsplit.scheduler.runner import run_graph
+from archsplit.system.process import CompletedProcess, SubprocessRunner
+from archsplit.system.progress import SilentProgress
+
+if TYPE_CHECKING:
+    from archsplit.scheduler.executor import Ended
+    from archsplit.scheduler.graph import Step
+    from archsplit.scheduler.outcome import Outcome
+    from archsplit.scheduler.pool import Grant
+
+
+class FakeStep:
+    def kill(self, *, grace: float = 0.0) -> None:
+        del grace
+
+    def resident_memory(self) -> int:
+        return 0
+
+
+class FakeExecutor:
+    """Ends each step as it starts; ``bad…`` steps fail with 137, as after a lack of memory."""
+
+    is_local = False
+
+    def __init__(self) -> None:
+        self.started: list[str] = []
+        self.is_closed = False
+
+    def start(self, step: Step, *, cores: int, ended: Ended) -> FakeStep:
+        assert cores == 1
+        self.started.append(step.name)
+        code = 137 if step.name.startswith("bad") else 0
+        ended(CompletedProcess(returncode=code, stdout="", stderr="", seconds=0.0))
+        return FakeStep()
+
+    def find_fault(self, step: Step, done: CompletedProcess) -> str:
+        return f"{step.name} ended with {done.returncode}" if done.returncode else ""
+
+    def kill_unawaited(self) -> None:
+        raise AssertionError("nothing is left")
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+class CountingPool(SlotPool):
+    """A pool that counts what it is asked."""
+
+    asked = 0
+
+    def acquire(self, request: PoolRequest) -> Grant | Denied:
+        self.asked += 1
+        return super().acquire(request)
+
+
+def run(executor: FakeExecutor, pool: SlotPool, *steps: Step) -> Outcome:
+    return run_graph(
+        Graph(steps=steps),
+        pool=pool,
+        runner=SubprocessRunner(),
+        progress=SilentProgress(),
+        executor=executor,
+    )
+
+
+def test_many_steps_take_no_threads_and_no_more_questions_than_events() -> None:
+    executor, pool, threads = FakeExecutor(), CountingPool(300), threading.active_count()
+    chains = [
+        step(f"{kind}{at}", f"{kind}{at}" * (kind > "a"), f"{chr(ord(kind) + 1)}{at}")
+        for at in range(1000)
+        for kind in "abc"
+    ]
+    outcome = run(executor, pool, *chains)
+    assert len(outcome.finished) == len(executor.started) == 3000
+    assert threading.active_count() == threads
+    # Once for each step, and once more for each time that all slots were taken.
+    assert pool.asked <= 3000 + 3000 / 300 + 3
+    assert executor.is_closed
+    assert {done.slot for done in outcome.finished} == set(range(300))
+
+
+def test_a_failure_elsewhere_is_the_executors_to_explain_and_is_not_run_again() -> None:
+    executor = FakeExecutor()
+    outcome = run(executor, SlotPool(1), step("bad", "", "x"), step("after", "x"))
+    assert executor.started == ["bad"]
+    assert outcome.failure is not None
+    assert outcome.failure.fault == "bad ended with 137"
+
+
+def test_slots_elsewhere_have_no_memory_here() -> None:
+    pool = SlotPool(1)
+    grant = pool.acquire(PoolRequest(1 << 50))
+    assert not isinstance(grant, Denied)
+    grant.update_resident(5)
+    assert (grant.entry.reserved, grant.entry.resident) == (1 << 50, 5)
+    assert pool.acquire(PoolRequest(1)) == Denied(WaitReason.SLOT, None)
+    assert (pool.idle_slots(), pool.free_memory(), pool.entries()) == (0, ALL_MEMORY, [])
+    grant.release()
+    assert pool.idle_slots() == 1
+    pool.close()
+    with pytest.raises(ValueError, match="at least one slot"):
+        SlotPool(0)
+
+
+def test_a_thread_takes_one_call_after_the_other() -> None:
+    threads, release, names = DaemonThreads(2), threading.Event(), []
+    done = threading.Semaphore(0)
+
+    def work() -> None:
+        release.wait(30)
+        names.append(threading.current_thread().name)
+        done.release()
+
+    for _ in range(6):
+        threads.call(work)
+    release.set()
+    for _ in range(6):
+        assert done.acquire(timeout=30)
+    assert len(names) == 6
+    assert len(set(names)) <= 2
+    threads.close()
+
+
+def test_each_second_of_waiting_has_one_reason() -> None:
+    log = WaitLog()
+    log.add_ready(0, now=1.0, after="")
+    log.add_ready(1, now=1.0, after="a")
+    log.update(now=2.0, short=frozenset({0, 1}))
+    log.add_ready(2, now=3.0, after="b")
+    # It lacks memory until it starts.
+    assert log.close(1, now=5.0) == WaitRecord(1.0, "a", 1.0, 3.0)
+    log.update(now=6.0, short=frozenset())
+    assert log.close(0, now=8.0) == WaitRecord(1.0, "", 3.0, 4.0)
+    assert log.close(2, now=8.0) == WaitRecord(3.0, "b", 5.0, 0.0)
