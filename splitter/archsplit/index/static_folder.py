@@ -204,9 +204,7 @@ def lock_folder(root: Path) -> Iterator[IndexFolder]:
     """
     _refuse_others(root)
     with output_errors(root):
-        if not root.is_dir():
-            root.mkdir(parents=True)
-            root.chmod(0o755)
+        _make_root(root)
         # The lock file stays: its removal would let two processes lock two different files.
         descriptor = os.open(root / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
@@ -222,6 +220,18 @@ def lock_folder(root: Path) -> Iterator[IndexFolder]:
         yield folder
     finally:
         os.close(descriptor)
+
+
+def _make_root(root: Path) -> None:
+    """Make an index's folder, unless it exists, readable by a web server of another user."""
+    try:
+        root.mkdir(parents=True)
+    except FileExistsError:
+        # No test before: another writer may make the folder between the test and the call.
+        if not root.is_dir():
+            raise
+    else:
+        root.chmod(0o755)
 
 
 def _refuse_others(root: Path) -> None:
