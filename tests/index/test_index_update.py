@@ -415,10 +415,10 @@ def test_another_writer_may_make_the_folder_first(
 ) -> None:
     root, mkdir = tmp_path / "index", Path.mkdir
 
-    def made_by_another(path: Path, *arguments: int, parents: bool = False) -> None:
+    def made_by_another(path: Path, mode: int = 0o777, **options: bool) -> None:
         if path == root and not root.exists():
             mkdir(root)
-        mkdir(path, *arguments, parents=parents)
+        mkdir(path, mode, **options)
 
     build = build_folder(tmp_path / "1.0", "1.0")
     monkeypatch.setattr(Path, "mkdir", made_by_another)
