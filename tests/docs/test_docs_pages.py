@@ -183,7 +183,7 @@ def test_pages_build_without_a_warning(tmp_path: Path) -> None:
 
 def test_the_workflow_passes_actionlint() -> None:
     """By its maintained fork; the original's checks are its profile ``correctness``."""
-    workflows = sorted(DOCS.rglob("workflows/*.yml"))
+    workflows = sorted([*DOCS.rglob("workflows/*.yml"), *ROOT.glob(".github/workflows/*.yml")])
     lint = str(Path(sys.executable).with_name("jactionlint"))
     command = [lint, "--profile", "correctness", "--no-hints", *map(str, workflows)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
