@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from archsplit.cli import options
 from archsplit.cli.verbs import add_verb
-from archsplit.errors import UsageError
+from archsplit.errors import ToolNotFoundError, UsageError
 
 if TYPE_CHECKING:
     import argparse
@@ -154,7 +154,14 @@ def _verify(arguments: argparse.Namespace, console: Console) -> int:
 
 def _serve(arguments: argparse.Namespace, console: Console) -> int:
     from archsplit.index.client import index_address
-    from archsplit.mirror.serve import PullThrough, serve_mirror
+    from archsplit.mirror.serve import PullThrough
+
+    try:
+        from archsplit.mirror.app import serve_mirror
+    except ImportError as error:
+        raise ToolNotFoundError(
+            f"no {error.name} to serve a mirror with", hint="pip install 'archsplit[serve]'"
+        ) from None
 
     named = os.environ.get("PIP_INDEX_URL") or os.environ.get("UV_DEFAULT_INDEX")
     upstream = index_address(arguments.upstream or named or _PYPI)
@@ -184,6 +191,8 @@ def _check(arguments: argparse.Namespace) -> None:
         raise UsageError("--verify goes with --out alone", hint="the mirror has its inputs")
     if arguments.serve and (arguments.inputs or arguments.verify):
         raise UsageError("--serve has no inputs: installers ask for what they need")
+    if arguments.serve and arguments.split:
+        raise UsageError("--serve slims wheels, and doesn't split", hint="leave out --split")
     if not (arguments.verify or arguments.serve or arguments.inputs):
         raise UsageError("name requirements or a lock to mirror, or --verify")
     if not arguments.verify and not arguments.device:

@@ -1,24 +1,27 @@
-"""The ASGI app of a served mirror: the simple repository API as replies of starlette.
+"""The server of a mirror: the simple repository API as replies of starlette.
 
-A module of its own, because starlette is an extra. All functions are synchronous: starlette runs
+A module of its own, because starlette and uvicorn are an extra. All functions are synchronous: starlette runs
 them in threads, so a page is sent while a wheel is edited.
 """
 
 from __future__ import annotations
 
 import json
+import socket
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import uvicorn
 from packaging.utils import canonicalize_name
 from starlette.applications import Starlette
 from starlette.responses import FileResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from archsplit.errors import ArchsplitError
+from archsplit.errors import ArchsplitError, OutputError
 from archsplit.index.static_pages import JSON_TYPE
 from archsplit.mirror.model import read_state
 from archsplit.mirror.serve import page_html, page_json
+from archsplit.system.fs import output_errors
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -95,3 +98,30 @@ class _Replies:
         if path is None:
             return _not_found()
         return FileResponse(path, media_type="application/octet-stream")
+
+
+def serve_mirror(
+    content: PullThrough, *, host: str, port: int, listening: Callable[[str], None]
+) -> None:
+    """Serve a mirror until Ctrl-C.
+
+    Args:
+        port: 0 for a free one.
+        listening: called with the address, as soon as requests are accepted.
+
+    Raises:
+        OutputError: the port is taken, or the folder can't be made.
+    """
+    with output_errors(content.request.out):
+        content.request.out.mkdir(parents=True, exist_ok=True)
+    try:
+        # Opened here, not by uvicorn: it would end the process where the port is taken.
+        listener = socket.create_server((host, port))
+    except OSError as error:
+        raise OutputError(
+            f"can't listen on {host}:{port}: {error.strerror}", hint="choose another --port"
+        ) from None
+    with listener:
+        listening(f"http://{host}:{listener.getsockname()[1]}/")
+        config = uvicorn.Config(mirror_app(content), log_level="warning")
+        uvicorn.Server(config).run(sockets=[listener])

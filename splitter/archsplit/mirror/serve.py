@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import socket
 import time
 from collections.abc import Mapping  # noqa: TC003 - a record's field
 from contextlib import contextmanager
@@ -22,9 +21,6 @@ from urllib.parse import quote
 from archsplit.errors import (
     IndexRefusedError,
     IndexUnreachableError,
-    OutputError,
-    ToolNotFoundError,
-    UsageError,
     WheelError,
 )
 from archsplit.index.client import Index
@@ -38,7 +34,7 @@ from archsplit.system.fs import output_errors, temporary_dir
 from archsplit.wheels.filename import WheelName
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
     from archsplit.index.client import IndexFile
@@ -301,42 +297,3 @@ def page_html(project: str, files: list[ServedFile]) -> str:
 def _metadata_words(file: ServedFile) -> str:
     digest = (file.metadata or {}).get("sha256")
     return f"sha256={digest}" if digest else "true"
-
-
-def serve_mirror(
-    content: PullThrough, *, host: str, port: int, listening: Callable[[str], None]
-) -> None:
-    """Serve a mirror until Ctrl-C.
-
-    Args:
-        port: 0 for a free one.
-        listening: called with the address, as soon as requests are accepted.
-
-    Raises:
-        ToolNotFoundError: starlette or uvicorn is missing.
-        UsageError: the mirror would be split.
-        OutputError: the port is taken.
-    """
-    if content.request.split:
-        raise UsageError("--serve slims wheels, and doesn't split", hint="leave out --split")
-    try:
-        import uvicorn  # noqa: PLC0415 - an extra
-
-        from archsplit.mirror.app import mirror_app  # noqa: PLC0415 - the same extra
-    except ImportError as error:
-        raise ToolNotFoundError(
-            f"no {error.name} to serve a mirror with", hint="pip install 'archsplit[serve]'"
-        ) from None
-    app = mirror_app(content)
-    with output_errors(content.request.out):
-        content.request.out.mkdir(parents=True, exist_ok=True)
-    try:
-        # Opened here, not by uvicorn: it would end the process where the port is taken.
-        listener = socket.create_server((host, port))
-    except OSError as error:
-        raise OutputError(
-            f"can't listen on {host}:{port}: {error.strerror}", hint="choose another --port"
-        ) from None
-    with listener:
-        listening(f"http://{host}:{listener.getsockname()[1]}/")
-        uvicorn.Server(uvicorn.Config(app, log_level="warning")).run(sockets=[listener])
