@@ -1,7 +1,7 @@
 """The server of a mirror: the simple repository API as replies of starlette.
 
-A module of its own, because starlette and uvicorn are an extra. All functions are synchronous: starlette runs
-them in threads, so a page is sent while a wheel is edited.
+A module of its own, because starlette and uvicorn are an extra. All functions are synchronous:
+starlette runs them in threads, so a page is sent while a wheel is edited.
 """
 
 from __future__ import annotations
