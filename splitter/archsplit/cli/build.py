@@ -141,7 +141,12 @@ def build_prebuilt(recipe: SplitRecipe, arguments: argparse.Namespace, console: 
     targets = options.targets(arguments.targets)
     recipe = _by_policy(recipe, arguments)
     with options.effects(console, quiet=arguments.quiet) as effects:
-        report = split_by_recipe(recipe, effects, out=arguments.out, targets=targets)
+        # The command's compilers read the cache's settings from the environment.
+        environment = {**effects.environment, **options.given_cache_variables(arguments)}
+        around = dataclasses.replace(effects, environment=environment)
+        report = split_by_recipe(
+            recipe, around, out=arguments.out, targets=targets, nvcc=arguments.nvcc
+        )
     if arguments.variants:
         write_split_variants(report, arguments.out, console)
     print(report.as_json() if arguments.json else split_summary(report))  # noqa: T201 - data goes to stdout
@@ -168,7 +173,8 @@ def _by_policy(recipe: SplitRecipe, arguments: argparse.Namespace) -> SplitRecip
 
 def _refuse_others(recipe: SplitRecipe, arguments: argparse.Namespace) -> None:
     for name in _OF_SOURCES:
-        if getattr(arguments, name, None):
+        # A command of the recipe compiles, too.
+        if getattr(arguments, name, None) and not (name == "nvcc" and recipe.source.build):
             option = f"--{name.replace('_', '-')}"
             raise UsageError(
                 f"{option} is for recipes with sources; {recipe.file} has something finished",

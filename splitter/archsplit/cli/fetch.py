@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from archsplit.errors import InputError, UsageError
 from archsplit.system.env import without_credentials
-from archsplit.system.fs import cache_folder, output_errors, temporary_dir
+from archsplit.system.fs import output_errors, temporary_dir
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -55,6 +55,8 @@ def fetch_wheel(text: str, console: Console) -> Path:
         UsageError: a URL is not the one of a wheel.
         ToolNotFoundError: there is neither pip nor uv.
     """
+    from archsplit.cache.config import resolve_settings
+    from archsplit.cache.downloads import downloads_folder, mark_download, trim_downloads
     from archsplit.mirror.resolve import pip_command
     from archsplit.system.process import Command, SubprocessRunner
 
@@ -62,7 +64,8 @@ def fetch_wheel(text: str, console: Console) -> Path:
     shown = _USER.sub("//", subject)
     if _URL.match(text) and not subject.partition("#")[0].endswith(".whl"):
         raise UsageError(f"{shown} is not the URL of a wheel", hint="download the file first")
-    target = cache_folder(os.environ) / "wheels"
+    settings = resolve_settings({}, os.environ)
+    target = downloads_folder(settings.folder)
     with output_errors(target):
         target.mkdir(parents=True, exist_ok=True)
     with temporary_dir(target) as folder:
@@ -81,6 +84,8 @@ def fetch_wheel(text: str, console: Console) -> Path:
     if done.returncode != 0 or not saved:
         raise _download_error(shown, done.stderr or text)
     path = target / Path(saved[-1]).name
+    mark_download(path)
+    trim_downloads(settings.folder, maximum=settings.max_size, keep=path)
     console.print(f"reading {path}", markup=False, soft_wrap=True)
     return path
 

@@ -172,6 +172,15 @@ def add_cache_options(parser: argparse.ArgumentParser) -> None:
         )
 
 
+def given_cache_variables(arguments: argparse.Namespace) -> dict[str, str]:
+    """Return the environment variables that stand for the cache's flags."""
+    flags = {
+        setting.variable: getattr(arguments, _DESTINATION + setting.field)
+        for setting in SETTINGS_TABLE
+    }
+    return {name: text for name, text in flags.items() if text is not None}
+
+
 def given_settings(arguments: argparse.Namespace, environment: Mapping[str, str]) -> Settings:
     """The settings: flags before environment before file.
 
