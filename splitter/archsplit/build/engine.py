@@ -1,0 +1,141 @@
+"""The build engine of one build: this machine, or a farm with the Remote Execution API.
+
+In: the plan of a build. Out: the pool and the executor that its graph runs with. A farm's steps
+need this machine's tools at the same paths; `ToolFiles` lists the files of which they consist.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from typing import TYPE_CHECKING
+
+from archsplit.build.provenance import STATIC_DEVICE_RUNTIME
+from archsplit.cache.file_digests import FileDigests
+from archsplit.compiler.file_resolver import PROGRAM_GROUP
+from archsplit.compiler.step_key import is_host_compiler
+from archsplit.compiler.tool_identity import ToolIdentities
+from archsplit.errors import ToolNotFoundError
+from archsplit.remote.action import PathMap, ToolFile
+from archsplit.scheduler.pool import SlotPool
+from archsplit.system.fs import cache_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from archsplit.build.context import BuildContext
+    from archsplit.build.plan import BuildPlan
+    from archsplit.release.context import Effects, EngineChoice
+    from archsplit.remote.reapi_executor import ReapiExecutor
+    from archsplit.scheduler.graph import Step
+    from archsplit.system.process import Runner
+
+_HEADER_GROUP = "toolkit headers"
+_RUNTIME_LIBRARIES = ("libcudart_static.a", STATIC_DEVICE_RUNTIME)
+
+
+class ToolFiles:
+    """The files of the tools of each step, with their digests.
+
+    Args:
+        site: the tools of the build.
+        runner: asks compilers for their parts.
+        folder: folder of known digests.
+    """
+
+    def __init__(self, site: BuildContext, runner: Runner, folder: Path) -> None:
+        self._site = site
+        self._digests = FileDigests(folder)
+        self._digests.load(PROGRAM_GROUP)
+        self._digests.load(_HEADER_GROUP)
+        self._tools = ToolIdentities(runner=runner, digests=self._digests, cwd=site.recipe.root)
+        self._known: dict[tuple[str, bool, bool], tuple[ToolFile, ...]] = {}
+        self._lock = threading.Lock()
+
+    def __call__(self, step: Step) -> tuple[ToolFile, ...]:
+        """Return the files of a step's tools; several threads may call it.
+
+        Raises:
+            ToolNotFoundError: one of them is gone.
+        """
+        argv = step.command.argv
+        is_host = is_host_compiler(argv[0])
+        # The program, its headers, its libraries: equal for all steps of a kind.
+        kind = (argv[0], is_host and ("-E" in argv or "-c" in argv), is_host and "-c" not in argv)
+        with self._lock:
+            if kind not in self._known:
+                self._known[kind] = tuple(self._find(step, reads=kind[1], links=kind[2]))
+            return self._known[kind]
+
+    def save(self) -> None:
+        """Store the digests for the next build."""
+        self._digests.save()
+
+    def _find(self, step: Step, *, reads: bool, links: bool) -> Iterator[ToolFile]:
+        command = step.command
+        if command.argv[0] == str(self._site.host.objcopy):
+            # `ToolIdentities` takes each other program for a compiler with parts.
+            yield self._file(self._site.host.objcopy, PROGRAM_GROUP)
+            return
+        for path in self._tools.files(command.argv, command.env):
+            yield self._file(path, PROGRAM_GROUP)
+        if reads:
+            # nvcc's profile names this folder; the wheels of the index put it there, too.
+            folder = self._site.toolkit.root / "include"
+            for path in sorted(folder.rglob("*")):
+                if path.is_file():
+                    yield self._file(path, _HEADER_GROUP)
+        if links:
+            for name in _RUNTIME_LIBRARIES:
+                library = self._site.toolkit.library_folder / name
+                if library.is_file():
+                    yield self._file(library, PROGRAM_GROUP)
+
+    def _file(self, path: Path | None, group: str) -> ToolFile:
+        digest = None if path is None else self._digests.digest(str(path), group=group)
+        if path is None or digest is None:
+            raise ToolNotFoundError(f"a part of the tools is gone: {path or 'a compiler'}")
+        return ToolFile(path=str(path), sha256=digest)
+
+
+@contextlib.contextmanager
+def open_farm(
+    plan: BuildPlan, effects: Effects, choice: EngineChoice
+) -> Iterator[tuple[SlotPool, ReapiExecutor]]:
+    """Connect to a farm; report at the end what it had and what was moved.
+
+    Raises:
+        ToolNotFoundError: the libraries for it are not installed.
+        EngineUnavailableError: it does not reply.
+        EngineRefusedError: it runs no actions, or wants credentials.
+    """
+    try:
+        # An optional dependency, and 0.2 s of a start.
+        from archsplit.remote.reapi_executor import ReapiExecutor  # noqa: PLC0415
+    except ImportError as error:
+        raise ToolNotFoundError(
+            f"no {error.name} to reach the build farm with",
+            hint="pip install 'archsplit[reapi]'",
+        ) from None
+    site = plan.site
+    tools = ToolFiles(site, effects.runner, cache_folder(effects.environment) / "digests")
+    lengths = plan.graph.critical_path()
+    # Lower numbers first; a tenth of a second is exact enough.
+    priorities = {
+        step.name: -round(10 * length)
+        for step, length in zip(plan.graph.steps, lengths, strict=True)
+    }
+    executor = ReapiExecutor(
+        choice.endpoint,
+        paths=PathMap(site.recipe.root, site.folder),
+        tools=tools,
+        wanted=plan.libraries.values(),
+        priorities=priorities,
+    )
+    yield SlotPool(choice.jobs), executor
+    tools.save()
+    effects.progress.note(
+        f"{choice.endpoint.address}: {executor.hits} of {executor.hits + executor.runs} results"
+        f" were there; {executor.sent / 1e6:.1f} MB sent, {executor.received / 1e6:.1f} MB received"
+    )
