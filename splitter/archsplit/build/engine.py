@@ -7,7 +7,9 @@ need this machine's tools at the same paths; `ToolFiles` lists the files of whic
 from __future__ import annotations
 
 import contextlib
+import shutil
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from archsplit.build.provenance import STATIC_DEVICE_RUNTIME
@@ -19,10 +21,10 @@ from archsplit.errors import ToolNotFoundError
 from archsplit.remote.action import PathMap, ToolFile
 from archsplit.scheduler.pool import SlotPool
 from archsplit.system.fs import cache_folder
+from archsplit.system.process import Command, run_checked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from archsplit.build.context import BuildContext
     from archsplit.build.plan import BuildPlan
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from archsplit.system.process import Runner
 
 _HEADER_GROUP = "toolkit headers"
+_LINKERS = ("collect2", "ld")
 _RUNTIME_LIBRARIES = ("libcudart_static.a", STATIC_DEVICE_RUNTIME)
 
 
@@ -49,8 +52,9 @@ class ToolFiles:
         self._digests = FileDigests(folder)
         self._digests.load(PROGRAM_GROUP)
         self._digests.load(_HEADER_GROUP)
+        self._runner = runner
         self._tools = ToolIdentities(runner=runner, digests=self._digests, cwd=site.recipe.root)
-        self._known: dict[tuple[str, bool, bool], tuple[ToolFile, ...]] = {}
+        self._more: dict[str, tuple[ToolFile, ...]] = {}
         self._lock = threading.Lock()
 
     def __call__(self, step: Step) -> tuple[ToolFile, ...]:
@@ -59,38 +63,46 @@ class ToolFiles:
         Raises:
             ToolNotFoundError: one of them is gone.
         """
-        argv = step.command.argv
-        is_host = is_host_compiler(argv[0])
-        # The program, its headers, its libraries: equal for all steps of a kind.
-        kind = (argv[0], is_host and ("-E" in argv or "-c" in argv), is_host and "-c" not in argv)
         with self._lock:
-            if kind not in self._known:
-                self._known[kind] = tuple(self._find(step, reads=kind[1], links=kind[2]))
-            return self._known[kind]
+            return tuple(self._find(step.command))
 
     def save(self) -> None:
         """Store the digests for the next build."""
         self._digests.save()
 
-    def _find(self, step: Step, *, reads: bool, links: bool) -> Iterator[ToolFile]:
-        command = step.command
+    def _find(self, command: Command) -> Iterator[ToolFile]:
         if command.argv[0] == str(self._site.host.objcopy):
             # `ToolIdentities` takes each other program for a compiler with parts.
             yield self._file(self._site.host.objcopy, PROGRAM_GROUP)
             return
         for path in self._tools.files(command.argv, command.env):
             yield self._file(path, PROGRAM_GROUP)
-        if reads:
+        if is_host_compiler(command.argv[0]):
+            compiles = "-E" in command.argv or "-c" in command.argv
+            yield from self._headers() if compiles else self._link_parts(command)
+
+    def _headers(self) -> tuple[ToolFile, ...]:
+        if "headers" not in self._more:
             # nvcc's profile names this folder; the wheels of the index put it there, too.
-            folder = self._site.toolkit.root / "include"
-            for path in sorted(folder.rglob("*")):
-                if path.is_file():
-                    yield self._file(path, _HEADER_GROUP)
-        if links:
-            for name in _RUNTIME_LIBRARIES:
-                library = self._site.toolkit.library_folder / name
-                if library.is_file():
-                    yield self._file(library, PROGRAM_GROUP)
+            paths = sorted((self._site.toolkit.root / "include").rglob("*"))
+            found = (self._file(path, _HEADER_GROUP) for path in paths if path.is_file())
+            self._more["headers"] = tuple(found)
+        return self._more["headers"]
+
+    def _link_parts(self, command: Command) -> tuple[ToolFile, ...]:
+        if "link" not in self._more:
+            folder = self._site.toolkit.library_folder
+            paths = [folder / name for name in _RUNTIME_LIBRARIES]
+            paths = [path for path in paths if path.is_file()]
+            for part in _LINKERS:
+                argv = (command.argv[0], f"-print-prog-name={part}")
+                query = Command(argv=argv, cwd=command.cwd, env=command.env)
+                name = run_checked(self._runner, query, what=f"asking for {part}").stdout.strip()
+                # A bare name is one that the compiler looks for on the PATH.
+                place = shutil.which(name, path=command.env.get("PATH", ""))
+                paths += [] if place is None else [Path(place)]
+            self._more["link"] = tuple(self._file(path, PROGRAM_GROUP) for path in paths)
+        return self._more["link"]
 
     def _file(self, path: Path | None, group: str) -> ToolFile:
         digest = None if path is None else self._digests.digest(str(path), group=group)

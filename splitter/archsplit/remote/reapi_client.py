@@ -116,9 +116,13 @@ class ReapiClient:
     async def upload(self, blobs: dict[Digest, bytes | Path]) -> None:
         """Store blobs that the server lacks."""
         new = [digest for digest in blobs if digest not in self._stored]
-        for digest in await self._find_missing(new):
+        for digest in await self.find_missing(new):
             await self._write(digest, blobs[digest])
         self._stored.update(new)
+
+    def forget_uploads(self) -> None:
+        """Ask again for each blob whether the server has it."""
+        self._stored.clear()
 
     async def download(self, digest: Digest) -> bytes:
         """Return a blob.
@@ -220,7 +224,8 @@ class ReapiClient:
             # The server ends the action by itself, or its result is of no use.
             return
 
-    async def _find_missing(self, digests: list[Digest]) -> list[Digest]:
+    async def find_missing(self, digests: list[Digest]) -> list[Digest]:
+        """Return the blobs that the server lacks."""
         missing: list[Digest] = []
         for at in range(0, len(digests), _DIGESTS_PER_CALL):
             part = digests[at : at + _DIGESTS_PER_CALL]

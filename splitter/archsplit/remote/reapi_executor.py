@@ -150,11 +150,11 @@ class ReapiExecutor:
         blobs = await asyncio.to_thread(self._blobs, spec)
         action = next(reversed(blobs))
         result = await self._client.cached_result(action)
-        # A failure in the cache may be that of a worker.
-        if result is not None and result.exit_code == 0:
+        if result is not None and await self._is_usable(result):
             self.hits += 1
         else:
-            result = await self._execute(step, action, blobs)
+            known = result is not None
+            result = await self._execute(step, action, blobs, known=known)
             self.runs += 1
         stdout, stderr = await self._said(result)
         if result.exit_code == OTHER_TOOLS_STATUS:
@@ -167,6 +167,12 @@ class ReapiExecutor:
             stderr=stderr,
             seconds=time.monotonic() - began,
         )
+
+    async def _is_usable(self, result: Any) -> bool:
+        # A failure in the cache may be that of a worker; and a server may have lost outputs, which
+        # later steps read.
+        outputs = [read_digest(file.digest) for file in result.output_files]
+        return result.exit_code == 0 and not await self._client.find_missing(outputs)
 
     def _blobs(self, spec: ActionSpec) -> dict[Digest, bytes | Path]:
         """Return all blobs of an action but other steps' outputs, the action's own last."""
@@ -208,20 +214,26 @@ class ReapiExecutor:
             self._inputs[path] = digest_bytes(path.read_bytes())
         return self._inputs[path]
 
-    async def _execute(self, step: Step, action: Digest, blobs: dict[Digest, bytes | Path]) -> Any:
-        await self._client.upload(blobs)
+    async def _execute(
+        self, step: Step, action: Digest, blobs: dict[Digest, bytes | Path], *, known: bool
+    ) -> Any:
         reason = ""
         for attempt in range(_ATTEMPTS):
+            await self._client.upload(blobs)
             reply = await self._in_time(
                 self._client.execute(
                     action,
                     priority=self._priorities.get(step.name, 0),
-                    again=attempt > 0,
+                    # A cached failure may be that of a worker, or of lost outputs.
+                    again=attempt > 0 or known,
                     on_stage=self._on_stage,
                 )
             )
             self._is_taken = True
             if reply.status.code == grpc.StatusCode.FAILED_PRECONDITION.value[0]:
+                self._client.forget_uploads()
+                if attempt == 0:
+                    continue
                 raise EngineRefusedError(
                     f"{self._client.endpoint.address} has lost a file that {step.name} reads:"
                     f" {reply.status.message}",
