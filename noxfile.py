@@ -148,6 +148,16 @@ def repro(session: nox.Session) -> None:
 
 
 @nox.session
+def package(session: nox.Session) -> None:
+    """Build archsplit's own release twice, check it, and use it as the README does.
+
+    The files are in dist/package. Arguments go to tools/check_release.py.
+    """
+    session.install("build>=1.3", "check-wheel-contents>=0.6.3", "twine>=6.2")
+    session.run("python", "tools/check_release.py", *session.posargs)
+
+
+@nox.session
 def loader(session: nox.Session) -> None:
     """Compile the loader and the stub again for archsplit's wheel; --check compares the bytes."""
     session.install("-e", ".[loader]")

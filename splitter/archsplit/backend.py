@@ -1,8 +1,14 @@
-"""The PEP 517 backend: a project with a recipe.toml beside its pyproject.toml.
+"""The build backend (PEP 517, PEP 660): a project with a recipe.toml beside its pyproject.toml.
 
 ``python -m build --wheel`` gives the core, ``--config-setting target=sm_90`` a plugin, both by the
 code that ``archsplit build`` runs. ``--config-setting nvcc=PATH``, ``jobs=N`` and ``policy=NAME``
 are that command's options; a source distribution is the same for all policies.
+
+``pip install -e .`` leaves the Python files in the source tree. ``target`` adds the plugins of one
+or more targets there, because only plugins of the same build fit the core.
+
+The metadata of a wheel is made without a compile. A ``[project]`` table in pyproject.toml must
+agree with the recipe: see `archsplit.recipe.pyproject_table`.
 
 The compile cache is used as that command uses it, and set by environment and file.
 ``--config-setting cache=off`` does without; it is ``ARCHSPLIT_CACHE``.
@@ -12,22 +18,26 @@ from __future__ import annotations
 
 import os
 import shutil
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 
 from archsplit.arch.gpu_list import parse_gpu_targets
+from archsplit.build.dist_info import METADATA_FILE, read_metadata, write_dist_info
+from archsplit.build.editable import build_editable_core
 from archsplit.build.pipeline import build_recipe, write_source
-from archsplit.build.plan import BuildRequest
+from archsplit.build.plan import BuildRequest, requested_recipe
 from archsplit.cache.config import resolve_settings
-from archsplit.errors import UsageError
+from archsplit.errors import UsageError, VerifyError
+from archsplit.recipe.pyproject_table import check_project_table
 from archsplit.release.context import Effects
-from archsplit.system.fs import temporary_dir
+from archsplit.system.fs import read_file, temporary_dir
 from archsplit.system.nvidia import detect_gpus
 from archsplit.system.progress import PlainLines
 from archsplit.system.resources import available_cores, parse_job_count
+from archsplit.wheels.metadata import encode_metadata
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -47,25 +57,61 @@ def build_wheel(
 
     Raises:
         UsageError: a setting that doesn't exist.
+        VerifyError: the wheel's metadata would not be that of ``metadata_directory``.
         ArchsplitError: the build failed.
     """
-    del metadata_directory
-    settings = _checked(config_settings or {})
-    target = _target(settings["target"]) if "target" in settings else None
-    order = BuildRequest(
-        recipe=Path.cwd(),
-        targets=() if target is None else (target,),
-        core=target is None,
-        nvcc=Path(settings["nvcc"]) if "nvcc" in settings else None,
-        policy=settings.get("policy"),
-    )
+    call = _call(config_settings)
+    target = call.target
+    order = replace(call.order, targets=() if target is None else (target,), core=target is None)
+    _check_metadata(call, metadata_directory)
     wanted = "core" if target is None else "plugin"
     with temporary_dir() as folder:
-        effects = replace(_effects(settings), cache=_cache(settings))
-        report = build_recipe(order, effects, out=folder)
+        report = build_recipe(order, call.effects, out=folder)
         (name,) = (wheel.file for wheel in report.wheels if wheel.role == wanted)
         shutil.copyfile(folder / name, Path(wheel_directory) / name)
     return name
+
+
+def build_editable(
+    wheel_directory: str,
+    config_settings: Mapping[str, str | list[str]] | None = None,
+    metadata_directory: str | None = None,
+) -> str:
+    """Build a core whose Python files stay in the source tree; PEP 660's mandatory hook.
+
+    Raises:
+        ArchsplitError: see `build_wheel`.
+    """
+    call = _call(config_settings, several_targets=True)
+    _check_metadata(call, metadata_directory)
+    order = replace(call.order, targets=call.targets)
+    return build_editable_core(order, call.effects, out=Path(wheel_directory)).name
+
+
+def prepare_metadata_for_build_wheel(
+    metadata_directory: str, config_settings: Mapping[str, str | list[str]] | None = None
+) -> str:
+    """Write the metadata of the core, or of one plugin, without a compile.
+
+    Raises:
+        ArchsplitError: the recipe, a setting or a target is not usable.
+    """
+    call = _call(config_settings)
+    out = Path(metadata_directory)
+    return write_dist_info(call.order, call.effects, target=call.target, out=out).name
+
+
+def prepare_metadata_for_build_editable(
+    metadata_directory: str, config_settings: Mapping[str, str | list[str]] | None = None
+) -> str:
+    """Write the metadata of the core, whichever targets it is built with.
+
+    Raises:
+        ArchsplitError: the recipe or a setting is not usable.
+    """
+    call = _call(config_settings, several_targets=True)
+    out = Path(metadata_directory)
+    return write_dist_info(call.order, call.effects, target=None, out=out).name
 
 
 def build_sdist(
@@ -78,7 +124,65 @@ def build_sdist(
         ArchsplitError: the recipe is wrong or a file can't be read.
     """
     settings = _checked(config_settings or {})
-    return write_source(Path.cwd(), _effects(settings), out=Path(sdist_directory)).name
+    # A source distribution is that of the release, whatever policy is built from it.
+    settings = {name: text for name, text in settings.items() if name != "policy"}
+    call = _call(settings)
+    return write_source(Path.cwd(), call.effects, out=Path(sdist_directory)).name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Call:
+    """A call of a hook, with its settings as the other modules take them.
+
+    Attributes:
+        targets: the targets of ``target``; () without that setting.
+        is_editable: True for the hooks that put plugins into the core's wheel.
+    """
+
+    order: BuildRequest
+    effects: Effects
+    targets: tuple[Target, ...]
+    is_editable: bool
+
+    @property
+    def target(self) -> Target | None:
+        """The target of the plugin; None for a core."""
+        return self.targets[0] if self.targets and not self.is_editable else None
+
+
+def _call(
+    config_settings: Mapping[str, str | list[str]] | None, *, several_targets: bool = False
+) -> _Call:
+    settings = _checked(config_settings or {})
+    order = BuildRequest(
+        recipe=Path.cwd(),
+        nvcc=Path(settings["nvcc"]) if "nvcc" in settings else None,
+        policy=settings.get("policy"),
+    )
+    effects = replace(_effects(settings), cache=_cache(settings))
+    targets: tuple[Target, ...] = ()
+    if "target" in settings:
+        targets = _targets(settings["target"], several=several_targets)
+    # Resolvers have read the table before any hook ran.
+    recipe = requested_recipe(order, effects)
+    check_project_table(recipe.project, recipe.root)
+    return _Call(order=order, effects=effects, targets=targets, is_editable=several_targets)
+
+
+def _check_metadata(call: _Call, folder: str | None) -> None:
+    """Compare the metadata of the wheel with that which a frontend has asked for before.
+
+    Raises:
+        VerifyError: they are different: a file, or the date of a policy's version, has changed.
+    """
+    if folder is None:
+        return
+    metadata, _ = read_metadata(call.order, call.effects, target=call.target)
+    if read_file(Path(folder) / METADATA_FILE) != encode_metadata(metadata):
+        raise VerifyError(
+            f"the metadata of {metadata.name} {metadata.version} is not that in {folder}",
+            hint="run the build again: a file, a setting or the date has changed meanwhile",
+        )
 
 
 def _checked(settings: Mapping[str, str | list[str]]) -> Mapping[str, str]:
@@ -94,14 +198,14 @@ def _checked(settings: Mapping[str, str | list[str]]) -> Mapping[str, str]:
     return {name: str(value) for name, value in settings.items()}
 
 
-def _target(text: str) -> Target:
+def _targets(text: str, *, several: bool) -> tuple[Target, ...]:
     targets = parse_gpu_targets(text, detect=detect_gpus)
-    if len(targets) != 1:
+    if len(targets) != 1 and not several:
         raise UsageError(
             f"--config-setting target={text} is more than one target",
             hint="one wheel is built at a time: name one, as in sm_90",
         )
-    return targets[0]
+    return targets
 
 
 def _jobs(text: str) -> int:

@@ -73,12 +73,18 @@ def test_what_is_for_linkers_or_unknown_counts_for_no_gpu_and_no_limit() -> None
     assert limit_findings(inventory, SizeLimits(forbid=("*",))) == ()
 
 
+def found(inventory: Inventory, limits: SizeLimits) -> tuple[str, ...]:
+    findings = limit_findings(inventory, limits)
+    assert all(one.code and one.hint for one in findings)
+    return tuple(one.text for one in findings)
+
+
 def test_no_limits_no_findings(samples: Samples) -> None:
     damaged = File(path="x.so", size=1, wheel_bytes=None, units=(), problem="cut short")
     inventory = Inventory(path="x", sha256=None, size=1, is_wheel=False, files=(damaged,))
     assert limit_findings(inventory, SizeLimits()) == ()
-    assert limit_findings(inventory, SizeLimits(budget=9)) == ("x.so: cut short",)
-    assert limit_findings(inspected(samples, "libempty.so"), SizeLimits(require=("sm_90",))) == (
+    assert found(inventory, SizeLimits(budget=9)) == ("x.so: cut short",)
+    assert found(inspected(samples, "libempty.so"), SizeLimits(require=("sm_90",))) == (
         "sm_90 is required; found no device code",
     )
 
@@ -99,7 +105,7 @@ def test_every_limit(samples: Samples) -> None:
         require=("sm_86",),
         same_kernels=True,
     )
-    budget, heavy, forbidden, missing, unequal = limit_findings(inventory, strict)
+    budget, heavy, forbidden, missing, unequal = found(inventory, strict)
     assert budget.endswith("more than its budget of 1.0 kB")
     assert heavy.startswith("sm_90a has ")
     assert forbidden.startswith("compute_90 is forbidden (compute_*), and has ")
@@ -118,7 +124,7 @@ def test_many_missing_kernels_are_counted(samples: Samples) -> None:
     )
     more = File(path="y", size=1, wheel_bytes=None, units=(), kernels=(*rows, *copies))
     both = Inventory(path="x", sha256=None, size=1, is_wheel=False, files=(more,))
-    lines = limit_findings(both, SizeLimits(same_kernels=True))
+    lines = found(both, SizeLimits(same_kernels=True))
     assert any(line.endswith("k0, k1, k2, k3, k4 and 4 more") for line in lines)
 
 

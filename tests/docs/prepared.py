@@ -15,6 +15,7 @@ from importlib.metadata import distribution
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from archsplit.system.toml import loads
 from index_wheels import index_wheel
 
 if TYPE_CHECKING:
@@ -284,6 +285,8 @@ def recipe(desk: Desk) -> None:
         assert old in text
         text = text.replace(old, new)
     (folder / "recipe.toml").write_text(text)
+    project = folder / "pyproject.toml"
+    project.write_text(project.read_text().replace('"tinyvec"', '"vecsort"'))
 
 
 def dist(desk: Desk) -> None:
@@ -313,6 +316,29 @@ def _pack(tree: Path, folder: Path) -> None:
     subprocess.run(command, check=True, capture_output=True)
 
 
+def wheelhouse(desk: Desk) -> None:
+    """Fat wheels of one project for three Pythons, as cibuildwheel repairs and collects them.
+
+    The library has no Python in it, so a wheel with another tag is what that Python would build.
+    """
+    made = desk.made / "wheelhouse"
+    if not made.exists():
+        shutil.copytree(DOCS / "how-to" / "setuptools", desk.folder / "project")
+        desk.run("cd project; python -m build --no-isolation --wheel --outdir ../fat")
+        page = (DOCS / "how-to" / "cibuildwheel" / "cibuildwheel.toml").read_text()
+        repair: str = loads(page)["tool"]["cibuildwheel"]["linux"]["repair-wheel-command"]
+        desk.run(repair.format(dest_dir=made, wheel="fat/*.whl"))
+        (own,) = made.iterdir()
+        (found,) = (desk.folder / "fat").iterdir()
+        python = found.name.split("-")[2]
+        tags = [each for each in ("cp311", "cp312", "cp313") if each != python][:2]
+        for tag in tags:
+            desk.run(f"python -m wheel tags --python-tag {tag} --abi-tag {tag} {own}")
+        shutil.rmtree(desk.folder / "project")
+        shutil.rmtree(desk.folder / "fat")
+    shutil.copytree(made, desk.folder / "wheelhouse")
+
+
 MAKERS = {
     "venv": venv,
     "setuptools": setuptools,
@@ -326,6 +352,7 @@ MAKERS = {
     "recipe": recipe,
     "dist": dist,
     "index": index,
+    "wheelhouse": wheelhouse,
     "torch": torch,
 }
 ONLY_REAL = {"torch"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import shutil
@@ -182,7 +183,7 @@ def test_pages_build_without_a_warning(tmp_path: Path) -> None:
 
 def test_the_workflow_passes_actionlint() -> None:
     """By its maintained fork; the original's checks are its profile ``correctness``."""
-    workflows = sorted(DOCS.rglob("workflows/*.yml"))
+    workflows = sorted([*DOCS.rglob("workflows/*.yml"), *ROOT.glob(".github/workflows/*.yml")])
     lint = str(Path(sys.executable).with_name("jactionlint"))
     command = [lint, "--profile", "correctness", "--no-hints", *map(str, workflows)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -247,3 +248,54 @@ def test_the_commands_of_the_workflow_run(desk: Desk) -> None:
     for target in ("core", "sm_80", "sm_90", "compute_90"):
         lines += [f"export TARGET={target}", *build, f"mv dist parts/wheels-{target}"]
     run_prepared(["venv", "recipe", "index"], "\n".join([*lines, *publish]), desk)
+
+
+OPTIONS = """
+import sys, json
+from pathlib import Path
+from cibuildwheel.architecture import Architecture
+from cibuildwheel.options import CommandLineArguments, compute_options
+arguments = CommandLineArguments.defaults()
+arguments.config_file = "cibuildwheel.toml"
+arguments.platform = "linux"
+found = compute_options("linux", arguments, {"SOURCE_DATE_EPOCH": "1700000000"})
+one = found.build_options("cp312-manylinux_aarch64")
+print(json.dumps({
+    "before": one.before_all,
+    "repair": one.repair_command,
+    "images": one.manylinux_images,
+    "environment": one.environment.as_dictionary({"PATH": "/bin"}),
+}))
+"""
+
+
+def test_cibuildwheel_reads_its_configuration(tmp_path: Path) -> None:
+    """By its own parser; its containers can't be had here."""
+    pytest.importorskip("cibuildwheel", reason="cibuildwheel needs Python 3.11")
+    folder = tmp_path / "project"
+    shutil.copytree(DOCS / "how-to" / "setuptools", folder)
+    shutil.copytree(DOCS / "how-to" / "cibuildwheel", folder, dirs_exist_ok=True)
+    archs = ("--print-build-identifiers", "--archs", "x86_64,aarch64")
+    options = ("--platform", "linux", "--config-file", "cibuildwheel.toml")
+    listed = subprocess.run(
+        [sys.executable, "-m", "cibuildwheel", *options, *archs],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert set(listed.stdout.split()) == {
+        f"cp3{minor}-manylinux_{machine}"
+        for minor in range(10, 15)
+        for machine in ("x86_64", "aarch64")
+    }, listed.stderr
+    read = subprocess.run(
+        [sys.executable, "-c", OPTIONS], cwd=folder, capture_output=True, text=True, check=False
+    )
+    assert read.returncode == 0, read.stderr
+    found = json.loads(read.stdout)
+    assert "cuda-nvcc-13-0" in str(found["before"])
+    assert "auditwheel repair --exclude libcuda.so.1" in str(found["repair"])
+    assert "manylinux_2_28" in str(found["images"]["aarch64"])
+    assert found["environment"]["PATH"] == "/usr/local/cuda/bin:/bin"
+    assert found["environment"]["NVCC"] == "archsplit-nvcc"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zipfile
 from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -23,9 +24,11 @@ from archsplit.errors import (
 from archsplit.index.journal import held_journal
 from archsplit.index.release import read_release
 from archsplit.system.process import Command, CompletedProcess, SubprocessRunner
+from index_server import serve
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from archsplit.index.plan import PublishPlan
     from archsplit.index.publish import Publication, Publisher
@@ -299,6 +302,37 @@ def test_core_stays_here_when_pip_finds_no_plugin(scene: Scene) -> None:
         scene, VerifyError, scene.publisher(patience=3)
     )
     assert scene.wheel("").name not in scene.names()
+
+
+def test_fat_wheel_on_another_index_is_told_and_the_release_is_judged_by_its_own_files(
+    scene: Scene, made: Path, tmp_path: Path
+) -> None:
+    """The core of ``split --release`` has the fat wheel's name, which a mirror may have too."""
+    (fat,) = made.with_name("made").glob("*.whl")
+    with serve(tmp_path / "mirror", fat) as mirror:
+        publication = publish(scene, replace(scene.publisher(), others=(mirror,)))
+    assert publication.is_complete
+    assert publication.resolved == ("toyfat[all,cc80,cc90]==1.0",)
+    taken = f"{mirror}toyfat/{fat.name}"
+    assert json.loads(publication.as_json())["shadowed"] == [{"project": "toyfat", "by": taken}]
+    assert f"warning: with all of these indexes pip takes {taken}\n" in publication.text()
+    (line,) = [each for each in publication.text().splitlines() if each.startswith("pip install")]
+    assert line.endswith('simple/ "toyfat[all]==1.0"')
+
+
+def test_another_file_of_the_version_on_the_same_index_is_no_success(
+    scene: Scene, made: Path
+) -> None:
+    (fat,) = made.with_name("made").glob("*.whl")
+    other = scene.files / fat.name.replace("-1.0-", "-1.0-7-")
+    with zipfile.ZipFile(fat) as old, zipfile.ZipFile(other, "w") as new:
+        for name in old.namelist():
+            end = b"Build: 7\n" if name.endswith("/WHEEL") else b""
+            new.writestr(name, old.read(name) + end)
+    with pytest.raises(VerifyError) as caught:
+        scene.publisher().publish(read_release([scene.dist]), scene.plans.append)
+    assert f"pip takes {scene.server.url}packages/{other.name}" in str(caught.value)
+    assert f"not {scene.wheel('').name}" in str(caught.value)
 
 
 def test_one_publisher_at_a_time(scene: Scene) -> None:

@@ -531,7 +531,9 @@ def test_pip_that_finds_another_build_is_not_believed(scene: Scene) -> None:
     for path in scene.dist.glob("*.whl"):
         shutil.copy(path, scene.files)
     resolver = scene.publisher()._resolver()
-    assert resolver.from_index(core, release.of(PLUGIN)) == "toyfat[all,cc80,cc90]==1.0"
+    resolution = resolver.from_index(core, release.of(PLUGIN))
+    assert resolution.requirement == "toyfat[all,cc80,cc90]==1.0"
+    assert resolution.shadowed == {}
     others = [replace(one, sha256="0" * 64) for one in release.of(PLUGIN)]
     with pytest.raises(VerifyError, match="without toyfat-cc80, toyfat-cc90 of this build"):
         resolver.from_index(core, others)

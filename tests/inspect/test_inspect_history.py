@@ -76,7 +76,7 @@ def test_too_much_growth_is_a_finding(
     out, err = capsys.readouterr()
     assert "libkernels.so" in out, "the table is shown all the same"
     assert "more than zstd.o" in err.replace("\n", " ")
-    (annotation,) = re.findall(r"^::error title=archsplit::(.*)$", err, re.MULTILINE)
+    (annotation,) = re.findall(r"^::error title=archsplit limit::(.*)$", err, re.MULTILINE)
     assert "the limit is 5 %25" in annotation
     assert "%0A" in annotation, "the hint is a line of its own"
 

@@ -89,6 +89,30 @@ def test_a_broken_limit_is_exit_code_9(
     assert "compute_90" in capsys.readouterr().out
 
 
+def test_broken_limits_are_files_for_ci(samples: Samples, tmp_path: Path) -> None:
+    files = ("--sarif", str(tmp_path / "x.sarif"), "--junit", str(tmp_path / "x.xml"))
+    library = str(samples / "libkernels.so")
+    with pytest.raises(VerifyError):
+        run("inspect", library, *files, "--require", "sm_86", "--budget", "1kB")
+    (log,) = json.loads((tmp_path / "x.sarif").read_text())["runs"]
+    assert [one["ruleId"] for one in log["results"]] == ["over-budget", "missing-target"]
+    assert 'failures="2"' in (tmp_path / "x.xml").read_text()
+    # The next run passes: the files of the last one must not stay.
+    assert run("inspect", library, *files, "--require", "sm_90") == 0
+    assert json.loads((tmp_path / "x.sarif").read_text())["runs"][0]["results"] == []
+
+
+def test_the_gpu_that_was_named_comes_first(
+    samples: Samples, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run("inspect", str(samples / WHEEL))
+    targets_first = capsys.readouterr().out
+    run("inspect", str(samples / WHEEL), "--device", "9.0")
+    gpus_first = capsys.readouterr().out
+    assert targets_first.index("\ntarget") < targets_first.index("\nGPU")
+    assert gpus_first.index("\nGPU") < gpus_first.index("\ntarget")
+
+
 @pytest.mark.parametrize("gpu", ["90", "9.0a", "sm_90a", "compute_90", "H100", "9.0,H200"])
 def test_a_gpu_has_many_names(
     samples: Samples, gpu: str, capsys: pytest.CaptureFixture[str]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree as ET
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from rich.console import Console
 
@@ -68,6 +68,7 @@ def printed(parts: Iterable[RenderableType], width: int = 160) -> str:
 
 
 @given(st.lists(st.integers(1, 10**9), min_size=1, max_size=40))
+@example([1, 1, 231564543])
 def test_rectangles_fill_the_place_by_weight(weights: list[int]) -> None:
     weights.sort(reverse=True)
     places = list(squarify(weights, WHOLE))

@@ -154,7 +154,11 @@ ASTRAY = "leads out of the recipe's folder"
         ("interface", 'header = "vec.h"', "header: can't read vec.h: No such file or directory"),
         ("interface", "symbols = []", "symbols: must have at least one entry"),
         ("interface", 'symbols = ["vec-sort"]', "symbols[0]: 'vec-sort' is not a C identifier"),
-        ("interface", 'symbols = ["sort"]', "symbols[0]: sort does not occur in include/vec.h"),
+        (
+            "interface",
+            'symbols = ["sort"]',
+            "symbols[0]: sort does not occur in include/vec.h",
+        ),
         ("python", 'package = "class"', "package: 'class' can't be imported"),
         ("python", 'package = "é"', "package: 'é' can't be imported"),
         ("python", 'package = "other"', "vec_sort/__init__.py is outside of other"),

@@ -10,9 +10,10 @@ import pytest
 from recipe_samples import MINIMAL, fill_folder, message_for
 
 from archsplit.errors import InputError
+from archsplit.recipe.interface import hash_interface
 from archsplit.recipe.load import load_recipe
 from archsplit.recipe.load_prebuilt import load_split_recipe
-from archsplit.recipe.model import Author, hash_interface
+from archsplit.recipe.model import Author
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -165,7 +166,7 @@ recipe.toml:9: source.files[0]: no file matches src/*.cpp
 recipe.toml:12: targets.sass[0]: 'sm90' is not a target
     hint: did you mean sm_90?
 recipe.toml:16: interface.symbols[1]: vec_scan does not occur in include/vec.h
-    hint: declare it there, or leave it out"""
+    hint: declare it there or in a header that it includes, or leave it out"""
     )
 
 

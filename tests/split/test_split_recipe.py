@@ -290,8 +290,13 @@ def test_the_verb_splits_and_refuses_what_has_no_meaning(
     monkeypatch.setattr(context, "Effects", lambda **_: effects)
     building(tmp_path, f'cp {sample.fat} "$1"')
     words = ["build", str(tmp_path), "--out", str(tmp_path / "out")]
-    for more in ("--no-core", "--nvcc=/nvcc"):
-        assert main([*words, more]) == 2
+    finished = tmp_path / "finished.toml"
+    shutil.copy(sample.fat, tmp_path / "finished.whl")
+    finished.write_text('[source]\nwheel = "finished.whl"\n')
+    # A command of the recipe has an nvcc behind its wrapper, and a finished wheel has none.
+    refused = ((tmp_path, "--no-core"), (finished, "--nvcc=/nvcc"))
+    for recipe, more in refused:
+        assert main(["build", str(recipe), *words[2:], more]) == 2
         assert f"{more.partition('=')[0]} is for recipes with sources" in capsys.readouterr().err
     assert main([*words, "--json", "--quiet", "--targets", "sm_80"]) == 0
     assert [wheel["role"] for wheel in json.loads(capsys.readouterr().out)["wheels"]] == [

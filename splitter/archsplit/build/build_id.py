@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING
 
-from archsplit.recipe.model import hash_interface
+from archsplit.recipe.interface import hash_interface
 from archsplit.release.identity import Identity
 from archsplit.system.fs import sha256
 from archsplit.wheels.filename import plugin_distribution, plugins_package
@@ -45,7 +45,7 @@ def identify(site: BuildContext, *, version: str) -> Identity:
         targets={
             str(target): plugin_distribution(name, str(target)) for target in recipe.targets.all
         },
-        provided=recipe.link.provided,
+        provided=(*recipe.link.provided, *(one.soname for one in site.cuda_libraries)),
     )
 
 
@@ -67,6 +67,8 @@ def _lines(site: BuildContext, version: str) -> Iterator[str]:
     yield from _toolkit_lines(site.toolkit)
     if site.recipe.compile.relocatable:
         yield from _device_link_lines(site.toolkit)
+    for library in site.cuda_libraries:
+        yield f"{library.soname} {library.requirement}"
     yield from _recipe_lines(site.recipe)
     if site.recipe.applied:
         yield f"policy {site.recipe.applied} {site.recipe.project.version}"

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from archsplit.build.context import DRYRUN_SECONDS
+from archsplit.build.visibility import check_visibility, find_probe_source
 from archsplit.compiler.compile_pass import (
     CompilePass,
     PassOutput,
@@ -33,7 +35,7 @@ from archsplit.recipe.inputs import find_included_files, find_unlisted_inputs, r
 from archsplit.system.process import run_checked
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import PurePosixPath
 
     from archsplit.arch.target import Target
@@ -107,12 +109,12 @@ class Compiler:
         if faults:
             raise RecipeError("\n".join(dict.fromkeys(faults)), hint=_UNLISTED_HINT)
         made = collect_objects(passes, viewed)
+        probe = find_probe_source(self.site.recipe)
+        steps = [step for part in viewed for step in self._steps(part, probe)]
         said = [line for one in passes for line in one.known.said]
         said += [line for part in viewed for line in part.warnings]
         return ObjectPlan(
-            steps=tuple(
-                sorted((each for part in viewed for each in self._steps(part)), key=self._turn)
-            ),
+            steps=tuple(sorted(steps, key=self._turn)),
             texts={path: text for part in viewed for path, text in part.texts.items()},
             files=group_by_target(targets, [{t: o.linked for t, o in one.items()} for one in made]),
             relocatable=group_by_target(
@@ -189,7 +191,7 @@ class Compiler:
     def _dryrun(self, one: CompilePass, folder: Path) -> tuple[str, ...]:
         return dryrun_command(
             self.site.toolkit,
-            self.site.compile_options,
+            self.site.options_for(one.source),
             source=one.source,
             targets=one.release,
             folder=folder,
@@ -238,26 +240,34 @@ class Compiler:
             said="\n".join(filter(None, [*part.warnings, said])),
         )
 
-    def _steps(self, part: PassOutput) -> Iterator[Step]:
+    def _steps(self, part: PassOutput, probe: PurePosixPath | None) -> Iterator[Step]:
         sources = self._source_files(part)
         for number, step in enumerate(part.shards.steps):
             kind = f"{step.kind.value}{_for(step)}"
             command = self.site.command(step.argv, environment=part.environment)
             name = f"{part.name}/{number:02} {kind}"
-            first = part.is_unreadable and step.argv == part.view.argv
+            unreadable = part.is_unreadable and step.argv == part.view.argv
+            is_host = step.kind is StepKind.HOST_COMPILE
             yield step_from_nvcc(
                 step,
                 command,
                 name=name,
                 key=f"{part.name} {kind}",
                 inputs=self._inputs(step, sources),
-                runs_first=first,
+                runs_first=unreadable or (is_host and part.source == probe),
+                check=self._visibility_check(step, part.source) if is_host else None,
             )
+
+    def _visibility_check(self, step: NvccStep, source: PurePosixPath) -> Callable[[], None]:
+        symbols = self.site.recipe.interface.symbols
+        return partial(check_visibility, step.writes[0], source, symbols)
 
     def _source_files(self, part: PassOutput) -> tuple[Path, ...]:
         """Return the recipe's files that a source may include, itself among them."""
         recipe = self.site.recipe
-        found = set(find_included_files(recipe.root, [part.source], recipe.source.include))
+        found = set(
+            find_included_files(recipe.root, [part.source], recipe.source.include_of(part.source))
+        )
         # A macro's name leads to files that the text doesn't show; the compiler has listed them.
         listed = (relative_name(recipe.root, recipe.root / name) for name in part.listed)
         found.update(name for name in listed if name is not None)
@@ -272,7 +282,7 @@ class Compiler:
 
     def _turn(self, step: Step) -> int:
         """Return the turn of a step in the graph: a failure stops what comes later."""
-        if step.runs_first:
+        if step.runs_first and step.reads_source:
             return 0
         return 2 if any(path.is_relative_to(self.site.folder) for path in step.reads) else 1
 

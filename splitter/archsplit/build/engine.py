@@ -84,7 +84,9 @@ class ToolFiles:
     def _headers(self) -> tuple[ToolFile, ...]:
         if "headers" not in self._more:
             # nvcc's profile names this folder; the wheels of the index put it there, too.
-            paths = sorted((self._site.toolkit.root / "include").rglob("*"))
+            folders = [self._site.toolkit.root / "include"]
+            folders += [one.include for one in self._site.cuda_libraries if one.include]
+            paths = sorted({path for folder in folders for path in folder.rglob("*")})
             found = (self._file(path, _HEADER_GROUP) for path in paths if path.is_file())
             self._more["headers"] = tuple(found)
         return self._more["headers"]
@@ -94,6 +96,7 @@ class ToolFiles:
             folder = self._site.toolkit.library_folder
             paths = [folder / name for name in _RUNTIME_LIBRARIES]
             paths = [path for path in paths if path.is_file()]
+            paths += [library.file for library in self._site.cuda_libraries]
             for part in _LINKERS:
                 argv = (command.argv[0], f"-print-prog-name={part}")
                 query = Command(argv=argv, cwd=command.cwd, env=command.env)
@@ -109,6 +112,11 @@ class ToolFiles:
         if path is None or digest is None:
             raise ToolNotFoundError(f"a part of the tools is gone: {path or 'a compiler'}")
         return ToolFile(path=str(path), sha256=digest)
+
+
+def _files_wanted_here(plan: BuildPlan) -> set[Path]:
+    checked = (path for step in plan.graph.steps if step.check for path in step.writes)
+    return {*plan.libraries.values(), *checked}
 
 
 @contextlib.contextmanager
@@ -142,7 +150,7 @@ def open_farm(
         choice.endpoint,
         paths=PathMap(site.recipe.root, site.folder),
         tools=tools,
-        wanted=plan.libraries.values(),
+        wanted=_files_wanted_here(plan),
         priorities=priorities,
     )
     yield SlotPool(choice.jobs), executor

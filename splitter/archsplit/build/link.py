@@ -17,17 +17,20 @@ from typing import TYPE_CHECKING
 from archsplit.arch.target import CodeKind
 from archsplit.build.context import DRYRUN_SECONDS
 from archsplit.build.provenance import STATIC_DEVICE_RUNTIME
+from archsplit.build.visibility import VISIBILITY_HINT
 from archsplit.compiler.wrapper_graph import step_from_nvcc
 from archsplit.devicecode.kernels import device_runtime_calls
 from archsplit.devicecode.library import read_library
-from archsplit.errors import StepError
+from archsplit.errors import RecipeError, StepError
 from archsplit.formats.descriptor import NOTE_SECTION, Descriptor, Shape, encode_note
 from archsplit.nvcc.cmdline import device_link_command
+from archsplit.nvcc.cuda_libraries import CUDA_WHEELS
 from archsplit.nvcc.dryrun import parse_dryrun
 from archsplit.nvcc.steps import NvccStep, StepKind
 from archsplit.release.device_checks import plugin_faults
 from archsplit.scheduler.graph import Step
 from archsplit.system.process import run_checked
+from archsplit.wheels.filename import plugin_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -112,14 +115,27 @@ class Linker:
         return (
             "-shared",
             f"-Wl,-soname={soname}",
-            *(f"-Wl,{option}" for option in (*linker, "-z,relro", "-z,now")),
+            *(f"-Wl,{option}" for option in (*linker, *self._search_path(target))),
+            "-Wl,-z,relro",
+            "-Wl,-z,now",
         )
+
+    def _search_path(self, target: Target) -> tuple[str, ...]:
+        """Return the options by which a plugin finds the libraries of NVIDIA's wheels."""
+        recipe, used = self.site.recipe, self.site.cuda_libraries
+        file = plugin_path(recipe.python.package, str(target), recipe.link.library)
+        top = "/".join([".."] * file.count("/"))
+        folders = dict.fromkeys(f"$ORIGIN/{top}/{library.place}" for library in used)
+        # The libraries need each other, by names that are no use to the linker.
+        here = dict.fromkeys(f"-rpath-link,{library.file.parent}" for library in used)
+        return (*(f"-rpath,{folder}" for folder in folders), *here)
 
     def _libraries(self) -> tuple[str, ...]:
         return (
             *(f"-L{folder}" for folder in self.site.recipe.link.library_folders),
             f"-L{self.site.toolkit.library_folder}",
             *(f"-l{name}" for name in self.site.recipe.link.libraries),
+            *(str(library.file) for library in self.site.cuda_libraries),
             *_RUNTIME,
         )
 
@@ -134,6 +150,30 @@ class Linker:
     ) -> Step:
         command = self.site.command(argv)
         return Step(name=name, command=command, reads=reads, writes=(writes,), weight=weight)
+
+
+def check_link_libraries(site: BuildContext, runner: Runner) -> None:
+    """Link nothing with the recipe's libraries, to find missing ones before all compiles.
+
+    Raises:
+        RecipeError: the linker doesn't find a library; the message has its lines.
+    """
+    link = site.recipe.link
+    if not link.libraries:
+        return
+    names = (f"-l{name}" for name in link.libraries)
+    folders = (f"-L{folder}" for folder in (*link.library_folders, site.toolkit.library_folder))
+    out = str(site.folder / "no-sources.so")
+    compiler = str(site.host.compiler)
+    done = runner.run(site.command((compiler, "-shared", *folders, *names, "-o", out)))
+    if done.returncode == 0:
+        return
+    missing = [name for name in link.libraries if f"-l{name}:" in f"{done.stderr}:"]
+    of_cuda = [name for name in missing if name in CUDA_WHEELS]
+    hint = "install the libraries' development files, or name their folder in link.library-folders"
+    if of_cuda:
+        hint = f"write {', '.join(of_cuda)} in link.cuda-libraries: NVIDIA's wheels have them"
+    raise RecipeError(f"link.libraries: the linker fails\n{done.tail()}", hint=hint)
 
 
 def _user_libraries(site: BuildContext) -> tuple[Path, ...]:
@@ -169,8 +209,8 @@ def check_library(
     if faults:
         raise StepError(
             f"the library for {target} is not as planned:\n  " + "\n  ".join(faults),
-            hint="each of [interface] symbols must be defined by a source, and visible: everything"
-            ' is hidden but what has __attribute__((visibility("default")))',
+            hint="each of [interface] symbols must be defined by a source, and visible:"
+            f" {VISIBILITY_HINT}",
         )
 
 

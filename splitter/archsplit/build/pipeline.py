@@ -17,6 +17,7 @@ from archsplit.build.engine import open_farm
 from archsplit.build.link import check_library
 from archsplit.build.plan import plan_build
 from archsplit.build.provenance import add_bill, built_manifest, read_origins
+from archsplit.build.warnings import fold_warnings
 from archsplit.compiler.cache_session import cache_summary, open_build_session
 from archsplit.errors import BudgetError, InputError, OutputError
 from archsplit.recipe.load import load_recipe
@@ -48,10 +49,11 @@ from archsplit.system.fs import (
     temporary_dir,
     write_file,
 )
+from archsplit.wheels.platform_tags import PlatformTags
 from archsplit.wheels.writer import DEFAULT_LEVEL, write_wheels
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from archsplit.arch.target import Target
@@ -74,19 +76,21 @@ def build_recipe(order: BuildRequest, effects: Effects, *, out: Path) -> Release
         ArchsplitError: any other stage failed; ``out`` is unchanged.
     """
     with (
-        _open_session(effects) as session,
+        open_session(effects) as session,
         plan_build(order, effects, session=session) as plan,
         output_dir(out) as folder,
         temporary_dir(folder) as staging,
     ):
         check_targets(folder, [MANIFEST, REPORT_FILE])
         _refuse_split(folder)
-        _execute(plan, effects, session)
+        compile_plan(plan, effects, session)
+        effects.progress.begin_stage("sources and platform tags", 0)
         origins = read_origins(plan.site)
         judge = open_tag_judge(effects, plan.site.folder)
         report = _report(plan, _write_wheels(plan, origins, judge, effects, staging))
         _check_budget(plan, report.together_with(folder))
         names = [wheel.file for wheel in report.wheels]
+        effects.progress.begin_stage("check of all wheels", 0)
         with temporary_dir(plan.site.folder) as scratch:
             written = read_wheel_set(
                 staging, scratch, platforms=judge.platforms, identity=plan.identity
@@ -126,8 +130,13 @@ def write_source(folder: Path, effects: Effects, *, out: Path) -> Path:
         return pack_source(recipe, core_metadata(recipe), folder=target, epoch=epoch)
 
 
-def _execute(plan: BuildPlan, effects: Effects, session: CacheSession | None) -> None:
-    for line in (*map(str, plan.site.tried), *plan.warnings):
+def compile_plan(plan: BuildPlan, effects: Effects, session: CacheSession | None) -> None:
+    """Run the commands of a plan, and check the libraries that they make.
+
+    Raises:
+        ArchsplitError: a command failed, or a library is not the planned one.
+    """
+    for line in (*map(str, plan.site.tried), *fold_warnings(plan.warnings)):
         effects.progress.note(line)
     for path, text in plan.texts.items():
         write_file(path, text)
@@ -142,10 +151,11 @@ def _execute(plan: BuildPlan, effects: Effects, session: CacheSession | None) ->
                 runner=effects.runner,
                 progress=effects.progress,
                 executor=executor,
+                keep_going=effects.keep_going,
             )
     else:
         done = _execute_here(plan, effects, session)
-    for text in dict.fromkeys(step.output for step in done if step.output):
+    for text in fold_warnings(step.output for step in done if step.output):
         effects.progress.note(text)
     for target, library in plan.libraries.items():
         symbols = plan.site.recipe.interface.symbols
@@ -170,6 +180,7 @@ def _execute_here(
             progress=effects.progress,
             history=History(cache_folder(effects.environment) / "history", str(root)),
             result_cache=step_cache,
+            keep_going=effects.keep_going,
         )
     if session is not None:
         session.store_objects(plan.units, done)
@@ -187,9 +198,10 @@ def _cache_summary(plan: BuildPlan, settings: Settings) -> str | None:
     )
 
 
-def _open_session(
+def open_session(
     effects: Effects,
 ) -> contextlib.AbstractContextManager[CacheSession | None]:
+    """Open the compile cache as the effects set it; None without a cache."""
     return open_build_session(
         effects.cache,
         runner=effects.runner,
@@ -205,6 +217,7 @@ def _write_wheels(
         recipe=plan.site.recipe,
         identity=_with_digests(plan.identity, plan.libraries),
         generator=f"archsplit {__version__}",
+        plugin_requires=plan.site.plugin_requires,
     )
     products = list(_products(plan, packer, judge, effects))
     effects.progress.begin_stage("wheels", len(products))
@@ -240,9 +253,10 @@ def _products(
     plan: BuildPlan, packer: WheelPlanner, judge: PlatformTagCache, effects: Effects
 ) -> Iterator[Product]:
     policy = plan.site.recipe.targets.manylinux
+    tags = []
     for target, library in plan.libraries.items():
-        platforms = judge.promised({library.name: library}, plan.identity.provided, policy)
-        yield packer.plugin(target, library, platforms)
+        tags.append(judge.promised({library.name: library}, plan.identity.provided, policy))
+        yield packer.plugin(target, library, tags[-1])
     if plan.core:
         # nvcc exists for these two machines only.
         machine: ElfMachine = "aarch64" if effects.machine == "aarch64" else "x86_64"
@@ -250,9 +264,26 @@ def _products(
         # A core that promises an older glibc than its plugins would be installed where they
         # can't be.
         platforms = judge.promised(packer.core_libraries(loader), (), policy)
+        if text := glibc_note(platforms, tags):
+            effects.progress.note(text)
         yield packer.core(loader, platforms)
         if plan.site.recipe.install.mode == "meta":
             yield packer.meta()
+
+
+def glibc_note(core: tuple[str, ...], plugins: Sequence[tuple[str, ...]]) -> str:
+    """Return a note about plugins that need a later glibc than their core; "" for none."""
+    found = [tags for tags in map(PlatformTags.parse, plugins) if tags is not None]
+    own = PlatformTags.parse(core)
+    newest = max((tags.glibc for tags in found), default=(0, 0))
+    if own is None or newest <= own.glibc:
+        return ""
+    later, earlier = ("{}.{}".format(*version) for version in (newest, own.glibc))
+    return (
+        f"plugins need glibc {later}, the core {earlier}: between the two a core installs whose"
+        f' plugins do not; write manylinux = "{later.replace(".", "_")}" in [targets], or compile'
+        " in an image of an older manylinux"
+    )
 
 
 def _entry(product: Product, path: Path) -> ReleaseWheel:

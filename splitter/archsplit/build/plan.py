@@ -15,9 +15,10 @@ from archsplit import __version__
 from archsplit.build.build_id import identify
 from archsplit.build.compile import Compiler
 from archsplit.build.context import BuildContext
-from archsplit.build.link import DeviceLinker, Linker
+from archsplit.build.link import DeviceLinker, Linker, check_link_libraries
 from archsplit.errors import TargetError
 from archsplit.nvcc import toolkit as toolkits
+from archsplit.nvcc.cuda_libraries import find_cuda_libraries
 from archsplit.nvcc.host_tools import find_host_tools
 from archsplit.recipe.apply_policy import apply_policy
 from archsplit.recipe.load import load_recipe
@@ -102,8 +103,10 @@ def plan_build(
     Raises:
         ArchsplitError: the recipe, a tool or a target is not usable.
     """
-    with _site(order, effects) as site:
-        targets = _select_targets(site.recipe, order.targets)
+    with open_site(order, effects) as site:
+        targets = select_targets(site.recipe, order.targets)
+        if targets:
+            check_link_libraries(site, effects.runner)
         identity = identify(site, version=__version__)
         root = site.recipe.root
         units = None if session is None else session.open_objects(root, site.environment)
@@ -135,14 +138,30 @@ def plan_build(
         )
 
 
-@contextlib.contextmanager
-def _site(order: BuildRequest, effects: Effects) -> Iterator[BuildContext]:
+def requested_recipe(order: BuildRequest, effects: Effects) -> Recipe:
+    """Read the recipe of a request, and apply its policy.
+
+    Raises:
+        ArchsplitError: the recipe is invalid, or has no such policy.
+    """
     recipe = load_recipe(order.recipe)
-    if order.policy is not None:
-        recipe = apply_policy(recipe, order.policy, day=build_date(effects.environment))
+    if order.policy is None:
+        return recipe
+    return apply_policy(recipe, order.policy, day=build_date(effects.environment))
+
+
+@contextlib.contextmanager
+def open_site(order: BuildRequest, effects: Effects) -> Iterator[BuildContext]:
+    """Find the tools for a recipe; yield the context of its build.
+
+    Raises:
+        ArchsplitError: the recipe or a tool is not usable.
+    """
+    recipe = requested_recipe(order, effects)
     tried = find_toolkit(effects, order.nvcc)
     toolkit = toolkits.choose_toolkit(tried)
     toolkit.check_targets(recipe.release)
+    cuda_libraries = find_cuda_libraries(recipe.link.cuda_libraries, toolkit, effects.site_folders)
     host = find_host_tools(effects.environment, effects.runner)
     epoch = source_date_epoch(effects.environment)
     with temporary_dir() as folder:
@@ -154,6 +173,7 @@ def _site(order: BuildRequest, effects: Effects) -> Iterator[BuildContext]:
             environment=clean_environment(effects.environment, temporary=folder, epoch=epoch),
             folder=folder,
             epoch=epoch,
+            cuda_libraries=cuda_libraries,
         )
 
 
@@ -166,7 +186,12 @@ def _date_warnings(order: BuildRequest, effects: Effects, identity: Identity) ->
     )
 
 
-def _select_targets(recipe: Recipe, targets: tuple[Target, ...] | None) -> tuple[Target, ...]:
+def select_targets(recipe: Recipe, targets: tuple[Target, ...] | None) -> tuple[Target, ...]:
+    """Return the targets of a recipe that are to be built, in the recipe's order.
+
+    Raises:
+        TargetError: the recipe doesn't have a target.
+    """
     if targets is None:
         return recipe.targets.all
     unknown = sorted(set(targets) - set(recipe.targets.all))

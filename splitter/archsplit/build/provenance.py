@@ -18,6 +18,7 @@ from archsplit.release.sbom import (
     BUILT,
     Bill,
     BillComponent,
+    cuda_cpe,
     encode_bill,
     loader_part,
     own_tools,
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from archsplit.recipe.model import Recipe
     from archsplit.release.identity import Identity
     from archsplit.release.report import Release
+    from archsplit.wheels.metadata import CoreMetadata
     from archsplit.wheels.writer import WheelPlan
 
 
@@ -138,21 +140,29 @@ def add_bill(plan: WheelPlan, origins: Origins, *, epoch: int) -> WheelPlan:
 
 
 def _with_licenses(plan: WheelPlan, origins: Origins) -> WheelPlan:
-    """Add NVIDIA's licenses to the METADATA of a plugin, beside the license of the project."""
-    own = plan.metadata.license_expression
+    metadata, more = add_licenses(plan.metadata, origins)
+    files = tuple(WheelMember(name=name, content=text) for name, text in more.items())
+    return replace(plan, metadata=metadata, licenses=(*plan.licenses, *files))
+
+
+def add_licenses(
+    metadata: CoreMetadata, origins: Origins
+) -> tuple[CoreMetadata, Mapping[str, bytes]]:
+    """Add NVIDIA's licenses to the metadata of a plugin, beside the license of the project.
+
+    Returns:
+        The metadata, and the texts of the added license files by their names.
+    """
+    own = metadata.license_expression
     named = [_NVIDIA_EXPRESSION] if origins.runtime else []
     named += [_CCCL_LICENSE] if origins.cccl is not None else []
     # If the project has no expression, NVIDIA's alone would cover the project's code too.
     expression = " AND ".join((f"({own})" if " OR " in own.upper() else own, *named)) if own else ""
-    there = {file.name for file in plan.licenses}
-    more = {name: text for name, text in origins.licenses.items() if name not in there}
-    metadata = replace(
-        plan.metadata,
-        license_expression=expression,
-        license_files=(*plan.metadata.license_files, *more),
-    )
-    files = tuple(WheelMember(name=name, content=text) for name, text in more.items())
-    return replace(plan, metadata=metadata, licenses=(*plan.licenses, *files))
+    more = {
+        name: text for name, text in origins.licenses.items() if name not in metadata.license_files
+    }
+    files = (*metadata.license_files, *more)
+    return replace(metadata, license_expression=expression, license_files=files), more
 
 
 def _in_plugin(origins: Origins) -> Iterator[BillComponent]:
@@ -161,6 +171,8 @@ def _in_plugin(origins: Origins) -> Iterator[BillComponent]:
         yield BillComponent(
             name=one.name,
             version=one.version,
+            address=f"pkg:generic/nvidia/{one.name}@{one.version}",
+            cpe=cuda_cpe(one.version),
             sha256=one.sha256 or "",
             license=NVIDIA_LICENSE,
             description=f"{_PROGRAMS[one.name]}, linked statically.",
@@ -265,5 +277,6 @@ def _flags(recipe: Recipe) -> Mapping[str, tuple[str, ...]]:
         "defines": source.defines,
         "include": tuple(map(str, source.include)),
         "libraries": link.libraries,
+        "cuda-libraries": link.cuda_libraries,
         "targets": tuple(map(str, recipe.targets.all)),
     }

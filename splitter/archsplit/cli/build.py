@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     import argparse
 
     from rich.console import Console
-    from rich.table import Table
 
     from archsplit.recipe.prebuilt import SplitRecipe
     from archsplit.release.report import Release
+    from archsplit.system.table import FittingTable
 
 
 def add_to(verbs: options.Verbs) -> None:
@@ -50,6 +50,12 @@ def add_to(verbs: options.Verbs) -> None:
         type=parse_size,
         metavar="SIZE",
         help="the tools may have so much memory together: 24G (default: what the machine has)",
+    )
+    parser.add_argument(
+        "--keep-going",
+        "-k",
+        action="store_true",
+        help="after a failure go on with all that does not need it, and report every failure",
     )
     parser.add_argument("--explain", action="store_true", help="what the cache knew, step by step")
     parts = parser.add_mutually_exclusive_group()
@@ -92,6 +98,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
             cache=None if engine else cache_settings(arguments, effects.environment),
             explain=arguments.explain,
             engine=engine,
+            keep_going=arguments.keep_going,
         )
         report = build_recipe(order, limited, out=arguments.out)
     if arguments.variants:
@@ -100,20 +107,30 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
         print(report.as_json(), end="")  # noqa: T201 - standard output is where data goes
     else:
         # A log has no width; wrapped file names would be of no use in it.
-        output = Console()
-        (output if output.is_terminal else Console(width=160)).print(_table(report))
+        output = Console(highlight=False)
+        if not output.is_terminal:
+            output.width = 160
+        output.print(f"{report.project} {report.version} in {arguments.out}", markup=False)
+        output.print(_table(report))
     return 0
 
 
-def _table(report: Release) -> Table:
-    from rich.table import Table
+def _table(report: Release) -> FittingTable:
+    from archsplit.system.table import Column, FittingTable, name_column, word_column
 
-    table = Table(title=f"{report.project} {report.version}")
-    table.add_column("wheel", overflow="fold")
-    table.add_column("MB", justify="right")
-    table.add_column("sha256")
+    table = FittingTable(
+        (
+            Column(heading="size"),
+            name_column("wheel"),
+            word_column("for", rank=1),
+            word_column("sha256", rank=2),
+        )
+    )
     for wheel in report.wheels:
-        table.add_row(wheel.file, f"{wheel.size / 1e6:.2f}", wheel.sha256[:16])
+        purpose = " ".join(wheel.targets) or wheel.role
+        table.add_row(f"{wheel.size / 1e6:.2f} MB", wheel.file, purpose, wheel.sha256[:16])
+    total = sum(wheel.size for wheel in report.wheels)
+    table.add_row(f"{total / 1e6:.2f} MB", f"together, {len(report.wheels)} wheels", "", "")
     return table
 
 
@@ -130,7 +147,12 @@ def build_prebuilt(recipe: SplitRecipe, arguments: argparse.Namespace, console: 
     targets = options.targets(arguments.targets)
     recipe = _by_policy(recipe, arguments)
     with options.effects(console, quiet=arguments.quiet) as effects:
-        report = split_by_recipe(recipe, effects, out=arguments.out, targets=targets)
+        # The command's compilers read the cache's settings from the environment.
+        environment = {**effects.environment, **options.given_cache_variables(arguments)}
+        around = dataclasses.replace(effects, environment=environment)
+        report = split_by_recipe(
+            recipe, around, out=arguments.out, targets=targets, nvcc=arguments.nvcc
+        )
     if arguments.variants:
         write_split_variants(report, arguments.out, console)
     print(report.as_json() if arguments.json else split_summary(report))  # noqa: T201 - data goes to stdout
@@ -157,7 +179,8 @@ def _by_policy(recipe: SplitRecipe, arguments: argparse.Namespace) -> SplitRecip
 
 def _refuse_others(recipe: SplitRecipe, arguments: argparse.Namespace) -> None:
     for name in _OF_SOURCES:
-        if getattr(arguments, name, None):
+        # A command of the recipe compiles, too.
+        if getattr(arguments, name, None) and not (name == "nvcc" and recipe.source.build):
             option = f"--{name.replace('_', '-')}"
             raise UsageError(
                 f"{option} is for recipes with sources; {recipe.file} has something finished",

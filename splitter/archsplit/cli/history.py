@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from archsplit.cli.finding_files import add_finding_files, finding_files
 from archsplit.cli.inputs import find_file
 from archsplit.cli.inspect import add_summary, print_all, write_summary
 from archsplit.cli.verbs import add_verb
@@ -53,6 +54,7 @@ def add_to(verbs: options.Verbs) -> None:
     outputs.add_argument("--svg", type=Path, metavar="FILE", help="write a chart")
     outputs.add_argument("--json", action="store_true", help="print everything as JSON")
     add_summary(outputs)
+    add_finding_files(outputs)
     parser.set_defaults(run=run)
 
 
@@ -77,7 +79,9 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
         print(json.dumps({"schema": HISTORY_SCHEMA, "releases": lines}, indent=2))  # noqa: T201 - data
     else:
         print_all([_table(releases)])
-    _check_growth(releases, arguments.max_growth)
+    last = releases[-1].name if releases else str(arguments.log)
+    with finding_files(arguments, check="history", checked=last):
+        _check_growth(releases, arguments.max_growth)
     return 0
 
 
@@ -117,13 +121,10 @@ def _measure(files: Sequence[Path]) -> list[ReleaseSize]:
 
 
 def _table(releases: Sequence[ReleaseSize]) -> RenderableType:
-    from rich.table import Table
+    from archsplit.system.table import Column, FittingTable, name_column, word_column
 
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    table.add_column("release")
-    for head in ("size", "device code", "growth"):
-        table.add_column(head, justify="right")
-    table.add_column("largest targets")
+    numbers = (Column(heading=head) for head in ("size", "device code", "growth"))
+    table = FittingTable((name_column("release"), *numbers, word_column("largest targets", rank=2)))
     before = 0
     for release in releases:
         growth = f"{100 * (release.size / before - 1):+.1f} %" if before else ""

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from archsplit.cli import options
+from archsplit.cli.finding_files import add_finding_files, finding_files
 from archsplit.cli.inputs import find_subject
 from archsplit.cli.verbs import add_verb
 from archsplit.errors import UsageError, VerifyError
@@ -99,6 +100,7 @@ def _add_limits(parser: argparse.ArgumentParser) -> None:
     limits.add_argument(
         "--same-kernels", action="store_true", help="all targets must have the same kernels"
     )
+    add_finding_files(limits)
 
 
 def run(arguments: argparse.Namespace, console: Console) -> int:
@@ -120,9 +122,10 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
         inventory = read_inventory(question)
     _show(inventory, device_usage(inventory, capabilities), arguments)
     tell_problems(inventory, console)
-    findings = limit_findings(inventory, limits)
-    if findings:
-        raise VerifyError("\n".join(findings))
+    with finding_files(arguments, check="inspect", checked=arguments.subject):
+        findings = limit_findings(inventory, limits)
+        if findings:
+            raise VerifyError(f"{inventory.name} breaks limits:", findings=findings)
     return 0
 
 
@@ -197,7 +200,7 @@ def _show(
     if arguments.json:
         print(inventory_json(inventory, devices))  # noqa: T201 - standard output is where data goes
     else:
-        print_all(inventory_text(inventory, devices))
+        print_all(inventory_text(inventory, devices, gpus_first=bool(arguments.device)))
 
 
 def _write_pictures(

@@ -133,9 +133,12 @@ def _annotate(error: ArchsplitError) -> None:
     The compiler wrapper doesn't come here: its errors are nvcc's.
     """
     if isinstance(error, (VerifyError, BudgetError)) and os.environ.get("GITHUB_ACTIONS") == "true":
-        # Its log commands end at the end of a line; these are the escapes that the runner knows.
-        text = str(error).replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
-        sys.stderr.write(f"::error title=archsplit::{text}\n")
+        # One annotation for each finding: CI shows a list, and a long text is cut.
+        findings = getattr(error, "findings", ())
+        for code, text in [(one.code, str(one)) for one in findings] or [("limit", str(error))]:
+            # Log commands end at the end of a line; these are the escapes that the runner knows.
+            line = text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+            sys.stderr.write(f"::error title=archsplit {code}::{line}\n")
 
 
 def _is_interrupt(error: BaseException | None) -> bool:

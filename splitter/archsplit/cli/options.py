@@ -141,9 +141,12 @@ def show_activity(console: Console, text: str) -> Iterator[None]:
     if not console.is_terminal:
         yield
         return
-    from rich.markup import escape
+    from rich.text import Text
 
-    with console.status(escape(text)):
+    # A line that wraps would be left on the screen by each turn of the spinner.
+    line = Text(text)
+    line.truncate(console.width - 4, overflow="ellipsis")
+    with console.status(line):
         yield
 
 
@@ -237,6 +240,15 @@ def add_cache_options(parser: argparse.ArgumentParser) -> None:
             metavar=setting.field.upper(),
             help=setting.description.replace("`", ""),
         )
+
+
+def given_cache_variables(arguments: argparse.Namespace) -> dict[str, str]:
+    """Return the environment variables that stand for the cache's flags."""
+    flags = {
+        setting.variable: getattr(arguments, _DESTINATION + setting.field)
+        for setting in SETTINGS_TABLE
+    }
+    return {name: text for name, text in flags.items() if text is not None}
 
 
 def given_settings(arguments: argparse.Namespace, environment: Mapping[str, str]) -> Settings:

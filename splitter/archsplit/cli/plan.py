@@ -57,9 +57,13 @@ def _check(path: Path) -> int:
     """Read a recipe: all its faults are listed, and neither nvcc nor a compiler is needed."""
     from archsplit.recipe.load import load_recipe
     from archsplit.recipe.load_prebuilt import load_split_recipe
+    from archsplit.recipe.pyproject_table import check_project_table, names_backend
 
     if load_split_recipe(path) is None:
-        load_recipe(path)
+        recipe = load_recipe(path)
+        # Only a project with this backend has a table that must agree with the recipe.
+        if names_backend(recipe.root):
+            check_project_table(recipe.project, recipe.root)
     print(f"{path}: ok")  # noqa: T201 - standard output is where data goes
     return 0
 

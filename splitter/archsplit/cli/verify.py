@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from archsplit.cli import options
+from archsplit.cli.finding_files import add_finding_files, finding_files
 from archsplit.cli.inputs import check_folder
 from archsplit.cli.verbs import add_verb
 from archsplit.errors import UsageError, VerifyError
@@ -110,6 +111,7 @@ def add_to(verbs: options.Verbs) -> None:
     )
     add_release_options(parser)
     parser.add_argument("--json", action="store_true", help="print what was checked as JSON")
+    add_finding_files(parser)
     parser.set_defaults(run=run)
 
 
@@ -117,7 +119,8 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     """Check, and print what was checked; with ``--json``, the findings too."""
     check_folder(arguments.folder)
     try:
-        return _run(arguments, console)
+        with finding_files(arguments, check="verify", checked=str(arguments.folder)):
+            return _run(arguments, console)
     except VerifyError as error:
         if arguments.json:
             content = {"schema": VERIFY_SCHEMA, "findings": [asdict(one) for one in error.findings]}

@@ -20,7 +20,7 @@ from archsplit.system.outputs import is_replaceable
 from archsplit.system.process import Command, run_checked
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Container, Iterable, Iterator, Mapping
     from pathlib import Path
 
     from archsplit.compiler.dryrun_query import DryRunResult
@@ -50,6 +50,7 @@ def step_from_nvcc(
     inputs: tuple[Path, ...] = (),
     parallel_flags: tuple[str, ...] = (),
     runs_first: bool = False,
+    check: Callable[[], None] | None = None,
 ) -> Step:
     """Return a step of nvcc for the scheduler, with first estimates of seconds and memory.
 
@@ -59,6 +60,7 @@ def step_from_nvcc(
         inputs: files that the step reads and no other step writes, but for the tools' own.
         parallel_flags: arguments that let the step use several cores.
         runs_first: see `Step`.
+        check: see `Step`.
     """
     memory, memory_per_byte = FIRST_MEMORY[step.kind]
     reads_source = not step.reads and step.kind in _READING
@@ -76,6 +78,7 @@ def step_from_nvcc(
         parallel_flags=parallel_flags,
         reads_source=reads_source,
         runs_first=runs_first,
+        check=check,
     )
 
 

@@ -16,13 +16,14 @@ from archsplit.arch.compat import best_target
 from archsplit.devicecode.kernels import stable_name
 from archsplit.devicecode.model import Place, join_units
 from archsplit.devicecode.select import Coverage, classify_coverage, code_targets, is_code
+from archsplit.system.finding import Finding
 from archsplit.system.units import size_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from archsplit.arch.target import Capability, Target
-    from archsplit.devicecode.model import File, Inventory, InventoryRow, Unit
+    from archsplit.devicecode.model import Image, Inventory, InventoryRow, Unit
 
 _MAX_SHOWN = 5
 
@@ -265,7 +266,8 @@ class SizeLimits:
         budget: bytes of the whole: of the download for a wheel, else of the files; None for none.
         max_targets: patterns, each with the limit in bytes for each matching target.
         forbid: targets that must have no image.
-        require: targets that must have an image in a container registered at run time.
+        require: targets that must have an image in a container registered at run time, or in the
+            input of a device link, which the driver links.
         same_kernels: True if all targets of machine code must have the same kernels.
     """
 
@@ -276,7 +278,7 @@ class SizeLimits:
     same_kernels: bool = False
 
 
-def limit_findings(inventory: Inventory, limits: SizeLimits) -> tuple[str, ...]:
+def limit_findings(inventory: Inventory, limits: SizeLimits) -> tuple[Finding, ...]:
     """Return a finding for each limit that an inventory exceeds; none if all hold.
 
     Where a limit is set, an unreadable file is a finding too. For ``same_kernels`` the inventory
@@ -287,16 +289,16 @@ def limit_findings(inventory: Inventory, limits: SizeLimits) -> tuple[str, ...]:
         return ()
     rows = inventory.rows()
     return (
-        *(f"{file.path}: {file.problem}" for file in inventory.files if _is_unread(file)),
+        *_unread_files(inventory),
         *_over_budget(inventory, limits.budget),
         *_over_target_limit(rows, limits.max_targets),
         *_forbidden_targets(rows, limits.forbid),
-        *_missing_targets(rows, limits.require),
+        *_missing_targets(inventory, limits.require),
         *(unequal_kernels(inventory) if limits.same_kernels else ()),
     )
 
 
-def unequal_kernels(inventory: Inventory) -> Iterator[str]:
+def unequal_kernels(inventory: Inventory) -> Iterator[Finding]:
     """Yield for each target of machine code the kernels that only other targets have."""
     # A target without any kernel must be found too.
     names: dict[str, set[str]] = {
@@ -312,48 +314,83 @@ def unequal_kernels(inventory: Inventory) -> Iterator[str]:
         if missing:
             more = f" and {len(missing) - _MAX_SHOWN} more" if len(missing) > _MAX_SHOWN else ""
             shown = ", ".join(missing[:_MAX_SHOWN])
-            yield f"{target} lacks {len(missing)} of {len(all_names)} kernels: {shown}{more}"
+            yield _finding(
+                "unequal-kernels",
+                f"{target} lacks {len(missing)} of {len(all_names)} kernels: {shown}{more}",
+                hint="compile all sources for the same targets",
+            )
 
 
-def _is_unread(file: File) -> bool:
-    return file.problem is not None and not file.units
+def _finding(code: str, found: str, *, hint: str) -> Finding:
+    return Finding(code=code, subject="", found=found, expected="", hint=hint)
 
 
-def _over_budget(inventory: Inventory, budget: int | None) -> Iterator[str]:
+def _unread_files(inventory: Inventory) -> Iterator[Finding]:
+    for file in inventory.files:
+        if file.problem is not None and not file.units:
+            found = f"{file.path}: {file.problem}"
+            yield _finding("unreadable-file", found, hint="replace the file, or leave it out")
+
+
+def _over_budget(inventory: Inventory, budget: int | None) -> Iterator[Finding]:
     if budget is not None and inventory.size > budget:
-        yield (
+        yield _finding(
+            "over-budget",
             f"{inventory.path} has {size_text(inventory.size)} ({inventory.size} bytes), "
-            f"more than its budget of {size_text(budget)}"
+            f"more than its budget of {size_text(budget)}",
+            hint="archsplit advise finds a shorter list of targets",
         )
 
 
 def _over_target_limit(
     rows: Iterable[InventoryRow], limits: Iterable[tuple[str, int]]
-) -> Iterator[str]:
+) -> Iterator[Finding]:
     weights = _weights(rows)
     for pattern, limit in limits:
         for target in matching_names(weights, pattern):
             if weights[target] > limit:
                 size = size_text(weights[target])
-                yield (
+                yield _finding(
+                    "over-target-limit",
                     f"{target} has {size} ({weights[target]} bytes), "
-                    f"more than its {size_text(limit)}"
+                    f"more than its {size_text(limit)}",
+                    hint="archsplit diff with an older release shows the kernels that grew",
                 )
 
 
-def _forbidden_targets(rows: Iterable[InventoryRow], patterns: Iterable[str]) -> Iterator[str]:
+def _forbidden_targets(rows: Iterable[InventoryRow], patterns: Iterable[str]) -> Iterator[Finding]:
     weights = _weights(rows)
     for pattern in patterns:
         for target in matching_names(weights, pattern):
-            yield f"{target} is forbidden ({pattern}), and has {size_text(weights[target])}"
+            yield _finding(
+                "forbidden-target",
+                f"{target} is forbidden ({pattern}), and has {size_text(weights[target])}",
+                hint=f"build without {target}, or archsplit slim --drop {target}",
+            )
 
 
-def _missing_targets(rows: Iterable[InventoryRow], patterns: Iterable[str]) -> Iterator[str]:
-    # A leftover of a device link runs nowhere.
-    executable = _weights(row for row in rows if row.place is Place.EXECUTABLE)
+def _missing_targets(inventory: Inventory, patterns: Iterable[str]) -> Iterator[Finding]:
+    targets = {
+        image.target
+        for unit in inventory.units()
+        for image in unit.images
+        if image.target is not None and _can_run(unit, image)
+    }
+    names = [str(target) for target in sorted(targets)]
     for pattern in patterns:
-        if not matching_names(executable, pattern):
-            yield f"{pattern} is required; found {', '.join(executable) or 'no device code'}"
+        if not matching_names(names, pattern):
+            yield _finding(
+                "missing-target",
+                f"{pattern} is required; found {', '.join(names) or 'no device code'}",
+                hint="add it to the targets of the build",
+            )
+
+
+def _can_run(unit: Unit, image: Image) -> bool:
+    # The driver links the input of a device link where the linked code has nothing for a GPU; in
+    # an object, such input runs nowhere.
+    is_input = unit.place is Place.RELOCATABLE and unit.is_device_linked
+    return unit.place is Place.EXECUTABLE or (is_input and is_code(image))
 
 
 def matching_names(names: Iterable[str], pattern: str) -> list[str]:

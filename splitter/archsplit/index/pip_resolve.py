@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping  # noqa: TC003 - a record's field
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from packaging.metadata import parse_email
 from packaging.requirements import InvalidRequirement, Requirement
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from archsplit.index.client import Index
     from archsplit.index.release import Artifact
     from archsplit.index.retry import RetryPolicy
     from archsplit.system.process import Runner
@@ -45,10 +46,25 @@ _LOCAL_HOSTS = {"localhost", "127.0.0.1", "::1"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Resolution:
+    """A requirement that pip resolved with the files of a release.
+
+    Attributes:
+        requirement: as a user gives it to pip.
+        shadowed: the projects for which pip takes the file of another index, which has the same
+            version, with the URL of that file. The release was resolved by its files' URLs.
+    """
+
+    requirement: str
+    shadowed: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Resolver:
     """Runs pip's own resolver against an index.
 
     Attributes:
+        client: reads the pages of the same index.
         index: where plugins have to come from.
         others: more indexes, for what the core needs besides.
         patience: how long the index may show pip less than it showed us.
@@ -57,28 +73,23 @@ class Resolver:
     runner: Runner
     environment: Mapping[str, str] = field(repr=False)
     python_path: str = field(repr=False)
+    client: Index = field(repr=False)
     index: str
     others: tuple[str, ...]
     patience: RetryPolicy
 
-    def with_local(self, core: Artifact, plugins: Sequence[Artifact]) -> str:
+    def with_local(self, core: Artifact, plugins: Sequence[Artifact]) -> Resolution:
         """Resolve a local core, with its plugins from the index.
-
-        Returns:
-            What was resolved.
 
         Raises:
             VerifyError: it can't be installed with every plugin; the message has pip's.
         """
         bonds = read_requirements(core, plugins)
         requirement = f"{core.project}{bonds.extras} @ {core.path.as_uri()}"
-        return self._resolve(requirement, core, (core, *bonds.bound))
+        return self._resolve(requirement, core, bonds.bound)
 
-    def from_index(self, core: Artifact, plugins: Sequence[Artifact]) -> str:
+    def from_index(self, core: Artifact, plugins: Sequence[Artifact]) -> Resolution:
         """Resolve a core as users do, from the index alone, with every plugin.
-
-        Returns:
-            What was resolved.
 
         Raises:
             VerifyError: see `with_local`.
@@ -87,11 +98,10 @@ class Resolver:
         requirement = f"{core.project}{bonds.extras}=={core.version}"
         return self._resolve(requirement, core, (core, *bonds.bound))
 
-    def meta_from_index(self, meta: Artifact, core: Artifact, plugins: Sequence[Artifact]) -> str:
+    def meta_from_index(
+        self, meta: Artifact, core: Artifact, plugins: Sequence[Artifact]
+    ) -> Resolution:
         """Resolve a meta wheel as users do, and with it the core and every plugin.
-
-        Returns:
-            What was resolved.
 
         Raises:
             VerifyError: see `with_local`.
@@ -99,23 +109,47 @@ class Resolver:
         bound = read_requirements(core, plugins).bound
         return self._resolve(f"{meta.project}=={meta.version}", core, (meta, core, *bound))
 
-    def _resolve(self, requirement: str, core: Artifact, needed: Sequence[Artifact]) -> str:
+    def _resolve(self, requirement: str, core: Artifact, needed: Sequence[Artifact]) -> Resolution:
+        """Resolve a requirement.
+
+        Args:
+            core: decides the platform.
+            needed: the files of the index that pip has to take.
+        """
         what = f"asking pip for {requirement}"
+        found = self._query(what, (requirement,), core)
+        missing = [one for one in needed if not _is_in(found, one)]
+        shadows = {one.project: found[one.project].url for one in missing if one.project in found}
+        # An index of somebody else is no fault of the release: only its own files judge it.
+        # A fat wheel in the core's place has no extras, so that all plugins are missing too.
+        if shadows and not any(self._has(project, url) for project, url in shadows.items()):
+            exact = tuple(f"{one.project} @ {self._url(one)}" for one in needed)
+            found = self._query(what, (requirement, *exact), core)
+            missing = [one for one in needed if not _is_in(found, one)]
+        if missing:
+            raise VerifyError(_missing_text(requirement, missing, found))
+        return Resolution(requirement=requirement, shadowed=shadows)
+
+    def _has(self, project: str, url: str) -> bool:
+        """Return True if the index itself has the file of a URL."""
+        files = self.client.project(project).files.values()
+        return _place(url) in {_place(file.url) for file in files}
+
+    def _url(self, one: Artifact) -> str:
+        """Return the address of a file on the index, with the hash that pip compares."""
+        url = self.client.project(one.project).files[one.path.name].url
+        return f"{url.partition('#')[0]}#sha256={one.sha256}"
+
+    def _query(self, what: str, requirements: tuple[str, ...], core: Artifact) -> dict[str, _Found]:
         try:
-            found = self.patience.keep_trying(what, lambda: self._asked(requirement, core))
+            return self.patience.keep_trying(what, lambda: self._asked(requirements, core))
         except IndexUnreachableError as error:
             raise VerifyError(
                 str(error),
                 hint="what is needed from elsewhere, pip looks for at --extra-index-url",
             ) from None
-        missing = sorted(one.project for one in needed if not _is_in(found, one))
-        if missing:
-            raise VerifyError(
-                f"pip resolves {requirement} without {', '.join(missing)} of this build"
-            )
-        return requirement
 
-    def _asked(self, requirement: str, core: Artifact) -> dict[str, _Found]:
+    def _asked(self, requirements: tuple[str, ...], core: Artifact) -> dict[str, _Found]:
         """Return the distributions that pip would install, by project."""
         with temporary_dir() as folder:
             report = folder / "report.json"
@@ -124,7 +158,7 @@ class Resolver:
                     *(sys.executable, "-m", "pip", "--isolated", "--no-input", "install"),
                     *_DRY,
                     *(f"--report={report}", *self._indexes(), *_platform(core, folder)),
-                    requirement,
+                    *requirements,
                 ),
                 cwd=folder,
                 env=self._environment(folder),
@@ -212,6 +246,7 @@ class _Found(NamedTuple):
 
     version: str
     sha256: str
+    url: str
 
 
 def _found(report: bytes) -> dict[str, _Found]:
@@ -220,7 +255,9 @@ def _found(report: bytes) -> dict[str, _Found]:
         hashes = row["download_info"].get("archive_info", {}).get("hashes", {})
         metadata = row["metadata"]
         found[canonicalize_name(metadata["name"])] = _Found(
-            str(Version(metadata["version"])), hashes.get("sha256", "")
+            str(Version(metadata["version"])),
+            hashes.get("sha256", ""),
+            row["download_info"].get("url", ""),
         )
     return found
 
@@ -228,6 +265,25 @@ def _found(report: bytes) -> dict[str, _Found]:
 def _is_in(found: Mapping[str, _Found], one: Artifact) -> bool:
     here = found.get(one.project)
     return here is not None and here.version == one.version and here.sha256 in ("", one.sha256)
+
+
+def _place(url: str) -> tuple[str | None, int | None, str]:
+    """Return the part of a URL that names a file: pip leaves out passwords and digests."""
+    parts = urlsplit(url)
+    return parts.hostname, parts.port, unquote(parts.path)
+
+
+def _missing_text(
+    requirement: str, missing: Sequence[Artifact], found: Mapping[str, _Found]
+) -> str:
+    names = ", ".join(sorted(one.project for one in missing))
+    lines = [f"pip resolves {requirement} without {names} of this build"]
+    lines += [
+        f"pip takes {found[one.project].url}, not {one.path.name}"
+        for one in missing
+        if one.project in found
+    ]
+    return "\n  ".join(lines)
 
 
 def _complaint(text: str) -> str:

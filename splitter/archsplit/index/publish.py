@@ -17,6 +17,7 @@ core without its plugins.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping  # noqa: TC003 - a record's field
 from dataclasses import dataclass, field, replace
 from datetime import datetime  # noqa: TC003 - a record's field
 from typing import TYPE_CHECKING
@@ -34,6 +35,7 @@ from archsplit.index.release import CORE, META, PLUGIN, SOURCE
 from archsplit.index.retry import utc_text
 from archsplit.index.state import IndexStateReader
 from archsplit.index.upload import Uploader
+from archsplit.system.units import size_text
 from archsplit.wheels.filename import ALL_EXTRA
 
 if TYPE_CHECKING:
@@ -71,12 +73,14 @@ class Publication:
     Attributes:
         live: in the order of the uploads; all were read back.
         resolved: the requirements that pip resolved with this index.
+        shadowed: the projects for which pip takes a file of another index, and its URL.
         next: when the next upload is allowed; None if nothing waits.
     """
 
     plan: PublishPlan = field(repr=False)
     live: tuple[LiveFile, ...]
     resolved: tuple[str, ...] = ()
+    shadowed: Mapping[str, str] = field(default_factory=dict)
     next: datetime | None = None
 
     @property
@@ -101,6 +105,7 @@ class Publication:
             "core_is_live": self.core_is_live,
             "next": None if self.next is None else utc_text(self.next),
             "resolved": list(self.resolved),
+            "shadowed": [{"project": name, "by": url} for name, url in self.shadowed.items()],
             "live": [
                 {
                     "file": one.artifact.path.name,
@@ -124,8 +129,8 @@ class Publication:
     def _lines(self) -> Iterator[str]:
         plan = self.plan
         for one in self.live:
-            how = "uploaded" if one.uploaded_now else "was there"
-            yield f"{one.artifact.path.name}: {how}, live at {one.served.url}"
+            how = "uploaded " if one.uploaded_now else "was there"
+            yield f"  {one.artifact.size / 1e6:8.2f} MB  {how}  {one.served.url}"
         if self.next is not None:
             left = len(plan.steps) - len(self.live)
             yield f"{left} files wait for new names: run it again at {utc_text(self.next)}"
@@ -138,6 +143,9 @@ class Publication:
             return
         now = sum(one.uploaded_now for one in self.live)
         yield f"{plan.project} {plan.version} is live: {len(self.live)} files, {now} uploaded now"
+        for project, url in self.shadowed.items():
+            yield f"warning: with all of these indexes pip takes {url}"
+            yield f"  in place of {project} {plan.version} of this index"
         for requirement in dict.fromkeys(map(_shortest_requirement, self.resolved)):
             yield f'pip install --index-url {plan.repository.index} "{requirement}"'
 
@@ -244,6 +252,7 @@ class Publisher:
             runner=self.effects.runner,
             environment=self.effects.environment,
             python_path=self.effects.python_path,
+            client=self._index(),
             index=self.repository.index,
             others=self.others,
             # pip has retries of its own, so ours only bridge the index's caches.
@@ -275,7 +284,9 @@ class _Run:
         # pip resolves the local core with live plugins: a fault shows before the core is live.
         if next_time is None and self._pending_uploads(CORE):
             for core, plugins in pairs:
-                self.progress.note(f"resolved: {self.resolver.with_local(core, plugins)}")
+                self.progress.note(
+                    f"resolved: {self.resolver.with_local(core, plugins).requirement}"
+                )
         next_time = next_time or self._upload_roles(live, CORE, SOURCE)
         if next_time is not None:
             # The result lists what is live from an earlier run, though its turn has not come.
@@ -294,7 +305,11 @@ class _Run:
                 self.resolver.meta_from_index(meta, core, plugins) for meta in release.of(META)
             ]
         return Publication(
-            plan=self.plan, live=tuple(live), resolved=tuple(resolved), next=next_time
+            plan=self.plan,
+            live=tuple(live),
+            resolved=tuple(one.requirement for one in resolved),
+            shadowed={name: url for one in resolved for name, url in one.shadowed.items()},
+            next=next_time,
         )
 
     def _steps(self, *roles: str) -> list[UploadStep]:
@@ -323,11 +338,14 @@ class _Run:
         if left > 0:
             clock.sleep(left)
         began = clock.monotonic()
+        self.progress.start_step(f"{step.artifact.path.name}, {size_text(step.artifact.size)}")
         self.uploader.upload(step)
         self.progress.finish_step(step.artifact.path.name, clock.monotonic() - began)
         return True
 
     def _read_back(self, steps: list[UploadStep]) -> list[LiveFile]:
+        if steps:
+            self.progress.begin_stage("read back from the index", 0)
         served = self.prover.prove([step.artifact for step in steps])
         return [
             LiveFile(

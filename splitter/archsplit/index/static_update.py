@@ -160,6 +160,7 @@ class IndexChange:
         add: wheels, folders of wheels, and folders that builds wrote to.
         yank: releases, each with the reason.
         unyank: releases.
+        remove: names of wheels to take off the pages.
         limits: beyond which sets of releases go.
         grace: seconds for which a wheel stays after it has left all pages, for readers that have a
             page of before.
@@ -169,6 +170,7 @@ class IndexChange:
     add: tuple[Path, ...] = ()
     yank: Mapping[IndexRelease, str]
     unyank: tuple[IndexRelease, ...] = ()
+    remove: frozenset[str] = frozenset()
     limits: RetentionLimits | None = None
     grace: int
     now: int
@@ -223,7 +225,7 @@ def update_index(folder: IndexFolder, change: IndexChange) -> IndexUpdate:
     folder.write_root(iter(order))
     entries = list(_entries(grown))
     pruning = prune(entries, change.limits or RetentionLimits(), now=change.now)
-    left = frozenset(entry.file for one in pruning.gone for entry in one.entries)
+    left = frozenset(entry.file for one in pruning.gone for entry in one.entries) | change.remove
     final = {name: project.without(left) for name, project in grown.items()}
     for name in reversed(order):
         folder.write_project(final[name])
@@ -233,8 +235,8 @@ def update_index(folder: IndexFolder, change: IndexChange) -> IndexUpdate:
         restored=tuple(one.entry.file for one in restored),
         gone=pruning.gone,
         waiting=_cleared(folder, final, change),
-        size=pruning.left,
-        wheels=len(entries) - len(left),
+        size=sum(entry.size for entry in _entries(final)),
+        wheels=sum(1 for _ in _entries(final)),
     )
 
 

@@ -300,10 +300,12 @@ def _worst(row: Sequence[float], side: float) -> float:
 def _row_rectangles(row: Sequence[float], within: Rectangle) -> Iterator[Rectangle]:
     """Yield the rectangles of a row along the shorter side."""
     upright = within.width >= within.height
-    thickness = _quotient(sum(row), min(within.width, within.height))
+    side = min(within.width, within.height)
+    # Rounding of tiny areas may go beyond both sides.
+    thickness = min(_quotient(sum(row), side), max(within.width, within.height))
     offset = 0.0
     for area in row:
-        length = _quotient(area, thickness)
+        length = min(_quotient(area, thickness), max(0.0, side - offset))
         if upright:
             yield Rectangle(x=within.x, y=within.y + offset, width=thickness, height=length)
         else:

@@ -11,7 +11,6 @@ import shlex
 from typing import TYPE_CHECKING, Any
 
 from rich.bar import Bar
-from rich.table import Table
 from rich.text import Text
 
 from archsplit.arch.compat import GPU_BY_CAPABILITY, capability_text
@@ -27,6 +26,7 @@ from archsplit.inspect.breakdown import (
     share_text,
     summarize,
 )
+from archsplit.system.table import BAR, Column, FittingTable, name_column, word_column
 from archsplit.system.units import change_text, size_text
 
 if TYPE_CHECKING:
@@ -45,8 +45,9 @@ COVERAGE_WORDS = {
     Coverage.PTX: "PTX",
     Coverage.NONE: "not at all",
 }
-_BAR_WIDTH = 24
 _MAX_SHOWN = 20
+_MAX_NAME = 240
+"""Letters of a kernel's name."""
 ADVICE_SCHEMA = 1
 
 _STEP = 0.01
@@ -62,34 +63,43 @@ _MAX_UNKNOWN = 5
 
 
 def inventory_text(
-    inventory: Inventory, devices: Iterable[DeviceUsage]
+    inventory: Inventory, devices: Iterable[DeviceUsage], *, gpus_first: bool = False
 ) -> Iterator[RenderableType]:
-    """Yield the output of ``archsplit inspect``."""
+    """Yield the output of ``archsplit inspect``.
+
+    Args:
+        inventory: to show.
+        devices: the GPUs to judge it for.
+        gpus_first: True if the user named GPUs: what they can use is the answer.
+    """
     yield Text(inventory.path, style="bold", overflow="fold")
     yield summarize(inventory)
     rows = inventory.rows()
     if rows:
-        yield from ("", _targets(inventory))
+        code: list[RenderableType] = ["", _targets(inventory)]
         # A table of one file would repeat the headline.
         if sum(bool(file.units) for file in inventory.files) > 1:
-            yield from ("", _files(inventory))
-        yield ""
-        # An object or static library is linked first; no device chooses from it.
-        usages = tuple(devices)
-        if any(usage.targets for usage in usages) or any(
-            row.place is Place.EXECUTABLE for row in rows
-        ):
-            yield from _devices(usages)
-        else:
-            yield "nothing in it is registered at run time: it is input for a linker or a program"
+            code += ["", _files(inventory)]
+        usage: list[RenderableType] = ["", *_usage(inventory, tuple(devices))]
+        yield from (*usage, *code) if gpus_first else (*code, *usage)
     kernels = inventory.kernels()
     if kernels:
         yield from ("", *_kernels(kernels))
 
 
+def _usage(inventory: Inventory, devices: tuple[DeviceUsage, ...]) -> Iterator[RenderableType]:
+    # An object or static library is linked first; no device chooses from it.
+    if any(usage.targets for usage in devices) or any(
+        row.place is Place.EXECUTABLE for row in inventory.rows()
+    ):
+        yield from _devices(devices)
+    else:
+        yield "nothing in it is registered at run time: it is input for a linker or a program"
+
+
 def growth_text(growth: Growth) -> Iterator[RenderableType]:
     """Yield the output of ``archsplit diff``."""
-    yield _changes(growth.targets, "download" if growth.in_download else "in files")
+    yield _changes(growth.targets, "download" if growth.in_download else "in files", summed=True)
     if growth.kernels:
         yield from ("", _changes(growth.kernels[:_MAX_SHOWN], "machine code"))
         yield from _more(len(growth.kernels), "kernels that changed")
@@ -105,10 +115,10 @@ def advice_text(advice: Advice, *, subject: str, everything: bool) -> Iterator[R
     """
     yield _headline(advice)
     yield from _unknown_gpus(advice)
-    yield _lists(advice, everything=everything)
+    yield from ("", _lists(advice, everything=everything))
     if not advice.proposals.exact:
         yield "there are too many targets to weigh all lists: a better one may exist"
-    yield _gpu_effects(advice)
+    yield from ("", _gpu_effects(advice))
     if advice.too_big:
         yield (
             f"plugins would have more than {size_text(advice.request.max_wheel or 0)} for "
@@ -152,22 +162,29 @@ def advice_json(advice: Advice, *, subject: str) -> str:
     return json.dumps(content, indent=2)
 
 
-def _targets(inventory: Inventory) -> Table:
-    """Return a table with a bar for each target, and one for all other bytes."""
+def _targets(inventory: Inventory) -> FittingTable:
+    """Return a table with a bar for each target, and the sums."""
     parts = breakdown(inventory.rows())
     lines = (*parts, remaining_part(inventory.size, parts))
     longest = max(part.weight for part in lines)
-    table = _table("target", "", "download" if inventory.is_wheel else "in files", "share")
-    # Outside of wheels both columns would be equal.
-    table.add_column("in files" if inventory.is_wheel else "", justify="right")
-    table.add_column("images", justify="right")
-    table.add_column("packed")
-    table.add_column("")
+    table = FittingTable(
+        (
+            name_column("target"),
+            BAR,
+            Column(heading="download" if inventory.is_wheel else "in files"),
+            Column(heading="share"),
+            # Outside of wheels both columns would be equal.
+            Column(heading="in files" if inventory.is_wheel else "", rank=2),
+            Column(heading="images", rank=3),
+            word_column("packed", rank=4),
+            word_column(""),
+        )
+    )
     for part in lines:
         table.add_row(
             part.label,
             # The bar is relative to the longest, so that small parts stay visible.
-            Bar(longest, 0, part.weight, width=_BAR_WIDTH, color=part.color),
+            Bar(longest, 0, part.weight, color=part.color),
             size_text(part.weight),
             share_text(part.weight, inventory.size),
             size_text(part.file_bytes) if part.count and inventory.is_wheel else "",
@@ -175,20 +192,38 @@ def _targets(inventory: Inventory) -> Table:
             ", ".join(part.compressions),
             " ".join(filter(None, (part.kind, part.note))),
         )
+    table.add_row(
+        "together",
+        "",
+        size_text(inventory.size),
+        share_text(inventory.size, inventory.size),
+        size_text(sum(part.file_bytes for part in parts)) if inventory.is_wheel else "",
+        str(sum(part.count for part in parts)),
+        "",
+        "",
+    )
     return table
 
 
-def _files(inventory: Inventory) -> Table:
+def _files(inventory: Inventory) -> FittingTable:
     """Return a table with a bar for each file: its part that is device code."""
-    table = _table("file", "", "size", "device code", "containers")
+    table = FittingTable(
+        (
+            name_column("file"),
+            BAR,
+            Column(heading="size"),
+            Column(heading="device code"),
+            Column(heading="containers", rank=2),
+        )
+    )
     holders = [file for file in inventory.files if file.units]
     longest = max(file.weight for file in holders)
     # The path makes the order the same for files of one size.
     for file in sorted(holders, key=lambda file: (-file.weight, file.path)):
         code = sum(row.weight for row in file.rows())
         table.add_row(
-            Text(file.path, overflow="fold"),
-            Bar(longest, 0, code, width=_BAR_WIDTH, color=USABLE_COLOR),
+            file.path,
+            Bar(longest, 0, code, color=USABLE_COLOR),
             size_text(file.weight),
             share_text(code, file.weight),
             str(file.containers),
@@ -199,21 +234,22 @@ def _files(inventory: Inventory) -> Table:
 def _devices(devices: tuple[DeviceUsage, ...]) -> Iterator[RenderableType]:
     """Yield a table with a bar for each GPU: the part of registered code that it can use."""
     served = [device for device in devices if device.targets]
-    table = _table("GPU", "", "can use", "share", "dead weight")
-    table.add_column("containers")
-    table.add_column("takes")
+    table = FittingTable(
+        (
+            name_column("GPU"),
+            BAR,
+            Column(heading="can use"),
+            Column(heading="share"),
+            Column(heading="dead weight"),
+            word_column("containers", rank=2),
+            word_column("takes", rank=3),
+        )
+    )
     for device in served:
         whole = device.whole
         table.add_row(
             f"{device.capability} {product_text(device)}",
-            Bar(
-                whole,
-                0,
-                device.usable.cost,
-                width=_BAR_WIDTH,
-                color=USABLE_COLOR,
-                bgcolor=DEAD_COLOR,
-            ),
+            Bar(whole, 0, device.usable.cost, color=USABLE_COLOR, bgcolor=DEAD_COLOR),
             size_text(device.usable.cost),
             share_text(device.usable.cost, whole),
             size_text(device.dead.cost),
@@ -254,7 +290,13 @@ def _kernels(kernels: tuple[KernelRow, ...]) -> Iterator[RenderableType]:
     for row in kernels:
         targets.setdefault(row.target, []).append(row)
     for target, rows in targets.items():
-        table = _table(f"{target}: {len(rows)} kernels", "machine code", "copies")
+        table = FittingTable(
+            (
+                name_column(f"{target}: {len(rows)} kernels"),
+                Column(heading="machine code"),
+                Column(heading="copies", rank=1),
+            )
+        )
         # A library can have tens of thousands of kernels; the largest explain its size.
         for row in sorted(rows, key=lambda row: (-row.code_bytes, row.name))[:_MAX_SHOWN]:
             table.add_row(_one_line(row.name), size_text(row.code_bytes), str(row.count))
@@ -268,30 +310,29 @@ def _more(number: int, what: str) -> Iterator[RenderableType]:
 
 
 def _one_line(name: str) -> Text:
-    # Names of templates can have thousands of characters.
-    return Text(readable_name(name, find_demangler()), overflow="ellipsis", no_wrap=True)
+    """Return a kernel's name; those of templates can have thousands of characters."""
+    text = Text(readable_name(name, find_demangler()))
+    text.truncate(_MAX_NAME, overflow="ellipsis")
+    return text
 
 
-def _changes(changes: tuple[SizeChange, ...], what: str) -> Table:
-    table = _table("target", f"{what}, old", "new", "growth")
-    table.add_column("kernel" if any(change.name for change in changes) else "")
-    for change in changes:
-        table.add_row(
-            change.target,
-            size_text(change.old),
-            size_text(change.new),
-            change_text(change.growth),
-            _one_line(change.name or ""),
+def _changes(changes: tuple[SizeChange, ...], what: str, *, summed: bool = False) -> FittingTable:
+    table = FittingTable(
+        (
+            word_column("target"),
+            Column(heading=f"{what}, old"),
+            Column(heading="new"),
+            Column(heading="growth"),
+            name_column("kernel" if any(change.name for change in changes) else ""),
         )
-    return table
-
-
-def _table(first: str, *others: str) -> Table:
-    """Return a table without lines: names in the first column, numbers in the others."""
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    table.add_column(first)
-    for other in others:
-        table.add_column(other, justify="right")
+    )
+    for change in changes:
+        growth = change_text(change.growth)
+        sizes = size_text(change.old), size_text(change.new), growth
+        table.add_row(change.target, *sizes, _one_line(change.name or ""))
+    if summed and len(changes) > 1:
+        old, new = sum(one.old for one in changes), sum(one.new for one in changes)
+        table.add_row("together", size_text(old), size_text(new), change_text(new - old), "")
     return table
 
 
@@ -320,9 +361,9 @@ def _effect_json(advice: Advice, effect: TargetListEffect) -> dict[str, Any]:
 def _headline(advice: Advice) -> str:
     costs = advice.costs
     what = "to download" if costs.in_download else "in all"
-    kind = "the core" if costs.is_release else "no device code that could be left out"
+    kind = "the core" if costs.is_release else "not device code that could be left out"
     sizes = size_text(costs.size), size_text(costs.fixed)
-    return f"{costs.name}: {sizes[0]} {what}, of which {sizes[1]} are {kind}"
+    return f"{costs.name}: {sizes[0]} {what}; {sizes[1]} of it are {kind}"
 
 
 def _unknown_gpus(advice: Advice) -> Iterator[str]:
@@ -340,13 +381,17 @@ def _unknown_gpus(advice: Advice) -> Iterator[str]:
         )
 
 
-def _lists(advice: Advice, *, everything: bool) -> Table:
-    table = Table(title="lists of targets that no smaller one equals")
-    table.add_column("targets", overflow="fold")
-    table.add_column("size", justify="right")
-    table.add_column("machine code", justify="right")
-    table.add_column("and PTX", justify="right")
-    table.add_column("")
+def _lists(advice: Advice, *, everything: bool) -> FittingTable:
+    """Return the lists of targets that no smaller one equals."""
+    table = FittingTable(
+        (
+            name_column("targets"),
+            Column(heading="size"),
+            Column(heading="machine code"),
+            Column(heading="and PTX"),
+            word_column(""),
+        )
+    )
     shown: list[Proposal] = []
     for proposal in advice.proposals.front:
         # The front of many targets can have hundreds of lists that hardly differ.
@@ -375,7 +420,7 @@ def _fit(advice: Advice, proposal: Proposal) -> str:
     return "" if budget is None or proposal.size <= budget else "over the budget"
 
 
-def _add(table: Table, proposal: Proposal, note: str) -> None:
+def _add(table: FittingTable, proposal: Proposal, note: str) -> None:
     table.add_row(
         " ".join(map(str, proposal.targets)),
         size_text(proposal.size),
@@ -385,13 +430,17 @@ def _add(table: Table, proposal: Proposal, note: str) -> None:
     )
 
 
-def _gpu_effects(advice: Advice) -> Table:
-    table = Table(title="what each GPU runs")
-    table.add_column("GPU", overflow="fold")
-    table.add_column("users", justify="right")
-    table.add_column("of everything")
-    table.add_column("of the proposal" if advice.best else "")
-    table.add_column("its own plugin", justify="right")
+def _gpu_effects(advice: Advice) -> FittingTable:
+    """Return the code that each GPU of the users runs."""
+    table = FittingTable(
+        (
+            name_column("GPU"),
+            Column(heading="users"),
+            word_column("of everything"),
+            word_column("of the proposal" if advice.best else ""),
+            Column(heading="its own plugin", rank=1),
+        )
+    )
     for effect in advice.effects:
         before = ADVICE_WORDS[effect.before]
         # A GPU that runs nothing at all has gaps everywhere.

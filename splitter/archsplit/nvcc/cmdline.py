@@ -197,6 +197,7 @@ class CompileOptions:
         host_flags: flags for the host compiler alone.
         host_compiler: the value of nvcc's ``-ccbin``.
         relocatable: True if sources use each other's device code, which a device link resolves.
+        system_include: absolute folders whose headers are the system's: no warnings about them.
     """
 
     include: tuple[PurePosixPath, ...]
@@ -206,6 +207,7 @@ class CompileOptions:
     host_flags: tuple[str, ...]
     host_compiler: Path
     relocatable: bool = False
+    system_include: tuple[Path, ...] = ()
 
 
 def dryrun_command(
@@ -235,6 +237,7 @@ def dryrun_command(
         *(("-rdc=true",) if options.relocatable else ()),
         *_flags(toolkit, options),
         *(f"-I{include}" for include in options.include),
+        *(word for folder in options.system_include for word in ("-isystem", str(folder))),
         *(f"-D{_list_item(define)}" for define in options.defines),
         *code_flags(targets),
         str(source),

@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, cast
 
 from archsplit.errors import RecipeError
-from archsplit.recipe.model import RECIPE_TABLES, Author
+from archsplit.recipe.model import LISTED_TABLES, RECIPE_TABLES
 from archsplit.recipe.policy import POLICY_TABLE, Policy
 from archsplit.recipe.values import InvalidValue
 
@@ -144,5 +144,6 @@ def _keys_of(path: KeyPath, tables: Mapping[str, type]) -> list[str]:
     if path[0] == POLICY_TABLE:
         table: type = Policy
     else:
-        table = tables[str(path[0])] if len(path) == 1 else Author
+        # Below a table there are only lists of tables: the name of the list is second.
+        table = tables[str(path[0])] if len(path) == 1 else LISTED_TABLES[str(path[1])]
     return [field.name.replace("_", "-") for field in fields(table)]

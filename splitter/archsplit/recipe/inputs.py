@@ -21,7 +21,7 @@ from archsplit.system.fs import input_errors, read_file
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from archsplit.recipe.model import Recipe
+    from archsplit.recipe.model import Recipe, Source
 
 __pure__ = True
 
@@ -109,12 +109,22 @@ def find_input_files(recipe: Recipe) -> tuple[PurePosixPath, ...]:
     found = {recipe.file, recipe.interface.header, *recipe.project.license_files}
     found.update(filter(None, [recipe.project.readme]))
     found.update(recipe.python.root / file for file in recipe.python.files)
-    found.update(find_included_files(recipe.root, source.files, source.include))
-    for folder in {*source.include, *(file.parent for file in source.files)}:
+    found.update(find_included_files(recipe.root, [recipe.interface.header], source.all_include))
+    # Each source has its own folders: a name may be that of two headers.
+    for include, files in _by_include(source).items():
+        found.update(find_included_files(recipe.root, files, include))
+    for folder in {*source.all_include, *(file.parent for file in source.files)}:
         found.update(_below(recipe, folder, _C_FAMILY))
     for folder in recipe.link.library_folders:
         found.update(_below(recipe, folder, _LIBRARIES))
     return tuple(sorted(found))
+
+
+def _by_include(source: Source) -> dict[tuple[PurePosixPath, ...], list[PurePosixPath]]:
+    found: dict[tuple[PurePosixPath, ...], list[PurePosixPath]] = {}
+    for file in source.files:
+        found.setdefault(source.include_of(file), []).append(file)
+    return found
 
 
 def find_unlisted_inputs(recipe: Recipe, listed: Iterable[Path], toolkit: Path) -> Iterator[str]:

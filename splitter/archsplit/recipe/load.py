@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter, ValidationError
 
+from archsplit.errors import InputError, RecipeError
 from archsplit.recipe.apply_policy import find_policy_faults, read_policies
 from archsplit.recipe.faults import RecipeFault, raise_faults, translate_faults, unknown_key_fault
 from archsplit.recipe.inputs import find_input_files
+from archsplit.recipe.interface import find_undeclared
 from archsplit.recipe.model import RECIPE_TABLES, Python, Recipe
 from archsplit.recipe.policy import POLICY_TABLE
 from archsplit.recipe.prebuilt import refuse_prebuilt
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from dataclasses import Field
     from pathlib import Path
+
+    from archsplit.recipe.model import Source
 
 __pure__ = True
 
@@ -92,13 +96,49 @@ def _complete(tables: dict[str, Any], root: Path) -> list[RecipeFault]:
         tables["project"] = replace(
             project, license_files=list_matching_files(root, project.license_files)
         )
+    faults: list[RecipeFault] = []
     if source := tables.get("source"):
-        tables["source"] = replace(source, files=list_matching_files(root, source.files))
+        source = replace(source, files=list_matching_files(root, source.files))
+        tables["source"], faults = _complete_groups(source, root)
     return [
+        *faults,
         *complete_package(tables, root),
         *_no_device_code(tables),
+        *_undeclared(tables, root),
         *find_policy_faults(tables),
     ]
+
+
+def _complete_groups(source: Source, root: Path) -> tuple[Source, list[RecipeFault]]:
+    """Replace the patterns of groups by the sources that they match."""
+    groups, faults = [], []
+    for index, group in enumerate(source.group):
+        files = list_matching_files(root, group.files)
+        groups.append(replace(group, files=tuple(file for file in files if file in source.files)))
+        # A pattern that matches headers alone, or a source that nothing compiles.
+        if not groups[-1].files:
+            path = ("source", "group", index, "files")
+            message = f"none of {', '.join(map(str, files))} is one of source.files"
+            hint = "a group has options for sources; name them in source.files, too"
+            faults.append(RecipeFault(path=path, message=message, hint=hint))
+    return replace(source, group=tuple(groups)), faults
+
+
+def _undeclared(tables: dict[str, Any], root: Path) -> Iterator[RecipeFault]:
+    interface, source = tables.get("interface"), tables.get("source")
+    if interface is None:
+        return
+    include = () if source is None else source.all_include
+    header = interface.header
+    try:
+        for index, symbol in find_undeclared(root, interface, include):
+            yield RecipeFault(
+                path=("interface", "symbols", index),
+                message=f"{symbol} does not occur in {header}",
+                hint="declare it there or in a header that it includes, or leave it out",
+            )
+    except (InputError, RecipeError) as error:
+        yield RecipeFault(path=("interface", "header"), message=error.args[0], hint=error.hint)
 
 
 def _no_device_code(tables: dict[str, Any]) -> Iterator[RecipeFault]:

@@ -8,9 +8,7 @@ pattern stays a pattern here; `archsplit.recipe.load.load_recipe` replaces it by
 
 from __future__ import annotations
 
-import hashlib
 import os
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -29,6 +27,7 @@ from archsplit.recipe.policy import Policy
 from archsplit.recipe.values import (
     TABLE_CONFIG,
     CppStandard,
+    CudaLibraryName,
     GlibcPolicy,
     InvalidValue,
     LibraryFile,
@@ -51,25 +50,6 @@ if TYPE_CHECKING:
     from archsplit.arch.target import Target
 
 __pure__ = True
-
-_WORD = re.compile(rb"[A-Za-z_][0-9A-Za-z_]*")
-
-
-def hash_interface(recipe: Recipe) -> bytes:
-    """Return the SHA-256 of the sorted symbols and the header's content.
-
-    Raises:
-        InputError: the header can't be read any more.
-    """
-    header = read_file(recipe.root / recipe.interface.header)
-    # The order of symbols and the line ends of a checkout change no interface.
-    symbols = "".join(f"{symbol}\n" for symbol in sorted(recipe.interface.symbols))
-    return hashlib.sha256(symbols.encode() + b"\n" + header.replace(b"\r\n", b"\n")).digest()
-
-
-def header_identifiers(header: bytes) -> frozenset[bytes]:
-    """Return all words of a header that could name a function, also in comments."""
-    return frozenset(_WORD.findall(header))
 
 
 def _relative(value: object) -> PurePosixPath:
@@ -175,15 +155,6 @@ def _matched(value: object, root: Path) -> PurePosixPath:
     return pattern
 
 
-def _declared(symbol: str, info: ValidationInfo) -> str:
-    header = info.data.get("header")
-    if header is not None and symbol.encode() not in header_identifiers(_read(header, info)):
-        raise InvalidValue(
-            f"{symbol} does not occur in {header}", hint="declare it there, or leave it out"
-        )
-    return symbol
-
-
 def _read(path: PurePosixPath, info: ValidationInfo) -> bytes:
     try:
         return read_file(_root(info) / path)
@@ -210,8 +181,6 @@ PythonPattern = Annotated[
     PurePosixPath, PlainValidator(_python_pattern, json_schema_input_type=str)
 ]
 """A pattern relative to the field ``root`` of its table."""
-DeclaredSymbol = Annotated[SymbolName, AfterValidator(_declared)]
-"""A symbol that occurs in the field ``header`` of its table."""
 
 # ruff: noqa: TC001, TC003 (pydantic reads the annotations when it runs)
 
@@ -397,6 +366,33 @@ _PYTHON_ROOT = PurePosixPath("python")
 
 @with_config(TABLE_CONFIG)
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SourceGroup:
+    """Options for some of the sources, beside those for all.
+
+    Attributes:
+        files: patterns of the sources, each of which must match one of source.files.
+        include: folders to search for headers, before those of source.include.
+        defines: further macros, NAME or NAME=VALUE.
+        nvcc_flags: further flags for nvcc, one argument an entry.
+        host_flags: further flags for the host compiler, one an entry, without -Xcompiler.
+    """
+
+    files: OneOrMore[SourcePattern]
+    include: Unique[IncludeFolder] = ()
+    defines: Unique[MacroDefinition] = ()
+    nvcc_flags: tuple[NvccFlag, ...] = ()
+    host_flags: tuple[HostFlag, ...] = ()
+
+    def __post_init__(self) -> None:
+        # The device link needs the same kind of code from all sources.
+        if relocatable := RELOCATABLE_FLAGS.intersection(self.nvcc_flags):
+            raise InvalidValue(
+                f"{min(relocatable)} is for all sources or for none", hint="write compile.rdc"
+            )
+
+
+@with_config(TABLE_CONFIG)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
     """The sources.
 
@@ -404,11 +400,28 @@ class Source:
         files: patterns of the sources; each must match a file. They are compiled sorted by path.
         include: folders to search for headers, in this order.
         defines: macros for all sources, NAME or NAME=VALUE.
+        group: tables with options for some of the sources.
     """
 
     files: OneOrMore[SourcePattern]
     include: Unique[IncludeFolder] = ()
     defines: Unique[MacroDefinition] = ()
+    group: tuple[SourceGroup, ...] = ()
+
+    def groups_of(self, file: PurePosixPath) -> tuple[SourceGroup, ...]:
+        """Return the groups with a source, in the recipe's order."""
+        return tuple(group for group in self.group if file in group.files)
+
+    def include_of(self, file: PurePosixPath) -> tuple[PurePosixPath, ...]:
+        """Return the include folders of a source: those of its groups come first."""
+        own = (folder for group in self.groups_of(file) for folder in group.include)
+        return tuple(dict.fromkeys((*own, *self.include)))
+
+    @property
+    def all_include(self) -> tuple[PurePosixPath, ...]:
+        """The include folders of all sources, and then those of the groups."""
+        own = (folder for group in self.group for folder in group.include)
+        return tuple(dict.fromkeys((*self.include, *own)))
 
 
 @with_config(TABLE_CONFIG)
@@ -452,6 +465,8 @@ class Link:
         library: the file name of the library in every plugin; lib<package>.so if left out.
         libraries: system libraries to link with, by the name that follows -l.
         library_folders: folders to search for these libraries.
+        cuda_libraries: libraries of CUDA, by the name that follows -l, as in cublas. They are found
+            in the toolkit or in NVIDIA's wheels, and plugins require the wheels.
         provided: shared libraries that plugins need and that neither the wheels of this recipe nor
             every Linux have, as in libgomp.so.1.
     """
@@ -459,6 +474,7 @@ class Link:
     library: LibraryFile = ""
     libraries: Unique[LibraryName] = ()
     library_folders: Unique[Folder] = ()
+    cuda_libraries: Unique[CudaLibraryName] = ()
     provided: Unique[ProvidedLibrary] = ()
 
 
@@ -495,11 +511,12 @@ class Interface:
 
     Attributes:
         header: the public C header.
-        symbols: the functions that the library exports; each must occur in the header.
+        symbols: the functions that the library exports; each must be declared in the header, or in
+            a header of the recipe's folder that it includes.
     """
 
     header: FilePath
-    symbols: OneOrMore[DeclaredSymbol]
+    symbols: OneOrMore[SymbolName]
 
 
 @with_config(TABLE_CONFIG)
@@ -568,6 +585,9 @@ class Recipe:
         """The policy that was applied, or None."""
         return self.policies[self.applied] if self.applied else None
 
+
+LISTED_TABLES: dict[str, type] = {"authors": Author, "group": SourceGroup}
+"""The record of the tables in a list, by the key of the list."""
 
 RECIPE_TABLES: dict[str, type] = {
     "project": Project,

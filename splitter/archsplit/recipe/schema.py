@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from archsplit.recipe.model import RECIPE_TABLES, Author
+from archsplit.recipe.model import LISTED_TABLES, RECIPE_TABLES
 from archsplit.recipe.policy import POLICY_TABLE, Policy, PolicyName
 from archsplit.recipe.prebuilt import PREBUILT_TABLES
 from archsplit.system.schema import documented_schema, print_or_check
@@ -52,9 +52,10 @@ def print_recipe_schema(arguments: list[str]) -> int:
 def _table(table: type) -> dict[str, Any]:
     schema = TypeAdapter(table).json_schema()
     definitions = schema.pop("$defs", {})
-    if "Author" in definitions:
-        definitions["Author"] = _described(definitions["Author"], Author)
-        schema["properties"]["authors"]["items"] = definitions["Author"]
+    for key, listed in LISTED_TABLES.items():
+        if listed.__name__ in definitions:
+            items = _described(definitions[listed.__name__], listed)
+            schema["properties"][key]["items"] = items
     return _described(schema, table)
 
 

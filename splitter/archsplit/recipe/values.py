@@ -7,6 +7,7 @@ between versions in the meaning of ``**`` and of a trailing ``**``.
 
 from __future__ import annotations
 
+import difflib
 import keyword
 import re
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from pydantic_core import core_schema
 
 from archsplit.arch.target import CodeKind, Target
 from archsplit.errors import TargetError
+from archsplit.nvcc.cuda_libraries import CUDA_WHEELS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -83,6 +85,19 @@ def _define(text: str) -> str:
     return text
 
 
+def _cuda_library(text: str) -> str:
+    if text in CUDA_WHEELS:
+        return text
+    hint = f"known here: {', '.join(CUDA_WHEELS)}"
+    if text in {"cudart", "cudart_static"}:
+        hint = "leave it out: every plugin has the CUDA runtime, linked statically"
+    elif text in {"cuda", "nvidia-ml"}:
+        hint = "write it in link.libraries: the driver brings it"
+    elif near := difflib.get_close_matches(text, CUDA_WHEELS, n=1):
+        hint = f"did you mean {near[0]}?"
+    raise InvalidValue(f"{text!r} is not a library of CUDA's wheels", hint=hint)
+
+
 def _unique(items: tuple[_Item, ...]) -> tuple[_Item, ...]:
     for index, item in enumerate(items):
         # A quadratic search: such lists have some ten entries.
@@ -140,6 +155,7 @@ LibraryFile = Annotated[
     str, Matching(r"\w[\w.+-]*\.so", "the file name of a library, as in libvecsort.so")
 ]
 LibraryName = Annotated[str, Matching(r"\w[\w.+-]*", "the name of a library, as in pthread")]
+CudaLibraryName = Annotated[str, AfterValidator(_cuda_library)]
 ProvidedLibrary = Annotated[
     str,
     Matching(r"\w[\w.+-]*\.so(\.[\d.]+)?", "the name of a shared library, as in libgomp.so.1"),

@@ -107,8 +107,13 @@ class CoreFiles:
         Returns:
             None for a project that gives PyInstaller hooks of its own.
         """
-        if f"[{HOOK_GROUP}]".encode() in existing:
-            return None
-        before = existing.rstrip() + b"\n\n" if existing.strip() else b""
-        hooks = f"{self.identity.plugins_package}.{HOOK_FOLDER}:hook_dirs"
-        return before + f"[{HOOK_GROUP}]\nhook-dirs = {hooks}\n".encode()
+        return hook_entry_points(self.identity.plugins_package, existing)
+
+
+def hook_entry_points(plugins_package: str, existing: bytes = b"") -> bytes | None:
+    """Return ``entry_points.txt`` of a core; see `CoreFiles.entry_points`."""
+    if f"[{HOOK_GROUP}]".encode() in existing:
+        return None
+    before = existing.rstrip() + b"\n\n" if existing.strip() else b""
+    hooks = f"{plugins_package}.{HOOK_FOLDER}:hook_dirs"
+    return before + f"[{HOOK_GROUP}]\nhook-dirs = {hooks}\n".encode()

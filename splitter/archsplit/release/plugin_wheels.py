@@ -46,6 +46,20 @@ def core_metadata(recipe: Recipe) -> CoreMetadata:
     )
 
 
+def plugin_metadata(recipe: Recipe, target: Target, requires: tuple[str, ...]) -> CoreMetadata:
+    """Return a plugin's metadata, without the licenses of the code that is linked into it.
+
+    Args:
+        requires: the requirements of each plugin beside its core.
+    """
+    return _metadata(
+        recipe,
+        plugin_distribution(recipe.project.name, str(target)),
+        summary=f"{recipe.project.summary.rstrip('.')}: device code for {target}.",
+        requires=(exact_pin(recipe.project.name, recipe.project.version), *requires),
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Product:
     """A wheel to write.
@@ -67,22 +81,19 @@ class WheelPlanner:
     Attributes:
         identity: who the core is.
         generator: what made the wheels, for their WHEEL file: ``archsplit 0.1.0``.
+        plugin_requires: the requirements of each plugin beside its core.
     """
 
     recipe: Recipe
     identity: Identity
     generator: str
+    plugin_requires: tuple[str, ...] = ()
 
     def plugin(self, target: Target, library: Path, platforms: tuple[str, ...]) -> Product:
         """Plan the wheel with one target's library; it requires exactly this build's core."""
         recipe = self.recipe
         path = plugin_path(recipe.python.package, str(target), recipe.link.library)
-        metadata = _metadata(
-            recipe,
-            plugin_distribution(recipe.project.name, str(target)),
-            summary=f"{recipe.project.summary.rstrip('.')}: device code for {target}.",
-            requires=(exact_pin(recipe.project.name, recipe.project.version),),
-        )
+        metadata = plugin_metadata(recipe, target, self.plugin_requires)
         member = WheelMember(name=path, content=library, mode=0o755)
         plan = self._plan(metadata, platforms, (member,))
         return Product(role="plugin", targets=(target,), plan=plan)

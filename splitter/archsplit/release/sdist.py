@@ -7,6 +7,7 @@ import io
 import tarfile
 from typing import TYPE_CHECKING
 
+from archsplit.recipe.pyproject_table import PROJECT_FILE
 from archsplit.system.fs import atomic_replace, read_file
 from archsplit.wheels import metadata
 from archsplit.wheels.filename import distribution_name
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
 
     from archsplit.recipe.model import Recipe
     from archsplit.wheels.metadata import CoreMetadata
-
-_PROJECT_FILE = "pyproject.toml"
 
 
 def pack_source(recipe: Recipe, core: CoreMetadata, *, folder: Path, epoch: int) -> Path:
@@ -47,7 +46,7 @@ def pack_source(recipe: Recipe, core: CoreMetadata, *, folder: Path, epoch: int)
 
 def _members(recipe: Recipe, core: CoreMetadata) -> Iterator[tuple[str, bytes]]:
     yield "PKG-INFO", metadata.encode_metadata(core)
-    for name in {*map(str, recipe.input_files), _PROJECT_FILE}:
+    for name in {*map(str, recipe.input_files), PROJECT_FILE}:
         yield name, read_file(recipe.root / name)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from archsplit.nvcc.cuda_libraries import is_cuda_wheel
 from archsplit.release.findings import finding, release_kind
 from archsplit.release.requirements import meta_pin, plugin_extras, plugin_pins
 from archsplit.wheels.filename import distribution_name
@@ -37,8 +38,12 @@ def duplicate_faults(kind: ReleaseKind, projects: Iterable[str]) -> Iterator[Fin
 def plugin_pin_faults(
     file: str, metadata: Metadata, identity: Identity, plugin: str
 ) -> Iterator[Finding]:
-    """Check that a plugin requires exactly its core, and the packs that it builds on."""
-    expected = {"": set(plugin_pins(identity, plugin))}
+    """Check that a plugin requires exactly its core, and the packs that it builds on.
+
+    A plugin may also require NVIDIA's wheels with the libraries of CUDA that it is linked with.
+    """
+    used = {_text(each) for each in metadata.requires_dist or [] if is_cuda_wheel(each.name)}
+    expected = {"": {*plugin_pins(identity, plugin), *used}}
     yield from requirement_faults(file, metadata, expected, release_kind(identity.kind))
 
 

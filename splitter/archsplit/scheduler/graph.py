@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from archsplit.system.process import Command
@@ -43,7 +43,9 @@ class Step:
         parallel_flags: arguments for several cores, with ``{cores}`` in them, to be inserted after
             the program; empty for a step that always uses one core.
         reads_source: True if the step is the first to read a source, so that it finds its errors.
-        runs_first: whether it starts before all others, as it is expected to fail.
+        runs_first: whether it starts before all others, with the steps that it waits for: where a
+            failure is expected, or would be found too late.
+        check: called after a success, in the runner's thread; it raises an error that ends the run.
     """
 
     name: str
@@ -57,6 +59,7 @@ class Step:
     parallel_flags: tuple[str, ...] = ()
     reads_source: bool = False
     runs_first: bool = False
+    check: Callable[[], None] | None = None
 
     def __post_init__(self) -> None:
         if self.weight < 0 or self.memory < 0:
@@ -123,11 +126,21 @@ class Graph:
         reading = [at for at, step in enumerate(self.steps) if step.reads_source]
         for position in sorted(reading, key=seconds.__getitem__):
             left -= seconds[position]
-            if self.steps[position].runs_first:
-                ranks[position] += 2 * longest
-            elif left >= 0:
+            if left >= 0:
                 ranks[position] += longest
+        for position in self._first_steps():
+            ranks[position] += 2 * longest
         return tuple(ranks)
+
+    def _first_steps(self) -> frozenset[int]:
+        """Return the steps that run first, and those that they wait for."""
+        waiting = [at for at, step in enumerate(self.steps) if step.runs_first]
+        found: set[int] = set()
+        while waiting:
+            position = waiting.pop()
+            waiting += self.dependencies[position] - found
+            found.add(position)
+        return frozenset(found)
 
     def _edges(self) -> tuple[frozenset[int], ...]:
         producer: dict[Path, int] = {}

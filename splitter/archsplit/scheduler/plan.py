@@ -35,13 +35,15 @@ class Schedule:
     Args:
         urgency: each step's rank, see `Graph.ranks`; the greatest starts first, and of equals the
             first in the graph.
+        keep_going: True if a failure stops only the steps that need the failed one.
 
     Attributes:
         ready: positions of steps that may start, the most urgent first.
         running: positions of steps that were started and have not ended.
     """
 
-    def __init__(self, graph: Graph, urgency: Sequence[float]) -> None:
+    def __init__(self, graph: Graph, urgency: Sequence[float], *, keep_going: bool = False) -> None:
+        self._keep_going = keep_going
         self.ready: list[int] = []
         self.running: set[int] = set()
         self._graph = graph
@@ -93,6 +95,7 @@ class Schedule:
         """Mark a running step as failed: only earlier steps in the graph's order go on.
 
         So the failure that is reported in the end is the first that a serial run would have met.
+        A schedule that keeps going goes on with all steps that need no failed one.
 
         Returns:
             The running steps whose results are no longer needed.
@@ -101,7 +104,8 @@ class Schedule:
         self._failed.add(position)
         # Steps behind a failed one can never run, wherever they stand in the graph.
         hopeless = _closure(self._failed, self._graph.dependents.__getitem__)
-        earlier = set(range(min(self._failed))) - hopeless
+        end = len(self._graph.steps) if self._keep_going else min(self._failed)
+        earlier = set(range(end)) - hopeless
         self._wanted = _closure(earlier, self._graph.dependencies.__getitem__)
         self.ready = [each for each in self.ready if each in self._wanted]
         return frozenset(self.running - self._wanted)

@@ -91,6 +91,7 @@ def run_graph(
     history: History | None = None,
     parallel: bool = True,
     result_cache: ResultCache | None = None,
+    keep_going: bool = False,
     executor: Executor | None = None,
 ) -> Outcome:
     """Run every step after its dependencies, as the pool allows.
@@ -99,6 +100,7 @@ def run_graph(
     failure is the first failure of a serial run.
 
     Args:
+        keep_going: True to run all steps that need no failed one.
         history: measurements of earlier runs; those of this run are added and saved.
         parallel: True to give idle cores to long steps that can use them.
         result_cache: results of earlier runs.
@@ -119,6 +121,7 @@ def run_graph(
         progress=progress,
         parallel=parallel,
         result_cache=result_cache,
+        keep_going=keep_going,
     )
     outcome = loop.run()
     if history is not None:
@@ -135,9 +138,10 @@ def run_graph_checked(
     history: History | None = None,
     parallel: bool = False,
     result_cache: ResultCache | None = None,
+    keep_going: bool = False,
     executor: Executor | None = None,
 ) -> tuple[FinishedStep, ...]:
-    """Run a graph and raise for a failed step.
+    """Run a graph and raise for a failed step; with ``keep_going``, for all failed ones.
 
     Returns:
         The finished steps in the graph's order.
@@ -155,8 +159,16 @@ def run_graph_checked(
         history=history,
         parallel=parallel,
         result_cache=result_cache,
+        keep_going=keep_going,
         executor=executor,
     )
+    failed = [step for step in outcome.finished if step.fault]
+    if keep_going and len(failed) > 1:
+        texts = (str(_failure_error(graph.steps[one.position], one)) for one in failed)
+        skipped = len(graph.steps) - len(outcome.finished)
+        raise StepError(
+            "\n".join(texts) + f"\n{len(failed)} steps failed, {skipped} need them and did not run"
+        )
     if outcome.failure is not None:
         raise _failure_error(graph.steps[outcome.failure.position], outcome.failure)
     return outcome.finished
@@ -204,6 +216,7 @@ class GraphRunner:
         progress: ProgressSink,
         parallel: bool,
         result_cache: ResultCache | None = None,
+        keep_going: bool = False,
     ) -> None:
         self._graph = graph
         self._estimates = estimates
@@ -211,7 +224,7 @@ class GraphRunner:
         self._executor = executor
         self._progress = progress
         self._urgency = graph.critical_path(estimates.seconds)
-        self._schedule = Schedule(graph, graph.ranks(estimates.seconds))
+        self._schedule = Schedule(graph, graph.ranks(estimates.seconds), keep_going=keep_going)
         self._allocator = CoreAllocator(graph, estimates, self._schedule, pool, enabled=parallel)
         self._log = RunLog(graph, estimates, self._urgency)
         self._watchdog = MemoryWatchdog(pool)
@@ -371,8 +384,14 @@ class GraphRunner:
         if restored is None:
             self._schedule.requeue(position)
             return
+        self._check_outputs(position)
         self._log.add_cached(position, restored)
         self._succeeded(position, 0.0)
+
+    def _check_outputs(self, position: int) -> None:
+        check = self._graph.steps[position].check
+        if check is not None:
+            check()
 
     def _succeeded(self, position: int, seconds: float) -> None:
         name = self._graph.steps[position].name
@@ -393,6 +412,7 @@ class GraphRunner:
             for each in self._schedule.fail(position):
                 running[each].cancel()
         else:
+            self._check_outputs(position)
             self._succeeded(position, done.seconds)
             self._lookups.add_result(step, done)
 

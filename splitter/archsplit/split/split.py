@@ -100,7 +100,12 @@ def split_wheel(
     """
     with ExitStack() as stack:
         paths = (request.source, *request.others)
-        wheels = [stack.enter_context(open_wheel(path, same_tags=False)) for path in paths]
+        wheels = [
+            stack.enter_context(
+                open_wheel(path, same_tags=False, ignore_record=request.ignore_record)
+            )
+            for path in paths
+        ]
         _check_one_release(wheels)
         out = stack.enter_context(output_dir(request.out))
         folder = stack.enter_context(temporary_dir(out))
@@ -219,7 +224,7 @@ class _Split:
         with output_errors(staging):
             (staging / REPORT_FILE).write_text(report.as_json())
             (staging / MANIFEST).write_text(self._manifest(writer, report.wheels).as_json())
-        progress.begin_stage("checking all wheels", 0)
+        progress.begin_stage("check of all wheels", 0)
         originals = {
             str(core.name): {one.table.name: one.original_images for one in core.libraries}
             for core in cores

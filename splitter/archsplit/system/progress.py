@@ -6,12 +6,21 @@ import contextlib
 import threading
 from typing import TYPE_CHECKING, Protocol
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
+from rich.table import Column
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rich.console import Console
+    from rich.progress import TaskID
 
 
 class ProgressSink(Protocol):
@@ -19,6 +28,10 @@ class ProgressSink(Protocol):
 
     def begin_stage(self, title: str, total: int) -> None:
         """Begin a stage of ``total`` steps; 0 if nobody can count them."""
+        ...
+
+    def start_step(self, label: str) -> None:
+        """Show the step that runs, if steps are slow and run one at a time."""
         ...
 
     def finish_step(self, label: str, seconds: float) -> None:
@@ -35,6 +48,9 @@ class SilentProgress:
 
     def begin_stage(self, title: str, total: int) -> None:
         """Begin a stage."""
+
+    def start_step(self, label: str) -> None:
+        """Show the step that runs."""
 
     def finish_step(self, label: str, seconds: float) -> None:
         """Count a finished step."""
@@ -55,6 +71,9 @@ class PlainLines:
         """Begin a stage."""
         self._title, self._done, self._total = title, 0, total
 
+    def start_step(self, label: str) -> None:
+        """Show nothing: a log has a line for each finished step."""
+
     def finish_step(self, label: str, seconds: float) -> None:
         """Count a finished step."""
         with self._lock:
@@ -74,25 +93,49 @@ class PlainLines:
 
 
 class LiveDisplay:
-    """A progress bar per stage on a terminal."""
+    """The running stage on a terminal; each finished stage leaves one line."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
-        self._task = progress.add_task("", total=None, visible=False)
+        self._task: TaskID | None = None
 
     def begin_stage(self, title: str, total: int) -> None:
         """Begin a stage."""
+        self.end_stage()
         # A bar without a total moves, so a reader sees that work goes on.
         self._task = self._progress.add_task(title, total=total or None, step="")
+
+    def start_step(self, label: str) -> None:
+        """Show the step that runs."""
+        if self._task is not None:
+            self._progress.update(self._task, step=label)
 
     def finish_step(self, label: str, seconds: float) -> None:
         """Count a finished step."""
         # rich has a lock of its own.
-        self._progress.update(self._task, advance=1, step=f"{label} ({seconds:.1f} s)")
+        if self._task is not None:
+            self._progress.update(self._task, advance=1, step=f"{label} ({seconds:.1f} s)")
+            # What follows the last step is no part of the stage's time.
+            if self._progress.finished:
+                self.end_stage()
 
     def note(self, text: str) -> None:
         """Show a line."""
-        self._progress.console.print(text, markup=False, highlight=False, emoji=False)
+        self._print(text)
+
+    def end_stage(self) -> None:
+        """Replace the bar by a line with the steps and the time."""
+        if self._task is None:
+            return
+        (task,) = (each for each in self._progress.tasks if each.id == self._task)
+        self._progress.remove_task(self._task)
+        self._task = None
+        count = f"{task.completed:.0f} in " if task.total else ""
+        self._print(f"{task.description}: {count}{task.elapsed or 0:.1f} s", style="dim")
+
+    def _print(self, text: str, *, style: str | None = None) -> None:
+        # No markup: names of files and steps may have brackets.
+        self._progress.console.print(text, markup=False, highlight=False, emoji=False, style=style)
 
 
 @contextlib.contextmanager
@@ -107,11 +150,22 @@ def progress_display(console: Console, *, quiet: bool = False) -> Iterator[Progr
         yield SilentProgress() if quiet else PlainLines(console)
         return
     columns = (
+        SpinnerColumn(),
         TextColumn("{task.description}", markup=False),
-        BarColumn(),
+        BarColumn(bar_width=16),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
-        TextColumn("{task.fields[step]}", style="dim", markup=False),
+        # The names of files are longer than a terminal is wide: they must not push out the bar.
+        TextColumn(
+            "{task.fields[step]}",
+            style="dim",
+            markup=False,
+            table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis"),
+        ),
     )
-    with Progress(*columns, console=console, transient=quiet) as progress:
-        yield LiveDisplay(progress)
+    with Progress(*columns, console=console, transient=True, expand=True) as progress:
+        display = LiveDisplay(progress)
+        yield display
+        # After a failure the bar only goes: a line would say that the stage is done.
+        if not quiet:
+            display.end_stage()

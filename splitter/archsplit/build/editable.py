@@ -1,0 +1,129 @@
+"""Editable installations (PEP 660): a core whose Python files stay in the source tree.
+
+In: a `BuildRequest` and the effects. Out: a wheel with everything that a core gets from archsplit
+(the loader, its identity, the doctor), an import hook that joins these files with the package in
+the source tree, and the plugins of the requested targets.
+
+The plugins are in the same wheel, because they have the build id of this core. A plugin from an
+index has another one, so the loader of an editable core refuses it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from archsplit import __version__
+from archsplit.build.pipeline import compile_plan, open_session
+from archsplit.build.plan import plan_build
+from archsplit.errors import OutputError
+from archsplit.release.loader_files import copy_loader
+from archsplit.release.plugin_wheels import WheelPlanner
+from archsplit.system.fs import output_dir
+from archsplit.wheels.filename import plugin_path
+from archsplit.wheels.member_names import WheelMember
+from archsplit.wheels.writer import write_wheel
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from archsplit.build.plan import BuildPlan, BuildRequest
+    from archsplit.formats.elf import ElfMachine
+    from archsplit.recipe.model import Recipe
+    from archsplit.release.context import Effects
+    from archsplit.release.plugin_wheels import Product
+
+_HOOK = '''"""Import {package} from its source tree, with the files that archsplit has made for it.
+
+An editable installation has written this file; `pip install -e` writes it again.
+"""
+
+import os
+import sys
+from importlib.util import spec_from_file_location
+
+SOURCE = {source}
+GENERATED = os.path.join(os.path.dirname(os.path.abspath(__file__)), "{package}")
+
+
+class SourceTreeFinder:
+    """Finder of one package, whose modules are in two folders."""
+
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        """Return the spec of the package; all others are left to the next finder."""
+        if name != "{package}":
+            return None
+        file = os.path.join(SOURCE, "__init__.py")
+        if not os.path.exists(file):
+            raise ModuleNotFoundError(
+                "{package} is an editable installation, and its source tree is not there: "
+                + SOURCE
+                + "\\nhint: pip install -e FOLDER, with the folder's new place",
+                name=name,
+            )
+        return spec_from_file_location(name, file, submodule_search_locations=[SOURCE, GENERATED])
+
+
+sys.meta_path.insert(0, SourceTreeFinder)
+'''
+
+
+def build_editable_core(order: BuildRequest, effects: Effects, *, out: Path) -> Path:
+    """Write the wheel of an editable installation into ``out``; return its path.
+
+    Args:
+        order: the targets whose plugins the wheel gets; () for none.
+
+    Raises:
+        OutputError: the path of the source tree can't be written into a ``.pth`` file.
+        ArchsplitError: a stage of the build failed; ``out`` is unchanged.
+    """
+    with (
+        open_session(effects) as session,
+        plan_build(order, effects, session=session) as plan,
+        output_dir(out) as folder,
+    ):
+        compile_plan(plan, effects, session)
+        product = _editable(plan, effects)
+        return write_wheel(folder, product.plan, epoch=plan.site.epoch)
+
+
+def _editable(plan: BuildPlan, effects: Effects) -> Product:
+    recipe, identity = plan.site.recipe, plan.identity
+    machine: ElfMachine = "aarch64" if effects.machine == "aarch64" else "x86_64"
+    loader = copy_loader(folder=plan.site.folder, machine=machine)
+    packer = WheelPlanner(recipe=recipe, identity=identity, generator=f"archsplit {__version__}")
+    # Only this machine installs the wheel. An index refuses the tag, as it should.
+    product = packer.core(loader, (f"linux_{machine}",))
+    # The package's own files are imported from the source tree.
+    sources = {str(path) for path in recipe.python.files}
+    made = [member for member in product.plan.members if member.name not in sources]
+    members = (*made, *_hook_members(recipe), *_plugin_members(plan))
+    return replace(product, plan=replace(product.plan, members=members))
+
+
+def _plugin_members(plan: BuildPlan) -> Iterator[WheelMember]:
+    recipe = plan.site.recipe
+    for target, library in plan.libraries.items():
+        name = plugin_path(recipe.python.package, str(target), recipe.link.library)
+        yield WheelMember(name=name, content=library, mode=0o755)
+
+
+def _hook_members(recipe: Recipe) -> Iterator[WheelMember]:
+    package = recipe.python.package
+    root = (recipe.root / recipe.python.root).resolve()
+    if not str(root).isprintable():
+        raise OutputError(
+            f"{str(root)!r} can't be imported from: the path has characters that can't be printed",
+            hint="rename the folder",
+        )
+    hook = f"_{package}_editable"
+    text = _HOOK.format(package=package, source=ascii(str(root / package)))
+    yield WheelMember(name=f"{hook}.py", content=text.encode())
+    # Type checkers and editors read no import hooks, but follow a folder. Before Python 3.13 the
+    # file is read in the locale's encoding, so only ASCII is safe.
+    lines = [str(root)] if str(root).isascii() else []
+    content = "".join(f"{line}\n" for line in [*lines, f"import {hook}"])
+    yield WheelMember(name=f"{hook}.pth", content=content.encode())

@@ -1,0 +1,59 @@
+"""Progress on a terminal, in a log, and nowhere."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from archsplit.system.progress import ProgressSink, progress_display
+
+
+def work(progress: ProgressSink) -> None:
+    progress.note("a note [with brackets]")
+    progress.begin_stage("compile", 2)
+    progress.start_step("a.cu")
+    progress.finish_step("a.cu", 0.1)
+    progress.finish_step("b.cu", 0.2)
+    progress.begin_stage("check", 0)
+
+
+def shown(*, terminal: bool, quiet: bool = False) -> str:
+    console = Console(file=io.StringIO(), force_terminal=terminal, width=60, color_system=None)
+    with progress_display(console, quiet=quiet) as progress:
+        # Outside of a stage there is nothing to count.
+        progress.start_step("nothing")
+        if terminal:
+            progress.finish_step("nothing", 0.0)
+        work(progress)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def test_a_log_has_a_line_for_each_step() -> None:
+    assert shown(terminal=False).splitlines() == [
+        "a note [with brackets]",
+        "compile [1/2] a.cu (0.1 s)",
+        "compile [2/2] b.cu (0.2 s)",
+    ]
+
+
+def test_a_terminal_keeps_a_line_for_each_stage() -> None:
+    text = shown(terminal=True)
+    for line in ("a note [with brackets]", "compile: 2 in ", "check: "):
+        assert line in text
+
+
+def test_a_failed_stage_leaves_no_line() -> None:
+    console = Console(file=io.StringIO(), force_terminal=True, width=60, color_system=None)
+    with pytest.raises(OSError, match="disk"), progress_display(console) as progress:
+        progress.begin_stage("compile", 2)
+        raise OSError("disk")
+    assert isinstance(console.file, io.StringIO)
+    assert "compile: " not in console.file.getvalue()
+
+
+def test_quiet_leaves_nothing() -> None:
+    assert shown(terminal=False, quiet=True) == ""
+    assert "check: " not in shown(terminal=True, quiet=True)
