@@ -7,7 +7,6 @@ import json
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import zipfile
@@ -19,6 +18,8 @@ import pytest
 import yaml
 from markdown_it import MarkdownIt
 from prepared import DOCS, MAKERS, ONLY_REAL, Desk
+
+from free_ports import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -78,8 +79,6 @@ def desk(
     folder.mkdir()
     index.mkdir()
     real: bool = getattr(request, "param", False)
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port: int = taken.getsockname()[1]
     return Desk(
         folder=folder,
         index=index,
@@ -88,7 +87,7 @@ def desk(
         toolkit=toolkit,
         real=real,
         downloads=downloads,
-        port=port,
+        port=free_port(),
     )
 
 
