@@ -106,7 +106,7 @@ def root_html(names: Iterable[str]) -> str:
 
 
 def root_json(names: Iterable[str], url: str = "") -> str:
-    """Return the list of all projects in JSON, with the address of the index for later changes."""
+    """Return the list of all projects in JSON, with the address of the index."""
     page: dict[str, object] = {"meta": {"api-version": API_VERSION}}
     page["projects"] = [{"name": name} for name in names]
     return json.dumps({**page, **({"_url": url} if url else {})}, indent=1) + "\n"
