@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING
 from archsplit.cli import options
 from archsplit.cli.options import (
     add_cache_options,
+    add_engine_options,
     add_variants_option,
     cache_settings,
+    engine_choice,
     write_built_variants,
     write_split_variants,
 )
@@ -66,6 +68,7 @@ def add_to(verbs: options.Verbs) -> None:
     add_variants_option(parser)
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     parser.add_argument("--quiet", action="store_true", help="no progress")
+    add_engine_options(parser)
     add_cache_options(parser)
     parser.set_defaults(run=run)
 
@@ -88,12 +91,15 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
             raise UsageError("--core-only builds no target's plugin, and --targets names some")
         # An empty list of targets builds no plugin; None would mean all of them.
         request = dataclasses.replace(request, targets=())
+    engine = engine_choice(arguments, os.environ)
     with options.effects(console, jobs=arguments.jobs, quiet=arguments.quiet) as effects:
         limited = dataclasses.replace(
             effects,
             memory=arguments.memory,
-            cache=cache_settings(arguments, effects.environment),
+            # A farm has a cache of its own, for all machines that build there.
+            cache=None if engine else cache_settings(arguments, effects.environment),
             explain=arguments.explain,
+            engine=engine,
             keep_going=arguments.keep_going,
         )
         report = build_recipe(request, limited, out=arguments.out)
@@ -130,7 +136,7 @@ def _table(report: Release) -> FittingTable:
     return table
 
 
-_SOURCE_OPTIONS = ("nvcc", "no_core", "core_only")
+_SOURCE_OPTIONS = ("nvcc", "no_core", "core_only", "remote")
 """Options of the compilation, without a meaning for a prebuilt file."""
 
 

@@ -55,6 +55,7 @@ class IndexFile:
         size: in bytes, if the index lists it (PEP 700).
         uploaded: time of the upload, if the index lists it.
         yanked: the reason, "" without a reason, None for a file that is not yanked.
+        requires_python: such as ``>=3.10``; "" for any.
         metadata: the digests of its PEP 658 file, or None.
         is_attested: True if the file has a PEP 740 provenance.
     """
@@ -65,6 +66,7 @@ class IndexFile:
     size: int | None = None
     uploaded: datetime | None = None
     yanked: str | None = None
+    requires_python: str = ""
     metadata: Mapping[str, str] | None = None
     metadata_url: str = ""
     is_attested: bool = False
@@ -297,6 +299,7 @@ def _parse_file(one: DistributionPackage) -> IndexFile:
         uploaded=one.upload_time,
         # PEP 592 allows a yank without a reason, so "" and None differ.
         yanked=(one.yanked_reason or "") if one.is_yanked else None,
+        requires_python=one.requires_python or "",
         metadata=(one.metadata_digests or {}) if one.has_metadata else None,
         metadata_url=one.metadata_url,
         is_attested=one.provenance_url is not None,
