@@ -219,8 +219,13 @@ def lock_folder(root: Path) -> Iterator[IndexFolder]:
     """
     _refuse_others(root)
     with output_errors(root):
-        if not root.is_dir():
+        try:
             root.mkdir(parents=True)
+        except FileExistsError:
+            # An index, or another writer's that begins at this moment.
+            if not root.is_dir():
+                raise
+        else:
             root.chmod(0o755)
         descriptor = os.open(root / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
