@@ -28,7 +28,7 @@ from archsplit.wheels.metadata import CoreMetadata
 from archsplit.wheels.writer import WheelPlan, write_wheels
 
 WHEEL_GOALS = "goals: 4 times as fast, not larger, no more than 300 MB of memory"
-INDEX_GOALS = "goal: an update takes less than 2 s of CPU"
+INDEX_GOALS = "goals: an update takes less than 2 s of CPU for 5,000 wheels, and 5 s for 20,000"
 _EPOCH = 1_700_000_000
 _BLOCK = 1 << 22
 
