@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING
 from archsplit.cli import options
 from archsplit.cli.options import (
     add_cache_options,
+    add_engine_options,
     add_variants_option,
     cache_settings,
+    engine_choice,
     write_built_variants,
     write_split_variants,
 )
@@ -64,6 +66,7 @@ def add_to(verbs: options.Verbs) -> None:
     add_variants_option(parser)
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     parser.add_argument("--quiet", action="store_true", help="no progress")
+    add_engine_options(parser)
     add_cache_options(parser)
     parser.set_defaults(run=run)
 
@@ -86,12 +89,15 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
         if order.targets is not None:
             raise UsageError("--core-only builds no target's plugin, and --targets names some")
         order = dataclasses.replace(order, targets=())
+    engine = engine_choice(arguments, os.environ)
     with options.effects(console, jobs=arguments.jobs, quiet=arguments.quiet) as effects:
         limited = dataclasses.replace(
             effects,
             memory=arguments.memory,
-            cache=cache_settings(arguments, effects.environment),
+            # A farm has a cache of its own, for all machines that build there.
+            cache=None if engine else cache_settings(arguments, effects.environment),
             explain=arguments.explain,
+            engine=engine,
             keep_going=arguments.keep_going,
         )
         report = build_recipe(order, limited, out=arguments.out)
@@ -128,7 +134,7 @@ def _table(report: Release) -> FittingTable:
     return table
 
 
-_OF_SOURCES = ("nvcc", "no_core", "core_only")
+_OF_SOURCES = ("nvcc", "no_core", "core_only", "remote")
 """Options of the compilation, which a recipe for something prebuilt does not have."""
 
 
