@@ -1,7 +1,8 @@
-"""The recipe that fits a source tree, as text with comments, and what could not be known.
+"""The recipe that fits a source tree, as text with comments.
 
-In: `ProjectFacts`. Out: a recipe of sources for C functions that Python calls through ctypes or
-cffi; for all else a recipe that runs the project's own build and splits its wheel.
+In: `ProjectFacts`. Out: what could not be known, and a recipe: of sources for C functions that
+Python calls through ctypes or cffi; for all else one that runs the project's own build and splits
+its wheel.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Facts of a source tree that decide between a recipe of sources and the project's own build.
+"""Facts of a source tree that decide which kind of recipe fits.
 
 In: a folder. Out: `ProjectFacts`: CUDA sources, bindings, build system, targets, and what a reader
 could not know. Text alone is read, nothing is run: build files may do anything. CMake's file API
