@@ -106,6 +106,7 @@ class Compiler:
             viewed = list(pool.map(self._list_includes, planned))
         faults = [fault for one in passes for fault in self._faults(one.source, one.known.listed)]
         faults += [fault for part in viewed for fault in self._faults(part.source, part.listed)]
+        # All sources are read first, so that one run shows every unlisted file.
         if faults:
             raise RecipeError("\n".join(dict.fromkeys(faults)), hint=_UNLISTED_HINT)
         made = collect_objects(passes, viewed)
@@ -145,6 +146,7 @@ class Compiler:
                     source=source, folder=name, release=release, targets=tuple(targets)
                 )
             else:
+                # Without a common host pass each target has commands of its own.
                 for target in targets:
                     folder = f"{name}-{target}"
                     yield CompilePass(
@@ -156,6 +158,7 @@ class Compiler:
         (self.site.folder / one.folder).mkdir()
         if self.units is None:
             return one
+        # A fixed folder: the private one has another name in each build, and would change the key.
         argv = (*self._dryrun(one, _ANY_FOLDER), str(self.site.host.objcopy))
         unit = self._unit_name(one)
         request = self.units.request(argv, nvcc=self.site.toolkit.nvcc, unit=unit)
@@ -171,6 +174,7 @@ class Compiler:
         transcript = self._transcript(one, folder)
         texts = {}
         if transcript.module_id is not None:
+            # nvcc's own module id has a checksum of the absolute path.
             texts[transcript.module_id] = self._unit_name(one)
         shards = per_target_steps(
             transcript, one.left, folder=folder, objcopy=self.site.host.objcopy
@@ -224,6 +228,7 @@ class Compiler:
         return (f"{source}: {fault}" for fault in found)
 
     def _unit(self, part: PassOutput, listed: tuple[str, ...], said: str) -> SourceUnit | None:
+        # A build without a cache stores nothing.
         if part.asked.request is None:
             return None
         read = [step for step in part.shards.steps if step.kind is StepKind.PREPROCESS]

@@ -25,7 +25,7 @@ VERB_GROUPS: Mapping[str, Mapping[str, str]] = {
         "history": "show the size of a library's releases, and limit its growth",
         "advise": "propose targets for the GPUs that users have",
     },
-    "make finished wheels smaller": {
+    "make existing wheels smaller": {
         "slim": "remove device code from a library, wheel or environment",
         "split": "split a fat wheel into a core and one small wheel per kind of GPU",
         "join": "make the fat libraries again, from a core and all its packs",
@@ -139,6 +139,7 @@ def check_options(verb: str, words: Iterable[str], options: Collection[str]) -> 
         UsageError: has the nearest option.
     """
     for word in words:
+        # Words after it are arguments, for example those of nvcc.
         if word == "--":
             return
         option = word.partition("=")[0]
