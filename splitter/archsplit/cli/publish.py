@@ -190,6 +190,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
         if find_spec(name) is None:
             raise ToolNotFoundError(f"no {name}", hint="pip install 'archsplit[publish]'")
     with options.effects(console, quiet=arguments.quiet) as effects:
+        effects.progress.begin_stage("check of the release", 0)
         # Whatever can be said without the network is said first.
         others = tuple(map(index_address, arguments.extra_index_url))
         index = index_address(arguments.index_url) if arguments.index_url else None
@@ -198,6 +199,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
         address = twine.where()
         for warning in preflight_check(release, twine, partial(_verify, effects=effects)):
             console.print(f"warning: {warning}", markup=False, soft_wrap=True)
+        effects.progress.begin_stage("look at the index", 0)
         repository = find_repository(address, index, _patience(arguments, effects))
         publisher = _publisher(arguments, effects, twine, repository, others)
         if arguments.plan:
