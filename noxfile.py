@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -24,13 +25,16 @@ PURE = [
 ]
 """The modules that declare to have no effects: every branch is covered by tests."""
 
+QUICK = ("--no-compile",)
+"""Options of pip: Python compiles what is imported, which is a small part of what is installed."""
+
 TEST_FOLDERS = sorted({str(path.parent) for path in Path("tests").glob("*/test_*.py")})
 
 
 @nox.session
 def lint(session: nox.Session) -> None:
     """Formatting, lint, types, and the import contract."""
-    session.install("-e", ".[lint]")
+    session.install(*QUICK, "-e", ".[lint]")
     session.run("ruff", "format", "--check", ".")
     session.run("ruff", "check", ".")
     shipped = map(str, sorted(Path("plugin_loader").rglob("*.py")))
@@ -57,12 +61,30 @@ def lint(session: nox.Session) -> None:
 @nox.session
 def tests(session: nox.Session) -> None:
     """All tests that need neither a GPU nor a download."""
-    session.install("-e", ".[nvcc,test]")
+    session.install(*QUICK, "-e", ".[nvcc,test]")
+    # One more than cores, for tests also wait: for servers, disks, and what is killed in the end.
+    workers = ("-n", str((os.cpu_count() or 1) + 1))
     # A file's tests stay with one worker, so that what they share is made once.
-    shared = ("-n", "2", "--dist", "loadfile")
-    session.run("pytest", *shared, "--cov", "--cov-report=term:skip-covered", *session.posargs)
-    if not session.posargs:
-        session.run("coverage", "report", f"--include={','.join(PURE)}", "--fail-under=100")
+    shared = (*workers, "--dist", "loadfile")
+    if session.posargs:
+        session.run("pytest", *shared, *session.posargs)
+        return
+    # The pure modules alone are measured: the others have no floor, and measuring takes time.
+    settings = Path(session.virtualenv.location) / "coverage.ini"
+    settings.write_text("\n    ".join(["[run]\nbranch = true\ninclude =", *PURE]) + "\n")
+    measured = ("--cov", f"--cov-config={settings}", "--cov-report=")
+    session.run("pytest", *shared, *measured, env={"ARCHSPLIT_TEST_COVERAGE": "pure"})
+    # Only what is below its floor is printed: whoever reads the end of a log sees what failed.
+    report = ("--rcfile", str(settings), "--skip-covered", "--show-missing", "--fail-under=100")
+    session.run("coverage", "report", *report)
+
+
+@nox.session
+def coverage(session: nox.Session) -> None:
+    """How much of all modules the tests run; arguments go to pytest."""
+    session.install(*QUICK, "-e", ".[nvcc,test]")
+    shared = ("-n", "auto", "--dist", "loadfile", "--cov", "--cov-report=term:skip-covered")
+    session.run("pytest", *shared, *session.posargs)
 
 
 @nox.session
@@ -156,6 +178,16 @@ def repro(session: nox.Session) -> None:
     session.install("-e", ".[nvcc,test]")
     (nvcc,) = Path(session.virtualenv.location).glob("lib/python*/site-packages/nvidia/*/bin/nvcc")
     session.run("python", "tests/release/reproduce.py", "--nvcc", str(nvcc), *session.posargs)
+
+
+@nox.session
+def package(session: nox.Session) -> None:
+    """Build archsplit's own release twice, check it, and use it as the README does.
+
+    The files are in dist/package. Arguments go to tools/check_release.py.
+    """
+    session.install("build>=1.3", "check-wheel-contents>=0.6.3", "twine>=6.2")
+    session.run("python", "tools/check_release.py", *session.posargs)
 
 
 @nox.session

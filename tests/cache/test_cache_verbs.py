@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import tarfile
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ import pytest
 
 from archsplit.cache.cache import Cache
 from archsplit.cache.config import Settings
+from archsplit.cache.downloads import mark_download, trim_downloads
 from archsplit.cache.entry import CacheEntry, encode_entry
 from archsplit.cache.keys import KeyComponent
 from archsplit.cache.local import LocalStore, StoreKind, import_store
@@ -103,6 +105,34 @@ def test_a_store_that_cant_be_written_takes_nothing_in(folder: Path, tmp_path: P
     (tmp_path / "new").write_text("a file where a folder should be")
     assert run(tmp_path / "new", "import", str(tmp_path / "one.tar")) == 10
     assert run(folder, "import", "--cache", "read-only", str(tmp_path / "one.tar")) == 10
+
+
+def test_downloaded_wheels_are_counted_trimmed_and_cleared(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wheels = folder / "wheels"
+    (wheels / ".archsplit-runs").mkdir(parents=True)
+    for number, name in enumerate(("a", "b", "c"), start=1):
+        path = wheels / f"{name}-1-py3-none-any.whl"
+        path.write_bytes(bytes(400_000))
+        os.utime(path, (number, number))
+    # The oldest file is the one in use.
+    mark_download(wheels / "a-1-py3-none-any.whl")
+    run(folder, "stats")
+    assert "3 downloaded wheels, 1.2 MB of at most as much" in capsys.readouterr().out
+    run(folder, "stats", "--json")
+    facts = json.loads(capsys.readouterr().out)
+    assert (facts["wheels"], facts["wheel_bytes"]) == (3, 1_200_000)
+    assert run(folder, "trim", "--cache-max-size", "900k") == 0
+    assert "1 downloaded wheels removed (0.4 MB), 2 left" in capsys.readouterr().out
+    left = sorted(path.name[0] for path in wheels.glob("*.whl"))
+    assert left == ["a", "c"]
+    kept = trim_downloads(folder, maximum=0, keep=wheels / "c-1-py3-none-any.whl")
+    assert (kept.files, kept.removed, kept.freed) == (1, 1, 400_000)
+    assert run(folder, "clear") == 0
+    assert "1 downloaded wheels removed (0.4 MB)" in capsys.readouterr().out
+    assert [path.name for path in wheels.iterdir()] == [".archsplit-runs"]
+    mark_download(wheels / "gone.whl")
 
 
 def test_trim_and_clear(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

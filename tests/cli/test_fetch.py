@@ -59,8 +59,11 @@ def server(folder: Path) -> Iterator[str]:
         thread.join()
 
 
-def archsplit(folder: Path, cache: Path, *words: str) -> subprocess.CompletedProcess[str]:
+def archsplit(
+    folder: Path, cache: Path, *words: str, **more: str
+) -> subprocess.CompletedProcess[str]:
     settings = {
+        **more,
         "PIP_NO_INDEX": "1",
         "PIP_FIND_LINKS": folder.as_uri(),
         "PIP_CONFIG_FILE": "/dev/null",
@@ -85,6 +88,18 @@ def test_a_pinned_project_is_fetched_once(folder: Path, tmp_path: Path) -> None:
     again = archsplit(folder, cache, "diff", "toyfat==1.0", str(fetched))
     assert (again.returncode, fetched.stat().st_mtime_ns) == (0, before)
     assert list((cache / "wheels").iterdir()) == [fetched]
+
+
+def test_what_was_fetched_before_makes_room(folder: Path, tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    (cache / "wheels").mkdir(parents=True)
+    old = cache / "wheels" / "old-1.0-py3-none-any.whl"
+    old.write_bytes(bytes(9000))
+    os.utime(old, (1, 1))
+    settings = {"ARCHSPLIT_CACHE_MAX_SIZE": "5k"}
+    done = archsplit(folder, cache, "inspect", "toyfat==1.0", "--json", **settings)
+    assert done.returncode == 0, done.stderr
+    assert [path.name for path in (cache / "wheels").iterdir()] == [WHEEL]
 
 
 def test_a_url_is_fetched(folder: Path, tmp_path: Path, server: str) -> None:

@@ -410,6 +410,22 @@ def test_two_writers_take_turns(tmp_path: Path) -> None:
     assert check_index(open_folder(root)) == 18
 
 
+def test_another_writer_may_make_the_folder_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, mkdir = tmp_path / "index", Path.mkdir
+
+    def made_by_another(path: Path, mode: int = 0o777, **options: bool) -> None:
+        if path == root and not root.exists():
+            mkdir(root)
+        mkdir(path, mode, **options)
+
+    build = build_folder(tmp_path / "1.0", "1.0")
+    monkeypatch.setattr(Path, "mkdir", made_by_another)
+    update(root, build)
+    assert check_index(open_folder(root)) == 3
+
+
 def test_a_reader_beside_a_writer(tmp_path: Path) -> None:
     root = tmp_path / "index"
     builds = [build_folder(tmp_path / f"1.{number}", f"1.{number}") for number in range(6)]

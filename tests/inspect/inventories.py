@@ -27,8 +27,8 @@ def image(name: str, size: int, *, kind: EntryKind | None = None, packed: bool =
     )
 
 
-def unit(*images: Image, place: Place = Place.EXECUTABLE) -> Unit:
-    return Unit(section=".nv_fatbin", place=place, images=images)
+def unit(*images: Image, place: Place = Place.EXECUTABLE, linked: bool = False) -> Unit:
+    return Unit(section=".nv_fatbin", place=place, images=images, is_device_linked=linked)
 
 
 def inventory(*units: Unit, rest: int = 1000, packed: bool = True) -> Inventory:

@@ -14,7 +14,7 @@ from rich.console import Console
 from archsplit.arch.target import Capability, CodeKind, Target, parse_targets
 from archsplit.devicecode.model import Place
 from archsplit.devicecode.select import Coverage, classify_coverage, is_code, selected_images
-from archsplit.devicecode.stats import device_usage
+from archsplit.devicecode.stats import SizeLimits, device_usage, limit_findings
 from archsplit.formats.fatbin import EntryKind
 from archsplit.inspect.advise import AdviceRequest, advise, plugin_sizes
 from archsplit.inspect.target_search import (
@@ -109,6 +109,47 @@ def test_no_list_is_better_than_the_proposed_one(
         assert (best.machine_code, best.served, best.size) == pytest.approx(expected)
 
 
+LINKED = inventory(
+    unit(image("sm_80", 5000), linked=True),
+    unit(*(image(name, 3000) for name in ("sm_80", "sm_90")), place=Place.RELOCATABLE, linked=True),
+    unit(image("sm_90", 4000), place=Place.RELOCATABLE, linked=True),
+)
+"""A library after a device link for 8.0 alone; the driver links its input for 9.0."""
+
+
+def test_input_that_the_driver_links_is_proposed_as_inspect_counts_it() -> None:
+    shares = users(cc80=0.3, cc86=0.2, cc90=0.4, cc120=0.1)
+    costs = inventory_costs(LINKED)
+    proposals = search_targets(costs, shares, costs.sizes)
+    for device in device_usage(LINKED, shares.shares):
+        coverage = proposals.everything.coverage_by_capability[device.capability]
+        counted = [one for one in Coverage if device.containers[one]]
+        assert coverage is max(counted, key=list(Coverage).index)
+        assert costs.gaps(device.capability) == device.containers[Coverage.NONE]
+    lists = {tuple(map(str, one.targets)): one.served for one in proposals.front}
+    assert lists == {
+        ("sm_90",): pytest.approx(0.4),
+        ("sm_80",): pytest.approx(0.5),
+        ("sm_80", "sm_90"): pytest.approx(0.9),
+    }
+    # Without its linked code, 8.0 has only a part of the input.
+    assert proposals.front[0].coverage_by_capability[Capability(8, 0)] is Coverage.NONE
+
+
+def test_input_of_an_object_is_proposed_to_nobody() -> None:
+    found = inventory(unit(image("sm_90", 4000), place=Place.RELOCATABLE))
+    assert not search_targets(inventory_costs(found), SOME, inventory_costs(found).sizes).front
+
+
+def test_required_targets_may_be_linked_by_the_driver() -> None:
+    assert limit_findings(LINKED, SizeLimits(require=("sm_90",))) == ()
+    (missing,) = limit_findings(LINKED, SizeLimits(require=("sm_120",)))
+    assert missing.text == "sm_120 is required; found sm_80, sm_90"
+    found = inventory(unit(image("sm_90", 4000), place=Place.RELOCATABLE))
+    (missing,) = limit_findings(found, SizeLimits(require=("sm_90",)))
+    assert missing.text == "sm_90 is required; found no device code"
+
+
 def test_the_list_of_everything_is_always_weighed() -> None:
     found = inventory(unit(image("sm_80", 5000), image("sm_90", 4000), image("compute_90", 3000)))
     proposals = search_targets(inventory_costs(found), SOME, parse_targets("sm_80"))
@@ -123,6 +164,13 @@ def test_what_nobody_can_use_is_in_no_proposal() -> None:
     assert best is not None
     assert list(map(str, best.targets)) == ["sm_80"]
     assert best.coverage_by_capability[Capability(9, 0)] is Coverage.NONE
+
+
+def test_older_ptx_goes_where_newer_ptx_serves_its_gpus() -> None:
+    costs = inventory_costs(inventory(unit(image("compute_80", 3000), image("compute_120", 5000))))
+    proposals = search_targets(costs, users(cc121=1), sorted(costs.sizes))
+    assert [list(map(str, one.targets)) for one in proposals.front] == [["compute_80"]]
+    assert [list(map(str, one.targets)) for one in proposals.updated] == [["compute_120"]]
 
 
 def test_one_container_without_code_is_enough_to_fail() -> None:

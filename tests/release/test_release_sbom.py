@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
+from packageurl import PackageURL
 from release_samples import OLD_BILL
 
+from archsplit import __version__
 from archsplit.build.provenance import Origins, _cccl, _uses_cccl, add_bill
 from archsplit.recipe.load import load_recipe
 from archsplit.release.sbom import (
@@ -66,6 +68,9 @@ def test_a_plugin_names_what_nvidia_put_into_it(
     (runtime,) = bill["components"]
     assert runtime["name"] == "libcudart_static.a"
     digest = sha256(toolkit.library_folder / "libcudart_static.a")
+    # A scanner finds what is on no index by its CPE.
+    assert runtime["cpe"] == "cpe:2.3:a:nvidia:cuda_toolkit:13.0:*:*:*:*:*:*:*"
+    assert runtime["purl"] == "pkg:generic/nvidia/libcudart_static.a@13.0"
     assert runtime["hashes"] == [{"alg": "SHA-256", "content": digest}]
     assert runtime["licenses"] == [{"license": {"name": "NVIDIA Software License Agreement"}}]
     assert bill["metadata"]["component"]["purl"] == "pkg:pypi/tinyvec-sm90@1.2.3"
@@ -81,11 +86,31 @@ def test_a_plugin_names_what_nvidia_put_into_it(
 
 
 @pytest.mark.nvcc
+def test_references_are_unique_and_purls_have_the_components_name(
+    built: tuple[Path, Release], split: Path
+) -> None:
+    for folder, name in ((built[0], BUILT), (split, SPLIT)):
+        for wheel in folder.glob("*.whl"):
+            bill = bill_of(wheel, name)
+            tools, parts = bill["metadata"]["tools"]["components"], bill.get("components", [])
+            every = [bill["metadata"]["component"], *parts, *tools]
+            references = [one["bom-ref"] for one in every]
+            assert len(set(references)) == len(references), wheel.name
+            for one in every:
+                purl = PackageURL.from_string(one["purl"]) if "purl" in one else None
+                if purl is not None and purl.type == "pypi":
+                    assert (purl.name, purl.version) == (one["name"], one["version"])
+            assert [one["purl"] for one in tools if one["name"] == "deflate"]
+
+
+@pytest.mark.nvcc
 def test_a_core_names_its_loader(built: tuple[Path, Release], tmp_path: Path) -> None:
     core = only(built[0], "tinyvec-1*")
     (loader,) = bill_of(core, BUILT)["components"]
     (tmp_path / "loader").write_bytes(member(core, "/libarchsplit_loader.so"))
-    assert loader["name"] == "archsplit-loader"
+    # Scanners compare the name with that of the purl.
+    assert loader["name"] == "archsplit"
+    assert loader["purl"] == f"pkg:pypi/archsplit@{__version__}"
     assert loader["hashes"] == [{"alg": "SHA-256", "content": sha256(tmp_path / "loader")}]
 
 
@@ -100,7 +125,7 @@ def test_a_split_names_the_fat_wheel(fat: Path, split: Path) -> None:
         digest = [{"alg": "SHA-256", "content": sha256(fat)}] if is_core else None
         assert ancestor.get("hashes") == digest
     core = bill_of(only(split, "toy-2*"), SPLIT)
-    assert [part["name"] for part in core["components"]] == ["archsplit-loader"]
+    assert [part["name"] for part in core["components"]] == ["archsplit"]
 
 
 def test_a_bill_that_the_fat_wheel_had_stays_in_the_core(split: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import re
 import shutil
 import zipfile
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,14 @@ from archsplit.arch.target import parse_targets
 from archsplit.cli import options
 from archsplit.cli.main import main
 from archsplit.devicecode.partition import PackBy
-from archsplit.errors import InputError, NothingToDoError, OutputError, UsageError, VerifyError
+from archsplit.errors import (
+    InputError,
+    NothingToDoError,
+    OutputError,
+    UsageError,
+    VerifyError,
+    WheelError,
+)
 from archsplit.release.checks import CheckScope, verify_release
 from archsplit.release.manifest import MANIFEST_FILE as MANIFEST
 from archsplit.release.manifest import read_manifest
@@ -130,6 +138,31 @@ def test_wheel_with_two_roots_is_split_as_pip_installs_it(
     assert said in split_summary(report)
     core = members(next((tmp_path / "out").glob("toyfat-1.0-*.whl")))
     assert core[place].count(b"Root-Is-Purelib") == 1
+
+
+def test_wrong_record_is_named_and_with_an_option_replaced(
+    sample: Sample, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fat, place = tmp_path / sample.fat.name, "toyfat-1.0.dist-info/RECORD"
+    with zipfile.ZipFile(sample.fat) as old, zipfile.ZipFile(fat, "w") as new:
+        for name in old.namelist():
+            content = old.read(name)
+            if name == place:
+                (row,) = re.findall(rb"toyfat-1.0.dist-info/WHEEL,.*\n", content)
+                content = content.replace(row, row.rpartition(b",")[0] + b",92\n")
+            new.writestr(name, content, zipfile.ZIP_DEFLATED)
+    words = ["split", str(fat), "--out", str(tmp_path / "out")]
+    assert main(words) == WheelError.exit_code
+    fault = (
+        r"WHEEL: \d+ bytes, and 92 bytes in RECORD \(row \d+\)\nhint: .*--ignore-record splits it"
+    )
+    assert re.search(fault, capsys.readouterr().err)
+    assert not (tmp_path / "out").exists()
+    assert main([*words, "--ignore-record"]) == 0
+    assert re.search(r"RECORD is wrong: .*WHEEL: \d+ bytes, and 92", capsys.readouterr().out)
+    for wheel in (tmp_path / "out").glob("*.whl"):
+        with open_wheel(wheel) as written:
+            written.check_contents()
 
 
 def test_pack_requires_exactly_its_core(sample: Sample) -> None:

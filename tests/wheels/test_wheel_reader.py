@@ -26,7 +26,7 @@ from wheel_samples import (
 )
 
 from archsplit.errors import InputError, OutputError, WheelError
-from archsplit.wheels.reader import open_wheel
+from archsplit.wheels.reader import is_sound_without_record, open_wheel
 from archsplit.wheels.writer import write_wheel
 
 if TYPE_CHECKING:
@@ -183,6 +183,47 @@ INIT = f'"toy/__init__.py",{hash_of(TOY_FILES["toy/__init__.py"])},12\n'.encode(
 def test_a_wheel_whose_record_is_wrong(tmp_path: Path, record: bytes, message: str) -> None:
     with pytest.raises(WheelError, match=re.escape(message)):
         check(toy_wheel(tmp_path, record=record))
+
+
+@pytest.mark.parametrize(
+    ("record", "note"),
+    [
+        (ROWS.replace(b",12\n", b",13\n"), "__init__.py: 12 bytes, and 13 bytes in RECORD (row 1)"),
+        (ROWS + b"toy/gone.py,,\n", "toy/gone.py: in RECORD, but not in the archive (row"),
+        (ROWS.replace(b"sha256", b"md5"), "RECORD, row 1"),
+        (
+            ROWS.replace(hash_of(b"x" * 300).encode(), hash_of(b"").encode()),
+            "RECORD has another hash (row ",
+        ),
+        (b"", "toy/__init__.py: not in RECORD"),
+        (b"\xff", "RECORD is not CSV"),
+    ],
+)
+def test_a_wrong_record_is_noted_where_it_decides_nothing(
+    tmp_path: Path, record: bytes, note: str
+) -> None:
+    path = toy_wheel(tmp_path, record=record)
+    assert is_sound_without_record(path)
+    with open_wheel(path, ignore_record=True) as wheel:
+        wheel.check_contents()
+        assert any(note in each for each in wheel.info.notes)
+        assert wheel.record.keys() == set(wheel.names)
+        assert wheel.record["toy/__init__.py"].hash_text == hash_of(TOY_FILES["toy/__init__.py"])
+        assert wheel.record[RECORD].digest is None
+
+
+def test_few_notes_about_a_record_with_many_faults(tmp_path: Path) -> None:
+    many = {f"toy/{number}": b"" for number in range(9)}
+    with open_wheel(toy_wheel(tmp_path, many, record=ROWS), ignore_record=True) as wheel:
+        assert wheel.info.notes[-1] == "RECORD is wrong in 4 more rows"
+
+
+def test_nothing_else_is_ignored_with_the_record(tmp_path: Path) -> None:
+    assert not is_sound_without_record(toy_wheel(tmp_path, {WHEEL: b""}))
+    with open_wheel(toy_wheel(tmp_path), ignore_record=True) as wheel:
+        assert wheel.info.notes == ()
+    assert not is_sound_without_record(toy_wheel(tmp_path))
+    assert not is_sound_without_record(tmp_path / "toy-2.0-py3-none-any.whl")
 
 
 def test_a_record_as_large_as_no_record_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -79,11 +79,14 @@ class Compiler:
 
     Attributes:
         units: the cache of objects; None to compile every source.
+        keeps_text: True to use the preprocessed text of the planning; False to leave that step to
+            the graph, because a text of megabytes would have to be moved.
     """
 
     site: BuildContext
     runner: Runner
     units: ObjectCache | None = None
+    keeps_text: bool = True
 
     def plan(self, targets: Sequence[Target], *, jobs: int) -> ObjectPlan:
         """Plan the objects of ``targets``; ``jobs`` sources are read at a time.
@@ -210,7 +213,7 @@ class Compiler:
             return replace(part, is_unreadable=True)
         listed = parse_depfile(part.rule.read_text(errors="surrogateescape"))
         return replace(
-            part.without_preprocessing(done.stderr),
+            part.without_preprocessing(done.stderr) if self.keeps_text else part,
             listed=listed,
             unit=self._unit(part, listed, done.stderr),
         )

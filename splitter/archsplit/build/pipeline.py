@@ -13,6 +13,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from archsplit import __version__
+from archsplit.build.engine import open_farm
 from archsplit.build.link import check_library
 from archsplit.build.plan import plan_build
 from archsplit.build.provenance import add_bill, built_manifest, read_origins
@@ -63,6 +64,7 @@ if TYPE_CHECKING:
     from archsplit.formats.elf import ElfMachine
     from archsplit.release.context import Effects
     from archsplit.release.identity import Identity
+    from archsplit.scheduler.outcome import FinishedStep
     from archsplit.wheels.platform_tags import PlatformTagCache
 
 
@@ -141,6 +143,28 @@ def compile_plan(plan: BuildPlan, effects: Effects, session: CacheSession | None
     if effects.cache is not None and (summary := _cache_summary(plan, effects.cache)):
         effects.progress.note(summary)
     effects.progress.begin_stage("compile and link", len(plan.graph.steps))
+    if effects.engine is not None:
+        with open_farm(plan, effects, effects.engine) as (slots, executor):
+            done = run_graph_checked(
+                plan.graph,
+                pool=slots,
+                runner=effects.runner,
+                progress=effects.progress,
+                executor=executor,
+                keep_going=effects.keep_going,
+            )
+    else:
+        done = _execute_here(plan, effects, session)
+    for text in fold_warnings(step.output for step in done if step.output):
+        effects.progress.note(text)
+    for target, library in plan.libraries.items():
+        symbols = plan.site.recipe.interface.symbols
+        check_library(library, target, identity=plan.identity, symbols=symbols)
+
+
+def _execute_here(
+    plan: BuildPlan, effects: Effects, session: CacheSession | None
+) -> tuple[FinishedStep, ...]:
     found = find_pool(effects.environment, jobs=effects.jobs, memory=effects.memory)
     for text in found.notes:
         effects.progress.note(text)
@@ -160,11 +184,7 @@ def compile_plan(plan: BuildPlan, effects: Effects, session: CacheSession | None
         )
     if session is not None:
         session.store_objects(plan.units, done)
-    for text in fold_warnings(step.output for step in done if step.output):
-        effects.progress.note(text)
-    for target, library in plan.libraries.items():
-        symbols = plan.site.recipe.interface.symbols
-        check_library(library, target, identity=plan.identity, symbols=symbols)
+    return done
 
 
 def _cache_summary(plan: BuildPlan, settings: Settings) -> str | None:

@@ -110,7 +110,9 @@ def plan_build(
         identity = identify(site, version=__version__)
         root = site.recipe.root
         units = None if session is None else session.open_objects(root, site.environment)
-        compiler = Compiler(site=site, runner=effects.runner, units=units)
+        compiler = Compiler(
+            site=site, runner=effects.runner, units=units, keeps_text=effects.engine is None
+        )
         objects = compiler.plan(targets, jobs=effects.jobs)
         linker = DeviceLinker(site=site, runner=effects.runner)
         links = linker.plan(objects.relocatable, jobs=effects.jobs)

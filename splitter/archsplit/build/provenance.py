@@ -18,6 +18,7 @@ from archsplit.release.sbom import (
     BUILT,
     Bill,
     BillComponent,
+    cuda_cpe,
     encode_bill,
     loader_part,
     own_tools,
@@ -170,6 +171,8 @@ def _in_plugin(origins: Origins) -> Iterator[BillComponent]:
         yield BillComponent(
             name=one.name,
             version=one.version,
+            address=f"pkg:generic/nvidia/{one.name}@{one.version}",
+            cpe=cuda_cpe(one.version),
             sha256=one.sha256 or "",
             license=NVIDIA_LICENSE,
             description=f"{_PROGRAMS[one.name]}, linked statically.",

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING
 from archsplit.cli import options
 from archsplit.cli.options import (
     add_cache_options,
+    add_engine_options,
     add_variants_option,
     cache_settings,
+    engine_choice,
     write_built_variants,
     write_split_variants,
 )
@@ -64,6 +66,7 @@ def add_to(verbs: options.Verbs) -> None:
     add_variants_option(parser)
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     parser.add_argument("--quiet", action="store_true", help="no progress")
+    add_engine_options(parser)
     add_cache_options(parser)
     parser.set_defaults(run=run)
 
@@ -86,12 +89,15 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
         if order.targets is not None:
             raise UsageError("--core-only builds no target's plugin, and --targets names some")
         order = dataclasses.replace(order, targets=())
+    engine = engine_choice(arguments, os.environ)
     with options.effects(console, jobs=arguments.jobs, quiet=arguments.quiet) as effects:
         limited = dataclasses.replace(
             effects,
             memory=arguments.memory,
-            cache=cache_settings(arguments, effects.environment),
+            # A farm has a cache of its own, for all machines that build there.
+            cache=None if engine else cache_settings(arguments, effects.environment),
             explain=arguments.explain,
+            engine=engine,
             keep_going=arguments.keep_going,
         )
         report = build_recipe(order, limited, out=arguments.out)
@@ -128,7 +134,7 @@ def _table(report: Release) -> FittingTable:
     return table
 
 
-_OF_SOURCES = ("nvcc", "no_core", "core_only")
+_OF_SOURCES = ("nvcc", "no_core", "core_only", "remote")
 """Options of the compilation, which a recipe for something prebuilt does not have."""
 
 
@@ -141,7 +147,12 @@ def build_prebuilt(recipe: SplitRecipe, arguments: argparse.Namespace, console: 
     targets = options.targets(arguments.targets)
     recipe = _by_policy(recipe, arguments)
     with options.effects(console, quiet=arguments.quiet) as effects:
-        report = split_by_recipe(recipe, effects, out=arguments.out, targets=targets)
+        # The command's compilers read the cache's settings from the environment.
+        environment = {**effects.environment, **options.given_cache_variables(arguments)}
+        around = dataclasses.replace(effects, environment=environment)
+        report = split_by_recipe(
+            recipe, around, out=arguments.out, targets=targets, nvcc=arguments.nvcc
+        )
     if arguments.variants:
         write_split_variants(report, arguments.out, console)
     print(report.as_json() if arguments.json else split_summary(report))  # noqa: T201 - data goes to stdout
@@ -168,7 +179,8 @@ def _by_policy(recipe: SplitRecipe, arguments: argparse.Namespace) -> SplitRecip
 
 def _refuse_others(recipe: SplitRecipe, arguments: argparse.Namespace) -> None:
     for name in _OF_SOURCES:
-        if getattr(arguments, name, None):
+        # A command of the recipe compiles, too.
+        if getattr(arguments, name, None) and not (name == "nvcc" and recipe.source.build):
             option = f"--{name.replace('_', '-')}"
             raise UsageError(
                 f"{option} is for recipes with sources; {recipe.file} has something finished",

@@ -213,15 +213,18 @@ def _step_targets(text: str | None) -> Iterator[str]:
 
 
 def _stats(arguments: argparse.Namespace, settings: Settings, store: LocalStore) -> None:
+    from archsplit.cache.downloads import downloads_folder, downloads_size
     from archsplit.cache.local import store_size
 
     del store
     counts = read_counts(settings.folder)
     files, size = store_size(settings.folder)
+    wheels, wheel_bytes = downloads_size(settings.folder)
     saved = sum(count.seconds for count in counts if count.tier != MISS_TIER)
     if arguments.json:
         rows = [count._asdict() for count in counts]
         facts = {"schema": 1, "folder": str(settings.folder), "files": files, "bytes": size}
+        facts |= {"wheels": wheels, "wheel_bytes": wheel_bytes}
         _print(json.dumps({**facts, "saved_cpu_seconds": saved, "counts": rows}, indent=2))
         return
     _print(f"{'step':<26}{'target':<14}{'where':<32}{'times':>8}{'CPU s':>10}")
@@ -229,24 +232,36 @@ def _stats(arguments: argparse.Namespace, settings: Settings, store: LocalStore)
         _print(f"{step:<26}{target:<14}{tier:<32}{number:>8}{seconds:>10.1f}")
     _print(f"{saved:.0f} CPU seconds saved; {files} files, {size / _MEGABYTE:.1f} MB of at most")
     _print(f"{settings.max_size / _MEGABYTE:.0f} MB in {settings.folder}")
+    if wheels:
+        _print(f"{wheels} downloaded wheels, {wheel_bytes / _MEGABYTE:.1f} MB of at most as much,")
+        _print(f"in {downloads_folder(settings.folder)}")
 
 
 def _trim(arguments: argparse.Namespace, settings: Settings, store: LocalStore) -> None:
+    from archsplit.cache.downloads import trim_downloads
     from archsplit.cache.local import evict
 
     del arguments, store
+    wheels = trim_downloads(settings.folder, maximum=settings.max_size)
     done = evict(settings.folder, maximum=settings.max_size)
     if done is None:
         raise InputError(f"{settings.folder} can't be trimmed, or is being trimmed right now")
     _print(f"{done.removed} files removed ({done.freed / _MEGABYTE:.1f} MB), {done.files} left")
+    if wheels.removed or wheels.files:
+        freed = f"{wheels.freed / _MEGABYTE:.1f} MB"
+        _print(f"{wheels.removed} downloaded wheels removed ({freed}), {wheels.files} left")
 
 
 def _clear(arguments: argparse.Namespace, settings: Settings, store: LocalStore) -> None:
+    from archsplit.cache.downloads import trim_downloads
     from archsplit.cache.local import clear_store
 
     del arguments, store
     files, size = clear_store(settings.folder)
     _print(f"{files} files removed ({size / _MEGABYTE:.1f} MB)")
+    wheels = trim_downloads(settings.folder, maximum=0)
+    if wheels.removed:
+        _print(f"{wheels.removed} downloaded wheels removed ({wheels.freed / _MEGABYTE:.1f} MB)")
 
 
 def _verify(arguments: argparse.Namespace, settings: Settings, store: LocalStore) -> None:

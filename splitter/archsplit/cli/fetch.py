@@ -15,12 +15,11 @@ import threading
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
-from shutil import which
 from typing import TYPE_CHECKING
 
-from archsplit.errors import InputError, ToolNotFoundError, UsageError
+from archsplit.errors import InputError, UsageError
 from archsplit.system.env import without_credentials
-from archsplit.system.fs import cache_folder, output_errors, temporary_dir
+from archsplit.system.fs import output_errors, temporary_dir
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -56,18 +55,23 @@ def fetch_wheel(text: str, console: Console) -> Path:
         UsageError: a URL is not the one of a wheel.
         ToolNotFoundError: there is neither pip nor uv.
     """
+    from archsplit.cache.config import resolve_settings
+    from archsplit.cache.downloads import downloads_folder, mark_download, trim_downloads
+    from archsplit.mirror.resolve import pip_command
     from archsplit.system.process import Command, SubprocessRunner
 
     subject = _URL.sub(r"\1://", text, count=1)
     shown = _USER.sub("//", subject)
     if _URL.match(text) and not subject.partition("#")[0].endswith(".whl"):
         raise UsageError(f"{shown} is not the URL of a wheel", hint="download the file first")
-    target = cache_folder(os.environ) / "wheels"
+    settings = resolve_settings({}, os.environ)
+    target = downloads_folder(settings.folder)
     with output_errors(target):
         target.mkdir(parents=True, exist_ok=True)
     with temporary_dir(target) as folder:
         log = folder / "log"
-        words = (*_pip(), "download", "--no-deps", "--only-binary=:all:", "--dest", str(target))
+        pip = pip_command(os.environ)
+        words = (*pip, "download", "--no-deps", "--only-binary=:all:", "--dest", str(target))
         # A program's output is kept to its end: the file shows the progress before.
         shell = ("/bin/sh", "-c", 'exec "$@" >"$0"', str(log))
         environment = {**without_credentials(os.environ), **_pip_settings()}
@@ -80,27 +84,10 @@ def fetch_wheel(text: str, console: Console) -> Path:
     if done.returncode != 0 or not saved:
         raise _download_error(shown, done.stderr or text)
     path = target / Path(saved[-1]).name
+    mark_download(path)
+    trim_downloads(settings.folder, maximum=settings.max_size, keep=path)
     console.print(f"reading {path}", markup=False, soft_wrap=True)
     return path
-
-
-def _pip() -> tuple[str, ...]:
-    """Return the command line of pip.
-
-    Raises:
-        ToolNotFoundError: there is neither pip nor uv.
-    """
-    if find_spec("pip") is not None:
-        return (sys.executable, "-m", "pip", "--disable-pip-version-check")
-    uv = which("uv") or which("uv", path=str(Path(sys.executable).parent))
-    if uv is None:
-        raise ToolNotFoundError(
-            "neither pip nor uv is here to download with", hint="python -m ensurepip"
-        )
-    # pip does not read the settings of uv.
-    index = os.environ.get("UV_DEFAULT_INDEX") or os.environ.get("UV_INDEX_URL")
-    own = ("--index-url", index) if index else ()
-    return (uv, "tool", "run", "--quiet", "pip", "--disable-pip-version-check", *own)
 
 
 def _pip_settings() -> Mapping[str, str]:

@@ -13,11 +13,12 @@ from archsplit.cli.verbs import add_verb
 from archsplit.errors import UsageError, WheelError
 
 if TYPE_CHECKING:
+    from packaging.utils import NormalizedName
     from rich.console import Console
 
     from archsplit.cli.options import Verbs
     from archsplit.index.static_folder import IndexFolder
-    from archsplit.index.static_model import IndexRelease, RetentionLimits
+    from archsplit.index.static_model import IndexRelease, ProjectStatus, RetentionLimits
     from archsplit.index.static_update import IndexChange, IndexUpdate
 
 _SCHEMA = 1
@@ -25,6 +26,9 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 _BYTES = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 _AGE, _SIZE = re.compile(r"([0-9]+)([smhdw])"), re.compile(r"([0-9]+)([kMGT]?)B?")
 _GRACE = "1h"
+_LIMIT_HINT = (
+    "write age=14d, in units s, m (minutes), h, d, w; or size=20GB, in units B, kB, MB, GB, TB"
+)
 
 
 def add_to(verbs: Verbs) -> None:
@@ -56,8 +60,21 @@ def add_to(verbs: Verbs) -> None:
     parser.add_argument(
         "--yank", nargs="+", default=[], metavar="NAME==VERSION", help="PEP 592: not to be chosen"
     )
-    parser.add_argument("--reason", default="", metavar="TEXT", help="why, for --yank")
+    parser.add_argument("--reason", default="", metavar="TEXT", help="why, for --yank and --status")
     parser.add_argument("--unyank", nargs="+", default=[], metavar="NAME==VERSION")
+    parser.add_argument(
+        "--status",
+        nargs="+",
+        default=[],
+        metavar="NAME=STATUS",
+        help="PEP 792: active, archived, deprecated, or quarantined, of a core and its plugins",
+    )
+    parser.add_argument(
+        "--url",
+        type=_url,
+        metavar="URL",
+        help="the address that the folder is served from, for links to provenance objects",
+    )
     add_without(parser)
     parser.add_argument(
         "--grace",
@@ -81,9 +98,12 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
         from archsplit.release.merge import require_all_cells
 
         require_all_cells((path for path in arguments.add if path.is_dir()), arguments.without)
-    given = (arguments.add, arguments.prune, arguments.yank, arguments.unyank)
-    if arguments.reason and not arguments.yank:
-        raise UsageError("--reason says why --yank")
+    given = (
+        *(arguments.add, arguments.prune, arguments.yank, arguments.unyank),
+        *(arguments.status, arguments.url),
+    )
+    if arguments.reason and not (arguments.yank or arguments.status):
+        raise UsageError("--reason has no meaning without --yank or --status")
     if any(given) or not arguments.check:
         change = _change(arguments)
         if not any(given):
@@ -115,6 +135,9 @@ def _change(arguments: argparse.Namespace) -> IndexChange:
         yank={_release(text): arguments.reason for text in arguments.yank},
         unyank=tuple(map(_release, arguments.unyank)),
         limits=_limits(arguments.prune),
+        status=dict(map(_status, arguments.status)),
+        reason=arguments.reason,
+        url=arguments.url,
         grace=arguments.grace,
         now=output_time(),
     )
@@ -131,14 +154,14 @@ def _limits(texts: list[str]) -> RetentionLimits:
         elif name == "size":
             size = _measure(value, _SIZE, _BYTES)
         else:
-            raise UsageError(f"{text!r} is no limit", hint="such as age=14d or size=20GB")
+            raise UsageError(f"{text!r} is no limit", hint=_LIMIT_HINT)
     return RetentionLimits(seconds=seconds, size=size)
 
 
 def _measure(text: str, pattern: re.Pattern[str], units: dict[str, int]) -> int:
     match = pattern.fullmatch(text)
     if match is None:
-        raise UsageError(f"{text!r} is no limit", hint="such as age=14d or size=20GB")
+        raise UsageError(f"{text!r} is no limit", hint=_LIMIT_HINT)
     return int(match[1]) * units[match[2]]
 
 
@@ -147,6 +170,26 @@ def _age(text: str) -> int:
         return _measure(text, _AGE, _SECONDS)
     except UsageError:
         raise argparse.ArgumentTypeError(f"{text!r} is no time, such as 30m or 1h") from None
+
+
+def _url(text: str) -> str:
+    if not re.fullmatch(r"https?://[!-~]+", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no address, such as https://example.org/w/")
+    return f"{text.rstrip('/')}/"
+
+
+def _status(text: str) -> tuple[NormalizedName, ProjectStatus]:
+    from archsplit.index.static_model import STATUSES
+    from archsplit.wheels.filename import distribution_name
+
+    name, _, given = text.partition("=")
+    try:
+        for status in STATUSES:
+            if status == given:
+                return distribution_name(name), status
+    except WheelError:
+        pass
+    raise UsageError(f"{text!r} is no status", hint=f"give NAME=STATUS: {', '.join(STATUSES)}")
 
 
 def _release(text: str) -> IndexRelease:

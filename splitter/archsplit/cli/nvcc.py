@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from archsplit.system.process import SubprocessRunner
 
 OPTIONS_VARIABLE = "ARCHSPLIT_NVCC_OPTIONS"
+_CALLS_VARIABLE = "ARCHSPLIT_NVCC_CALLS"
 _SLOW_MODULES = (
     "archsplit.cli.options",
     "archsplit.compiler.wrapper_graph",
@@ -96,6 +97,7 @@ def launcher() -> NoReturn:
         restored = restore_hit(key, environment)
         if restored is not None:
             _print(restored)
+            _record_call("cached")
             # All is written. To take Python apart would be a fifth of a hit's time.
             os._exit(0)
         if nvcc:
@@ -216,6 +218,7 @@ def _compile(
     except FallBackToNvccError as reason:
         if str(reason):
             _say(f"running nvcc itself: {reason}")
+            _record_call(f"nvcc {reason}")
         _exec_nvcc(nvcc, argv)
 
 
@@ -225,7 +228,23 @@ def _leave_alone(nvcc: str, argv: tuple[str, ...]) -> None:
         _exec_nvcc(nvcc, argv)
     if reason := unsupported_reason(argv):
         _say(f"running nvcc itself: {reason}")
+        _record_call(f"nvcc {reason}")
         _exec_nvcc(nvcc, argv)
+
+
+def _record_call(text: str) -> None:
+    """Add a line to the record that a build which started the wrapper reads."""
+    path = os.environ.get(_CALLS_VARIABLE)
+    if not path:
+        return
+    line = " ".join(text.split())
+    try:
+        # One write for each line: wrappers of a parallel build share the file.
+        with open(path, "ab", buffering=0) as file:  # noqa: PTH123 - pathlib is 5 ms of a hit
+            file.write(f"{line}\n".encode(errors="replace"))
+    except OSError:
+        # A report is no reason for a compilation to fail.
+        return
 
 
 def _plan_early(
@@ -310,6 +329,7 @@ def _stand_in(
             warn=_say,
             cache=cache_settings(arguments, os.environ),
             explain_cache=arguments.explain,
+            record=_record_call,
         )
         return run_wrapper(_order(arguments, nvcc, argv, direct_key, early), around)
 

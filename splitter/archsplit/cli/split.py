@@ -10,7 +10,7 @@ from archsplit.cli.idle import add_copy, copy_unchanged
 from archsplit.cli.inputs import find_file
 from archsplit.cli.options import add_variants_option, write_split_variants
 from archsplit.cli.verbs import add_verb
-from archsplit.errors import BinaryFormatError, NothingToDoError, UsageError
+from archsplit.errors import BinaryFormatError, NothingToDoError, UsageError, WheelError
 from archsplit.system.fs import input_errors
 
 if TYPE_CHECKING:
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     from archsplit.release.report import Release
     from archsplit.split.model import SplitRequest
+
+_WRONG_RECORD = "pip installs it; --ignore-record splits it, and writes a right RECORD"
 
 
 def add_to(verbs: options.Verbs) -> None:
@@ -68,6 +70,11 @@ def add_to(verbs: options.Verbs) -> None:
         help="name the core as the fat wheel, to publish it in its place; without, its build tag"
         " makes pip and uv prefer it to the fat wheel of the same version",
     )
+    parser.add_argument(
+        "--ignore-record",
+        action="store_true",
+        help="split a wheel whose RECORD is wrong, as pip installs it; the core's RECORD is right",
+    )
     add_copy(parser)
     add_variants_option(parser)
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
@@ -108,6 +115,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
         targets=options.targets(arguments.targets),
         install=InstallDefaults(arguments.install),
         release=arguments.release,
+        ignore_record=arguments.ignore_record,
     )
     try:
         report = _split(request, arguments, console)
@@ -139,9 +147,16 @@ def _check_library(path: Path) -> None:
 def _split(request: SplitRequest, arguments: argparse.Namespace, console: Console) -> Release:
     from archsplit.split.library import minimal_project, split_library
     from archsplit.split.split import split_wheel
+    from archsplit.wheels.reader import is_sound_without_record
 
     with options.effects(console, quiet=True) as effects:
         if request.source.suffix == ".whl":
-            return split_wheel(request, effects)
+            try:
+                return split_wheel(request, effects)
+            except WheelError as error:
+                wheels = (request.source, *request.others)
+                if error.hint is None and any(map(is_sound_without_record, wheels)):
+                    error.hint = _WRONG_RECORD
+                raise
         owner = minimal_project(arguments.name, arguments.version or "0")
         return split_library(request, effects, owner)

@@ -42,6 +42,7 @@ VERB_GROUPS: Mapping[str, Mapping[str, str]] = {
         "gather": "put the parts of one release, built in several places, into one folder",
         "publish": "upload a release to a package index, the core last",
         "index": "keep a static package index: a folder for any web server or object store",
+        "mirror": "mirror the wheels of a lock without the device code of other GPUs",
     },
     "use": {
         "install": "install a core with the plugins for this machine's GPUs",

@@ -33,7 +33,8 @@ def add_release_options(parser: argparse.ArgumentParser) -> None:
         "--release",
         action="store_true",
         help="is it all that may be published? Every target, kernel and pin, the manifest, and"
-        " whether pip and uv install it, each into an environment of its own",
+        " whether pip and uv install it, each into an environment of its own, and whether the core"
+        " can be imported with and without its plugins",
     )
     parser.add_argument(
         "--allow-missing-kernels",
@@ -48,7 +49,12 @@ def add_release_options(parser: argparse.ArgumentParser) -> None:
         "--no-install",
         dest="install",
         action="store_false",
-        help="with --release: install nothing",
+        help="with --release: install and import nothing",
+    )
+    parser.add_argument(
+        "--run-scripts",
+        action="store_true",
+        help="with --release: also run each console script of the core with --help",
     )
 
 
@@ -73,6 +79,7 @@ def run_release(arguments: argparse.Namespace, console: Console) -> int:
         allowed=tuple(arguments.allow_missing_kernels),
         install=arguments.install,
         without=tuple(arguments.without),
+        scripts=arguments.run_scripts,
     )
     if arguments.install:
         # Found out at the end, it would cost the minutes of all other checks.
@@ -89,7 +96,11 @@ def run_release(arguments: argparse.Namespace, console: Console) -> int:
     if verdict.matrix:
         print(verdict.matrix)  # noqa: T201 - the same
     programs = " and ".join(verdict.installed)
-    installed = f"{programs} install them all" if programs else "nothing was installed"
+    installed = (
+        f"{programs} install them all, the core can be imported"
+        if programs
+        else "nothing was installed"
+    )
     print(  # noqa: T201 - standard output is where data goes
         f"{verdict.project} {verdict.version}: {len(verdict.wheels)} wheels, {verdict.kernels}"
         f" kernels for every target, every pin closes, {installed}"

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from archsplit.arch.target import Capability, Target
-    from archsplit.devicecode.model import Inventory, InventoryRow, Unit
+    from archsplit.devicecode.model import Image, Inventory, InventoryRow, Unit
 
 _MAX_SHOWN = 5
 
@@ -266,7 +266,8 @@ class SizeLimits:
         budget: bytes of the whole: of the download for a wheel, else of the files; None for none.
         max_targets: patterns, each with the limit in bytes for each matching target.
         forbid: targets that must have no image.
-        require: targets that must have an image in a container registered at run time.
+        require: targets that must have an image in a container registered at run time, or in the
+            input of a device link, which the driver links.
         same_kernels: True if all targets of machine code must have the same kernels.
     """
 
@@ -292,7 +293,7 @@ def limit_findings(inventory: Inventory, limits: SizeLimits) -> tuple[Finding, .
         *_over_budget(inventory, limits.budget),
         *_over_target_limit(rows, limits.max_targets),
         *_forbidden_targets(rows, limits.forbid),
-        *_missing_targets(rows, limits.require),
+        *_missing_targets(inventory, limits.require),
         *(unequal_kernels(inventory) if limits.same_kernels else ()),
     )
 
@@ -368,16 +369,28 @@ def _forbidden_targets(rows: Iterable[InventoryRow], patterns: Iterable[str]) ->
             )
 
 
-def _missing_targets(rows: Iterable[InventoryRow], patterns: Iterable[str]) -> Iterator[Finding]:
-    # A leftover of a device link runs nowhere.
-    executable = _weights(row for row in rows if row.place is Place.EXECUTABLE)
+def _missing_targets(inventory: Inventory, patterns: Iterable[str]) -> Iterator[Finding]:
+    targets = {
+        image.target
+        for unit in inventory.units()
+        for image in unit.images
+        if image.target is not None and _can_run(unit, image)
+    }
+    names = [str(target) for target in sorted(targets)]
     for pattern in patterns:
-        if not matching_names(executable, pattern):
+        if not matching_names(names, pattern):
             yield _finding(
                 "missing-target",
-                f"{pattern} is required; found {', '.join(executable) or 'no device code'}",
+                f"{pattern} is required; found {', '.join(names) or 'no device code'}",
                 hint="add it to the targets of the build",
             )
+
+
+def _can_run(unit: Unit, image: Image) -> bool:
+    # The driver links the input of a device link where the linked code has nothing for a GPU; in
+    # an object, such input runs nowhere.
+    is_input = unit.place is Place.RELOCATABLE and unit.is_device_linked
+    return unit.place is Place.EXECUTABLE or (is_input and is_code(image))
 
 
 def matching_names(names: Iterable[str], pattern: str) -> list[str]:

@@ -55,6 +55,7 @@ class IndexFile:
         size: in bytes, where the index says so (PEP 700).
         uploaded: the time, where the index says so.
         yanked: why, or None where it isn't; "" where nobody said why.
+        requires_python: such as ``>=3.10``; "" for any.
         metadata: the digests of its PEP 658 file; None where there is none.
         is_attested: whether there is a PEP 740 provenance.
     """
@@ -65,6 +66,7 @@ class IndexFile:
     size: int | None = None
     uploaded: datetime | None = None
     yanked: str | None = None
+    requires_python: str = ""
     metadata: Mapping[str, str] | None = None
     metadata_url: str = ""
     is_attested: bool = False
@@ -295,6 +297,7 @@ def _served(one: DistributionPackage) -> IndexFile:
         size=one.size,
         uploaded=one.upload_time,
         yanked=(one.yanked_reason or "") if one.is_yanked else None,
+        requires_python=one.requires_python or "",
         metadata=(one.metadata_digests or {}) if one.has_metadata else None,
         metadata_url=one.metadata_url,
         is_attested=one.provenance_url is not None,

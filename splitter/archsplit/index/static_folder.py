@@ -17,12 +17,20 @@ from typing import TYPE_CHECKING
 from packaging.utils import canonicalize_name
 
 from archsplit.errors import InputError, OutputError, VerifyError, WheelError
-from archsplit.index.static_model import METADATA_SUFFIX, IndexProject, missing_plugins
+from archsplit.index.static_model import (
+    METADATA_SUFFIX,
+    PROVENANCE_SUFFIX,
+    SDIST_SUFFIX,
+    IndexProject,
+    missing_plugins,
+    parse_file_name,
+)
 from archsplit.index.static_pages import (
     HTML_FILE,
     JSON_FILE,
     is_page,
     parse_project,
+    parse_url,
     project_html,
     project_json,
     root_html,
@@ -30,7 +38,6 @@ from archsplit.index.static_pages import (
 )
 from archsplit.system.file_lock import lock
 from archsplit.system.fs import input_errors, output_errors, read_file, sha256, write_file
-from archsplit.wheels.filename import WheelName
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -43,9 +50,13 @@ if TYPE_CHECKING:
 LOCK = ".archsplit.lock"
 LEFT = ".archsplit-left.json"
 _PAGES = (JSON_FILE, HTML_FILE)
-_WHEEL_SUFFIXES = (".whl", f".whl{METADATA_SUFFIX}")
+_SUFFIXES = tuple(
+    f"{end}{beside}"
+    for end in (".whl", SDIST_SUFFIX)
+    for beside in ("", METADATA_SUFFIX, PROVENANCE_SUFFIX)
+)
 _BEGUN = re.compile(
-    r"\.(index\.html|index\.json|\.archsplit-left\.json|[^/]+\.whl(\.metadata)?)\.[a-z0-9_]{8}"
+    r"\.(index\.html|index\.json|\.archsplit-left\.json|[^/]+\.(whl|tar\.gz)(\.metadata|\.provenance)?)\.[a-z0-9_]{8}"
 )
 """The names under which `archsplit.system.fs.atomic_replace` writes an index's files."""
 
@@ -84,27 +95,29 @@ class IndexFolder:
 
     def has(self, entry: IndexEntry) -> bool:
         """Return True if a wheel and its METADATA are as on their page."""
-        promised = {"": entry.sha256, METADATA_SUFFIX: entry.metadata_sha256}
-        places = {
-            self.place(entry.release.project, f"{entry.file}{suffix}"): digest
-            for suffix, digest in promised.items()
-        }
+        project = entry.release.project
+        places = {self.place(project, name): digest for name, digest in entry.digests.items()}
         return all(path.is_file() and sha256(path) == digest for path, digest in places.items())
 
-    def write_project(self, project: IndexProject) -> None:
+    def url(self) -> str:
+        """Return the address of the index, if an earlier change has set it."""
+        page = self.root / JSON_FILE
+        return parse_url(read_file(page)) if page.exists() else ""
+
+    def write_project(self, project: IndexProject, url: str) -> None:
         """Write a project's pages, as far as they aren't what they should be.
 
         Raises:
             OutputError: they can't be written.
         """
         self.make_folder(project.name)
-        for name, text in render_pages(project).items():
+        for name, text in render_pages(project, url).items():
             self._write(f"{project.name}/{name}", text)
 
-    def write_root(self, names: Iterator[NormalizedName]) -> None:
+    def write_root(self, names: Iterator[NormalizedName], url: str) -> None:
         """Write the list of projects; see `write_project`."""
         listed = sorted(names)
-        self._write(JSON_FILE, root_json(listed))
+        self._write(JSON_FILE, root_json(listed, url))
         self._write(HTML_FILE, root_html(listed))
 
     def make_folder(self, project: NormalizedName) -> None:
@@ -123,13 +136,14 @@ class IndexFolder:
         found = []
         for folder in (each for each in self.root.iterdir() if each.is_dir()):
             project = projects.get(canonicalize_name(folder.name))
-            files = {entry.file for entry in project.entries} if project else set()
+            entries = project.entries if project else ()
+            files = {name for entry in entries for name in entry.digests}
             found += [
                 f"{folder.name}/{name}"
                 for name in os.listdir(folder)  # noqa: PTH208 - only names matter
-                if name.endswith(_WHEEL_SUFFIXES)
-                and name.removesuffix(METADATA_SUFFIX) not in files
-                and _is_of(folder.name, name.removesuffix(METADATA_SUFFIX))
+                if name.endswith(_SUFFIXES)
+                and name not in files
+                and _is_of(folder.name, _without_suffix(name))
             ]
         return sorted(found)
 
@@ -175,16 +189,21 @@ class IndexFolder:
             self.written.append(name)
 
 
-def _is_of(project: str, wheel: str) -> bool:
+def _without_suffix(name: str) -> str:
+    """Return the name of the distribution that a file lies beside."""
+    return name.removesuffix(METADATA_SUFFIX).removesuffix(PROVENANCE_SUFFIX)
+
+
+def _is_of(project: str, file: str) -> bool:
     try:
-        return WheelName.parse(wheel).project == project
+        return parse_file_name(file).project == project
     except WheelError:
         return False
 
 
-def render_pages(project: IndexProject) -> dict[str, str]:
+def render_pages(project: IndexProject, url: str) -> dict[str, str]:
     """A project's pages by their file names; the index's memory is first."""
-    return dict(zip(_PAGES, (project_json(project), project_html(project)), strict=True))
+    return dict(zip(_PAGES, (project_json(project, url), project_html(project, url)), strict=True))
 
 
 @contextlib.contextmanager
@@ -200,8 +219,13 @@ def lock_folder(root: Path) -> Iterator[IndexFolder]:
     """
     _refuse_others(root)
     with output_errors(root):
-        if not root.is_dir():
+        try:
             root.mkdir(parents=True)
+        except FileExistsError:
+            # An index, or another writer's that begins at this moment.
+            if not root.is_dir():
+                raise
+        else:
             root.chmod(0o755)
         descriptor = os.open(root / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
@@ -266,12 +290,12 @@ def check_index(folder: IndexFolder) -> int:
 
 
 def _root_findings(folder: IndexFolder, names: list[str]) -> Iterator[str]:
-    for name, text in ((JSON_FILE, root_json(names)), (HTML_FILE, root_html(names))):
+    for name, text in ((JSON_FILE, root_json(names, folder.url())), (HTML_FILE, root_html(names))):
         yield from _text_findings(folder, name, text)
 
 
 def _page_findings(folder: IndexFolder, project: IndexProject) -> Iterator[str]:
-    for name, text in render_pages(project).items():
+    for name, text in render_pages(project, folder.url()).items():
         yield from _text_findings(folder, f"{project.name}/{name}", text)
 
 
@@ -285,11 +309,7 @@ def _text_findings(folder: IndexFolder, name: str, text: str) -> Iterator[str]:
 
 def _file_findings(folder: IndexFolder, entry: IndexEntry) -> Iterator[str]:
     project = entry.release.project
-    promised = {
-        entry.file: entry.sha256,
-        f"{entry.file}{METADATA_SUFFIX}": entry.metadata_sha256,
-    }
-    for name, digest in promised.items():
+    for name, digest in entry.digests.items():
         path = folder.place(project, name)
         try:
             found = sha256(path)

@@ -14,19 +14,24 @@ from typing import TYPE_CHECKING
 
 from packaging.metadata import parse_email
 
-from archsplit.errors import ConflictError, InputError, VerifyError
+from archsplit.errors import ConflictError, InputError, UsageError, VerifyError
 from archsplit.index.static_model import (
+    CLOSED,
     METADATA_SUFFIX,
+    PROVENANCE_SUFFIX,
+    SDIST_SUFFIX,
     IndexEntry,
     IndexProject,
     RetentionLimits,
     exact_pins,
     index_order,
+    is_sdist,
     missing_plugins,
     prune,
     release_sets,
     requirements_first,
 )
+from archsplit.index.static_sources import read_distribution_metadata, read_provenance
 from archsplit.release.report import find_report
 from archsplit.system.fs import (
     atomic_replace,
@@ -37,7 +42,6 @@ from archsplit.system.fs import (
     write_file,
 )
 from archsplit.wheels.filename import WheelName
-from archsplit.wheels.reader import open_wheel
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -47,7 +51,7 @@ if TYPE_CHECKING:
     from packaging.version import Version
 
     from archsplit.index.static_folder import IndexFolder
-    from archsplit.index.static_model import IndexRelease, ReleaseSet
+    from archsplit.index.static_model import IndexRelease, ProjectStatus, ReleaseSet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,13 +61,15 @@ class NewWheel:
     Attributes:
         path: where it is.
         expected: the SHA-256 that a build's report has, or None.
-        metadata: its METADATA.
+        metadata: its METADATA, or the PKG-INFO of a source distribution.
+        provenance: its provenance object; b"" without one.
     """
 
     path: Path
     expected: str | None
     metadata: bytes = field(repr=False)
     entry: IndexEntry
+    provenance: bytes = field(default=b"", repr=False)
 
 
 def new_wheels(sources: Iterable[Path]) -> list[tuple[Path, str | None]]:
@@ -83,7 +89,7 @@ def new_wheels(sources: Iterable[Path]) -> list[tuple[Path, str | None]]:
             found.append((source, None))
         elif (reported := find_report(source)) is not None:
             found += [(source / _named(row.file), row.sha256) for row in reported.wheels]
-        elif paths := sorted(source.glob("[!.]*.whl")):
+        elif paths := sorted([*source.glob("[!.]*.whl"), *source.glob(f"[!.]*{SDIST_SUFFIX}")]):
             found += [(path, None) for path in paths]
         else:
             raise InputError(f"no wheel in {source}")
@@ -104,23 +110,25 @@ def read_new_wheel(path: Path, expected: str | None, *, now: int) -> NewWheel:
         WheelError: it is not a sound wheel.
         VerifyError: it isn't what the build's report promises.
     """
-    # The index is no judge of other people's wheels: what installs may be served.
-    with open_wheel(path, same_tags=False, full_record=False) as wheel:
-        metadata = wheel.read(f"{wheel.dist_info}/METADATA")
+    metadata = read_distribution_metadata(path)
     digest, size = _hashed(path)
     if expected not in {None, digest}:
         raise VerifyError(f"{path} is not the file that the report beside it names")
     raw, _ = parse_email(metadata)
+    provenance = read_provenance(path, digest)
     entry = IndexEntry(
         file=path.name,
         sha256=digest,
-        metadata_sha256=hashlib.sha256(metadata).hexdigest(),
+        metadata_sha256="" if is_sdist(path.name) else hashlib.sha256(metadata).hexdigest(),
+        provenance_sha256=hashlib.sha256(provenance).hexdigest() if provenance else "",
         size=size,
         uploaded=now,
         requires_python=raw.get("requires_python", ""),
         pins=exact_pins(raw.get("requires_dist", [])),
     )
-    return NewWheel(path=path, expected=expected, metadata=metadata, entry=entry)
+    return NewWheel(
+        path=path, expected=expected, metadata=metadata, entry=entry, provenance=provenance
+    )
 
 
 def copy_in(one: NewWheel, folder: IndexFolder) -> None:
@@ -132,9 +140,11 @@ def copy_in(one: NewWheel, folder: IndexFolder) -> None:
     """
     project, name = one.entry.release.project, one.entry.file
     folder.make_folder(project)
-    metadata = f"{name}{METADATA_SUFFIX}"
-    write_file(folder.place(project, metadata), one.metadata)
-    folder.written.append(f"{project}/{metadata}")
+    texts = {METADATA_SUFFIX: one.metadata, PROVENANCE_SUFFIX: one.provenance}
+    for beside, text in texts.items():
+        if f"{name}{beside}" in one.entry.digests:
+            write_file(folder.place(project, f"{name}{beside}"), text)
+            folder.written.append(f"{project}/{name}{beside}")
     with atomic_replace(folder.place(project, name)) as temporary, temporary.open("wb") as file:
         digest, _ = hash_blocks(read_blocks(one.path), copy_to=file)
         if digest.hex() != one.entry.sha256:
@@ -160,6 +170,10 @@ class IndexChange:
         add: wheels, folders of wheels, and folders that builds wrote to.
         yank: releases, each with the reason.
         unyank: releases.
+        remove: names of wheels to take off the pages.
+        status: the status of projects, and of the plugins of a core with it.
+        reason: of these statuses.
+        url: the address of the index; None to leave that of an earlier change.
         limits: beyond which sets of releases go.
         grace: seconds for which a wheel stays after it has left all pages, for readers that have a
             page of before.
@@ -169,6 +183,10 @@ class IndexChange:
     add: tuple[Path, ...] = ()
     yank: Mapping[IndexRelease, str]
     unyank: tuple[IndexRelease, ...] = ()
+    remove: frozenset[str] = frozenset()
+    status: Mapping[NormalizedName, ProjectStatus] = field(default_factory=dict)
+    reason: str = ""
+    url: str | None = None
     limits: RetentionLimits | None = None
     grace: int
     now: int
@@ -211,7 +229,11 @@ def update_index(folder: IndexFolder, change: IndexChange) -> IndexUpdate:
     coming = [read_new_wheel(*each, now=change.now) for each in new_wheels(change.add)]
     new, known = _sorted_out(coming, projects)
     restored = [one for one in known if not folder.has(one.entry)]
-    grown = _with(projects, [one.entry for one in new])
+    projects = _with_status(projects, change)
+    _refuse_closed(projects, new)
+    url = folder.url() if change.url is None else change.url
+    _require_url(coming, url)
+    grown = _with(projects, [one.entry for one in (*new, *_newly_attested(known, projects))])
     _check_cores(projects, grown)
     grown = _yanked(grown, change)
     _copy_in(new, folder)
@@ -219,23 +241,70 @@ def update_index(folder: IndexFolder, change: IndexChange) -> IndexUpdate:
         copy_in(one, folder)
     order = requirements_first(grown)
     for name in order:
-        folder.write_project(grown[name])
-    folder.write_root(iter(order))
+        folder.write_project(grown[name], url)
+    folder.write_root(iter(order), url)
     entries = list(_entries(grown))
     pruning = prune(entries, change.limits or RetentionLimits(), now=change.now)
-    left = frozenset(entry.file for one in pruning.gone for entry in one.entries)
+    left = frozenset(entry.file for one in pruning.gone for entry in one.entries) | change.remove
     final = {name: project.without(left) for name, project in grown.items()}
     for name in reversed(order):
-        folder.write_project(final[name])
+        folder.write_project(final[name], url)
     return IndexUpdate(
         added=tuple(one.entry.file for one in new),
         known=tuple(one.entry.file for one in known),
         restored=tuple(one.entry.file for one in restored),
         gone=pruning.gone,
         waiting=_cleared(folder, final, change),
-        size=pruning.left,
-        wheels=len(entries) - len(left),
+        size=sum(entry.size for entry in _entries(final)),
+        wheels=sum(1 for _ in _entries(final)),
     )
+
+
+def _newly_attested(known: Iterable[NewWheel], projects: Projects) -> Iterator[NewWheel]:
+    """Yield known wheels that come with another provenance, as entries with their old time."""
+    there = {entry.file: entry for entry in _entries(projects)}
+    for one in known:
+        before = there[one.entry.file]
+        if one.provenance and one.entry.provenance_sha256 != before.provenance_sha256:
+            entry = replace(before, provenance_sha256=one.entry.provenance_sha256)
+            yield replace(one, entry=entry)
+
+
+def _require_url(coming: Iterable[NewWheel], url: str) -> None:
+    if not url and (attested := [one.entry.file for one in coming if one.provenance]):
+        raise UsageError(
+            f"{attested[0]} has a provenance, and its link has to be an absolute address",
+            hint="add --url, with the address that this folder is served from",
+        )
+
+
+def _with_status(projects: Projects, change: IndexChange) -> Projects:
+    """Return the projects with their new statuses; plugins have that of their core."""
+    if not change.status:
+        return projects
+    if unknown := sorted(set(change.status) - set(projects)):
+        raise InputError(f"{', '.join(unknown)} is not in the index")
+    changed = dict(projects)
+    sets = release_sets(_entries(projects))
+    for name, status in change.status.items():
+        family = {name}
+        for one in sets:
+            members = {release.project for release in one.releases}
+            family |= members if name in members else set()
+        for each in family:
+            reason = "" if status == "active" else change.reason
+            changed[each] = replace(projects[each], status=status, reason=reason)
+    return changed
+
+
+def _refuse_closed(projects: Projects, new: Iterable[NewWheel]) -> None:
+    for one in new:
+        project = projects.get(one.entry.release.project)
+        if project is not None and project.status in CLOSED:
+            raise InputError(
+                f"{one.entry.file} can't be added: {project.name} is {project.status}",
+                hint=f"`--status {project.name}=active` lets it get new files again",
+            )
 
 
 def _sorted_out(

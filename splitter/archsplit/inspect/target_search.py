@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from archsplit.arch.target import Capability
-    from archsplit.devicecode.model import Inventory, Unit
+    from archsplit.devicecode.model import File, Inventory, Unit
     from archsplit.inspect.gpu_table import GpuTable
     from archsplit.release.report import Release
 
@@ -51,10 +51,32 @@ class ContainerGroup:
     Attributes:
         containers: the number of containers that GPUs take code from; 0 for those that none does.
         sizes: the bytes of each target's code.
+        linked: for input of a device link, the targets of the linked code, which a GPU takes first.
+        input: for linked code, the targets of that input, which the driver links for other GPUs.
     """
 
     containers: int
     sizes: Mapping[Target, int]
+    linked: frozenset[Target] | None = None
+    input: frozenset[Target] = frozenset()
+
+    def is_gap(self, capability: Capability) -> bool:
+        """Return True if a GPU has no code here, with or without the driver's link."""
+        targets = {*self.sizes, *self.input}
+        # Input serves nobody by itself, so nobody misses it either.
+        return self.linked is None and not any(can_run_on(one, capability) for one in targets)
+
+    def choices(self, capability: Capability) -> tuple[Target, ...]:
+        """Return the targets that a GPU can take, best first; none if the group is not for it."""
+        first, own, last = (
+            sorted(
+                (one for one in targets if can_run_on(one, capability)),
+                key=preference,
+                reverse=True,
+            )
+            for targets in (self.linked or (), self.sizes, self.input)
+        )
+        return (*first, *own, *last) if own else ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,11 +108,7 @@ class TargetCosts:
 
     def gaps(self, capability: Capability) -> int:
         """Return the number of containers without any code for a GPU."""
-        return sum(
-            group.containers
-            for group in self.groups
-            if not any(can_run_on(target, capability) for target in group.sizes)
-        )
+        return sum(group.containers for group in self.groups if group.is_gap(capability))
 
     @property
     def fixed(self) -> int:
@@ -107,7 +125,7 @@ def inventory_costs(inventory: Inventory) -> TargetCosts:
     groups: dict[tuple[bool, frozenset[Target]], list[Unit]] = {}
     for unit in units:
         targets = code_targets(unit.images)
-        if targets:
+        if targets and not unit.is_device_linked:
             groups.setdefault((_is_used_at_run_time(unit), targets), []).append(unit)
     return TargetCosts(
         name=inventory.name,
@@ -115,11 +133,31 @@ def inventory_costs(inventory: Inventory) -> TargetCosts:
         in_download=inventory.is_wheel,
         is_release=False,
         is_split=any(unit.fat is not None for unit in everything),
-        groups=tuple(
-            ContainerGroup(containers=len(alike) if is_used else 0, sizes=_sizes(alike))
-            for (is_used, _), alike in groups.items()
+        groups=(
+            *(
+                ContainerGroup(containers=len(alike) if is_used else 0, sizes=_sizes(alike))
+                for (is_used, _), alike in groups.items()
+            ),
+            *(group for file in inventory.files for group in _linked_groups(file)),
         ),
     )
+
+
+# The same rule as in `archsplit.devicecode.stats`, for any choice of targets.
+def _linked_groups(file: File) -> Iterator[ContainerGroup]:
+    """Yield the groups of a library's device link: its results, and its input."""
+    units = [unit for unit in file.units if unit.is_device_linked and code_targets(unit.images)]
+    results = [unit for unit in units if unit.place is Place.EXECUTABLE]
+    inputs = [unit for unit in units if unit.place is Place.RELOCATABLE]
+    linked, input_targets = (
+        frozenset[Target]().union(*(code_targets(unit.images) for unit in each))
+        for each in (results, inputs)
+    )
+    for unit in results:
+        used = int(_is_used_at_run_time(unit))
+        yield ContainerGroup(containers=used, sizes=_sizes([unit]), input=input_targets)
+    for unit in inputs:
+        yield ContainerGroup(containers=1, sizes=_sizes([unit]), linked=linked)
 
 
 def release_costs(report: Release, *, name: str) -> TargetCosts:
@@ -303,9 +341,8 @@ class TargetSearch:
         bits = {target: 1 << number for number, target in enumerate(self.targets)}
         preferences: dict[tuple[tuple[int, int], ...], None] = {}
         for group in costs.groups:
-            fitting = [target for target in group.sizes if can_run_on(target, capability)]
-            if group.containers and fitting:
-                ordered = sorted(fitting, key=preference, reverse=True)
+            ordered = group.choices(capability) if group.containers else ()
+            if ordered:
                 choices = [
                     (bits[one], _ORDER.index(classify_coverage(one, capability))) for one in ordered
                 ]

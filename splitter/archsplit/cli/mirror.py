@@ -1,0 +1,226 @@
+"""``archsplit mirror``: a package index with the wheels of a resolution, for some GPUs."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from archsplit.cli import options
+from archsplit.cli.verbs import add_verb
+from archsplit.errors import ToolNotFoundError, UsageError
+
+if TYPE_CHECKING:
+    import argparse
+
+    from rich.console import Console
+
+    from archsplit.mirror.model import MirrorRequest
+
+_PYPI = "https://pypi.org/simple/"
+_LOCK_NAME = re.compile(r"[A-Za-z0-9_-]+")
+
+
+def add_to(verbs: options.Verbs) -> None:
+    """Describe the verb."""
+    from archsplit.devicecode.select import PtxPolicy
+
+    parser = add_verb(
+        verbs,
+        "mirror",
+        "archsplit mirror requirements.txt --device native --out /srv/mirror",
+        "archsplit mirror uv.lock --device 8.0,9.0 --split --out /srv/mirror",
+    )
+    parser.add_argument(
+        "inputs",
+        type=Path,
+        nargs="*",
+        metavar="FILE",
+        help="requirements for pip, a pylock.toml (PEP 751) or a uv.lock; several for one"
+        " environment",
+    )
+    parser.add_argument(
+        "--out", type=Path, required=True, help="the folder of the index; made if it is missing"
+    )
+    parser.add_argument(
+        "--device",
+        action="append",
+        default=[],
+        metavar="GPU",
+        help="keep the device code for these GPUs: 9.0, sm_90, H100, native; a list, or repeated",
+    )
+    parser.add_argument(
+        "--split",
+        action="store_true",
+        help="make a core and a pack for each GPU, and a lock for each GPU, in place of wheels for"
+        " all of these GPUs",
+    )
+    parser.add_argument(
+        "--keep-ptx",
+        choices=[policy.value for policy in PtxPolicy],
+        help="the PTX that stays in slimmed wheels, as for slim (default: newest)",
+    )
+    parser.add_argument(
+        "--proprietary",
+        choices=["edit", "keep"],
+        default="edit",
+        help="wheels whose licence forbids changes: edit them with a warning, or keep them as they"
+        " are (default: %(default)s)",
+    )
+    parser.add_argument("--extra", action="append", default=[], help="an extra of a lock")
+    parser.add_argument("--group", action="append", default=[], help="a dependency group of a lock")
+    parser.add_argument(
+        "--lock-name",
+        default="",
+        metavar="NAME",
+        help="write pylock.NAME.toml, for several locks in one mirror (default: pylock.toml)",
+    )
+    parser.add_argument(
+        "--url", default="", help="the address of the served index, for the lock (default: paths)"
+    )
+    parser.add_argument(
+        "--downloads",
+        type=Path,
+        metavar="DIR",
+        help="keep the originals in this folder (default: they are removed after use)",
+    )
+    parser.add_argument(
+        "--verify",
+        action="store_true",
+        help="download the originals again, edit them again, and compare all bytes",
+    )
+    _add_serve(parser)
+    parser.add_argument("--json", action="store_true", help="print the report as JSON")
+    parser.set_defaults(run=run)
+
+
+def _add_serve(parser: argparse.ArgumentParser) -> None:
+    serve = parser.add_argument_group("a mirror that fills itself")
+    serve.add_argument(
+        "--serve",
+        action="store_true",
+        help="serve the folder until Ctrl-C, and edit a wheel of the upstream index when an"
+        " installer asks for it",
+    )
+    serve.add_argument(
+        "--upstream",
+        metavar="URL",
+        help="the index to pull from (default: PIP_INDEX_URL, UV_DEFAULT_INDEX, or PyPI)",
+    )
+    serve.add_argument("--host", default="127.0.0.1", help="(default: %(default)s)")
+    serve.add_argument(
+        "--port", type=int, default=8000, help="0 takes a free one (default: %(default)s)"
+    )
+
+
+def run(arguments: argparse.Namespace, console: Console) -> int:
+    """Make, update or verify a mirror."""
+    _check(arguments)
+    if arguments.verify:
+        return _verify(arguments, console)
+    if arguments.serve:
+        return _serve(arguments, console)
+    from archsplit.mirror.mirror import update_mirror
+    from archsplit.mirror.text import license_warning, mirror_json, mirror_text
+
+    request = _request(arguments)
+    with options.effects(console) as effects:
+        report = update_mirror(request, effects)
+    if arguments.json:
+        print(mirror_json(report))  # noqa: T201 - standard output is where data goes
+    else:
+        from rich.console import Console as Screen
+
+        screen = Screen()
+        for part in mirror_text(report):
+            screen.print(part, highlight=False, markup=False, soft_wrap=isinstance(part, str))
+    warning = license_warning(report.wheels)
+    if warning is not None:
+        console.print(warning, markup=False, highlight=False, soft_wrap=True)
+    return 0
+
+
+def _verify(arguments: argparse.Namespace, console: Console) -> int:
+    from archsplit.mirror.verify import verify_mirror
+
+    with options.effects(console) as effects:
+        verified = verify_mirror(arguments.out, effects, downloads=arguments.downloads)
+    print(  # noqa: T201 - standard output is where data goes
+        f"{verified.wheels} originals, edited again, make the {verified.files} wheels of the index"
+    )
+    return 0
+
+
+def _serve(arguments: argparse.Namespace, console: Console) -> int:
+    from archsplit.index.client import index_address
+    from archsplit.mirror.serve import PullThrough
+
+    try:
+        from archsplit.mirror.app import serve_mirror
+    except ImportError as error:
+        raise ToolNotFoundError(
+            f"no {error.name} to serve a mirror with", hint="pip install 'archsplit[serve]'"
+        ) from None
+
+    named = os.environ.get("PIP_INDEX_URL") or os.environ.get("UV_DEFAULT_INDEX")
+    upstream = index_address(arguments.upstream or named or _PYPI)
+    with options.effects(console) as effects:
+        content = PullThrough(request=_request(arguments), upstream=upstream, effects=effects)
+        serve_mirror(
+            content,
+            host=arguments.host,
+            port=arguments.port,
+            listening=lambda address: console.print(
+                f"serving {arguments.out} at {address} filled from {upstream}; Ctrl-C ends it",
+                markup=False,
+                highlight=False,
+                soft_wrap=True,
+            ),
+        )
+    return 0
+
+
+def _check(arguments: argparse.Namespace) -> None:
+    """Refuse options that don't go together.
+
+    Raises:
+        UsageError: says which.
+    """
+    if arguments.verify and (arguments.inputs or arguments.device):
+        raise UsageError("--verify goes with --out alone", hint="the mirror has its inputs")
+    if arguments.serve and (arguments.inputs or arguments.verify):
+        raise UsageError("--serve has no inputs: installers ask for what they need")
+    if arguments.serve and arguments.split:
+        raise UsageError("--serve slims wheels, and doesn't split", hint="leave out --split")
+    if not (arguments.verify or arguments.serve or arguments.inputs):
+        raise UsageError("name requirements or a lock to mirror, or --verify")
+    if not arguments.verify and not arguments.device:
+        raise UsageError("name the GPUs with --device", hint="--device native, or --device 9.0")
+    if arguments.split and arguments.keep_ptx is not None:
+        raise UsageError("--keep-ptx means nothing with --split: a pack has the GPU's own code")
+    if arguments.lock_name and not _LOCK_NAME.fullmatch(arguments.lock_name):
+        raise UsageError(
+            f"{arguments.lock_name!r} can't be in the name of a lock",
+            hint="use letters, digits, - and _",
+        )
+
+
+def _request(arguments: argparse.Namespace) -> MirrorRequest:
+    from archsplit.devicecode.select import PtxPolicy
+    from archsplit.mirror.model import MirrorRequest
+
+    return MirrorRequest(
+        inputs=tuple(arguments.inputs),
+        out=arguments.out,
+        devices=options.capabilities(arguments.device),
+        ptx=PtxPolicy(arguments.keep_ptx or PtxPolicy.NEWEST.value),
+        split=arguments.split,
+        keeps_proprietary=arguments.proprietary == "keep",
+        lock_name=arguments.lock_name,
+        url=arguments.url,
+        downloads=arguments.downloads,
+        extras=tuple(arguments.extra),
+        groups=tuple(arguments.group),
+        now=options.output_time(),
+    )

@@ -1,0 +1,169 @@
+"""Download of originals: resumed after a break, and compared with the digest of the resolution.
+
+A wheel grows as ``NAME.part`` in the folder of downloads, and gets its name when its digest is the
+expected one. So a killed run loses nothing, and a name stands for a complete file.
+"""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit, urlunsplit
+
+from archsplit.errors import IndexRefusedError, InputError, ToolNotFoundError, VerifyError
+from archsplit.index.retry import RetryableError, is_retryable, retry_after_seconds
+from archsplit.system.fs import input_errors, output_errors, sha256
+from archsplit.system.units import BLOCK
+
+if TYPE_CHECKING:
+    import requests
+
+    from archsplit.index.retry import RetryPolicy
+    from archsplit.mirror.model import ResolvedWheel
+
+_TIMEOUTS = (10.0, 60.0)
+"""Seconds to connect, and between two packets."""
+_CHUNK = 1 << 16
+"""Bytes of a transfer that are lost when the connection breaks, at most."""
+_PARTIAL = 206
+_NO_SUCH_RANGE = 416
+_FAULT = 400
+
+
+def public_url(url: str) -> str:
+    """Return an address without credentials and query, for files that others read."""
+    parts = urlsplit(url)
+    host = parts.netloc.rpartition("@")[2]
+    return urlunsplit((parts.scheme, host, parts.path, "", ""))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Downloader:
+    """Fetches wheels into a folder; several threads may call it for different wheels.
+
+    Attributes:
+        retry: for connections that fail or break.
+    """
+
+    folder: Path
+    retry: RetryPolicy = field(repr=False)
+
+    def fetch(self, wheel: ResolvedWheel) -> Path:
+        """Return the path of a wheel, downloaded unless it is there.
+
+        Raises:
+            VerifyError: the file has another digest than the resolution.
+            InputError: a local file can't be read.
+            IndexUnreachableError: the index can't be reached, or failed until the time limit.
+            IndexRefusedError: the index refuses the file.
+            ToolNotFoundError: ``requests`` is missing.
+            OutputError: the file can't be written.
+        """
+        target = self.folder / wheel.file
+        # Without a digest nothing tells whether an old file is the one of the index.
+        if target.exists() and wheel.sha256 and sha256(target) == wheel.sha256:
+            return target
+        part = self.folder / f"{wheel.file}.part"
+        parts = urlsplit(wheel.url)
+        if parts.scheme == "file":
+            _copy_local(Path(unquote(parts.path)), part)
+        elif parts.scheme in {"http", "https"}:
+            self._download(wheel, part)
+        else:
+            raise InputError(f"{wheel.file}: {public_url(wheel.url)} is no address of a wheel")
+        self._check(wheel, part)
+        with output_errors(target):
+            part.replace(target)
+        return target
+
+    def _check(self, wheel: ResolvedWheel, part: Path) -> None:
+        found = sha256(part)
+        if wheel.sha256 in {"", found}:
+            return
+        # Removed: it would be resumed, and could never become the right file.
+        _remove(part)
+        raise VerifyError(
+            f"{wheel.file} from {public_url(wheel.url)} has the SHA-256 {found}, expected"
+            f" {wheel.sha256}",
+            hint="the index or the lock was changed: lock again, if you trust the new file",
+        )
+
+    def _download(self, wheel: ResolvedWheel, part: Path) -> None:
+        # Without a digest a rest can't be told from the rest of another file.
+        if not wheel.sha256:
+            _remove(part)
+        resumed = part.exists()
+        what = f"downloading {public_url(wheel.url)}"
+        self.retry.keep_trying(what, lambda: self._receive(wheel.url, part))
+        # The beginning may be of another file of that name; then all of it comes again.
+        if resumed and sha256(part) != wheel.sha256:
+            _remove(part)
+            self.retry.keep_trying(what, lambda: self._receive(wheel.url, part))
+
+    def _receive(self, url: str, part: Path) -> None:
+        """Download the rest of a file.
+
+        Raises:
+            RetryableError: the connection failed or broke; the received bytes are kept.
+            IndexRefusedError: the server refuses the file.
+        """
+        try:
+            import requests  # noqa: PLC0415 - an extra
+        except ImportError:
+            raise ToolNotFoundError(
+                "no requests to download with", hint="pip install 'archsplit[mirror]'"
+            ) from None
+        have = part.stat().st_size if part.exists() else 0
+        # Compressed transfers have no ranges.
+        headers = {"Accept-Encoding": "identity", **({"Range": f"bytes={have}-"} if have else {})}
+        try:
+            with requests.get(url, headers=headers, timeout=_TIMEOUTS, stream=True) as reply:
+                # Everything had come before the break.
+                if have and reply.status_code == _NO_SUCH_RANGE:
+                    return
+                self._check_status(reply, url)
+                # A server without ranges sends the whole file.
+                _write_body(reply, part, append=reply.status_code == _PARTIAL)
+        except requests.RequestException as error:
+            raise RetryableError(f"{type(error).__name__}: {error}") from None
+
+    def _check_status(self, reply: requests.Response, url: str) -> None:
+        status = reply.status_code
+        if is_retryable(status):
+            wait = retry_after_seconds(reply.headers, self.retry.clock.now())
+            raise RetryableError(f"{status} {reply.reason}", wait=wait)
+        if status >= _FAULT:
+            raise IndexRefusedError(
+                f"{public_url(url)}: {status} {reply.reason}",
+                hint="where reading needs a password, write it into ~/.netrc",
+            )
+
+
+def _remove(part: Path) -> None:
+    with output_errors(part):
+        part.unlink(missing_ok=True)
+
+
+def _copy_local(source: Path, part: Path) -> None:
+    with input_errors(source):
+        old = source.open("rb")
+    with old, output_errors(part), part.open("wb") as new:
+        shutil.copyfileobj(old, new, BLOCK)
+
+
+def _write_body(reply: requests.Response, part: Path, *, append: bool) -> None:
+    expected, size = reply.headers.get("Content-Length", ""), 0
+    with output_errors(part):
+        file = part.open("ab" if append else "wb")
+    with file:
+        for block in reply.iter_content(_CHUNK):
+            # Around the writing alone: an error of the connection is an OSError too.
+            with output_errors(part):
+                file.write(block)
+                # Otherwise a full disk would be an error of closing.
+                file.flush()
+            size += len(block)
+    if expected.isdecimal() and size != int(expected):
+        raise RetryableError(f"{size} of {expected} bytes came")

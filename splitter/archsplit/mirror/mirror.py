@@ -1,0 +1,270 @@
+"""A mirror: the wheels of a resolution in a static index, slimmed or split.
+
+    inputs ─► resolve ─► download ─► edit ─► index ─► state ─► locks
+                          (ahead)    one by one, each complete before the next
+
+Every wheel is in the index and in the state before the next one begins, so a kill loses at most one
+edit. Locks come last: they never name a wheel that is not in the index. Wheels that no lock names
+any more leave the index after that.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from packaging.utils import canonicalize_name
+
+from archsplit.errors import ConflictError, TargetError
+from archsplit.index.retry import RetryPolicy, SystemClock
+from archsplit.index.static_folder import lock_folder
+from archsplit.index.static_update import IndexChange, update_index
+from archsplit.mirror.bill import BILL_FILE, mirror_bill
+from archsplit.mirror.download import Downloader
+from archsplit.mirror.edit import (
+    NO_CODE_FOR_GPU,
+    EditedWheel,
+    describe_original,
+    edit_wheel,
+    keep_edit,
+)
+from archsplit.mirror.lock_files import lock_texts
+from archsplit.mirror.model import (
+    KEEP,
+    STATE_FILE,
+    MirroredWheel,
+    MirrorLock,
+    MirrorState,
+    read_state,
+)
+from archsplit.mirror.resolve import resolve_inputs
+from archsplit.system.fs import output_errors, temporary_dir, write_file
+from archsplit.system.progress import SilentProgress
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from concurrent.futures import Future
+    from pathlib import Path
+
+    from archsplit.index.static_folder import IndexFolder
+    from archsplit.mirror.model import MirrorRequest, ResolvedWheel
+    from archsplit.release.context import Effects
+
+DOWNLOADS = ".downloads"
+"""The folder of originals that are not complete or not edited yet."""
+
+_GRACE = 3600
+"""Seconds for which a wheel stays after it left all pages; the default of `archsplit index`."""
+_PATIENCE = 300.0
+_AHEAD = 3
+"""Downloads at a time; more would only fill the disk while a wheel is edited."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MirrorReport:
+    """The result of a run.
+
+    Attributes:
+        wheels: of this resolution, sorted by name.
+        new: file names of the originals that were edited in this run.
+        locks: the names of the written lock files.
+        removed: wheels that left the index, because no lock needs them.
+        devices: the GPUs.
+    """
+
+    out: Path
+    wheels: tuple[MirroredWheel, ...]
+    new: tuple[str, ...]
+    locks: tuple[str, ...]
+    removed: tuple[str, ...]
+    devices: tuple[str, ...]
+
+
+def update_mirror(request: MirrorRequest, effects: Effects) -> MirrorReport:
+    """Make or update a mirror for the resolution of the inputs.
+
+    Raises:
+        InputError: an input can't be read or resolved, or a project has no wheel.
+        VerifyError: a download has another digest than the resolution.
+        TargetError: no wheel has code for the GPUs.
+        ConflictError: the index has other bytes under the name of a new wheel.
+        IndexUnreachableError: a wheel can't be downloaded.
+        OutputError: the folder can't be written; a second run goes on.
+    """
+    effects.progress.begin_stage("resolving", 0)
+    resolved = resolve_inputs(request, effects.runner, effects.environment)
+    with lock_folder(request.out) as folder:
+        state = read_state(folder.root)
+        run = _MirrorRun(request=request, effects=effects, folder=folder)
+        wheels, new, state = run.mirror(resolved, state)
+        _check_code(request, wheels)
+        locks = lock_texts(request, wheels)
+        lock = MirrorLock(
+            name=request.lock_name,
+            inputs=tuple(path.name for path in request.inputs),
+            edit=request.edit,
+            files=tuple(sorted(each.original.file for each in wheels)),
+            locks=tuple(locks),
+        )
+        final = state.with_lock(lock, wheels)
+        removed = _files(state) - _files(final)
+        stale = {name for one in state.locks for name in one.locks if one.name == lock.name}
+        # The locks before the pages lose wheels: a reader of an old lock has the grace time.
+        for name, text in locks.items():
+            write_file(folder.root / name, text)
+        write_file(folder.root / STATE_FILE, final.as_json())
+        write_file(folder.root / BILL_FILE, mirror_bill(final))
+        for name in sorted(stale - set(locks)):
+            with output_errors(folder.root / name):
+                (folder.root / name).unlink(missing_ok=True)
+        if removed:
+            change = IndexChange(yank={}, remove=removed, grace=_GRACE, now=request.now)
+            update_index(folder, change)
+    return MirrorReport(
+        out=request.out,
+        wheels=wheels,
+        new=new,
+        locks=tuple(locks),
+        removed=tuple(sorted(removed)),
+        devices=request.edit.devices,
+    )
+
+
+def _files(state: MirrorState) -> frozenset[str]:
+    return frozenset(file.file for wheel in state.wheels for file in wheel.files)
+
+
+def _check_code(request: MirrorRequest, wheels: Sequence[MirroredWheel]) -> None:
+    """Refuse a choice of GPUs for which no wheel has code: it is a mistake."""
+    without = [each for each in wheels if each.unchanged.startswith(NO_CODE_FOR_GPU)]
+    if without and all(each.unchanged for each in wheels):
+        names = ", ".join(each.name for each in without)
+        raise TargetError(
+            f"no wheel has code for {', '.join(request.edit.devices)}: {names}",
+            hint="`archsplit inspect NAME==VERSION` shows the GPUs of a wheel",
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _MirrorRun:
+    """A run of a mirror, with its folder locked."""
+
+    request: MirrorRequest
+    effects: Effects
+    folder: IndexFolder = field(repr=False)
+
+    def mirror(
+        self, resolved: Sequence[ResolvedWheel], state: MirrorState
+    ) -> tuple[tuple[MirroredWheel, ...], tuple[str, ...], MirrorState]:
+        """Bring every wheel into the index; return the wheels, the new ones, and the state."""
+        wheels: dict[str, MirroredWheel] = {}
+        for each in resolved:
+            earlier = self._earlier(each, state)
+            if earlier is not None:
+                wheels[each.name] = earlier
+        missing = [each for each in resolved if each.name not in wheels]
+        self.effects.progress.begin_stage("mirroring", len(missing))
+        with self._downloads() as downloader, ThreadPoolExecutor(_AHEAD) as pool:
+            pending: list[Future[Path]] = []
+            try:
+                for index, each in enumerate(missing):
+                    # A few wheels ahead: the network works while the processor does.
+                    while len(pending) < len(missing) and len(pending) <= index + _AHEAD:
+                        pending.append(pool.submit(downloader.fetch, missing[len(pending)]))
+                    path = pending[index].result()
+                    edited, state = self._add(path, each, state)
+                    wheels[each.name] = edited
+                    self.effects.progress.finish_step(edited.original.file, 0.0)
+                    if self.request.downloads is None:
+                        with output_errors(path):
+                            path.unlink(missing_ok=True)
+            finally:
+                for future in pending:
+                    future.cancel()
+        ordered = tuple(wheels[each.name] for each in resolved)
+        return ordered, tuple(each.file for each in missing), state
+
+    def _earlier(self, resolved: ResolvedWheel, state: MirrorState) -> MirroredWheel | None:
+        """Return an earlier result, if its files are still in the index."""
+        found = state.find(resolved, (self.request.edit, KEEP))
+        if found is None:
+            return None
+        wanted = keep_edit(
+            found.original,
+            self.request.edit,
+            keeps_proprietary=self.request.keeps_proprietary,
+        )
+        # The size alone: `--verify` and `archsplit index --check` read the bytes.
+        complete = all(
+            (path := self.folder.place(canonicalize_name(file.name), file.file)).is_file()
+            and path.stat().st_size == file.size
+            for file in found.files
+        )
+        return found if found.edit == wanted and complete else None
+
+    def _add(
+        self, path: Path, resolved: ResolvedWheel, state: MirrorState
+    ) -> tuple[MirroredWheel, MirrorState]:
+        original = describe_original(path, resolved)
+        edit = keep_edit(
+            original, self.request.edit, keeps_proprietary=self.request.keeps_proprietary
+        )
+        with temporary_dir(self.folder.root) as scratch:
+            edited = edit_wheel(path, original, edit, scratch, quiet(self.effects))
+            _check_names(self.folder, edited, state)
+            state = state.with_wheel(edited.wheel)
+            add_wheel(self.folder, edited, state, now=self.request.now)
+        return edited.wheel, state
+
+    @contextmanager
+    def _downloads(self) -> Iterator[Downloader]:
+        folder = self.request.downloads or self.folder.root / DOWNLOADS
+        with output_errors(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+        yield mirror_downloader(folder, self.effects)
+        # Not after an error: what has come is resumed.
+        if self.request.downloads is None:
+            with output_errors(folder):
+                for path in folder.iterdir():
+                    path.unlink()
+                folder.rmdir()
+
+
+def add_wheel(folder: IndexFolder, edited: EditedWheel, state: MirrorState, *, now: int) -> None:
+    """Copy a wheel into the index, and then write the state that has the wheel.
+
+    Raises:
+        ConflictError: the index has other bytes under the name.
+        OutputError: the folder can't be written.
+    """
+    update_index(folder, IndexChange(add=edited.paths, yank={}, grace=_GRACE, now=now))
+    write_file(folder.root / STATE_FILE, state.as_json())
+
+
+def _check_names(folder: IndexFolder, edited: EditedWheel, state: MirrorState) -> None:
+    """Refuse other bytes under a name that installers may have seen."""
+    digests = {file.file: file.sha256 for wheel in state.wheels for file in wheel.files}
+    changed = [
+        file.file
+        for file in edited.wheel.files
+        if digests.get(file.file, file.sha256) != file.sha256
+    ]
+    if changed:
+        raise ConflictError(
+            f"{folder.root} has other bytes of {', '.join(changed)}, made with other options or by"
+            " another version of archsplit",
+            hint="make the new mirror in another folder",
+        )
+
+
+def quiet(effects: Effects) -> Effects:
+    """Return effects without progress: the stages of one edit would hide those of the mirror."""
+    return replace(effects, progress=SilentProgress())
+
+
+def mirror_downloader(folder: Path, effects: Effects) -> Downloader:
+    """Return the downloader of originals."""
+    retry = RetryPolicy(seconds=_PATIENCE, clock=SystemClock(), note=effects.progress.note)
+    return Downloader(folder=folder, retry=retry)

@@ -1,0 +1,114 @@
+"""The report of a mirror as text for a terminal, and as JSON."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from archsplit.mirror.model import MIRROR_SCHEMA
+from archsplit.system.table import Column, FittingTable, name_column, word_column
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rich.console import RenderableType
+
+    from archsplit.mirror.mirror import MirrorReport
+    from archsplit.mirror.model import MirroredWheel
+
+_LICENSE_PAGE = "docs/how-to/mirror.md, section Licences"
+
+
+def mirror_text(report: MirrorReport) -> Iterator[RenderableType]:
+    """Yield the output of ``archsplit mirror``."""
+    yield _sizes(report)
+    for wheel in report.wheels:
+        # The reason is for those who expected an edit; most wheels simply have no device code.
+        if wheel.unchanged and " fails: " in wheel.unchanged:
+            yield f"{wheel.original.file} stays as it is: {wheel.unchanged}"
+    if report.removed:
+        yield f"no lock needs {', '.join(report.removed)} any more: removed from the pages"
+    before = _before(report.wheels)
+    changed = sum(not wheel.unchanged for wheel in report.wheels)
+    yield (
+        f"{report.out}: {len(report.wheels)} wheels, {changed} of them edited,"
+        f" {len(report.new)} in this run"
+    )
+    for device in report.devices:
+        after = sum(wheel.size_for(device) for wheel in report.wheels)
+        yield f"a GPU of {device} downloads {after / 1e6:.1f} MB, {before / 1e6:.1f} MB before"
+    yield f"locks: {', '.join(report.locks)}"
+
+
+def _before(wheels: tuple[MirroredWheel, ...]) -> int:
+    return sum(wheel.original.size for wheel in wheels)
+
+
+def _sizes(report: MirrorReport) -> FittingTable:
+    # The download is the same for all GPUs unless wheels were split.
+    devices = report.devices if _is_split(report) else report.devices[:1]
+    titles = [f"MB for {one}" for one in devices] if len(devices) > 1 else ["MB after"]
+    table = FittingTable(
+        (
+            name_column("package"),
+            word_column("version", rank=1),
+            word_column("edit"),
+            Column(heading="MB before"),
+            *(Column(heading=title) for title in titles),
+            Column(heading="saved"),
+        )
+    )
+    for wheel in sorted(report.wheels, key=lambda each: -each.original.size):
+        sizes = [wheel.size_for(device) for device in devices]
+        saved = wheel.original.size - max(sizes)
+        table.add_row(
+            wheel.name,
+            wheel.version,
+            "" if wheel.unchanged else wheel.edit.kind,
+            f"{wheel.original.size / 1e6:.1f}",
+            *(f"{size / 1e6:.1f}" for size in sizes),
+            "" if wheel.unchanged else f"{saved / wheel.original.size:.0%}",
+        )
+    return table
+
+
+def _is_split(report: MirrorReport) -> bool:
+    return any(file.role == "plugin" for wheel in report.wheels for file in wheel.files)
+
+
+def license_warning(wheels: tuple[MirroredWheel, ...]) -> str | None:
+    """Return the warning about edited wheels whose licence forbids changes, or None."""
+    licenses: dict[str, list[str]] = {}
+    for wheel in wheels:
+        if wheel.original.license and not wheel.unchanged:
+            licenses.setdefault(wheel.original.license, []).append(wheel.name)
+    if not licenses:
+        return None
+    named = "; ".join(f"{', '.join(names)} ({text})" for text, names in sorted(licenses.items()))
+    return (
+        f"warning: edited wheels whose licence forbids changes: {named}. Don't publish this mirror"
+        f" without the owner's permission; --proprietary keep leaves such wheels as they are."
+        f" See {_LICENSE_PAGE}"
+    )
+
+
+def mirror_json(report: MirrorReport) -> str:
+    """Return the report as JSON."""
+    content = {
+        "schema": MIRROR_SCHEMA,
+        "out": str(report.out),
+        "devices": report.devices,
+        "wheels": [
+            {
+                **asdict(wheel),
+                "downloads": {device: wheel.size_for(device) for device in report.devices},
+            }
+            for wheel in report.wheels
+        ],
+        "new": report.new,
+        "locks": report.locks,
+        "removed": report.removed,
+        "warning": license_warning(report.wheels),
+    }
+    return json.dumps(content, indent=2, sort_keys=True)

@@ -1,0 +1,478 @@
+"""Mirrors of a real small index: what pip and uv install from them, and what a second run does."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mirror_samples import (
+    FAT,
+    PLAIN,
+    PROPRIETARY,
+    SLIM,
+    VENDOR,
+    ServedIndex,
+    held,
+    install,
+    mirror,
+    served,
+    write_lock,
+)
+
+from archsplit.cli.main import main
+from handmade_samples import held as container_targets
+
+SITE = Path("site")
+
+
+def state(folder: Path) -> Any:  # noqa: ANN401 (JSON)
+    return json.loads((folder / "archsplit-mirror.json").read_text())
+
+
+def wheel_files(folder: Path) -> set[str]:
+    return {path.name for path in folder.glob("*/*.whl")}
+
+
+def device_code(library: Path) -> set[str]:
+    return {target for names in container_targets(library) for target in names}
+
+
+@dataclass(frozen=True)
+class Maker:
+    """Makes mirrors of locks: without pip, which takes a second to resolve."""
+
+    index: ServedIndex
+    wheels: Path
+
+    def __call__(self, *arguments: str, files: tuple[str, ...] = (FAT, PLAIN)) -> int:
+        lock = write_lock(Path("pylock.toml"), self.index, self.wheels, *files)
+        return mirror(lock, "--device", "9.0", "--out", "out", *arguments)
+
+
+@pytest.fixture
+def make(index: ServedIndex, wheels: Path) -> Maker:
+    return Maker(index, wheels)
+
+
+@pytest.mark.parametrize("tool", ["pip", "uv"])
+def test_installers_take_the_slim_wheel_by_its_hash(
+    index: ServedIndex, slimmed: Path, tool: str
+) -> None:
+    assert wheel_files(slimmed) == {SLIM, PLAIN}
+    with served(slimmed) as out:
+        lock = str(slimmed / "requirements.txt")
+        install(tool, SITE, "--index-url", out.url, "--require-hashes", "-r", lock)
+    assert held(SITE) == {"fat-1.2.3", "plain-2.0"}
+    kept = {"sm_90", "sm_90a", "compute_80", "compute_90"}
+    assert device_code(SITE / "fat/libfat.so") == kept
+
+
+@pytest.mark.parametrize("tool", ["pip", "uv"])
+def test_installers_take_a_lock_with_paths(index: ServedIndex, slimmed: Path, tool: str) -> None:
+    shutil.copytree(slimmed, "elsewhere")
+    install(tool, SITE, "--no-index", "-r", "elsewhere/pylock.toml")
+    assert held(SITE) == {"fat-1.2.3", "plain-2.0"}
+
+
+@pytest.mark.parametrize("tool", ["pip", "uv"])
+def test_installers_take_a_lock_with_addresses(make: Maker, tool: str) -> None:
+    Path("out").mkdir()
+    with served(Path("out")) as out:
+        assert make("--url", out.url, files=(PLAIN,)) == 0
+        assert Path("out/requirements.txt").read_text().splitlines()[1] == f"--index-url {out.url}"
+        install(tool, SITE, "-r", f"{out.url}pylock.toml")
+    assert held(SITE) == {"plain-2.0"}
+
+
+@pytest.mark.parametrize("tool", ["pip", "uv"])
+def test_split_wheels_have_a_lock_for_each_gpu(index: ServedIndex, split: Path, tool: str) -> None:
+    names = {path.name for path in split.glob("*.t*")}
+    assert names == {
+        f"{kind}.train-{gpu}.{suffix}"
+        for kind, suffix in (("pylock", "toml"), ("requirements", "txt"))
+        for gpu in ("cc80", "cc90")
+    }
+    install(tool, SITE, "--no-index", "-r", str(split / "pylock.train-cc90.toml"))
+    assert held(SITE) == {"fat-1.2.3", "fat_cc90-1.2.3", "plain-2.0"}
+
+
+def test_the_state_has_each_original_and_its_edit(
+    index: ServedIndex, slimmed: Path, wheels: Path
+) -> None:
+    fat, plain = state(slimmed)["wheels"]
+    digest = hashlib.sha256((wheels / FAT).read_bytes()).hexdigest()
+    assert fat["original"]["sha256"] == digest
+    assert fat["original"]["url"] == f"{index.url}fat/{FAT}"
+    assert fat["edit"] == {"kind": "slim", "devices": ["9.0"], "ptx": "newest"}
+    (file,) = fat["files"]
+    assert file["sha256"] == hashlib.sha256((slimmed / "fat" / SLIM).read_bytes()).hexdigest()
+    assert plain["unchanged"]
+    assert plain["files"][0]["sha256"] == plain["original"]["sha256"]
+
+
+def test_the_bill_of_materials_has_the_original_as_ancestor(slimmed: Path, wheels: Path) -> None:
+    bill = json.loads((slimmed / "archsplit-mirror.cdx.json").read_text())
+    (part,) = (one for one in bill["components"] if one["name"] == "fat")
+    (ancestor,) = part["pedigree"]["ancestors"]
+    digest = hashlib.sha256((wheels / FAT).read_bytes()).hexdigest()
+    assert ancestor["hashes"] == [{"alg": "SHA-256", "content": digest}]
+    assert "slim --device 9.0" in part["pedigree"]["notes"]
+
+
+def test_a_second_run_downloads_and_edits_nothing(
+    make: Maker, own: Path, index: ServedIndex, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = snapshot()
+    assert make() == 0
+    assert index.downloads() == []
+    assert "0 in this run" in capsys.readouterr().out
+    assert {name for name, content in snapshot().items() if before.get(name) != content} == {
+        # The name of the input is another one.
+        "out/archsplit-mirror.json"
+    }
+
+
+def snapshot() -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in Path("out").rglob("*") if path.is_file()}
+
+
+def test_a_second_run_edits_new_wheels_and_removes_others(
+    make: Maker, own: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert make("--json", files=(FAT, VENDOR)) == 0
+    first = json.loads(capsys.readouterr().out)
+    assert first["new"] == [VENDOR]
+    assert first["removed"] == [PLAIN]
+    assert make("--json", files=(PLAIN,)) == 0
+    assert json.loads(capsys.readouterr().out)["removed"] == [
+        SLIM,
+        VENDOR.replace("4.0-", "4.0-0slim.cc90-"),
+    ]
+    assert json.loads((own / "fat/index.json").read_text())["files"] == []
+    # Readers of an older page have an hour.
+    assert SLIM in wheel_files(own)
+
+
+def test_two_locks_share_a_mirror(make: Maker, own: Path, split: Path) -> None:
+    assert (
+        make(
+            "--lock-name",
+            "two",
+            files=(VENDOR,),
+        )
+        == 0
+    )
+    assert make("--lock-name", "two", files=(PLAIN,)) == 0
+    assert [lock["name"] for lock in state(own)["locks"]] == ["", "two"]
+    assert {wheel["name"] for wheel in state(own)["wheels"]} == {"fat", "plain"}
+
+
+def test_a_lost_wheel_is_made_again(make: Maker, own: Path) -> None:
+    lost = own / "fat" / SLIM
+    content = lost.read_bytes()
+    lost.unlink()
+    assert make() == 0
+    assert lost.read_bytes() == content
+
+
+def test_verify_downloads_and_edits_again(
+    own: Path, index: ServedIndex, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert mirror("--verify", "--out", own) == 0
+    assert "2 originals, edited again, make the 2 wheels" in capsys.readouterr().out
+    assert [path.rpartition("/")[2] for path, _ in index.downloads()] == [FAT, PLAIN]
+
+
+def test_verify_names_a_wheel_that_the_original_does_not_make(
+    own: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = own / "archsplit-mirror.json"
+    path.write_text(path.read_text().replace('"newest"', '"none"'))
+    assert mirror("--verify", "--out", own) == 9
+    assert f"{SLIM}: no such file" in capsys.readouterr().err
+
+
+def test_verify_names_a_changed_wheel(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with (own / "fat" / SLIM).open("ab") as file:
+        file.write(b"x")
+    assert mirror("--verify", "--out", own) == 9
+    assert SLIM in capsys.readouterr().err
+
+
+def test_verify_needs_a_mirror(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert mirror("--verify", "--out", tmp_path) == 14
+    assert "no archsplit-mirror.json" in capsys.readouterr().err
+
+
+def test_proprietary_wheels_are_edited_with_a_warning_or_kept(
+    make: Maker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert make(files=(VENDOR,)) == 0
+    messages = capsys.readouterr().err
+    assert f"vendor ({PROPRIETARY})" in messages
+    assert "Don't publish" in messages
+    assert make("--proprietary", "keep", files=(VENDOR,)) == 0
+    assert "forbids" not in capsys.readouterr().err
+    page = json.loads(Path("out/vendor/index.json").read_text())
+    assert [file["filename"] for file in page["files"]] == [VENDOR]
+
+
+# A broken network, a full disk, a killed process
+
+
+def test_a_broken_download_is_resumed(make: Maker, index: ServedIndex) -> None:
+    index.breaks[PLAIN] = 150_000
+    assert make(files=(PLAIN,)) == 0
+    (whole, rest) = (wanted for _, wanted in index.downloads())
+    assert whole == ""
+    assert 0 < int(rest.removeprefix("bytes=").removesuffix("-")) <= 150_000
+
+
+def test_a_killed_run_goes_on_in_the_middle_of_a_file(
+    make: Maker, index: ServedIndex, wheels: Path
+) -> None:
+    downloads = Path("out/.downloads")
+    downloads.mkdir(parents=True)
+    (downloads / f"{PLAIN}.part").write_bytes((wheels / PLAIN).read_bytes()[:300])
+    assert make(files=(PLAIN,)) == 0
+    assert [wanted for _, wanted in index.downloads()] == ["bytes=300-"]
+    assert not downloads.exists()
+
+
+@pytest.mark.parametrize("size", [100, 1_000_000])
+def test_a_part_of_another_file_is_not_used(make: Maker, wheels: Path, size: int) -> None:
+    downloads = Path("kept")
+    downloads.mkdir()
+    (downloads / f"{PLAIN}.part").write_bytes(b"x" * size)
+    assert make("--downloads", "kept", files=(PLAIN,)) == 0
+    assert [path.name for path in downloads.iterdir()] == [PLAIN]
+    assert (downloads / PLAIN).read_bytes() == (wheels / PLAIN).read_bytes()
+
+
+def test_a_kept_original_is_not_downloaded_again(
+    make: Maker, index: ServedIndex, wheels: Path
+) -> None:
+    Path("kept").mkdir()
+    shutil.copy(wheels / PLAIN, "kept")
+    assert make("--downloads", "kept", files=(PLAIN,)) == 0
+    assert index.downloads() == []
+
+
+def test_a_wheel_with_another_digest_is_refused(
+    make: Maker, wheels: Path, index: ServedIndex, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lock = write_lock(Path("pylock.wrong.toml"), index, wheels, PLAIN)
+    digest = hashlib.sha256((wheels / PLAIN).read_bytes()).hexdigest()
+    lock.write_text(lock.read_text().replace(digest, "0" * 64))
+    assert mirror(lock, "--device", "9.0", "--out", "out") == 9
+    assert f"has the SHA-256 {digest}, expected {'0' * 64}" in capsys.readouterr().err
+    assert wheel_files(Path("out")) == set()
+    assert not Path("out/pylock.toml").exists()
+
+
+def test_a_missing_file_is_named(
+    make: Maker, index: ServedIndex, wheels: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lock = write_lock(Path("pylock.lost.toml"), index, wheels, PLAIN)
+    lock.write_text(lock.read_text().replace("/plain/", "/lost/"))
+    assert mirror(lock, "--device", "9.0", "--out", "out") == 21
+    assert "404" in capsys.readouterr().err
+
+
+def test_a_full_disk_leaves_a_sound_index(make: Maker, own: Path) -> None:
+    # The limit of a file's size stands in for the end of a disk: the kernel refuses the write.
+    script = (
+        "import resource, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN);"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (30000, 30000));"
+        "from archsplit.cli.main import main; sys.exit(main(sys.argv[1:]))"
+    )
+    write_lock(Path("pylock.toml"), make.index, make.wheels, PLAIN, VENDOR)
+    words = ("mirror", "pylock.toml", "--device", "9.0", "--out", "out")
+    done = run(sys.executable, "-c", script, *words)
+    assert done.returncode == 10, done.stderr
+    assert f"{VENDOR}.part" in done.stderr
+    assert main(["index", "out", "--check"]) == 0
+    assert make(files=(PLAIN, VENDOR)) == 0
+
+
+def test_a_killed_edit_is_done_again(make: Maker, own: Path) -> None:
+    # As a kill leaves it: the wheel is in the index, and the state and the lock don't have it.
+    before = (own / "archsplit-mirror.json").read_bytes()
+    assert make(files=(PLAIN, VENDOR)) == 0
+    (own / "archsplit-mirror.json").write_bytes(before)
+    assert make(files=(PLAIN, VENDOR)) == 0
+    assert main(["index", "out", "--check"]) == 0
+
+
+def run(*argv: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=300)
+
+
+# Inputs of all kinds, also bad ones
+
+
+def test_the_lock_of_a_mirror_is_an_input(index: ServedIndex, slimmed: Path) -> None:
+    assert mirror(slimmed / "pylock.toml", "--device", "9.0", "--out", "new") == 0
+    fat, plain = state(Path("new"))["wheels"]
+    assert fat["original"]["url"] == (slimmed / "fat" / SLIM).as_uri()
+    assert plain["unchanged"]
+    assert fat["unchanged"]
+
+
+def test_a_uv_lock_is_an_input(index: ServedIndex) -> None:
+    project = '[project]\nname = "app"\nversion = "1"\nrequires-python = ">=3.10"\n'
+    Path("pyproject.toml").write_text(
+        f'{project}dependencies = ["plain"]\noptional-dependencies.gpu = ["fat"]\n'
+    )
+    uv = str(Path(sys.executable).with_name("uv"))
+    done = run(uv, "lock", "--no-config", "--python", sys.executable)
+    assert done.returncode == 0, done.stderr
+    assert mirror("uv.lock", "--device", "9.0", "--out", "out") == 0
+    assert wheel_files(Path("out")) == {PLAIN}
+    assert mirror("uv.lock", "--device", "9.0", "--extra", "gpu", "--out", "out") == 0
+    assert wheel_files(Path("out")) == {PLAIN, SLIM}
+
+
+def test_a_folder_of_wheels_is_an_index(index: ServedIndex, wheels: Path) -> None:
+    Path("r.txt").write_text(f"--no-index\n--find-links {wheels}\nplain\n")
+    assert mirror("r.txt", "--device", "9.0", "--out", "out") == 0
+    assert index.requests == []
+    assert wheel_files(Path("out")) == {PLAIN}
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("nothing-of-that-name\n", "No matching distribution found for nothing-of-that-name"),
+        ("fat\nplain<1\n", "No matching distribution found for plain<1"),
+    ],
+)
+def test_an_unresolvable_input_is_refused_with_the_words_of_pip(
+    index: ServedIndex, text: str, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("r.txt").write_text(text)
+    assert mirror("r.txt", "--device", "9.0", "--out", "out") == 14
+    error = capsys.readouterr().err
+    assert words in error
+    assert "hint: every project needs a wheel for this Python" in error
+    assert not Path("out").exists()
+
+
+def test_a_source_tree_is_refused(index: ServedIndex, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("project").mkdir()
+    Path("project/pyproject.toml").write_text(
+        '[build-system]\nrequires = []\nbuild-backend = "own"\nbackend-path = ["."]\n'
+    )
+    Path("project/own.py").write_text(_BACKEND)
+    Path("r.txt").write_text("./project\n")
+    assert mirror("r.txt", "--device", "9.0", "--out", "out") == 14
+    assert "project: file:///" in capsys.readouterr().err
+
+
+_BACKEND = """\
+import os
+def get_requires_for_build_wheel(config=None): return []
+def prepare_metadata_for_build_wheel(folder, config=None):
+    os.mkdir(f"{folder}/project-1.dist-info")
+    with open(f"{folder}/project-1.dist-info/METADATA", "w") as file:
+        file.write("Metadata-Version: 2.1\\nName: project\\nVersion: 1\\n")
+    return "project-1.dist-info"
+def build_wheel(folder, config=None, metadata=None): raise SystemExit
+"""
+
+
+def test_a_project_with_sources_alone_is_refused(
+    index: ServedIndex, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("links").mkdir()
+    Path("links/sources-1.0.tar.gz").write_bytes(b"nobody reads it")
+    Path("r.txt").write_text("--no-index\n--find-links links\nsources\n")
+    assert mirror("r.txt", "--device", "9.0", "--out", "out") == 14
+    assert "build a missing one" in capsys.readouterr().err
+    lock = '[[packages]]\nname = "sources"\nversion = "1.0"\n'
+    source = f'sdist = {{ url = "{index.url}sources-1.0.tar.gz", hashes = {{ sha256 = "00" }} }}\n'
+    head = 'lock-version = "1.0"\ncreated-by = "a test"\n'
+    Path("pylock.toml").write_text(head + lock + source)
+    assert mirror("pylock.toml", "--device", "9.0", "--out", "out") == 14
+    assert "sources: sdist" in capsys.readouterr().err
+
+
+def test_a_lock_for_another_platform_is_refused(
+    index: ServedIndex, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = FAT.replace("manylinux_2_17_x86_64", "win_amd64")
+    wheel = f'{{ name = "{file}", url = "{index.url}{file}", hashes = {{ sha256 = "00" }} }}'
+    Path("pylock.toml").write_text(
+        'lock-version = "1.0"\ncreated-by = "a test"\n[[packages]]\nname = "fat"\n'
+        f'version = "1.2.3"\nwheels = [{wheel}]\n'
+    )
+    assert mirror("pylock.toml", "--device", "9.0", "--out", "out") == 14
+    assert "can't be resolved for this Python" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["no toml [", 'lock-version = "9.0"\n', ""])
+def test_a_damaged_lock_is_refused(
+    index: ServedIndex, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("pylock.toml").write_text(text)
+    assert mirror("pylock.toml", "--device", "9.0", "--out", "out") == 14
+    assert "pylock.toml can't be resolved" in capsys.readouterr().err
+
+
+def test_two_inputs_with_different_wheels_are_refused(
+    index: ServedIndex, wheels: Path, slimmed: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lock = write_lock(Path("pylock.toml"), index, wheels, FAT)
+    code = mirror(lock, slimmed / "pylock.toml", "--device", "9.0", "--out", "out")
+    assert code == 22
+    assert "two wheels of fat" in capsys.readouterr().err
+
+
+def test_a_gpu_without_any_code_is_refused(
+    index: ServedIndex, wheels: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lock = write_lock(Path("pylock.toml"), index, wheels, FAT)
+    assert mirror(lock, "--device", "5.0", "--out", "out") == 5
+    assert "no wheel has code for 5.0" in capsys.readouterr().err
+    assert not Path("out/pylock.toml").exists()
+
+
+def test_other_bytes_under_a_known_name_are_refused(
+    make: Maker, own: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = own / "archsplit-mirror.json"
+    path.write_text(
+        path.read_text().replace(state(own)["wheels"][0]["files"][0]["sha256"], "1" * 64)
+    )
+    (own / "fat" / SLIM).unlink()
+    assert make() == 22
+    assert "in another folder" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--out", "out"], "name requirements or a lock"),
+        (["a.txt", "--out", "out"], "name the GPUs"),
+        (["a.txt", "--verify", "--out", "out"], "--verify goes with --out alone"),
+        (["a", "--device", "9.0", "--split", "--keep-ptx", "all", "--out", "o"], "--keep-ptx"),
+        (["a", "--device", "9.0", "--lock-name", "a.b", "--out", "o"], "name of a lock"),
+    ],
+)
+def test_options_that_do_not_go_together(
+    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert mirror(*arguments) == 2
+    assert words in capsys.readouterr().err
+
+
+def test_a_missing_input_is_named(index: ServedIndex, capsys: pytest.CaptureFixture[str]) -> None:
+    assert mirror("missing.txt", "--device", "9.0", "--out", "out") == 14
+    assert "can't read missing.txt" in capsys.readouterr().err
