@@ -99,8 +99,7 @@ def sha256(path: Path) -> str:
     Raises:
         InputError: see `input_errors`.
     """
-    with input_errors(path), path.open("rb") as file:
-        return hash_stream(file)[0].hex()
+    return hex_digest(read_blocks(path))
 
 
 def is_sha256(text: str) -> bool:
@@ -122,6 +121,11 @@ def read_blocks(path: Path) -> Iterator[bytes]:
     """
     with input_errors(path), path.open("rb") as file:
         yield from blocks(file)
+
+
+def hex_digest(content: Iterable[bytes | memoryview], *, algorithm: str = "sha256") -> str:
+    """Return the digest of a content in hexadecimal digits."""
+    return hash_blocks(content, algorithm=algorithm)[0].hex()
 
 
 def hash_stream(stream: SupportsRead) -> tuple[bytes, int]:
