@@ -46,6 +46,11 @@ def test_options_about_intermediate_files_are_removed() -> None:
     assert found.keep == "d"
 
 
+@pytest.mark.parametrize("words", [["-t", "abc"], ["-tabc"], ["--threads=x"], ["-t", "-optf=o"]])
+def test_a_number_of_threads_that_nvcc_refuses_stays_for_nvcc(words: list[str]) -> None:
+    assert dryrun_words(["-c", "k.cu", *words]) == ("-c", "k.cu", *words)
+
+
 def test_a_folder_alone_keeps_nothing() -> None:
     assert parse_arguments(["--keep-dir", "d", "-c"]).keep is None
     assert parse_arguments(["-save-temps", "-c"]).keep == "."
