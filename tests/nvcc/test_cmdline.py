@@ -5,6 +5,7 @@ import pytest
 from archsplit.nvcc.cmdline import apply_flag_variables, expand_options_files, parse_arguments
 from archsplit.nvcc.options import (
     compiles_nothing,
+    dryrun_words,
     has_options_files,
     is_nvcc_query,
     source_names,
