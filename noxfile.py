@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -24,13 +25,16 @@ PURE = [
 ]
 """The modules that declare to have no effects: every branch is covered by tests."""
 
+QUICK = ("--no-compile",)
+"""Options of pip: Python compiles what is imported, which is a small part of what is installed."""
+
 TEST_FOLDERS = sorted({str(path.parent) for path in Path("tests").glob("*/test_*.py")})
 
 
 @nox.session
 def lint(session: nox.Session) -> None:
     """Formatting, lint, types, and the import contract."""
-    session.install("-e", ".[lint]")
+    session.install(*QUICK, "-e", ".[lint]")
     session.run("ruff", "format", "--check", ".")
     session.run("ruff", "check", ".")
     shipped = map(str, sorted(Path("plugin_loader").rglob("*.py")))
@@ -57,12 +61,30 @@ def lint(session: nox.Session) -> None:
 @nox.session
 def tests(session: nox.Session) -> None:
     """All tests that need neither a GPU nor a download."""
-    session.install("-e", ".[nvcc,test]")
+    session.install(*QUICK, "-e", ".[nvcc,test]")
+    # One more than cores, for tests also wait: for servers, disks, and what is killed in the end.
+    workers = ("-n", str((os.cpu_count() or 1) + 1))
     # A file's tests stay with one worker, so that what they share is made once.
-    shared = ("-n", "2", "--dist", "loadfile")
-    session.run("pytest", *shared, "--cov", "--cov-report=term:skip-covered", *session.posargs)
-    if not session.posargs:
-        session.run("coverage", "report", f"--include={','.join(PURE)}", "--fail-under=100")
+    shared = (*workers, "--dist", "loadfile")
+    if session.posargs:
+        session.run("pytest", *shared, *session.posargs)
+        return
+    # The pure modules alone are measured: the others have no floor, and measuring takes time.
+    settings = Path(session.virtualenv.location) / "coverage.ini"
+    settings.write_text("\n    ".join(["[run]\nbranch = true\ninclude =", *PURE]) + "\n")
+    measured = ("--cov", f"--cov-config={settings}", "--cov-report=")
+    session.run("pytest", *shared, *measured, env={"ARCHSPLIT_TEST_COVERAGE": "pure"})
+    # Only what is below its floor is printed: whoever reads the end of a log sees what failed.
+    report = ("--rcfile", str(settings), "--skip-covered", "--show-missing", "--fail-under=100")
+    session.run("coverage", "report", *report)
+
+
+@nox.session
+def coverage(session: nox.Session) -> None:
+    """How much of all modules the tests run; arguments go to pytest."""
+    session.install(*QUICK, "-e", ".[nvcc,test]")
+    shared = ("-n", "auto", "--dist", "loadfile", "--cov", "--cov-report=term:skip-covered")
+    session.run("pytest", *shared, *session.posargs)
 
 
 @nox.session
@@ -134,6 +156,17 @@ def docs(session: nox.Session) -> None:
     """The manual as a site, in dist/docs; a warning is an error."""
     session.install("-e", ".[docs]")
     session.run("sphinx-build", "-W", "--keep-going", "-b", "html", "docs", "dist/docs")
+
+
+@nox.session
+def recordings(session: nox.Session) -> None:
+    """Record the commands of docs/terminal.md again, as SVG in docs/images."""
+    session.install("-e", ".[nvcc,publish]", "pypiserver>=2.4")
+    folder = Path(session.create_tmp())
+    session.run("pip", "download", "--no-deps", "--dest", str(folder), "xgboost==3.2.0")
+    (nvcc,) = Path(session.virtualenv.location).glob("lib/python*/site-packages/nvidia/*/bin/nvcc")
+    (fat,) = folder.glob("xgboost-*.whl")
+    session.run("python", "tools/record_terminal.py", "--wheel", str(fat), "--nvcc", str(nvcc))
 
 
 @nox.session

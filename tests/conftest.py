@@ -16,6 +16,7 @@ from archsplit.nvcc.host_tools import HostTools, find_host_tools
 from archsplit.nvcc.toolkit import Toolkit, choose_toolkit, nvcc_candidates, probe_toolkits
 from archsplit.system.process import SubprocessRunner
 from compiled_samples import Samples, make_samples
+from made_once import made_once
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,11 +32,23 @@ settings.register_profile("random", deadline=None, database=_DATABASE)
 settings.load_profile("archsplit")
 
 
+NOT_MEASURED = {"api", "build", "cli", "docs", "house", "lightgbm", "loader", "slim", "split"}
+"""Folders whose tests are not needed for the floor of the pure modules; see noxfile.py."""
+
+
 def pytest_configure() -> None:
     # Under nohup, or in the background of a script, SIGINT is ignored, and children inherit that:
     # Ctrl-C would never reach the programs that tests interrupt.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    # Traced tests take up to three times as long, and these are of whole commands and programs.
+    if os.environ.get("ARCHSPLIT_TEST_COVERAGE") == "pure":
+        for item in items:
+            if item.path.relative_to(Path(__file__).parent).parts[0] in NOT_MEASURED:
+                item.add_marker("no_cover")
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -45,6 +58,9 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         patch.setenv("ARCHSPLIT_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
         # Off, because most tests are about compiling, which a hit would skip.
         patch.setenv("ARCHSPLIT_CACHE", "off")
+        # zig keeps what it has compiled in HOME, which may be read-only.
+        zig = made_once(tmp_path_factory, "zig", lambda folder: str(folder))
+        patch.setenv("ZIG_GLOBAL_CACHE_DIR", zig)
         yield
 
 
@@ -59,8 +75,11 @@ def toolkit() -> Toolkit:
 @pytest.fixture(scope="session")
 def samples(toolkit: Toolkit, tmp_path_factory: pytest.TempPathFactory) -> Samples:
     """Real files of every form that holds device code, compiled once."""
-    folder = tmp_path_factory.mktemp("samples")
-    return make_samples(Samples(folder=folder, nvcc=str(toolkit.nvcc)))
+
+    def make(folder: Path) -> Samples:
+        return make_samples(Samples(folder=folder, nvcc=str(toolkit.nvcc)))
+
+    return made_once(tmp_path_factory, "samples", make)
 
 
 @pytest.fixture(scope="session")

@@ -17,6 +17,7 @@ from archsplit.wheels.filename import WheelName
 from archsplit.wheels.metadata import WheelInfo
 from archsplit.wheels.rewrite import write_members
 from archsplit.wheels.zip_writer import pack
+from free_ports import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -63,9 +64,7 @@ def write_required(folder: Path) -> None:
 @contextlib.contextmanager
 def pypiserver(folder: Path) -> Iterator[int]:
     """A real index of the files in a folder; gives its port."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
+    port = free_port()
     words = ("-p", str(port), "-i", "127.0.0.1", "-a", ".", "-P", ".", "--hash-algo", "sha256")
     options = ("--backend", "simple-dir", "--fallback-url", "http://127.0.0.1:1/simple/")
     command = [sys.executable, "-m", "pypiserver", "run", *words, *options, str(folder)]

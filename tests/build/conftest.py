@@ -12,6 +12,7 @@ from archsplit.build.pipeline import build_recipe
 from archsplit.build.plan import BuildRequest
 from archsplit.release.context import Effects
 from archsplit.system.progress import SilentProgress
+from made_once import made_once
 
 if TYPE_CHECKING:
     from archsplit.release.report import Release
@@ -35,9 +36,12 @@ def built(
     tmp_path_factory: pytest.TempPathFactory, environment: dict[str, str]
 ) -> tuple[Path, Release]:
     """The wheels of tests/tinyvec; not to be changed."""
-    folder = tmp_path_factory.mktemp("dist")
     effects = Effects(progress=SilentProgress(), environment=environment, jobs=2)
-    return folder, build_recipe(BuildRequest(recipe=TINYVEC), effects, out=folder)
+
+    def make(folder: Path) -> tuple[Path, Release]:
+        return folder, build_recipe(BuildRequest(recipe=TINYVEC), effects, out=folder)
+
+    return made_once(tmp_path_factory, "built", make)
 
 
 @pytest.fixture

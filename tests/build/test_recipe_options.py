@@ -19,7 +19,8 @@ from archsplit.formats.elf import Elf
 from archsplit.formats.elf_dynamic import Dynamic
 from archsplit.formats.reader import open_file
 from archsplit.nvcc.cuda_libraries import find_cuda_libraries
-from archsplit.release.checks import verify_release
+from archsplit.release.verify import verify_release
+from archsplit.system.progress import SilentProgress
 
 if TYPE_CHECKING:
     from archsplit.nvcc.toolkit import Toolkit
@@ -138,17 +139,11 @@ def told() -> list[str]:
     return []
 
 
-class _Told:
+class _Told(SilentProgress):
     """Keeps what a build says."""
 
     def __init__(self, notes: list[str]) -> None:
         self._notes = notes
-
-    def begin_stage(self, title: str, total: int) -> None:
-        """Nothing is shown."""
-
-    def finish_step(self, label: str, seconds: float) -> None:
-        """Nothing is shown."""
 
     def note(self, text: str) -> None:
         """Keep the note."""

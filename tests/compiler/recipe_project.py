@@ -142,7 +142,7 @@ class Project:
             plan_build(order, effects, session=session) as plan,
         ):
             # Wheels are made from the libraries alone, and would take longer than all else.
-            pipeline._execute(plan, effects, session)
+            pipeline.compile_plan(plan, effects, session)
             return Built(
                 libraries={str(t): path.read_bytes() for t, path in plan.libraries.items()},
                 told=told.lines,

@@ -6,6 +6,7 @@ import contextlib
 import csv
 import json
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -316,12 +317,12 @@ def test_a_signal_ends_it_and_leaves_nothing(folder: Folder) -> None:
         env={**folder.environment(), "ARCHSPLIT_NVCC_OPTIONS": named},
         stderr=subprocess.PIPE,
     )
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 200
     while not list(folder.temporary.glob("*/*.ii")):
         assert time.monotonic() < deadline
         time.sleep(0.02)
     process.send_signal(signal.SIGTERM)
-    _, said = process.communicate(timeout=30)
+    _, said = process.communicate(timeout=200)
     assert process.returncode == -signal.SIGTERM
     assert said == b""
     assert folder.left() == []
@@ -334,7 +335,11 @@ def running_in(folder: Path) -> list[bytes]:
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):
-            command = path.read_bytes()
+            command, status = path.read_bytes(), path.with_name("status").read_text()
+            pending = re.findall(r"^(?:Sig|Shd)Pnd:\s(\w+)$", status, re.MULTILINE)
+            # On a busy machine, what has been killed dies a moment later.
+            if any(int(mask, 16) >> (signal.SIGKILL - 1) & 1 for mask in pending):
+                continue
             if str(folder).encode() in command and b"/.archsplit-" in command:
                 found.append(command)
     return found

@@ -1,4 +1,4 @@
-"""The drop-in beside nvcc: a dozen command lines always, two hundred random ones when asked for."""
+"""The drop-in beside nvcc: a line of each kind always, two hundred random ones when asked for."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
-from stress import Field, judged
+from stress import Field, Verdict, judged
 from stress_facts import facts_of, normal
 from stress_lines import Line, line, lines
 
@@ -20,18 +20,23 @@ if TYPE_CHECKING:
 TWO = "-gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=sm_90"
 LINES = (
     f"-c k.cu -o sub/k.o {TWO} -MD -MP -MF sub/k.d",
-    "-c 'two words.cu' '-DTEXT=\"a b\"' -Xcompiler -fPIC,-Wall -arch=sm_80",
     "-c k.cu w.cu c.c p.cpp -odir sub -arch=sm_90a",
     "-c n.cu -lineinfo -gencode arch=compute_80,code=[sm_80,compute_80] --keep --keep-dir sub",
-    f"-dc d.cu u.cu {TWO}",
     f"r.o s.o -o app -L${{LIBRARIES}} {TWO}",
+    f"-c w.cu assembly90.cu k.cu {TWO}",
+    "-c k.cu -DSHELL=`echo\\ 1` -arch=sm_80",
+)
+"""A line of each kind: separate objects, several sources, kept files, a link, and a fallback."""
+
+MORE_LINES = (
+    "-c 'two words.cu' '-DTEXT=\"a b\"' -Xcompiler -fPIC,-Wall -arch=sm_80",
+    f"-dc d.cu u.cu {TWO}",
     "-ptx w.cu -o w.ptx -arch=sm_90",
     f"-fatbin k.cu {TWO}",
     "-lib d.cu c.c -rdc=true -o l.a -arch=sm_80",
     f"-c only90.cu {TWO} -MMD",
-    f"-c w.cu assembly90.cu k.cu {TWO}",
-    "-c k.cu -DSHELL=`echo\\ 1` -arch=sm_80",
 )
+"""Lines of which `test_standing_in` has one alike."""
 
 pytestmark = pytest.mark.nvcc
 
@@ -42,11 +47,22 @@ def peer() -> str:
     return f"{sys.executable} -c {shlex.quote(program)} {{nvcc}}"
 
 
-def test_the_drop_in_does_what_nvcc_does(toolkit: Toolkit, peer: str) -> None:
-    some = tuple(Line(name=str(number), words=words) for number, words in enumerate(LINES))
+def verdicts_on(toolkit: Toolkit, peer: str, texts: tuple[str, ...]) -> list[Verdict]:
+    some = tuple(Line(name=str(number), words=words) for number, words in enumerate(texts))
     verdicts = judged(toolkit.nvcc, peer, some, jobs=2)
     assert {one.line.words: one.faults for one in verdicts if one.faults} == {}
-    assert [one.line.name for one in verdicts if one.fell_back] == ["11"]
+    return verdicts
+
+
+def test_the_drop_in_does_what_nvcc_does(toolkit: Toolkit, peer: str) -> None:
+    """Exit code, output and files, with and without the cache; the stress session has more."""
+    verdicts = verdicts_on(toolkit, peer, LINES)
+    assert [one.line.words for one in verdicts if one.fell_back] == [LINES[-1]]
+
+
+@pytest.mark.stress
+def test_it_does_so_for_more_kinds_of_lines(toolkit: Toolkit, peer: str) -> None:
+    assert not [one for one in verdicts_on(toolkit, peer, MORE_LINES) if one.fell_back]
 
 
 @pytest.mark.stress

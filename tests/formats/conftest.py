@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from formats_samples import Samples, make_samples
+
+from made_once import made_once
 
 if TYPE_CHECKING:
     from archsplit.nvcc.toolkit import Toolkit
@@ -13,5 +18,10 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def samples(toolkit: Toolkit, tmp_path_factory: pytest.TempPathFactory) -> Samples:
-    folder = tmp_path_factory.mktemp("samples")
-    return make_samples(Samples(folder=folder, nvcc=str(toolkit.nvcc)))
+    def make(folder: Path) -> Samples:
+        return make_samples(Samples(folder=folder, nvcc=str(toolkit.nvcc)))
+
+    made = made_once(tmp_path_factory, "formats", make)
+    # Tests put files of their own beside them.
+    folder = shutil.copytree(made.folder, tmp_path_factory.mktemp("samples") / "own")
+    return replace(made, folder=Path(folder))

@@ -166,6 +166,13 @@ def test_what_nobody_can_use_is_in_no_proposal() -> None:
     assert best.coverage_by_capability[Capability(9, 0)] is Coverage.NONE
 
 
+def test_older_ptx_goes_where_newer_ptx_serves_its_gpus() -> None:
+    costs = inventory_costs(inventory(unit(image("compute_80", 3000), image("compute_120", 5000))))
+    proposals = search_targets(costs, users(cc121=1), sorted(costs.sizes))
+    assert [list(map(str, one.targets)) for one in proposals.front] == [["compute_80"]]
+    assert [list(map(str, one.targets)) for one in proposals.updated] == [["compute_120"]]
+
+
 def test_one_container_without_code_is_enough_to_fail() -> None:
     found = inventory(
         unit(image("sm_80", 5000), image("sm_86", 5000)), unit(image("sm_80", 5000)), rest=0

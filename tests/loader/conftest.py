@@ -8,6 +8,7 @@ import pytest
 from loader_stubs import HERE, SANITIZERS, STRICT, Workbench, compile_c, sources
 
 from archsplit.release.loader_files import copy_loader
+from made_once import made_once
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -15,7 +16,10 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def workbench(tmp_path_factory: pytest.TempPathFactory) -> Workbench:
-    folder: Path = tmp_path_factory.mktemp("workbench")
+    return made_once(tmp_path_factory, "workbench", make_workbench)
+
+
+def make_workbench(folder: Path) -> Workbench:
     shared = ("-shared", "-fPIC", *STRICT)
     small = ("-Os", "-s", "-Wl,-z,noseparate-code")  # every byte is a test
     stub = compile_c(folder / "stub.so", *shared, *small, str(HERE / "stub_plugin.c"))

@@ -16,6 +16,7 @@ from archsplit.release.context import Effects
 from archsplit.split.model import SplitRequest
 from archsplit.split.split import split_wheel
 from archsplit.system.progress import SilentProgress
+from made_once import made_once
 
 if TYPE_CHECKING:
     from archsplit.release.report import Release
@@ -31,8 +32,11 @@ def effects(environment: dict[str, str]) -> Effects:
 @pytest.fixture(scope="session")
 def built(tmp_path_factory: pytest.TempPathFactory, effects: Effects) -> tuple[Path, Release]:
     """The wheels of tests/tinyvec; not to be changed."""
-    folder = tmp_path_factory.mktemp("dist")
-    return folder, build_recipe(BuildRequest(recipe=TINYVEC), effects, out=folder)
+
+    def make(folder: Path) -> tuple[Path, Release]:
+        return folder, build_recipe(BuildRequest(recipe=TINYVEC), effects, out=folder)
+
+    return made_once(tmp_path_factory, "built", make)
 
 
 @pytest.fixture

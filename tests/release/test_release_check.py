@@ -19,12 +19,12 @@ from archsplit.cli.main import main
 from archsplit.errors import InputError, VerifyError
 from archsplit.index.descriptions import check_where_installed
 from archsplit.release import completeness
-from archsplit.release.checks import verify_release
 from archsplit.release.completeness import CheckResult, Requirements
 from archsplit.release.kernel_coverage import kernel_faults
 from archsplit.release.manifest import MANIFEST_FILE as MANIFEST
 from archsplit.release.report import REPORT_FILE as REPORT
 from archsplit.release.report import Release
+from archsplit.release.verify import verify_release
 from archsplit.split.restore import join_split
 from archsplit.wheels.filename import WheelName
 from archsplit.wheels.rewrite import write_members
@@ -206,6 +206,40 @@ def test_everything_at_once(dist: Path, gapped: Path, effects: Effects) -> None:
         "uv can't install",
     ):
         assert part in text
+
+
+def test_a_core_that_can_not_be_imported_and_its_script(dist: Path, effects: Effects) -> None:
+    def broken(name: str, content: bytes) -> bytes:
+        if name == "tinyvec/__init__.py":
+            return b"raise ImportError('nothing works')\n"
+        if name.endswith("/entry_points.txt"):
+            return content + b"\n[console_scripts]\ntinyvec-demo = tinyvec:main\n"
+        return content
+
+    rewrite(only(unlisted(dist), "tinyvec-1*"), broken)
+    demands = Requirements(scripts=True)
+    with pytest.raises(VerifyError) as caught:
+        check_release(dist, effects, demands)
+    found = [(one.code, one.subject) for one in caught.value.findings]
+    assert found[-3:] == [
+        ("import-failed", "tinyvec==1.2.3"),
+        ("import-failed", "tinyvec[all]==1.2.3"),
+        ("script-failed", "tinyvec"),
+    ]
+    assert "ImportError: nothing works" in caught.value.findings[-1].found
+
+
+def test_an_import_that_needs_the_driver_is_a_note(dist: Path, effects: Effects) -> None:
+    text = b"raise ImportError('libcuda.so.1: cannot open shared object file: No such file')\n"
+
+    def driven(name: str, content: bytes) -> bytes:
+        return text if name == "tinyvec/__init__.py" else content
+
+    rewrite(only(unlisted(dist), "tinyvec-1*"), driven)
+    verdict = check_release(dist, effects, Requirements())
+    assert verdict.notes[-1] == (
+        "import tinyvec can't be shown here: it needs libcuda of NVIDIA's driver"
+    )
 
 
 def test_without_pip_and_uv(dist: Path, effects: Effects, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from archsplit.cli import options
 from archsplit.cli.verbs import add_verb
-from archsplit.errors import UsageError
-from archsplit.system.env import has_epoch, source_date_epoch
+from archsplit.errors import ToolNotFoundError, UsageError
 
 if TYPE_CHECKING:
     import argparse
@@ -20,6 +18,7 @@ if TYPE_CHECKING:
 
     from archsplit.mirror.model import MirrorRequest
 
+_PYPI = "https://pypi.org/simple/"
 _LOCK_NAME = re.compile(r"[A-Za-z0-9_-]+")
 
 
@@ -91,8 +90,28 @@ def add_to(verbs: options.Verbs) -> None:
         action="store_true",
         help="download the originals again, edit them again, and compare all bytes",
     )
+    _add_serve(parser)
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     parser.set_defaults(run=run)
+
+
+def _add_serve(parser: argparse.ArgumentParser) -> None:
+    serve = parser.add_argument_group("a mirror that fills itself")
+    serve.add_argument(
+        "--serve",
+        action="store_true",
+        help="serve the folder until Ctrl-C, and edit a wheel of the upstream index when an"
+        " installer asks for it",
+    )
+    serve.add_argument(
+        "--upstream",
+        metavar="URL",
+        help="the index to pull from (default: PIP_INDEX_URL, UV_DEFAULT_INDEX, or PyPI)",
+    )
+    serve.add_argument("--host", default="127.0.0.1", help="(default: %(default)s)")
+    serve.add_argument(
+        "--port", type=int, default=8000, help="0 takes a free one (default: %(default)s)"
+    )
 
 
 def run(arguments: argparse.Namespace, console: Console) -> int:
@@ -100,6 +119,8 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     _check(arguments)
     if arguments.verify:
         return _verify(arguments, console)
+    if arguments.serve:
+        return _serve(arguments, console)
     from archsplit.mirror.mirror import update_mirror
     from archsplit.mirror.text import license_warning, mirror_json, mirror_text
 
@@ -131,6 +152,35 @@ def _verify(arguments: argparse.Namespace, console: Console) -> int:
     return 0
 
 
+def _serve(arguments: argparse.Namespace, console: Console) -> int:
+    from archsplit.index.client import index_address
+    from archsplit.mirror.serve import PullThrough
+
+    try:
+        from archsplit.mirror.app import serve_mirror
+    except ImportError as error:
+        raise ToolNotFoundError(
+            f"no {error.name} to serve a mirror with", hint="pip install 'archsplit[serve]'"
+        ) from None
+
+    named = os.environ.get("PIP_INDEX_URL") or os.environ.get("UV_DEFAULT_INDEX")
+    upstream = index_address(arguments.upstream or named or _PYPI)
+    with options.effects(console) as effects:
+        content = PullThrough(request=_request(arguments), upstream=upstream, effects=effects)
+        serve_mirror(
+            content,
+            host=arguments.host,
+            port=arguments.port,
+            listening=lambda address: console.print(
+                f"serving {arguments.out} at {address} filled from {upstream}; Ctrl-C ends it",
+                markup=False,
+                highlight=False,
+                soft_wrap=True,
+            ),
+        )
+    return 0
+
+
 def _check(arguments: argparse.Namespace) -> None:
     """Refuse options that don't go together.
 
@@ -139,7 +189,11 @@ def _check(arguments: argparse.Namespace) -> None:
     """
     if arguments.verify and (arguments.inputs or arguments.device):
         raise UsageError("--verify goes with --out alone", hint="the mirror has its inputs")
-    if not arguments.verify and not arguments.inputs:
+    if arguments.serve and (arguments.inputs or arguments.verify):
+        raise UsageError("--serve has no inputs: installers ask for what they need")
+    if arguments.serve and arguments.split:
+        raise UsageError("--serve slims wheels, and doesn't split", hint="leave out --split")
+    if not (arguments.verify or arguments.serve or arguments.inputs):
         raise UsageError("name requirements or a lock to mirror, or --verify")
     if not arguments.verify and not arguments.device:
         raise UsageError("name the GPUs with --device", hint="--device native, or --device 9.0")
@@ -168,10 +222,5 @@ def _request(arguments: argparse.Namespace) -> MirrorRequest:
         downloads=arguments.downloads,
         extras=tuple(arguments.extra),
         groups=tuple(arguments.group),
-        now=_page_time(),
+        now=options.output_time(),
     )
-
-
-def _page_time() -> int:
-    """Return the time of new wheels on the pages, in seconds."""
-    return source_date_epoch(os.environ) if has_epoch(os.environ) else int(time.time())

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from archsplit.release.checks import CheckedRelease
+    from archsplit.release.verify import CheckedRelease
 
 RELEASE_CHECK_SCHEMA = 1
 
@@ -33,7 +33,8 @@ def add_release_options(parser: argparse.ArgumentParser) -> None:
         "--release",
         action="store_true",
         help="is it all that may be published? Every target, kernel and pin, the manifest, and"
-        " whether pip and uv install it, each into an environment of its own",
+        " whether pip and uv install it, each into an environment of its own, and whether the core"
+        " can be imported with and without its plugins",
     )
     parser.add_argument(
         "--allow-missing-kernels",
@@ -48,7 +49,12 @@ def add_release_options(parser: argparse.ArgumentParser) -> None:
         "--no-install",
         dest="install",
         action="store_false",
-        help="with --release: install nothing",
+        help="with --release: install and import nothing",
+    )
+    parser.add_argument(
+        "--run-scripts",
+        action="store_true",
+        help="with --release: also run each console script of the core with --help",
     )
 
 
@@ -67,12 +73,14 @@ def run_release(arguments: argparse.Namespace, console: Console) -> int:
     from archsplit.release.completeness import Requirements, check_release
     from archsplit.release.install_test import require_installers
 
+    # A part of a release can be complete only for its own targets.
     if arguments.targets is not None:
         raise UsageError("--release is about all targets", hint="leave out --targets or --release")
     demands = Requirements(
         allowed=tuple(arguments.allow_missing_kernels),
         install=arguments.install,
         without=tuple(arguments.without),
+        scripts=arguments.run_scripts,
     )
     if arguments.install:
         # Found out at the end, it would cost the minutes of all other checks.
@@ -89,7 +97,11 @@ def run_release(arguments: argparse.Namespace, console: Console) -> int:
     if verdict.matrix:
         print(verdict.matrix)  # noqa: T201 - the same
     programs = " and ".join(verdict.installed)
-    installed = f"{programs} install them all" if programs else "nothing was installed"
+    installed = (
+        f"{programs} install them all, the core can be imported"
+        if programs
+        else "nothing was installed"
+    )
     print(  # noqa: T201 - standard output is where data goes
         f"{verdict.project} {verdict.version}: {len(verdict.wheels)} wheels, {verdict.kernels}"
         f" kernels for every target, every pin closes, {installed}"
@@ -129,7 +141,8 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
 
 
 def _run(arguments: argparse.Namespace, console: Console) -> int:
-    from archsplit.release.checks import CheckScope, verify_release
+    from archsplit.release.checks import CheckScope
+    from archsplit.release.verify import verify_release
 
     if arguments.release:
         return run_release(arguments, console)

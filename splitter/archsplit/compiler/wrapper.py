@@ -73,7 +73,10 @@ def run_wrapper(invocation: Invocation, context: WrapperContext) -> int:
     from archsplit.compiler.wrapper_cache import WrapperCache  # noqa: PLC0415
 
     with contextlib.closing(WrapperCache(invocation, context, context.cache)) as cache:
-        return 0 if cache.restore() else _compile(invocation, context, cache)
+        if cache.restore():
+            context.record_result(cached=True)
+            return 0
+        return _compile(invocation, context, cache)
 
 
 def _compile(invocation: Invocation, context: WrapperContext, cache: WrapperCache | None) -> int:
@@ -91,6 +94,7 @@ def _compile(invocation: Invocation, context: WrapperContext, cache: WrapperCach
             write_reports(compilation, outcome)
         if cache is not None:
             cache.store(compilation, outcome)
+        context.record_result(cached=False)
         return _exit_code(compilation, outcome)
 
 

@@ -105,6 +105,7 @@ class WrapperContext:
         warn: shows a line of archsplit's own to a person.
         cache: settings of the cache; None to do without.
         explain_cache: report hits, and the reason of each miss.
+        record: receives ``cached`` or ``compiled`` for a build that counts the calls.
     """
 
     runner: Runner
@@ -114,6 +115,12 @@ class WrapperContext:
     warn: Callable[[str], None]
     cache: Settings | None = None
     explain_cache: bool = False
+    record: Callable[[str], None] | None = None
+
+    def record_result(self, *, cached: bool) -> None:
+        """Record a compilation that has ended."""
+        if self.record is not None:
+            self.record("cached" if cached else "compiled")
 
     def write_output(self, stdout: str, stderr: str) -> None:
         """Print the output of tools, byte for byte."""

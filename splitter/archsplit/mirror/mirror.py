@@ -44,7 +44,7 @@ from archsplit.system.fs import output_errors, temporary_dir, write_file
 from archsplit.system.progress import SilentProgress
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
     from concurrent.futures import Future
     from pathlib import Path
 
@@ -120,7 +120,8 @@ def update_mirror(request: MirrorRequest, effects: Effects) -> MirrorReport:
             with output_errors(folder.root / name):
                 (folder.root / name).unlink(missing_ok=True)
         if removed:
-            update_index(folder, run.change(remove=removed))
+            change = IndexChange(yank={}, remove=removed, grace=_GRACE, now=request.now)
+            update_index(folder, change)
     return MirrorReport(
         out=request.out,
         wheels=wheels,
@@ -212,33 +213,10 @@ class _MirrorRun:
         )
         with temporary_dir(self.folder.root) as scratch:
             edited = edit_wheel(path, original, edit, scratch, quiet(self.effects))
-            self._check_names(edited, state)
-            update_index(self.folder, self.change(add=edited.paths))
-        state = state.with_wheel(edited.wheel)
-        write_file(self.folder.root / STATE_FILE, state.as_json())
+            _check_names(self.folder, edited, state)
+            state = state.with_wheel(edited.wheel)
+            add_wheel(self.folder, edited, state, now=self.request.now)
         return edited.wheel, state
-
-    def _check_names(self, edited: EditedWheel, state: MirrorState) -> None:
-        """Refuse other bytes under a name that installers may have seen."""
-        digests = {file.file: file.sha256 for wheel in state.wheels for file in wheel.files}
-        changed = [
-            file.file
-            for file in edited.wheel.files
-            if digests.get(file.file, file.sha256) != file.sha256
-        ]
-        if changed:
-            raise ConflictError(
-                f"{self.folder.root} has other bytes of {', '.join(changed)}, made with other"
-                " options or by another version of archsplit",
-                hint="make the new mirror in another folder",
-            )
-
-    def change(
-        self, *, add: Iterable[Path] = (), remove: frozenset[str] = frozenset()
-    ) -> IndexChange:
-        return IndexChange(
-            add=tuple(add), yank={}, remove=remove, grace=_GRACE, now=self.request.now
-        )
 
     @contextmanager
     def _downloads(self) -> Iterator[Downloader]:
@@ -252,6 +230,33 @@ class _MirrorRun:
                 for path in folder.iterdir():
                     path.unlink()
                 folder.rmdir()
+
+
+def add_wheel(folder: IndexFolder, edited: EditedWheel, state: MirrorState, *, now: int) -> None:
+    """Copy a wheel into the index, and then write the state that has the wheel.
+
+    Raises:
+        ConflictError: the index has other bytes under the name.
+        OutputError: the folder can't be written.
+    """
+    update_index(folder, IndexChange(add=edited.paths, yank={}, grace=_GRACE, now=now))
+    write_file(folder.root / STATE_FILE, state.as_json())
+
+
+def _check_names(folder: IndexFolder, edited: EditedWheel, state: MirrorState) -> None:
+    """Refuse other bytes under a name that installers may have seen."""
+    digests = {file.file: file.sha256 for wheel in state.wheels for file in wheel.files}
+    changed = [
+        file.file
+        for file in edited.wheel.files
+        if digests.get(file.file, file.sha256) != file.sha256
+    ]
+    if changed:
+        raise ConflictError(
+            f"{folder.root} has other bytes of {', '.join(changed)}, made with other options or by"
+            " another version of archsplit",
+            hint="make the new mirror in another folder",
+        )
 
 
 def quiet(effects: Effects) -> Effects:

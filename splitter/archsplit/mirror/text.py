@@ -6,9 +6,8 @@ import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from rich.table import Table
-
 from archsplit.mirror.model import MIRROR_SCHEMA
+from archsplit.system.table import Column, FittingTable, name_column, word_column
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,20 +45,22 @@ def _before(wheels: tuple[MirroredWheel, ...]) -> int:
     return sum(wheel.original.size for wheel in wheels)
 
 
-def _sizes(report: MirrorReport) -> Table:
-    table = Table()
-    table.add_column("package", overflow="fold")
-    table.add_column("version", overflow="fold")
-    table.add_column("edit")
-    table.add_column("MB before", justify="right")
+def _sizes(report: MirrorReport) -> FittingTable:
     # The download is the same for all GPUs unless wheels were split.
-    columns = report.devices if _is_split(report) else report.devices[:1]
-    for device in columns:
-        title = f"MB for {device}" if len(columns) > 1 else "MB after"
-        table.add_column(title, justify="right")
-    table.add_column("saved", justify="right")
+    devices = report.devices if _is_split(report) else report.devices[:1]
+    titles = [f"MB for {one}" for one in devices] if len(devices) > 1 else ["MB after"]
+    table = FittingTable(
+        (
+            name_column("package"),
+            word_column("version", rank=1),
+            word_column("edit"),
+            Column(heading="MB before"),
+            *(Column(heading=title) for title in titles),
+            Column(heading="saved"),
+        )
+    )
     for wheel in sorted(report.wheels, key=lambda each: -each.original.size):
-        sizes = [wheel.size_for(device) for device in columns]
+        sizes = [wheel.size_for(device) for device in devices]
         saved = wheel.original.size - max(sizes)
         table.add_row(
             wheel.name,

@@ -11,13 +11,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from archsplit.errors import InputError, ToolFailedError, VerifyError
-from archsplit.release.checks import CheckScope, open_tag_judge, verify_wheel_set
+from archsplit.release.checks import CheckScope
 from archsplit.release.install_test import Installer
 from archsplit.release.kernel_coverage import kernel_faults, read_coverage
 from archsplit.release.list_checks import manifest_faults
 from archsplit.release.manifest import MANIFEST_FILE
 from archsplit.release.matrix import find_holes, hole_texts, matrix_text, release_matrix
 from archsplit.release.report import find_report
+from archsplit.release.verify import open_tag_judge, verify_wheel_set
 from archsplit.release.wheel_set import read_wheel_set, wheels_in
 from archsplit.system.fs import temporary_dir
 
@@ -43,11 +44,13 @@ class Requirements:
         allowed: patterns of kernels that may be missing for some targets.
         install: let pip and uv install the release, each into its own environment.
         without: patterns of the cells that may be missing.
+        scripts: also run each console script of the core with ``--help``.
     """
 
     allowed: tuple[str, ...] = ()
     install: bool = True
     without: tuple[str, ...] = ()
+    scripts: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +93,7 @@ def check_release(
         VerifyError: lists every finding, and what to do about each.
         InputError: there is no wheel.
     """
+    unshown: list[str] = []
     with temporary_dir() as scratch:
         judge = open_tag_judge(effects, scratch)
         release = read_wheel_set(folder, scratch, platforms=judge.platforms)
@@ -101,9 +105,14 @@ def check_release(
             *_holes(folder, release, demands),
             *descriptions,
             *kernel_faults(kernels.found, demands.allowed, release.kind),
-            *(_install_faults(release, effects, scratch) if demands.install else ()),
+            *(
+                _install_faults(release, effects, scratch, demands, unshown)
+                if demands.install
+                else ()
+            ),
         ]
     if findings or release.identity is None:
+        # Two checks may find the same fault.
         found = tuple(dict.fromkeys(findings))
         raise VerifyError(f"{folder} is not a release to publish:", findings=found)
     # A report that can't be read is a finding above.
@@ -118,7 +127,7 @@ def check_release(
         wheels=tuple(wheel.file for wheel in release.wheels),
         kernels=len(frozenset().union(*kernels.found.values())),
         installed=("pip", "uv") if demands.install else (),
-        notes=(*_notes(folder, kernels), *warnings),
+        notes=tuple(dict.fromkeys((*_notes(folder, kernels), *warnings, *unshown))),
     )
 
 
@@ -129,6 +138,7 @@ def _holes(folder: Path, release: WheelSet, demands: Requirements) -> Iterator[F
         report = find_report(folder)
     if report is not None:
         here = {path.name for path in wheels_in(folder)}
+        # A wheel of the report that is missing here fills no cell.
         present = tuple(wheel for wheel in report.wheels if wheel.file in here)
         holes = find_holes(release_matrix(replace(report, wheels=present)), demands.without)
         for place, text in hole_texts(holes):
@@ -151,19 +161,27 @@ def _check_descriptions(
     paths = [wheel.path for wheel in release.wheels]
     try:
         described = describe(paths)
+    # A crash of twine is one more finding: the others are still of use.
     except ToolFailedError as error:
         return [release.fault("tool-failed", str(release.folder), error.message)], ()
     faults = [release.fault("bad-description", *each) for each in described.faults]
     return faults, described.warnings
 
 
-def _install_faults(release: WheelSet, effects: Effects, scratch: Path) -> Iterator[Finding]:
+def _install_faults(
+    release: WheelSet, effects: Effects, scratch: Path, demands: Requirements, unshown: list[str]
+) -> Iterator[Finding]:
     if len(release.cores) != 1:
         found = "no wheel is a core that can be read, so nothing was installed"
         yield release.fault("not-installed", str(release.folder), found)
         return
     installer = Installer(
-        runner=effects.runner, scratch=scratch, environment=effects.environment, release=release
+        runner=effects.runner,
+        scratch=scratch,
+        environment=effects.environment,
+        release=release,
+        scripts=demands.scripts,
+        notes=unshown,
     )
     yield from installer.faults()
 

@@ -150,6 +150,14 @@ HINTS = {
         built="build the core again: its extras bring too little",
         split="split the fat wheel again: the core's extras bring too little",
     ),
+    "import-failed": Hints(
+        built="repair the package: it must be imported without plugins and without a GPU, too",
+        split="see if the fat wheel can be imported; if it can, `archsplit doctor` has the reason",
+    ),
+    "script-failed": Hints(
+        built="repair the script, or leave out --run-scripts",
+        split="see if the fat wheel's script runs, or leave out --run-scripts",
+    ),
     "tool-failed": Hints(
         built="repair the program that failed, and check again",
         split="repair the program that failed, and check again",

@@ -1,12 +1,14 @@
 """Test installation of a release into new virtual environments, with pip and with uv.
 
 In: a folder of wheels. Out: findings for each installer that fails, or that does not install all
-distributions of the release. The wheels of the release come from the folder only; their other
-dependencies come from the package index of the caller.
+distributions of the release, and for a core that can't be imported there. pip installs the core
+alone first: it must be imported with and without its plugins. The wheels of the release come from
+the folder only; their other dependencies come from the package index of the caller.
 """
 
 from __future__ import annotations
 
+import re
 import sys
 from dataclasses import dataclass, field
 from functools import partial
@@ -34,6 +36,13 @@ if TYPE_CHECKING:
 _SECONDS = 900.0
 # Settings that lead an installation elsewhere, or make it smaller than that of a user.
 _DISTURBING = ("PIP_USER", "PIP_TARGET", "PIP_PREFIX", "PIP_NO_DEPS", "PYTHONPATH", "VIRTUAL_ENV")
+_DRIVER = re.compile(r"\b(libcuda|libnvidia-[\w-]+)\.so[\d.]*: cannot open shared object file")
+_SCRIPTS = (
+    "import sys\n"
+    "from importlib.metadata import distribution\n"
+    "for each in distribution(sys.argv[1]).entry_points:\n"
+    "    if each.group == 'console_scripts': print(each.name)\n"
+)
 _LISTED = (
     "from importlib.metadata import distributions\n"
     "for each in distributions(): print(each.metadata['Name'])\n"
@@ -45,11 +54,15 @@ class InstallRelease:
     """The release to install.
 
     Attributes:
+        core: the core alone: ``vecsort==1.2.3``.
+        package: the core's import package.
         requirement: the core with all plugins: ``vecsort[all]==1.2.3``.
         promised: the distributions that the requirement must install.
         outside: the requirements of the wheels on other projects.
     """
 
+    core: str
+    package: str
     requirement: str
     promised: tuple[str, ...]
     outside: tuple[str, ...]
@@ -63,12 +76,16 @@ class Installer:
         scratch: the folder for virtual environments.
         environment: the caller's environment, with the settings of pip and uv.
         release: the wheels, with one core.
+        scripts: True to run each console script of the core with ``--help``.
+        notes: receives what can't be shown on this machine.
     """
 
     runner: Runner
     scratch: Path
     environment: Mapping[str, str] = field(repr=False)
     release: WheelSet = field(repr=False)
+    scripts: bool = False
+    notes: list[str] = field(default_factory=list)
 
     def faults(self) -> Iterator[Finding]:
         """Install the release with each installer; yield its faults."""
@@ -79,6 +96,7 @@ class Installer:
             yield self.release.fault("not-installed", core, found)
             return
         for name, program in (("pip", self._pip()), ("uv", self._uv())):
+            # A release must install with both, so a missing installer is a finding.
             if program is None:
                 found = f"{name} is not here to install the wheels with"
                 yield self.release.fault("no-installer", core, found, program=name)
@@ -92,6 +110,7 @@ class Installer:
         # An environment for each installer: what one leaves out must not be there from the other.
         place = self.scratch / name
         made = self._run((sys.executable, "-m", "venv", "--without-pip", str(place)))
+        # Debian's Python has no venv module without the package python3-venv.
         if made.returncode != 0:
             found = f"no environment can be made for {name} to install in:\n{made.tail()}"
             yield fault("no-environment", found=found)
@@ -103,6 +122,9 @@ class Installer:
                 found = f"{name} can't {step}:\n{_indented(done)}"
                 yield fault("install-failed", found=found, program=name)
                 return
+            # One installer's environment is enough for what the wheels themselves do.
+            if name == "pip" and words[-1] in {wanted.core, wanted.requirement}:
+                yield from self._use(python, words[-1], wanted)
         # Both programs call an installation complete that lacks a distribution which no extra
         # names.
         listed = self._run((python, "-c", _LISTED)).stdout.split()
@@ -110,6 +132,27 @@ class Installer:
         for missing in sorted(set(wanted.promised) - here):
             found = f"{name} installs {wanted.requirement} without {missing}"
             yield fault("incomplete-install", found=found)
+
+    def _use(self, python: str, installed: str, wanted: InstallRelease) -> Iterator[Finding]:
+        """Import the core, and run its console scripts."""
+        package = wanted.package
+        done = self._run((python, "-c", f"import {package}"))
+        if done.returncode != 0 and (missing := _DRIVER.search(done.stderr)):
+            self.notes.append(
+                f"import {package} can't be shown here: it needs {missing[1]} of NVIDIA's driver"
+            )
+        elif done.returncode != 0:
+            found = f"with {installed} alone installed, import {package} fails:\n{_indented(done)}"
+            yield self.release.fault("import-failed", installed, found)
+        # A script that needs a plugin has a right to fail without one.
+        if not self.scripts or installed != wanted.requirement:
+            return
+        core = Requirement(wanted.core).name
+        for script in self._run((python, "-c", _SCRIPTS, core)).stdout.split():
+            done = self._run((str(Path(python).with_name(script)), "--help"))
+            if done.returncode != 0:
+                found = f"{script} --help ends with {done.returncode}:\n{_indented(done)}"
+                yield self.release.fault("script-failed", core, found)
 
     def _pip(self) -> tuple[str, ...] | None:
         program = (sys.executable, "-m", "pip")
@@ -152,12 +195,16 @@ def read_install_release(release: WheelSet, *, core: str) -> InstallRelease | No
     found: dict[str, Metadata] = {
         wheel.name.project: wheel.metadata for wheel in release.wheels if wheel.metadata is not None
     }
+    # Without valid METADATA the requirements are unknown.
     if core not in found:
         return None
     version = str(found[core].version)
     required = [each for one in found.values() for each in _active(one)]
     own = {core, *found, *(each.name for each in required if _is_plugin(each, core, version))}
+    identity = release.identity
     return InstallRelease(
+        core=f"{core}=={version}",
+        package=core.replace("-", "_") if identity is None else identity.import_package,
         requirement=f"{core}[{ALL_EXTRA}]=={version}",
         promised=tuple(
             sorted({core, *(one.name for one in _active(found[core]) if one.name in own)})
@@ -207,16 +254,11 @@ def _steps(
                 *wanted.outside,
             ),
         )
-    yield (
-        f"install {wanted.requirement} from the folder",
-        (
-            *install,
-            "--no-index",
-            "--find-links",
-            str(folder),
-            wanted.requirement,
-        ),
-    )
+    for requirement in (*([wanted.core] if pip else []), wanted.requirement):
+        yield (
+            f"install {requirement} from the folder",
+            (*install, "--no-index", "--find-links", str(folder), requirement),
+        )
     check = ("--python", python, "check") if pip else ("pip", "check", "--python", python)
     yield "find everything that the installed wheels require (pip check)", check
 

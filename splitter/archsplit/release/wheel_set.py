@@ -138,6 +138,7 @@ class WheelSet:
 
         Wheels that are no plugin of a core are in every view.
         """
+        # With one core the set is its own view.
         if len(self.cores) < _SEVERAL or self.identity is None:
             return (self,)
         return tuple(self._view(core) for core in self.cores)
@@ -171,6 +172,7 @@ class WheelSet:
     def projects(self) -> frozenset[str]:
         """The distributions with a wheel in the folder, damaged or not."""
         names = {wheel.name.project for wheel in self.wheels}
+        # A damaged wheel is not a missing one: both findings would contradict each other.
         for one in self.damaged:
             with contextlib.suppress(WheelError):
                 names.add(WheelName.parse(one.subject).project)
@@ -267,6 +269,7 @@ def read_wheel_set(
     provided = tuple(name for one in (*identities, identity) if one for name in one.provided)
     for number, (path, job) in enumerate(zip(paths, jobs, strict=True)):
         read = _judge_wheel(job.result, platforms, provided)
+        # One damaged wheel must not hide the findings about the others.
         if isinstance(read, WheelFacts):
             wheels.append(read)
         else:

@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING
 
 from archsplit.devicecode.partition import PackBy, plan_packs
 from archsplit.devicecode.registered import registered_containers
-from archsplit.errors import BudgetError, ToolFailedError
+from archsplit.errors import BudgetError, TargetError, ToolFailedError
 from archsplit.formats.elf import Elf
 from archsplit.formats.reader import open_file
+from archsplit.nvcc.toolkit import choose_toolkit, nvcc_candidates, probe_toolkits
 from archsplit.recipe.prebuilt import OUT_PLACEHOLDER
 from archsplit.recipe.values import matching_files
 from archsplit.release.plugin_wheels import project_metadata
@@ -28,20 +29,29 @@ from archsplit.release.report import refuse_other_release
 from archsplit.split.find import find_splittable
 from archsplit.split.library import LibraryProject, split_library
 from archsplit.split.model import InstallDefaults, SplitRequest, planned_extras
+from archsplit.split.own_build import read_calls, wrapped_environment, wrapped_toolkit
 from archsplit.split.split import split_wheel
 from archsplit.split.take_apart import unmoved_images
 from archsplit.system.env import source_date_epoch
-from archsplit.system.fs import input_errors, output_dir, output_errors, replace_all, temporary_dir
+from archsplit.system.fs import (
+    copy_into,
+    input_errors,
+    output_dir,
+    output_errors,
+    replace_all,
+    temporary_dir,
+)
 from archsplit.system.process import Command, run_checked
 from archsplit.system.scratch import ScratchFiles
 from archsplit.wheels.reader import open_wheel
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from archsplit.arch.target import Target
     from archsplit.devicecode.partition import PackContents
     from archsplit.formats.fatbin import FatbinEntry
+    from archsplit.nvcc.toolkit import Toolkit
     from archsplit.recipe.model import Project
     from archsplit.recipe.policy import Policy
     from archsplit.recipe.prebuilt import SplitRecipe
@@ -50,6 +60,9 @@ if TYPE_CHECKING:
 
 OUTPUT_VARIABLE = "ARCHSPLIT_OUT"
 """The environment variable with the output folder of the recipe's command."""
+
+FAT_FOLDER = "fat"
+"""The folder of the output for the fat wheel that a recipe's command has built."""
 
 _EPOCH = "SOURCE_DATE_EPOCH"
 # Inode, time of change and size: a build that rewrites a file changes at least one.
@@ -61,8 +74,13 @@ _Containers = list[tuple["FatbinEntry", ...]]
 
 
 @contextlib.contextmanager
-def find_product(recipe: SplitRecipe, effects: Effects) -> Iterator[Path]:
+def find_product(
+    recipe: SplitRecipe, effects: Effects, options: OwnBuild | None = None
+) -> Iterator[Path]:
     """Yield the file to split; a built file is removed afterwards.
+
+    Args:
+        options: of the command; None for the recipe's own.
 
     Raises:
         ToolNotFoundError: the command's program is not found.
@@ -81,7 +99,7 @@ def find_product(recipe: SplitRecipe, effects: Effects) -> Iterator[Path]:
             folders.temporary.mkdir()
         # A pattern inside of the source tree may match files of earlier builds.
         before = folders.find_matches()
-        _run_build(folders, effects)
+        _run_build(folders, effects, options or OwnBuild())
         yield folders.product(before)
 
 
@@ -167,12 +185,66 @@ class OutputFolder:
         return str(path)
 
 
-def _run_build(folders: OutputFolder, effects: Effects) -> None:
-    command = folders.command(effects.environment)
-    effects.progress.begin_stage("build", 1)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnBuild:
+    """The options of a recipe's command.
+
+    Attributes:
+        nvcc: the value of ``--nvcc``.
+        targets: the targets to build for; None for the recipe's.
+    """
+
+    nvcc: Path | None = None
+    targets: tuple[Target, ...] | None = None
+
+
+def _run_build(folders: OutputFolder, effects: Effects, options: OwnBuild) -> None:
+    recipe, progress = folders.recipe, effects.progress
+    targets = (recipe.targets if options.targets is None else options.targets) or ()
+    toolkit = _find_toolkit(effects, options.nvcc) if recipe.source.wrapper else None
+    links = folders.folder
+    if toolkit is not None:
+        links = wrapped_toolkit(toolkit, effects.environment, private=folders.folder)
+    calls = folders.folder / "nvcc-calls"
+    environment = wrapped_environment(
+        effects.environment, toolkit, targets, folder=links, calls=calls
+    )
+    command = folders.command(environment)
+    progress.begin_stage("build", 1)
     began = time.monotonic()
-    run_checked(effects.runner, command, what=f"{folders.recipe.file}: source.build")
-    effects.progress.finish_step(command.argv[0], time.monotonic() - began)
+    try:
+        run_checked(effects.runner, command, what=f"{recipe.file}: source.build")
+    except ToolFailedError as error:
+        # A build's own message about a target is one line of thousands.
+        if toolkit is not None and (hint := _unsupported_hint(toolkit, targets)):
+            raise ToolFailedError(error.args[0], hint=hint) from None
+        raise
+    progress.finish_step(command.argv[0], time.monotonic() - began)
+    if toolkit is not None:
+        for line in read_calls(calls).lines():
+            progress.note(line)
+
+
+def _find_toolkit(effects: Effects, nvcc: Path | None) -> Toolkit | None:
+    places = nvcc_candidates(
+        explicit=nvcc, environment=effects.environment, site_folders=effects.site_folders
+    )
+    probes = probe_toolkits(places, effects.runner)
+    if nvcc is not None:
+        return choose_toolkit(probes)
+    # A command may need no compiler: it downloads the wheel, or starts a container.
+    found = probes[-1].toolkit
+    if found is None:
+        effects.progress.note("no usable nvcc: the build runs without the compiler wrapper")
+    return found
+
+
+def _unsupported_hint(toolkit: Toolkit, targets: tuple[Target, ...]) -> str:
+    try:
+        toolkit.check_targets(targets)
+    except TargetError as error:
+        return f"{error.args[0]}; {error.hint}"
+    return ""
 
 
 def _file_state(path: Path) -> _FileState:
@@ -186,21 +258,28 @@ def split_by_recipe(
     *,
     out: Path,
     targets: tuple[Target, ...] | None = None,
+    nvcc: Path | None = None,
 ) -> Release:
     """Split the file of a recipe; build it first if the recipe has a command.
 
+    A wheel that was built is kept, in the folder `FAT_FOLDER` of ``out``.
+
     Args:
         targets: the targets to write packs for, instead of the recipe's.
+        nvcc: the nvcc behind the compiler wrapper; None to search it.
 
     Raises:
         BudgetError: a wheel is larger than the policy allows.
         ArchsplitError: the build or the split failed; ``out`` is unchanged.
     """
-    with find_product(recipe, effects) as product:
+    with find_product(recipe, effects, OwnBuild(nvcc=nvcc, targets=targets)) as product:
         request = split_request(recipe, product, out=out, targets=targets)
         # Without limits no second folder is needed: the split itself writes all files or none.
         if recipe.policy is None or not recipe.policy.is_limited:
-            return _split(recipe, request, effects)
+            _tell_missing_targets(recipe, request, effects)
+            report = _split(recipe, request, effects)
+            _keep_product(recipe, product, out)
+            return report
         with output_dir(out) as target, temporary_dir(target) as staging:
             report = _split(recipe, replace(request, out=staging), effects)
             # The split has only seen the staging folder.
@@ -208,7 +287,33 @@ def split_by_recipe(
             _check_budget(recipe, recipe.policy, report)
             names = sorted(path.name for path in staging.iterdir())
             replace_all(names, source=staging, target=target)
+        _keep_product(recipe, product, out)
         return report
+
+
+def _tell_missing_targets(recipe: SplitRecipe, request: SplitRequest, effects: Effects) -> None:
+    """Note the targets that the recipe's command has not compiled for."""
+    if recipe.product is not None or recipe.makes_library or not request.targets:
+        return
+    with temporary_dir() as folder:
+        containers, _ = _wheel_containers(request.source, folder)
+    made = {entry.target for entries in containers for entry in entries if entry.target}
+    missing = sorted(set(request.targets) - made)
+    if made and missing:
+        effects.progress.note(
+            f"the build has no code for {_names(missing)}, only for {_names(sorted(made))}: give it"
+            " the recipe's targets, as in sh -c 'NVCC_APPEND_FLAGS=\"$ARCHSPLIT_GENCODE\" …'"
+        )
+
+
+def _names(targets: Iterable[Target]) -> str:
+    return ", ".join(map(str, targets))
+
+
+def _keep_product(recipe: SplitRecipe, product: Path, out: Path) -> None:
+    """Keep a wheel that the recipe's command has built: a build may take hours."""
+    if recipe.product is None and not recipe.makes_library:
+        copy_into(product, out / FAT_FOLDER)
 
 
 def _split(recipe: SplitRecipe, request: SplitRequest, effects: Effects) -> Release:

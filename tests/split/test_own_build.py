@@ -1,0 +1,245 @@
+"""A project's own build with the compiler wrapper in nvcc's place: setuptools and CMake."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from archsplit.errors import ToolFailedError, ToolNotFoundError
+from archsplit.recipe.load_prebuilt import load_split_recipe
+from archsplit.release.context import Effects
+from archsplit.release.verify import verify_release
+from archsplit.split.from_recipe import FAT_FOLDER, split_by_recipe
+from archsplit.split.own_build import read_calls
+from archsplit.system.progress import SilentProgress
+
+if TYPE_CHECKING:
+    from archsplit.nvcc.toolkit import Toolkit
+    from archsplit.recipe.prebuilt import SplitRecipe
+
+PYTHON = sys.executable
+PROJECT = """\
+[build-system]
+requires = ["setuptools"]
+build-backend = "setuptools.build_meta"
+
+[project]
+name = "ownbuild"
+version = "1.0"
+"""
+# Build frontends hide packages from the programs that they start: here, as pip does.
+HIDDEN = "import sys\nsys.path[:] = [one for one in sys.path if 'site-packages' not in one]\n"
+SETUP = """\
+import os
+import subprocess
+from pathlib import Path
+
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+
+
+class Kernels(build_ext):
+    def get_ext_filename(self, name):
+        return name.replace(".", "/") + ".so"
+
+    def build_extension(self, extension):
+        out = Path(self.get_ext_fullpath(extension.name)).absolute()
+        out.parent.mkdir(parents=True, exist_ok=True)
+        build(out)
+
+
+def build(out):
+    env = {**os.environ, "PYTHONPATH": str(Path("hidden").absolute())}
+    nvcc = os.environ["CUDA_HOME"] + "/bin/nvcc"
+    flags = [*os.environ["ARCHSPLIT_GENCODE"].split(), "-Xcompiler=-fPIC"]
+    made = out.with_suffix(".o")
+    subprocess.run([nvcc, *flags, "-c", "kernel.cu", "-o", made], env=env, check=True)
+    subprocess.run([nvcc, *flags, "-shared", made, "-o", out], env=env, check=True)
+    made.unlink()
+
+
+setup(
+    packages=["ownbuild"],
+    ext_modules=[Extension("ownbuild.libown", ["kernel.cu"])],
+    cmdclass={"build_ext": Kernels},
+)
+"""
+WITH_CMAKE = """\
+def build(out):
+    subprocess.run(["cmake", "-S", ".", "-B", "build/cmake"], check=True)
+    subprocess.run(["cmake", "--build", "build/cmake"], check=True)
+    out.write_bytes(Path("build/cmake/libown.so").read_bytes())
+
+
+setup("""
+LISTS = """\
+cmake_minimum_required(VERSION 3.20)
+project(own LANGUAGES CXX CUDA)
+add_library(own SHARED kernel.cu)
+"""
+KERNEL = """\
+__global__ void scale(float *values) { values[threadIdx.x] *= 2; }
+extern "C" int own_scale(float *values) {
+    scale<<<1, 32>>>(values);
+    return cudaGetLastError();
+}
+"""
+FRONTENDS = (
+    "pip wheel --quiet --no-deps --no-index --no-build-isolation --wheel-dir {out} .",
+    "build --wheel --no-isolation --outdir {out}",
+    "uv build --wheel --offline --no-build-isolation --out-dir {out}",
+)
+TARGETS = '[targets]\nsass = ["sm_80"]\nptx = ["compute_80"]\n'
+
+pytestmark = pytest.mark.nvcc
+
+
+class Told(SilentProgress):
+    """Keeps what a build says."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def note(self, text: str) -> None:
+        """Keep the note."""
+        self.notes.append(text)
+
+
+@pytest.fixture
+def told() -> Told:
+    return Told()
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("a cache")
+
+
+@pytest.fixture
+def effects(environment: dict[str, str], toolkit: Toolkit, cache: Path, told: Told) -> Effects:
+    """With programs beside this Python first, and a cache that the tests share."""
+    del toolkit
+    path = f"{Path(PYTHON).parent}:{environment['PATH']}"
+    around = {**environment, "PATH": path, "ARCHSPLIT_CACHE_DIR": str(cache)}
+    around |= {"ARCHSPLIT_CACHE": "on", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+    return Effects(progress=told, environment=around, jobs=2)
+
+
+def project(folder: Path, command: str, **files: str) -> SplitRecipe:
+    """Write a project with a recipe that builds it."""
+    texts = {
+        "pyproject.toml": PROJECT,
+        "setup.py": SETUP,
+        "kernel.cu": KERNEL,
+        "ownbuild/__init__.py": "",
+        "hidden/sitecustomize.py": HIDDEN,
+        "recipe.toml": f'[source]\nbuild = """{command}"""\n{TARGETS}',
+        **files,
+    }
+    for name, text in texts.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    recipe = load_split_recipe(folder)
+    assert recipe is not None
+    return recipe
+
+
+def test_frontends_compile_once_and_the_fat_wheel_is_kept(
+    tmp_path: Path, effects: Effects, told: Told
+) -> None:
+    for number, frontend in enumerate(FRONTENDS):
+        out = tmp_path / f"out {number}"
+        shutil.rmtree(tmp_path / "project/build", ignore_errors=True)
+        report = split_by_recipe(
+            project(tmp_path / "project", f"{PYTHON} -m {frontend}"), effects, out=out
+        )
+        assert {wheel.label for wheel in report.wheels} == {"core", "cc80", "ptx"}
+        assert verify_release(out, effects).version == "1.0"
+        assert [path.name[:13] for path in (out / FAT_FOLDER).iterdir()] == ["ownbuild-1.0-"]
+        ran, cached = told.notes[0].split(" compilations, ")
+        assert ran == "the compiler wrapper ran 1"
+        assert cached == f"{min(number, 1)} from the cache"
+        told.notes.clear()
+
+
+def test_cmake_with_its_default_generator_uses_the_wrapper(
+    tmp_path: Path, effects: Effects, told: Told
+) -> None:
+    if shutil.which("make", path=effects.environment["PATH"]) is None:
+        pytest.skip("there is no make, CMake's default")
+    setup = SETUP[: SETUP.index("def build(")] + WITH_CMAKE + SETUP.partition("setup(\n")[2]
+    files = {"setup.py": setup, "CMakeLists.txt": LISTS}
+    recipe = project(tmp_path / "project", f"{PYTHON} -m {FRONTENDS[0]}", **files)
+    report = split_by_recipe(recipe, effects, out=tmp_path / "out")
+    assert {wheel.label for wheel in report.wheels} == {"core", "cc80", "ptx"}
+    assert "the compiler wrapper ran" in told.notes[0]
+
+
+def test_a_build_that_goes_around_the_wrapper_is_told(
+    tmp_path: Path, effects: Effects, told: Told, toolkit: Toolkit
+) -> None:
+    setup = SETUP.replace('os.environ["CUDA_HOME"] + "/bin/nvcc"', repr(str(toolkit.nvcc)))
+    recipe = project(tmp_path / "project", f"{PYTHON} -m {FRONTENDS[0]}", **{"setup.py": setup})
+    split_by_recipe(recipe, effects, out=tmp_path / "out")
+    assert told.notes[0].startswith("the build compiled nothing through the compiler wrapper")
+
+
+def test_what_a_toolkit_lacks_is_the_hint_of_a_failed_build(
+    tmp_path: Path, effects: Effects
+) -> None:
+    project(tmp_path / "project", f"{PYTHON} -m {FRONTENDS[0]}")
+    (tmp_path / "project/recipe.toml").write_text(
+        f'[source]\nbuild = """{PYTHON} -m {FRONTENDS[0]}"""\n[targets]\nsass = ["sm_35"]\n'
+    )
+    recipe = load_split_recipe(tmp_path / "project")
+    assert recipe is not None
+    with pytest.raises(ToolFailedError) as caught:
+        split_by_recipe(recipe, effects, out=tmp_path / "out")
+    assert caught.value.hint is not None
+    assert "can't compile for\n  sm_35" in caught.value.hint
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_wrapper_can_be_left_out(tmp_path: Path, effects: Effects, told: Told) -> None:
+    script = (
+        "import os, pathlib; pathlib.Path('seen').write_text(os.environ.get('CUDACXX', 'none'))"
+    )
+    text = f'[source]\nwrapper = false\nwheel = "*.whl"\nbuild = """{PYTHON} -c "{script}" """\n'
+    (tmp_path / "recipe.toml").write_text(text)
+    recipe = load_split_recipe(tmp_path)
+    assert recipe is not None
+    with pytest.raises(ToolFailedError, match="no file matches"):
+        split_by_recipe(recipe, effects, out=tmp_path / "out")
+    assert (tmp_path / "seen").read_text() == "none"
+    assert told.notes == []
+
+
+def test_without_nvcc_the_command_runs_as_it_is(
+    tmp_path: Path, effects: Effects, told: Told
+) -> None:
+    (tmp_path / "recipe.toml").write_text(f'[source]\nbuild = "{PYTHON} -c pass"\n')
+    recipe = load_split_recipe(tmp_path)
+    assert recipe is not None
+    bare = replace(effects, site_folders=())
+    with pytest.raises(ToolFailedError, match="no file matches"):
+        split_by_recipe(recipe, bare, out=tmp_path / "out")
+    assert told.notes == ["no usable nvcc: the build runs without the compiler wrapper"]
+    with pytest.raises(ToolNotFoundError, match="no usable nvcc"):
+        split_by_recipe(recipe, bare, out=tmp_path / "out", nvcc=tmp_path / "nvcc")
+
+
+def test_the_record_counts_calls_and_reasons(tmp_path: Path) -> None:
+    calls = tmp_path / "calls"
+    assert [line[:28] for line in read_calls(calls).lines()] == ["the build compiled nothing t"]
+    calls.write_text(
+        "compiled\ncached\nnvcc it reads standard input\nnvcc it reads standard input\n"
+    )
+    assert list(read_calls(calls).lines()) == [
+        "the compiler wrapper ran 2 compilations, 1 from the cache",
+        "nvcc itself ran 2 times: it reads standard input",
+    ]
