@@ -35,7 +35,7 @@ from archsplit.recipe.inputs import find_included_files, find_unlisted_inputs, r
 from archsplit.system.process import run_checked
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
     from pathlib import PurePosixPath
 
     from archsplit.arch.target import Target
@@ -110,12 +110,13 @@ class Compiler:
         if faults:
             raise RecipeError("\n".join(dict.fromkeys(faults)), hint=_UNLISTED_HINT)
         made = collect_objects(passes, viewed)
+        unreadable = {part.name for part in viewed if part.is_unreadable}
         probe = find_probe_source(self.site.recipe)
         steps = [step for part in viewed for step in self._steps(part, probe)]
         said = [line for one in passes for line in one.known.said]
         said += [line for part in viewed for line in part.warnings]
         return ObjectPlan(
-            steps=tuple(sorted(steps, key=self._turn)),
+            steps=tuple(sorted(steps, key=partial(self._turn, unreadable=unreadable))),
             texts={path: text for part in viewed for path, text in part.texts.items()},
             files=group_by_target(targets, [{t: o.linked for t, o in one.items()} for one in made]),
             relocatable=group_by_target(
@@ -285,9 +286,10 @@ class Compiler:
         ids = (self.site.recipe.root / name for name in module_ids(step.argv))
         return (*ids, *(sources if reads_source else ()))
 
-    def _turn(self, step: Step) -> int:
+    def _turn(self, step: Step, unreadable: Container[str]) -> int:
         """Return the turn of a step in the graph: a failure stops what comes later."""
-        if step.runs_first and step.reads_source:
+        # The probe of the interface starts first, but keeps its place in reports.
+        if step.runs_first and step.name.partition("/")[0] in unreadable:
             return 0
         return 2 if any(path.is_relative_to(self.site.folder) for path in step.reads) else 1
 

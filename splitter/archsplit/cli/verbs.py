@@ -31,6 +31,7 @@ VERB_GROUPS: Mapping[str, Mapping[str, str]] = {
         "join": "make the fat libraries again, from a core and all its packs",
     },
     "build from sources": {
+        "init": "write the recipe that fits a source tree or an sdist",
         "build": "build the core wheel and one plugin wheel per target",
         "plan": "print the steps of a build, and run nothing",
         "nvcc": "compile as nvcc does, with its steps in parallel and cached",
