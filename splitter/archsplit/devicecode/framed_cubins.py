@@ -20,7 +20,7 @@ _ELF_HEADER = 64
 
 
 def framed_cubin(window: Window) -> tuple[Capability, int] | None:
-    """Return the capability and the size of a zstd frame with a cubin at the start of a window.
+    """Return the capability and the size of the framed cubin that begins a window.
 
     Other data gives None: a frame of something else, or bytes that look like a frame.
     """
