@@ -164,6 +164,24 @@ class TryLaterError(ArchsplitError):
     exit_code = 23
 
 
+class EngineUnavailableError(ArchsplitError):
+    """The build farm can't be reached, or has no worker that takes a step."""
+
+    exit_code = 24
+
+
+class EngineRefusedError(ArchsplitError):
+    """The build farm refuses the build: credentials, missing features, or another toolkit."""
+
+    exit_code = 25
+
+
+class WorkerLostError(ArchsplitError):
+    """A step was lost with its worker at each attempt."""
+
+    exit_code = 26
+
+
 # 128 + 2 (SIGINT), as a shell reports it.
 class InterruptedByUserError(ArchsplitError):
     """Ctrl-C or SIGTERM ended the command; incomplete outputs were removed."""

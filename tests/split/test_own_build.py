@@ -12,8 +12,8 @@ import pytest
 
 from archsplit.errors import ToolFailedError, ToolNotFoundError
 from archsplit.recipe.load_prebuilt import load_split_recipe
-from archsplit.release.checks import verify_release
 from archsplit.release.context import Effects
+from archsplit.release.verify import verify_release
 from archsplit.split.from_recipe import FAT_FOLDER, split_by_recipe
 from archsplit.split.own_build import read_calls
 from archsplit.system.progress import SilentProgress

@@ -13,6 +13,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from archsplit import __version__
+from archsplit.build.engine import open_farm
 from archsplit.build.link import check_library
 from archsplit.build.plan import plan_build
 from archsplit.build.provenance import add_bill, built_manifest, read_origins
@@ -20,7 +21,7 @@ from archsplit.build.warnings import fold_warnings
 from archsplit.compiler.cache_session import cache_summary, open_build_session
 from archsplit.errors import BudgetError, InputError, OutputError
 from archsplit.recipe.load import load_recipe
-from archsplit.release.checks import CheckScope, open_tag_judge, verify_wheel_set
+from archsplit.release.checks import CheckScope
 from archsplit.release.identity import PluginKind
 from archsplit.release.loader_files import copy_loader
 from archsplit.release.manifest import MANIFEST_FILE as MANIFEST
@@ -34,6 +35,7 @@ from archsplit.release.report import (
     find_report,
 )
 from archsplit.release.sdist import pack_source
+from archsplit.release.verify import open_tag_judge, verify_wheel_set
 from archsplit.release.wheel_set import read_wheel_set
 from archsplit.scheduler.find_pool import find_pool
 from archsplit.scheduler.history import History
@@ -63,6 +65,7 @@ if TYPE_CHECKING:
     from archsplit.formats.elf import ElfMachine
     from archsplit.release.context import Effects
     from archsplit.release.identity import Identity
+    from archsplit.scheduler.outcome import FinishedStep
     from archsplit.wheels.platform_tags import PlatformTagCache
 
 
@@ -79,6 +82,7 @@ def build_recipe(order: BuildRequest, effects: Effects, *, out: Path) -> Release
         output_dir(out) as folder,
         temporary_dir(folder) as staging,
     ):
+        # Checked before the compilation, which may take hours.
         check_targets(folder, [MANIFEST, REPORT_FILE])
         _refuse_split(folder)
         compile_plan(plan, effects, session)
@@ -108,6 +112,7 @@ def _refuse_split(folder: Path) -> None:
     Raises:
         OutputError: the folder has a split.
     """
+    # A damaged report is reported later, by the merge with the new one.
     with contextlib.suppress(InputError):
         earlier = find_report(folder)
         if earlier is not None and earlier.kind is PluginKind.PACK:
@@ -141,6 +146,28 @@ def compile_plan(plan: BuildPlan, effects: Effects, session: CacheSession | None
     if effects.cache is not None and (summary := _cache_summary(plan, effects.cache)):
         effects.progress.note(summary)
     effects.progress.begin_stage("compile and link", len(plan.graph.steps))
+    if effects.engine is not None:
+        with open_farm(plan, effects, effects.engine) as (slots, executor):
+            done = run_graph_checked(
+                plan.graph,
+                pool=slots,
+                runner=effects.runner,
+                progress=effects.progress,
+                executor=executor,
+                keep_going=effects.keep_going,
+            )
+    else:
+        done = _execute_here(plan, effects, session)
+    for text in fold_warnings(step.output for step in done if step.output):
+        effects.progress.note(text)
+    for target, library in plan.libraries.items():
+        symbols = plan.site.recipe.interface.symbols
+        check_library(library, target, identity=plan.identity, symbols=symbols)
+
+
+def _execute_here(
+    plan: BuildPlan, effects: Effects, session: CacheSession | None
+) -> tuple[FinishedStep, ...]:
     found = find_pool(effects.environment, jobs=effects.jobs, memory=effects.memory)
     for text in found.notes:
         effects.progress.note(text)
@@ -158,13 +185,10 @@ def compile_plan(plan: BuildPlan, effects: Effects, session: CacheSession | None
             result_cache=step_cache,
             keep_going=effects.keep_going,
         )
+    # Only now: a result of a failed build must not get into the cache.
     if session is not None:
         session.store_objects(plan.units, done)
-    for text in fold_warnings(step.output for step in done if step.output):
-        effects.progress.note(text)
-    for target, library in plan.libraries.items():
-        symbols = plan.site.recipe.interface.symbols
-        check_library(library, target, identity=plan.identity, symbols=symbols)
+    return done
 
 
 def _cache_summary(plan: BuildPlan, settings: Settings) -> str | None:
@@ -281,6 +305,7 @@ def _entry(product: Product, path: Path) -> ReleaseWheel:
 
 def _check_budget(plan: BuildPlan, report: Release) -> None:
     policy, name = plan.site.recipe.policy, plan.site.recipe.applied
+    # Limits belong to policies: a release may be as large as its targets need.
     if policy is None:
         return
     sizes = {

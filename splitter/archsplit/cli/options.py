@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from archsplit.cache.config import SETTINGS_TABLE, resolve_settings
-from archsplit.errors import InputError
+from archsplit.errors import InputError, UsageError
 from archsplit.system.env import source_date_epoch
 from archsplit.system.resources import available_cores, parse_job_count
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from archsplit.arch.target import Capability, Target
     from archsplit.build.plan import BuildRequest
     from archsplit.cache.config import Settings
-    from archsplit.release.context import Effects
+    from archsplit.release.context import Effects, EngineChoice
     from archsplit.release.report import Release
     from archsplit.release.variants import Variant
 
@@ -96,6 +96,7 @@ def targets(text: str | None) -> tuple[Target, ...] | None:
     from archsplit.arch.gpu_list import parse_gpu_targets
     from archsplit.system.nvidia import detect_gpus
 
+    # None means all targets; an empty list would mean none.
     return None if text is None else parse_gpu_targets(text, detect=detect_gpus)
 
 
@@ -138,6 +139,7 @@ def effects(console: Console, *, jobs: int = 1, quiet: bool = False) -> Iterator
 @contextlib.contextmanager
 def show_activity(console: Console, text: str) -> Iterator[None]:
     """Show on a terminal that a command works, as long as the block runs."""
+    # A log would get a line for each frame of the display.
     if not console.is_terminal:
         yield
         return
@@ -155,6 +157,76 @@ def _job_count(text: str) -> int:
         return parse_job_count(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
+
+
+_FARM_JOBS = 64
+_TOKEN_VARIABLE = "ARCHSPLIT_REMOTE_TOKEN"
+
+
+def add_engine_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the build engine."""
+    group = parser.add_argument_group(
+        "the build engine", f"a farm's bearer token is read from {_TOKEN_VARIABLE}"
+    )
+    group.add_argument(
+        "--engine",
+        choices=("local", "reapi"),
+        default="local",
+        help="run the steps on this machine, or on a farm with the Remote Execution API",
+    )
+    group.add_argument("--remote", metavar="URL", help="the farm: grpcs://host:port/instance")
+    group.add_argument(
+        "--remote-jobs",
+        type=_job_count,
+        default=_FARM_JOBS,
+        metavar="N",
+        help="most steps on the farm at a time (default: %(default)s)",
+    )
+    group.add_argument(
+        "--remote-property",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="a property that the farm's workers must have; may be repeated",
+    )
+    files = {
+        "ca": "certificates of the authority of the farm's server (PEM)",
+        "cert": "certificate of this client (PEM)",
+        "key": "key of this client's certificate (PEM)",
+    }
+    for name, text in files.items():
+        group.add_argument(f"--remote-{name}", type=Path, metavar="FILE", help=text)
+
+
+def engine_choice(
+    arguments: argparse.Namespace, environment: Mapping[str, str]
+) -> EngineChoice | None:
+    """Return the farm that the engine options name; None for this machine.
+
+    Raises:
+        UsageError: the options contradict each other, or the address is invalid.
+    """
+    from archsplit.release.context import EngineChoice
+    from archsplit.remote.endpoint import parse_endpoint
+
+    if arguments.engine == "local":
+        if arguments.remote is not None:
+            raise UsageError("--remote names a farm, and --engine is local", hint="--engine reapi")
+        return None
+    if arguments.remote is None:
+        raise UsageError(
+            f"--engine {arguments.engine} needs the address of a farm",
+            hint="--remote grpcs://host:port/instance",
+        )
+    endpoint = parse_endpoint(
+        arguments.remote,
+        token=environment.get(_TOKEN_VARIABLE, ""),
+        certificates=arguments.remote_ca,
+        client_certificate=arguments.remote_cert,
+        client_key=arguments.remote_key,
+        properties=arguments.remote_property,
+    )
+    return EngineChoice(endpoint=endpoint, jobs=arguments.remote_jobs)
 
 
 _DESTINATION = "cache_"

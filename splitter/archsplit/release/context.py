@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from archsplit.cache.config import Settings
+    from archsplit.remote.endpoint import Endpoint
     from archsplit.system.process import Starter
     from archsplit.system.progress import ProgressSink
 
@@ -33,6 +34,19 @@ def _python_path() -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EngineChoice:
+    """A build farm to run steps on.
+
+    Attributes:
+        endpoint: its address and credentials.
+        jobs: most steps on it at a time.
+    """
+
+    endpoint: Endpoint
+    jobs: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Effects:
     """The effects that all stages share, set by the command line.
 
@@ -44,6 +58,7 @@ class Effects:
         explain: True to print the result of each cache lookup.
         keep_going: True to run all steps of a build that need no failed one.
         python_path: ``PYTHONPATH`` for child processes, with the folders of this process.
+        engine: the build farm that runs the steps; None for this machine.
         machine: the machine to build wheels for, as uname names it.
         site_folders: the folders to search for installed ``nvidia-*`` wheels.
     """
@@ -54,6 +69,7 @@ class Effects:
     memory: int | None = None
     cache: Settings | None = None
     explain: bool = False
+    engine: EngineChoice | None = None
     keep_going: bool = False
     runner: Starter = field(default_factory=SubprocessRunner)
     site_folders: tuple[Path, ...] = field(default_factory=_site_folders)

@@ -1,0 +1,1 @@
+"""Steps on other machines: closed actions, and the build engines that run them."""

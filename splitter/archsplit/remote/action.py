@@ -1,0 +1,133 @@
+"""Actions: steps without a place, for machines that share no folder with this one.
+
+In: a step with absolute paths. Out: an `ActionSpec` with paths relative to the root of an empty
+folder. The recipe's folder becomes that root, and the private folder a folder below it:
+
+    src/add.cu, include/add.h         files of the recipe, as the commands name them
+    .archsplit/work/000-add/add.ii    files of the private folder
+    .archsplit/tools                  digests of the tools, in the form of sha256sum
+
+The first program of each action compares the tools with these digests. A server may ignore the
+properties that a client asks for, so that they alone are no protection from another toolkit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+    from archsplit.scheduler.graph import Step
+
+__pure__ = True
+
+OTHER_TOOLS_STATUS = 113
+"""Exit status of an action whose machine has other tools."""
+TOOLS_FILE = PurePosixPath(".archsplit/tools")
+_WORK = ".archsplit/work"
+_SEARCH_PATH = "/usr/local/bin:/usr/bin:/bin"
+_CHECKED_RUN = f"""\
+sha256sum --check --strict --status {TOOLS_FILE} || {{
+    sha256sum --check --strict --quiet {TOOLS_FILE}
+    exit {OTHER_TOOLS_STATUS}
+}}
+TMPDIR=$PWD/.archsplit/tmp
+export TMPDIR
+mkdir -p "$TMPDIR" && exec "$@"
+"""
+_LEFT_OUT = {"TMPDIR", "HOME", "PWD"}
+"""Variables that name folders of this machine, and change no result."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolFile:
+    """A file of the tools, which every machine must have at the same path.
+
+    Attributes:
+        sha256: in hexadecimal digits.
+    """
+
+    path: str
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActionSpec:
+    """A command that needs nothing but its inputs and the tools.
+
+    Attributes:
+        argv: the check of the tools, then the program and its arguments.
+        environment: sorted by name.
+        inputs: places of this machine's files by their names in the action.
+        outputs: the same for the files that the command writes.
+        tools: the content of `TOOLS_FILE`.
+    """
+
+    argv: tuple[str, ...]
+    environment: tuple[tuple[str, str], ...]
+    inputs: Mapping[PurePosixPath, Path]
+    outputs: Mapping[PurePosixPath, Path]
+    tools: bytes
+
+
+class PathMap:
+    """Names of files in actions.
+
+    Args:
+        root: the folder in which the commands run.
+        private: the folder of all intermediate files.
+    """
+
+    def __init__(self, root: Path, private: Path) -> None:
+        self._root = root
+        self._private = private
+
+    def name(self, path: Path) -> PurePosixPath:
+        """Return the name of a file in actions.
+
+        Raises:
+            ValueError: the file is in neither folder.
+        """
+        if path.is_relative_to(self._private):
+            return PurePosixPath(_WORK, path.relative_to(self._private))
+        return PurePosixPath(path.relative_to(self._root))
+
+    def text(self, word: str) -> str:
+        """Return an argument or a variable with names for both folders."""
+        # The private folder first: it may be below the other one.
+        word = word.replace(f"{self._private}/", f"{_WORK}/").replace(str(self._private), _WORK)
+        return word.replace(f"{self._root}/", "")
+
+
+def action_spec(
+    step: Step, paths: PathMap, tools: Iterable[ToolFile], *, cores: int = 1
+) -> ActionSpec:
+    """Return the action of a step.
+
+    Args:
+        step: declares all files that it opens but the tools.
+        paths: the folders of the build.
+        tools: the files that the step's program consists of.
+        cores: see `Step.command_for`.
+
+    Raises:
+        ValueError: a file of the step is in neither folder.
+    """
+    command = step.command_for(cores)
+    environment = {
+        name: paths.text(text) for name, text in command.env.items() if name not in _LEFT_OUT
+    }
+    # Folders of this machine in PATH would make each machine's actions different ones.
+    environment["PATH"] = _SEARCH_PATH
+    rows = sorted({f"{tool.sha256}  {tool.path}\n" for tool in tools})
+    return ActionSpec(
+        argv=("/bin/sh", "-c", _CHECKED_RUN, "archsplit", *map(paths.text, command.argv)),
+        environment=tuple(sorted(environment.items())),
+        inputs={paths.name(path): path for path in step.reads},
+        outputs={paths.name(path): path for path in step.writes},
+        tools="".join(rows).encode(errors="surrogateescape"),
+    )

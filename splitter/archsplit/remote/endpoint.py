@@ -1,0 +1,116 @@
+"""The address of a build farm, and what its servers ask of a client."""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from archsplit.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+__pure__ = True
+
+_TLS = {"grpc": False, "grpcs": True}
+_PORT = 443
+_FORM = "write it as grpcs://host:port/instance, or as grpc://host:port/instance without TLS"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """A server of the Remote Execution API.
+
+    Attributes:
+        host: host and port.
+        instance: name of the instance; "" for the server's default.
+        tls: True to encrypt the connection.
+        token: bearer token; "" for none.
+        certificates: file with the certificates of the server's authority; None for the system's.
+        client_certificate: file with this client's certificate; None for none.
+        client_key: file with its key.
+        properties: properties of the workers that may run the steps, by name.
+    """
+
+    host: str
+    instance: str
+    tls: bool
+    token: str = field(default="", repr=False)
+    certificates: Path | None = None
+    client_certificate: Path | None = None
+    client_key: Path | None = None
+    properties: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def address(self) -> str:
+        """The address for messages; it has no secret."""
+        scheme = "grpcs" if self.tls else "grpc"
+        return f"{scheme}://{self.host}{'/' * bool(self.instance)}{self.instance}"
+
+
+def parse_endpoint(
+    address: str,
+    *,
+    token: str = "",
+    certificates: Path | None = None,
+    client_certificate: Path | None = None,
+    client_key: Path | None = None,
+    properties: Iterable[str] = (),
+) -> Endpoint:
+    """Return the endpoint at an address.
+
+    Args:
+        address: ``grpc://`` or ``grpcs://``, host, port and instance.
+        token: see `Endpoint`; so are the three files.
+        properties: in the form ``NAME=VALUE``.
+
+    Raises:
+        UsageError: the address or a property has another form; or a secret would be sent without
+            encryption.
+    """
+    parts = urlsplit(address)
+    try:
+        port = parts.port
+    except ValueError:
+        raise UsageError(f"{address} has no valid port", hint=_FORM) from None
+    if parts.scheme not in _TLS or not parts.hostname or parts.query or parts.fragment:
+        raise UsageError(f"{address!r} is no address of a build farm", hint=_FORM)
+    if parts.username is not None:
+        raise UsageError(
+            f"the address of {parts.hostname} has a user or a password",
+            hint="put a token into ARCHSPLIT_REMOTE_TOKEN: addresses get into logs",
+        )
+    tls = _TLS[parts.scheme]
+    if port is None and not tls:
+        raise UsageError(f"{address} has no port", hint=_FORM)
+    if token and not tls and not _is_loopback(parts.hostname):
+        raise UsageError(
+            f"the token would be sent to {parts.hostname} without encryption",
+            hint="write grpcs:// for grpc://",
+        )
+    if (client_certificate is None) != (client_key is None):
+        raise UsageError("--remote-cert and --remote-key belong together")
+    named = [text.partition("=") for text in properties]
+    if faulty := [name for name, equals, _ in named if not (name and equals)]:
+        raise UsageError(f"--remote-property {faulty[0]}: expected NAME=VALUE")
+    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    return Endpoint(
+        host=f"{host}:{port or _PORT}",
+        instance=parts.path.strip("/"),
+        tls=tls,
+        token=token,
+        certificates=certificates,
+        client_certificate=client_certificate,
+        client_key=client_key,
+        properties=tuple(sorted((name, value) for name, _, value in named)),
+    )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,352 @@
+"""A client of the Remote Execution API, version 2: storage, action cache and execution.
+
+All calls are coroutines of one event loop, so that a thousand running actions take one thread. A
+call that a server drops is made again; after some time without any reply the server counts as gone.
+Source of the protocol: https://github.com/bazelbuild/remote-apis
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import itertools
+import time
+import uuid
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from archsplit.errors import EngineRefusedError, EngineUnavailableError, InputError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+    from pathlib import Path
+
+    from archsplit.remote.endpoint import Endpoint
+
+import grpc
+
+from archsplit.remote.reapi_messages import decode_message, encode_message, new_message
+
+_REAPI = "/build.bazel.remote.execution.v2"
+_OUTAGE_SECONDS = 30.0
+"""Seconds without a reply after which a server counts as gone."""
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0
+_CALL_SECONDS = 60.0
+_ATTEMPTS = 6
+"""Attempts at a call whose replies are errors."""
+_BLOCK = 1 << 20
+"""Bytes of a message; servers and proxies accept at least 4 MB."""
+_SHA256 = 1
+_DIGESTS_PER_CALL = 10_000
+_RETRIED = {
+    grpc.StatusCode.UNAVAILABLE,
+    grpc.StatusCode.ABORTED,
+    grpc.StatusCode.INTERNAL,
+    grpc.StatusCode.UNKNOWN,
+    grpc.StatusCode.RESOURCE_EXHAUSTED,
+    grpc.StatusCode.DEADLINE_EXCEEDED,
+}
+_REFUSED = {
+    grpc.StatusCode.UNAUTHENTICATED: "asks for credentials that it accepts",
+    grpc.StatusCode.PERMISSION_DENIED: "does not permit the call",
+    grpc.StatusCode.UNIMPLEMENTED: "does not know the call",
+}
+_TOKEN_HINT = "put the token into ARCHSPLIT_REMOTE_TOKEN, or give --remote-cert and --remote-key"
+
+
+class Digest(NamedTuple):
+    """SHA-256 in hexadecimal digits, and number of bytes."""
+
+    hash: str
+    size: int
+
+    def message(self) -> Any:
+        """Return the digest as a message."""
+        return new_message("Digest", hash=self.hash, size_bytes=self.size)
+
+
+def digest_bytes(blob: bytes) -> Digest:
+    """Return the digest of bytes."""
+    return Digest(hashlib.sha256(blob).hexdigest(), len(blob))
+
+
+def read_digest(message: Any) -> Digest:
+    """Return the digest in a message."""
+    return Digest(message.hash, message.size_bytes)
+
+
+class ReapiClient:
+    """Calls of one server; to be made and used in one event loop.
+
+    Attributes:
+        sent: bytes of blobs that were uploaded.
+        received: bytes of blobs that were downloaded.
+    """
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self.endpoint = endpoint
+        self.sent = 0
+        self.received = 0
+        self._channel = _open_channel(endpoint)
+        self._metadata = (("authorization", f"Bearer {endpoint.token}"),) if endpoint.token else ()
+        self._replied = time.monotonic()
+        self._stored: set[Digest] = set()
+
+    async def close(self) -> None:
+        """Close the connection."""
+        await self._channel.close()
+
+    async def check_capabilities(self) -> None:
+        """Ask the server for its capabilities.
+
+        Raises:
+            EngineUnavailableError: it doesn't reply.
+            EngineRefusedError: it runs no actions, or has no SHA-256.
+        """
+        request = new_message("GetCapabilitiesRequest", instance_name=self.endpoint.instance)
+        reply = await self._call("Capabilities/GetCapabilities", request, "ServerCapabilities")
+        if not reply.execution_capabilities.exec_enabled:
+            raise EngineRefusedError(
+                f"{self.endpoint.address} is a cache that runs no actions",
+                hint="ask for an instance with execution: grpcs://host:port/instance",
+            )
+        functions = reply.cache_capabilities.digest_functions
+        if functions and _SHA256 not in functions:
+            raise EngineRefusedError(f"{self.endpoint.address} has no SHA-256 digests")
+
+    async def upload(self, blobs: dict[Digest, bytes | Path]) -> None:
+        """Store blobs that the server lacks."""
+        new = [digest for digest in blobs if digest not in self._stored]
+        for digest in await self.find_missing(new):
+            await self._write(digest, blobs[digest])
+        self._stored.update(new)
+
+    def forget_uploads(self) -> None:
+        """Ask again for each blob whether the server has it."""
+        self._stored.clear()
+
+    async def download(self, digest: Digest) -> bytes:
+        """Return a blob.
+
+        Raises:
+            EngineRefusedError: the server lacks it, or returns other bytes.
+        """
+        if digest.size == 0:
+            return b""
+        name = f"{self._prefix()}blobs/{digest.hash}/{digest.size}"
+
+        async def read() -> bytes:
+            call = self._channel.unary_stream(
+                "/google.bytestream.ByteStream/Read",
+                request_serializer=encode_message,
+                response_deserializer=lambda blob: decode_message("ReadResponse", blob).data,
+            )(new_message("ReadRequest", resource_name=name), metadata=self._metadata)
+            return b"".join([part async for part in call])
+
+        blob: bytes = await self._retry(read)
+        if digest_bytes(blob) != digest:
+            raise EngineRefusedError(f"{self.endpoint.address} returned damaged bytes of {name}")
+        self.received += len(blob)
+        return blob
+
+    async def cached_result(self, action: Digest) -> Any | None:
+        """Return the result of an action in the action cache; None if there is none."""
+        request = new_message(
+            "GetActionResultRequest",
+            instance_name=self.endpoint.instance,
+            action_digest=action.message(),
+            inline_stdout=True,
+            inline_stderr=True,
+        )
+        try:
+            return await self._call("ActionCache/GetActionResult", request, "ActionResult")
+        except grpc.aio.AioRpcError as error:
+            if error.code() is not grpc.StatusCode.NOT_FOUND:
+                raise
+            return None
+
+    async def execute(
+        self, action: Digest, *, priority: int, again: bool, on_stage: Callable[[int], None]
+    ) -> Any:
+        """Run an action and return its ``ExecuteResponse``.
+
+        Args:
+            action: the action, whose blobs are stored.
+            priority: the lowest number starts first.
+            again: True to ignore a result in the action cache.
+            on_stage: called with the number of each stage that the server reports.
+        """
+        request = new_message(
+            "ExecuteRequest",
+            instance_name=self.endpoint.instance,
+            action_digest=action.message(),
+            skip_cache_lookup=again,
+            execution_policy=new_message("ExecutionPolicy", priority=priority),
+        )
+        name = ""
+
+        async def run() -> Any:
+            nonlocal name
+            call = self._channel.unary_stream(
+                f"{_REAPI}.Execution/Execute",
+                request_serializer=encode_message,
+                response_deserializer=lambda blob: decode_message("Operation", blob),
+            )(request, metadata=self._metadata)
+            try:
+                async for operation in call:
+                    self._replied = time.monotonic()
+                    name = operation.name
+                    if operation.done:
+                        return operation
+                    data = decode_message("ExecuteOperationMetadata", operation.metadata.value)
+                    on_stage(data.stage)
+            except asyncio.CancelledError:
+                call.cancel()
+                await self._cancel(name)
+                raise
+            # The stream ended early. Servers join a second call with the running action.
+            return None
+
+        operation = await self._retry(run)
+        if operation.error.code:
+            return new_message("ExecuteResponse", status=operation.error)
+        return decode_message("ExecuteResponse", operation.response.value)
+
+    async def _cancel(self, name: str) -> None:
+        request = new_message("CancelOperationRequest", name=name)
+        call = self._channel.unary_unary(
+            "/google.longrunning.Operations/CancelOperation",
+            request_serializer=encode_message,
+            response_deserializer=bytes,
+        )
+        try:
+            await call(request, metadata=self._metadata, timeout=1.0)
+        except grpc.aio.AioRpcError:
+            # The server ends the action by itself, or its result is of no use.
+            return
+
+    async def find_missing(self, digests: list[Digest]) -> list[Digest]:
+        """Return the blobs that the server lacks."""
+        missing: list[Digest] = []
+        for at in range(0, len(digests), _DIGESTS_PER_CALL):
+            part = digests[at : at + _DIGESTS_PER_CALL]
+            request = new_message(
+                "FindMissingBlobsRequest",
+                instance_name=self.endpoint.instance,
+                blob_digests=[digest.message() for digest in part],
+            )
+            reply = await self._call(
+                "ContentAddressableStorage/FindMissingBlobs", request, "FindMissingBlobsResponse"
+            )
+            missing += map(read_digest, reply.missing_blob_digests)
+        return missing
+
+    async def _write(self, digest: Digest, content: bytes | Path) -> None:
+        name = f"{self._prefix()}uploads/{uuid.uuid4()}/blobs/{digest.hash}/{digest.size}"
+        blob = content if isinstance(content, bytes) else await asyncio.to_thread(_read, content)
+        # Otherwise the server reports a digest, and nobody learns which file has changed.
+        if digest_bytes(blob) != digest:
+            raise InputError(f"{content!s} has changed during the build", hint="build again")
+
+        async def requests() -> AsyncIterator[Any]:
+            for at in range(0, max(len(blob), 1), _BLOCK):
+                part = blob[at : at + _BLOCK]
+                yield new_message(
+                    "WriteRequest",
+                    resource_name=name if at == 0 else "",
+                    write_offset=at,
+                    finish_write=at + len(part) == len(blob),
+                    data=part,
+                )
+
+        async def write() -> bytes:
+            reply: bytes = await self._channel.stream_unary(
+                "/google.bytestream.ByteStream/Write",
+                request_serializer=encode_message,
+                response_deserializer=bytes,
+            )(requests(), metadata=self._metadata)
+            return reply
+
+        await self._retry(write)
+        self.sent += len(blob)
+
+    async def _call(self, method: str, request: Any, reply: str) -> Any:
+        call = self._channel.unary_unary(
+            f"{_REAPI}.{method}",
+            request_serializer=encode_message,
+            response_deserializer=lambda blob: decode_message(reply, blob),
+        )
+
+        async def run() -> Any:
+            return await call(request, metadata=self._metadata, timeout=_CALL_SECONDS)
+
+        return await self._retry(run)
+
+    async def _retry(self, call: Callable[[], Awaitable[Any]]) -> Any:
+        """Make a call until it has a reply; None is no reply.
+
+        Raises:
+            EngineUnavailableError: there was none for some time.
+            EngineRefusedError: the reply is a refusal.
+            AioRpcError: the reply is another error.
+        """
+        pause, began = _FIRST_PAUSE, time.monotonic()
+        for attempt in itertools.count(1):
+            try:
+                result = await call()
+            except grpc.aio.AioRpcError as error:
+                self._check_error(error, since=began, attempt=attempt)
+            else:
+                self._replied = time.monotonic()
+                if result is not None:
+                    return result
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
+        raise AssertionError  # for the type checker: the loop has no end
+
+    def _check_error(self, error: grpc.aio.AioRpcError, *, since: float, attempt: int) -> None:
+        if reason := _REFUSED.get(error.code()):
+            raise EngineRefusedError(
+                f"{self.endpoint.address} {reason}: {error.details()}", hint=_TOKEN_HINT
+            ) from error
+        if error.code() not in _RETRIED:
+            self._replied = time.monotonic()
+            raise error
+        # Another call's reply shows that the server is there, and this one is tried on.
+        is_gone = time.monotonic() - max(since, self._replied) > _OUTAGE_SECONDS
+        # A server that replies with the same error again and again has a fault.
+        replies = error.code() is not grpc.StatusCode.UNAVAILABLE
+        if is_gone or (replies and attempt >= _ATTEMPTS):
+            raise EngineUnavailableError(
+                f"{self.endpoint.address} has not replied for {_OUTAGE_SECONDS:.0f} s:"
+                f" {error.details()}"
+                if is_gone
+                else f"{self.endpoint.address} failed {attempt} times: {error.details()}",
+                hint="check the address and the server; a second build continues at the results"
+                " that the server has",
+            ) from error
+
+    def _prefix(self) -> str:
+        return f"{self.endpoint.instance}/" if self.endpoint.instance else ""
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise InputError(f"can't read {path}: {error.strerror}") from error
+
+
+def _open_channel(endpoint: Endpoint) -> Any:
+    options = [("grpc.max_receive_message_length", -1), ("grpc.enable_retries", 0)]
+    # Between the attempts of `_retry`; grpc's own pause grows to two minutes.
+    options.append(("grpc.max_reconnect_backoff_ms", int(_LONGEST_PAUSE * 1000)))
+    if not endpoint.tls:
+        return grpc.aio.insecure_channel(endpoint.host, options=options)
+    files: Iterable[Path | None] = (
+        endpoint.certificates,
+        endpoint.client_key,
+        endpoint.client_certificate,
+    )
+    roots, key, chain = (None if path is None else _read(path) for path in files)
+    credentials = grpc.ssl_channel_credentials(roots, key, chain)
+    return grpc.aio.secure_channel(endpoint.host, credentials, options=options)

@@ -1,0 +1,373 @@
+"""An executor that runs steps on a farm with the Remote Execution API.
+
+In: steps that declare all that they open. Out: exits, and the files that the caller wants here; all
+other files stay in the farm's storage, where the next step's worker finds them. Each action is
+first looked up in the farm's action cache: a build whose results are there sends no file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+import time
+from functools import partial
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+import grpc
+
+from archsplit.errors import EngineRefusedError, EngineUnavailableError, WorkerLostError
+from archsplit.remote.action import OTHER_TOOLS_STATUS, TOOLS_FILE, action_spec
+from archsplit.remote.reapi_client import Digest, ReapiClient, digest_bytes, read_digest
+from archsplit.remote.reapi_messages import encode_message, new_message
+from archsplit.system.fs import write_file
+from archsplit.system.process import CompletedProcess
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Iterable, Mapping
+    from concurrent.futures import Future
+    from pathlib import Path
+
+    from archsplit.remote.action import ActionSpec, PathMap, ToolFile
+    from archsplit.remote.endpoint import Endpoint
+    from archsplit.scheduler.executor import Ended
+    from archsplit.scheduler.graph import Step
+
+_ATTEMPTS = 3
+"""Attempts at an action whose worker was lost."""
+_NOBODY_SECONDS = 30.0
+"""Seconds in which no worker takes any action, until the farm counts as empty."""
+_QUEUED, _EXECUTING = 2, 3
+_KILLED = {-9, 137}
+_CLOSE_SECONDS = 5.0
+
+
+class ReapiExecutor:
+    """Runs steps on the farm at an endpoint.
+
+    Args:
+        endpoint: the farm.
+        paths: the folders of the build.
+        tools: returns the files of the tools of a step.
+        wanted: files that are written here; all others stay on the farm.
+        priorities: the number of each step by its name; the lowest starts first.
+
+    Attributes:
+        hits: number of steps whose results the farm had.
+        runs: number of steps that workers have run.
+    """
+
+    is_local = False
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        *,
+        paths: PathMap,
+        tools: Callable[[Step], Iterable[ToolFile]],
+        wanted: Iterable[Path],
+        priorities: Mapping[str, int] | None = None,
+    ) -> None:
+        self.hits = 0
+        self.runs = 0
+        self._paths = paths
+        self._tools = tools
+        self._wanted = frozenset(wanted)
+        self._priorities = priorities or {}
+        self._platform = _platform(endpoint)
+        self._outputs: dict[Path, Digest] = {}
+        self._inputs: dict[Path, Digest] = {}
+        self._missing: dict[str, str] = {}
+        self._began_to_wait: float | None = None
+        self._is_taken = False
+        self._loop = asyncio.new_event_loop()
+        threading.Thread(target=self._loop.run_forever, daemon=True).start()
+        self._client: ReapiClient = self._wait_for(_new_client(endpoint))
+        try:
+            self._wait_for(self._client.check_capabilities())
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def sent(self) -> int:
+        """Bytes that were uploaded."""
+        return self._client.sent
+
+    @property
+    def received(self) -> int:
+        """Bytes that were downloaded."""
+        return self._client.received
+
+    def start(self, step: Step, *, cores: int, ended: Ended) -> RemoteStep:
+        """See `Executor.start`."""
+        future = asyncio.run_coroutine_threadsafe(self._run(step, cores), self._loop)
+        future.add_done_callback(partial(_report, ended))
+        return RemoteStep(future)
+
+    def find_fault(self, step: Step, done: CompletedProcess) -> str:
+        """See `Executor.find_fault`."""
+        if done.returncode != 0:
+            return f"failed with exit status {done.returncode}"
+        return self._missing.get(step.name, "")
+
+    def kill_unawaited(self) -> None:
+        """See `Executor.kill_unawaited`; `close` cancels all actions."""
+
+    def close(self) -> None:
+        """See `Executor.close`."""
+        if self._loop.is_running():
+            with contextlib.suppress(TimeoutError):
+                self._wait_for(self._end(), seconds=_CLOSE_SECONDS)
+            self._loop.call_soon_threadsafe(self._loop.stop)
+
+    async def _end(self) -> None:
+        others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+        await self._client.close()
+
+    def _wait_for(
+        self, coroutine: Coroutine[Any, Any, Any], *, seconds: float | None = None
+    ) -> Any:
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(seconds)
+
+    async def _run(self, step: Step, cores: int) -> CompletedProcess:
+        try:
+            return await self._find_or_execute(step, cores)
+        except grpc.aio.AioRpcError as error:
+            raise EngineRefusedError(
+                f"{self._client.endpoint.address} refuses {step.name}:"
+                f" {error.code().name}, {error.details()}"
+            ) from error
+
+    async def _find_or_execute(self, step: Step, cores: int) -> CompletedProcess:
+        began = time.monotonic()
+        tools = await asyncio.to_thread(lambda: tuple(self._tools(step)))
+        spec = action_spec(step, self._paths, tools, cores=cores)
+        blobs = await asyncio.to_thread(self._blobs, spec)
+        action = next(reversed(blobs))
+        result = await self._client.cached_result(action)
+        if result is not None and await self._is_usable(result):
+            self.hits += 1
+        else:
+            known = result is not None
+            result = await self._execute(step, action, blobs, known=known)
+            self.runs += 1
+        stdout, stderr = await self._said(result)
+        if result.exit_code == OTHER_TOOLS_STATUS:
+            raise _other_tools(step, stdout, self._client.endpoint.address)
+        if result.exit_code == 0:
+            await self._take_outputs(step, spec, result)
+        return CompletedProcess(
+            returncode=result.exit_code,
+            stdout=stdout,
+            stderr=stderr,
+            seconds=time.monotonic() - began,
+        )
+
+    async def _is_usable(self, result: Any) -> bool:
+        # A failure in the cache may be that of a worker; and a server may have lost outputs, which
+        # later steps read.
+        outputs = [read_digest(file.digest) for file in result.output_files]
+        return result.exit_code == 0 and not await self._client.find_missing(outputs)
+
+    def _blobs(self, spec: ActionSpec) -> dict[Digest, bytes | Path]:
+        """Return all blobs of an action but other steps' outputs, the action's own last."""
+        blobs: dict[Digest, bytes | Path] = {}
+        files = {}
+        for name, path in spec.inputs.items():
+            files[name] = self._outputs.get(path) or self._hash(path)
+            if path not in self._outputs:
+                blobs[files[name]] = path
+        tools = digest_bytes(spec.tools)
+        blobs[tools] = spec.tools
+        files[TOOLS_FILE] = tools
+        root = _add_tree(files, blobs)
+        command = new_message(
+            "Command",
+            arguments=spec.argv,
+            environment_variables=[
+                new_message("EnvironmentVariable", name=name, value=value)
+                for name, value in spec.environment
+            ],
+            output_files=sorted(map(str, spec.outputs)),
+            output_paths=sorted(map(str, spec.outputs)),
+            platform=self._platform,
+        )
+        _add_message(
+            blobs,
+            new_message(
+                "Action",
+                command_digest=_add_message(blobs, command).message(),
+                input_root_digest=root.message(),
+                platform=self._platform,
+            ),
+        )
+        return blobs
+
+    def _hash(self, path: Path) -> Digest:
+        # Sources of a build include the same headers.
+        if path not in self._inputs:
+            self._inputs[path] = digest_bytes(path.read_bytes())
+        return self._inputs[path]
+
+    async def _execute(
+        self, step: Step, action: Digest, blobs: dict[Digest, bytes | Path], *, known: bool
+    ) -> Any:
+        reason = ""
+        for attempt in range(_ATTEMPTS):
+            await self._client.upload(blobs)
+            reply = await self._in_time(
+                self._client.execute(
+                    action,
+                    priority=self._priorities.get(step.name, 0),
+                    # A cached failure may be that of a worker, or of lost outputs.
+                    again=attempt > 0 or known,
+                    on_stage=self._on_stage,
+                )
+            )
+            self._is_taken = True
+            if reply.status.code == grpc.StatusCode.FAILED_PRECONDITION.value[0]:
+                self._client.forget_uploads()
+                if attempt == 0:
+                    continue
+                raise EngineRefusedError(
+                    f"{self._client.endpoint.address} has lost a file that {step.name} reads:"
+                    f" {reply.status.message}",
+                    hint="its storage is too small for a build; enlarge it, and build again",
+                )
+            if reply.status.code == 0 and reply.result.exit_code not in _KILLED:
+                return reply.result
+            reason = reply.status.message or f"exit status {reply.result.exit_code}"
+        raise WorkerLostError(
+            f"{step.name} was lost {_ATTEMPTS} times with its worker: {reason}",
+            hint="most often the workers have too little memory for it",
+        )
+
+    def _on_stage(self, stage: int) -> None:
+        self._is_taken = self._is_taken or stage >= _EXECUTING
+        if stage == _QUEUED and self._began_to_wait is None:
+            self._began_to_wait = time.monotonic()
+
+    async def _in_time(self, call: Coroutine[Any, Any, Any]) -> Any:
+        """Wait for an action; no longer than some seconds if no worker takes any."""
+        task = asyncio.ensure_future(call)
+        try:
+            while True:
+                done, _ = await asyncio.wait({task}, timeout=_NOBODY_SECONDS / 10)
+                if done:
+                    return await task
+                since = self._began_to_wait
+                waits = since is not None and time.monotonic() - since > _NOBODY_SECONDS
+                if waits and not self._is_taken:
+                    raise EngineUnavailableError(
+                        f"no worker of {self._client.endpoint.address} has taken a step in"
+                        f" {_NOBODY_SECONDS:.0f} s",
+                        hint="start workers, or ask for others with --remote-property",
+                    )
+        finally:
+            task.cancel()
+
+    async def _said(self, result: Any) -> tuple[str, str]:
+        texts = []
+        for stream in ("stdout", "stderr"):
+            raw = getattr(result, f"{stream}_raw")
+            digest = read_digest(getattr(result, f"{stream}_digest"))
+            if not raw and digest.size:
+                raw = await self._client.download(digest)
+            texts.append(raw.decode(errors="replace"))
+        return texts[0], texts[1]
+
+    async def _take_outputs(self, step: Step, spec: ActionSpec, result: Any) -> None:
+        made = {PurePosixPath(file.path): read_digest(file.digest) for file in result.output_files}
+        for name, path in spec.outputs.items():
+            digest = made.get(name)
+            if digest is None or not digest.size:
+                self._missing[step.name] = f"succeeded, but left no {path.name}"
+                return
+            self._outputs[path] = digest
+            if path in self._wanted:
+                blob = await self._client.download(digest)
+                await asyncio.to_thread(write_file, path, blob)
+
+
+class RemoteStep:
+    """A step on the farm."""
+
+    def __init__(self, future: Future[CompletedProcess]) -> None:
+        self._future = future
+
+    def kill(self, *, grace: float = 0.0) -> None:
+        """Cancel the action."""
+        del grace
+        self._future.cancel()
+
+    def resident_memory(self) -> int:
+        """Return 0: the step takes no memory of this machine."""
+        return 0
+
+
+def _report(ended: Ended, future: Future[CompletedProcess]) -> None:
+    if future.cancelled():
+        ended(CompletedProcess(returncode=-15, stdout="", stderr="cancelled", seconds=0.0))
+    else:
+        ended(future.exception() or future.result())
+
+
+async def _new_client(endpoint: Endpoint) -> ReapiClient:
+    # In the loop's own thread: a channel belongs to the loop that makes it.
+    return ReapiClient(endpoint)
+
+
+def _platform(endpoint: Endpoint) -> Any:
+    rows = (new_message("Property", name=name, value=value) for name, value in endpoint.properties)
+    return new_message("Platform", properties=rows)
+
+
+def _add_message(blobs: dict[Digest, bytes | Path], message: Any) -> Digest:
+    blob = encode_message(message)
+    digest = digest_bytes(blob)
+    # The last one is the action's own, wherever equal bytes were before.
+    blobs.pop(digest, None)
+    blobs[digest] = blob
+    return digest
+
+
+def _add_tree(files: Mapping[PurePosixPath, Digest], blobs: dict[Digest, bytes | Path]) -> Digest:
+    """Add the messages of the folders that hold the files; return the digest of the root."""
+    folders: dict[PurePosixPath, set[PurePosixPath]] = {PurePosixPath(): set()}
+    for name in files:
+        for child in (name, *name.parents):
+            if child != child.parent:
+                folders.setdefault(child.parent, set()).add(child)
+    digests: dict[PurePosixPath, Digest] = {}
+    # The deepest first: a folder's message has the digests of the folders in it.
+    for folder in sorted(folders, key=lambda each: len(each.parts), reverse=True):
+        inside = sorted(folders[folder])
+        message = new_message(
+            "Directory",
+            files=[
+                new_message("FileNode", name=child.name, digest=files[child].message())
+                for child in inside
+                if child in files
+            ],
+            directories=[
+                new_message("DirectoryNode", name=child.name, digest=digests[child].message())
+                for child in inside
+                if child not in files
+            ],
+        )
+        digests[folder] = _add_message(blobs, message)
+    return digests[PurePosixPath()]
+
+
+def _other_tools(step: Step, said: str, address: str) -> EngineRefusedError:
+    found = ", ".join(line.partition(":")[0] for line in said.splitlines() if ": FAILED" in line)
+    return EngineRefusedError(
+        f"a worker of {address} has other tools than this machine for {step.name}: {found}",
+        hint="workers need the same toolkit and host compiler at the same paths; use this machine's"
+        " image for them, or ask for others with --remote-property",
+    )

@@ -1,0 +1,258 @@
+"""Steps on a build farm: the same bytes, and what becomes of lost servers and workers."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import shutil
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from farm import Farm
+
+from archsplit.arch.target import Target
+from archsplit.build.pipeline import build_recipe
+from archsplit.build.plan import BuildRequest
+from archsplit.errors import (
+    EngineRefusedError,
+    EngineUnavailableError,
+    InputError,
+    WorkerLostError,
+)
+from archsplit.release.context import Effects, EngineChoice
+from archsplit.remote.action import PathMap, ToolFile
+from archsplit.remote.endpoint import parse_endpoint
+from archsplit.scheduler.graph import Graph, Step
+from archsplit.scheduler.pool import SlotPool
+from archsplit.scheduler.runner import run_graph
+from archsplit.system.process import Command, SubprocessRunner
+from archsplit.system.progress import SilentProgress
+
+pytest.importorskip("grpc", reason="needs archsplit[reapi]")
+pytest.importorskip("google.protobuf", reason="needs archsplit[reapi]")
+
+from archsplit.remote import reapi_client
+from archsplit.remote.reapi_executor import ReapiExecutor
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from archsplit.scheduler.outcome import Outcome
+
+TINYVEC = Path(__file__).parents[1] / "tinyvec"
+SHELL = Path("/bin/sh")
+
+
+@pytest.fixture
+def farm(tmp_path: Path) -> Iterator[Farm]:
+    server = Farm(tmp_path / "farm", tmp_path / "seen")
+    (tmp_path / "seen").mkdir()
+    server.start()
+    yield server
+    server.kill()
+
+
+class Work:
+    """Shell steps in a recipe's folder and a private one."""
+
+    def __init__(self, folder: Path) -> None:
+        self.root, self.private = folder / "recipe", folder / "private"
+        self.root.mkdir(parents=True)
+        self.private.mkdir()
+        self.tools = (
+            ToolFile(path=str(SHELL), sha256=hashlib.sha256(SHELL.read_bytes()).hexdigest()),
+        )
+
+    def step(self, name: str, script: str, reads: str = "", writes: str = "") -> Step:
+        return Step(
+            name=name,
+            command=Command(argv=(str(SHELL), "-c", script), cwd=self.root, env={}),
+            reads=tuple(self.root / each for each in reads.split()),
+            writes=tuple(self.private / each for each in writes.split()),
+        )
+
+    def executor(self, address: str, *wanted: str) -> ReapiExecutor:
+        return ReapiExecutor(
+            parse_endpoint(address),
+            paths=PathMap(self.root, self.private),
+            tools=lambda _: self.tools,
+            wanted=[self.private / each for each in wanted],
+        )
+
+    def run(self, executor: ReapiExecutor, *steps: Step) -> Outcome:
+        return run_graph(
+            Graph(steps=steps),
+            pool=SlotPool(4),
+            runner=SubprocessRunner(),
+            progress=SilentProgress(),
+            executor=executor,
+        )
+
+
+class Notes(SilentProgress):
+    """A receiver of progress that keeps the lines."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.lines.append(text)
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Work:
+    return Work(tmp_path / "work")
+
+
+def count_script(work: Work, name: str) -> str:
+    """A line that counts its runs in a file that the sandbox shares with this test."""
+    return f"echo >> {work.root.parents[1] / 'seen' / name}; "
+
+
+def test_files_between_steps_stay_on_the_farm(farm: Farm, work: Work) -> None:
+    (work.root / "source").write_text("text\n")
+    first = work.step("first", "echo out; cat source > .archsplit/work/a", "source", "a")
+    second = dataclasses.replace(
+        work.step("second", "cat .archsplit/work/a - > .archsplit/work/b", writes="b"),
+        reads=(work.private / "a",),
+    )
+    executor = work.executor(farm.address, "b")
+    outcome = work.run(executor, first, second)
+    assert outcome.failure is None
+    assert [done.output for done in outcome.finished] == ["out\n", ""]
+    assert sorted(path.name for path in work.private.iterdir()) == ["b"]
+    assert (work.private / "b").read_text() == "text\n"
+    assert (executor.hits, executor.runs, executor.received) == (0, 2, len("out\ntext\n"))
+    again = work.executor(farm.address, "b")
+    assert work.run(again, first, second).failure is None
+    # A build whose results are there sends nothing.
+    assert (again.hits, again.runs, again.sent) == (2, 0, 0)
+
+
+def test_a_failure_is_that_of_the_step(farm: Farm, work: Work) -> None:
+    outcome = work.run(
+        work.executor(farm.address),
+        work.step("bad", "echo no >&2; exit 3", writes="x"),
+        work.step("slow", "sleep 60", writes="y"),
+    )
+    assert outcome.failure is not None
+    assert (outcome.failure.name, outcome.failure.fault) == ("bad", "failed with exit status 3")
+    assert outcome.failure.stderr == "no\n"
+    assert outcome.seconds < 50
+    liar = work.run(work.executor(farm.address), work.step("liar", "true", writes="x"))
+    assert liar.failure is not None
+    assert liar.failure.fault == "succeeded, but left no x"
+
+
+def test_a_step_sees_nothing_that_it_does_not_declare(farm: Farm, work: Work) -> None:
+    (work.root / "secret").write_text("")
+    (work.root / "source").write_text("")
+    script = "test ! -e secret && test -e source && echo > .archsplit/work/a"
+    outcome = work.run(work.executor(farm.address), work.step("looks", script, "source", "a"))
+    assert outcome.failure is None
+
+
+def test_other_tools_are_refused_by_name(farm: Farm, work: Work) -> None:
+    work.tools = (ToolFile(path=str(SHELL), sha256="0" * 64),)
+    with pytest.raises(EngineRefusedError, match=r"other tools .* for compile: /bin/sh") as caught:
+        work.run(work.executor(farm.address), work.step("compile", "true"))
+    assert "at the same paths" in str(caught.value.hint)
+
+
+def test_a_lost_worker_is_another_attempt(
+    farm: Farm, work: Work, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = count_script(work, "once") + (
+        f"test $(wc -l < {work.root.parents[1] / 'seen/once'}) -gt 1 || kill -9 $$;"
+        " echo done > .archsplit/work/a"
+    )
+    outcome = work.run(work.executor(farm.address, "a"), work.step("killed once", script, "", "a"))
+    assert outcome.failure is None
+    assert (work.private / "a").read_text() == "done\n"
+    with pytest.raises(WorkerLostError, match="killed always was lost 3 times") as caught:
+        work.run(work.executor(farm.address), work.step("killed always", "kill -9 $$"))
+    assert caught.value.hint == "most often the workers have too little memory for it"
+
+
+def test_a_server_that_is_killed_and_comes_back_costs_no_result(farm: Farm, work: Work) -> None:
+    steps = [
+        work.step(f"s{at}", f"sleep 0.2; echo {at} > .archsplit/work/f{at}", writes=f"f{at}")
+        for at in range(10)
+    ]
+    executor = work.executor(farm.address, *(f"f{at}" for at in range(10)))
+
+    def restart() -> None:
+        while executor.runs < 3:
+            time.sleep(0.01)
+        farm.kill()
+        farm.start()
+
+    killer = threading.Thread(target=restart)
+    killer.start()
+    outcome = work.run(executor, *steps)
+    killer.join()
+    assert outcome.failure is None
+    assert [(work.private / f"f{at}").read_text() for at in range(10)] == [
+        f"{at}\n" for at in range(10)
+    ]
+
+
+def test_a_server_that_stays_away_is_an_error(
+    farm: Farm, work: Work, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reapi_client, "_OUTAGE_SECONDS", 0.5)
+    executor = work.executor(farm.address)
+    farm.kill()
+    with pytest.raises(EngineUnavailableError, match="has not replied"):
+        work.run(executor, work.step("late", "true"))
+    with pytest.raises(EngineUnavailableError, match="has not replied") as caught:
+        work.executor(farm.address)
+    assert "check the address" in str(caught.value.hint)
+    farm.start()
+
+
+def test_a_source_that_changes_during_the_build_is_an_error(farm: Farm, work: Work) -> None:
+    (work.root / "source").write_text("one")
+    executor = work.executor(farm.address)
+    executor._hash(work.root / "source")
+    (work.root / "source").write_text("two")
+    with pytest.raises(InputError, match="has changed during the build"):
+        work.run(executor, work.step("reads", "true", "source"))
+
+
+@pytest.mark.nvcc
+def test_wheels_have_the_same_bytes_as_on_this_machine(
+    farm: Farm, environment: dict[str, str], tmp_path: Path
+) -> None:
+    notes = Notes()
+
+    def build(recipe: Path, name: str, engine: EngineChoice | None) -> dict[str, str]:
+        effects = Effects(progress=notes, environment=environment, jobs=2, engine=engine)
+        order = BuildRequest(recipe=recipe, targets=(Target.parse("sm_80"),))
+        release = build_recipe(order, effects, out=tmp_path / name)
+        return {wheel.file: wheel.sha256 for wheel in release.wheels}
+
+    choice = EngineChoice(endpoint=parse_endpoint(farm.address), jobs=8)
+    here = build(TINYVEC, "here", None)
+    stop, killed = threading.Event(), threading.Event()
+
+    def kill_one() -> None:
+        # A compile is long enough to be met.
+        while not stop.is_set() and not killed.is_set():
+            if farm.kill_worker("/cicc"):
+                killed.set()
+            time.sleep(0.01)
+
+    killer = threading.Thread(target=kill_one)
+    killer.start()
+    assert build(TINYVEC, "cold", choice) == here
+    stop.set()
+    killer.join()
+    assert killed.is_set()
+    # Another checkout, as on another machine.
+    shutil.copytree(TINYVEC, tmp_path / "a copy")
+    assert build(tmp_path / "a copy", "warm", choice) == here
+    assert f"{farm.address}: 25 of 25 results were there; 0.0 MB sent" in notes.lines[-1]
