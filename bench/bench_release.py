@@ -35,7 +35,7 @@ _BLOCK = 1 << 22
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One run of a program."""
+    """A run of a program."""
 
     name: str
     wall: float
@@ -94,7 +94,7 @@ def cut(library: Path, folder: Path, count: int, size: int) -> None:
 
 
 def write(folder: Path, out: Path) -> None:
-    """What is measured: in a process of its own."""
+    """Write the wheels; runs in a process of its own."""
     write_wheels(out, [plugin(path) for path in sorted(folder.iterdir())], epoch=_EPOCH)
 
 

@@ -106,7 +106,7 @@ def test_a_build_s_folder_is_taken_by_its_report(tmp_path: Path) -> None:
     assert check_index(open_folder(tmp_path / "index")) == 3
     again = update(tmp_path / "index", build, day=1)
     assert again.added == ()
-    assert set(again.known) == set(done.added)
+    assert set(again.unchanged) == set(done.added)
     page = json.loads((tmp_path / "index" / "toy" / "index.json").read_text())
     assert page["files"][0]["upload-time"] == "2026-11-21T00:00:00Z"
     assert page["versions"] == ["1.0"]
@@ -269,7 +269,7 @@ def test_what_was_lost_or_damaged_comes_back(tmp_path: Path) -> None:
     (root / "toy-sm80" / "toy_sm80-1.0-py3-none-any.whl").unlink()
     (root / "toy-sm90" / "toy_sm90-1.0-py3-none-any.whl.metadata").unlink()
     again = update(root, build, day=1)
-    assert (again.added, len(again.known)) == ((), 3)
+    assert (again.added, len(again.unchanged)) == ((), 3)
     assert len(again.restored) == 3
     assert files(root) == before
 

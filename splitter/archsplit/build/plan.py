@@ -160,6 +160,7 @@ def open_site(order: BuildRequest, effects: Effects) -> Iterator[BuildContext]:
     recipe = requested_recipe(order, effects)
     tried = find_toolkit(effects, order.nvcc)
     toolkit = toolkits.choose_toolkit(tried)
+    # All targets of the release, also those that are not built now: nvcc compiles for all of them.
     toolkit.check_targets(recipe.release)
     cuda_libraries = find_cuda_libraries(recipe.link.cuda_libraries, toolkit, effects.site_folders)
     host = find_host_tools(effects.environment, effects.runner)
@@ -201,6 +202,7 @@ def select_targets(recipe: Recipe, targets: tuple[Target, ...] | None) -> tuple[
             f"it has {', '.join(map(str, recipe.targets.all))}",
             hint=f"add it to [{_table(recipe)}] in the recipe, or choose one that is there",
         )
+    # In the recipe's order, so that equal builds have equal reports.
     return tuple(target for target in recipe.targets.all if target in targets)
 
 

@@ -46,7 +46,7 @@ def add_to(verbs: Verbs) -> None:
         nargs="+",
         default=[],
         metavar="PATH",
-        help="take in wheels, folders of wheels, or folders that `archsplit build` or"
+        help="add wheels, folders of wheels, or folders that `archsplit build` or"
         " `archsplit split` wrote to",
     )
     parser.add_argument(
@@ -54,13 +54,15 @@ def add_to(verbs: Verbs) -> None:
         nargs="+",
         default=[],
         metavar="LIMIT",
-        help="let go of releases by age=14d (also s, m, h, w) and size=20GB (also k, M, T): the"
+        help="remove releases by age=14d (also s, m, h, w) and size=20GB (also k, M, T): the"
         " oldest first, a core and its plugins together, never the newest of any project",
     )
     parser.add_argument(
-        "--yank", nargs="+", default=[], metavar="NAME==VERSION", help="PEP 592: not to be chosen"
+        "--yank", nargs="+", default=[], metavar="NAME==VERSION", help="yank a release (PEP 592)"
     )
-    parser.add_argument("--reason", default="", metavar="TEXT", help="why, for --yank and --status")
+    parser.add_argument(
+        "--reason", default="", metavar="TEXT", help="the reason, for --yank and --status"
+    )
     parser.add_argument("--unyank", nargs="+", default=[], metavar="NAME==VERSION")
     parser.add_argument(
         "--status",
@@ -81,8 +83,7 @@ def add_to(verbs: Verbs) -> None:
         type=_age,
         default=_age(_GRACE),
         metavar="TIME",
-        help="how long wheels stay after they have left all pages, for readers of older pages"
-        f" (default: {_GRACE})",
+        help=f"time for which removed wheels stay, for readers of older pages (default: {_GRACE})",
     )
     parser.add_argument("--check", action="store_true", help="hash every file, compare every page")
     parser.add_argument("--json", action="store_true", help="print what was done as JSON")
@@ -106,12 +107,14 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
         raise UsageError("--reason has no meaning without --yank or --status")
     if any(given) or not arguments.check:
         change = _change(arguments)
+        # A run without a change still deletes files whose grace time is over, but makes no index.
         if not any(given):
             open_folder(arguments.folder)
         with lock_folder(arguments.folder) as folder:
             done = update_index(folder, change)
         _print(_as_json(folder, done) if arguments.json else _as_text(done))
         limit = change.limits.size if change.limits else None
+        # No error: the newest release of a project is never removed.
         if limit is not None and done.size > limit:
             console.print(
                 f"the newest of each project are {done.size} bytes, more than {limit}",
@@ -122,6 +125,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
         wheels = check_index(open_folder(arguments.folder))
         if not arguments.json:
             _print(f"{wheels} wheels are as the pages say")
+        # After a change its own document was printed; a second one would be no valid JSON.
         elif not any(given):
             _print(json.dumps({"schema": _SCHEMA, "wheels": wheels, "sound": True}, indent=2))
     return 0
@@ -198,11 +202,12 @@ def _release(text: str) -> IndexRelease:
     from archsplit.index.static_model import IndexRelease
     from archsplit.wheels.filename import distribution_name
 
-    name, found, version = text.partition("==")
+    name, operator, version = text.partition("==")
     try:
-        if found:
+        if operator:
             return IndexRelease(project=distribution_name(name), version=str(Version(version)))
     except (WheelError, InvalidVersion):
+        # Both faults have the same hint, below.
         pass
     raise UsageError(f"{text!r} is no release", hint="give NAME==VERSION")
 
@@ -210,7 +215,7 @@ def _release(text: str) -> IndexRelease:
 def _as_text(done: IndexUpdate) -> str:
     lines = [f"added {name}" for name in done.added]
     lines += [
-        f"{'restored' if name in done.restored else 'was there'} {name}" for name in done.known
+        f"{'restored' if name in done.restored else 'was there'} {name}" for name in done.unchanged
     ]
     lines += [f"pruned {release}" for one in done.gone for release in one.releases]
     waiting = f", {len(done.waiting)} files wait to be deleted" if done.waiting else ""
@@ -221,7 +226,7 @@ def _as_json(folder: IndexFolder, done: IndexUpdate) -> str:
     content = {
         "schema": _SCHEMA,
         "added": done.added,
-        "known": done.known,
+        "known": done.unchanged,
         "restored": done.restored,
         "pruned": [[str(release) for release in one.releases] for one in done.gone],
         "waiting": done.waiting,

@@ -96,6 +96,7 @@ def targets(text: str | None) -> tuple[Target, ...] | None:
     from archsplit.arch.gpu_list import parse_gpu_targets
     from archsplit.system.nvidia import detect_gpus
 
+    # None means all targets; an empty list would mean none.
     return None if text is None else parse_gpu_targets(text, detect=detect_gpus)
 
 
@@ -138,6 +139,7 @@ def effects(console: Console, *, jobs: int = 1, quiet: bool = False) -> Iterator
 @contextlib.contextmanager
 def show_activity(console: Console, text: str) -> Iterator[None]:
     """Show on a terminal that a command works, as long as the block runs."""
+    # A log would get a line for each frame of the display.
     if not console.is_terminal:
         yield
         return

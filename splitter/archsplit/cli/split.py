@@ -128,6 +128,7 @@ def _check_inputs(arguments: argparse.Namespace) -> None:
     """Refuse inputs that can't be split together, and options that don't fit them."""
     source, *others = arguments.wheel
     for path in arguments.wheel:
+        # Wheels are checked by their reader.
         if path.suffix == ".whl":
             continue
         _check_library(path)
@@ -136,6 +137,7 @@ def _check_inputs(arguments: argparse.Namespace) -> None:
                 f"{path.name} is a library, and several wheels are split together",
                 hint="split each library by itself",
             )
+    # A wheel's version is in its METADATA and in the pins of its packs.
     if source.suffix == ".whl" and arguments.version is not None:
         raise UsageError(
             f"{source.name} has a version, which its core keeps",
@@ -186,6 +188,7 @@ def _check_library(path: Path) -> None:
 
     with input_errors(path), path.open("rb") as file:
         head = file.read(HEAD_SIZE)
+    # The suffix is not enough: a library may be called foo.so.1.2.
     if detect_form(head) is not Form.ELF:
         raise BinaryFormatError(
             f"{path} is neither a wheel nor a library: it begins with {head[:8]!r}",

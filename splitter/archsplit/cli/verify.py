@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from archsplit.release.checks import CheckedRelease
+    from archsplit.release.verify import CheckedRelease
 
 RELEASE_CHECK_SCHEMA = 1
 
@@ -73,6 +73,7 @@ def run_release(arguments: argparse.Namespace, console: Console) -> int:
     from archsplit.release.completeness import Requirements, check_release
     from archsplit.release.install_test import require_installers
 
+    # A part of a release can be complete only for its own targets.
     if arguments.targets is not None:
         raise UsageError("--release is about all targets", hint="leave out --targets or --release")
     demands = Requirements(
@@ -140,7 +141,8 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
 
 
 def _run(arguments: argparse.Namespace, console: Console) -> int:
-    from archsplit.release.checks import CheckScope, verify_release
+    from archsplit.release.checks import CheckScope
+    from archsplit.release.verify import verify_release
 
     if arguments.release:
         return run_release(arguments, console)

@@ -63,12 +63,12 @@ _BEGUN = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexFolder:
-    """An index's files; only who holds the lock may change them.
+    """The files of an index; a change needs the lock.
 
     Attributes:
-        root: of the index, absolute.
-        written: what was written, in its order, relative to the root.
-        deleted: the same of what was deleted.
+        root: absolute path.
+        written: paths of written files in order, relative to the root.
+        deleted: paths of deleted files, likewise.
     """
 
     root: Path
@@ -79,11 +79,12 @@ class IndexFolder:
         """Return the projects on all pages.
 
         Raises:
-            InputError: a page can't be read, or isn't ours.
+            InputError: a page can't be read, or was written by another tool.
         """
         found = {}
         for page in sorted(self.root.glob(f"*/{JSON_FILE}")):
             project = parse_project(read_file(page), where=f"{page}")
+            # A copied folder would change another project.
             if page.parent.name != project.name:
                 raise InputError(f"{page} is the page of {project.name}")
             found[project.name] = project
@@ -105,10 +106,10 @@ class IndexFolder:
         return parse_url(read_file(page)) if page.exists() else ""
 
     def write_project(self, project: IndexProject, url: str) -> None:
-        """Write a project's pages, as far as they aren't what they should be.
+        """Write the pages of a project that differ from their new content.
 
         Raises:
-            OutputError: they can't be written.
+            OutputError: a page can't be written.
         """
         self.make_folder(project.name)
         for name, text in render_pages(project, url).items():
@@ -121,17 +122,18 @@ class IndexFolder:
         self._write(HTML_FILE, root_html(listed))
 
     def make_folder(self, project: NormalizedName) -> None:
-        """Make a project's folder, which any web server may read."""
+        """Make a project's folder, readable by a web server of another user."""
         folder = self.root / project
         with output_errors(folder):
+            # The mode of an existing folder is the user's choice.
             if not folder.is_dir():
                 folder.mkdir()
                 folder.chmod(0o755)
 
     def orphans(self, projects: Mapping[NormalizedName, IndexProject]) -> list[str]:
-        """Wheels of a project in its folder that no page names, and their metadata; sorted.
+        """Return the wheels and metadata files that no page lists, sorted.
 
-        They are given relative to the root. What else lies in the folder is not the index's.
+        The paths are relative to the root. Files of another kind are not the index's.
         """
         found = []
         for folder in (each for each in self.root.iterdir() if each.is_dir()):
@@ -151,7 +153,7 @@ class IndexFolder:
         """Delete files, given relative to the root.
 
         Raises:
-            OutputError: one can't be deleted.
+            OutputError: a file can't be deleted.
         """
         for path in paths:
             with output_errors(self.root / path):
@@ -159,14 +161,15 @@ class IndexFolder:
             self.deleted.append(path)
 
     def sweep(self) -> None:
-        """Remove what a killed run was writing."""
+        """Remove the temporary files of a killed run."""
         for path in (*self.root.glob(".*"), *self.root.glob("*/.*")):
+            # Only names of this tool: a web server may have hidden files such as .htaccess.
             if _BEGUN.fullmatch(path.name):
                 with contextlib.suppress(OSError):
                     path.unlink()
 
     def left(self) -> dict[str, int]:
-        """Return when files left all pages, in seconds since 1970, by path."""
+        """Return the time of each file's removal from all pages, in seconds since 1970."""
         path = self.root / LEFT
         if not path.exists():
             return {}
@@ -174,16 +177,18 @@ class IndexFolder:
             content = json.loads(read_file(path))
             return {str(name): int(seconds) for name, seconds in content["left"].items()}
         except (ValueError, TypeError, KeyError, AttributeError):
-            return {}  # At worst some files stay a while longer.
+            return {}  # At worst some files stay for a longer time.
 
     def remember_left(self, left: Mapping[str, int]) -> None:
-        """Write the times at which files left all pages."""
+        """Write the times since which no page lists a file; see `left`."""
+        # An index without waiting files gets no extra file.
         if left or (self.root / LEFT).exists():
             text = json.dumps({"schema": 1, "left": dict(sorted(left.items()))}, indent=1)
             write_file(self.root / LEFT, f"{text}\n")
 
     def _write(self, name: str, text: str) -> None:
         path = self.root / name
+        # An unchanged page keeps its time, so web servers and mirrors don't send it again.
         if not (path.exists() and read_file(path) == text.encode()):
             write_file(path, text)
             self.written.append(name)
@@ -202,7 +207,7 @@ def _is_of(project: str, file: str) -> bool:
 
 
 def render_pages(project: IndexProject, url: str) -> dict[str, str]:
-    """A project's pages by their file names; the index's memory is first."""
+    """Return a project's pages by file name; the JSON page, which is the database, first."""
     return dict(zip(_PAGES, (project_json(project, url), project_html(project, url)), strict=True))
 
 
@@ -211,22 +216,23 @@ def lock_folder(root: Path) -> Iterator[IndexFolder]:
     """Lock an index for writing. A second process waits; a killed one releases the lock.
 
     Args:
-        root: a folder, made unless it is there.
+        root: the folder; made if it is missing.
 
     Raises:
-        OutputError: it can't be made or locked.
-        InputError: the folder has the pages of something else.
+        OutputError: the folder can't be made or locked.
+        InputError: the folder has pages of another website.
     """
     _refuse_others(root)
     with output_errors(root):
         try:
             root.mkdir(parents=True)
         except FileExistsError:
-            # An index, or another writer's that begins at this moment.
+            # An existing index, or another writer that begins at this moment.
             if not root.is_dir():
                 raise
         else:
             root.chmod(0o755)
+        # The lock file stays: its removal would let two processes lock two different files.
         descriptor = os.open(root / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         try:
@@ -234,7 +240,7 @@ def lock_folder(root: Path) -> Iterator[IndexFolder]:
         except OSError as error:
             raise OutputError(
                 f"can't lock {root / LOCK}: {error.strerror}",
-                hint="keep the index on a file system that knows locks",
+                hint="keep the index on a file system with file locks",
             ) from error
         folder = IndexFolder(root=root.resolve())
         folder.sweep()
@@ -254,10 +260,11 @@ def open_folder(root: Path) -> IndexFolder:
     """Return an index for reading.
 
     Raises:
-        InputError: it is none.
+        InputError: the folder is not an index.
     """
     with input_errors(root):
         os.listdir(root)  # noqa: PTH208 - only whether it can be read matters
+    # The JSON page is the database; an HTML page alone may be of any website.
     if not (root / JSON_FILE).exists():
         raise InputError(f"{root} is no index", hint="`archsplit index DIR --add WHEELS` makes one")
     return IndexFolder(root=root.resolve())
@@ -267,7 +274,7 @@ def check_index(folder: IndexFolder) -> int:
     """Hash every file and compare every page.
 
     Returns:
-        How many wheels there are.
+        The number of wheels.
 
     Raises:
         VerifyError: lists every finding, sorted.
@@ -313,10 +320,12 @@ def _file_findings(folder: IndexFolder, entry: IndexEntry) -> Iterator[str]:
         path = folder.place(project, name)
         try:
             found = sha256(path)
+        # One unreadable file must not hide the findings about the others.
         except InputError as error:
             yield f"{project}/{name}: {error}"
             continue
         if found != digest:
             yield f"{project}/{name}: has the SHA-256 {found}, expected {digest}"
+        # The size is on the page too, and installers show it.
         elif name == entry.file and path.stat().st_size != entry.size:
             yield f"{project}/{name}: has {path.stat().st_size} bytes, expected {entry.size}"

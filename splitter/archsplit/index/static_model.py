@@ -1,7 +1,7 @@
 """The wheels, projects and sets of a static index; pure.
 
-A core pins its plugins and a plugin its core, each with ``==``. Releases that pin each other are a
-set, and are pruned together: a core without its plugins would install, and run on no GPU.
+A core pins its plugins and a plugin its core, each with ``==``. Releases that pin each other form
+a set and are pruned together: a core without its plugins would install, and run on no GPU.
 """
 
 from __future__ import annotations
@@ -76,10 +76,10 @@ class IndexEntry:
         metadata_sha256: of its METADATA; "" for a source distribution.
         provenance_sha256: of its provenance object; "" without one.
         size: bytes.
-        uploaded: seconds since 1970.
+        uploaded: time, in seconds since 1970.
         requires_python: such as ``>=3.10``; "" for any.
-        yanked: why no installer should choose it, or None.
-        pins: the releases that it requires, and no others of theirs; always or by an extra.
+        yanked: the reason, or None.
+        pins: the releases that it requires with ``==``, also by an extra.
     """
 
     file: str
@@ -95,6 +95,7 @@ class IndexEntry:
     def __post_init__(self) -> None:
         parse_file_name(self.file)
         optional = filter(None, (self.metadata_sha256, self.provenance_sha256))
+        # Pages are the database, so a damaged page must be found before it is used.
         for digest in (self.sha256, *optional):
             if not is_sha256(digest):
                 raise InputError(f"{self.file}: {digest!r} is not a SHA-256 in hexadecimal digits")
@@ -140,7 +141,7 @@ class IndexProject:
 
     @classmethod
     def of(cls, name: NormalizedName, entries: Iterable[IndexEntry]) -> IndexProject:
-        """The project with these wheels, in whatever order they come."""
+        """Return the project with these wheels; their order doesn't matter."""
         ordered = sorted(entries, key=lambda one: (index_order(one.name.version), one.file))
         return cls(name=name, entries=tuple(ordered))
 
@@ -193,14 +194,16 @@ def is_sdist(file: str) -> bool:
 
 
 def exact_pins(requirements: Iterable[str]) -> tuple[IndexRelease, ...]:
-    """The releases that requirements pin with ``==``, sorted; what can't be read pins nothing."""
+    """Return the releases that requirements pin with ``==``, sorted; skip invalid requirements."""
     found = set()
     for text in requirements:
         try:
             requirement = Requirement(text)
+        # Upstream's METADATA may have old forms that installers accept.
         except InvalidRequirement:
             continue
         for one in requirement.specifier:
+            # `==1.*` is no pin: it allows versions without a plugin.
             if one.operator == "==" and not one.version.endswith(".*"):
                 project = canonicalize_name(requirement.name)
                 found.add(IndexRelease(project=project, version=str(index_order(one.version))))
@@ -208,11 +211,12 @@ def exact_pins(requirements: Iterable[str]) -> tuple[IndexRelease, ...]:
 
 
 def requirements_first(projects: Iterable[NormalizedName]) -> list[NormalizedName]:
-    """The order in which pages may get new wheels: what belongs to another project before it.
+    """Sort projects for new wheels: plugins before their core.
 
-    Plugins pin their core, and the core pins them: the names tell which is which.
+    Plugins pin their core, and the core pins them, so only the names show the order.
     """
     names = sorted(projects)
+    # A plugin has the name of its core as a prefix: foo-cc90 is owned by foo, and comes first.
     owners = {name: sum(name.startswith(f"{other}-") for other in names) for name in names}
     return sorted(names, key=lambda name: (-owners[name], name))
 
@@ -244,8 +248,8 @@ class RetentionLimits:
     """Limits on the age and size of an index.
 
     Attributes:
-        seconds: the age up to which a set stays; None for any.
-        size: bytes of all wheels; None for any.
+        seconds: oldest age of a set; None for no limit.
+        size: bytes of all wheels; None for no limit.
     """
 
     seconds: int | None = None
@@ -254,7 +258,7 @@ class RetentionLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pruning:
-    """A set of wheels to prune.
+    """The sets to prune.
 
     Attributes:
         gone: the sets, the oldest first.
@@ -270,10 +274,10 @@ def release_sets(entries: Iterable[IndexEntry]) -> tuple[ReleaseSet, ...]:
     wheels: dict[IndexRelease, list[IndexEntry]] = {}
     for entry in entries:
         wheels.setdefault(entry.release, []).append(entry)
-    heads = _joined(wheels)
+    parents = _link_releases(wheels)
     members: dict[IndexRelease, list[IndexRelease]] = {}
     for release in sorted(wheels):
-        members.setdefault(_head(heads, release), []).append(release)
+        members.setdefault(_root_release(parents, release), []).append(release)
     sets = [
         ReleaseSet(
             releases=tuple(releases),
@@ -285,20 +289,22 @@ def release_sets(entries: Iterable[IndexEntry]) -> tuple[ReleaseSet, ...]:
 
 
 def prune(entries: Iterable[IndexEntry], limits: RetentionLimits, *, now: int) -> Pruning:
-    """Choose the sets to prune: first the too old, then the oldest over the size.
+    """Choose the sets to prune: those that are too old, then the oldest over the size limit.
 
-    The newest wheel of each project stays, for each of its tags, and with it all of its set. What
-    is yanked is the newest only where all is.
+    The newest wheel of each project and tag stays, with all of its set. A yanked wheel counts as
+    the newest only if all wheels are yanked.
     """
     sets = release_sets(entries)
     newest = {entry.file for entry in _newest(entry for one in sets for entry in one.entries)}
+    # A set with any newest wheel stays as a whole, because its releases need each other.
     free = [one for one in sets if not any(entry.file in newest for entry in one.entries)]
     total = sum(one.size for one in sets)
     gone = []
     for one in free:
         too_old = limits.seconds is not None and now - one.uploaded > limits.seconds
-        too_much = limits.size is not None and total > limits.size
-        if too_old or too_much:
+        over_size = limits.size is not None and total > limits.size
+        # Sets are sorted by age, so the size limit removes the oldest first.
+        if too_old or over_size:
             gone.append(one)
             total -= one.size
     return Pruning(gone=tuple(gone), left=total)
@@ -313,6 +319,7 @@ def missing_plugins(entries: Iterable[IndexEntry]) -> tuple[str, ...]:
             f"{entry.file} names {pin}, which is not there"
             for entry in known
             for pin in entry.pins
+            # Dependencies from other indexes are not expected here.
             if pin.project.startswith(f"{entry.release.project}-")
             and pin.version == entry.release.version
             and pin not in there
@@ -324,6 +331,7 @@ def _newest(entries: Iterable[IndexEntry]) -> Iterator[IndexEntry]:
     best: dict[object, IndexEntry] = {}
     for entry in entries:
         name = entry.name
+        # Each kind has its own newest file: a platform must not lose its only wheel.
         kind = (name.project, name.kind)
         if kind not in best or _rank(entry) > _rank(best[kind]):
             best[kind] = entry
@@ -334,23 +342,26 @@ def _rank(entry: IndexEntry) -> tuple[bool, Version, str]:
     return entry.yanked is None, index_order(entry.name.version), entry.name.build
 
 
-def _joined(wheels: Mapping[IndexRelease, list[IndexEntry]]) -> dict[IndexRelease, IndexRelease]:
-    """For each release another one of its set, which leads to the set's head."""
-    heads = {release: release for release in wheels}
+def _link_releases(
+    wheels: Mapping[IndexRelease, list[IndexEntry]],
+) -> dict[IndexRelease, IndexRelease]:
+    """Return a union-find forest: for each release its parent in its set."""
+    parents = {release: release for release in wheels}
     for release, entries in wheels.items():
         for pin in (pin for entry in entries for pin in entry.pins):
-            if pin in heads and _is_family(pin, release):
-                heads[_head(heads, pin)] = _head(heads, release)
-    return heads
+            # A pin of a release that is not in this index connects nothing.
+            if pin in parents and _is_family(pin, release):
+                parents[_root_release(parents, pin)] = _root_release(parents, release)
+    return parents
 
 
 def _is_family(one: IndexRelease, other: IndexRelease) -> bool:
-    """Return True if two releases belong together; a shared dependency is no such tie."""
+    """Return True if two releases are one core and its plugin, not a shared dependency."""
     short, long = sorted((one.project, other.project), key=len)
     return one.version == other.version and long.startswith(f"{short}-")
 
 
-def _head(heads: dict[IndexRelease, IndexRelease], release: IndexRelease) -> IndexRelease:
-    while heads[release] != release:
-        release = heads[release]
+def _root_release(parents: dict[IndexRelease, IndexRelease], release: IndexRelease) -> IndexRelease:
+    while parents[release] != release:
+        release = parents[release]
     return release

@@ -1,8 +1,8 @@
 """An index's pages, as text; pure.
 
 Sources: https://packaging.python.org/en/latest/specifications/simple-repository-api/ (PEP 503,
-592, 658, 691, 700, 714, 740, 792). The JSON pages are the index's own memory, too: keys that begin
-with an underscore are the server's.
+592, 658, 691, 700, 714, 740, 792). The JSON pages are also the index's only database: the standard
+reserves keys that begin with an underscore for the server.
 """
 
 from __future__ import annotations
@@ -130,15 +130,15 @@ def parse_project(content: bytes, *, where: str) -> IndexProject:
     """Read `project_json`.
 
     Raises:
-        InputError: it is none.
+        InputError: the content is not such a page.
     """
     try:
         page = _Page.model_validate_json(content)
         entries = [one.entry() for one in (*page.files, *page.withheld)]
     except (ValidationError, WheelError) as error:
-        said = schema_faults(error) if isinstance(error, ValidationError) else str(error)
+        fault = schema_faults(error) if isinstance(error, ValidationError) else str(error)
         raise InputError(
-            f"{where} is not a page of this index: {said}",
+            f"{where} is not a page of this index: {fault}",
             hint="restore it, or add the wheels again to an index in a new folder",
         ) from None
     project = IndexProject.of(canonicalize_name(page.name), entries)
@@ -146,7 +146,7 @@ def parse_project(content: bytes, *, where: str) -> IndexProject:
 
 
 def timestamp_text(seconds: int) -> str:
-    """A time as the specification wants it: ``2026-11-21T10:00:00Z``."""
+    """Return a time in the format of the specification: ``2026-11-21T10:00:00Z``."""
     return datetime.fromtimestamp(seconds, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
@@ -183,6 +183,7 @@ def _file(entry: IndexEntry, base: str) -> dict[str, object]:
         **({"requires-python": entry.requires_python} if entry.requires_python else {}),
         "size": entry.size,
         "upload-time": timestamp_text(entry.uploaded),
+        # PEP 691: the value is a boolean or a reason.
         "yanked": False if entry.yanked is None else entry.yanked or True,
         **(metadata if entry.metadata_sha256 else {}),
         **(provenance if entry.provenance_sha256 else {}),
@@ -232,6 +233,7 @@ class _File(BaseModel):
         )
 
     def _reason(self) -> str | None:
+        # The inverse of `_file`: True is a yank without a reason.
         if isinstance(self.yanked, str):
             return self.yanked
         return "" if self.yanked else None

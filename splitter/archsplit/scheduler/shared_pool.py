@@ -191,7 +191,7 @@ class SharedPool:
             pass
 
     def acquire(self, request: PoolRequest) -> Grant | Denied:
-        """See `Pool.take`."""
+        """See `Pool.acquire`."""
         try:
             return self._take(request)
         except FileNotFoundError:
@@ -201,16 +201,16 @@ class SharedPool:
             return Denied(WaitReason.TURN, _RETRY)
 
     def idle_slots(self) -> int:
-        """See `Pool.idle`."""
+        """See `Pool.idle_slots`."""
         with self._locked():
             return self.slots - len(self._look()[1]) if self._queue.is_empty() else 0
 
     def free_memory(self) -> int:
-        """See `Pool.room`."""
+        """See `Pool.free_memory`."""
         return self._budget.free_memory(self.entries())
 
     def entries(self) -> list[PoolEntry]:
-        """See `Pool.rows`."""
+        """See `Pool.entries`."""
         with self._locked():
             return self._look()[1]
 
