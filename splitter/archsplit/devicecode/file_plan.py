@@ -37,7 +37,14 @@ from archsplit.devicecode.edits import (
     zero_in_place,
 )
 from archsplit.devicecode.elf_shrink import Cut, NotShrinkableError, section_edits, shrink_elf
-from archsplit.devicecode.scan import HEAD_SIZE, Form, detect_form, release_pages
+from archsplit.devicecode.scan import (
+    HEAD_SIZE,
+    Form,
+    detect_form,
+    release_pages,
+    search_unregistered,
+)
+from archsplit.devicecode.unregistered import unused_unregistered, zero_unregistered
 from archsplit.errors import BinaryFormatError
 from archsplit.formats import ar
 from archsplit.formats.cubin import Cubin
@@ -51,6 +58,7 @@ if TYPE_CHECKING:
 
     from archsplit.devicecode.edits import EditPiece, FilteredContainer, ImageEncoder
     from archsplit.devicecode.select import Selection
+    from archsplit.devicecode.unregistered import UnregisteredImage
     from archsplit.formats.elf import Section
     from archsplit.formats.fatbin import Container, FatbinEntry
 
@@ -81,10 +89,15 @@ class EditMode(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileEdit:
-    """A request to remove images from a file."""
+    """A request to remove images from a file.
+
+    Attributes:
+        zeroes_unregistered: overwrite code that only the library finds, where no GPU needs it.
+    """
 
     selection: Selection
     mode: EditMode = EditMode.SHRINK
+    zeroes_unregistered: bool = False
     encode: ImageEncoder = copy_entry
 
 
@@ -97,6 +110,8 @@ class FilePlan:
         containers: all of them, in the file's order.
         pieces: the new file.
         note: the reason why a file that should shrink keeps its length, or None.
+        unregistered: code of a library that only the library finds, and that no GPU needs.
+        zeroes_unregistered: True if that code is overwritten with zeros.
     """
 
     window: Window = field(repr=False)
@@ -104,6 +119,13 @@ class FilePlan:
     containers: tuple[FilteredContainer, ...] = field(repr=False)
     pieces: tuple[EditPiece, ...] = field(repr=False)
     note: str | None = None
+    unregistered: tuple[UnregisteredImage, ...] = field(default=(), repr=False)
+    zeroes_unregistered: bool = False
+
+    @property
+    def zeroed(self) -> tuple[UnregisteredImage, ...]:
+        """The images that are overwritten with zeros, where they lie."""
+        return self.unregistered if self.zeroes_unregistered else ()
 
     @property
     def size(self) -> int:
@@ -136,9 +158,29 @@ def plan_rewrite(window: Window, edit: FileEdit) -> FilePlan:
         except NotShrinkableError as obstacle:
             note = str(obstacle)
         edits = edits or zero_in_place(containers)
+    unregistered = _unregistered(window, form, edit.selection)
+    if edit.zeroes_unregistered:
+        edits = (*edits, *zero_unregistered(unregistered))
     release_pages(window)
     pieces = apply_edits(edits, len(window))
-    return FilePlan(window=window, form=form, containers=containers, pieces=pieces, note=note)
+    return FilePlan(
+        window=window,
+        form=form,
+        containers=containers,
+        pieces=pieces,
+        note=note,
+        unregistered=unregistered,
+        zeroes_unregistered=edit.zeroes_unregistered,
+    )
+
+
+def _unregistered(
+    window: Window, form: Form | None, selection: Selection
+) -> tuple[UnregisteredImage, ...]:
+    # Objects and archives are input of a linker, which may merge or drop such data.
+    if form is not Form.ELF:
+        return ()
+    return unused_unregistered(window, search_unregistered(window), selection)
 
 
 def _shrink_edits(

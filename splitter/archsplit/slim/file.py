@@ -47,7 +47,7 @@ def slim_file(request: SlimRequest, effects: Effects) -> SlimReport:
     if request.dry_run or not plan.is_changed:
         return _report(request, plan)
     with output_dir(request.out) as out, temporary_dir(out) as folder:
-        target = out / f"{source.stem}.slim.{request.selection.label}{source.suffix}"
+        target = out / f"{source.stem}.slim.{request.name_label}{source.suffix}"
         if target.exists() and target.samefile(source):
             raise OutputError(f"{target} is the input", hint="choose another folder with --out")
         new = folder / source.name

@@ -144,7 +144,7 @@ def plan_libraries(wheel: Wheel, request: SlimRequest, folder: Path) -> tuple[Sl
         if not _unpack_library(wheel, name, path, trust_record=request.trust_record):
             continue
         plan = plan_file(path, request.file_edit)
-        if plan.containers:
+        if plan.containers or plan.unregistered:
             # Checked for each library: one that serves the GPU would otherwise hide one that
             # doesn't.
             check_coverage_stays(request.selection, plan.containers, subject=name)
@@ -185,8 +185,8 @@ def _new_name(name: WheelName, request: SlimRequest) -> WheelName:
     # A build tag keeps the version, so `==` pins of other packages hold; the public index refuses
     # local versions (+slim).
     if request.label is not None:
-        return name.add_local_label(request.label or f"slim.{request.selection.label}")
-    return name.add_build_tag(f"slim.{request.selection.label}")
+        return name.add_local_label(request.label or f"slim.{request.name_label}")
+    return name.add_build_tag(f"slim.{request.name_label}")
 
 
 def _write_wheel(
