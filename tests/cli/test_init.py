@@ -145,6 +145,18 @@ def test_include_folders_and_macros_come_from_a_configuration(tmp_path: Path) ->
             " {out}/build'",
             "FILL IN: no pyproject.toml",
         ),
+        (
+            {"setup.py": SETUP, "b.py": "ctypes.CDLL('x')\n"},
+            'sh -c \'NVCC_APPEND_FLAGS="$ARCHSPLIT_GENCODE" python3 -m pip wheel --no-deps'
+            " --wheel-dir {out} .'",
+            "no header has functions of C",
+        ),
+        (
+            {"setup.py": SETUP, "b.py": "ctypes.CDLL('x')\n", "src/foo.h": HEADER},
+            'sh -c \'NVCC_APPEND_FLAGS="$ARCHSPLIT_GENCODE" python3 -m pip wheel --no-deps'
+            " --wheel-dir {out} .'",
+            "name, version or license text are not in the tree",
+        ),
         ({"setup.py": ""}, "python3 -m pip wheel --no-deps --wheel-dir {out} .", "ctypes or cffi"),
     ],
 )
