@@ -305,3 +305,41 @@ def test_a_dry_run_begins_before_the_plan_and_leaves_nothing(place: Place) -> No
     refused.cleanup.close()
     # A hit doesn't wait for it.
     early("-c", "k.cu").cleanup.close()
+
+
+_REFUSED = """
+import os, sys
+from archsplit.cli.nvcc import launcher
+
+def tell(program, argv, environment):
+    print(*argv[1:], "archsplit.compiler.wrapper_graph" in sys.modules)
+    os._exit(0)
+
+os.execve = tell
+sys.argv = ["archsplit-nvcc", sys.argv[1], "-arch=sm_80", "-c", "missing.cu"]
+launcher()
+"""
+
+
+@pytest.mark.nvcc
+@pytest.mark.parametrize(
+    ("variable", "text", "is_planned"),
+    [
+        ("SOURCE_DATE_EPOCH", "1", False),
+        ("ARCHSPLIT_NVCC_OPTIONS", "--reproducible --jobs=2 --cache-dir store -j 3", False),
+        # A report is about the whole plan.
+        ("ARCHSPLIT_NVCC_OPTIONS", "--jobs=2 --explain", True),
+    ],
+)
+def test_a_missing_source_is_not_planned_whatever_is_set(
+    toolkit: Toolkit, tmp_path: Path, variable: str, text: str, is_planned: bool
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _REFUSED, str(toolkit.nvcc)],
+        cwd=tmp_path,
+        env={**os.environ, "ARCHSPLIT_CACHE_DIR": str(tmp_path / "cache"), variable: text},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == f"-arch=sm_80 -c missing.cu {is_planned}\n"
