@@ -39,6 +39,7 @@ from archsplit.devicecode.edits import (
 from archsplit.devicecode.elf_shrink import Cut, NotShrinkableError, section_edits, shrink_elf
 from archsplit.devicecode.scan import (
     HEAD_SIZE,
+    PE_PLACES,
     Form,
     detect_form,
     release_pages,
@@ -51,6 +52,7 @@ from archsplit.formats.cubin import Cubin
 from archsplit.formats.elf import Elf, FileType, SectionType
 from archsplit.formats.elf_dynamic import section_symbols
 from archsplit.formats.fatbin import host_containers, read_containers
+from archsplit.formats.pe import is_signed_pe, read_pe_sections
 from archsplit.formats.reader import Window
 
 if TYPE_CHECKING:
@@ -61,6 +63,7 @@ if TYPE_CHECKING:
     from archsplit.devicecode.unregistered import UnregisteredImage
     from archsplit.formats.elf import Section
     from archsplit.formats.fatbin import Container, FatbinEntry
+    from archsplit.formats.pe import PeSection
 
 _AR_MAGIC_SIZE = 8
 _AR_HEADER_SIZE = 60
@@ -188,6 +191,8 @@ def _shrink_edits(
 ) -> tuple[Edit, ...]:
     if form is Form.FATBIN:
         return shrink_fatbin(containers)
+    if form is Form.PE:
+        raise NotShrinkableError("a Windows library keeps its length: nothing in it may move")
     if form is Form.STATIC_LIBRARY:
         members = [
             (part.window, _elf_edits(part.elf, _containers_within(part.window, containers)))
@@ -216,7 +221,7 @@ def _containers_within(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerHolder:
-    """A part of a file that holds containers: an ELF file, an archive member, a fatbin."""
+    """A part of a file that holds containers: an ELF file, an archive member, a PE section."""
 
     window: Window
     elf: Elf | None
@@ -254,11 +259,26 @@ def _holders(window: Window, form: Form | None) -> Iterator[ContainerHolder]:
         yield ContainerHolder(window=window, elf=Elf(window))
     elif form is Form.FATBIN:
         yield ContainerHolder(window=window, elf=None)
+    elif form is Form.PE:
+        for section in _editable_sections(window):
+            yield ContainerHolder(window=section.content, elf=None)
     # Members that are no ELF files (LLVM bitcode) are copied as they are.
     elif form is Form.STATIC_LIBRARY:
         for member in ar.read_members(window):
             if detect_form(member.content.data[:HEAD_SIZE].tobytes()) is Form.ELF:
                 yield ContainerHolder(window=member.content, elf=Elf(member.content))
+
+
+def _editable_sections(window: Window) -> list[PeSection]:
+    """Return the sections of a Windows library whose containers may change."""
+    try:
+        # A signature covers all bytes, so a signed library stays as it is.
+        if is_signed_pe(window):
+            return []
+        return [one for one in read_pe_sections(window) if one.name in PE_PLACES]
+    except BinaryFormatError:
+        # Two letters are the whole magic number: a text may begin with them.
+        return []
 
 
 def shrink_fatbin(containers: Sequence[FilteredContainer]) -> tuple[Edit, ...]:

@@ -1,4 +1,4 @@
-"""Slim one library, object, static library or fatbin."""
+"""Slim one library (of Linux or Windows), object, static library or fatbin."""
 
 from __future__ import annotations
 
@@ -73,8 +73,8 @@ def _check_form(source: Path, plan: FilePlan) -> None:
         )
     if plan.form is None:
         raise UsageError(
-            f"{source} is not an ELF file, static library, fatbin or wheel",
-            hint="slim takes .so, .o, .a, .fatbin and .whl files",
+            f"{source} is not an ELF file, Windows library, static library, fatbin or wheel",
+            hint="slim takes .so, .o, .a, .dll, .pyd, .fatbin and .whl files",
         )
 
 

@@ -49,10 +49,10 @@ if TYPE_CHECKING:
     from archsplit.wheels.reader import Wheel
     from archsplit.wheels.zip_writer import PackedContent
 
-SLIMMABLE_FORMS = {Form.ELF, Form.STATIC_LIBRARY, Form.FATBIN}
+SLIMMABLE_FORMS = {Form.ELF, Form.PE, Form.STATIC_LIBRARY, Form.FATBIN}
 """Forms of files from which containers can be removed."""
 
-_PLATFORM = re.compile(r"(manylinux|linux).*_(x86_64|aarch64)|any")
+_PLATFORM = re.compile(r"(manylinux|linux).*_(x86_64|aarch64)|win_(amd64|arm64)|any")
 
 
 def slim_wheel(request: SlimRequest, effects: Effects) -> SlimReport:
@@ -176,7 +176,7 @@ def _check_platform(wheel: Wheel) -> None:
     if unsupported:
         raise WheelError(
             f"{wheel.path} is for {', '.join(unsupported)}, expected Linux with glibc on x86_64 or "
-            "aarch64",
+            "aarch64, or Windows",
             hint="`archsplit inspect` reads any wheel",
         )
 
