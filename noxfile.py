@@ -212,6 +212,19 @@ def demo(session: nox.Session) -> None:
 
 
 @nox.session
+def cuda_kernels(session: nox.Session) -> None:
+    """Build recipes/cuda-kernels from its sdist with its own build, split it, verify the release.
+
+    Not for CI: it downloads from the package index.
+    """
+    session.install("-e", ".[nvcc]", "pip", "uv")
+    wheels = Path("dist/cuda-kernels")
+    shutil.rmtree(wheels, ignore_errors=True)
+    session.run("archsplit", "build", "recipes/cuda-kernels", "--out", str(wheels))
+    session.run("archsplit", "verify", "--release", str(wheels))
+
+
+@nox.session
 def lightgbm(session: nox.Session) -> None:
     """Lay out recipes/lightgbm and plan it; arguments go to its both_ways.py.
 

@@ -13,6 +13,7 @@ import zipfile
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+from xml.etree import ElementTree as ET
 
 import pytest
 import yaml
@@ -208,6 +209,17 @@ def test_every_page_ends_with_where_to_go_next() -> None:
         name(page): page.read_text().lower().rpartition("where to go next")[2] for page in pages
     }
     assert [page for page, end in ends.items() if "](" not in end or len(end) > 900] == []
+
+
+def test_pictures_are_small_and_load_nothing() -> None:
+    folder = DOCS / "images"
+    assert sum(path.stat().st_size for path in folder.glob("*.png")) <= 600_000
+    drawings = {path.name: path.read_text() for path in folder.glob("*.svg")}
+    for title, text in drawings.items():
+        assert ET.fromstring(text).tag == "{http://www.w3.org/2000/svg}svg", title
+        assert re.findall(r"(?:href|src)=|url\((?!#)|<script|/tmp/", text) == [], title
+    for verb in ("inspect", "split", "build", "publish"):
+        assert f"archsplit {verb} " in drawings[f"terminal-{verb}.svg"]
 
 
 def test_links_of_the_readme_are_absolute() -> None:
