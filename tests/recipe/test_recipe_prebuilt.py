@@ -109,6 +109,10 @@ def test_the_examples_are_right() -> None:
     assert recipe is not None
     assert recipe.source.words[:4] == ("python3", "-m", "pip", "download")
     assert load_split_recipe(RECIPES / "vecsort") is None
+    own = load_split_recipe(RECIPES / "cuda-kernels")
+    assert own is not None
+    assert own.source.wrapper
+    assert "NVCC_APPEND_FLAGS" in own.source.words[2]
 
 
 def test_where_sources_are_needed_it_is_refused(tmp_path: Path) -> None:

@@ -210,6 +210,7 @@ def engine_choice(
     from archsplit.remote.endpoint import parse_endpoint
 
     if arguments.engine == "local":
+        # A forgotten --engine would silently build on this machine.
         if arguments.remote is not None:
             raise UsageError("--remote names a farm, and --engine is local", hint="--engine reapi")
         return None
@@ -250,6 +251,7 @@ def given_cache_variables(arguments: argparse.Namespace) -> dict[str, str]:
         setting.variable: getattr(arguments, _DESTINATION + setting.field)
         for setting in SETTINGS_TABLE
     }
+    # "" is a value: it overrides the variable of the environment.
     return {name: text for name, text in flags.items() if text is not None}
 
 

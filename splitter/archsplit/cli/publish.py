@@ -192,6 +192,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
         if find_spec(name) is None:
             raise ToolNotFoundError(f"no {name}", hint="pip install 'archsplit[publish]'")
     with options.effects(console, quiet=arguments.quiet) as effects:
+        effects.progress.begin_stage("check of the release", 0)
         # Faults of the command line are reported before the first request.
         others = tuple(map(index_address, arguments.extra_index_url))
         index = index_address(arguments.index_url) if arguments.index_url else None
@@ -200,6 +201,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
         address = twine.where()
         for warning in preflight_check(release, twine, partial(_verify, effects=effects)):
             console.print(f"warning: {warning}", markup=False, soft_wrap=True)
+        effects.progress.begin_stage("look at the index", 0)
         repository = find_repository(address, index, _retry_policy(arguments, effects))
         publisher = _publisher(arguments, effects, twine, repository, others)
         if arguments.plan:

@@ -74,8 +74,9 @@ def propose_recipe(facts: ProjectFacts, folder: str) -> ProposedRecipe:
     # CUDA sources that no build file compiles may be data, for a compiler at run time.
     if not facts.systems and (facts.at_run_time or not facts.sources):
         raise _nothing(facts, folder)
-    if reasons := tuple(_against_sources(facts)):
-        return _own_build(facts, "; ".join(reasons))
+    # The first reason is enough: later ones often follow from it.
+    if reason := next(_against_sources(facts), None):
+        return _own_build(facts, reason)
     return _of_sources(facts)
 
 
@@ -100,12 +101,12 @@ def _nothing(facts: ProjectFacts, folder: str) -> NothingToDoError:
 
 def _against_sources(facts: ProjectFacts) -> Iterator[str]:
     """Yield the reasons for the project's own build."""
-    if facts.bindings:
-        yield f"Python calls it by {', '.join(facts.bindings)}, which are compiled for each Python"
-    elif not facts.loading:
-        yield "no Python file opens the library with ctypes or cffi"
     if not facts.sources:
         yield "its CUDA sources are not in the tree"
+    if facts.bindings:
+        yield f"Python calls it by {', '.join(facts.bindings)}, compiled for each Python"
+    elif not facts.loading:
+        yield "no Python file opens the library with ctypes or cffi"
     if not facts.interfaces:
         yield 'no header has functions of C (extern "C")'
     if not (facts.name and facts.version and facts.license_files):
@@ -182,6 +183,12 @@ def _unknown_of_build(facts: ProjectFacts) -> Iterator[str]:
         yield (
             f"the compiler of {facts.sources[0]}: no build file starts nvcc, so that the wheel may"
             " have no device code"
+        )
+    if facts.definitions and facts.loading and not (facts.bindings or facts.interfaces):
+        names = ", ".join(facts.definitions)
+        yield (
+            f"if a recipe of sources fits better: no header declares {names}; with one that does,"
+            " `archsplit init` writes such a recipe"
         )
     for place in facts.own_nvcc:
         yield f"{place}: the build may ignore the compiler wrapper; it works all the same, uncached"

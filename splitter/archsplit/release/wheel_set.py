@@ -40,6 +40,7 @@ from archsplit.release.report import find_report
 from archsplit.system.fs import output_errors, sha256
 from archsplit.wheels.filename import ALL_EXTRA, WheelName, fitting_file
 from archsplit.wheels.installed import installed_path
+from archsplit.wheels.metadata import decode_upstream_metadata
 from archsplit.wheels.reader import extract_member, open_wheel
 from archsplit.wheels.record import RecordRow
 
@@ -374,12 +375,12 @@ def _read_wheel(path: Path, kind: ReleaseKind, scratch: Path, *, keep_packs: boo
 
 
 def _read_metadata(wheel: Wheel, *, is_upstream: bool) -> Metadata | None:
-    try:
+    if not is_upstream:
         return wheel.metadata()
+    try:
+        return decode_upstream_metadata(wheel.read(f"{wheel.dist_info}/METADATA"))
     except WheelError:
-        if is_upstream:
-            return None
-        raise
+        return None
 
 
 def _read_pack(files: Mapping[str, Path]) -> Pack | None:

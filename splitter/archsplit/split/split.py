@@ -138,7 +138,8 @@ def _check_one_release(wheels: Sequence[Wheel]) -> None:
         if foreign := [tag for tag in wheel.name.platforms if tag.startswith(_FOREIGN)]:
             raise NothingToDoError(
                 f"{wheel.path} is for {', '.join(foreign)}: only Linux libraries can be split",
-                hint="--copy writes the wheel as it is; `archsplit inspect` reads any wheel",
+                hint="--copy writes the wheel as it is; `archsplit inspect` reads any wheel, and"
+                " `archsplit slim --mode in-place` takes code out of Windows libraries",
             )
         for field_name, found, expected in (
             ("project", wheel.name.project, first.name.project),
