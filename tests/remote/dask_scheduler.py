@@ -16,11 +16,10 @@ async def main(folder: Path) -> None:
     (folder / "ca.pem").write_text(security.tls_ca_file)
     (folder / "cert.pem").write_text(security.tls_scheduler_cert)
     (folder / "key.pem").write_text(security.tls_scheduler_key)
-    async with Scheduler(
-        host="127.0.0.1", protocol="tls", security=security, dashboard=False
-    ) as one:
-        print(one.address, flush=True)  # noqa: T201 - the test reads it
-        await one.finished()
+    scheduler = Scheduler(host="127.0.0.1", protocol="tls", security=security, dashboard=False)
+    async with scheduler:
+        print(scheduler.address, flush=True)  # noqa: T201 - the test reads it
+        await scheduler.finished()
 
 
 asyncio.run(main(Path(sys.argv[1])))

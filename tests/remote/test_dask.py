@@ -8,13 +8,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from archsplit.remote.dask_worker import DaskAction, run_action, summarize, take_file
+from archsplit.remote.dask_worker import DaskAction, drop_files, run_action, take_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,7 +44,7 @@ def test_an_action_has_its_inputs_and_nothing_else() -> None:
     )
     assert second["stdout"] == "./d/a\n./o\n./src/s\n"
     assert take_file(second, "o") == b"text\ns"
-    failed = summarize(run_action(action("echo no >&2; exit 3"), []))
+    failed = drop_files(run_action(action("echo no >&2; exit 3"), []))
     assert (failed["returncode"], failed["stderr"], failed["sizes"]) == (3, "no\n", {})
 
 
@@ -68,23 +67,28 @@ class Cluster:
         words = ("worker", self.address, "--jobs", "1", "--folder", folder)
         return self._start(ARCHSPLIT, *words, *self.files, cwd=folder)
 
-    def build(self, out: Path, *more: object) -> subprocess.CompletedProcess[str]:
-        words = ("build", TINYVEC, "--targets", "sm_80", "--out", out, "--json", *more)
+    def build(self, out: Path) -> subprocess.Popen[str]:
+        words = ("build", TINYVEC, "--targets", "sm_80", "--out", out, "--json")
         where = ("--engine", "dask", "--remote", self.address, *self.files)
-        return run(*words, *where)
+        return self._start(ARCHSPLIT, *words, *where, cwd=self.folder, stderr=subprocess.PIPE)
+
+    def kill_scheduler(self) -> None:
+        self._programs[0].kill()
 
     def close(self) -> None:
         for program in reversed(self._programs):
             program.kill()
             program.communicate()
 
-    def _start(self, *words: object, cwd: Path) -> subprocess.Popen[str]:
+    def _start(
+        self, *words: object, cwd: Path, stderr: int = subprocess.DEVNULL
+    ) -> subprocess.Popen[str]:
         program = subprocess.Popen(
             list(map(str, words)),
             cwd=cwd,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
+            stderr=stderr,
             text=True,
         )
         self._programs.append(program)
@@ -102,19 +106,15 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
     made.close()
 
 
-def run(*words: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [str(ARCHSPLIT), *map(str, words)],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+def wait_for_steps(build: subprocess.Popen[str], count: int) -> None:
+    assert build.stderr is not None
+    for line in build.stderr:
+        if line.startswith(f"compile and link [{count}/"):
+            return
 
 
-def digests(done: subprocess.CompletedProcess[str]) -> dict[str, str]:
-    assert done.returncode == 0, done.stderr
-    return {wheel["file"]: wheel["sha256"] for wheel in json.loads(done.stdout)["wheels"]}
+def digests(text: str) -> dict[str, str]:
+    return {wheel["file"]: wheel["sha256"] for wheel in json.loads(text)["wheels"]}
 
 
 @pytest.mark.nvcc
@@ -122,33 +122,40 @@ def test_wheels_have_the_same_bytes_though_a_worker_is_killed(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     first, _ = cluster.add_worker("one"), cluster.add_worker("two")
-    command = (TINYVEC, "--targets", "sm_80", "--json", "--out")
-    here = digests(run("build", *command, tmp_path / "here"))
-    with subprocess.Popen(
-        [ARCHSPLIT, "build", *command, tmp_path / "there", "--engine", "dask", "--remote"]
-        + [cluster.address, *cluster.files],
+    here = subprocess.run(
+        [ARCHSPLIT, "build", TINYVEC, "--targets", "sm_80", "--json", "--out", tmp_path / "here"],
         stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        capture_output=True,
         text=True,
-    ) as build:
-        assert build.stderr is not None
-        for line in build.stderr:
-            if line.startswith("compile and link [8/"):
-                break
-        first.send_signal(signal.SIGKILL)
-        stdout, stderr = build.communicate()
+        check=True,
+    )
+    build = cluster.build(tmp_path / "there")
+    wait_for_steps(build, 8)
+    first.send_signal(signal.SIGKILL)
+    stdout, stderr = build.communicate(timeout=SECONDS)
     assert build.returncode == 0, stderr
-    assert {each["file"]: each["sha256"] for each in json.loads(stdout)["wheels"]} == here
+    assert digests(stdout) == digests(here.stdout)
 
 
 @pytest.mark.nvcc
-def test_a_scheduler_without_workers_or_that_ends_is_an_error(
-    cluster: Cluster, tmp_path: Path
-) -> None:
-    began = time.monotonic()
-    done = cluster.build(tmp_path / "out")
-    assert done.returncode == 24
-    assert "has no worker\nhint: start some: archsplit worker tls://" in done.stderr
-    assert time.monotonic() - began < SECONDS
-    assert not (tmp_path / "out").exists() or not list((tmp_path / "out").iterdir())
+def test_a_scheduler_without_workers_is_an_error(cluster: Cluster, tmp_path: Path) -> None:
+    build = cluster.build(tmp_path / "out")
+    _, stderr = build.communicate(timeout=SECONDS)
+    assert build.returncode == 24
+    assert "has no worker\nhint: start some: archsplit worker tls://" in stderr
+    assert not list((tmp_path / "out").glob("*"))
+
+
+@pytest.mark.nvcc
+def test_a_scheduler_that_ends_is_an_error(cluster: Cluster, tmp_path: Path) -> None:
+    worker = cluster.add_worker("one")
+    build = cluster.build(tmp_path / "out")
+    wait_for_steps(build, 5)
+    cluster.kill_scheduler()
+    _, stderr = build.communicate(timeout=SECONDS)
+    assert build.returncode == 24, stderr
+    assert "has gone" in stderr
+    assert "hint: start the scheduler and its workers again" in stderr
+    assert not list((tmp_path / "out").glob("*"))
+    # Workers end with their scheduler, so that no machine is kept by nobody.
+    worker.wait(timeout=SECONDS)

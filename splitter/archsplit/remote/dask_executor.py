@@ -23,7 +23,7 @@ from archsplit.remote.action import (
     action_spec,
     other_tools_error,
 )
-from archsplit.remote.dask_worker import DaskAction, run_action, summarize, take_file
+from archsplit.remote.dask_worker import DaskAction, drop_files, run_action, take_file
 from archsplit.system.fs import write_file
 from archsplit.system.process import CompletedProcess
 
@@ -101,7 +101,7 @@ class DaskExecutor:
         result = self._client.submit(
             run_action, action, list(parents.values()), priority=priority, pure=False
         )
-        summary = self._client.submit(summarize, result, priority=priority, pure=False)
+        summary = self._client.submit(drop_files, result, priority=priority, pure=False)
         summary.add_done_callback(partial(self._end, step, spec.outputs, result, ended))
         return DaskStep(result, summary)
 

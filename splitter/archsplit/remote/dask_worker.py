@@ -86,7 +86,7 @@ def run_action(action: DaskAction, made: list[DaskResult]) -> DaskResult:
     }
 
 
-def summarize(result: DaskResult) -> DaskSummary:
+def drop_files(result: DaskResult) -> DaskSummary:
     """Return a result without its files."""
     return {
         "returncode": result["returncode"],
