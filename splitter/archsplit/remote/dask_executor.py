@@ -13,7 +13,7 @@ import threading
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from distributed import Client, KilledWorker, Worker
+from distributed import CancelledError, Client, KilledWorker, Worker
 from distributed.security import Security
 
 from archsplit.errors import EngineUnavailableError, WorkerLostError
@@ -129,19 +129,27 @@ class DaskExecutor:
         summary: Any,
     ) -> None:
         """Pass an exit on; called in a thread of the library's."""
+        done: CompletedProcess | BaseException
         try:
-            ended(self._done(step, outputs, result, summary))
+            done = self._done(step, outputs, result, summary)
+        # All that the library raises for what its lost connection has taken along.
+        except (CancelledError, asyncio.CancelledError, OSError):
+            done = self._gone()
         except BaseException as error:  # noqa: BLE001 - raised again by `GraphRunner`
-            ended(error)
+            done = error
+        ended(done)
+
+    def _gone(self) -> EngineUnavailableError:
+        return EngineUnavailableError(
+            f"{self._endpoint.address} has gone, and all running steps with it",
+            hint="start the scheduler and its workers again, and build again",
+        )
 
     def _done(
         self, step: Step, outputs: Mapping[PurePosixPath, Path], result: Any, summary: Any
     ) -> CompletedProcess:
-        if summary.cancelled():
-            raise EngineUnavailableError(
-                f"{self._endpoint.address} has gone, and all running steps with it",
-                hint="start the scheduler and its workers again, and build again",
-            )
+        if summary.status in {"cancelled", "lost"}:
+            raise self._gone()
         error = summary.exception()
         if isinstance(error, KilledWorker):
             raise WorkerLostError(
