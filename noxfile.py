@@ -159,6 +159,17 @@ def docs(session: nox.Session) -> None:
 
 
 @nox.session
+def recordings(session: nox.Session) -> None:
+    """Record the commands of docs/terminal.md again, as SVG in docs/images."""
+    session.install("-e", ".[nvcc,publish]", "pypiserver>=2.4")
+    folder = Path(session.create_tmp())
+    session.run("pip", "download", "--no-deps", "--dest", str(folder), "xgboost==3.2.0")
+    (nvcc,) = Path(session.virtualenv.location).glob("lib/python*/site-packages/nvidia/*/bin/nvcc")
+    (fat,) = folder.glob("xgboost-*.whl")
+    session.run("python", "tools/record_terminal.py", "--wheel", str(fat), "--nvcc", str(nvcc))
+
+
+@nox.session
 def repro(session: nox.Session) -> None:
     """Build and split here and there: one sha256 a wheel, or which bytes differ, and where.
 
@@ -198,6 +209,19 @@ def demo(session: nox.Session) -> None:
     session.run(*build)
     session.run("archsplit", "verify", str(wheels))
     session.run("python", "recipes/vecsort/demo.py", str(wheels), "demo")
+
+
+@nox.session
+def cuda_kernels(session: nox.Session) -> None:
+    """Build recipes/cuda-kernels from its sdist with its own build, split it, verify the release.
+
+    Not for CI: it downloads from the package index.
+    """
+    session.install("-e", ".[nvcc]", "pip", "uv")
+    wheels = Path("dist/cuda-kernels")
+    shutil.rmtree(wheels, ignore_errors=True)
+    session.run("archsplit", "build", "recipes/cuda-kernels", "--out", str(wheels))
+    session.run("archsplit", "verify", "--release", str(wheels))
 
 
 @nox.session

@@ -75,7 +75,7 @@ def _collected(part: str, measured: Iterator[Row], rows: list[Row]) -> Iterator[
 
 
 def _parts(arguments: argparse.Namespace, folder: Path) -> Iterator[tuple[str, Iterator[Row]]]:
-    """What is measured, each part with a name; one that fails leaves the others alone."""
+    """The measurements by name; a failed one doesn't stop the others."""
     nvcc = arguments.nvcc.absolute()
     peers = {"sccache": arguments.sccache, "ccache": arguments.ccache}
     sources = {"templates": "templates", "cub": "CUB"}

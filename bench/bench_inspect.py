@@ -1,5 +1,5 @@
 # ruff: noqa: INP001, T201 - a script, whose table goes to standard output
-"""How fast inspect is beside other tools that read a library's device code, and in how much memory.
+"""Compare the time and memory of inspect with other tools that read device code.
 
     python bench/bench_inspect.py LIBRARY --cuobjdump PATH --cubloaty PATH [--rounds 3]
 
@@ -27,7 +27,7 @@ _OURS = "archsplit inspect"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One run of a program: wall seconds, and the peak of its resident memory in MB."""
+    """A run of a program: wall seconds, and the peak of its resident memory in MB."""
 
     seconds: float
     megabytes: float

@@ -1,11 +1,11 @@
 # ruff: noqa: INP001, T201 - a script, whose table goes to standard output
-"""What the loader costs a program that has ten plugins installed, beside what it can't do without.
+"""Measure the time of the loader in a program with ten installed plugins.
 
     python bench/bench_loader.py [--rounds 15] [--install FOLDER]
 
 Everything is installed as wheels would be, and every import happens in a process of its own. Of
 each time the shortest counts. The goals: the loader's own time (find, read and check ten plugins)
-is at most 3 ms, and importing the core's Python face takes at most 5 ms more than importing an
+is at most 3 ms, and importing the core's loader package takes at most 5 ms more than importing an
 empty package. The last two rows find GPUs too, in a stand-in for the kernel driver's files and by a
 stand-in for NVML, which takes no time; with --install everything is left in a folder, and
 ``loader_devices.py`` measures the same there with a machine's own GPUs.
@@ -65,7 +65,7 @@ def main() -> int:
 
 
 def _codes(site: Path) -> tuple[str, ...]:
-    """What is measured: each defines ``work``."""
+    """Return the measured programs; each defines ``work``."""
     path = str(site / "toy_plugins" / "cuda" / "sm_90" / LIBRARY)
     own = {"count": len(TARGETS)}
     return (

@@ -1,5 +1,5 @@
 # ruff: noqa: INP001, T201 - a script, whose table goes to standard output
-"""How fast archsplit compiles, beside nvcc and what others put on top of it.
+"""Compare the speed of archsplit's compiler wrapper with nvcc, sccache and ccache.
 
     python bench/bench_nvcc.py [--only CASE …] [--repeat N] [--jobs N] [--json FILE] [--quick]
 
@@ -41,7 +41,7 @@ _CASES = ("overhead", "thrust", "gemm", "split", "mix", "memory")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
-    """How much there is to do."""
+    """The extent of a benchmark run."""
 
     targets: tuple[str, ...]
     mix: Mapping[str, tuple[str, ...]]

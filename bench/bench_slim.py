@@ -22,7 +22,7 @@ GOALS = "goals: 4 times as fast as unpack and pack, not larger, no more than 300
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One run of a program."""
+    """A run of a program."""
 
     wall: float
     cpu: float

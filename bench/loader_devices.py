@@ -1,5 +1,5 @@
 # ruff: noqa: INP001, S603, TID251 - a script, which starts programs to measure them
-"""What finding the GPUs costs a loader with ten device packs: by a quick look, and by NVML.
+"""Measure the search for GPUs with ten device packs: with driver files, and with NVML.
 
 On a machine with a GPU, which needs nothing but Python::
 
@@ -7,7 +7,7 @@ On a machine with a GPU, which needs nothing but Python::
     python bench/loader_devices.py FOLDER [--rounds 15]  # on the machine with the GPU
 
 Each time is the first one of a new process, from making the loader to knowing the capability of
-device 0; the shortest counts. That a device is named by its UUID is what makes NVML be asked.
+device 0; the shortest counts. A device that is named by its UUID makes the loader use NVML.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ print(seconds * 1e3, kilobytes, capability, "libnvidia-ml" in open("/proc/self/m
 
 
 class Cost(NamedTuple):
-    """What one way of finding the GPUs took, and whether NVML was loaded for it."""
+    """The duration of a search for GPUs, and True if NVML was loaded."""
 
     milliseconds: float
     kilobytes: int
@@ -61,7 +61,7 @@ def measured(site: Path, package: str, rounds: int, **variables: str) -> Cost:
 
 
 def both(site: Path, package: str, rounds: int, uuid: str, **variables: str) -> tuple[Cost, Cost]:
-    """What is found without being asked for more, and what NVML finds.
+    """Measure the search with the driver's files, and with NVML.
 
     Args:
         uuid: of the GPU that is device 0.

@@ -88,7 +88,7 @@ def _descriptor(target: str, shape: Shape) -> Descriptor:
 
 
 def _install_libraries(site: Path) -> None:
-    """One plugin is compiled; the others differ from it by their descriptors alone."""
+    """Install plugins: one is compiled, the others differ in their descriptors alone."""
     first = encode_note(_descriptor(TARGETS[0], Shape.LIBRARY))
     (site / "note").write_bytes(first)
     (site / "toy.c").write_text(
@@ -144,7 +144,7 @@ class _DescribedImages:
 
 
 def with_stand_ins(site: Path, rounds: int) -> tuple[Cost, Cost]:
-    """What finding the GPUs takes with a loader that looks for the driver in ``site``."""
+    """Measure the search for GPUs by a loader that reads the driver's files in ``site``."""
     root = Path(__file__).parents[1]
     face, machine = site / "told" / "_archsplit", site / "machine"
     shutil.copytree(site / "packs", site / "told")
@@ -163,7 +163,7 @@ def with_stand_ins(site: Path, rounds: int) -> tuple[Cost, Cost]:
 
 
 def _make_machine(machine: Path) -> None:
-    """What the kernel driver tells of one H200."""
+    """Write the kernel driver's files for an H200."""
     folder = machine / "proc" / "gpus" / "0000:01:00.0"
     folder.mkdir(parents=True)
     (machine / "proc" / "capabilities" / "gpu0" / "mig").mkdir(parents=True)

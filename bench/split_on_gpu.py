@@ -61,7 +61,7 @@ PROGRAMS = {"xgboost": BEGIN + XGBOOST + END, "cupy": BEGIN + CUPY + END}
 
 
 class Run(NamedTuple):
-    """One run: seconds to the import and to the first kernels' end, peak MB, result, place."""
+    """A run: seconds to the import and to the first kernels' end, peak MB, result, place."""
 
     imported: float
     first: float

@@ -1,4 +1,4 @@
-"""How the pages become a site; `nox -s docs` builds it, and a warning is an error."""
+"""Sphinx's configuration of the manual; `nox -s docs` builds it, and a warning is an error."""
 
 from __future__ import annotations
 

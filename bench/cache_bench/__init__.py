@@ -1,1 +1,1 @@
-"""What the bench of the compile cache is made of."""
+"""Parts of the benchmark of the compile cache."""

@@ -125,7 +125,7 @@ class Place:
         self.flags[first], self.flags[second] = other, one
 
     def header(self, name: str, macro: str, value: int) -> None:
-        """One of the headers."""
+        """Change the value of a macro in a header."""
         (self.folder / name).write_text(f"#undef {macro}\n#define {macro} {value}\n")
         write(self.folder, (self.folder / "k.cu").read_text() if value > 1 else "")
 

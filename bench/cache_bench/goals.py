@@ -1,4 +1,4 @@
-"""What was promised of the cache, against what was measured."""
+"""The goals of the cache benchmark, compared with the measurements."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def goals(rows: Sequence[Row]) -> Iterator[Goal]:
 
 
 def _steps(case: str, row: Row) -> Iterator[Goal]:
-    """What must have been known of a case."""
+    """Yield the goals about the steps of a case."""
     ran = row.took.ran
     if case.endswith(_HITS):
         what = f"{case}: all of it known"

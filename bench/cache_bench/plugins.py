@@ -1,4 +1,4 @@
-"""One more plugin of a recipe whose release, with its list of targets, was compiled before."""
+"""Measure a further plugin of a recipe whose other targets were compiled before."""
 
 from __future__ import annotations
 

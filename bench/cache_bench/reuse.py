@@ -1,4 +1,4 @@
-"""What is compiled a second time, and what a cache makes of it."""
+"""Measure second compilations of the same source with a cache."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def write(folder: Path, text: str) -> None:
 
 
 def flags_for(targets: list[str]) -> tuple[str, ...]:
-    """What nvcc is told to compile for."""
+    """Return nvcc's options for the targets."""
     return tuple(f"-gencode=arch=compute_{each},code=sm_{each}" for each in targets)
 
 

@@ -1,4 +1,4 @@
-"""What was measured, as a table, and what was promised beside it."""
+"""The table of measurements beside their goals."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One compilation of one tool."""
+    """A compilation by a tool."""
 
     case: str
     tool: str

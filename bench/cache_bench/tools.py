@@ -25,10 +25,10 @@ class PartFailedError(Exception):
 
 
 class Took(NamedTuple):
-    """What one compilation took, and what was said.
+    """The duration and output of a compilation.
 
     Attributes:
-        cpu: seconds of the process and of all that it waited for; a server's aren't in them.
+        cpu: seconds of the process and its children, without those of a server.
     """
 
     wall: float
@@ -37,7 +37,7 @@ class Took(NamedTuple):
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """What archsplit says of the steps that it ran, and why."""
+        """Return archsplit's explanation of the steps that it ran."""
         lines = (line.removeprefix("archsplit: ") for line in self.said.splitlines())
         return tuple(line for line in lines if ": run" in line)
 

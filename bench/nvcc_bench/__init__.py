@@ -1,1 +1,1 @@
-"""What `bench_nvcc.py` is made of: sources, the programs compared, measuring, and the goals."""
+"""Parts of `bench_nvcc.py`: sources, compared programs, measurements and goals."""

@@ -1,4 +1,4 @@
-"""What is compared: the same compiles by nvcc, by others on top of it, and by archsplit."""
+"""The compared builds: the same compiles by nvcc, by other wrappers, and by archsplit."""
 
 from __future__ import annotations
 
@@ -69,12 +69,12 @@ def _ours(
 
 
 def _make(sources: tuple[Path, ...]) -> str:
-    """How the name of a build begins: several files are compiled by make."""
+    """Return the prefix of a build's name: make compiles several files."""
     return "make -j, " if len(sources) > 1 else ""
 
 
 def library_builds(recipe: Path, *, tools: Tools, targets: tuple[str, ...]) -> tuple[Build, ...]:
-    """One fat library, a library per target, and the wheels of the recipe; all linked."""
+    """Return the builds of a fat library, of a library per target, and of the recipe's wheels."""
     (source,) = (recipe / "src").glob("*.cu")
     linking = (*tools.nvcc, "-t0", "-shared", "-Xcompiler=-fPIC", str(source))
     nvcc = ("--nvcc", found(tools.nvcc))

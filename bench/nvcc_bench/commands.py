@@ -33,7 +33,7 @@ class Tools:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compile:
-    """One compile: its command, what it writes, and what is added to its environment."""
+    """A compile: its command, its output, and additional environment variables."""
 
     argv: tuple[str, ...]
     outputs: tuple[str, ...]
@@ -47,13 +47,13 @@ class Compile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Build:
-    """One way of making the objects of a case.
+    """A way to make the objects of a case.
 
     Attributes:
         name: a row of the table.
         compiles: independent of each other; several are run by ``make -j``.
-        ours: it is archsplit, and not one of its peers.
-        server: it needs an sccache server.
+        ours: True for archsplit, False for its peers.
+        server: True if it needs an sccache server.
     """
 
     name: str
@@ -62,7 +62,7 @@ class Build:
     server: bool = False
 
     def command(self, folder: Path, jobs: int) -> tuple[tuple[str, ...], Mapping[str, str]]:
-        """What is run in ``folder``, and what is added to its environment."""
+        """Return the command to run in ``folder``, and its additional environment variables."""
         if len(self.compiles) == 1:
             return self.compiles[0].argv, self.compiles[0].env
         rules = (

@@ -42,5 +42,5 @@ def _longest(table: Path, graph: Path) -> float:
 
 
 def _alone(row: dict[str, str]) -> float:
-    """What the step takes on a core of its own: its wall, less the time when others had it."""
+    """Return the seconds of a step on a core of its own, without the time of others."""
     return min(float(row["seconds"]), float(row["cpu seconds"]))

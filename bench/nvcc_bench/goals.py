@@ -1,4 +1,4 @@
-"""What was promised, against what was measured."""
+"""The goals of the nvcc benchmark, compared with the measurements."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Goal:
 
     @property
     def met(self) -> bool:
-        """Whether it isn't."""
+        """True if the value is within the limit."""
         return self.value <= self.limit
 
 

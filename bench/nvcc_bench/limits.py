@@ -36,7 +36,7 @@ class Group:
         return ("/bin/sh", "-c", script, str(self.folder / "cgroup.procs"), *argv)
 
     def kills(self) -> int:
-        """How many processes the kernel has killed in it for want of memory."""
+        """Return the number of processes that the kernel has killed for lack of memory."""
         lines = (self.folder / self.events_file).read_text().splitlines()
         return sum(int(line.split()[1]) for line in lines if line.startswith("oom_kill "))
 

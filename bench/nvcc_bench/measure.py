@@ -23,15 +23,15 @@ _SAMPLE = 0.2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """One run of a command.
+    """A run of a command.
 
     Attributes:
         wall: seconds from start to end.
         cpu: user and system seconds of the process and all descendants that were waited for.
-        peak: bytes; the largest sum of the resident memory of all its processes that was seen.
+        peak: bytes; the largest measured sum of the resident memory of all its processes.
         returncode: exit status; negative is the signal that ended it.
-        exceeded: it was killed because its processes had more memory than the ceiling.
-        said: the end of what it wrote to both streams.
+        exceeded: True if it was killed for more memory than the ceiling.
+        said: the end of its output on both streams.
     """
 
     wall: float

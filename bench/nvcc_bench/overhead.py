@@ -1,4 +1,4 @@
-"""How much longer a compile takes through archsplit, where there is nothing to win."""
+"""Measure the overhead of archsplit for a compile that it can't speed up."""
 
 from __future__ import annotations
 

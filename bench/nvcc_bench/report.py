@@ -41,7 +41,7 @@ def as_json(rows: Sequence[Row], goals: Sequence[Goal]) -> str:
 
 
 def cores() -> int:
-    """How many this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0))
 
 

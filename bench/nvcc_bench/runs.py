@@ -52,10 +52,10 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bench:
-    """Where and with what builds are run.
+    """The folder and tools of benchmark runs.
 
     Attributes:
-        folder: everything is written below it.
+        folder: for all files.
         tools: the commands.
         repeat: rounds; all builds run in turn in each.
     """

@@ -20,7 +20,7 @@ _ENTRY = (
     "void sort_floats(float *keys, int *values, std::int64_t n) { sort_pairs(keys, values, n); }",
 )
 THRUST: Files = {"sort_all": ("sort", "SORT(float, int)", "SORT(std::int64_t, int)", *_ENTRY)}
-"""One compile for one target takes about 10 CPU seconds, half of them in the host pass."""
+"""A compile for one target takes about 10 CPU seconds, half of them in the host pass."""
 
 GEMM: Files = {
     "gemm_all": (
@@ -29,7 +29,7 @@ GEMM: Files = {
         *(f"GEMMS_OF_TILE(double, 4, {columns})" for columns in (2, 4)),
     )
 }
-"""One compile for seven targets takes about 50 CPU seconds, 95 % of them in cicc and ptxas."""
+"""A compile for seven targets takes about 50 CPU seconds, 95 % in cicc and ptxas."""
 
 _OPERATIONS = (
     *("Sine", "Power", "Remainder", "Exponential", "Logarithm", "Tangent", "Gamma", "Error"),

@@ -384,12 +384,15 @@ def _driver(explanation: Explanation) -> str:
     driver = explanation.driver
     if driver.state != "ready":
         return f"driver: {driver.reason}"
-    return f"driver: {driver.version or 'unknown'}, for CUDA up to {driver.cuda or '(unknown)'}"
+    # A GPU that a variable stands for comes without a driver.
+    cuda = f", for CUDA up to {driver.cuda}" if driver.cuda else ""
+    return f"driver: {driver.version or 'unknown'}{cuda}"
 
 
 def _device_lines(device: Device) -> Iterator[str]:
     served = device.served
-    yield f"device {device.number}: {device.name}, capability {served.capability}, {device.uuid}"
+    facts = (device.name, f"capability {served.capability}", device.uuid)
+    yield f"device {device.number}: {', '.join(filter(None, facts))}"
     if served.target is not None:
         how = "" if served.native else ", compiled by the driver when it is first used"
         yield f"  served by {served.plugin} ({served.target}{how})"

@@ -3,12 +3,12 @@
 #include "candidates.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "check.h"
 #include "error.h"
+#include "text.h"
 #include "trace.h"
 
 /* The depth of a plugin's file in one of the core's plugin folders: cuda/<target>/<library>. */
@@ -107,15 +107,6 @@ static archsplit_status add_file(archsplit_loader *loader, char *path, bool in_f
     return candidate_set_verdict(candidate, read_candidate(loader, candidate, in_folder));
 }
 
-static char *join(const char *folder, const char *name) {
-    size_t size = strlen(folder) + strlen(name) + 2;
-    char *path = malloc(size);
-    if (path != NULL) {
-        snprintf(path, size, "%s/%s", folder, name);
-    }
-    return path;
-}
-
 static archsplit_status add_unreadable(archsplit_loader *loader, const char *folder, int error) {
     struct candidate *candidate = add_candidate(loader, strdup(folder));
     if (candidate == NULL) {
@@ -136,8 +127,8 @@ static archsplit_status add_listed(archsplit_loader *loader, const char *folder,
     }
     archsplit_status status = ARCHSPLIT_OK;
     for (size_t i = 0; status == ARCHSPLIT_OK && i < count; i++) {
-        char *plugin = join(folder, names[i]);
-        char *path = plugin != NULL ? join(plugin, loader->library) : NULL;
+        char *plugin = text_join_path(folder, names[i]);
+        char *path = plugin != NULL ? text_join_path(plugin, loader->library) : NULL;
         free(plugin);
         status = add_file(loader, path, true, number);
     }
@@ -152,7 +143,7 @@ archsplit_status candidates_find(archsplit_loader *loader, const archsplit_core 
         status = add_file(loader, strdup(*file), false, 0);
     }
     for (const char *const *each = core->folders; status == ARCHSPLIT_OK && each && *each; each++) {
-        char *folder = join(*each, "cuda");
+        char *folder = text_join_path(*each, "cuda");
         status = folder != NULL ? add_listed(loader, folder, number++) : error_no_memory();
         free(folder);
     }

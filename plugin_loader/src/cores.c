@@ -3,7 +3,6 @@
 #include "cores.h"
 
 #include <pthread.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,6 +10,7 @@
 #include "diagnostics.h"
 #include "error.h"
 #include "os.h"
+#include "text.h"
 #include "trace.h"
 
 static struct core *cores;
@@ -40,17 +40,8 @@ void cores_unlock(void) {
     pthread_mutex_unlock(&mutex);
 }
 
-static char *join(const char *a, const char *b) {
-    size_t size = strlen(a) + strlen(b) + 1;
-    char *text = malloc(size);
-    if (text != NULL) {
-        snprintf(text, size, "%s%s", a, b);
-    }
-    return text;
-}
-
 char *cores_folder(const char *folder) {
-    char *path = join(folder, "/" ARCHSPLIT_TABLE_FILE);
+    char *path = text_join_path(folder, ARCHSPLIT_TABLE_FILE);
     char *table = path != NULL ? os_resolved(path) : NULL;
     size_t length = table != NULL ? strlen(table) : 0, name = sizeof ARCHSPLIT_TABLE_FILE;
     free(path);
@@ -64,7 +55,7 @@ char *cores_folder(const char *folder) {
 }
 
 static uint64_t stamp_below(const char *folder, const char *name) {
-    char *path = join(folder, name);
+    char *path = text_join_path(folder, name);
     uint64_t stamp = path != NULL ? os_stamp(path) : 0;
     free(path);
     return stamp;
@@ -72,9 +63,9 @@ static uint64_t stamp_below(const char *folder, const char *name) {
 
 /* A number that changes when the core or one of its packs is installed, upgraded or removed. */
 static uint64_t stamp_of(const struct core *core) {
-    uint64_t stamp = stamp_below(core->folder, "/" ARCHSPLIT_TABLE_FILE);
+    uint64_t stamp = stamp_below(core->folder, ARCHSPLIT_TABLE_FILE);
     for (uint32_t i = 0; i < core->places.count; i++) {
-        stamp = stamp * 31 + stamp_below(core->places.folders[i], "/cuda");
+        stamp = stamp * 31 + stamp_below(core->places.folders[i], "cuda");
     }
     for (uint32_t i = 0; i < core->loader->count; i++) {
         stamp = stamp * 31 + os_stamp(core->loader->candidates[i].path);
@@ -101,7 +92,7 @@ static archsplit_status make_core(const char *folder, struct places *places, str
     }
     core->places = *places;
     core->folder = strdup(folder);
-    char *table = join(folder, "/" ARCHSPLIT_TABLE_FILE);
+    char *table = text_join_path(folder, ARCHSPLIT_TABLE_FILE);
     archsplit_status status = error_no_memory();
     if (core->folder != NULL && table != NULL) {
         for (uint32_t i = 0; i < core->places.count; i++) {

@@ -1,5 +1,6 @@
 #include "json.h"
 
+#include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -165,51 +166,59 @@ static bool enter(struct json *json) {
     return json->depth++ < MOST_DEPTH || refuse(json, "it is nested too deep");
 }
 
-bool json_object(struct json *json, json_member member, void *context) {
-    if (!take(json, '{')) {
-        return refuse(json, "an object is expected");
-    }
+/* Read the items of an object or array up to its `end`; `fault` is for a missing end. */
+static bool read_items(struct json *json, char end, bool (*item)(struct json *, void *),
+                       void *context, const char *fault) {
     if (!enter(json)) {
         return false;
     }
-    if (!take(json, '}')) {
+    if (!take(json, end)) {
         do {
-            char *name;
-            if (!json_text(json, &name)) {
-                return false;
-            }
-            if (!take(json, ':')) {
-                return refuse(json, "a colon is expected");
-            }
-            if (!member(json, name, context)) {
+            if (!item(json, context)) {
                 return false;
             }
         } while (take(json, ','));
-        if (!take(json, '}')) {
-            return refuse(json, "an object has no end");
+        if (!take(json, end)) {
+            return refuse(json, fault);
         }
     }
     json->depth--;
     return true;
 }
 
-static bool skip_array(struct json *json) {
-    json->at++;
-    if (!enter(json)) {
+struct member_reader {
+    json_member read;
+    void *context;
+};
+
+static bool read_member(struct json *json, void *context) {
+    const struct member_reader *reader = context;
+    char *name;
+    if (!json_text(json, &name)) {
         return false;
     }
-    if (!take(json, ']')) {
-        do {
-            if (!json_skip(json)) {
-                return false;
-            }
-        } while (take(json, ','));
-        if (!take(json, ']')) {
-            return refuse(json, "an array has no end");
-        }
+    if (!take(json, ':')) {
+        return refuse(json, "a colon is expected");
     }
-    json->depth--;
-    return true;
+    return reader->read(json, name, reader->context);
+}
+
+bool json_object(struct json *json, json_member member, void *context) {
+    if (!take(json, '{')) {
+        return refuse(json, "an object is expected");
+    }
+    struct member_reader reader = {.read = member, .context = context};
+    return read_items(json, '}', read_member, &reader, "an object has no end");
+}
+
+static bool skip_item(struct json *json, void *context) {
+    (void)context;
+    return json_skip(json);
+}
+
+static bool skip_array(struct json *json) {
+    json->at++;
+    return read_items(json, ']', skip_item, NULL, "an array has no end");
 }
 
 static bool skip_digits(struct json *json) {

@@ -2,6 +2,7 @@
 
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* C0, DEL, and C1 in UTF-8: terminals take U+009B for the beginning of a command too. */
@@ -31,4 +32,13 @@ void text_escape(char *text, size_t size) {
         length += 4 - control;
         at += 4;
     }
+}
+
+char *text_join_path(const char *folder, const char *name) {
+    size_t size = strlen(folder) + strlen(name) + 2;
+    char *path = malloc(size);
+    if (path != NULL) {
+        snprintf(path, size, "%s/%s", folder, name);
+    }
+    return path;
 }

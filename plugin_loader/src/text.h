@@ -8,4 +8,7 @@
  * character that has no room any more is cut off, with all that follows. */
 void text_escape(char *text, size_t size);
 
+/* Return `folder`/`name`, which the caller frees; NULL without memory. */
+char *text_join_path(const char *folder, const char *name);
+
 #endif

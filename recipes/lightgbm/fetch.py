@@ -103,7 +103,7 @@ def unpack(sdist: Path, folder: Path) -> None:
 
 
 def wanted(name: PurePosixPath) -> bool:
-    """Whether a file of the source distribution is part of the recipe."""
+    """Return True if a file of the source distribution is part of the recipe."""
     parents = {str(name), *(f"{parent}/*" for parent in name.parents)}
     return not parents.isdisjoint(COPIED) and parents.isdisjoint(LEFT_OUT)
 

@@ -1,6 +1,6 @@
-"""Whether two libraries have the same dynamic symbols and device code: ``same_code.py ONE OTHER``.
+"""Compare the dynamic symbols and device code of two libraries: ``same_code.py ONE OTHER``.
 
-Names of translation units are not compared: nvcc makes them up, from the process's number among
+Names of translation units are not compared: nvcc makes them from the process's number among
 other things, and archsplit-nvcc has its own. Nor is debug information, which is full of them.
 """
 # ruff: noqa: INP001 (a script, no part of a package)
@@ -52,7 +52,7 @@ def main() -> int:
 
 
 def contents(path: Path) -> tuple[set[str], Code]:
-    """What a library exports; and the names and SHA-256 of its device code's parts."""
+    """Return the exports of a library, and the names and SHA-256 of its device code's parts."""
     elf = Elf(open_file(path))
     code: Code = Counter()
     for number, (section, container) in enumerate(host_containers(elf)):

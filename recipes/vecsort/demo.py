@@ -38,7 +38,7 @@ def main() -> int:
 
 
 def may_be_replaced(environment: Path) -> bool:
-    """Whether nothing is lost that this script could not make again."""
+    """Return True if this script can make the whole content of a folder again."""
     if not environment.is_dir():
         return not environment.exists()
     return (environment / "pyvenv.cfg").is_file() or not any(environment.iterdir())
@@ -53,7 +53,7 @@ def pip_install(python: Path, wheels: Path, requirement: str) -> None:
 
 
 def explanation(python: Path) -> dict[str, Any]:
-    """What the installed core says of this machine."""
+    """Return the doctor's report of the installed core."""
     command = [str(python), "-c", EXPLAIN]
     output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout  # noqa: S603 (our own environment's Python)
     content: dict[str, Any] = json.loads(output)
@@ -61,7 +61,7 @@ def explanation(python: Path) -> dict[str, Any]:
 
 
 def fitting_requirement(content: dict[str, Any]) -> str:
-    """What to install for the machine's first GPU: ``vecsort[sm90]==1.0.0``."""
+    """Return the requirement for the machine's first GPU: ``vecsort[sm90]==1.0.0``."""
     for device in content["devices"]:
         if device["served"]["command"] is not None:
             return shlex.split(device["served"]["command"])[-1]

@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from archsplit.devicecode.model import Inventory
     from archsplit.devicecode.stats import DeviceUsage
     from archsplit.inspect.inspection import Inspection
-    from archsplit.release.checks import CheckedRelease
     from archsplit.release.context import Effects
     from archsplit.release.installed_core import DoctorReport
     from archsplit.release.report import Release
+    from archsplit.release.verify import CheckedRelease
     from archsplit.slim.report import SlimReport
     from archsplit.split.restore import Joined
     from archsplit.system.finding import Finding
@@ -79,9 +79,9 @@ def _import_records() -> Iterator[type]:
     from archsplit.devicecode.model import Inventory
     from archsplit.devicecode.stats import DeviceUsage
     from archsplit.inspect.inspection import Inspection
-    from archsplit.release.checks import CheckedRelease
     from archsplit.release.installed_core import DoctorReport
     from archsplit.release.report import Release
+    from archsplit.release.verify import CheckedRelease
     from archsplit.slim.report import SlimReport
     from archsplit.split.restore import Joined
     from archsplit.system.finding import Finding
@@ -317,7 +317,8 @@ def verify(folder: StrPath, *, targets: Spellings | None = None) -> CheckedRelea
         VerifyError: ``findings`` has every difference as a record.
         InputError: the folder has no wheel.
     """
-    from archsplit.release.checks import CheckScope, verify_release
+    from archsplit.release.checks import CheckScope
+    from archsplit.release.verify import verify_release
 
     with _effects(jobs=1) as effects:
         return verify_release(Path(folder), effects, CheckScope(targets=_targets(targets)))

@@ -19,9 +19,9 @@ from archsplit.build.pipeline import build_recipe
 from archsplit.build.plan import BuildRequest, plan_build
 from archsplit.devicecode.library import read_library
 from archsplit.errors import OutputError, StepError, TargetError, ToolNotFoundError
-from archsplit.release.checks import verify_release
 from archsplit.release.manifest import MANIFEST_FILE as MANIFEST
 from archsplit.release.report import REPORT_FILE, Release
+from archsplit.release.verify import verify_release
 from archsplit.system.fs import sha256
 from archsplit.wheels.reader import open_wheel
 

@@ -18,8 +18,8 @@ from archsplit.build.pipeline import build_recipe
 from archsplit.build.plan import BuildRequest, plan_build
 from archsplit.devicecode.library import read_library
 from archsplit.errors import BudgetError, TargetError
-from archsplit.release.checks import verify_release
 from archsplit.release.report import read_report
+from archsplit.release.verify import verify_release
 from archsplit.system.fs import sha256
 from archsplit.wheels.reader import open_wheel
 

@@ -10,8 +10,9 @@ from archsplit.arch.target import Target
 from archsplit.build.pipeline import build_recipe
 from archsplit.build.plan import BuildRequest
 from archsplit.errors import VerifyError, WheelError
-from archsplit.release.checks import CheckScope, verify_release
+from archsplit.release.checks import CheckScope
 from archsplit.release.identity import parse_identity
+from archsplit.release.verify import verify_release
 from archsplit.wheels.reader import open_wheel
 
 if TYPE_CHECKING:

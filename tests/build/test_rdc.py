@@ -18,8 +18,8 @@ from archsplit.build.pipeline import build_recipe
 from archsplit.build.plan import BuildPlan, BuildRequest, plan_build
 from archsplit.devicecode.library import read_library
 from archsplit.errors import StepError
-from archsplit.release.checks import verify_release
 from archsplit.release.context import Effects
+from archsplit.release.verify import verify_release
 from archsplit.scheduler.pool import LocalPool
 from archsplit.scheduler.runner import run_graph_checked
 from archsplit.system.progress import SilentProgress

@@ -19,7 +19,7 @@ from archsplit.formats.elf import Elf
 from archsplit.formats.elf_dynamic import Dynamic
 from archsplit.formats.reader import open_file
 from archsplit.nvcc.cuda_libraries import find_cuda_libraries
-from archsplit.release.checks import verify_release
+from archsplit.release.verify import verify_release
 from archsplit.system.progress import SilentProgress
 
 if TYPE_CHECKING:

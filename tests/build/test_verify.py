@@ -11,8 +11,9 @@ from archsplit.arch.target import Target
 from archsplit.build.pipeline import build_recipe
 from archsplit.build.plan import BuildRequest
 from archsplit.errors import InputError, VerifyError
-from archsplit.release.checks import CheckScope, verify_release
+from archsplit.release.checks import CheckScope
 from archsplit.release.report import REPORT_FILE
+from archsplit.release.verify import verify_release
 from changed_wheels import in_metadata, only, rewrite
 
 if TYPE_CHECKING:

@@ -61,7 +61,7 @@ def test_a_disk_that_cant_be_written_costs_a_warning(tmp_path: Path, toolkit: To
         "full": (f"{mount % '64k'}\n{fill}", ["can't be written: No space left"]),
         "filling up": (mount % "32k", ["can't be written: No space left"]),
         "read-only": (
-            f"{mount % '1M'}\nmount -o remount,ro store",
+            f"{mount % '1M'}\nmount -o remount,bind,ro store",
             ["can't be written: Read-only"],
         ),
         "large enough": (mount % "8M", []),

@@ -167,7 +167,8 @@ def test_a_plan_as_json_is_the_same_each_time(recipe: Path) -> None:
     names = [step["name"] for step in plan["steps"]]
     assert plan["wheels"] == ["tinyvec", "tinyvec-sm80", "tinyvec-sm90", "tinyvec-compute90"]
     assert "tinyvec_add;" in plan["texts"]["$BUILD/exports.map"]
-    # The probe of the interface, then the steps that read a source: a missing header shows at once.
+    # One host object is compiled first, and checked; then all steps that read a source, so that a
+    # missing header shows at once.
     assert names[:2] == ["001-name/00 host compile", "000-add/01 preprocess"]
     assert "000-add/00 cudafe++" in names
 

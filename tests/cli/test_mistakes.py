@@ -22,6 +22,7 @@ WINDOWS = "foo-1.0-py3-none-win_amd64.whl"
 SOUND = "toyfat-1.0-py3-none-any.whl"
 LOCKED = "nope-1.0-py3-none-any.whl"
 DLL = "toyfat-1.0-py3-none-win_amd64.whl"
+MACOS = "toyfat-1.0-py3-none-macosx_11_0_arm64.whl"
 MISTAKES = [
     # words, exit code, message, hint
     ("splti", 2, "'splti' is no verb", "did you mean split?"),
@@ -57,7 +58,7 @@ MISTAKES = [
     ("split fat.whl --out o", 8, "fat.whl", ""),
     (f"slim wheels/{WINDOWS} --device 9.0", 8, WINDOWS, ""),
     (f"split {DLL} --out o", 17, f"{DLL} is for win_amd64: only Linux libraries", "any wheel"),
-    (f"slim {DLL} --device 9.0", 8, f"{DLL} is for win_amd64, expected Linux", "reads any wheel"),
+    (f"slim {MACOS} --device 9.0", 8, f"{MACOS} is for macosx_11_0_arm64, expected", "any wheel"),
     ("build wheels --out o", 14, "recipe.toml", ""),
     ("publish whels --repository testpypi", 14, "whels is not a folder", "mean wheels?"),
     ("install", 2, "name what to install", "archsplit install NAME"),
@@ -72,7 +73,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for path in (folder / "fat.whl", folder / "wheels" / WINDOWS):
         with zipfile.ZipFile(path, "w") as archive:
             archive.writestr("foo/__init__.py", "")
-    write_wheel(folder / DLL, {"toyfat/x.dll": b"MZ"})
+    for name in (DLL, MACOS):
+        write_wheel(folder / name, {"toyfat/x.dll": b"MZ"})
     write_wheel(folder / SOUND, {"toyfat/k.fatbin": container(image("sm_80"), image("sm_90"))})
     (folder / LOCKED).touch(mode=0)
     (folder / "nope").mkdir(mode=0)

@@ -6,6 +6,7 @@ import contextlib
 import csv
 import json
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -334,7 +335,11 @@ def running_in(folder: Path) -> list[bytes]:
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):
-            command = path.read_bytes()
+            command, status = path.read_bytes(), path.with_name("status").read_text()
+            pending = re.findall(r"^(?:Sig|Shd)Pnd:\s(\w+)$", status, re.MULTILINE)
+            # On a busy machine, what has been killed dies a moment later.
+            if any(int(mask, 16) >> (signal.SIGKILL - 1) & 1 for mask in pending):
+                continue
             if str(folder).encode() in command and b"/.archsplit-" in command:
                 found.append(command)
     return found

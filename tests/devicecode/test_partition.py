@@ -145,6 +145,8 @@ def test_targets_choose_the_packs() -> None:
         "cc121",
         ("shared_80",),
     )
+    shared = ["cc80", "shared_80", "common_shared_80"]
+    assert required_packs(shared, [("cc80", "shared_80")], "shared_80") == ("common_shared_80",)
 
 
 def test_a_tiny_pack_is_folded_into_another() -> None:

@@ -13,6 +13,7 @@ import zipfile
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+from xml.etree import ElementTree as ET
 
 import pytest
 import yaml
@@ -33,8 +34,9 @@ ROOT = DOCS.parent
 PAGES = sorted(DOCS.rglob("*.md"))
 SHOWN = {"{eval-rst}", "{image}", "{include}", "{literalinclude}", "{toctree}"}
 FILES = {"toml", "json", "python", "c", "ini", "yaml", "dockerfile", "nginx"}
-LANGUAGES = {"sh", "text", *FILES, *SHOWN}
-"""``sh`` is run; ``text`` is a program's output or a drawing; the others are contents of files."""
+LANGUAGES = {"sh", "output", "text", *FILES, *SHOWN}
+"""``sh`` is run, and ``output`` compared with what the commands before it print; ``text`` is a
+drawing or a form; the others are contents of files."""
 
 
 def fences(page: Path) -> Iterator[Token]:
@@ -98,9 +100,141 @@ def run(page: Path, desk: Desk) -> None:
     project = page.with_suffix("")
     if project.is_dir():
         shutil.copytree(project, desk.folder, dirs_exist_ok=True)
-    run_prepared(prepared(page), commands(page), desk)
+    steps = list(shown_steps(page))
+    # The echo separates what the blocks print.
+    script = "\n".join(f"{lines}\necho '{_END_OF_BLOCK}'" for lines, _ in steps)
+    printed = run_prepared(prepared(page), script, desk).split(f"{_END_OF_BLOCK}\n")
+    for (_, shown), actual in zip(steps, printed, strict=False):
+        if shown is not None:
+            compare_shown(shown, actual, exact=desk.real)
     if name(page) in SPLIT_SITES:
         check_split_site(desk.folder / SPLIT_SITES[name(page)])
+
+
+_END_OF_BLOCK = "-- end of a block of the page --"
+
+
+def shown_steps(page: Path) -> Iterator[tuple[str, str | None]]:
+    """Yield each block of commands with the output that the page shows for it."""
+    blocks = [token for token in fences(page) if token.info.strip() in {"sh", "output"}]
+    for block, following in zip(blocks, [*blocks[1:], None], strict=True):
+        if block.info.strip() == "sh":
+            is_shown = following is not None and following.info.strip() == "output"
+            yield block.content, following.content if following and is_shown else None
+
+
+def compare_shown(shown: str, actual: str, *, exact: bool) -> None:
+    """Compare a page's output with the one of its commands.
+
+    The lines of the page are printed in this order; where the page has ``...``, there may be
+    others. With the real wheel a line is equal but for seconds and digests. With the small one that
+    stands in for it, sizes, counts, targets, compression and bars differ, and similar lines lack.
+    """
+    form = exact_form if exact else rough_form
+    lines = [form(line) for line in actual.splitlines()]
+    at, gap = -1, True
+    for line in shown.splitlines():
+        if line.strip() == "...":
+            gap = True
+            continue
+        wanted = form(line)
+        is_repeated = not exact and at >= 0 and lines[at] == wanted
+        if not is_repeated:
+            places = [place for place in range(at + 1, len(lines)) if lines[place] == wanted]
+            assert places, f"the page shows\n{line}\nbut the commands print\n{actual}"
+            if exact and not gap:
+                assert places[0] == at + 1, f"the page leaves out a line before\n{line}\n{actual}"
+            at = places[0]
+        gap = False
+
+
+def exact_form(line: str) -> str:
+    text = re.sub(r"\b[0-9a-f]{16,64}\b", "DIGEST", line.rstrip())
+    return re.sub(r"\d+\.\d+ s\b", "# s", text)
+
+
+def rough_form(line: str) -> str:
+    text = re.sub("[█▉▊▋▌▍▎▏]+", "", exact_form(line))
+    text = re.sub(r"\b(none|lz4|zstd)\b", "packed", text)
+    text = re.sub(r"\d+(\.\d+)*", "#", text)
+    text = re.sub(r"\b[kMG]?B\b", "B", re.sub("#(, #)+", "#", text))
+    # One image, and two images.
+    return " ".join(re.sub(r"\b(\w+?)s?\b", r"\1", text).split())
+
+
+@pytest.mark.parametrize(
+    ("shown", "is_equal"),
+    [
+        ("a 1.5 MB\nb", True),
+        ("a 2.5 MB\nb", False),
+        ("a 1.5 MB\n...\nc (0.7 s)", True),
+        ("a 1.5 MB\nc (0.7 s)", False),
+        ("b\na 1.5 MB", False),
+    ],
+)
+def test_shown_output_is_the_output(shown: str, *, is_equal: bool) -> None:
+    actual = "a 1.5 MB\nb\nc (0.1 s)\n"
+    with contextlib.nullcontext() if is_equal else pytest.raises(AssertionError):
+        compare_shown(shown, actual, exact=True)
+
+
+@pytest.mark.parametrize(
+    ("shown", "is_equal"),
+    [
+        ("sm_50  ███  9 MB\nsm_60  █  12 kB\ntogether 3 MB", True),
+        ("sm_50  ███  9 MB\nin all 3 MB", False),
+        ("together 3 MB\nsm_50  ███  9 MB", False),
+    ],
+)
+def test_a_small_wheel_prints_the_same_words(shown: str, *, is_equal: bool) -> None:
+    actual = "sm_80 ██ 1 kB\ntogether 2 kB\n"
+    with contextlib.nullcontext() if is_equal else pytest.raises(AssertionError):
+        compare_shown(shown, actual, exact=False)
+
+
+def test_the_readme_shows_what_the_tutorial_shows() -> None:
+    """The tutorial's commands are run, and their output is compared."""
+    text = (ROOT / "README.md").read_text()
+    part = text.partition("\n## Try it\n")[2].partition("\n## ")[0]
+    tutorial = (DOCS / "tutorial" / "first-split.md").read_text()
+    blocks = [token for token in MarkdownIt().parse(part) if token.type == "fence"]
+    assert {block.info for block in blocks} == {"sh", "output"}
+    assert [block.content for block in blocks if block.content not in tutorial] == []
+
+
+def test_every_page_ends_with_where_to_go_next() -> None:
+    # The first page is a list of all others.
+    pages = [page for page in PAGES if page != DOCS / "index.md"]
+    ends = {
+        name(page): page.read_text().lower().rpartition("where to go next")[2] for page in pages
+    }
+    assert [page for page, end in ends.items() if "](" not in end or len(end) > 900] == []
+
+
+def test_pictures_are_small_and_load_nothing() -> None:
+    folder = DOCS / "images"
+    assert sum(path.stat().st_size for path in folder.glob("*.png")) <= 600_000
+    drawings = {path.name: path.read_text() for path in folder.glob("*.svg")}
+    for title, text in drawings.items():
+        assert ET.fromstring(text).tag == "{http://www.w3.org/2000/svg}svg", title
+        assert re.findall(r"(?:href|src)=|url\((?!#)|<script|/tmp/", text) == [], title
+    for verb in ("inspect", "split", "build", "publish"):
+        assert f"archsplit {verb} " in drawings[f"terminal-{verb}.svg"]
+
+
+def test_links_of_the_readme_are_absolute() -> None:
+    """An index shows the text, and has none of the files beside it."""
+    project = (ROOT / "pyproject.toml").read_text()
+    home = re.findall(r'^Homepage = "https://github.com/(.*)"$', project, re.MULTILINE)[0]
+    targets = re.findall(r"\]\(([^)]+)\)", (ROOT / "README.md").read_text())
+    assert len(targets) > 5
+    own = (
+        rf"https://(?:github.com/{home}/blob|raw.githubusercontent.com/{home})/main/([^#]+)(?:#.*)?"
+    )
+    for target in targets:
+        assert target.startswith("https://")
+        path = re.fullmatch(own, target)
+        assert path is None or (ROOT / path[1]).exists(), target
 
 
 def check_split_site(environment: Path) -> None:
@@ -114,14 +248,14 @@ def check_split_site(environment: Path) -> None:
     }
 
 
-def run_prepared(makers: list[str], script: str, desk: Desk) -> None:
+def run_prepared(makers: list[str], script: str, desk: Desk) -> str:
     for each in makers:
         MAKERS[each](desk)
     with contextlib.ExitStack() as stack:
         for words in desk.beside:
             child = stack.enter_context(subprocess.Popen(words))
             stack.callback(child.kill)
-        desk.run(script)
+        return desk.run(script)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)

@@ -22,8 +22,8 @@ from archsplit.index.publish import Publisher
 from archsplit.index.release import Artifact
 from archsplit.index.retry import RetryPolicy
 from archsplit.index.upload import Twine
-from archsplit.release.checks import verify_release
 from archsplit.release.context import Effects
+from archsplit.release.verify import verify_release
 from archsplit.split.model import InstallDefaults, SplitRequest
 from archsplit.split.split import split_wheel
 from archsplit.system.progress import SilentProgress
@@ -288,7 +288,7 @@ class Scene:
             ),
             rules=Rules(local_versions=True, linux_wheels=True, **allowed),  # type: ignore[arg-type] # fields by name
             journal=self.state / "journal.jsonl",
-            patience=RetryPolicy(seconds=patience, clock=self.clock, note=self.notes.append),
+            retry=RetryPolicy(seconds=patience, clock=self.clock, note=self.notes.append),
         )
 
     def names(self) -> set[str]:

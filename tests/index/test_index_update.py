@@ -106,7 +106,7 @@ def test_a_build_s_folder_is_taken_by_its_report(tmp_path: Path) -> None:
     assert check_index(open_folder(tmp_path / "index")) == 3
     again = update(tmp_path / "index", build, day=1)
     assert again.added == ()
-    assert set(again.known) == set(done.added)
+    assert set(again.unchanged) == set(done.added)
     page = json.loads((tmp_path / "index" / "toy" / "index.json").read_text())
     assert page["files"][0]["upload-time"] == "2026-11-21T00:00:00Z"
     assert page["versions"] == ["1.0"]
@@ -269,7 +269,7 @@ def test_what_was_lost_or_damaged_comes_back(tmp_path: Path) -> None:
     (root / "toy-sm80" / "toy_sm80-1.0-py3-none-any.whl").unlink()
     (root / "toy-sm90" / "toy_sm90-1.0-py3-none-any.whl.metadata").unlink()
     again = update(root, build, day=1)
-    assert (again.added, len(again.known)) == ((), 3)
+    assert (again.added, len(again.unchanged)) == ((), 3)
     assert len(again.restored) == 3
     assert files(root) == before
 
@@ -408,6 +408,22 @@ def test_two_writers_take_turns(tmp_path: Path) -> None:
     for thread in threads:
         thread.join()
     assert check_index(open_folder(root)) == 18
+
+
+def test_another_writer_may_make_the_folder_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, mkdir = tmp_path / "index", Path.mkdir
+
+    def made_by_another(path: Path, mode: int = 0o777, **options: bool) -> None:
+        if path == root and not root.exists():
+            mkdir(root)
+        mkdir(path, mode, **options)
+
+    build = build_folder(tmp_path / "1.0", "1.0")
+    monkeypatch.setattr(Path, "mkdir", made_by_another)
+    update(root, build)
+    assert check_index(open_folder(root)) == 3
 
 
 def test_a_reader_beside_a_writer(tmp_path: Path) -> None:

@@ -151,7 +151,7 @@ def test_index_that_hangs_is_not_waited_for(scene: Scene) -> None:
     publisher = scene.publisher()
     hasty = replace(publisher, twine=replace(publisher.twine, runner=ImpatientOnce()))
     assert publish(scene, hasty).is_complete
-    assert "no answer within" in scene.notes[0]
+    assert "no reply within" in scene.notes[0]
 
 
 def test_reading_is_tried_again_too(scene: Scene) -> None:

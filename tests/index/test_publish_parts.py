@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 SPLIT = "archsplit-report.json"
 
 
-def patience(clock: FakeClock, seconds: float = 10) -> RetryPolicy:
+def retry_policy(clock: FakeClock, seconds: float = 10) -> RetryPolicy:
     return RetryPolicy(seconds=seconds, clock=clock, note=lambda _: None)
 
 
@@ -236,14 +236,14 @@ def test_what_upstream_left_out_is_a_warning_and_what_breaks_its_page_is_not(sce
 def test_how_a_core_brings_its_plugins(scene: Scene) -> None:
     release = read_release([scene.dist])
     (core,) = release.of(CORE)
-    bonds = read_requirements(core, release.of(PLUGIN))
-    assert bonds.extras == "[all,cc80,cc90]"
-    assert bonds.bound == release.of(PLUGIN)
+    requirements = read_requirements(core, release.of(PLUGIN))
+    assert requirements.extras == "[all,cc80,cc90]"
+    assert requirements.plugins == release.of(PLUGIN)
     assert read_requirements(core, ()).extras == ""
     # Many fat wheels have a field of a later version of the metadata; indexes take them.
     rewrite(core.path, in_metadata(b"Name: ", b"License-File: LICENSE\nName: "))
     rewrite(core.path, in_metadata(b"Metadata-Version: 2.4", b"Metadata-Version: 2.1"))
-    assert read_requirements(core, release.of(PLUGIN)) == bonds
+    assert read_requirements(core, release.of(PLUGIN)) == requirements
     assert release.of(META) == ()
 
 
@@ -260,7 +260,7 @@ def test_addresses_with_passwords_are_refused(scene: Scene) -> None:
 
 
 def test_where_an_index_is_read(scene: Scene) -> None:
-    calm = patience(scene.clock)
+    calm = retry_policy(scene.clock)
     for slash in ("", "/"):
         public = find_repository(f"https://upload.pypi.org/legacy{slash}", None, calm)
         assert (public.index, public.is_public) == ("https://pypi.org/simple/", True)
@@ -305,7 +305,7 @@ def test_json_and_yanked_and_metadata_are_read(scene: Scene) -> None:
     }
     kind = {"Content-Type": "application/vnd.pypi.simple.v1+json"}
     scene.server.before = lambda _: Fault(status=200, headers=kind, body=json.dumps(page).encode())
-    project = Index(f"{scene.server.url}simple/", patience(scene.clock)).project("toyfat")
+    project = Index(f"{scene.server.url}simple/", retry_policy(scene.clock)).project("toyfat")
     (file,) = project.files.values()
     assert (project.status, project.size, project.unmeasured) == ("archived", 7, 0)
     assert file.url == f"{scene.server.url}f.whl"
@@ -318,7 +318,7 @@ def test_json_and_yanked_and_metadata_are_read(scene: Scene) -> None:
 
 
 def test_pages_that_are_none(scene: Scene) -> None:
-    index = Index(f"{scene.server.url}simple/", patience(scene.clock))
+    index = Index(f"{scene.server.url}simple/", retry_policy(scene.clock))
     scene.server.before = lambda _: Fault(
         status=200, headers={"Content-Type": "image/png"}, body=b"x"
     )
@@ -394,12 +394,12 @@ def test_clock_of_the_machine() -> None:
 
 def test_what_an_index_answers_on_one_line() -> None:
     assert (
-        TwineResult(outcome="answered", status=400, reason="Bad", text="Bad").words() == "400 Bad"
+        TwineResult(outcome="answered", status=400, reason="Bad", text="Bad").reply() == "400 Bad"
     )
     assert (
-        TwineResult(outcome="answered", status=400, reason="Bad", text="x").words() == "400 Bad: x"
+        TwineResult(outcome="answered", status=400, reason="Bad", text="x").reply() == "400 Bad: x"
     )
-    assert TwineResult(outcome="unreachable").words() == "unreachable"
+    assert TwineResult(outcome="unreachable").reply() == "unreachable"
 
 
 def test_twine_without_credentials_says_where_they_may_be(scene: Scene) -> None:
@@ -424,14 +424,14 @@ def test_twine_that_dies_is_told(scene: Scene) -> None:
 
 def test_any_digest_that_an_index_lists_is_compared(scene: Scene) -> None:
     (core,) = read_release([scene.dist]).of(CORE)
-    index = Index(f"{scene.server.url}simple/", patience(scene.clock))
-    prover = ReadBack(index=index, patience=patience(scene.clock))
+    index = Index(f"{scene.server.url}simple/", retry_policy(scene.clock))
+    read_back = ReadBack(index=index, retry=retry_policy(scene.clock))
     content = core.path.read_bytes()
     shutil.copy(core.path, scene.files)
     url = f"{scene.server.url}packages/{core.path.name}"
     for digests in ({"md5": hashlib.md5(content).hexdigest()}, {"crc32": "0"}, {}):
-        assert prover.is_same(core, IndexFile(name=core.path.name, url=url, digests=digests))
-    assert not prover.is_same(core, IndexFile(name="", url=url, digests={"md5": "0" * 32}))
+        assert read_back.is_same(core, IndexFile(name=core.path.name, url=url, digests=digests))
+    assert not read_back.is_same(core, IndexFile(name="", url=url, digests={"md5": "0" * 32}))
 
 
 def test_metadata_beside_a_wheel_is_compared(scene: Scene) -> None:
@@ -450,15 +450,15 @@ def test_metadata_beside_a_wheel_is_compared(scene: Scene) -> None:
         return Fault(status=200, headers={"Content-Type": "text/html"}, body=page.encode())
 
     scene.server.before = answer
-    index = Index(f"{scene.server.url}simple/", patience(scene.clock))
-    prover = ReadBack(index=index, patience=patience(scene.clock), download=False)
-    assert prover.prove([core])[core.path.name].metadata == {"sha256": listed}
+    index = Index(f"{scene.server.url}simple/", retry_policy(scene.clock))
+    read_back = ReadBack(index=index, retry=retry_policy(scene.clock), download=False)
+    assert read_back.verify([core])[core.path.name].metadata == {"sha256": listed}
     served = b"other"
     with pytest.raises(VerifyError, match="other metadata than the wheel has"):
-        prover.prove([core])
+        read_back.verify([core])
     listed = "0" * 64
     with pytest.raises(VerifyError, match="the index lists other metadata"):
-        prover.prove([core])
+        read_back.verify([core])
 
 
 def test_owners_are_looked_up_where_the_index_tells(scene: Scene) -> None:
@@ -481,7 +481,7 @@ def test_owners_are_looked_up_where_the_index_tells(scene: Scene) -> None:
 
 
 def test_file_that_vanishes_from_its_page_is_not_read(scene: Scene) -> None:
-    index = Index(f"{scene.server.url}simple/", patience(scene.clock, 1))
+    index = Index(f"{scene.server.url}simple/", retry_policy(scene.clock, 1))
     for read in (index.digest, index.size):
         scene.server.before = lambda _: Fault(status=404)
         with pytest.raises((IndexUnreachableError, IndexRefusedError)):
@@ -501,7 +501,7 @@ def test_certificate_that_nobody_signed_is_not_tried_again(scene: Scene, tmp_pat
     scene.server.socket = context.wrap_socket(scene.server.socket, server_side=True)
     address = scene.server.url.replace("http:", "https:")
     with pytest.raises(IndexUnreachableError, match="its certificate isn't trusted"):
-        Index(f"{address}simple/", patience(scene.clock)).project("toyfat")
+        Index(f"{address}simple/", retry_policy(scene.clock)).project("toyfat")
     assert scene.clock.slept == []
 
 

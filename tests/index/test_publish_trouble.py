@@ -84,7 +84,7 @@ def test_a_proxy_that_is_down_may_come_back(scene: Scene, monkeypatch: pytest.Mo
         monkeypatch.setenv(name, f"http://{USER}:{SECRET}@127.0.0.1:1/")
     for name in ("no_proxy", "NO_PROXY"):
         monkeypatch.delenv(name, raising=False)
-    with pytest.raises(IndexUnreachableError, match="the proxy doesn't answer") as caught:
+    with pytest.raises(IndexUnreachableError, match="the proxy doesn't reply") as caught:
         index(scene).project("foo")
     assert scene.clock.slept == [1, 2, 4]
     assert not any(SECRET in text for text in (str(caught.value), *scene.notes))

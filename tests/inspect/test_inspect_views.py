@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import itertools
 import json
 import math
 import re
 from dataclasses import replace
+from operator import mul
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree as ET
 
@@ -42,7 +44,7 @@ from archsplit.inspect.svg import (
 from archsplit.inspect.text import growth_text, inventory_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
     from rich.console import RenderableType
@@ -330,6 +332,54 @@ def test_the_page_of_growth_has_both_signs(samples: Samples) -> None:
     assert "Kernels that changed" in page
     many = replace(back, kernels=back.kernels[:1] * 600)
     assert "and 100 more; --json has them all" in growth_page(empty, whole, many)
+
+
+def linear(color: str) -> list[float]:
+    parts = [int(color[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    return [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+
+
+def lab(parts: Sequence[float]) -> tuple[float, float, float]:
+    """Return the place of a linear color in the CIE's space of 1976, for daylight (D65)."""
+    red, green, blue = (min(1.0, max(0.0, part)) for part in parts)
+    x = (0.4124 * red + 0.3576 * green + 0.1805 * blue) / 0.9505
+    y = 0.2126 * red + 0.7152 * green + 0.0722 * blue
+    z = (0.0193 * red + 0.1192 * green + 0.9505 * blue) / 1.089
+    cube = [part ** (1 / 3) if part > 0.008856 else 7.787 * part + 16 / 116 for part in (x, y, z)]
+    return 116 * cube[1] - 16, 500 * (cube[0] - cube[1]), 200 * (cube[1] - cube[2])
+
+
+VISIONS = {
+    # Source: Machado, Oliveira, Fernandes, "A Physiologically-based Model for Simulation of Color
+    # Vision Deficiency", 2009, severity 1.0.
+    "usual": ((1, 0, 0), (0, 1, 0), (0, 0, 1)),
+    "deuteranopia": (
+        (0.367322, 0.860646, -0.227968),
+        (0.280085, 0.672501, 0.047413),
+        (-0.011820, 0.042940, 0.968881),
+    ),
+    "protanopia": (
+        (0.152286, 1.052583, -0.204868),
+        (0.114503, 0.786281, 0.099216),
+        (-0.003882, -0.048116, 1.051998),
+    ),
+    "tritanopia": (
+        (1.255528, -0.076749, -0.178779),
+        (-0.078411, 0.930809, 0.147602),
+        (0.004733, 0.691367, 0.303900),
+    ),
+}
+
+
+@pytest.mark.parametrize("vision", VISIONS)
+def test_every_reader_can_tell_generations_apart(vision: str) -> None:
+    names = [f"sm_{major}0" for major in (5, 6, 7, 8, 9, 10, 11, 12)]
+    places = {}
+    for name in [*names, "no target"]:
+        seen = [sum(map(mul, row, linear(target_color(name)))) for row in VISIONS[vision]]
+        places[name] = lab(seen)
+    for one, other in itertools.combinations(places, 2):
+        assert math.dist(places[one], places[other]) >= 15, (one, other)
 
 
 @pytest.mark.parametrize("color", sorted({target_color(f"sm_{n}0") for n in range(2, 14)}))

@@ -119,7 +119,9 @@ def _at(text: str, places: dict[str, Path]) -> str:
 
 def _stable(text: str, places: dict[str, Path]) -> str:
     for name, place in places.items():
-        text = text.replace(str(place), f"${{{name}}}").replace(str(place).replace("/", "_"), "")
+        text = text.replace(str(place), f"${{{name}}}")
+        # In the names of modules, all but letters and digits has become an underscore.
+        text = text.replace(re.sub(r"\W", "_", str(place)), "")
     text = _SECONDS.sub("0.0000 , ms", _TEMPORARY.sub("tmpxft_00000000_00000000", text))
     if _ADDRESS.search(text):
         text = _in_order(text)

@@ -5,6 +5,7 @@ import pytest
 from archsplit.nvcc.cmdline import apply_flag_variables, expand_options_files, parse_arguments
 from archsplit.nvcc.options import (
     compiles_nothing,
+    dryrun_words,
     has_options_files,
     is_nvcc_query,
     source_names,
@@ -44,6 +45,11 @@ def test_options_about_intermediate_files_are_removed() -> None:
     found = parse_arguments(line.split())
     assert found.query == ("-c", "k.cu", "-o", "k.o")
     assert found.keep == "d"
+
+
+@pytest.mark.parametrize("words", [["-t", "abc"], ["-tabc"], ["--threads=x"], ["-t", "-optf=o"]])
+def test_a_number_of_threads_that_nvcc_refuses_stays_for_nvcc(words: list[str]) -> None:
+    assert dryrun_words(["-c", "k.cu", *words]) == ("-c", "k.cu", *words)
 
 
 def test_a_folder_alone_keeps_nothing() -> None:

@@ -89,8 +89,8 @@ def test_includes_from_outside_are_refused_all_at_once(root: Path, tmp_path: Pat
     assert str(caught.value).replace(f"{root}/src/../../v.h", "X").splitlines() == [
         f"src/a.cu:2: includes X, which is outside of {root}",
         f"src/b.cu:1: includes {tmp_path}/v.h, which is outside of {root}",
-        "hint: put the file into the recipe's folder: what is built must not depend on where that"
-        " lies",
+        "hint: put the file into the recipe's folder: a build must not depend on the folder's"
+        " place",
     ]
 
 

@@ -1,4 +1,4 @@
-"""Recipes for something finished: what they say, and all that may be wrong with them."""
+"""Recipes for prebuilt files: their content, and all possible faults."""
 
 from __future__ import annotations
 
@@ -109,11 +109,15 @@ def test_the_examples_are_right() -> None:
     assert recipe is not None
     assert recipe.source.words[:4] == ("python3", "-m", "pip", "download")
     assert load_split_recipe(RECIPES / "vecsort") is None
+    own = load_split_recipe(RECIPES / "cuda-kernels")
+    assert own is not None
+    assert own.source.wrapper
+    assert "NVCC_APPEND_FLAGS" in own.source.words[2]
 
 
 def test_where_sources_are_needed_it_is_refused(tmp_path: Path) -> None:
     laid_out(tmp_path, '[source]\nwheel = "a.whl"\n')
-    with pytest.raises(RecipeError, match="splits something finished") as caught:
+    with pytest.raises(RecipeError, match="splits a prebuilt file") as caught:
         load_recipe(tmp_path)
     assert caught.value.hint is not None
     assert "archsplit build" in caught.value.hint

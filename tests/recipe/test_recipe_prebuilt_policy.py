@@ -1,4 +1,4 @@
-"""``[policy.<name>]`` in recipes for something finished."""
+"""``[policy.<name>]`` in recipes for prebuilt files."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_a_library_gets_a_dated_version(tmp_path: Path) -> None:
         ),
         (
             f'{WHEEL}{TARGETS}[policy.n]\ndevice-compression = "size"\n',
-            "7: policy.n.device-compression: is for recipes with sources\n    hint: what is",
+            "7: policy.n.device-compression: is for recipes with sources\n    hint: a prebuilt",
         ),
         (
             f"{WHEEL}{TARGETS}[policy.n]\nwheel-compression = 9\n",
@@ -91,7 +91,7 @@ def test_a_library_gets_a_dated_version(tmp_path: Path) -> None:
         (f"{WHEEL}{TARGETS}[policy.n]\nbuget = 9\n", "7: policy.n.buget: is not a key that"),
     ],
 )
-def test_what_does_not_go_with_something_finished(tmp_path: Path, text: str, message: str) -> None:
+def test_keys_that_do_not_fit_a_prebuilt_file(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(RecipeError) as caught:
         loaded(tmp_path, text)
     assert f"recipe.toml:{message}" in str(caught.value)

@@ -19,12 +19,12 @@ from archsplit.cli.main import main
 from archsplit.errors import InputError, VerifyError
 from archsplit.index.descriptions import check_where_installed
 from archsplit.release import completeness
-from archsplit.release.checks import verify_release
 from archsplit.release.completeness import CheckResult, Requirements
 from archsplit.release.kernel_coverage import kernel_faults
 from archsplit.release.manifest import MANIFEST_FILE as MANIFEST
 from archsplit.release.report import REPORT_FILE as REPORT
 from archsplit.release.report import Release
+from archsplit.release.verify import verify_release
 from archsplit.split.restore import join_split
 from archsplit.wheels.filename import WheelName
 from archsplit.wheels.rewrite import write_members

@@ -121,7 +121,7 @@ def test_uv_takes_the_variant_that_fits_the_gpu(
     plugin: str,
 ) -> None:
     uv = str(Path(sys.executable).with_name("uv"))
-    subprocess.run([uv, "venv", "--quiet", str(tmp_path / "venv")], check=True)
+    subprocess.run([uv, "venv", "--no-cache", "--quiet", str(tmp_path / "venv")], check=True)
     words = [uv, "--no-config", "--no-cache", "--preview-features", "wheel-variants", "pip"]
     words += ["install", "--python", str(tmp_path / "venv"), "--no-index", "--find-links"]
     words += [str(built_ones), "--find-links", str(built[0]), "tinyvec"]

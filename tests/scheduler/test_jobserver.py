@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -169,6 +169,7 @@ def test_what_cannot_be_used_is_said(tmp_path: Path, pipe: tuple[int, int]) -> N
     assert reason(f"{reading},{writing}") == "make has closed it; begin the recipe's line with +"
 
 
+MEMBER_COMMAND = shlex.join([sys.executable, str(MEMBER)])
 needs_make = pytest.mark.skipif(shutil.which("make") is None, reason="GNU make is not installed")
 
 
@@ -189,7 +190,7 @@ def make(folder: Path, recipe: str, *, jobs: int, goals: int) -> subprocess.Comp
 
 @needs_make
 def test_under_make_no_more_runs_than_make_allows(tmp_path: Path) -> None:
-    recipe = f"+{sys.executable} {MEMBER} . 16 4"
+    recipe = f"+{MEMBER_COMMAND} . 16 4"
     done = make(tmp_path, recipe, jobs=3, goals=4)
     # make counts its tokens at the end, and complains of each that is missing.
     assert (done.returncode, done.stderr) == (0, "")
@@ -206,7 +207,7 @@ def test_without_a_plus_make_closes_the_pipe_and_the_users_slots_are_shared(tmp_
     assert found is not None
     if tuple(map(int, found.groups())) >= (4, 4):
         pytest.skip("make 4.4 and later give the jobserver to every recipe")
-    done = make(tmp_path, f"{sys.executable} {MEMBER} . 2 3", jobs=4, goals=4)
+    done = make(tmp_path, f"{MEMBER_COMMAND} . 2 3", jobs=4, goals=4)
     assert done.returncode == 0
     assert done.stderr.count("make has closed it; begin the recipe's line with +") == 4
     assert max(map(int, (tmp_path / "counts").read_text().split())) == 2
@@ -242,8 +243,6 @@ MemoryWatchdog.check = fail
 @pytest.mark.parametrize("how", [BY_SIGNAL, BY_EXCEPTION], ids=["SIGTERM", "an exception"])
 def test_tokens_are_given_back_however_it_ends(tmp_path: Path, how: str) -> None:
     (tmp_path / "member.py").write_text(INTERRUPTED.format(folder=str(MEMBER.parent), how=how))
-    began = time.monotonic()
-    done = make(tmp_path, f"+{sys.executable} member.py", jobs=3, goals=2)
-    assert time.monotonic() - began < 25
+    done = make(tmp_path, f"+{shlex.quote(sys.executable)} member.py", jobs=3, goals=2)
     assert "token" not in done.stderr
     assert done.returncode == 0, done.stderr

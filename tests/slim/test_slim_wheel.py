@@ -260,7 +260,7 @@ def test_tags_that_the_file_name_contradicts_are_set_right(library: bytes, tmp_p
 
 @pytest.mark.parametrize(
     "platform",
-    ["musllinux_1_2_x86_64", "win_amd64", "macosx_11_0_arm64", "manylinux_2_17_ppc64le"],
+    ["musllinux_1_2_x86_64", "win32", "macosx_11_0_arm64", "manylinux_2_17_ppc64le"],
 )
 def test_other_platforms_are_refused(platform: str, library: bytes, tmp_path: Path) -> None:
     name = f"fat-1.2.3-py3-none-{platform}.whl"

@@ -12,8 +12,8 @@ import pytest
 
 from archsplit.errors import ToolFailedError, ToolNotFoundError
 from archsplit.recipe.load_prebuilt import load_split_recipe
-from archsplit.release.checks import verify_release
 from archsplit.release.context import Effects
+from archsplit.release.verify import verify_release
 from archsplit.split.from_recipe import FAT_FOLDER, split_by_recipe
 from archsplit.split.own_build import read_calls
 from archsplit.system.progress import SilentProgress
@@ -243,3 +243,14 @@ def test_the_record_counts_calls_and_reasons(tmp_path: Path) -> None:
         "the compiler wrapper ran 2 compilations, 1 from the cache",
         "nvcc itself ran 2 times: it reads standard input",
     ]
+
+
+@pytest.mark.download
+def test_a_project_of_the_index_is_built_from_its_sdist(
+    tmp_path: Path, effects: Effects, told: Told
+) -> None:
+    recipe = load_split_recipe(Path(__file__).parents[2] / "recipes" / "cuda-kernels")
+    assert recipe is not None
+    report = split_by_recipe(recipe, effects, out=tmp_path / "out")
+    assert {wheel.label for wheel in report.wheels} == {"core", "cc80", "cc90"}
+    assert told.notes[0].startswith("the compiler wrapper ran 2 compilations")

@@ -20,7 +20,8 @@ from archsplit.arch.target import Target
 from archsplit.errors import ArchsplitError, InputError, OutputError, WheelError
 from archsplit.formats.elf import Elf
 from archsplit.formats.reader import Window
-from archsplit.release.checks import CheckScope, verify_release
+from archsplit.release.checks import CheckScope
+from archsplit.release.verify import verify_release
 from archsplit.split.restore import join_split
 
 if TYPE_CHECKING:

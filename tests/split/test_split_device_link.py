@@ -15,7 +15,7 @@ from archsplit.arch.target import Capability
 from archsplit.devicecode.stats import device_usage
 from archsplit.errors import NothingToDoError
 from archsplit.inspect.inspect import InspectRequest, read_inventory
-from archsplit.release.checks import verify_release
+from archsplit.release.verify import verify_release
 from archsplit.split.library import minimal_project, split_library
 from archsplit.split.model import SplitRequest
 

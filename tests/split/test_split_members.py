@@ -24,7 +24,7 @@ from split_samples import (
 )
 
 from archsplit.errors import NothingToDoError
-from archsplit.release.checks import verify_release
+from archsplit.release.verify import verify_release
 from archsplit.split.restore import join_split
 
 if TYPE_CHECKING:

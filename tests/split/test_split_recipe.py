@@ -22,7 +22,8 @@ from archsplit.cli.main import main
 from archsplit.errors import RecipeError, ToolFailedError, ToolNotFoundError
 from archsplit.recipe.load_prebuilt import load_split_recipe
 from archsplit.release import context
-from archsplit.release.checks import CheckScope, verify_release
+from archsplit.release.checks import CheckScope
+from archsplit.release.verify import verify_release
 from archsplit.split.from_recipe import find_product, plan_split, split_by_recipe
 from archsplit.wheels.reader import open_wheel
 from child_processes import running

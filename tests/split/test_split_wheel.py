@@ -26,12 +26,13 @@ from archsplit.errors import (
     VerifyError,
     WheelError,
 )
-from archsplit.release.checks import CheckScope, verify_release
+from archsplit.release.checks import CheckScope
 from archsplit.release.manifest import MANIFEST_FILE as MANIFEST
 from archsplit.release.manifest import read_manifest
 from archsplit.release.report import REPORT_FILE
 from archsplit.release.sbom import SPLIT
 from archsplit.release.summary import split_summary
+from archsplit.release.verify import verify_release
 from archsplit.split.model import InstallDefaults, SplitRequest
 from archsplit.split.restore import join_split
 from archsplit.split.split import split_wheel

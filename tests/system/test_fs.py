@@ -34,6 +34,21 @@ def test_an_exception_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> No
     assert os.listdir(tmp_path) == ["file"]
 
 
+def test_ctrl_c_just_after_a_file_was_made_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = os.open
+
+    def interrupted(path: Path, flags: int, mode: int) -> int:
+        os.close(made(path, flags, mode))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "open", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        fs.write_file(tmp_path / "file", "content")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_full_disk_has_an_error_of_its_own(tmp_path: Path) -> None:
     with pytest.raises(DiskFullError, match="no space left"), fs.output_errors(tmp_path / "x"):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

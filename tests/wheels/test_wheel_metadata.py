@@ -16,6 +16,7 @@ from archsplit.wheels.metadata import (
     MetadataAuthor,
     WheelInfo,
     decode_metadata,
+    decode_upstream_metadata,
     edit_wheel_info,
     encode_metadata,
     read_name_and_version,
@@ -156,6 +157,18 @@ def test_all_faults_are_listed() -> None:
 def test_metadata_of_others_is_read_strictly(content: bytes) -> None:
     with pytest.raises(WheelError, match="not valid"):
         decode_metadata(content)
+
+
+def test_license_files_of_old_metadata_are_left_out_as_by_twine() -> None:
+    old = b"Metadata-Version: 2.2\nName: a\nVersion: 1\nLicense-File: LICENSE\n"
+    found = decode_upstream_metadata(old)
+    assert (found.name, found.license_files) == ("a", None)
+    new = old.replace(b"2.2", b"2.4")
+    assert decode_upstream_metadata(new).license_files == ["LICENSE"]
+    with pytest.raises(WheelError, match="not valid"):
+        decode_upstream_metadata(old.replace(b"Version: 1", b"Version: one"))
+    with pytest.raises(WheelError, match="not valid"):
+        decode_upstream_metadata(b"Colour: blue\n" + old)
 
 
 @given(st.binary(max_size=100))

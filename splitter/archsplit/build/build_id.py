@@ -70,6 +70,7 @@ def _lines(site: BuildContext, version: str) -> Iterator[str]:
     for library in site.cuda_libraries:
         yield f"{library.soname} {library.requirement}"
     yield from _recipe_lines(site.recipe)
+    # A policy changes the version, and so the pins between the wheels.
     if site.recipe.applied:
         yield f"policy {site.recipe.applied} {site.recipe.project.version}"
 
@@ -93,6 +94,7 @@ def _toolkit_lines(toolkit: Toolkit) -> Iterator[str]:
 def _driver_files(toolkit: Toolkit) -> Iterator[Path]:
     """Yield nvcc's profile, and the bitcode library that cicc takes functions from."""
     profile = toolkit.root / "bin" / "nvcc.profile"
+    # The wheels of some CUDA versions have no profile.
     if profile.is_file():
         yield profile
     yield from sorted((toolkit.root / "nvvm" / "libdevice").glob("*.bc"))
@@ -108,6 +110,7 @@ def _device_link_lines(toolkit: Toolkit) -> Iterator[str]:
 def _tree_digest(folder: Path) -> str:
     digest = hashlib.sha256()
     real = folder.resolve()
+    # Sorted, because a folder's order differs between file systems.
     for path in sorted(path for path in real.rglob("*") if path.is_file()):
         digest.update(f"{path.relative_to(real).as_posix()} {sha256(path)}\n".encode())
     return digest.hexdigest()

@@ -35,7 +35,7 @@ from archsplit.recipe.inputs import find_included_files, find_unlisted_inputs, r
 from archsplit.system.process import run_checked
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
     from pathlib import PurePosixPath
 
     from archsplit.arch.target import Target
@@ -106,15 +106,17 @@ class Compiler:
             viewed = list(pool.map(self._list_includes, planned))
         faults = [fault for one in passes for fault in self._faults(one.source, one.known.listed)]
         faults += [fault for part in viewed for fault in self._faults(part.source, part.listed)]
+        # All sources are read first, so that one run shows every unlisted file.
         if faults:
             raise RecipeError("\n".join(dict.fromkeys(faults)), hint=_UNLISTED_HINT)
         made = collect_objects(passes, viewed)
+        unreadable = {part.name for part in viewed if part.is_unreadable}
         probe = find_probe_source(self.site.recipe)
         steps = [step for part in viewed for step in self._steps(part, probe)]
         said = [line for one in passes for line in one.known.said]
         said += [line for part in viewed for line in part.warnings]
         return ObjectPlan(
-            steps=tuple(sorted(steps, key=self._turn)),
+            steps=tuple(sorted(steps, key=partial(self._turn, unreadable=unreadable))),
             texts={path: text for part in viewed for path, text in part.texts.items()},
             files=group_by_target(targets, [{t: o.linked for t, o in one.items()} for one in made]),
             relocatable=group_by_target(
@@ -144,6 +146,7 @@ class Compiler:
                     source=source, folder=name, release=release, targets=tuple(targets)
                 )
             else:
+                # Without a common host pass each target has commands of its own.
                 for target in targets:
                     folder = f"{name}-{target}"
                     yield CompilePass(
@@ -155,6 +158,7 @@ class Compiler:
         (self.site.folder / one.folder).mkdir()
         if self.units is None:
             return one
+        # A fixed folder: the private one has another name in each build, and would change the key.
         argv = (*self._dryrun(one, _ANY_FOLDER), str(self.site.host.objcopy))
         unit = self._unit_name(one)
         request = self.units.request(argv, nvcc=self.site.toolkit.nvcc, unit=unit)
@@ -170,6 +174,7 @@ class Compiler:
         transcript = self._transcript(one, folder)
         texts = {}
         if transcript.module_id is not None:
+            # nvcc's own module id has a checksum of the absolute path.
             texts[transcript.module_id] = self._unit_name(one)
         shards = per_target_steps(
             transcript, one.left, folder=folder, objcopy=self.site.host.objcopy
@@ -223,6 +228,7 @@ class Compiler:
         return (f"{source}: {fault}" for fault in found)
 
     def _unit(self, part: PassOutput, listed: tuple[str, ...], said: str) -> SourceUnit | None:
+        # A build without a cache stores nothing.
         if part.asked.request is None:
             return None
         read = [step for step in part.shards.steps if step.kind is StepKind.PREPROCESS]
@@ -280,9 +286,10 @@ class Compiler:
         ids = (self.site.recipe.root / name for name in module_ids(step.argv))
         return (*ids, *(sources if reads_source else ()))
 
-    def _turn(self, step: Step) -> int:
+    def _turn(self, step: Step, unreadable: Container[str]) -> int:
         """Return the turn of a step in the graph: a failure stops what comes later."""
-        if step.runs_first and step.reads_source:
+        # The probe of the interface starts first, but keeps its place in reports.
+        if step.runs_first and step.name.partition("/")[0] in unreadable:
             return 0
         return 2 if any(path.is_relative_to(self.site.folder) for path in step.reads) else 1
 

@@ -100,5 +100,6 @@ class BuildContext:
         Args:
             environment: variables to add to those of the build.
         """
+        # nvcc's own variables win: its dry run has set them for this step.
         merged = {**self.environment, **(environment or {})}
         return Command(argv=argv, cwd=self.recipe.root, env=merged, timeout=timeout)

@@ -111,6 +111,7 @@ class Linker:
     def _flags(self, target: Target, exports: Path) -> tuple[str, ...]:
         # ld.so knows libraries by their SONAME across packages: each plugin has one of its own.
         soname = f"{self.site.recipe.project.name}.{target}.{self.site.recipe.link.library}"
+        # Undefined symbols would show only on the user's machine, when the plugin is opened.
         linker = ("--no-undefined", "--strip-all", "--build-id=sha1", f"--version-script={exports}")
         return (
             "-shared",
@@ -199,6 +200,7 @@ def check_library(
     faults = [one.text for one in plugin_faults(library, target, identity)]
     faults += [f"doesn't define {name}" for name in sorted(set(symbols) - library.exports)]
     faults += [f"exports {name}" for name in sorted(library.exports - set(symbols))]
+    # Before the other faults: a driver reports it only as a failed link, at the first launch.
     if calls := device_runtime_calls(path):
         raise StepError(
             f"the library for {target} calls {', '.join(sorted(calls))} of CUDA's device"
@@ -261,6 +263,7 @@ class DeviceLinker:
             links = list(pool.map(self._link, wanted, wanted.values()))
         machine_code = [link for link in links if link.target.kind is CodeKind.SASS]
         runtime = self.site.folder / STATIC_DEVICE_RUNTIME
+        # PTX is linked by the driver, which has that library itself.
         steps = list(self._strip_runtime(runtime)) if machine_code else []
         files = {}
         for link in links:
@@ -302,6 +305,7 @@ class DeviceLinker:
     def _steps(self, link: _Link) -> Iterator[Step]:
         for number, planned in enumerate(link.transcript.steps):
             step = planned
+            # The dry run doesn't list the objects as inputs of nvlink, but they must be complete.
             if step.kind is StepKind.NVLINK:
                 step = replace(step, reads=(*step.reads, *link.objects, *self._device_libraries()))
                 if link.target.kind is CodeKind.PTX:

@@ -21,7 +21,7 @@ from archsplit.build.warnings import fold_warnings
 from archsplit.compiler.cache_session import cache_summary, open_build_session
 from archsplit.errors import BudgetError, InputError, OutputError
 from archsplit.recipe.load import load_recipe
-from archsplit.release.checks import CheckScope, open_tag_judge, verify_wheel_set
+from archsplit.release.checks import CheckScope
 from archsplit.release.identity import PluginKind
 from archsplit.release.loader_files import copy_loader
 from archsplit.release.manifest import MANIFEST_FILE as MANIFEST
@@ -35,6 +35,7 @@ from archsplit.release.report import (
     find_report,
 )
 from archsplit.release.sdist import pack_source
+from archsplit.release.verify import open_tag_judge, verify_wheel_set
 from archsplit.release.wheel_set import read_wheel_set
 from archsplit.scheduler.find_pool import find_pool
 from archsplit.scheduler.history import History
@@ -81,6 +82,7 @@ def build_recipe(order: BuildRequest, effects: Effects, *, out: Path) -> Release
         output_dir(out) as folder,
         temporary_dir(folder) as staging,
     ):
+        # Checked before the compilation, which may take hours.
         check_targets(folder, [MANIFEST, REPORT_FILE])
         _refuse_split(folder)
         compile_plan(plan, effects, session)
@@ -110,6 +112,7 @@ def _refuse_split(folder: Path) -> None:
     Raises:
         OutputError: the folder has a split.
     """
+    # A damaged report is reported later, by the merge with the new one.
     with contextlib.suppress(InputError):
         earlier = find_report(folder)
         if earlier is not None and earlier.kind is PluginKind.PACK:
@@ -182,6 +185,7 @@ def _execute_here(
             result_cache=step_cache,
             keep_going=effects.keep_going,
         )
+    # Only now: a result of a failed build must not get into the cache.
     if session is not None:
         session.store_objects(plan.units, done)
     return done
@@ -301,6 +305,7 @@ def _entry(product: Product, path: Path) -> ReleaseWheel:
 
 def _check_budget(plan: BuildPlan, report: Release) -> None:
     policy, name = plan.site.recipe.policy, plan.site.recipe.applied
+    # Limits belong to policies: a release may be as large as its targets need.
     if policy is None:
         return
     sizes = {

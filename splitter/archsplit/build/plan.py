@@ -105,6 +105,7 @@ def plan_build(
     """
     with open_site(order, effects) as site:
         targets = select_targets(site.recipe, order.targets)
+        # A core alone links no library of the toolkit.
         if targets:
             check_link_libraries(site, effects.runner)
         identity = identify(site, version=__version__)
@@ -160,6 +161,7 @@ def open_site(order: BuildRequest, effects: Effects) -> Iterator[BuildContext]:
     recipe = requested_recipe(order, effects)
     tried = find_toolkit(effects, order.nvcc)
     toolkit = toolkits.choose_toolkit(tried)
+    # All targets of the release, also those that are not built now: nvcc compiles for all of them.
     toolkit.check_targets(recipe.release)
     cuda_libraries = find_cuda_libraries(recipe.link.cuda_libraries, toolkit, effects.site_folders)
     host = find_host_tools(effects.environment, effects.runner)
@@ -178,6 +180,7 @@ def open_site(order: BuildRequest, effects: Effects) -> Iterator[BuildContext]:
 
 
 def _date_warnings(order: BuildRequest, effects: Effects, identity: Identity) -> tuple[str, ...]:
+    # A release's version is written in the recipe, so the date doesn't matter.
     if order.policy is None or has_epoch(effects.environment):
         return ()
     return (
@@ -201,6 +204,7 @@ def select_targets(recipe: Recipe, targets: tuple[Target, ...] | None) -> tuple[
             f"it has {', '.join(map(str, recipe.targets.all))}",
             hint=f"add it to [{_table(recipe)}] in the recipe, or choose one that is there",
         )
+    # In the recipe's order, so that equal builds have equal reports.
     return tuple(target for target in recipe.targets.all if target in targets)
 
 

@@ -119,6 +119,7 @@ def add_bill(plan: WheelPlan, origins: Origins, *, epoch: int) -> WheelPlan:
     if not plan.members:
         return plan
     loader = next((one.content for one in plan.members if one.name.endswith(LOADER_LIBRARY)), None)
+    # Only plugins contain NVIDIA's code.
     if loader is None:
         plan = _with_licenses(plan, origins)
     metadata = plan.metadata
@@ -262,6 +263,7 @@ def _licenses(root: Path, parts: Iterable[str]) -> Iterator[tuple[str, bytes]]:
         beside = root.parents[1].glob(f"nvidia_cuda_{part}*.dist-info/licenses/*")
         own = {"runtime": "EULA.txt", "cccl": "include/cccl/LICENSE"}[part]
         texts = [path for path in (*sorted(beside), root / own) if path.is_file()]
+        # NVIDIA's wheels have the text in dist-info, and an installed toolkit has it at its root.
         if texts:
             yield f"nvidia-cuda-{part}.txt", read_file(texts[0])
 

@@ -77,6 +77,7 @@ class Setting:
     @property
     def variable(self) -> str:
         """The environment variable; the prefix alone for the mode."""
+        # The mode is the switch of the whole cache, so it has the short name.
         if self.name == "mode":
             return _PREFIX.rstrip("_")
         return _PREFIX + self.name.upper().replace("-", "_")
@@ -193,6 +194,7 @@ def resolve_settings(
                 (filed.get(setting.name), f"{setting.name} in {path}"),
             ]
         for text, where in texts:
+            # "" is a value: it switches a setting of the file off.
             if text is not None:
                 found[setting.field] = _read(setting, text, where)
                 named.add(setting.field)
@@ -215,6 +217,7 @@ def _read_file(environment: Mapping[str, str]) -> tuple[Path, dict[str, str]]:
     try:
         text = path.read_text()
     except OSError as error:
+        # A file that the user named must exist; the usual one may be missing.
         if named:
             raise UsageError(f"{FILE_VARIABLE}: can't read {path}: {error.strerror}") from None
         return path, {}
@@ -229,6 +232,7 @@ def _toml(text: str, path: Path) -> dict[str, str]:
         table = loads(text)
     except ValueError as error:
         raise UsageError(f"{path}: {error}") from None
+    # A misspelled key would otherwise be ignored for years.
     unknown = sorted(table.keys() - {setting.name for setting in SETTINGS_TABLE})
     if unknown:
         raise UsageError(f"{path}: there is no setting {', '.join(unknown)}")

@@ -112,6 +112,7 @@ class LocalStore:
             self._warn(f"deleted a damaged file: {path}")
             self.delete(kind, key)
             return None
+        # The time of the last use is what eviction sorts by.
         if self._writable:
             mark_used(path, last_used)
         return blob
@@ -149,8 +150,8 @@ class LocalStore:
 
     def keys(self, kind: StoreKind) -> Iterator[str]:
         """Return the keys of a kind, sorted."""
-        for folder in sorted_names(self.folder / kind.value):
-            for name in sorted_names(self.folder / kind.value / folder):
+        for prefix in sorted_names(self.folder / kind.value):
+            for name in sorted_names(self.folder / kind.value / prefix):
                 if not name.startswith(_TEMPORARY_PREFIX):
                     yield name
 
@@ -344,9 +345,14 @@ def store_size(folder: Path) -> tuple[int, int]:
 
 def _files(folder: Path) -> Iterator[_File]:
     """Return every file with its last use; remove abandoned temporary files and leases."""
-    folders = [*(kind.value for kind in StoreKind), *_OTHER_FOLDERS]
-    for subfolder in folders:
-        yield from _files_below(folder / subfolder)
+    for subdirectory in _subdirectories(folder):
+        yield from _files_below(subdirectory)
+
+
+def _subdirectories(folder: Path) -> Iterator[Path]:
+    """Yield the folders of all kinds of files; some may be missing."""
+    for name in (*(kind.value for kind in StoreKind), *_OTHER_FOLDERS):
+        yield folder / name
 
 
 def _files_below(folder: Path) -> Iterator[_File]:
@@ -373,8 +379,9 @@ def clear_store(folder: Path) -> tuple[int, int]:
     for file in files:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(file.path)  # noqa: PTH108 - see `_evict_files`
-    for subfolder in [*(kind.value for kind in StoreKind), *_OTHER_FOLDERS]:
-        for name in sorted_names(folder / subfolder):
+    for subdirectory in _subdirectories(folder):
+        for name in sorted_names(subdirectory):
+            # Only empty folders are removed: other files in them are not the cache's.
             with contextlib.suppress(OSError):
-                (folder / subfolder / name).rmdir()
+                (subdirectory / name).rmdir()
     return len(files), sum(file.size for file in files)

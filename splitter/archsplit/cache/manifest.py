@@ -49,6 +49,7 @@ class ManifestEntry(NamedTuple):
 
 def encode_manifest(rows: Sequence[ManifestEntry], *, request: str) -> bytes:
     """Return a manifest as a blob; only the first entries are kept."""
+    # The newest entries are first, and a lookup compares each of them.
     described = {"request": request, "rows": [row._asdict() for row in rows[:_MOST_ROWS]]}
     return seal(json.dumps(described).encode())
 

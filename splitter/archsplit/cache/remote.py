@@ -67,6 +67,7 @@ class TimeBudget:
     def start_waiting(self) -> None:
         """Count from now on for one more waiting thread."""
         with self._lock:
+            # Waits in several threads overlap, so the clock runs once for all of them.
             if not self._waiting:
                 self._since = time.monotonic()
             self._waiting += 1
@@ -217,6 +218,7 @@ class Remotes:
             blob = self._fetch(name, remote, f"{kind.value}/{key}")
             if blob is None:
                 continue
+            # A proxy or a damaged disk may return other bytes with status 200.
             if is_intact(kind, key, blob):
                 return name, blob
             self.disable(name, "it returned wrong bytes")
@@ -254,6 +256,7 @@ class Remotes:
         with self._lock:
             known = [each for each in self._remotes if each[0] == name]
             self._remotes = [each for each in self._remotes if each[0] != name]
+        # Two threads may find the same trouble at once; only the first one reports it.
         if known:
             self._uploads.abandon(name)
             self._warn(f"{name} is not used: {why}")
@@ -353,6 +356,7 @@ class CircuitBreaker:
             age = time.time() - path.stat().st_mtime
             if 0 <= age < BREAKER_SECONDS:
                 return age
+            # The touch keeps the breaker open for the other processes while this one tries.
             path.touch()
         except OSError:
             return None

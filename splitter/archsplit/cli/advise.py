@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from archsplit.cli import options
 from archsplit.cli.inputs import find_subject
-from archsplit.cli.inspect import add_place, page_origin, places, tell_problems
+from archsplit.cli.inspect import add_place, page_origin, places, report_problems
 from archsplit.cli.verbs import add_verb
 from archsplit.errors import BudgetError, InputError, TargetError
 from archsplit.system.fs import read_file, write_file
@@ -48,29 +48,31 @@ def add_to(verbs: options.Verbs) -> None:
         " (9.0), as recipes/gpus.example.csv; or a list, all alike: 9.0,H100,native",
     )
     parser.add_argument(
-        "--budget", type=parse_size, metavar="SIZE", help="what the whole may have: 100MB"
+        "--budget", type=parse_size, metavar="SIZE", help="size limit of all wheels, as in 100MB"
     )
     parser.add_argument(
         "--max-wheel",
         type=parse_size,
         metavar="SIZE",
-        help="what each plugin may have; of a finished wheel, say whose own plugin has more",
+        help="size limit of each plugin; for a prebuilt wheel, lists GPUs whose plugin is larger",
     )
     parser.add_argument(
         "--ptx",
         choices=["any", "none"],
         default="any",
-        help="whether PTX, which drivers compile, is proposed too (default: %(default)s)",
+        help="propose PTX, which drivers compile, or none (default: %(default)s)",
     )
     parser.add_argument(
         "--policy",
         type=_policy,
         metavar="NAME",
         help=f"print a policy of this name for a recipe (default: {DEFAULT_POLICY} for a build,"
-        " none for what is finished)",
+        " none for a prebuilt file)",
     )
     add_place(parser)
-    parser.add_argument("--all", action="store_true", help="show every list that nothing beats")
+    parser.add_argument(
+        "--all", action="store_true", help="show all lists that no other list beats"
+    )
     parser.add_argument("--html", type=Path, metavar="FILE", help="write a page with pictures")
     parser.add_argument("--json", action="store_true", help="print everything as JSON")
     parser.set_defaults(run=run, command_line=())
@@ -83,13 +85,13 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
 
     arguments.subject = find_subject(arguments.subject, places(arguments), console)
     users = _users(arguments.gpus)
-    wish = AdviceRequest(
+    request = AdviceRequest(
         budget=arguments.budget,
         max_wheel=arguments.max_wheel,
         ptx=arguments.ptx == "any",
         policy=arguments.policy,
     )
-    advice = _advice(arguments, users, wish, console)
+    advice = _advice(arguments, users, request, console)
     subject = arguments.subject
     if arguments.html is not None:
         from archsplit.inspect.html import advice_page
@@ -100,6 +102,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
         print(advice_json(advice, subject=subject))  # noqa: T201 - standard output is where data goes
     else:
         _print_all(advice_text(advice, subject=subject, everything=arguments.all))
+    # After the report: it shows how much is missing.
     if advice.best is None:
         raise BudgetError(
             f"no list of targets keeps the budget: {_least(advice)}",
@@ -126,6 +129,7 @@ def _print_all(parts: Iterable[RenderableType]) -> None:
     from rich.console import Console
 
     screen = Console(highlight=False, markup=False, emoji=False)
+    # Without a terminal rich would assume 80 columns, and cut the table.
     if not screen.is_terminal:
         screen.width = _PIPE_WIDTH
     for part in parts:
@@ -134,9 +138,10 @@ def _print_all(parts: Iterable[RenderableType]) -> None:
 
 
 def _users(gpus: str) -> GpuTable:
-    """Read a table, or a list of GPUs where no file has that name."""
+    """Read a table from a file, or a list of GPUs without such a file."""
     from archsplit.inspect.gpu_table import equal_shares, read_gpu_table
 
+    # A misspelled file should be reported as missing, not as an unknown GPU.
     if not Path(gpus).exists() and not gpus.endswith(".csv"):
         return equal_shares(options.capabilities([gpus]))
     return read_gpu_table(_text(Path(gpus)), where=gpus)
@@ -150,7 +155,7 @@ def _text(path: Path) -> str:
 
 
 def _advice(
-    arguments: argparse.Namespace, users: GpuTable, wish: AdviceRequest, console: Console
+    arguments: argparse.Namespace, users: GpuTable, request: AdviceRequest, console: Console
 ) -> Advice:
     from archsplit.devicecode.stats import device_usage
     from archsplit.inspect.advise import advise, plugin_sizes
@@ -160,24 +165,25 @@ def _advice(
     from archsplit.release.report import find_report
 
     report = find_report(Path(arguments.subject))
-    # A pack has code for several targets: only its images tell the costs.
+    # A pack has code for several targets, so its costs are read from its images.
     if report is not None and report.kind is PluginKind.LIBRARY:
-        offer = release_costs(report, name=arguments.subject)
-        return advise(offer, users, wish, plugin_sizes(offer, users))
+        costs = release_costs(report, name=arguments.subject)
+        return advise(costs, users, request, plugin_sizes(costs, users))
     inventory = read_inventory(
         InspectRequest(subject=arguments.subject, site_folders=places(arguments))
     )
-    tell_problems(inventory, console)
-    offer = inventory_costs(inventory)
-    if not offer.sizes:
-        raise TargetError(f"{offer.name} has no device code to choose from")
+    report_problems(inventory, console)
+    costs = inventory_costs(inventory)
+    # A pure Python wheel is a mistake of the caller, not an empty result.
+    if not costs.sizes:
+        raise TargetError(f"{costs.name} has no device code to choose from")
     devices = device_usage(inventory, users.shares)
     plugins = {device.capability: device.usable.cost for device in devices}
-    return advise(offer, users, wish, plugins)
+    return advise(costs, users, request, plugins)
 
 
 def _least(advice: Advice) -> str:
     front = advice.proposals.front
     if not front:
-        return "nothing that may be proposed runs on a GPU of the table"
+        return "no target that may be proposed runs on a GPU of the table"
     return f"the smallest, {' '.join(map(str, front[0].targets))}, has {size_text(front[0].size)}"

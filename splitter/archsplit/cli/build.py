@@ -1,6 +1,6 @@
 """``archsplit build``: from a recipe to wheels.
 
-A recipe for something prebuilt has no sources: it is split.
+A recipe for a prebuilt file is split.
 """
 
 from __future__ import annotations
@@ -49,15 +49,17 @@ def add_to(verbs: options.Verbs) -> None:
         "--memory",
         type=parse_size,
         metavar="SIZE",
-        help="the tools may have so much memory together: 24G (default: what the machine has)",
+        help="memory limit for all tools together, as in 24G (default: the machine's memory)",
     )
     parser.add_argument(
         "--keep-going",
         "-k",
         action="store_true",
-        help="after a failure go on with all that does not need it, and report every failure",
+        help="after a failure run all steps that don't depend on it, and report every failure",
     )
-    parser.add_argument("--explain", action="store_true", help="what the cache knew, step by step")
+    parser.add_argument(
+        "--explain", action="store_true", help="print hits and miss reasons of each step"
+    )
     parts = parser.add_mutually_exclusive_group()
     parts.add_argument("--no-core", action="store_true", help="build the plugins only")
     parts.add_argument(
@@ -72,23 +74,23 @@ def add_to(verbs: options.Verbs) -> None:
 
 
 def run(arguments: argparse.Namespace, console: Console) -> int:
-    """Build, and say what was made."""
+    """Build, and print the report."""
     from rich.console import Console
 
     from archsplit.build.pipeline import build_recipe
     from archsplit.recipe.load_prebuilt import load_split_recipe
 
-    if (finished := load_split_recipe(arguments.recipe)) is not None:
-        # A recipe with sources shouldn't wait for what splits.
-
-        return build_prebuilt(finished, arguments, console)
-    order = dataclasses.replace(options.build_request(arguments), core=not arguments.no_core)
+    if (prebuilt := load_split_recipe(arguments.recipe)) is not None:
+        return build_prebuilt(prebuilt, arguments, console)
+    request = dataclasses.replace(options.build_request(arguments), core=not arguments.no_core)
+    # Checked before the compilation, which may take hours.
     if arguments.variants and arguments.no_core:
         raise UsageError("--variants are of the core, and --no-core builds none")
     if arguments.core_only:
-        if order.targets is not None:
+        if request.targets is not None:
             raise UsageError("--core-only builds no target's plugin, and --targets names some")
-        order = dataclasses.replace(order, targets=())
+        # An empty list of targets builds no plugin; None would mean all of them.
+        request = dataclasses.replace(request, targets=())
     engine = engine_choice(arguments, os.environ)
     with options.effects(console, jobs=arguments.jobs, quiet=arguments.quiet) as effects:
         limited = dataclasses.replace(
@@ -100,13 +102,13 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
             engine=engine,
             keep_going=arguments.keep_going,
         )
-        report = build_recipe(order, limited, out=arguments.out)
+        report = build_recipe(request, limited, out=arguments.out)
     if arguments.variants:
         write_built_variants(report, arguments.out, console)
     if arguments.json:
         print(report.as_json(), end="")  # noqa: T201 - standard output is where data goes
     else:
-        # A log has no width; wrapped file names would be of no use in it.
+        # A log has no width, and a wrapped file name can't be copied from it.
         output = Console(highlight=False)
         if not output.is_terminal:
             output.width = 160
@@ -134,12 +136,12 @@ def _table(report: Release) -> FittingTable:
     return table
 
 
-_OF_SOURCES = ("nvcc", "no_core", "core_only", "remote")
-"""Options of the compilation, which a recipe for something prebuilt does not have."""
+_SOURCE_OPTIONS = ("nvcc", "no_core", "core_only", "remote")
+"""Options of the compilation, without a meaning for a prebuilt file."""
 
 
 def build_prebuilt(recipe: SplitRecipe, arguments: argparse.Namespace, console: Console) -> int:
-    """Split, and say what came of it."""
+    """Split the file of a recipe, and print the report."""
     from archsplit.release.summary import split_summary
     from archsplit.split.from_recipe import split_by_recipe
 
@@ -160,7 +162,7 @@ def build_prebuilt(recipe: SplitRecipe, arguments: argparse.Namespace, console: 
 
 
 def plan_prebuilt(recipe: SplitRecipe, arguments: argparse.Namespace) -> int:
-    """Say what would be done."""
+    """Print the plan of a split."""
     from archsplit.split.from_recipe import plan_split
 
     _refuse_others(recipe, arguments)
@@ -178,11 +180,11 @@ def _by_policy(recipe: SplitRecipe, arguments: argparse.Namespace) -> SplitRecip
 
 
 def _refuse_others(recipe: SplitRecipe, arguments: argparse.Namespace) -> None:
-    for name in _OF_SOURCES:
+    for name in _SOURCE_OPTIONS:
         # A command of the recipe compiles, too.
         if getattr(arguments, name, None) and not (name == "nvcc" and recipe.source.build):
             option = f"--{name.replace('_', '-')}"
             raise UsageError(
-                f"{option} is for recipes with sources; {recipe.file} has something finished",
+                f"{option} is for recipes with sources; {recipe.file} has a prebuilt file",
                 hint="--targets, --policy, --out, --variants, --json, --quiet have a meaning here",
             )

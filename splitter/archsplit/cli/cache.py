@@ -41,9 +41,9 @@ def add_sample_options(parser: argparse.ArgumentParser) -> None:
         type=_number,
         default=_SAMPLE,
         metavar="N",
-        help="make so many results again: 0 for none, all for all (default: %(default)s)",
+        help="number of results to compile again: 0, N or all (default: %(default)s)",
     )
-    parser.add_argument("--seed", metavar="TEXT", help="choose the same sample as another time")
+    parser.add_argument("--seed", metavar="TEXT", help="the same seed chooses the same sample")
     parser.add_argument(
         "--jobs", "-j", type=parse_job_count, metavar="N", help="programs at a time"
     )
@@ -53,6 +53,7 @@ def add_sample_options(parser: argparse.ArgumentParser) -> None:
 def _number(text: str) -> float:
     if text == "all":
         return math.inf
+    # `int` would also take "-1" and "1_000".
     if not text.isdecimal():
         raise argparse.ArgumentTypeError(f"{text!r} is neither a number nor all")
     return int(text)
@@ -91,6 +92,7 @@ class Verified:
             f"{len(sample.same)} of {sample.size} results that were made again are the same;"
             f" {sample.written_down} compilations are written down",
         ]
+        # No error: the sources of an entry may be gone or changed since then.
         if sample.why_not:
             lines.append("not made again:")
             lines += [f"  {subject}: {why}" for subject, why in sample.why_not]
@@ -111,7 +113,7 @@ class Verified:
             )
 
 
-def verified(arguments: argparse.Namespace, settings: Settings, store: LocalStore) -> Verified:
+def verify_cache(arguments: argparse.Namespace, settings: Settings, store: LocalStore) -> Verified:
     """Check every file, and compile a sample of the results again."""
     from archsplit.cache.cache import Cache
     from archsplit.cache.local import StoreKind, verify_store
@@ -120,9 +122,11 @@ def verified(arguments: argparse.Namespace, settings: Settings, store: LocalStor
     from archsplit.system.process import SubprocessRunner
     from archsplit.system.progress import SilentProgress
 
+    # Before the sample: a damaged entry would count as a wrong compilation.
     checked = verify_store(store)
-    only_looking = dataclasses.replace(settings, mode="verify", remote=())
-    cache = Cache(only_looking, warn=lambda _: None)
+    # Remote stores are left out: a sample compares what this machine has.
+    read_only = dataclasses.replace(settings, mode="verify", remote=())
+    cache = Cache(read_only, warn=lambda _: None)
     runner = SubprocessRunner()
     with contextlib.closing(find_pool(os.environ, jobs=arguments.jobs, memory=None).pool) as pool:
         sampler = ReplaySampler(
@@ -133,6 +137,7 @@ def verified(arguments: argparse.Namespace, settings: Settings, store: LocalStor
             progress=SilentProgress(),
         )
         sample = sampler.sample(arguments.sample)
+    # A result that differs may be hit at any time, so it goes before the report.
     for key in {key for _, keys in sample.different for key in keys}:
         store.delete(StoreKind.ACTION, key)
     return Verified(folder=str(settings.folder), checked=checked, sample=sample)
@@ -153,18 +158,18 @@ def add_to(verbs: Verbs) -> None:
         "archsplit cache explain src/sort.cu --target sm_90",
     )
     what = parser.add_subparsers(required=True, metavar="WHAT")
-    explain = _add(what, "explain", _explain, "why a source had to be compiled")
+    explain = _add(what, "explain", _explain, "print the miss reasons of a source")
     explain.add_argument("file", type=Path, metavar="FILE", help="the source")
-    explain.add_argument("--target", metavar="T", help="only the steps of these: sm_90, H100")
+    explain.add_argument("--target", metavar="T", help="only steps of these targets: sm_90, H100")
     stats = _add(what, "stats", _stats, "hits, misses, seconds saved, size")
     stats.add_argument("--json", action="store_true", help="as JSON")
-    _add(what, "trim", _trim, "remove what wasn't used for longest, down to the maximum size")
-    _add(what, "clear", _clear, "remove everything")
-    verify = _add(what, "verify", _verify, "check every entry; make a sample again, and compare")
+    _add(what, "trim", _trim, "remove the least recently used entries, down to the maximum size")
+    _add(what, "clear", _clear, "remove all entries")
+    verify = _add(what, "verify", _verify, "check every entry; compile a sample again, and compare")
     add_sample_options(verify)
     for name, verb, text in (
         ("export", _export, "write all entries into one tar file"),
-        ("import", _import, "take in the entries of such a file"),
+        ("import", _import, "add the entries of such a file"),
     ):
         _add(what, name, verb, text).add_argument("file", type=Path, metavar="FILE")
 
@@ -183,6 +188,7 @@ def _run(arguments: argparse.Namespace, console: Console) -> int:
         console.print(text, markup=False, soft_wrap=True)
 
     settings = given_settings(arguments, os.environ)
+    # Mode `read-only` is for shared caches of CI jobs, which must not change.
     store = LocalStore(settings.folder, warn=warn, writable=settings.mode != "read-only")
     arguments.verb(arguments, settings, store)
     return 0
@@ -196,8 +202,9 @@ def _explain(arguments: argparse.Namespace, settings: Settings, store: LocalStor
     if not lines:
         raise InputError(
             f"nothing is written down about {arguments.file}",
-            hint="only what archsplit nvcc had to compile at least in part is explained",
+            hint="archsplit nvcc records a source only if a step of it was a miss",
         )
+    # Steps without a target, such as the preprocessor of the host, count for all targets.
     wanted = {"", *_step_targets(arguments.target)}
     for target, line in lines:
         if arguments.target is None or target in wanted:
@@ -244,6 +251,7 @@ def _trim(arguments: argparse.Namespace, settings: Settings, store: LocalStore) 
     del arguments, store
     wheels = trim_downloads(settings.folder, maximum=settings.max_size)
     done = evict(settings.folder, maximum=settings.max_size)
+    # Another process trims: an error, because a script may need the space now.
     if done is None:
         raise InputError(f"{settings.folder} can't be trimmed, or is being trimmed right now")
     _print(f"{done.removed} files removed ({done.freed / _MEGABYTE:.1f} MB), {done.files} left")
@@ -265,7 +273,7 @@ def _clear(arguments: argparse.Namespace, settings: Settings, store: LocalStore)
 
 
 def _verify(arguments: argparse.Namespace, settings: Settings, store: LocalStore) -> None:
-    report = verified(arguments, settings, store)
+    report = verify_cache(arguments, settings, store)
     _print(report.as_json() if arguments.json else report.as_text())
     report.check()
 
@@ -274,6 +282,7 @@ def _export(arguments: argparse.Namespace, settings: Settings, store: LocalStore
     from archsplit.cache.local import export_store
 
     del settings
+    # An interrupted export leaves no half file, which an import would refuse.
     with atomic_replace(arguments.file) as temporary, temporary.open("wb") as file:
         count = export_store(store, file)
     _print(f"{count} files written to {arguments.file}")

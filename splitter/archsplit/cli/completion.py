@@ -39,5 +39,6 @@ def _actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
     for action in parser._actions:  # noqa: SLF001 - argparse has no public way to them
         yield action
         if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001
+            # Aliases share one parser.
             for inner in dict.fromkeys(action.choices.values()):
                 yield from _actions(inner)

@@ -87,8 +87,9 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
         print(growth_json(old, new, growth))  # noqa: T201 - standard output is where data goes
     else:
         inspect_verb.print_all(growth_text(growth))
+    # At the end: the table may be long, and warnings before it would scroll away.
     for inventory in (old, new):
-        inspect_verb.tell_problems(inventory, console)
+        inspect_verb.report_problems(inventory, console)
     return 0
 
 
@@ -114,6 +115,7 @@ def wheel_differences(old: Path, new: Path) -> dict[str, tuple[str, ...]]:
     from archsplit.release.wheel_set import wheels_in
     from archsplit.wheels.diff import compare_wheels
 
+    # Two files may have different names and the same bytes.
     if not (old.is_dir() and new.is_dir()):
         return {new.name: compare_wheels(old, new)}
     left, right = ({path.name for path in wheels_in(folder)} for folder in (old, new))

@@ -36,6 +36,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
 
     del console
     words = [word for word in ("full", "json") if getattr(arguments, word)]
+    # A process of its own: an import of the core would load its libraries into this one.
     done = run_doctor(arguments.package, words, runner=SubprocessRunner(), environment=os.environ)
     print(done.stdout, end="")  # noqa: T201 - standard output is where data goes
     print(done.stderr, end="", file=sys.stderr)  # noqa: T201 - and talk goes here

@@ -62,6 +62,7 @@ def fetch_wheel(text: str, console: Console) -> Path:
 
     subject = _URL.sub(r"\1://", text, count=1)
     shown = _USER.sub("//", subject)
+    # pip would build a source distribution, and so run code of the index.
     if _URL.match(text) and not subject.partition("#")[0].endswith(".whl"):
         raise UsageError(f"{shown} is not the URL of a wheel", hint="download the file first")
     settings = resolve_settings({}, os.environ)
@@ -111,6 +112,7 @@ def _download_error(subject: str, log: str) -> InputError:
             hint=newest or f"is it {name} on the index in use? See: pip config list",
         )
     lines = [line.strip() for line in log.splitlines() if line.strip()]
+    # pip's advice about its own version would hide the reason.
     lines = [line for line in lines if not line.startswith(("WARNING", "hint:"))]
     text = _USER.sub("//", "\n  ".join(lines[-_LINES:]))
     return InputError(
@@ -134,6 +136,7 @@ def _progress(console: Console, subject: str, log: Path) -> Iterator[None]:
         task = progress.add_task(f"fetching {subject}", total=None)
 
         def follow() -> None:
+            # Ten times a second: often enough for a display, and cheap.
             while not end.wait(0.1):
                 if done := _read_progress(log):
                     progress.update(task, completed=done[0], total=done[1])

@@ -42,6 +42,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     from archsplit.release.merge import gather
 
     del console
+    # All folders are checked before the first file is copied.
     for folder in arguments.folder:
         check_folder(folder)
     report = gather(

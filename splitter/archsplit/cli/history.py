@@ -127,6 +127,7 @@ def _table(releases: Sequence[ReleaseSize]) -> RenderableType:
     table = FittingTable((name_column("release"), *numbers, word_column("largest targets", rank=2)))
     before = 0
     for release in releases:
+        # The first release has nothing to compare with.
         growth = f"{100 * (release.size / before - 1):+.1f} %" if before else ""
         largest = sorted(release.targets.items(), key=lambda item: (-item[1], item[0]))[:3]
         table.add_row(
@@ -146,6 +147,7 @@ def _check_growth(releases: Sequence[ReleaseSize], most: float | None) -> None:
     growth = growth_of_last(releases)
     if most is None or growth <= most:
         return
+    # The table belongs before the message in a log that has both streams.
     sys.stdout.flush()
     old, new = releases[-2:]
     raise VerifyError(

@@ -31,6 +31,7 @@ def copy_unchanged(source: Path, out: Path, nothing: NothingToDoError, console: 
         OutputError: the copy can't be written.
     """
     target = copy_into(source, out)
+    # The hint of the error names --copy, which was given.
     reason = str(nothing).partition("\nhint: ")[0]
     console.print(f"copied as it is: {reason}", markup=False, soft_wrap=True)
     return target

@@ -11,20 +11,24 @@ from typing import TYPE_CHECKING
 from archsplit.cli.options import add_without, output_time
 from archsplit.cli.verbs import add_verb
 from archsplit.errors import UsageError, WheelError
+from archsplit.system.units import parse_size
 
 if TYPE_CHECKING:
+    from packaging.utils import NormalizedName
     from rich.console import Console
 
     from archsplit.cli.options import Verbs
     from archsplit.index.static_folder import IndexFolder
-    from archsplit.index.static_model import IndexRelease, RetentionLimits
+    from archsplit.index.static_model import IndexRelease, ProjectStatus, RetentionLimits
     from archsplit.index.static_update import IndexChange, IndexUpdate
 
 _SCHEMA = 1
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
-_BYTES = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
-_AGE, _SIZE = re.compile(r"([0-9]+)([smhdw])"), re.compile(r"([0-9]+)([kMGT]?)B?")
+_AGE = re.compile(r"([0-9]+)([smhdw])")
 _GRACE = "1h"
+_LIMIT_HINT = (
+    "write age=14d, in units s, m (minutes), h, d, w; or size=20GB, in units B, kB, MB, GB, TB"
+)
 
 
 def add_to(verbs: Verbs) -> None:
@@ -42,7 +46,7 @@ def add_to(verbs: Verbs) -> None:
         nargs="+",
         default=[],
         metavar="PATH",
-        help="take in wheels, folders of wheels, or folders that `archsplit build` or"
+        help="add wheels, folders of wheels, or folders that `archsplit build` or"
         " `archsplit split` wrote to",
     )
     parser.add_argument(
@@ -50,22 +54,36 @@ def add_to(verbs: Verbs) -> None:
         nargs="+",
         default=[],
         metavar="LIMIT",
-        help="let go of releases by age=14d (also s, m, h, w) and size=20GB (also k, M, T): the"
+        help="remove releases by age=14d (also s, m, h, w) and size=20GB (also k, M, T): the"
         " oldest first, a core and its plugins together, never the newest of any project",
     )
     parser.add_argument(
-        "--yank", nargs="+", default=[], metavar="NAME==VERSION", help="PEP 592: not to be chosen"
+        "--yank", nargs="+", default=[], metavar="NAME==VERSION", help="yank a release (PEP 592)"
     )
-    parser.add_argument("--reason", default="", metavar="TEXT", help="why, for --yank")
+    parser.add_argument(
+        "--reason", default="", metavar="TEXT", help="the reason, for --yank and --status"
+    )
     parser.add_argument("--unyank", nargs="+", default=[], metavar="NAME==VERSION")
+    parser.add_argument(
+        "--status",
+        nargs="+",
+        default=[],
+        metavar="NAME=STATUS",
+        help="PEP 792: active, archived, deprecated, or quarantined, of a core and its plugins",
+    )
+    parser.add_argument(
+        "--url",
+        type=_url,
+        metavar="URL",
+        help="the address that the folder is served from, for links to provenance objects",
+    )
     add_without(parser)
     parser.add_argument(
         "--grace",
         type=_age,
         default=_age(_GRACE),
         metavar="TIME",
-        help="how long wheels stay after they have left all pages, for readers of older pages"
-        f" (default: {_GRACE})",
+        help=f"time for which removed wheels stay, for readers of older pages (default: {_GRACE})",
     )
     parser.add_argument("--check", action="store_true", help="hash every file, compare every page")
     parser.add_argument("--json", action="store_true", help="print what was done as JSON")
@@ -81,17 +99,23 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
         from archsplit.release.merge import require_all_cells
 
         require_all_cells((path for path in arguments.add if path.is_dir()), arguments.without)
-    given = (arguments.add, arguments.prune, arguments.yank, arguments.unyank)
-    if arguments.reason and not arguments.yank:
-        raise UsageError("--reason says why --yank")
+    given = (
+        *(arguments.add, arguments.prune, arguments.yank, arguments.unyank),
+        *(arguments.status, arguments.url),
+    )
+    # An ignored reason would be missing on the pages, and nobody would notice.
+    if arguments.reason and not (arguments.yank or arguments.status):
+        raise UsageError("--reason has no meaning without --yank or --status")
     if any(given) or not arguments.check:
         change = _change(arguments)
+        # A run without a change still deletes files whose grace time is over, but makes no index.
         if not any(given):
             open_folder(arguments.folder)
         with lock_folder(arguments.folder) as folder:
             done = update_index(folder, change)
         _print(_as_json(folder, done) if arguments.json else _as_text(done))
         limit = change.limits.size if change.limits else None
+        # No error: the newest release of a project is never removed.
         if limit is not None and done.size > limit:
             console.print(
                 f"the newest of each project are {done.size} bytes, more than {limit}",
@@ -102,6 +126,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
         wheels = check_index(open_folder(arguments.folder))
         if not arguments.json:
             _print(f"{wheels} wheels are as the pages say")
+        # After a change its own document was printed; a second one would be no valid JSON.
         elif not any(given):
             _print(json.dumps({"schema": _SCHEMA, "wheels": wheels, "sound": True}, indent=2))
     return 0
@@ -115,6 +140,9 @@ def _change(arguments: argparse.Namespace) -> IndexChange:
         yank={_release(text): arguments.reason for text in arguments.yank},
         unyank=tuple(map(_release, arguments.unyank)),
         limits=_limits(arguments.prune),
+        status=dict(map(_status, arguments.status)),
+        reason=arguments.reason,
+        url=arguments.url,
         grace=arguments.grace,
         now=output_time(),
     )
@@ -127,26 +155,54 @@ def _limits(texts: list[str]) -> RetentionLimits:
     for text in texts:
         name, _, value = text.partition("=")
         if name == "age":
-            seconds = _measure(value, _AGE, _SECONDS)
+            seconds = _seconds(value)
         elif name == "size":
-            size = _measure(value, _SIZE, _BYTES)
+            size = _size(value)
         else:
-            raise UsageError(f"{text!r} is no limit", hint="such as age=14d or size=20GB")
+            raise UsageError(f"{text!r} is no limit", hint=_LIMIT_HINT)
     return RetentionLimits(seconds=seconds, size=size)
 
 
-def _measure(text: str, pattern: re.Pattern[str], units: dict[str, int]) -> int:
-    match = pattern.fullmatch(text)
+def _size(text: str) -> int:
+    try:
+        return parse_size(text)
+    except UsageError:
+        # The hint has the form of a whole limit, not only that of a size.
+        raise UsageError(f"{text!r} is no limit", hint=_LIMIT_HINT) from None
+
+
+def _seconds(text: str) -> int:
+    match = _AGE.fullmatch(text)
     if match is None:
-        raise UsageError(f"{text!r} is no limit", hint="such as age=14d or size=20GB")
-    return int(match[1]) * units[match[2]]
+        raise UsageError(f"{text!r} is no limit", hint=_LIMIT_HINT)
+    return int(match[1]) * _SECONDS[match[2]]
 
 
 def _age(text: str) -> int:
     try:
-        return _measure(text, _AGE, _SECONDS)
+        return _seconds(text)
     except UsageError:
         raise argparse.ArgumentTypeError(f"{text!r} is no time, such as 30m or 1h") from None
+
+
+def _url(text: str) -> str:
+    if not re.fullmatch(r"https?://[!-~]+", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no address, such as https://example.org/w/")
+    return f"{text.rstrip('/')}/"
+
+
+def _status(text: str) -> tuple[NormalizedName, ProjectStatus]:
+    from archsplit.index.static_model import STATUSES
+    from archsplit.wheels.filename import distribution_name
+
+    name, _, given = text.partition("=")
+    try:
+        for status in STATUSES:
+            if status == given:
+                return distribution_name(name), status
+    except WheelError:
+        pass
+    raise UsageError(f"{text!r} is no status", hint=f"give NAME=STATUS: {', '.join(STATUSES)}")
 
 
 def _release(text: str) -> IndexRelease:
@@ -155,11 +211,12 @@ def _release(text: str) -> IndexRelease:
     from archsplit.index.static_model import IndexRelease
     from archsplit.wheels.filename import distribution_name
 
-    name, found, version = text.partition("==")
+    name, operator, version = text.partition("==")
     try:
-        if found:
+        if operator:
             return IndexRelease(project=distribution_name(name), version=str(Version(version)))
     except (WheelError, InvalidVersion):
+        # Both faults have the same hint, below.
         pass
     raise UsageError(f"{text!r} is no release", hint="give NAME==VERSION")
 
@@ -167,7 +224,7 @@ def _release(text: str) -> IndexRelease:
 def _as_text(done: IndexUpdate) -> str:
     lines = [f"added {name}" for name in done.added]
     lines += [
-        f"{'restored' if name in done.restored else 'was there'} {name}" for name in done.known
+        f"{'restored' if name in done.restored else 'was there'} {name}" for name in done.unchanged
     ]
     lines += [f"pruned {release}" for one in done.gone for release in one.releases]
     waiting = f", {len(done.waiting)} files wait to be deleted" if done.waiting else ""
@@ -178,7 +235,7 @@ def _as_json(folder: IndexFolder, done: IndexUpdate) -> str:
     content = {
         "schema": _SCHEMA,
         "added": done.added,
-        "known": done.known,
+        "known": done.unchanged,
         "restored": done.restored,
         "pruned": [[str(release) for release in one.releases] for one in done.gone],
         "waiting": done.waiting,

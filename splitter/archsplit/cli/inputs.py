@@ -99,6 +99,7 @@ def find_subject(text: str, site_folders: Iterable[Path], console: Console) -> s
 
 def _missing_input(text: str, folders: list[str]) -> tuple[str, str | None]:
     """Return the message about a path that does not exist, and its hint."""
+    # A path with a folder or an ending is no project's name: look for a similar file instead.
     if not _PROJECT.fullmatch(text) or text.endswith(_ENDINGS):
         return f"{text} does not exist", _near(Path(text))
     if installed := _installed_version(text, folders):
@@ -117,6 +118,7 @@ def _near(path: Path) -> str | None:
     """Return a hint with the most similar name in the same folder."""
     import difflib
 
+    # The folder itself is missing, so no name in it can be similar.
     if not path.parent.is_dir():
         return None
     names = [each.name for each in path.parent.iterdir()]

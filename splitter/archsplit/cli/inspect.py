@@ -50,14 +50,14 @@ def add_to(verbs: options.Verbs) -> None:
         action="append",
         default=[],
         metavar="GPU",
-        help="judge it for these GPUs: 9.0, sm_90, H100, native; a list, or repeated"
-        " (default: all that are known)",
+        help="show what these GPUs can use: 9.0, sm_90, H100, native; a list, or repeated"
+        " (default: all)",
     )
-    parser.add_argument("--kernels", action="store_true", help="list the kernels; this unpacks")
+    parser.add_argument("--kernels", action="store_true", help="list the kernels (slower)")
     outputs = parser.add_argument_group("output")
     outputs.add_argument("--json", action="store_true", help="print everything as JSON")
     outputs.add_argument("--html", type=Path, metavar="FILE", help="write a page with pictures")
-    outputs.add_argument("--svg", type=Path, metavar="FILE", help="write the pictures alone")
+    outputs.add_argument("--svg", type=Path, metavar="FILE", help="write only the pictures")
     add_summary(outputs)
     _add_limits(parser)
     parser.set_defaults(run=run, command_line=())
@@ -81,19 +81,19 @@ def places(arguments: argparse.Namespace) -> tuple[Path, ...]:
 
 def _add_limits(parser: argparse.ArgumentParser) -> None:
     limits = parser.add_argument_group("limits", "exit code 9 when one is broken")
-    limits.add_argument("--budget", metavar="100MB", help="bytes of the whole")
+    limits.add_argument("--budget", metavar="100MB", help="size limit of all files together")
     limits.add_argument(
         "--max-target",
         action="append",
         default=[],
         metavar="sm_90=30MB",
-        help="bytes that a target may have; may be repeated",
+        help="limit of the bytes of a target; may be repeated",
     )
     for option, text in (
-        ("--forbid", "targets or GPUs of which no code may be there: compute_*, sm_90, H100"),
+        ("--forbid", "targets or GPUs that must have no code: compute_*, sm_90, H100"),
         (
             "--require",
-            "targets or GPUs of which there must be code: sm_90, H100",
+            "targets or GPUs that must have code: sm_90, H100",
         ),
     ):
         limits.add_argument(option, action="append", default=[], metavar="TARGET", help=text)
@@ -112,16 +112,16 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     arguments.subject = find_subject(arguments.subject, places(arguments), console)
     limits = _limits(arguments)
     capabilities = options.capabilities(arguments.device) or tuple(GPU_BY_CAPABILITY)
-    question = InspectRequest(
+    request = InspectRequest(
         subject=arguments.subject,
         site_folders=places(arguments),
         digest=arguments.json,
         kernels=arguments.kernels or arguments.same_kernels,
     )
     with options.show_activity(console, f"reading {arguments.subject}"):
-        inventory = read_inventory(question)
+        inventory = read_inventory(request)
     _show(inventory, device_usage(inventory, capabilities), arguments)
-    tell_problems(inventory, console)
+    report_problems(inventory, console)
     with finding_files(arguments, check="inspect", checked=arguments.subject):
         findings = limit_findings(inventory, limits)
         if findings:
@@ -129,7 +129,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     return 0
 
 
-def tell_problems(inventory: Inventory, console: Console) -> None:
+def report_problems(inventory: Inventory, console: Console) -> None:
     """Print the files that could not be read, to standard error."""
     for file in inventory.files:
         if file.problem is not None:
@@ -182,6 +182,7 @@ def print_all(parts: Iterable[RenderableType]) -> None:
     from rich.console import Console
 
     out = Console(file=sys.stdout, highlight=False, markup=False, emoji=False)
+    # rich assumes 80 columns for a pipe, which would cut the table.
     if not out.is_terminal:
         out.width = _PIPE_WIDTH
     for part in parts:

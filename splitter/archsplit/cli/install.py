@@ -1,6 +1,6 @@
 """``archsplit install``: a core, and exactly the plugins that this machine's GPUs take.
 
-The core's own doctor chooses and installs plugins; this verb brings the core where it is missing,
+The core's own doctor chooses and installs plugins; this verb installs a missing core,
 and removes plugins that no core uses.
 """
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from archsplit.cli import options
     from archsplit.wheels.filename import WheelName
 
-_ASKED = """
+_QUERY = """
 import json, sys
 print(json.dumps([sys.path, sys.version_info[:2], sys.prefix]))
 """
@@ -73,12 +73,12 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     del console
     if arguments.subject is None and not arguments.clean:
         raise UsageError("name what to install", hint="archsplit install NAME, or --clean alone")
-    place = Environment.of(arguments.python)
+    environment = Environment.of(arguments.python)
     if arguments.clean:
-        _clean(place, arguments.subject, dry_run=arguments.dry_run)
+        _clean(environment, arguments.subject, dry_run=arguments.dry_run)
     if arguments.subject is None:
         return 0
-    return _install(place, arguments)
+    return _install(environment, arguments)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,21 +98,24 @@ class Environment:
 
     @classmethod
     def of(cls, python: Path) -> Environment:
-        """Ask a Python for its environment.
+        """Return the environment of a Python.
 
         Raises:
-            InputError: it can't be run.
-            ToolNotFoundError: there is neither pip nor uv.
+            InputError: the Python can't be run.
+            ToolNotFoundError: neither pip nor uv was found.
         """
         try:
-            done = _run((str(python), "-c", _ASKED))
+            # The environment may be of another Python, so its own path is read.
+            done = _run((str(python), "-c", _QUERY))
         except ToolNotFoundError as error:
             raise InputError(f"{python} can't be run: {error}") from None
         if done is None:
             raise InputError(f"{python} is no Python", hint="name one with --python")
         folders, version, prefix = json.loads(done)
         settings = Path(prefix) / "pyvenv.cfg"
+        # uv marks the environments that it makes; they often have no pip.
         by_uv = settings.is_file() and "\nuv =" in settings.read_text(errors="replace")
+        # A virtual environment's uv may be missing from PATH if it is not activated.
         uv = which("uv") or which("uv", path=str(Path(sys.executable).parent))
         has_pip = _run((str(python), "-m", "pip", "--version")) is not None
         if uv is None and not has_pip:
@@ -126,68 +129,74 @@ class Environment:
         )
 
     def command(self, verb: str, *words: str) -> tuple[str, ...]:
-        """The installer's command line."""
+        """Return a command line of the installer."""
+        # `uv pip` and `python -m pip` end alike.
         is_uv = self.installer[-1] == "pip" and self.installer[-2] != "-m"
         own = ("--python", self.python) if is_uv else ("--disable-pip-version-check",)
+        # pip asks before each removal; uv does not.
         yes = ("--yes",) if verb == "uninstall" and not is_uv else ()
         return (*self.installer, verb, *own, *yes, *words)
 
     def installed(self) -> dict[str, Distribution]:
-        """All distributions by their normalized names; the first on the path counts."""
+        """Return all distributions by normalized name; the first on the path counts."""
         from packaging.utils import canonicalize_name
 
         found: dict[str, Distribution] = {}
         for each in distributions(path=list(self.folders)):
+            # As Python imports: the first folder of the path wins.
             found.setdefault(canonicalize_name(each.metadata["Name"] or ""), each)
         return found
 
 
-def _clean(place: Environment, name: str | None, *, dry_run: bool) -> None:
-    """Remove plugins whose core is gone, or has the fat wheel in its place."""
+def _clean(environment: Environment, name: str | None, *, dry_run: bool) -> None:
+    """Remove plugins whose core is gone, or is installed as the fat wheel."""
     from packaging.utils import canonicalize_name
 
     from archsplit.release.installed_core import loader_folder, required_core
 
-    installed = place.installed()
+    installed = environment.installed()
     gone = []
     for each, distribution in installed.items():
         core = required_core(distribution)
         owner = None if core is None else installed.get(core)
         is_of = name is None or core == canonicalize_name(name)
+        # A fat wheel replaces core and plugins, so its old plugins only take space.
         if core is not None and is_of and (owner is None or loader_folder(owner) is None):
             gone.append(each)
             state = "is not installed" if owner is None else "is installed as its fat wheel"
             print(f"{each} {distribution.version}: {core} {state}")  # noqa: T201 - the report
     if gone:
-        _do(place.command("uninstall", *sorted(gone)), dry_run=dry_run)
+        _run_installer(environment.command("uninstall", *sorted(gone)), dry_run=dry_run)
     else:
         print("no plugin is without its core")  # noqa: T201 - the report
 
 
-def _install(place: Environment, arguments: argparse.Namespace) -> int:
-    """Bring the core unless it is there, and let its doctor install the plugins."""
+def _install(environment: Environment, arguments: argparse.Namespace) -> int:
+    """Install the core if it is missing; its doctor installs the plugins."""
     from archsplit.release.installed_core import loader_folder, missing_core_text
     from archsplit.system.process import Command, SubprocessRunner
 
-    name, wheel = _subject(arguments.subject, place)
-    core = place.installed().get(name)
-    face = None if core is None else loader_folder(core)
-    if face is None or wheel is not None:
-        if core is not None and face is None and wheel is None:
-            raise InputError(missing_core_text(name, core, place.installed().values()))
+    name, wheel = _subject(arguments.subject, environment)
+    core = environment.installed().get(name)
+    loader = None if core is None else loader_folder(core)
+    if loader is None or wheel is not None:
+        if core is not None and loader is None and wheel is None:
+            raise InputError(missing_core_text(name, core, environment.installed().values()))
         sources = [word for each in arguments.find_links for word in ("--find-links", each)]
         sources += ["--index-url", arguments.index_url] if arguments.index_url else []
-        # What is named takes the place of what is there: the fat wheel has the core's version.
-        again = () if core is None else (_again(place), "--no-deps")
-        command = place.command("install", *again, *sources, wheel or arguments.subject)
-        if wheel is None or core is None or face is None or core.version != _version(wheel):
-            _do(command, dry_run=arguments.dry_run)
-        if arguments.dry_run and face is None:
+        # The fat wheel has the core's version, so an installer would keep it without this option.
+        reinstall = () if core is None else (_reinstall_option(environment), "--no-deps")
+        command = environment.command("install", *reinstall, *sources, wheel or arguments.subject)
+        # The same version is installed already: only its plugins may be missing.
+        if wheel is None or core is None or loader is None or core.version != _version(wheel):
+            _run_installer(command, dry_run=arguments.dry_run)
+        # A dry run has no core whose doctor could choose plugins.
+        if arguments.dry_run and loader is None:
             print(f"then the doctor of {name} installs plugins")  # noqa: T201 - the report
             return 0
-        core = place.installed().get(name)
-        face = None if core is None else loader_folder(core)
-    if face is None:
+        core = environment.installed().get(name)
+        loader = None if core is None else loader_folder(core)
+    if loader is None:
         raise InputError(
             f"{name} is installed, and is no core of archsplit's: it has all device code itself"
         )
@@ -195,27 +204,29 @@ def _install(place: Environment, arguments: argparse.Namespace) -> int:
     words += [word for each in arguments.gpu for word in ("--gpu", each)]
     words += [word for each in arguments.find_links for word in ("--find-links", each)]
     words += ["--index-url", arguments.index_url] if arguments.index_url else []
-    command_line = (place.python, str(face), *words)
+    # The installed core's own doctor decides: its loader is the one that chooses later.
+    command_line = (environment.python, str(loader), *words)
     done = SubprocessRunner().run(Command(argv=command_line, cwd=Path.cwd(), env=os.environ))
     print(done.stdout, end="")  # noqa: T201 - the report
     print(done.stderr, end="", file=sys.stderr)  # noqa: T201 - and talk
     return done.returncode
 
 
-def _again(place: Environment) -> str:
-    return "--force-reinstall" if "-m" in place.installer else "--reinstall"
+def _reinstall_option(environment: Environment) -> str:
+    return "--force-reinstall" if "-m" in environment.installer else "--reinstall"
 
 
-def _subject(text: str, place: Environment) -> tuple[str, str | None]:
-    """Return the normalized name of the core, and its wheel where one is named.
+def _subject(text: str, environment: Environment) -> tuple[str, str | None]:
+    """Return the normalized name of the core, and its wheel if one is named.
 
     Raises:
         InputError: the folder has no core's wheel that fits this Python.
-        UsageError: it is neither a name nor a place.
+        UsageError: the text is neither a name nor a path.
     """
     from packaging.requirements import InvalidRequirement, Requirement
     from packaging.utils import canonicalize_name
 
+    # The name in the URL is enough: the wheel is downloaded by the installer alone.
     if "://" in text:
         return canonicalize_name(_wheel_name(text.rpartition("/")[2]).project), text
     path = Path(text)
@@ -223,7 +234,7 @@ def _subject(text: str, place: Environment) -> tuple[str, str | None]:
         return canonicalize_name(_wheel_name(path.name).project), str(path.absolute())
     if path.is_dir():
         check_folder(path)
-        found = core_wheel(path, place)
+        found = core_wheel(path, environment)
         return canonicalize_name(_wheel_name(found.name).project), str(found.absolute())
     try:
         return canonicalize_name(Requirement(text).name), None
@@ -249,17 +260,17 @@ def _version(wheel: str) -> str:
     return _wheel_name(wheel.rpartition("/")[2]).version
 
 
-def core_wheel(folder: Path, place: Environment) -> Path:
-    """The newest wheel of a core in a folder that fits a Python.
+def core_wheel(folder: Path, environment: Environment) -> Path:
+    """Return the newest wheel of a core in a folder that fits a Python.
 
     Raises:
-        InputError: there is none, or there are wheels of several cores.
+        InputError: the folder has no such wheel, or wheels of several cores.
     """
     from packaging.tags import compatible_tags, cpython_tags
     from packaging.utils import parse_wheel_filename
     from packaging.version import Version
 
-    tags = set(chain(cpython_tags(place.version), compatible_tags(place.version)))
+    tags = set(chain(cpython_tags(environment.version), compatible_tags(environment.version)))
     fitting = [
         (name, path)
         for path in sorted(folder.glob("*.whl"))
@@ -267,10 +278,11 @@ def core_wheel(folder: Path, place: Environment) -> Path:
         if tags & parse_wheel_filename(path.name)[3] and _is_core_wheel(path)
     ]
     projects = {name.project for name, _ in fitting}
+    # A folder of several cores gives no way to choose one.
     if len(projects) != 1:
         found = f"cores of {', '.join(sorted(projects))}" if projects else "no core's wheel"
         raise InputError(
-            f"{folder} has {found} for Python {'.'.join(map(str, place.version))}",
+            f"{folder} has {found} for Python {'.'.join(map(str, environment.version))}",
             hint="name the wheel itself, or the folder that archsplit split wrote",
         )
     return max(fitting, key=lambda each: Version(each[0].version))[1]
@@ -284,21 +296,23 @@ def _is_core_wheel(path: Path) -> bool:
             return any(
                 name.endswith(f"/{LOADER_PACKAGE}/{IDENTITY_FILE}") for name in archive.namelist()
             )
+    # Other files of the folder are not judged here.
     except (OSError, zipfile.BadZipFile):
         return False
 
 
-def _do(command: tuple[str, ...], *, dry_run: bool) -> None:
+def _run_installer(command: tuple[str, ...], *, dry_run: bool) -> None:
     """Run an installer, or print its command line.
 
     Raises:
-        ToolFailedError: it failed; the message has its own.
+        ToolFailedError: the installer failed; the message has its output.
     """
     from archsplit.system.process import Command, SubprocessRunner
 
     print(f"{'would run' if dry_run else 'running'}: {shlex.join(command)}", flush=True)  # noqa: T201 - the report
     if dry_run:
         return
+    # pip and uv read their own settings; passwords of a publishing job are not for them.
     free = without_credentials(os.environ)
     done = SubprocessRunner().run(Command(argv=command, cwd=Path.cwd(), env=free))
     if done.returncode != 0:
@@ -306,7 +320,7 @@ def _do(command: tuple[str, ...], *, dry_run: bool) -> None:
 
 
 def _run(argv: tuple[str, ...]) -> str | None:
-    """Standard output of a program; None where it fails."""
+    """Return the standard output of a program, or None if it failed."""
     from archsplit.system.process import Command, SubprocessRunner
 
     done = SubprocessRunner().run(Command(argv=argv, cwd=Path.cwd(), env=os.environ))

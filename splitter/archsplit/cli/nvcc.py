@@ -1,8 +1,8 @@
-"""``archsplit nvcc`` and ``archsplit-nvcc``: a compiler that stands in for nvcc.
+"""``archsplit nvcc`` and ``archsplit-nvcc``: a compiler wrapper for nvcc.
 
-Most calls of a build are hits, and a hit may take 50 ms more than Python's start. So nothing that
-only other calls need is imported at the top: `re` is 2 ms, `typing` 3, pathlib 5, argparse 6,
-dataclasses 9, all that plans and runs steps 90.
+Most calls of a build are hits, and a hit may take 50 ms more than Python's start. So modules that
+only other calls need are imported late: `re` is 2 ms, `typing` 3, pathlib 5, argparse 6,
+dataclasses 9, the modules that plan and run steps 90.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _BROKEN_PIPE = 128 + 13
 
 
 class _StoppedError(BaseException):
-    """A signal ends the process, once what was half made is gone."""
+    """A signal ends the process, after incomplete outputs are removed."""
 
 
 def add_to(verbs: Verbs) -> None:
@@ -78,7 +78,7 @@ def _run(arguments: argparse.Namespace, console: Console) -> int:
 
 
 def launcher() -> NoReturn:
-    """Run ``archsplit-nvcc``: all arguments are nvcc's; ours come from a variable.
+    """Run ``archsplit-nvcc``: all arguments are nvcc's; the wrapper's come from a variable.
 
     A first argument that is nvcc, by its path or its bare name, names the real one, as a compiler
     launcher gets it.
@@ -98,14 +98,14 @@ def launcher() -> NoReturn:
         if restored is not None:
             _print(restored)
             _record_call("cached")
-            # All is written. To take Python apart would be a fifth of a hit's time.
+            # All output is written. Python's orderly end would be a fifth of a hit's time.
             os._exit(0)
         if nvcc:
-            _leave_alone(nvcc, argv)
-        # Options may ask for reports on what nvcc does.
+            _exec_nvcc_if_unsupported(nvcc, argv)
+        # With options the dry run waits: they may request reports, which need a complete plan.
         if nvcc and not options:
             early = _plan_early(nvcc, argv, environment, is_known=has_record(key, environment))
-        arguments = _launched(options)
+        arguments = _parse_options_variable(options)
         arguments.nvcc = named or arguments.nvcc
         sys.exit(_compile(arguments, argv, key, early))
     except KeyboardInterrupt:
@@ -113,12 +113,13 @@ def launcher() -> NoReturn:
             early.cleanup.close()
         _end_by_interrupt()
     except BrokenPipeError:
-        # Whoever read has gone. Python must not complain about it again at exit.
+        # The reader has closed the pipe. Python would report that a second time at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(_BROKEN_PIPE)
     except Exception as error:
         from archsplit.errors import ArchsplitError
 
+        # An unexpected fault keeps its traceback, for a report.
         if not isinstance(error, ArchsplitError):
             raise
         _say(str(error))
@@ -126,7 +127,7 @@ def launcher() -> NoReturn:
 
 
 def _open_streams() -> None:
-    """Open the standard streams that are closed, so that no output takes their numbers."""
+    """Open closed standard streams, so that no output file gets their numbers."""
     for number in range(3):
         if not _is_open(number):
             os.open(os.devnull, os.O_RDWR)
@@ -145,11 +146,12 @@ def _is_open(number: int) -> bool:
 
 
 def _end_by_interrupt() -> NoReturn:
-    """End as nvcc ends by Ctrl-C: without a word, and by the signal."""
+    """End as nvcc ends by Ctrl-C: without a message, and by the signal."""
     import signal
 
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     os.kill(os.getpid(), signal.SIGINT)
+    # Reached only if SIGINT is blocked.
     raise KeyboardInterrupt
 
 
@@ -163,10 +165,11 @@ def _print(restored: tuple[str, str, str]) -> None:
         _say(note)
 
 
-def _launched(options: str) -> argparse.Namespace:
+def _parse_options_variable(options: str) -> argparse.Namespace:
     import argparse
     import shlex
 
+    # The name of the variable is in error messages, because the user typed no options.
     parser = argparse.ArgumentParser(prog=OPTIONS_VARIABLE, add_help=False)
     _add_options(parser)
     return parser.parse_args(shlex.split(options))
@@ -180,22 +183,30 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     from archsplit.system.units import parse_size
 
     parser.add_argument("--nvcc", metavar="PATH", help="the real nvcc, or its toolkit")
-    run = parser.add_argument_group("how it runs")
+    run = parser.add_argument_group("execution")
     run.add_argument("--jobs", "-j", type=parse_job_count, metavar="N", help="programs at a time")
-    run.add_argument("--memory", type=parse_size, metavar="SIZE", help="as 8G: never use more")
+    run.add_argument("--memory", type=parse_size, metavar="SIZE", help="memory limit, as in 8G")
     run.add_argument("--reproducible", action="store_true", help="one core for each step")
     run.add_argument("--faithful", action="store_true", help="nvcc's own commands, unmodified")
     run.add_argument("--sequential", action="store_true", help="one by one, in nvcc's order")
     run.add_argument("--verify", action="store_true", help="run nvcc too, and compare")
     add_cache_options(parser)
-    told = parser.add_argument_group("what it tells")
-    told.add_argument("--explain", action="store_true", help="what the cache knew, and why not all")
-    told.add_argument("--explain-schedule", action="store_true", help="why each step ran when")
-    told.add_argument("--graph", type=Path, metavar="FILE", help="the steps as DOT, and SVG")
-    told.add_argument("--table", type=Path, metavar="FILE", help="seconds, memory, sizes as CSV")
-    told.add_argument("--trace", type=Path, metavar="FILE", help="what ran when, for Perfetto")
-    told.add_argument("--verbose", type=Path, metavar="FILE", help="the commands, numbered")
-    told.add_argument("--save", type=Path, metavar="DIR", help="all intermediate files")
+    reports = parser.add_argument_group("reports")
+    reports.add_argument(
+        "--explain", action="store_true", help="print hits and miss reasons of the cache"
+    )
+    reports.add_argument(
+        "--explain-schedule",
+        action="store_true",
+        help="print the reason for the start of each step",
+    )
+    reports.add_argument("--graph", type=Path, metavar="FILE", help="the steps as DOT, and SVG")
+    reports.add_argument("--table", type=Path, metavar="FILE", help="seconds, memory, sizes as CSV")
+    reports.add_argument(
+        "--trace", type=Path, metavar="FILE", help="start and end of each step, for Perfetto"
+    )
+    reports.add_argument("--verbose", type=Path, metavar="FILE", help="the commands, numbered")
+    reports.add_argument("--save", type=Path, metavar="DIR", help="all intermediate files")
 
 
 def _compile(
@@ -205,25 +216,26 @@ def _compile(
     early: EarlyDryRun | None = None,
 ) -> int:
     nvcc = _real_nvcc(arguments.nvcc)
-    _leave_alone(nvcc, argv)
+    _exec_nvcc_if_unsupported(nvcc, argv)
 
     from archsplit.compiler.invocation import FallBackToNvccError
     from archsplit.system.process import SubprocessRunner
 
     try:
         runner = SubprocessRunner()
-        return _stopping_cleanly(
-            runner, lambda: _stand_in(arguments, nvcc, argv, runner, direct_key, early)
+        return _remove_outputs_on_signal(
+            runner, lambda: _run_wrapper(arguments, nvcc, argv, runner, direct_key, early)
         )
     except FallBackToNvccError as reason:
+        # Without a reason, real nvcc prints its own error.
         if str(reason):
             _say(f"running nvcc itself: {reason}")
             _record_call(f"nvcc {reason}")
         _exec_nvcc(nvcc, argv)
 
 
-def _leave_alone(nvcc: str, argv: tuple[str, ...]) -> None:
-    """Become nvcc where the command line shows already that nothing can be planned."""
+def _exec_nvcc_if_unsupported(nvcc: str, argv: tuple[str, ...]) -> None:
+    """Replace this process by nvcc if the command line shows that nothing can be planned."""
     if is_nvcc_query(argv):
         _exec_nvcc(nvcc, argv)
     if reason := unsupported_reason(argv):
@@ -250,15 +262,16 @@ def _record_call(text: str) -> None:
 def _plan_early(
     nvcc: str, argv: tuple[str, ...], environment: Mapping[str, str], *, is_known: bool
 ) -> EarlyDryRun | None:
-    """Return the dry run, or become nvcc where it compiles nothing, or refuses.
+    """Start the dry run; replace this process by nvcc if there is nothing to compile.
 
-    All that plans and runs steps is imported after this. So a refusal takes little more than
+    The modules that plan and run steps are imported after this. So a refusal takes little more than
     nvcc's own: configure scripts and build systems ask for many.
 
     Args:
         is_known: nvcc accepted the same command line before.
     """
     has_flags = any(environment.get(name) for name in FLAG_VARIABLES)
+    # Flags in NVCC_APPEND_FLAGS may turn a query into a compilation.
     if compiles_nothing(argv) and not has_flags:
         _exec_nvcc(nvcc, argv)
     # The dry run accepts a source that is missing.
@@ -285,6 +298,7 @@ def _plan_early(
         except FallBackToNvccError:
             return None
     early = run_early(nvcc, words, cwd=Path.cwd(), environment=environment)
+    # The dry run may be refused while modules are imported: it is checked after each.
     for name in _SLOW_MODULES:
         if early.is_refused:
             early.cleanup.close()
@@ -293,7 +307,7 @@ def _plan_early(
     return early
 
 
-def _stand_in(
+def _run_wrapper(
     arguments: argparse.Namespace,
     nvcc: str,
     argv: tuple[str, ...],
@@ -310,9 +324,11 @@ def _stand_in(
     from archsplit.system.fs import cache_folder
 
     found = find_pool(os.environ, jobs=arguments.jobs, memory=arguments.memory)
+    # The early dry run owns a folder with intermediate files, also when the plan fails.
     folder = contextlib.nullcontext() if early is None else early.cleanup
     with folder, contextlib.closing(found.pool):
         if arguments.explain_schedule:
+            # Normally silent: build systems treat output of a compiler as a warning.
             for note in found.notes:
                 _say(note)
         engine = WrapperRunner(
@@ -321,7 +337,7 @@ def _stand_in(
             progress=_Notes(),
             history=cache_folder(os.environ) / "history",
         )
-        around = WrapperContext(
+        context = WrapperContext(
             runner=runner,
             engine=engine,
             stdout=sys.stdout.buffer,
@@ -331,11 +347,11 @@ def _stand_in(
             explain_cache=arguments.explain,
             record=_record_call,
         )
-        return run_wrapper(_order(arguments, nvcc, argv, direct_key, early), around)
+        return run_wrapper(_make_invocation(arguments, nvcc, argv, direct_key, early), context)
 
 
 class _Notes:
-    """Tells only what a person must know: the rest of the talk is the tools' own."""
+    """A progress sink that prints notes only: the tools print everything else."""
 
     def begin_stage(self, title: str, total: int) -> None:
         """See `ProgressSink.begin_stage`."""
@@ -351,7 +367,7 @@ class _Notes:
         _say(text)
 
 
-def _order(
+def _make_invocation(
     arguments: argparse.Namespace,
     nvcc: str,
     argv: tuple[str, ...],
@@ -369,7 +385,7 @@ def _order(
         environment=_environment(nvcc),
         faithful=arguments.faithful,
         sequential=arguments.sequential,
-        # Who sets this wants the same bytes from every build.
+        # SOURCE_DATE_EPOCH is set for builds with the same bytes each time.
         reproducible=arguments.reproducible or EPOCH in os.environ,
         verify=arguments.verify,
         direct_key=direct_key,
@@ -404,13 +420,13 @@ def _say(text: str) -> None:
 def _exec_nvcc(nvcc: str, argv: Sequence[str]) -> NoReturn:
     import signal
 
-    # Python ignores it, and a program inherits that: nvcc ends silently where its reader has gone.
+    # Python ignores SIGPIPE, and a child inherits that; nvcc must end when its reader has gone.
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     os.execve(nvcc, [nvcc, *argv], _environment(nvcc))  # noqa: S606 - the caller asked for nvcc
 
 
-def _stopping_cleanly(runner: SubprocessRunner, work: Callable[[], int]) -> int:
-    """Let a signal end the process, after incomplete outputs are removed."""
+def _remove_outputs_on_signal(runner: SubprocessRunner, work: Callable[[], int]) -> int:
+    """Run some work; a signal ends the process after incomplete outputs are removed."""
     import signal
 
     from archsplit.errors import InterruptedByUserError
@@ -420,6 +436,7 @@ def _stopping_cleanly(runner: SubprocessRunner, work: Callable[[], int]) -> int:
 
     def stop(number: int, frame: object) -> NoReturn:
         del frame
+        # A second Ctrl-C must not interrupt the removal of incomplete outputs.
         for other in STOP_SIGNALS:
             signal.signal(other, signal.SIG_IGN)
         caught.append(number)
@@ -432,6 +449,7 @@ def _stopping_cleanly(runner: SubprocessRunner, work: Callable[[], int]) -> int:
         code = work()
     except (_StoppedError, InterruptedByUserError):
         code = InterruptedByUserError.exit_code
+    # The shell and make see the signal itself, not an exit code that stands for it.
     for one in caught:
         signal.signal(one, signal.SIG_DFL)
         os.kill(os.getpid(), one)

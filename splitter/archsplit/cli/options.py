@@ -101,6 +101,7 @@ def targets(text: str | None) -> tuple[Target, ...] | None:
     from archsplit.arch.gpu_list import parse_gpu_targets
     from archsplit.system.nvidia import detect_gpus
 
+    # None means all targets; an empty list would mean none.
     return None if text is None else parse_gpu_targets(text, detect=detect_gpus)
 
 
@@ -143,6 +144,7 @@ def effects(console: Console, *, jobs: int = 1, quiet: bool = False) -> Iterator
 @contextlib.contextmanager
 def show_activity(console: Console, text: str) -> Iterator[None]:
     """Show on a terminal that a command works, as long as the block runs."""
+    # A log would get a line for each frame of the display.
     if not console.is_terminal:
         yield
         return
@@ -223,6 +225,7 @@ def engine_choice(
     from archsplit.remote.endpoint import parse_dask_endpoint, parse_endpoint
 
     if arguments.engine == "local":
+        # A forgotten --engine would silently build on this machine.
         if arguments.remote is not None:
             raise UsageError("--remote names a farm, and --engine is local", hint="--engine reapi")
         return None
@@ -271,6 +274,7 @@ def given_cache_variables(arguments: argparse.Namespace) -> dict[str, str]:
         setting.variable: getattr(arguments, _DESTINATION + setting.field)
         for setting in SETTINGS_TABLE
     }
+    # "" is a value: it overrides the variable of the environment.
     return {name: text for name, text in flags.items() if text is not None}
 
 

@@ -39,11 +39,11 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
 
     if arguments.check:
         return _check(arguments.recipe)
-    if (finished := load_split_recipe(arguments.recipe)) is not None:
-        # A recipe with sources shouldn't wait for what splits.
+    if (prebuilt := load_split_recipe(arguments.recipe)) is not None:
+        # Imported here: a recipe with sources doesn't need it.
         from archsplit.cli.build import plan_prebuilt
 
-        return plan_prebuilt(finished, arguments)
+        return plan_prebuilt(prebuilt, arguments)
     with (
         options.effects(console, jobs=arguments.jobs, quiet=True) as effects,
         plan_build(options.build_request(arguments), effects) as plan,
@@ -54,11 +54,12 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
 
 
 def _check(path: Path) -> int:
-    """Read a recipe: all its faults are listed, and neither nvcc nor a compiler is needed."""
+    """Read a recipe, which needs neither nvcc nor a compiler, and list all faults."""
     from archsplit.recipe.load import load_recipe
     from archsplit.recipe.load_prebuilt import load_split_recipe
     from archsplit.recipe.pyproject_table import check_project_table, names_backend
 
+    # It returns None for a recipe with sources, and raises for an invalid one.
     if load_split_recipe(path) is None:
         recipe = load_recipe(path)
         # Only a project with this backend has a table that must agree with the recipe.
@@ -98,6 +99,7 @@ def _distributions(plan: BuildPlan) -> list[str]:
 
 def _search_path(plan: BuildPlan) -> str:
     paths = {step.command.env.get("PATH", "") for step in plan.graph.steps}
+    # Some steps have a shorter PATH, or none; the longest has all folders.
     return max(paths, key=len, default="")
 
 

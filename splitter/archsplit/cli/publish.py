@@ -36,16 +36,16 @@ def add_places(parser: argparse.ArgumentParser) -> None:
     places.add_argument(
         "--repository", metavar="NAME", help="pypi, testpypi, or a section of ~/.pypirc"
     )
-    places.add_argument("--repository-url", metavar="URL", help="where uploads go")
+    places.add_argument("--repository-url", metavar="URL", help="the address for uploads")
     parser.add_argument(
-        "--index-url", metavar="URL", help="where pip finds what was uploaded (default: found out)"
+        "--index-url", metavar="URL", help="the index for pip (default: found by the upload's URL)"
     )
     parser.add_argument(
         "--extra-index-url",
         action="append",
         default=[],
         metavar="URL",
-        help="another index for what the core requires besides its plugins",
+        help="another index, for the core's other dependencies",
     )
     parser.add_argument("--config-file", type=Path, metavar="FILE", help="instead of ~/.pypirc")
 
@@ -63,42 +63,42 @@ def add_rules(parser: argparse.ArgumentParser) -> None:
         "--max-file-size",
         type=_size,
         metavar="SIZE",
-        help="how big a file may be (default: 100 MB)",
+        help="size limit of a file (default: 100 MB)",
     )
     parser.add_argument(
         "--max-project-size",
         type=_size,
         metavar="SIZE",
-        help="how big all files of a project may be, with what is there (default: 10 GB)",
+        help="size limit of a project, with its files on the index (default: 10 GB)",
     )
     parser.add_argument(
         "--names-per-day",
         type=_count,
         metavar="N",
-        help="how many projects may be new within 24 hours (default: what --rules says)",
+        help="limit of new projects within 24 hours (default: that of --rules)",
     )
 
 
-def add_patience(parser: argparse.ArgumentParser) -> None:
+def add_retry_options(parser: argparse.ArgumentParser) -> None:
     """Add the options for retries and timeouts."""
     parser.add_argument(
         "--patience",
         type=_seconds,
         default=300.0,
         metavar="SECONDS",
-        help="how long one thing may go on failing, or stay hidden by caches (default: 300)",
+        help="time limit for the retries of one request (default: 300)",
     )
     parser.add_argument(
         "--upload-timeout",
         type=_seconds,
         default=300.0,
         metavar="SECONDS",
-        help="how long one attempt may take, besides 10 s for each MB (default: 300)",
+        help="time limit of one attempt, besides 10 s for each MB (default: 300)",
     )
     parser.add_argument(
         "--no-download",
         action="store_true",
-        help="believe the digests that the index lists, instead of reading every byte back",
+        help="trust the digests that the index lists, instead of reading every byte back",
     )
 
 
@@ -123,6 +123,7 @@ def _seconds(text: str) -> float:
         seconds = float(text)
     except ValueError:
         seconds = -1.0
+    # Also refuses "nan", which would never end a retry.
     if not 0 <= seconds < float("inf"):
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds")
     return seconds
@@ -167,11 +168,11 @@ def add_to(verbs: options.Verbs) -> None:
         help="upload the files of this project alone, as the first release of a trusted publisher;"
         " the core still waits for its plugins; may be repeated",
     )
-    parser.add_argument("--yes", "-y", action="store_true", help="don't ask, on a terminal either")
+    parser.add_argument("--yes", "-y", action="store_true", help="upload without a confirmation")
     parser.add_argument("--json", action="store_true", help="print the plan or the result as JSON")
     parser.add_argument("--quiet", action="store_true", help="no progress")
     options.add_without(parser)
-    add_patience(parser)
+    add_retry_options(parser)
     parser.set_defaults(run=run)
 
 
@@ -187,10 +188,12 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
         check_folder(folder)
     require_all_cells(arguments.folders, arguments.without)
     for name in _NEEDED:
+        # All tools are checked before the first request, which may already need a password.
         if find_spec(name) is None:
             raise ToolNotFoundError(f"no {name}", hint="pip install 'archsplit[publish]'")
     with options.effects(console, quiet=arguments.quiet) as effects:
-        # Whatever can be said without the network is said first.
+        effects.progress.begin_stage("check of the release", 0)
+        # Faults of the command line are reported before the first request.
         others = tuple(map(index_address, arguments.extra_index_url))
         index = index_address(arguments.index_url) if arguments.index_url else None
         release = read_release(arguments.folders, source=arguments.source)
@@ -198,16 +201,18 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
         address = twine.where()
         for warning in preflight_check(release, twine, partial(_verify, effects=effects)):
             console.print(f"warning: {warning}", markup=False, soft_wrap=True)
-        repository = find_repository(address, index, _patience(arguments, effects))
+        effects.progress.begin_stage("look at the index", 0)
+        repository = find_repository(address, index, _retry_policy(arguments, effects))
         publisher = _publisher(arguments, effects, twine, repository, others)
         if arguments.plan:
             plan = publisher.plan(release)
-            print(_told(plan, arguments))  # noqa: T201 - standard output is where data goes
+            print(_plan_output(plan, arguments))  # noqa: T201 - standard output is where data goes
             refuse(plan)
             return 0
-        agreed = partial(_agree, arguments=arguments, console=console)
+        confirm = partial(_confirm_plan, arguments=arguments, console=console)
         try:
-            publication = publisher.publish(release, agreed)
+            publication = publisher.publish(release, confirm)
+        # Each uploaded file is complete, so an interrupted run needs no repair.
         except KeyboardInterrupt:
             raise InterruptedByUserError(
                 "interrupted; what is live stays", hint="the same command goes on from there"
@@ -223,6 +228,7 @@ def _twine(arguments: argparse.Namespace, effects: Effects) -> Twine:
     from archsplit.index.upload import Twine
 
     named = arguments.repository or arguments.repository_url
+    # twine would choose PyPI, and an upload there can't be undone.
     if not named and not any(effects.environment.get(name) for name in _REPOSITORY_VARIABLES):
         raise UsageError(
             "no index to publish to", hint="--repository testpypi, or --repository-url URL"
@@ -256,14 +262,14 @@ def _publisher(
         repository=repository,
         rules=_rules(arguments, repository),
         journal=journal_file(journals, repository.index),
-        patience=_patience(arguments, effects),
+        retry=_retry_policy(arguments, effects),
         others=others,
         only=frozenset(map(distribution_name, arguments.only)),
         download=not arguments.no_download,
     )
 
 
-def _patience(arguments: argparse.Namespace, effects: Effects) -> RetryPolicy:
+def _retry_policy(arguments: argparse.Namespace, effects: Effects) -> RetryPolicy:
     from archsplit.index.retry import RetryPolicy, SystemClock
 
     return RetryPolicy(seconds=arguments.patience, clock=SystemClock(), note=effects.progress.note)
@@ -279,6 +285,7 @@ def _rules(arguments: argparse.Namespace, repository: Repository) -> Rules:
     )
 
     kind = arguments.rules
+    # Other servers have their own limits; --rules public asks for PyPI's all the same.
     public = repository.is_public if kind == "auto" else kind == "public"
     return Rules(
         file_bytes=arguments.max_file_size or FILE_BYTES,
@@ -292,29 +299,31 @@ def _rules(arguments: argparse.Namespace, repository: Repository) -> Rules:
 
 def _verify(folder: Path, effects: Effects) -> Mapping[str, str]:
     """Verify the wheels of a folder, and return the role of each."""
-    from archsplit.release.checks import verify_release
+    from archsplit.release.verify import verify_release
 
     return verify_release(folder, effects).roles
 
 
-def _told(plan: PublishPlan, arguments: argparse.Namespace) -> str:
+def _plan_output(plan: PublishPlan, arguments: argparse.Namespace) -> str:
     from archsplit.index.plan import plan_document, plan_text
 
     return json.dumps(plan_document(plan), indent=2) if arguments.json else plan_text(plan)
 
 
-def _agree(plan: PublishPlan, arguments: argparse.Namespace, console: Console) -> None:
-    """Show the plan; ask about it where there is somebody to ask."""
+def _confirm_plan(plan: PublishPlan, arguments: argparse.Namespace, console: Console) -> None:
+    """Print the plan, and confirm it at a terminal."""
     from archsplit.index.plan import plan_text
     from archsplit.index.publish import refuse
 
     if not arguments.quiet:
         console.print(plan_text(plan), markup=False, soft_wrap=True)
     refuse(plan)
+    # A CI job has no terminal: its command line is the confirmation.
     if arguments.yes or not plan.uploads or not sys.stdin.isatty():
         return
     try:
         answer = console.input("upload? [y/N] ", markup=False)
+    # Ctrl-D is no confirmation.
     except EOFError:
         answer = ""
     if answer.strip().lower() not in {"y", "yes"}:

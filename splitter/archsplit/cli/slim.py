@@ -65,6 +65,15 @@ def add_to(verbs: options.Verbs) -> None:
         default=EditMode.SHRINK.value,
         help="shrink makes files shorter; in-place only makes them pack better",
     )
+    parser.add_argument(
+        "--unregistered",
+        choices=["keep", "zero"],
+        default="keep",
+        help="machine code that only the library finds, and that these GPUs can't run: keep it, or"
+        " overwrite it with zeros where it lies. No test of archsplit has proven zero for a library"
+        " yet (default: %(default)s)",
+    )
+    # The drivers of users decide about the mode, so they are named where it is chosen.
     floors = "; ".join(f"{packing.value} needs {floor}" for packing, floor in MIN_DRIVERS.items())
     parser.add_argument(
         "--recompress",
@@ -82,10 +91,12 @@ def add_to(verbs: options.Verbs) -> None:
     parser.add_argument(
         "--ignore-record",
         action="store_true",
-        help="slim although files aren't what RECORD has the hash of",
+        help="slim files that differ from their hash in RECORD, too",
     )
     add_copy(parser)
-    parser.add_argument("--dry-run", action="store_true", help="say what would happen, no more")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="print the result, and write nothing"
+    )
     parser.add_argument(
         "--out", type=Path, default=Path(), help="the folder to write to (default: this one)"
     )
@@ -130,30 +141,35 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
         arguments.file = find_file(arguments.file, console)
     if arguments.site_packages is not None:
         check_folder(arguments.site_packages)
+    # `show_activity` is the progress: two displays would overwrite each other.
     effects = Effects(progress=SilentProgress(), environment=os.environ, jobs=1)
     lines: tuple[str, ...] = ()
     if arguments.undo:
         lines = undo_site(arguments.site_packages, force=arguments.ignore_record)
+    # --commit alone commits an earlier run; with targets it slims first.
     elif _is_choice(arguments) or not arguments.commit:
         request = _request(arguments)
         with options.show_activity(console, f"slimming {request.source}"):
             report = _slim(request, arguments)(request, effects)
-        nothing = _nothing(report, request)
+        nothing = _nothing_to_do(report, request)
         if nothing is not None and arguments.copy and not request.dry_run:
-            report = _copied(report, request, nothing, console)
+            report = _copy_input(report, request, nothing, console)
         refused = nothing is not None and not arguments.copy
+        # With --json a program gets the reasons also in the case of an error.
         if arguments.json or not refused:
             _show(report, request, arguments)
         if nothing is not None and refused:
             raise nothing
+    # After the report, so that a failure of the new files is seen before the old ones go.
     if arguments.commit:
         lines = commit_site(arguments.site_packages)
     for line in lines:
-        print(line, file=sys.stderr)  # noqa: T201 - what a program reads is on standard output
+        print(line, file=sys.stderr)  # noqa: T201 - standard output is for the report
     return 0
 
 
-def _nothing(report: SlimReport, request: SlimRequest) -> NothingToDoError | None:
+def _nothing_to_do(report: SlimReport, request: SlimRequest) -> NothingToDoError | None:
+    # An environment without anything to remove is a success: it is as requested.
     if request.source.is_dir() or any(file.mode != "untouched" for file in report.files):
         return None
     return NothingToDoError(
@@ -162,7 +178,7 @@ def _nothing(report: SlimReport, request: SlimRequest) -> NothingToDoError | Non
     )
 
 
-def _copied(
+def _copy_input(
     report: SlimReport, request: SlimRequest, nothing: NothingToDoError, console: Console
 ) -> SlimReport:
     output = copy_unchanged(request.source, request.out, nothing, console)
@@ -171,10 +187,10 @@ def _copied(
 
 
 def _check(arguments: argparse.Namespace) -> None:
-    """Refuse options that don't go together.
+    """Refuse options that contradict each other.
 
     Raises:
-        UsageError: says which.
+        UsageError: names them.
     """
     if arguments.file is None and arguments.site_packages is None:
         raise UsageError("name a file to slim, or an environment with --site-packages")
@@ -186,10 +202,12 @@ def _check(arguments: argparse.Namespace) -> None:
             "--undo and --commit are for environments",
             hint="name --site-packages, and no file",
         )
+    # A restored environment has no old files, so --commit after it would mean nothing.
     if arguments.undo and (arguments.commit or _is_choice(arguments)):
         raise UsageError("--undo goes with --site-packages alone")
     if arguments.dry_run and (arguments.undo or arguments.commit):
         raise UsageError("--dry-run goes with neither --undo nor --commit")
+    # pip compares versions with other packages' requirements: a label could break an environment.
     if is_site and arguments.label is not None:
         raise UsageError("--label is for wheels: what is installed keeps its version")
     if is_site and arguments.copy:
@@ -232,6 +250,7 @@ def _request(arguments: argparse.Namespace) -> SlimRequest:
     from archsplit.slim.request import SlimRequest
 
     drop = arguments.drop is not None
+    # --drop names every removed target, PTX included.
     if drop and arguments.keep_ptx is not None:
         raise UsageError("--keep-ptx means nothing with --drop", hint="name the PTX in --drop")
     selection = Selection(
@@ -247,9 +266,11 @@ def _request(arguments: argparse.Namespace) -> SlimRequest:
         selection=selection,
         mode=EditMode(arguments.mode),
         recompress=recompress,
+        zeroes_unregistered=arguments.unregistered == "zero",
         label=arguments.label,
         trust_record=not arguments.ignore_record,
         dry_run=arguments.dry_run,
+        # Beside a file, --site-packages only has the libraries that the file needs.
         needed_folders=(arguments.site_packages,)
         if arguments.file and arguments.site_packages
         else (),

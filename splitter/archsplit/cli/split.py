@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -48,6 +49,12 @@ def add_to(verbs: options.Verbs) -> None:
     )
     parser.add_argument("--name", help="the core's name (default: the fat wheel's)")
     parser.add_argument(
+        "--name-by-cuda",
+        action="store_true",
+        help="the wheels are for several majors of CUDA: make a release NAME-cu12 in the folder"
+        " cu12, and so on, and a wheel NAME whose extras bring one of them",
+    )
+    parser.add_argument(
         "--version", help="a library's version (default: 0); a wheel has its own, and keeps it"
     )
     parser.add_argument(
@@ -88,24 +95,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     from archsplit.split.model import InstallDefaults, SplitRequest
 
     source, *others = arguments.wheel = [find_file(path, console) for path in arguments.wheel]
-    for path in arguments.wheel:
-        if path.suffix == ".whl":
-            continue
-        _check_library(path)
-        if others:
-            raise UsageError(
-                f"{path.name} is a library, and several wheels are split together",
-                hint="split each library by itself",
-            )
-    if source.suffix == ".whl" and arguments.version is not None:
-        raise UsageError(
-            f"{source.name} has a version, which its core keeps",
-            hint="leave out --version; it is for libraries that are in no wheel",
-        )
-    if others and arguments.variants:
-        raise UsageError(
-            "--variants is for one wheel", hint="split the wheels one by one for --variants"
-        )
+    _check_inputs(arguments)
     request = SplitRequest(
         source=source,
         others=tuple(others),
@@ -117,6 +107,9 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
         release=arguments.release,
         ignore_record=arguments.ignore_record,
     )
+    if arguments.name_by_cuda:
+        print(_split_by_cuda(request, arguments, console))  # noqa: T201 - data goes to stdout
+        return 0
     try:
         report = _split(request, arguments, console)
     except NothingToDoError as nothing:
@@ -131,12 +124,71 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     return 0
 
 
+def _check_inputs(arguments: argparse.Namespace) -> None:
+    """Refuse inputs that can't be split together, and options that don't fit them."""
+    source, *others = arguments.wheel
+    for path in arguments.wheel:
+        # Wheels are checked by their reader.
+        if path.suffix == ".whl":
+            continue
+        _check_library(path)
+        if others:
+            raise UsageError(
+                f"{path.name} is a library, and several wheels are split together",
+                hint="split each library by itself",
+            )
+    # A wheel's version is in its METADATA and in the pins of its packs.
+    if source.suffix == ".whl" and arguments.version is not None:
+        raise UsageError(
+            f"{source.name} has a version, which its core keeps",
+            hint="leave out --version; it is for libraries that are in no wheel",
+        )
+    if others and arguments.variants:
+        raise UsageError(
+            "--variants is for one wheel", hint="split the wheels one by one for --variants"
+        )
+    if arguments.name_by_cuda:
+        _check_by_cuda(arguments)
+
+
+def _check_by_cuda(arguments: argparse.Namespace) -> None:
+    """Refuse options that have no meaning for several releases."""
+    given = {
+        "--name": arguments.name is not None,
+        "--variants": arguments.variants,
+        "--copy": arguments.copy,
+        "a library": any(path.suffix != ".whl" for path in arguments.wheel),
+    }
+    if wrong := [name for name, is_given in given.items() if is_given]:
+        raise UsageError(
+            f"--name-by-cuda can't be combined with {wrong[0]}",
+            hint="split the wheels of each major by themselves, with --name NAME-cu12",
+        )
+
+
+def _split_by_cuda(request: SplitRequest, arguments: argparse.Namespace, console: Console) -> str:
+    from archsplit.release.summary import split_summary
+    from archsplit.split.by_cuda import split_by_cuda
+
+    with options.effects(console, quiet=True) as effects:
+        done = split_by_cuda(request, effects)
+    if arguments.json:
+        reports = {str(major): json.loads(one.as_json()) for major, one in done.releases.items()}
+        return json.dumps({"schema": 1, "front": done.front, "majors": reports}, indent=2)
+    texts = [
+        f"CUDA {major}, in cu{major}:\n{split_summary(one)}" for major, one in done.releases.items()
+    ]
+    majors = ", ".join(f"cu{major}" for major in done.releases)
+    return "\n".join([*texts, f"{done.front}: the front package, with the extras {majors}"])
+
+
 def _check_library(path: Path) -> None:
     """Refuse a file that is no library, before its project is of interest."""
     from archsplit.devicecode.scan import HEAD_SIZE, Form, detect_form
 
     with input_errors(path), path.open("rb") as file:
         head = file.read(HEAD_SIZE)
+    # The suffix is not enough: a library may be called foo.so.1.2.
     if detect_form(head) is not Form.ELF:
         raise BinaryFormatError(
             f"{path} is neither a wheel nor a library: it begins with {head[:8]!r}",

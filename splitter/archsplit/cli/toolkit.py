@@ -36,6 +36,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
 
     with options.effects(console, quiet=True) as effects:
         attempts = find_toolkit(effects, arguments.nvcc)
+    # Raises with the list of attempts if no candidate is usable.
     toolkit = choose_toolkit(attempts)
     targets = [str(target) for target in sorted(toolkit.targets)]
     if arguments.json:

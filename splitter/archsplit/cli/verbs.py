@@ -25,12 +25,13 @@ VERB_GROUPS: Mapping[str, Mapping[str, str]] = {
         "history": "show the size of a library's releases, and limit its growth",
         "advise": "propose targets for the GPUs that users have",
     },
-    "make finished wheels smaller": {
+    "make existing wheels smaller": {
         "slim": "remove device code from a library, wheel or environment",
         "split": "split a fat wheel into a core and one small wheel per kind of GPU",
         "join": "make the fat libraries again, from a core and all its packs",
     },
     "build from sources": {
+        "init": "write the recipe that fits a source tree or an sdist",
         "build": "build the core wheel and one plugin wheel per target",
         "plan": "print the steps of a build, and run nothing",
         "worker": "run the steps of other machines' builds, for a dask scheduler",
@@ -139,6 +140,7 @@ def check_options(verb: str, words: Iterable[str], options: Collection[str]) -> 
         UsageError: has the nearest option.
     """
     for word in words:
+        # Words after it are arguments, for example those of nvcc.
         if word == "--":
             return
         option = word.partition("=")[0]

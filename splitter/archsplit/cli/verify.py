@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from archsplit.release.checks import CheckedRelease
+    from archsplit.release.verify import CheckedRelease
 
 RELEASE_CHECK_SCHEMA = 1
 
@@ -73,6 +73,7 @@ def run_release(arguments: argparse.Namespace, console: Console) -> int:
     from archsplit.release.completeness import Requirements, check_release
     from archsplit.release.install_test import require_installers
 
+    # A part of a release can be complete only for its own targets.
     if arguments.targets is not None:
         raise UsageError("--release is about all targets", hint="leave out --targets or --release")
     demands = Requirements(
@@ -93,6 +94,7 @@ def run_release(arguments: argparse.Namespace, console: Console) -> int:
         return 0
     for note in verdict.notes:
         console.print(f"note: {note}", markup=False, soft_wrap=True)
+    # A folder without a report has no matrix.
     if verdict.matrix:
         print(verdict.matrix)  # noqa: T201 - the same
     programs = " and ".join(verdict.installed)
@@ -130,6 +132,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     """Check, and print what was checked; with ``--json``, the findings too."""
     check_folder(arguments.folder)
     try:
+        # The reports for CI are written also if the check fails.
         with finding_files(arguments, check="verify", checked=str(arguments.folder)):
             return _run(arguments, console)
     except VerifyError as error:
@@ -140,7 +143,8 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
 
 
 def _run(arguments: argparse.Namespace, console: Console) -> int:
-    from archsplit.release.checks import CheckScope, verify_release
+    from archsplit.release.checks import CheckScope
+    from archsplit.release.verify import verify_release
 
     if arguments.release:
         return run_release(arguments, console)

@@ -22,7 +22,7 @@ _STEP_PREFIXES = (
 )
 _NO_STEP_PREFIXES = ("LC_TIME",)
 _DRIVER_TOOLS = ("CICC", "PTXAS", "NVVM")
-"""Tools whose ``_PATH`` and ``_FLAGS`` nvcc reads, and not the tool.
+"""Tools whose ``_PATH`` and ``_FLAGS`` nvcc reads, not the tool itself.
 
 Variables that the tools read: observed by tracing their calls of ``getenv``.
 """
@@ -42,7 +42,7 @@ _DRIVER_PREFIX = "NVCC_"
 _MOST_WORDS = 2
 """Words in a variable of the profile, such as ``_TARGET_SIZE_``."""
 EPOCH = "SOURCE_DATE_EPOCH"
-"""Says what time it is, to sources that ask."""
+"""The time in ``__DATE__`` and ``__TIME__``, in seconds since 1970."""
 _WRITES = {"DEPENDENCIES_OUTPUT", "SUNPRO_DEPENDENCIES"}
 _MAKE_NAMES = {
     *("MAKEFLAGS", "GNUMAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKEFILES", "MAKEOVERRIDES"),
@@ -88,12 +88,12 @@ def _is_read_by_driver(name: str) -> bool:
 def hashed_environment(
     environment: Mapping[str, str], *, dated: bool = True, driver: bool = False
 ) -> tuple[KeyComponent, ...]:
-    """The variables that change what compilers make, or what they say.
+    """Return the variables that change the output or the messages of compilers.
 
     Args:
-        dated: whether ``SOURCE_DATE_EPOCH`` may. ``__DATE__`` and ``__TIME__`` say it, which are
-            no more in preprocessed text: nightlies of several days share what is made of it.
-        driver: whether nvcc is asked, and not one of its steps alone.
+        dated: True to include ``SOURCE_DATE_EPOCH``. Preprocessed text has no ``__DATE__`` and
+            ``__TIME__`` any more: nightlies of several days share the results of its steps.
+        driver: True for nvcc as a whole, False for one of its steps.
     """
     from archsplit.cache.keys import KeyComponent  # with `hashlib` and `typing`, 6 ms of a hit
 
@@ -102,10 +102,10 @@ def hashed_environment(
 
 
 def query_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment in which a program is asked about itself.
+    """Return the environment for a query of a program's version and settings.
 
-    The answer is part of keys, and must not change with the jobs and the variables of make: gcc
-    prints ``MAKEFLAGS`` with ``-###`` where no jobserver can be reached. Compilers that are scripts
+    The reply is part of keys, and must not change with the jobs and the variables of make: gcc
+    prints ``MAKEFLAGS`` with ``-###`` if no jobserver can be reached. Compilers that are scripts
     need all other variables.
     """
     given = {

@@ -1,11 +1,11 @@
 """The module id of a translation unit: unique in a program, and equal in every checkout.
 
-nvcc makes names of it for what has internal linkage in a source but is visible to the device
-linker. In: the source, its directory and nvcc's flags. Out: a seed for the id.
+nvcc uses it in the names of symbols that have internal linkage in a source, but are visible to the
+device linker. In: the source, its directory and nvcc's flags. Out: a seed for the id.
 
-A function with a name that the linker sees is in one unit of a program only. Two sources that both
-have such a function never meet in a program, so that the rest of them need not tell them apart.
-Where that is written in a way that can't be misread, the bodies of such functions are left out:
+A function with external linkage is in one unit of a program only. Two sources that both have such
+a function are never in one program, so the rest of their text need not make them different.
+The bodies of such functions are left out if their syntax is simple enough to be sure:
 `strip_own_functions`, which is pure.
 """
 
@@ -72,7 +72,7 @@ def strip_own_functions(text: bytes) -> bytes:
         text: without comments; lines count.
 
     Returns:
-        All of it where anything is odd, or there is no such function.
+        All of it if a part has unknown syntax, or if there is no such function.
     """
     text = _CONTINUED.sub(b"", text)
     if _UNREADABLE.search(text) or _MEANINGS.search(text):
@@ -80,25 +80,25 @@ def strip_own_functions(text: bytes) -> bytes:
     reader = _Reader(text)
     try:
         reader.read()
-    except _OddError:
+    except _UnknownSyntaxError:
         return text
     return reader.rest()
 
 
-class _OddError(Exception):
-    """The text isn't what it should be."""
+class _UnknownSyntaxError(Exception):
+    """The text has a syntax that the reader doesn't know."""
 
 
 @dataclass(slots=True)
 class _Reader:
-    """Goes through the declarations of a text."""
+    """A reader of the declarations of a text."""
 
     text: bytes
     heads: list[tuple[int, int]] = field(default_factory=list)
     bodies: list[int] = field(default_factory=list)
 
     def read(self) -> None:
-        """Find the functions: where each begins, where its body begins, and where it ends."""
+        """Find the start, the start of the body and the end of each function."""
         tokens = list(_TOKEN.finditer(self.text))
         conditions: list[bool] = []
         words: list[bytes] = []
@@ -108,19 +108,19 @@ class _Reader:
             begins = tokens[at].start()
             at += 1
             if token.lstrip().startswith(b"#"):
-                _follow(token, conditions)
-                # What has a directive inside is no head that can be read.
+                _update_conditions(token, conditions)
+                # A declaration with a directive inside may be another one for each target.
                 words = [b"#"] if words else words
             elif token == b";":
                 words = []
             elif token == b"}":
                 scopes, words = scopes - 1, []
                 if scopes < 0:
-                    raise _OddError
+                    raise _UnknownSyntaxError
             elif token == b"{" and _SCOPE.fullmatch(b" ".join(words)):
                 scopes, words = scopes + 1, []
             elif token == b"{":
-                at, plain = _behind(tokens, at)
+                at, plain = _skip_block(tokens, at)
                 head = b" ".join(words)
                 if plain and all(conditions) and _FUNCTION.fullmatch(head):
                     self.heads.append((start, begins))
@@ -130,7 +130,7 @@ class _Reader:
                 start = start if words else begins
                 words.append(token)
         if scopes or conditions:
-            raise _OddError
+            raise _UnknownSyntaxError
 
     def rest(self) -> bytes:
         """Return the text without the functions."""
@@ -141,8 +141,8 @@ class _Reader:
         return _NOTHING.sub(b"", b"".join([*pieces, self.text[done:]]))
 
 
-def _follow(directive: bytes, conditions: list[bool]) -> None:
-    """Keep track of whether all conditions are that the host compiles."""
+def _update_conditions(directive: bytes, conditions: list[bool]) -> None:
+    """Update the stack of conditions; an entry is True if only the host compiles the block."""
     found = _DIRECTIVE.fullmatch(directive)
     name = b"" if found is None else found[1]
     if name in {b"if", b"ifdef", b"ifndef"}:
@@ -150,18 +150,18 @@ def _follow(directive: bytes, conditions: list[bool]) -> None:
         conditions.append(_HOST.fullmatch(text) is not None)
     elif name in {b"else", b"elif", b"elifdef", b"elifndef", b"endif"}:
         if not conditions:
-            raise _OddError
+            raise _UnknownSyntaxError
         conditions.pop()
         if name != b"endif":
             conditions.append(False)
 
 
-def _behind(tokens: list[re.Match[bytes]], at: int) -> tuple[int, bool]:
-    """The place behind a block, and whether there is no directive in it."""
+def _skip_block(tokens: list[re.Match[bytes]], at: int) -> tuple[int, bool]:
+    """Return the index after a block, and True if the block has no directive."""
     depth, plain = 1, True
     while depth:
         if at >= len(tokens):
-            raise _OddError
+            raise _UnknownSyntaxError
         token = tokens[at][0]
         depth += (token == b"{") - (token == b"}")
         plain = plain and not token.lstrip().startswith(b"#")
@@ -174,18 +174,18 @@ def module_id_seed(
 ) -> str:
     """Return a seed for the module id, unique in a program, equal in every checkout.
 
-    That is the way to it from where it is compiled, its text without comments and without what
-    `strip_own_functions` leaves out, the texts of the files beside it that it includes, and the
-    flags for the preprocessor that aren't absolute paths. To know all files that it includes would
-    mean to wait for the preprocessor. A macro that no text of the project names changes no unit, so
-    that its definition doesn't count.
+    The seed covers the relative path of the source, its text without comments and without bodies
+    that `strip_own_functions` removes, the texts of included files beside it, and the flags for
+    the preprocessor without absolute paths. The list of all included files would need the
+    preprocessor, and a wait for it. A macro that no text of the project names changes no unit, so
+    its definition is left out.
 
     Args:
-        source: absolute.
-        cwd: where it is compiled.
+        source: the absolute path.
+        cwd: the working directory of the compiler.
         flags: nvcc's arguments.
-        place: from where the way to it counts, if not from ``cwd``: the root for relocatable code,
-            whose units may not share a name in one program even if they are equal in all of this.
+        place: the start of the relative path, if not ``cwd``: the root for relocatable code,
+            whose units need different names in one program even if all of this is equal.
     """
     digest = hashlib.sha256(os.path.relpath(source, place or cwd).encode(errors="surrogateescape"))
     flags = tuple(flags)
@@ -194,9 +194,10 @@ def module_id_seed(
         digest.update(b"\0" + flag.encode(errors="surrogateescape"))
     for number, text in enumerate(_texts([Path(source)])):
         plain = _COMMENT.sub(rb"\1 ", text)
-        # The first one is the source.
-        told = plain if number else strip_own_functions(plain)
-        digest.update(b"\0" + b" ".join(told.split()))
+        # The first text is the source. Functions of included files are in several units.
+        counted_text = plain if number else strip_own_functions(plain)
+        # White space doesn't count: a formatter must not change the names of symbols.
+        digest.update(b"\0" + b" ".join(counted_text.split()))
     return digest.hexdigest()
 
 
@@ -220,18 +221,20 @@ def _without_unused(
     macros = {flag: _macros(flag) for flag in counted}
     named = {macro for names in macros.values() for macro in names}
     used = _used(named, (flag.partition("=")[2] for flag in counted))
-    for number, text in enumerate(_texts(*_given(source, flags, cwd), most=_MOST_SEARCHED)):
+    for number, text in enumerate(
+        _texts(*_forced_includes(source, flags, cwd), most=_MOST_SEARCHED)
+    ):
         used |= _used(named - used, [text.decode(errors="replace")])
         if len(used) == len(named):
             break
         if number == _MOST_SEARCHED - 1:
-            # What comes after these may name anything.
+            # The texts that were not read may name any macro.
             used = named
     yield from (flag for flag in counted if not macros[flag] or used & macros[flag])
 
 
 def _with_sorted_macros(counted: tuple[str, ...]) -> Iterator[str]:
-    """Sort the definitions, whose order counts only where one macro has several."""
+    """Sort the definitions; their order counts only if a macro has several."""
     macros = {flag: _macros(flag) for flag in counted}
     names = [name for flag in counted for name in macros[flag]]
     if len(names) > len(set(names)):
@@ -253,8 +256,10 @@ def _used(names: set[str], texts: Iterable[str]) -> set[str]:
     return {name for text in texts for name in pattern.findall(text)}
 
 
-def _given(source: Path, flags: tuple[str, ...], cwd: Path) -> tuple[list[Path], list[Path]]:
-    """Return the files that are read first, and the folders for includes."""
+def _forced_includes(
+    source: Path, flags: tuple[str, ...], cwd: Path
+) -> tuple[list[Path], list[Path]]:
+    """Return the source with its forced includes, and the folders for includes."""
     files, folders = [source], []
     words = iter(flags)
     for word in words:
@@ -273,7 +278,7 @@ def _given(source: Path, flags: tuple[str, ...], cwd: Path) -> tuple[list[Path],
 def _texts(
     files: list[Path], folders: Sequence[Path] = (), *, most: int = _MOST
 ) -> Iterator[bytes]:
-    """Read the files, and what they include from their own folders or these."""
+    """Yield the texts of files and of their includes in their own folders or ``folders``."""
     waiting, seen, read = list(files), set(files), 0
     while waiting and read < most:
         path = waiting.pop()

@@ -1,6 +1,6 @@
 """Recorded commands of a compilation, to run a part of them again; pure.
 
-A recording holds the steps, the texts that were there before them, and the keys of the cache's
+A recording holds the steps, the text files that they started with, and the keys of the cache's
 entries. The private folder's name is a placeholder in it.
 """
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _PRIVATE = "\ue000the private folder\ue000"
 _NEEDED = ("PATH", "LD_LIBRARY_PATH", "NVVMIR_LIBRARY_DIR")
-"""Variables without which tools find nothing. No others are written down: some are secrets."""
+"""Variables that tools need to find their files. No others are recorded: some are secrets."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,14 +33,14 @@ class Recording:
     """Steps that can be run again.
 
     Attributes:
-        subject: what a person calls the compilation.
-        steps: in the order in which they were planned.
-        cached: names of the steps whose results the cache may know.
-        cores: on how many cores steps were told to work, where that is known.
-        texts: files that were there before the steps, with their content.
+        subject: name of the compilation for users.
+        steps: in the order of the plan.
+        cached: names of the steps whose results the cache may have.
+        cores: number of cores of each step, if it is known.
+        texts: content of the files that existed before the steps.
         precise: see `archsplit.compiler.step_key.has_line_info`.
-        spread: whether steps could use more than one core.
-        wholes: keys of entries for the whole compilation, and which files are in them as what.
+        spread: True if steps could use more than one core.
+        wholes: keys of entries for the whole compilation, each with its files by role.
     """
 
     subject: str
@@ -57,18 +57,18 @@ class Recording:
         return f"{step or 'the whole'} of {self.subject}"
 
     def leading_to(self, name: str) -> Recording:
-        """Only the step of this name, and what it waits for."""
+        """Return the recording with the step of this name and its dependencies only."""
         wanted = [at for at, step in enumerate(self.steps) if step.name == name]
         steps = tuple(self.steps[at] for at in needed_steps(Graph(steps=self.steps), wanted))
         return replace(self, steps=steps)
 
     def outputs(self, private: Path) -> tuple[Path, ...]:
-        """The files that steps leave outside of the private folder."""
+        """Return the files that steps write outside of the private folder."""
         written = (path for step in self.steps for path in step.writes)
         return tuple(path for path in written if not path.is_relative_to(private))
 
     def written_to(self, places: Mapping[Path, Path]) -> Recording | None:
-        """The same with other outputs; None where no argument of a step names the one it writes."""
+        """Return the recording with other outputs, or None if no argument names an output."""
         named = {
             step.command.cwd / _value(word) for step in self.steps for word in step.command.argv
         }
@@ -84,7 +84,7 @@ class Recording:
 
 
 def needed_steps(graph: Graph, wanted: Iterable[int]) -> list[int]:
-    """The positions of steps and of all that they wait for, sorted."""
+    """Return the positions of steps and of their dependencies, sorted."""
     found = set[int]()
     # Iterative: a recipe's graph may be deeper than Python's stack.
     left = list(wanted)
@@ -97,7 +97,7 @@ def needed_steps(graph: Graph, wanted: Iterable[int]) -> list[int]:
 
 
 def encode_recording(done: Recording, *, private: Path) -> bytes:
-    """The bytes of what was run in a private folder."""
+    """Return a recording as bytes, with a placeholder for the private folder."""
     described = {
         "subject": done.subject,
         "steps": list(map(_step_row, done.steps)),
@@ -111,13 +111,13 @@ def encode_recording(done: Recording, *, private: Path) -> bytes:
             for key, files in done.wholes.items()
         },
     }
-    # Another process runs it in a private folder of its own.
+    # Another process runs the steps again in a private folder of its own.
     text = json.dumps(described).replace(_quoted(str(private)), _quoted(_PRIVATE))
     return seal(text.encode())
 
 
 def decode_recording(blob: bytes, *, private: Path) -> Recording | None:
-    """Return a recording for another private folder; None where it is damaged."""
+    """Return a recording for another private folder, or None if it is damaged."""
     try:
         text = unseal(blob).decode().replace(_quoted(_PRIVATE), _quoted(str(private)))
         row = json.loads(text)
@@ -208,23 +208,25 @@ def save_recording(
     cores: Mapping[str, int] | None = None,
     wholes: Mapping[str, Mapping[str, Path]] | None = None,
 ) -> None:
-    """Write down what was run; what can't be read any more isn't.
+    """Store the recording of a compilation; skip one whose files can't be read any more.
 
     Args:
-        subject: what a person calls it; another one of the same folder takes its place.
-        before: files in the private folder that were there before the steps.
-        cores: on how many cores steps were told to work, where that is known.
+        subject: name for users; a later recording of the same folder and name replaces it.
+        before: files in the private folder that existed before the steps.
+        cores: number of cores of each step, if it is known.
         wholes: see `Recording.wholes`.
     """
-    todo = tuple(steps)
-    if not cache.writable or not todo:
+    recorded = tuple(steps)
+    if not cache.writable or not recorded:
         return
     try:
         done = Recording(
             subject=subject,
-            steps=todo,
+            steps=recorded,
             cached=frozenset(
-                step.name for step in todo if step_key(step, private, precise=precise) is not None
+                step.name
+                for step in recorded
+                if step_key(step, private, precise=precise) is not None
             ),
             cores=cores or {},
             texts={path: path.read_bytes().decode(errors="surrogateescape") for path in before},
@@ -234,7 +236,7 @@ def save_recording(
         )
     except OSError:
         return
-    folder = str(todo[0].command.cwd)
+    folder = str(recorded[0].command.cwd)
     name = [folder, subject, *map(str, done.outputs(private))]
     cache.miss_log.write_recording(
         hashlib.sha256(json.dumps(name).encode()).hexdigest(),

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
-from archsplit.devicecode.edits import CopiedBytes, NewBytes
+from archsplit.devicecode.edits import CopiedBytes, NewBytes, ZeroBytes
 from archsplit.devicecode.file_plan import plan_rewrite
 from archsplit.devicecode.verify import verify_kept_images
 from archsplit.errors import InputError
@@ -46,8 +47,14 @@ def write_plan(source: Path, plan: FilePlan, target: Path) -> None:
         target.open("wb") as new,
     ):
         for piece in plan.pieces:
+            # A hole: where the file system has them, zeros take no space on the disk.
+            if isinstance(piece, ZeroBytes):
+                new.seek(piece.size, os.SEEK_CUR)
+                continue
             for block in _blocks(old, piece, source):
                 new.write(block)
+        # A hole at the end is a part of the file only by its size.
+        new.truncate(plan.size)
 
 
 def check_plan(plan: FilePlan, target: Path) -> tuple[KeptImage, ...]:

@@ -164,6 +164,20 @@ def _lz4(payload: Window, size: int) -> bytes:
     return content
 
 
+def decompress_head(frame: Window, size: int) -> bytes:
+    """Return the first bytes of a zstd frame's content; fewer if it is shorter.
+
+    Raises:
+        BinaryFormatError: the frame is damaged.
+    """
+    try:
+        with zstandard.ZstdDecompressor().stream_reader(frame.data) as stream:
+            content: bytes = stream.read(size)
+    except zstandard.ZstdError as error:
+        raise frame.fault(0, "zstd frame", str(error), "undamaged data") from error
+    return content
+
+
 def _zstd(payload: Window, size: int) -> bytes:
     """Decompress up to one byte more than the declared size."""
     try:

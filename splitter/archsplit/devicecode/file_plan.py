@@ -37,13 +37,22 @@ from archsplit.devicecode.edits import (
     zero_in_place,
 )
 from archsplit.devicecode.elf_shrink import Cut, NotShrinkableError, section_edits, shrink_elf
-from archsplit.devicecode.scan import HEAD_SIZE, Form, detect_form, release_pages
+from archsplit.devicecode.scan import (
+    HEAD_SIZE,
+    PE_PLACES,
+    Form,
+    detect_form,
+    release_pages,
+    search_unregistered,
+)
+from archsplit.devicecode.unregistered import unused_unregistered, zero_unregistered
 from archsplit.errors import BinaryFormatError
 from archsplit.formats import ar
 from archsplit.formats.cubin import Cubin
 from archsplit.formats.elf import Elf, FileType, SectionType
 from archsplit.formats.elf_dynamic import section_symbols
 from archsplit.formats.fatbin import host_containers, read_containers
+from archsplit.formats.pe import is_signed_pe, read_pe_sections
 from archsplit.formats.reader import Window
 
 if TYPE_CHECKING:
@@ -51,8 +60,10 @@ if TYPE_CHECKING:
 
     from archsplit.devicecode.edits import EditPiece, FilteredContainer, ImageEncoder
     from archsplit.devicecode.select import Selection
+    from archsplit.devicecode.unregistered import UnregisteredImage
     from archsplit.formats.elf import Section
     from archsplit.formats.fatbin import Container, FatbinEntry
+    from archsplit.formats.pe import PeSection
 
 _AR_MAGIC_SIZE = 8
 _AR_HEADER_SIZE = 60
@@ -81,10 +92,15 @@ class EditMode(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileEdit:
-    """A request to remove images from a file."""
+    """A request to remove images from a file.
+
+    Attributes:
+        zeroes_unregistered: overwrite code that only the library finds, where no GPU needs it.
+    """
 
     selection: Selection
     mode: EditMode = EditMode.SHRINK
+    zeroes_unregistered: bool = False
     encode: ImageEncoder = copy_entry
 
 
@@ -97,6 +113,8 @@ class FilePlan:
         containers: all of them, in the file's order.
         pieces: the new file.
         note: the reason why a file that should shrink keeps its length, or None.
+        unregistered: code of a library that only the library finds, and that no GPU needs.
+        zeroes_unregistered: True if that code is overwritten with zeros.
     """
 
     window: Window = field(repr=False)
@@ -104,6 +122,13 @@ class FilePlan:
     containers: tuple[FilteredContainer, ...] = field(repr=False)
     pieces: tuple[EditPiece, ...] = field(repr=False)
     note: str | None = None
+    unregistered: tuple[UnregisteredImage, ...] = field(default=(), repr=False)
+    zeroes_unregistered: bool = False
+
+    @property
+    def zeroed(self) -> tuple[UnregisteredImage, ...]:
+        """The images that are overwritten with zeros, where they lie."""
+        return self.unregistered if self.zeroes_unregistered else ()
 
     @property
     def size(self) -> int:
@@ -136,9 +161,29 @@ def plan_rewrite(window: Window, edit: FileEdit) -> FilePlan:
         except NotShrinkableError as obstacle:
             note = str(obstacle)
         edits = edits or zero_in_place(containers)
+    unregistered = _unregistered(window, form, edit.selection)
+    if edit.zeroes_unregistered:
+        edits = (*edits, *zero_unregistered(unregistered))
     release_pages(window)
     pieces = apply_edits(edits, len(window))
-    return FilePlan(window=window, form=form, containers=containers, pieces=pieces, note=note)
+    return FilePlan(
+        window=window,
+        form=form,
+        containers=containers,
+        pieces=pieces,
+        note=note,
+        unregistered=unregistered,
+        zeroes_unregistered=edit.zeroes_unregistered,
+    )
+
+
+def _unregistered(
+    window: Window, form: Form | None, selection: Selection
+) -> tuple[UnregisteredImage, ...]:
+    # Objects and archives are input of a linker, which may merge or drop such data.
+    if form is not Form.ELF:
+        return ()
+    return unused_unregistered(window, search_unregistered(window), selection)
 
 
 def _shrink_edits(
@@ -146,6 +191,8 @@ def _shrink_edits(
 ) -> tuple[Edit, ...]:
     if form is Form.FATBIN:
         return shrink_fatbin(containers)
+    if form is Form.PE:
+        raise NotShrinkableError("a Windows library keeps its length: nothing in it may move")
     if form is Form.STATIC_LIBRARY:
         members = [
             (part.window, _elf_edits(part.elf, _containers_within(part.window, containers)))
@@ -174,7 +221,7 @@ def _containers_within(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerHolder:
-    """A part of a file that holds containers: an ELF file, an archive member, a fatbin."""
+    """A part of a file that holds containers: an ELF file, an archive member, a PE section."""
 
     window: Window
     elf: Elf | None
@@ -212,11 +259,26 @@ def _holders(window: Window, form: Form | None) -> Iterator[ContainerHolder]:
         yield ContainerHolder(window=window, elf=Elf(window))
     elif form is Form.FATBIN:
         yield ContainerHolder(window=window, elf=None)
+    elif form is Form.PE:
+        for section in _editable_sections(window):
+            yield ContainerHolder(window=section.content, elf=None)
     # Members that are no ELF files (LLVM bitcode) are copied as they are.
     elif form is Form.STATIC_LIBRARY:
         for member in ar.read_members(window):
             if detect_form(member.content.data[:HEAD_SIZE].tobytes()) is Form.ELF:
                 yield ContainerHolder(window=member.content, elf=Elf(member.content))
+
+
+def _editable_sections(window: Window) -> list[PeSection]:
+    """Return the sections of a Windows library whose containers may change."""
+    try:
+        # A signature covers all bytes, so a signed library stays as it is.
+        if is_signed_pe(window):
+            return []
+        return [one for one in read_pe_sections(window) if one.name in PE_PLACES]
+    except BinaryFormatError:
+        # Two letters are the whole magic number: a text may begin with them.
+        return []
 
 
 def shrink_fatbin(containers: Sequence[FilteredContainer]) -> tuple[Edit, ...]:

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from archsplit.arch.target import CodeKind, Target
+from archsplit.devicecode.framed_cubins import framed_cubin
 from archsplit.devicecode.model import FatContainer, Image, Place, Unit
 from archsplit.errors import BinaryFormatError
 from archsplit.formats import device_pack
@@ -37,13 +38,14 @@ from archsplit.formats.fatbin import (
 )
 from archsplit.formats.fatbin_wrappers import LINKED, WRAPPER_VERSIONS, read_wrappers
 from archsplit.formats.pe import PE_MAGIC, read_pe_sections
+from archsplit.formats.zstd_frame import ZSTD_MAGIC
 from archsplit.system.units import BLOCK
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from archsplit.formats.elf import Section
-    from archsplit.formats.fatbin import Container
+    from archsplit.formats.fatbin import Container, FatbinEntry
     from archsplit.formats.pe import PeSection
     from archsplit.formats.reader import Window
 
@@ -81,6 +83,8 @@ _PROGBITS, _EXECUTABLE_FLAG = 1, 4
 _MACHINE_AT, _MACHINE = 18, struct.pack("<H", Machine.CUDA)
 _VERSION_AT, _POINTER_AT = 4, 8
 _WRAPPER_SIZE = 24
+_EMPTIED_HEAD = 64
+"""No image begins with so many zeros: cubins and compressed ones have a magic number."""
 _SECTION_HEADER_SIZE, _SEGMENT_HEADER_SIZE = 64, 56
 
 
@@ -164,6 +168,16 @@ def _read_host_file(
         units = tuple(search.search_segments(elf))
         problem = "it has no section headers: its device code was searched for"
     return FileContents(units=units, problem=problem or _unreadable_problem(search.unreadable))
+
+
+def search_unregistered(window: Window) -> tuple[Unit, ...]:
+    """Return the device code of a library outside of its fatbin sections.
+
+    Raises:
+        BinaryFormatError: the file is damaged.
+    """
+    elf = Elf(window)
+    return tuple(ContainerSearch(None, 4 * len(window)).search_data_sections(elf))
 
 
 def _read_pe(window: Window, wheel_share: WheelShare) -> FileContents:
@@ -424,7 +438,7 @@ class ContainerSearch:
         self._charge(window)
         end = window.start
         for offset in heapq.merge(
-            magic_offsets(CONTAINER_MAGIC, window), magic_offsets(CUBIN_MAGIC, window)
+            *(magic_offsets(magic, window) for magic in (CONTAINER_MAGIC, CUBIN_MAGIC, ZSTD_MAGIC))
         ):
             # A magic number inside of a unit that was read is a part of the unit.
             if offset < end or len(self.unreadable) >= MAX_UNREADABLE:
@@ -445,12 +459,41 @@ class ContainerSearch:
         if window.data[: len(CONTAINER_MAGIC)] == CONTAINER_MAGIC:
             container = read_container(window, 0)
             unit = container_unit(container, self.wheel_share, section=section, place=Place.OUTSIDE)
-            return unit, container.size
+            emptied = frozenset(
+                entry.offset for entry in container.entries() if _is_emptied(container, entry)
+            )
+            images = tuple(image for image in unit.images if image.offset not in emptied)
+            return replace(unit, images=images), container.size
+        if window.data[: len(ZSTD_MAGIC)] == ZSTD_MAGIC:
+            return self._read_frame(window, section)
         if window.data[_MACHINE_AT:HEAD_SIZE] != _MACHINE:
             return None
         size = _elf_size(Elf(window))
         cubin = window.part(0, size, "cubin")
         return cubin_unit(cubin, self.wheel_share, section=section, place=Place.OUTSIDE), size
+
+    def _read_frame(self, window: Window, section: str) -> tuple[Unit, int] | None:
+        """Read a cubin in a zstd frame, as cuBLASLt has them in its data."""
+        found = framed_cubin(window)
+        if found is None:
+            return None
+        capability, size = found
+        image = Image(
+            kind=EntryKind.CUBIN,
+            kind_number=EntryKind.CUBIN,
+            # The suffix is in the note of ptxas, behind all of the code.
+            target=Target(kind=CodeKind.SASS, capability=capability),
+            arch=capability.sm_number,
+            suffix="",
+            compression=Compression.ZSTD,
+            offset=window.start,
+            file_bytes=size,
+            wheel_bytes=None
+            if self.wheel_share is None
+            else self.wheel_share(window.start, window.start + size),
+            is_bare=True,
+        )
+        return Unit(section=section, place=Place.OUTSIDE, images=(image,)), size
 
     def _registered_offsets(self, elf: Elf) -> Iterator[int]:
         """Yield the file offsets of registered containers, by the library's relocations."""
@@ -480,6 +523,12 @@ class ContainerSearch:
         self.budget -= len(window)
         if self.budget < 0:
             raise window.fault(0, "parts of the file", "more than the file", "no overlaps")
+
+
+def _is_emptied(container: Container, entry: FatbinEntry) -> bool:
+    """Return True for an image whose payload was overwritten with zeros: the header stays."""
+    head = container.payload(entry).data[:_EMPTIED_HEAD]
+    return len(head) == _EMPTIED_HEAD and not any(head)
 
 
 def _may_hold_data(section: Section) -> bool:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from archsplit.devicecode.compression import decompress
 from archsplit.devicecode.file_plan import container_holders
 from archsplit.devicecode.scan import release_pages
+from archsplit.devicecode.unregistered import planned_bytes
 from archsplit.errors import VerifyError
 from archsplit.formats.elf import SectionType
 from archsplit.formats.fatbin import EXECUTABLE, RELOCATABLE
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from archsplit.devicecode.file_plan import ContainerHolder, FilePlan
+    from archsplit.devicecode.unregistered import UnregisteredImage
     from archsplit.formats.elf import Elf, Section
     from archsplit.formats.fatbin import Container, FatbinEntry
     from archsplit.formats.reader import Window
@@ -69,7 +71,7 @@ def verify_kept_images(plan: FilePlan, new: Window) -> tuple[KeptImage, ...]:
     for before, after in zip(old_parts, new_parts, strict=False):
         if before.elf is not None and after.elf is not None:
             findings += _wrapper_findings(before.elf, after.elf)
-            findings += _section_findings(before.elf, after.elf)
+            findings += _section_findings(before.elf, after.elf, plan.zeroed)
     if findings:
         raise VerifyError("\n  ".join([f"{new.source} is not as planned:", *findings]))
     return tuple(images)
@@ -131,7 +133,9 @@ def _container_numbers(elf: Elf) -> list[int | None]:
     return [None if one is None else starts.index(one.offset) for one in containers]
 
 
-def _section_findings(before: Elf, after: Elf) -> Iterator[str]:
+def _section_findings(
+    before: Elf, after: Elf, zeroed: tuple[UnregisteredImage, ...]
+) -> Iterator[str]:
     for old, new in zip_longest(before.sections(), after.sections()):
         if old is None or new is None:
             yield "the number of sections differs"
@@ -140,7 +144,9 @@ def _section_findings(before: Elf, after: Elf) -> Iterator[str]:
         if (old.name, old.type, old.address) != (new.name, new.type, new.address):
             yield f"section {old.name} has another name, type or address"
         # Pointers, symbols and containers change; all other sections stay equal.
-        elif not _may_change(old) and not _has_same_bytes(before.content(old), after.content(new)):
+        elif not _may_change(old) and not _has_planned_bytes(
+            before.content(old), after.content(new), zeroed
+        ):
             yield f"section {old.name} has other bytes"
         release_pages(before.window)
         release_pages(after.window)
@@ -154,9 +160,14 @@ def _may_change(section: Section) -> bool:
     )
 
 
-def _has_same_bytes(old: Window, new: Window) -> bool:
+def _has_planned_bytes(old: Window, new: Window, zeroed: tuple[UnregisteredImage, ...]) -> bool:
     if len(old) != len(new):
         return False
+    end = old.start + len(old)
+    within = [image for image in zeroed if old.start <= image.start < end]
     # In blocks: comparing two views at once would map both sections whole.
-    steps = range(0, len(old), BLOCK)
-    return all(old.data[at : at + BLOCK] == new.data[at : at + BLOCK] for at in steps)
+    for at in range(0, len(old), BLOCK):
+        size = min(BLOCK, len(old) - at)
+        if planned_bytes(old, old.start + at, size, within) != new.data[at : at + size]:
+            return False
+    return True

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from archsplit.arch.target import Capability, Target
-from archsplit.formats.elf import Elf, Machine, SectionType
+from archsplit.formats.elf import Elf, Header, Machine, SectionType, read_header
 from archsplit.formats.elf_dynamic import FUNCTION, section_symbols
 
 if TYPE_CHECKING:
@@ -53,15 +53,7 @@ class Cubin:
             BinaryFormatError: the file is not a cubin, or has an unknown ABI version.
         """
         self.elf = Elf(window)
-        # The one field by which the ELF file of a GPU differs from that of a host.
-        if self.elf.header.machine != Machine.CUDA:
-            found = str(self.elf.header.machine)
-            raise window.fault(18, "ELF machine", found, f"{Machine.CUDA:d} for CUDA")
-        number = _sm_number(self.elf)
-        try:
-            self.capability = Capability.from_sm_number(number)
-        except ValueError as error:
-            raise window.fault(48, "flags of a cubin", f"sm {number}", "a capability") from error
+        self.capability = _header_capability(self.elf.header, window)
 
     def kernels(self) -> Iterator[Kernel]:
         """Return the kernels in the order of the symbol table.
@@ -103,11 +95,31 @@ class Cubin:
         return target
 
 
-def _sm_number(elf: Elf) -> int:
+def read_capability(head: Window) -> Capability:
+    """Return the capability of a cubin by its first 64 bytes.
+
+    Raises:
+        BinaryFormatError: see `Cubin`.
+    """
+    return _header_capability(read_header(head), head)
+
+
+def _header_capability(header: Header, window: Window) -> Capability:
+    # The one field by which the ELF file of a GPU differs from that of a host.
+    if header.machine != Machine.CUDA:
+        raise window.fault(18, "ELF machine", str(header.machine), f"{Machine.CUDA:d} for CUDA")
+    number = _sm_number(header, window)
+    try:
+        return Capability.from_sm_number(number)
+    except ValueError as error:
+        raise window.fault(48, "flags of a cubin", f"sm {number}", "a capability") from error
+
+
+def _sm_number(header: Header, window: Window) -> int:
     """Return the sm number in the flags, whose layout depends on the ABI version."""
     # CUDA 13 writes version 8, and CUDA 12.8 for sm_100 and later.
-    if elf.header.abi_version == 7:  # noqa: PLR2004 - the number is its name
-        return elf.header.flags & 0xFF
-    if elf.header.abi_version == 8:  # noqa: PLR2004 - the number is its name
-        return elf.header.flags >> 8 & 0xFFFF
-    raise elf.window.fault(8, "ABI version of a cubin", str(elf.header.abi_version), "7 or 8")
+    if header.abi_version == 7:  # noqa: PLR2004 - the number is its name
+        return header.flags & 0xFF
+    if header.abi_version == 8:  # noqa: PLR2004 - the number is its name
+        return header.flags >> 8 & 0xFFFF
+    raise window.fault(8, "ABI version of a cubin", str(header.abi_version), "7 or 8")

@@ -24,6 +24,11 @@ _SECTION = Struct("<QIIIIIIHHI")
 _NAME_SIZE = 8
 _CODE = 0x20
 
+# The size of the optional header up to the data directories, by its magic number.
+_DIRECTORIES_AT = {0x10B: 96, 0x20B: 112}
+_CERTIFICATES = 4
+_MAGIC, _DIRECTORY = Struct("<H"), Struct("<II")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeSection:
@@ -66,3 +71,23 @@ def read_pe_sections(window: Window) -> Iterator[PeSection]:
             raise window.fault(offset, "sections", "more than the file", "no overlaps")
         content = window.part(row[4], size, f"section {name!r}")
         yield PeSection(name=name, is_code=bool(row[9] & _CODE), content=content)
+
+
+def is_signed_pe(window: Window) -> bool:
+    """Return True if a Windows library has an Authenticode signature, which covers its bytes.
+
+    Raises:
+        BinaryFormatError: the file is not PE, or is damaged.
+    """
+    start = window.u32(_SIGNATURE_AT, "offset of the PE header")
+    coff = window.unpack(_COFF, start + 4, "COFF header")
+    offset, size = start + 4 + _COFF.size, coff[5]
+    if size < _MAGIC.size:
+        return False
+    (magic,) = window.unpack(_MAGIC, offset, "optional header")
+    at = _DIRECTORIES_AT.get(magic, size) + _CERTIFICATES * _DIRECTORY.size
+    # The header may end before the table of signatures.
+    if at + _DIRECTORY.size > size:
+        return False
+    _, length = window.unpack(_DIRECTORY, offset + at, "certificate table")
+    return bool(length)

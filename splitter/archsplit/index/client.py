@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from archsplit.errors import IndexRefusedError, IndexUnreachableError, ToolNotFoundError, UsageError
 from archsplit.index.retry import RetryableError, is_retryable, retry_after_seconds
-from archsplit.system.fs import hash_blocks
+from archsplit.system.fs import hex_digest
 from archsplit.system.schema import schema_faults
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ _BLOCK = 1 << 18
 _MISSING = {404, 410}
 _FAULT = 400
 
-# What was uploaded a moment ago must not be hidden by what was asked before.
+# A cached page from before the upload would hide the new file.
 _FRESH = {"Cache-Control": "no-cache, max-age=0", "Pragma": "no-cache"}
 
 _PUBLIC = {
@@ -51,13 +51,13 @@ class IndexFile:
     """A file, as the page of its project describes it.
 
     Attributes:
-        digests: by hashlib's names, 64 hexadecimal digits for ``sha256``; some indexes give none.
-        size: in bytes, where the index says so (PEP 700).
-        uploaded: the time, where the index says so.
-        yanked: why, or None where it isn't; "" where nobody said why.
+        digests: hexadecimal, by hashlib's names; empty for some indexes.
+        size: in bytes, if the index lists it (PEP 700).
+        uploaded: time of the upload, if the index lists it.
+        yanked: the reason, "" without a reason, None for a file that is not yanked.
         requires_python: such as ``>=3.10``; "" for any.
-        metadata: the digests of its PEP 658 file; None where there is none.
-        is_attested: whether there is a PEP 740 provenance.
+        metadata: the digests of its PEP 658 file, or None.
+        is_attested: True if the file has a PEP 740 provenance.
     """
 
     name: str
@@ -77,9 +77,9 @@ class IndexPage:
     """A project's page.
 
     Attributes:
-        exists: whether the index knows the name.
-        files: by their names.
-        status: PEP 792's, where it is something else than active.
+        exists: False if the index has no project of that name.
+        files: by file name.
+        status: of PEP 792; "" for an active project.
     """
 
     name: str
@@ -104,11 +104,6 @@ class IndexPage:
         return min(times, default=None)
 
 
-def sha256_hex(blocks: Iterable[bytes], algorithm: str = "sha256") -> str:
-    """The digest of a content, in hexadecimal digits."""
-    return hash_blocks(blocks, algorithm=algorithm)[0].hex()
-
-
 def comparable(digests: Mapping[str, str]) -> str | None:
     """Return the strongest digest algorithm that an index used, or None."""
     return next((name for name in _STRONGEST if name in digests), None)
@@ -117,30 +112,31 @@ def comparable(digests: Mapping[str, str]) -> str | None:
 class Index:
     """The simple repository API below an address.
 
-    ``~/.netrc`` is looked at for credentials, as pip and uv do.
+    Credentials are read from ``~/.netrc``, as pip and uv do.
 
     Args:
         address: ends with a slash.
-        patience: how long a page may be unavailable.
+        retry: for each request.
     """
 
-    def __init__(self, address: str, patience: RetryPolicy) -> None:
+    def __init__(self, address: str, retry: RetryPolicy) -> None:
         self.address = address
-        self._patience = patience
+        self._retry = retry
         self._session = _session()
 
     def project(self, name: str) -> IndexPage:
         """Return the current page of a project.
 
         Raises:
-            IndexUnreachableError: it went on failing, or is not of an index.
-            IndexRefusedError: it may not be read.
+            IndexUnreachableError: each attempt failed, or the page is not an index's.
+            IndexRefusedError: the index denies access.
         """
         url = f"{self.address}{name}/"
-        answer = self._patience.keep_trying(f"reading {url}", lambda: self._page(url))
-        if answer is None:
+        response = self._retry.keep_trying(f"reading {url}", lambda: self._page(url))
+        # A missing project is an empty page, not an error: its first upload creates it.
+        if response is None:
             return IndexPage(name=name, exists=False)
-        return _project(answer, name)
+        return _parse_page(response, name)
 
     def projects(self, names: Iterable[str]) -> dict[str, IndexPage]:
         """Return the current pages of several projects."""
@@ -150,24 +146,26 @@ class Index:
         """Return True if there is an index at the address.
 
         Raises:
-            IndexUnreachableError: nothing answers.
-            IndexRefusedError: it may not be read.
+            IndexUnreachableError: no server replies.
+            IndexRefusedError: the index denies access.
         """
         what = f"reading {self.address}"
-        return self._patience.keep_trying(what, lambda: self._page(self.address)) is not None
+        return self._retry.keep_trying(what, lambda: self._page(self.address)) is not None
 
     def document(self, url: str) -> object:
-        """Return a JSON document; None where there is none.
+        """Return the JSON document at an address, or None.
 
         Raises:
-            IndexUnreachableError: nothing answers.
+            IndexUnreachableError: no server replies.
         """
         what, accept = f"reading {url}", "application/json"
-        answer = self._patience.keep_trying(what, lambda: self._page(url, accept))
-        if answer is None:
+        response = self._retry.keep_trying(what, lambda: self._page(url, accept))
+        # devpi's API is only tried: most servers have nothing at that address.
+        if response is None:
             return None
         try:
-            document: object = answer.json()
+            document: object = response.json()
+        # Another server may reply with an HTML page to any address.
         except ValueError:
             return None
         return document
@@ -176,77 +174,79 @@ class Index:
         """Return the SHA-256 of the content at an address, without keeping it.
 
         Raises:
-            IndexUnreachableError: it went on failing, or isn't there though a page names it.
-            IndexRefusedError: it may not be read.
+            IndexUnreachableError: each attempt failed, or a listed file is missing.
+            IndexRefusedError: the index denies access.
         """
-        return self._patience.keep_trying(
-            f"downloading {url}", lambda: sha256_hex(self._blocks(url))
-        )
+        return self._retry.keep_trying(f"downloading {url}", lambda: hex_digest(self._blocks(url)))
 
     def size(self, url: str) -> int | None:
-        """Return the bytes of a file; None where the index doesn't list them.
+        """Return the size of a file in bytes, or None if it is unknown.
 
         Raises:
-            IndexUnreachableError: it went on failing.
-            IndexRefusedError: it may not be read.
+            IndexUnreachableError: each attempt failed.
+            IndexRefusedError: the index denies access.
         """
-        return self._patience.keep_trying(f"measuring {url}", lambda: self._length(url))
+        return self._retry.keep_trying(f"measuring {url}", lambda: self._length(url))
 
     def _length(self, url: str) -> int | None:
         import requests  # noqa: PLC0415 - see _session
 
         try:
-            answer = requests.head(url, timeout=_TIMEOUTS, allow_redirects=True)
+            response = requests.head(url, timeout=_TIMEOUTS, allow_redirects=True)
         except requests.RequestException as error:
             raise _failure(error, url) from None
-        self._check(answer, url)
-        length = answer.headers.get("Content-Length", "")
+        self._check(response, url)
+        length = response.headers.get("Content-Length", "")
+        # A chunked reply has no length.
         return int(length) if length.isdecimal() else None
 
     def _page(self, url: str, accept: str = "") -> requests.Response | None:
-        """Return a page; None where this host has none."""
+        """Return a page, or None if this host has none."""
         import requests  # noqa: PLC0415 - see _session
 
         headers = {"Accept": accept or _accepted(), **_FRESH}
         try:
-            answer = self._session.get(url, timeout=_TIMEOUTS, headers=headers)
+            response = self._session.get(url, timeout=_TIMEOUTS, headers=headers)
+        # A circle of redirects has no page at its end.
         except requests.TooManyRedirects:
             return None
         except requests.RequestException as error:
             raise _failure(error, url) from None
-        # pypiserver sends who asks for a project that it hasn't got to the public index.
-        if answer.status_code in _MISSING or answer.is_redirect:
+        # For a missing project pypiserver redirects to the public index, which is another index.
+        if response.status_code in _MISSING or response.is_redirect:
             return None
-        self._check(answer, url)
-        return answer
+        self._check(response, url)
+        return response
 
     def _blocks(self, url: str) -> Iterator[bytes]:
         import requests  # noqa: PLC0415 - see _session
 
         try:
-            with requests.get(url, timeout=_TIMEOUTS, headers=_FRESH, stream=True) as answer:
-                if answer.status_code in _MISSING:
-                    raise RetryableError(f"{answer.status_code} {answer.reason}")
-                self._check(answer, url)
-                yield from answer.iter_content(_BLOCK)
+            with requests.get(url, timeout=_TIMEOUTS, headers=_FRESH, stream=True) as response:
+                # Retryable: a CDN may serve a page before the new file that the page lists.
+                if response.status_code in _MISSING:
+                    raise RetryableError(f"{response.status_code} {response.reason}")
+                self._check(response, url)
+                yield from response.iter_content(_BLOCK)
         except requests.RequestException as error:
             raise _failure(error, url) from None
 
-    def _check(self, answer: requests.Response, url: str) -> None:
-        status = answer.status_code
+    def _check(self, response: requests.Response, url: str) -> None:
+        status = response.status_code
+        # Checked before the general case: 429 and 5xx are temporary, other codes from 400 are not.
         if is_retryable(status):
-            wait = retry_after_seconds(answer.headers, self._patience.clock.now())
-            raise RetryableError(f"{status} {answer.reason}", wait=wait)
+            wait = retry_after_seconds(response.headers, self._retry.clock.now())
+            raise RetryableError(f"{status} {response.reason}", wait=wait)
         if status >= _FAULT:
             raise IndexRefusedError(
-                f"{url}: {status} {answer.reason}",
+                f"{url}: {status} {response.reason}",
                 hint="where reading needs a password, write it into ~/.netrc",
             )
 
 
 def _session() -> requests.Session:
     try:
-        import pypi_simple  # noqa: F401, PLC0415 - expensive, and wanted by one verb alone
+        import pypi_simple  # noqa: F401, PLC0415 - expensive, and needed by few verbs
         import requests  # noqa: PLC0415 - the same
     except ImportError as error:
         raise ToolNotFoundError(
@@ -254,7 +254,7 @@ def _session() -> requests.Session:
         ) from None
 
     class OneHost(requests.Session):
-        """Follows redirects on the same host alone: another one is another index."""
+        """A session that follows redirects on the same host only: another host is another index."""
 
         def get_redirect_target(self, resp: requests.Response) -> str | None:
             target = super().get_redirect_target(resp)
@@ -271,31 +271,33 @@ def _accepted() -> str:
     return ACCEPT_JSON_PREFERRED
 
 
-def _project(answer: requests.Response, name: str) -> IndexPage:
+def _parse_page(response: requests.Response, name: str) -> IndexPage:
     import pypi_simple as simple  # noqa: PLC0415 - see _session
 
     try:
         with warnings.catch_warnings():
             # A newer minor version of the format has more fields, and all that is used here.
             warnings.simplefilter("ignore", simple.UnexpectedRepoVersionWarning)
-            page = simple.ProjectPage.from_response(answer, name)
+            page = simple.ProjectPage.from_response(response, name)
     except (ValueError, simple.UnsupportedContentTypeError) as error:
-        said = schema_faults(error) if isinstance(error, ValidationError) else str(error)
-        raise IndexUnreachableError(f"{answer.url} is not an index's page: {said}") from None
+        fault = schema_faults(error) if isinstance(error, ValidationError) else str(error)
+        raise IndexUnreachableError(f"{response.url} is not an index's page: {fault}") from None
     status = "" if page.status is None else str(page.status)
-    files = {one.filename: _served(one) for one in page.packages}
+    files = {one.filename: _parse_file(one) for one in page.packages}
     return IndexPage(
         name=name, exists=True, files=files, status="" if status == "active" else status
     )
 
 
-def _served(one: DistributionPackage) -> IndexFile:
+def _parse_file(one: DistributionPackage) -> IndexFile:
     return IndexFile(
         name=one.filename,
         url=one.url,
         digests=dict(one.digests),
+        # Some servers send null for both: the caller measures such files itself.
         size=one.size,
         uploaded=one.upload_time,
+        # PEP 592 allows a yank without a reason, so "" and None differ.
         yanked=(one.yanked_reason or "") if one.is_yanked else None,
         requires_python=one.requires_python or "",
         metadata=(one.metadata_digests or {}) if one.has_metadata else None,
@@ -305,12 +307,12 @@ def _served(one: DistributionPackage) -> IndexFile:
 
 
 def _failure(error: requests.RequestException, url: str) -> RetryableError | IndexUnreachableError:
-    """Return a fault of the library as an exception, temporary or final."""
+    """Return an error of requests as a retryable or a final exception."""
     transient = {
         "ConnectTimeout": "no connection in time",
-        "ReadTimeout": "no answer in time",
+        "ReadTimeout": "no reply in time",
         "ConnectionError": "the connection failed",
-        "ProxyError": "the proxy doesn't answer, or refuses",
+        "ProxyError": "the proxy doesn't reply, or refuses",
         "ChunkedEncodingError": "the connection broke",
     }
     name = type(error).__name__
@@ -318,19 +320,20 @@ def _failure(error: requests.RequestException, url: str) -> RetryableError | Ind
         return RetryableError(transient[name])
     others = {
         "SSLError": "its certificate isn't trusted",
-        "TooManyRedirects": "it leads in circles",
+        "TooManyRedirects": "its redirects form a circle",
     }
+    # No retry: a certificate or an address doesn't become valid in minutes.
     return IndexUnreachableError(f"can't read {url}: {others.get(name, name)}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repository:
-    """A package index, as it is written and as it is read.
+    """A package index: the address for uploads, and the address of its pages.
 
     Attributes:
-        upload: where files are sent; without credentials.
+        upload: the address for uploads, without credentials.
         index: the simple repository API of the same index; ends with a slash.
-        is_public: whether it is PyPI or TestPyPI, whose rules are known.
+        is_public: True for PyPI and TestPyPI.
     """
 
     upload: str
@@ -338,23 +341,23 @@ class Repository:
     is_public: bool
 
 
-def find_repository(upload: str, index: str | None, patience: RetryPolicy) -> Repository:
+def find_repository(upload: str, index: str | None, retry: RetryPolicy) -> Repository:
     """Return the repository of an upload address, with the address of its pages.
 
     Args:
-        upload: where files are sent.
-        index: where they are read, if somebody says so.
+        upload: the address for uploads.
+        index: the address of the pages, if the user named one.
 
     Raises:
-        UsageError: there is no index where one would be, or the address has a password in it.
-        IndexUnreachableError: nothing answers.
+        UsageError: no index is at the derived address, or the address has a password in it.
+        IndexUnreachableError: no server replies.
     """
     parts = urlsplit(upload)
-    known = _PUBLIC.get((parts.hostname or "", parts.path.rstrip("/")))
+    public = _PUBLIC.get((parts.hostname or "", parts.path.rstrip("/")))
     return Repository(
         upload=upload,
-        index=index_address(index) if index else known or _derived(upload, patience),
-        is_public=known is not None,
+        index=index_address(index) if index else public or _derive_index_address(upload, retry),
+        is_public=public is not None,
     )
 
 
@@ -362,42 +365,49 @@ def index_address(address: str) -> str:
     """Return an index's address, ending with a slash.
 
     Raises:
-        UsageError: it isn't one, or has a password in it.
+        UsageError: the address is not one of an index, or has a password in it.
     """
     parts = urlsplit(address)
+    # Arguments of a process are visible to all users of the machine.
     if parts.username or parts.password:
         raise UsageError(
             "the address of an index has a password in it, which every process here can see",
             hint="write them into ~/.netrc, which pip and uv read too",
         )
+    # A name from .pypirc is not enough here: pip takes addresses only.
     if parts.scheme not in {"http", "https"} or not parts.hostname:
         raise UsageError(f"{address!r} is not the address of an index, as https://host/simple/")
     return address.rstrip("/") + "/"
 
 
-def _derived(upload: str, patience: RetryPolicy) -> str:
+def _derive_index_address(upload: str, retry: RetryPolicy) -> str:
     """Return the address of the pages of most indexes: ``simple/`` below the address of uploads.
 
-    That is so for pypiserver, Artifactory, Nexus, GitLab, Gitea, CodeArtifact and Artifact
-    Registry. devpi names the address itself.
+    This fits pypiserver, Artifactory, Nexus, GitLab, Gitea, CodeArtifact and Artifact
+    Registry. devpi lists the address in its API.
     """
     base = upload.rstrip("/") + "/"
-    named = _named_by_devpi(base, patience)
-    address = named or f"{base}simple/"
-    if not Index(address, patience).is_there():
+    from_devpi = _read_devpi_address(base, retry)
+    address = from_devpi or f"{base}simple/"
+    if not Index(address, retry).is_there():
         raise UsageError(
             f"{upload} takes uploads, but there is no index at {address}",
-            hint="say with --index-url where pip installs from",
+            hint="name the index that pip installs from with --index-url",
         )
     return address
 
 
-def _named_by_devpi(base: str, patience: RetryPolicy) -> str | None:
-    """Source: https://devpi.net/docs/devpi/devpi/stable/+d/curl.html, ``+api``."""
+def _read_devpi_address(base: str, retry: RetryPolicy) -> str | None:
+    """Return the address of the pages that a devpi server lists, or None.
+
+    Source: https://devpi.net/docs/devpi/devpi/stable/+d/curl.html, ``+api``.
+    """
     try:
-        document = Index(base, patience).document(f"{base}+api")
+        document = Index(base, retry).document(f"{base}+api")
+    # A server with a password for unknown addresses is no devpi.
     except IndexRefusedError:
         return None
     result = document.get("result") if isinstance(document, dict) else None
     address = result.get("simpleindex") if isinstance(result, dict) else None
+    # Names are appended to the address, and some servers redirect an address without the slash.
     return address.rstrip("/") + "/" if isinstance(address, str) else None

@@ -1,4 +1,4 @@
-"""The check of descriptions that indexes make, for a release and before an upload."""
+"""The check of project descriptions: indexes refuse a description that they can't render."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _OURS = "archsplit"
 """First word of the generator in WHEEL where archsplit wrote METADATA."""
 
 _LINES = 2
-"""Lines of a message that are kept: docutils goes on for many more."""
+"""Lines of a message that are kept; docutils writes many more."""
 
 
 def check_descriptions(paths: Sequence[Path], twine: Twine) -> DescriptionCheck:
@@ -30,6 +30,7 @@ def check_descriptions(paths: Sequence[Path], twine: Twine) -> DescriptionCheck:
     for report in twine.check(paths):
         lines = map(str.strip, report.text.splitlines()[:_LINES])
         text = ": ".join(filter(None, lines))
+        # A warning about upstream's text can't be mended here, so it doesn't stop a release.
         if report.is_error or _is_ours(report.path):
             faults.append((report.path.name, text))
         else:
@@ -39,11 +40,13 @@ def check_descriptions(paths: Sequence[Path], twine: Twine) -> DescriptionCheck:
 
 def check_where_installed(paths: Sequence[Path], effects: Effects) -> DescriptionCheck:
     """Check files as `check_descriptions` does; without twine, warn that nothing was checked."""
+    # twine belongs to the extra `publish`; `verify` must work without it.
     if find_spec("twine") is None:
         note = "no twine, which `publish` needs: descriptions were not checked"
         return DescriptionCheck((), (f"{note}; pip install 'archsplit[publish]'",))
     twine = Twine(
         runner=effects.runner,
+        # `twine check` needs no password, so it gets none.
         environment=without_credentials(effects.environment),
         python_path=effects.python_path,
     )

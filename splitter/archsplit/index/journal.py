@@ -1,4 +1,4 @@
-"""A journal of the changes to an index: lines that are only ever added.
+"""The journal of the changes to an index; a line is never changed.
 
 The index itself is queried each time; nothing depends on the journal alone. The journal adds the
 facts that an index doesn't list: the names that are new since yesterday, also of other releases,
@@ -40,7 +40,8 @@ REGISTERING, UPLOADING, UPLOADED, FAILED, LIVE = (
 
 
 def journal_file(folder: Path, index: str) -> Path:
-    """The journal of an index, in the folder of all journals."""
+    """Return the path of an index's journal."""
+    # The digest makes the name unique; the host is for people who look into the folder.
     host = re.sub(r"[^a-z0-9.-]", "", urlsplit(index).hostname or "")
     return folder / f"{host}-{hashlib.sha256(index.encode()).hexdigest()[:8]}.jsonl"
 
@@ -56,17 +57,19 @@ class PublishJournal:
         """Add a line; it is on the disk when this returns.
 
         Raises:
-            OutputError: it can't be written.
-            DiskFullError: there is no space for it.
+            OutputError: the line can't be written.
+            DiskFullError: no space is left.
         """
         now = utc_text(self.clock.now())
         line = json.dumps(
             {"schema": PUBLISH_JOURNAL_SCHEMA, "time": now, "event": event, **facts}, sort_keys=True
         )
-        with _keeping(self.path):
+        with _journal_errors(self.path):
             descriptor = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
             try:
-                _write(descriptor, _after_a_torn_line(descriptor) + line.encode() + b"\n")
+                _write(descriptor, _missing_line_break(descriptor) + line.encode() + b"\n")
+                # The index counts a name as used even if this process dies before the line is on
+                # the disk.
                 os.fsync(descriptor)
             finally:
                 os.close(descriptor)
@@ -79,8 +82,9 @@ def held_journal(path: Path, clock: Clock) -> Iterator[PublishJournal]:
     Raises:
         OutputError: another process publishes there, or the folder can't be written.
     """
-    with _keeping(path):
+    with _journal_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        # A lock file of its own: the user may move or remove the journal.
         descriptor = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o600)
     try:
         _lock(descriptor, path)
@@ -93,30 +97,33 @@ def held_journal(path: Path, clock: Clock) -> Iterator[PublishJournal]:
 def registered(path: Path) -> Mapping[str, datetime]:
     """Return the times of registrations and attempts; none without a journal.
 
-    A line that can't be read was torn by a crash, and what it was about is known to the index.
+    An unreadable line was torn by a crash; the index itself shows the result of that upload.
     """
     try:
         lines = path.read_bytes().splitlines()
+    # The first release has no journal.
     except OSError:
         return {}
     found: dict[str, datetime] = {}
     for line in lines:
         with contextlib.suppress(ValueError, KeyError, TypeError, RecursionError):
             row = json.loads(line)
+            # Also an attempt without a result counts: the index may have registered the name.
             if row["event"] == REGISTERING:
                 found[str(row["project"])] = _time(row["time"])
     return found
 
 
 @contextlib.contextmanager
-def _keeping(path: Path) -> Iterator[None]:
+def _journal_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        # A full disk has its own exit code, because another folder doesn't help with it.
         kind = DiskFullError if error.errno in {errno.ENOSPC, errno.EDQUOT} else OutputError
         raise kind(
-            f"can't keep the journal {path}: {error.strerror}",
-            hint="ARCHSPLIT_STATE_DIR may name another folder for it",
+            f"can't write the journal {path}: {error.strerror}",
+            hint="set ARCHSPLIT_STATE_DIR to a folder that can be written",
         ) from error
 
 
@@ -124,7 +131,7 @@ def _time(text: str) -> datetime:
     return datetime.strptime(text, "%Y-%m-%dT%H:%M:%S%z")
 
 
-def _after_a_torn_line(descriptor: int) -> bytes:
+def _missing_line_break(descriptor: int) -> bytes:
     """Return a line break if a crash cut off the last line."""
     size = os.fstat(descriptor).st_size
     return b"\n" if size and os.pread(descriptor, 1, size - 1) != b"\n" else b""
@@ -132,14 +139,15 @@ def _after_a_torn_line(descriptor: int) -> bytes:
 
 def _write(descriptor: int, content: bytes) -> None:
     while content:
+        # A nearly full disk or a signal can make a write short.
         content = content[os.write(descriptor, content) :]
 
 
 def _begin(path: Path) -> None:
-    """Make a journal whose name is on the disk, too: a power cut would forget a name alone."""
+    """Create a journal, and sync its folder: a power cut must not lose the file's name."""
     if path.exists():
         return
-    with _keeping(path):
+    with _journal_errors(path):
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
         sync_folder(path.parent)
 

@@ -33,14 +33,14 @@ if TYPE_CHECKING:
     from archsplit.system.process import Runner
 
 _SECONDS = 1800.0
-"""For pip, which downloads everything from an index without PEP 658."""
+"""Time limit of pip, which downloads whole wheels from an index without PEP 658."""
 
-_DRY = (
+_DRY_RUN = (
     *("--dry-run", "--ignore-installed", "--ignore-requires-python", "--no-cache-dir"),
     "--only-binary=:all:",
 )
-"""Options that resolve as in an empty environment of a fitting Python. A source
-distribution would be built to know what it needs: that is a stranger's code."""
+"""Options that resolve as in an empty environment of a fitting Python. Source distributions are
+excluded: pip would run their build code to read the requirements."""
 
 _LOCAL_HOSTS = {"localhost", "127.0.0.1", "::1"}
 
@@ -65,9 +65,9 @@ class Resolver:
 
     Attributes:
         client: reads the pages of the same index.
-        index: where plugins have to come from.
-        others: more indexes, for what the core needs besides.
-        patience: how long the index may show pip less than it showed us.
+        index: the only source of plugins.
+        others: extra indexes, for the core's other dependencies.
+        retry: bridges an index whose pages for pip are older than those for us.
     """
 
     runner: Runner
@@ -76,17 +76,17 @@ class Resolver:
     client: Index = field(repr=False)
     index: str
     others: tuple[str, ...]
-    patience: RetryPolicy
+    retry: RetryPolicy
 
     def with_local(self, core: Artifact, plugins: Sequence[Artifact]) -> Resolution:
         """Resolve a local core, with its plugins from the index.
 
         Raises:
-            VerifyError: it can't be installed with every plugin; the message has pip's.
+            VerifyError: the core can't be installed with every plugin; has pip's errors.
         """
-        bonds = read_requirements(core, plugins)
-        requirement = f"{core.project}{bonds.extras} @ {core.path.as_uri()}"
-        return self._resolve(requirement, core, bonds.bound)
+        requirements = read_requirements(core, plugins)
+        requirement = f"{core.project}{requirements.extras} @ {core.path.as_uri()}"
+        return self._resolve(requirement, core, requirements.plugins)
 
     def from_index(self, core: Artifact, plugins: Sequence[Artifact]) -> Resolution:
         """Resolve a core as users do, from the index alone, with every plugin.
@@ -94,9 +94,9 @@ class Resolver:
         Raises:
             VerifyError: see `with_local`.
         """
-        bonds = read_requirements(core, plugins)
-        requirement = f"{core.project}{bonds.extras}=={core.version}"
-        return self._resolve(requirement, core, (core, *bonds.bound))
+        requirements = read_requirements(core, plugins)
+        requirement = f"{core.project}{requirements.extras}=={core.version}"
+        return self._resolve(requirement, core, (core, *requirements.plugins))
 
     def meta_from_index(
         self, meta: Artifact, core: Artifact, plugins: Sequence[Artifact]
@@ -106,8 +106,8 @@ class Resolver:
         Raises:
             VerifyError: see `with_local`.
         """
-        bound = read_requirements(core, plugins).bound
-        return self._resolve(f"{meta.project}=={meta.version}", core, (meta, core, *bound))
+        required = read_requirements(core, plugins).plugins
+        return self._resolve(f"{meta.project}=={meta.version}", core, (meta, core, *required))
 
     def _resolve(self, requirement: str, core: Artifact, needed: Sequence[Artifact]) -> Resolution:
         """Resolve a requirement.
@@ -116,7 +116,7 @@ class Resolver:
             core: decides the platform.
             needed: the files of the index that pip has to take.
         """
-        what = f"asking pip for {requirement}"
+        what = f"resolving {requirement}"
         found = self._query(what, (requirement,), core)
         missing = [one for one in needed if not _is_in(found, one)]
         shadows = {one.project: found[one.project].url for one in missing if one.project in found}
@@ -140,23 +140,25 @@ class Resolver:
         url = self.client.project(one.project).files[one.path.name].url
         return f"{url.partition('#')[0]}#sha256={one.sha256}"
 
-    def _query(self, what: str, requirements: tuple[str, ...], core: Artifact) -> dict[str, _Found]:
+    def _query(
+        self, what: str, requirements: tuple[str, ...], core: Artifact
+    ) -> dict[str, _Resolved]:
         try:
-            return self.patience.keep_trying(what, lambda: self._asked(requirements, core))
+            return self.retry.keep_trying(what, lambda: self._pip_report(requirements, core))
         except IndexUnreachableError as error:
             raise VerifyError(
                 str(error),
-                hint="what is needed from elsewhere, pip looks for at --extra-index-url",
+                hint="--extra-index-url names an index for dependencies from elsewhere",
             ) from None
 
-    def _asked(self, requirements: tuple[str, ...], core: Artifact) -> dict[str, _Found]:
+    def _pip_report(self, requirements: tuple[str, ...], core: Artifact) -> dict[str, _Resolved]:
         """Return the distributions that pip would install, by project."""
         with temporary_dir() as folder:
             report = folder / "report.json"
             command = Command(
                 argv=(
                     *(sys.executable, "-m", "pip", "--isolated", "--no-input", "install"),
-                    *_DRY,
+                    *_DRY_RUN,
                     *(f"--report={report}", *self._indexes(), *_platform(core, folder)),
                     *requirements,
                 ),
@@ -165,22 +167,24 @@ class Resolver:
                 timeout=_SECONDS,
             )
             done = self.runner.run(command)
+            # Retryable: a CDN may still serve the old page without the new files.
             if done.returncode != 0 or not report.exists():
-                raise RetryableError(f"pip can't resolve it:\n{_complaint(done.stderr)}")
-            return _found(read_file(report))
+                raise RetryableError(f"pip can't resolve it:\n{_pip_errors(done.stderr)}")
+            return _read_pip_report(read_file(report))
 
     def _environment(self, folder: Path) -> dict[str, str]:
         kept = without_credentials(self.environment)
         return {**kept, "PYTHONPATH": self.python_path, "TMPDIR": str(folder)}
 
     def _indexes(self) -> tuple[str, ...]:
-        # The retry policy repeats the question: pip's own retries would only add to its time.
+        # The retry policy repeats pip as a whole: pip's own retries would only add to its time.
         words = ["--disable-pip-version-check", "--retries=0", f"--index-url={self.index}"]
         words += [f"--extra-index-url={other}" for other in self.others]
         for address in (self.index, *self.others):
             parts = urlsplit(address)
+            # pip trusts local addresses by itself.
             if parts.scheme == "http" and parts.hostname not in _LOCAL_HOSTS:
-                # Who names an address without TLS has decided about it; pip wants it said twice.
+                # An address without TLS was chosen by the user; pip needs a second option for it.
                 words.append(f"--trusted-host={parts.netloc}")
         return tuple(words)
 
@@ -189,16 +193,16 @@ class CoreRequirements(NamedTuple):
     """The extras and requirements by which a core brings its plugins.
 
     Attributes:
-        extras: all that bring something of its own release, as in ``foo[all,sm80]``; or "".
-        bound: what it names; a split's ``rest`` for example is named by nothing.
+        extras: all that require a plugin of the same release, as in ``foo[all,sm80]``; or "".
+        plugins: those that the core requires; no core requires a split's ``rest``.
     """
 
     extras: str
-    bound: tuple[Artifact, ...]
+    plugins: tuple[Artifact, ...]
 
 
 def read_requirements(core: Artifact, plugins: Sequence[Artifact]) -> CoreRequirements:
-    """Read in a core's metadata how it brings its plugins.
+    """Read the extras and requirements of a core that name its plugins.
 
     Raises:
         WheelError: the wheel is damaged.
@@ -215,25 +219,30 @@ def read_requirements(core: Artifact, plugins: Sequence[Artifact]) -> CoreRequir
     for requirement in requirements:
         for extra in ("", *metadata.get("provides_extra", [])):
             marker = requirement.marker
+            # An extra is active only in its own evaluation, as pip does it.
             if marker is None or marker.evaluate({"extra": extra}):
                 named.setdefault(extra, set()).add(canonicalize_name(requirement.name))
     always = named.get("", set())
+    # Extras of upstream, such as `test`, bring no plugins and are not checked here.
     extras = sorted(extra for extra, names in named.items() if extra and (names - always) & own)
-    bound = set().union(*named.values()) if named else set()
+    required = set().union(*named.values()) if named else set()
     return CoreRequirements(
         extras=f"[{','.join(extras)}]" if extras else "",
-        bound=tuple(one for one in plugins if one.project in bound),
+        plugins=tuple(one for one in plugins if one.project in required),
     )
 
 
 def _platform(core: Artifact, folder: Path) -> tuple[str, ...]:
-    """Options by which pip resolves for another platform than this one."""
+    """Return pip's options for a platform other than this one."""
     name = WheelName.parse(core.path.name)
+    # This platform: the tags that pip finds itself are more exact than a list.
     if set(name.tags) & set(map(str, sys_tags())):
         return ()
+    # Older versions of pip accept --platform only together with --target.
     words = [f"--target={folder / 'target'}"]
     words += [f"--platform={tag}" for tag in name.platforms]
     if "none" not in name.abis:
+        # Plugins are tagged "none", so a core's own ABI alone would exclude them.
         words += [f"--abi={tag}" for tag in (*name.abis, "none")]
     for tag in name.pythons:
         if tag.startswith("cp"):
@@ -241,7 +250,7 @@ def _platform(core: Artifact, folder: Path) -> tuple[str, ...]:
     return tuple(words)
 
 
-class _Found(NamedTuple):
+class _Resolved(NamedTuple):
     """A distribution that pip would install; without SHA-256 if the index has another digest."""
 
     version: str
@@ -249,12 +258,12 @@ class _Found(NamedTuple):
     url: str
 
 
-def _found(report: bytes) -> dict[str, _Found]:
-    found: dict[str, _Found] = {}
+def _read_pip_report(report: bytes) -> dict[str, _Resolved]:
+    found: dict[str, _Resolved] = {}
     for row in json.loads(report)["install"]:
         hashes = row["download_info"].get("archive_info", {}).get("hashes", {})
         metadata = row["metadata"]
-        found[canonicalize_name(metadata["name"])] = _Found(
+        found[canonicalize_name(metadata["name"])] = _Resolved(
             str(Version(metadata["version"])),
             hashes.get("sha256", ""),
             row["download_info"].get("url", ""),
@@ -262,7 +271,7 @@ def _found(report: bytes) -> dict[str, _Found]:
     return found
 
 
-def _is_in(found: Mapping[str, _Found], one: Artifact) -> bool:
+def _is_in(found: Mapping[str, _Resolved], one: Artifact) -> bool:
     here = found.get(one.project)
     return here is not None and here.version == one.version and here.sha256 in ("", one.sha256)
 
@@ -274,7 +283,7 @@ def _place(url: str) -> tuple[str | None, int | None, str]:
 
 
 def _missing_text(
-    requirement: str, missing: Sequence[Artifact], found: Mapping[str, _Found]
+    requirement: str, missing: Sequence[Artifact], found: Mapping[str, _Resolved]
 ) -> str:
     names = ", ".join(sorted(one.project for one in missing))
     lines = [f"pip resolves {requirement} without {names} of this build"]
@@ -286,7 +295,8 @@ def _missing_text(
     return "\n  ".join(lines)
 
 
-def _complaint(text: str) -> str:
+def _pip_errors(text: str) -> str:
     """Return the errors in pip's output, without its notes."""
+    # pip's notes about new versions of pip would hide the reason.
     errors = [line for line in text.splitlines() if line.startswith("ERROR")]
     return "\n".join(errors) or text.strip()

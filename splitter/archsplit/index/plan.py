@@ -70,8 +70,7 @@ class NameStatus(enum.Enum):
     """Registered by this tool, or with a file of this release."""
 
     TAKEN = "taken"
-    """Registered by somebody. Whether it is yours, the index says when something is uploaded to
-    it."""
+    """Registered by an unknown account. Only an upload shows if it is yours."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,10 +78,10 @@ class IndexState:
     """The state of the index.
 
     Attributes:
-        projects: all of the release's, by name.
-        same: for each file of the release that is there, whether its content is the same.
-        registered: when projects were registered from here, of this release or not.
-        owners: who the index says a project belongs to, where it says so.
+        projects: all projects of the release, by name.
+        same: by file name, for files that the index has; True for the same content.
+        registered: times from the journal, also of projects of other releases.
+        owners: of each project for which the index lists owners.
     """
 
     projects: Mapping[str, IndexPage]
@@ -95,19 +94,19 @@ class IndexState:
         project = self.projects[name]
         if not project.exists:
             return NameStatus.NEW
-        # Nobody else has these bytes before they are live, so whoever uploaded them is us.
+        # Nobody else has these bytes before they are live, so this user uploaded them.
         own = any(self.same.get(file) for file in project.files)
         return NameStatus.YOURS if own or name in self.registered else NameStatus.TAKEN
 
     def created(self) -> list[datetime]:
-        """When names that are there now were registered, as far as anybody knows."""
+        """Return the known times of registration of the names on the index."""
         # The index's own times are better than the journal's, which another machine may lack.
         on_index = {
             name: project.created
             for name, project in self.projects.items()
             if project.exists and project.created is not None
         }
-        # An attempt that left nothing has its turn again: its name is among the new ones.
+        # The name of a failed attempt is still free, so the plan counts it as a new one.
         new = {name for name, project in self.projects.items() if not project.exists}
         from_journal = {name: time for name, time in self.registered.items() if name not in new}
         return [*{**from_journal, **on_index}.values()]
@@ -118,7 +117,7 @@ class UploadStep:
     """A file of the plan.
 
     Attributes:
-        when: the first moment at which it may be uploaded.
+        when: the earliest time of the upload.
     """
 
     artifact: Artifact
@@ -132,14 +131,14 @@ class PublishPlan:
     """The plan of a publication.
 
     Attributes:
-        made: the moment for which it holds.
-        steps: in their order; one starts when all before it are done, and the core's only when what
-            its extras need was proven to be there.
-        refused: what the index's rules forbid.
-        conflicts: what is on the index and is something else.
-        notes: what is good to know.
-        left_out: projects of the release that were not asked for.
-        first: new projects, in groups that may have pending trusted publishers at a time.
+        made: the time at which the index was read.
+        steps: in order; each starts after the previous one, and the core only after all plugins
+            of its extras were read back.
+        refused: violations of the index's rules.
+        conflicts: files that the index has with other content.
+        notes: warnings that stop nothing.
+        left_out: projects of the release that `only` leaves out.
+        first: new projects, in groups that fit the limit of pending trusted publishers.
     """
 
     project: str
@@ -161,7 +160,7 @@ class PublishPlan:
 
     @property
     def later(self) -> tuple[datetime, ...]:
-        """The moments, after this one, at which something more may be uploaded."""
+        """The later times at which further files may be uploaded."""
         return tuple(sorted({step.when for step in self.uploads if step.when > self.made}))
 
 
@@ -177,7 +176,7 @@ def plan_publish(
     """Plan the publication of a release.
 
     Args:
-        only: the projects whose files go up; empty for all.
+        only: the projects to upload; empty for all.
     """
     ranked = sorted(release.artifacts, key=lambda one: _rank(one, state))
     ordered = [one for one in ranked if not only or one.project in only]
@@ -294,13 +293,13 @@ class Rules:
     """The rules of an index.
 
     Attributes:
-        file_bytes: how big one file may be.
-        project_bytes: how big all files of one project may be together.
-        names_a_day: how many projects may be new within 24 hours; None for any number.
-        local_versions: whether ``1.0+cu130`` may be uploaded.
-        pending_publishers: how many trusted publishers an account may have for projects that don't
-            exist yet; None where there are none.
-        linux_wheels: whether a wheel may be tagged ``linux_x86_64``, which promises nothing.
+        file_bytes: limit for one file.
+        project_bytes: limit for all files of one project together.
+        names_a_day: limit of new projects within 24 hours; None for no limit.
+        local_versions: True if the index accepts versions such as ``1.0+cu130``.
+        pending_publishers: limit of an account's trusted publishers for projects that don't
+            exist yet; None without trusted publishing.
+        linux_wheels: True if the index accepts the tag ``linux_x86_64``, which names no glibc.
     """
 
     file_bytes: int = FILE_BYTES
@@ -362,21 +361,21 @@ class Rules:
     ) -> dict[str, datetime]:
         """Return the earliest time of registration for each new name, in order.
 
-        PyPI counts the last 24 hours, not calendar days: its answers say ``q=4;w=86400``, for each
+        PyPI counts the last 24 hours, not calendar days: its headers have ``q=4;w=86400``, for each
         user and for each address. Source: https://github.com/pypi/support/issues/11827
 
         Args:
-            created: when names were registered, as far as anybody knows; what a clock that was
-                wrong has put into the future counts as now.
+            created: known times of registration; a time in the future, from a wrong clock,
+                counts as now.
         """
-        taken = sorted(min(time, now) for time in created if time > now - DAY)
+        used = sorted(min(time, now) for time in created if time > now - DAY)
         when: dict[str, datetime] = {}
         for name in names:
             time = now
             # A sliding window: the next name is free 24 hours after the n-th last one was taken.
-            if self.names_a_day is not None and len(taken) >= self.names_a_day:
-                time = max(now, taken[-self.names_a_day] + DAY)
-            taken.append(time)
+            if self.names_a_day is not None and len(used) >= self.names_a_day:
+                time = max(now, used[-self.names_a_day] + DAY)
+            used.append(time)
             when[name] = time
         return when
 
@@ -440,7 +439,7 @@ def _lines(plan: PublishPlan) -> Iterator[str]:
     for number, step in enumerate(plan.steps, 1):
         one = step.artifact
         name, role = one.path.name.ljust(widths[0]), one.role.ljust(widths[1])
-        yield f"{number:3}. {role}  {name} {one.size / 1e6:8.2f} MB  {_what(step, plan)}"
+        yield f"{number:3}. {role}  {name} {one.size / 1e6:8.2f} MB  {_action_text(step, plan)}"
     uploads = plan.uploads
     total = sum(step.artifact.size for step in uploads)
     file_limit = f"{plan.rules.file_bytes / 1e6:g} MB a file"
@@ -449,14 +448,14 @@ def _lines(plan: PublishPlan) -> Iterator[str]:
     if plan.later:
         times = ", ".join(map(utc_text, plan.later))
         yield f"the index allows {plan.rules.names_a_day} new names in 24 hours: go on at {times}"
-    yield from _first(plan)
+    yield from _first_release_lines(plan)
     yield from (f"refused: {text}" for text in plan.refused)
     yield from (f"conflict: {text}" for text in plan.conflicts)
     yield from (f"note: {text}" for text in plan.notes)
 
 
-def _first(plan: PublishPlan) -> Iterator[str]:
-    """Yield the order of a first release by trusted publishing."""
+def _first_release_lines(plan: PublishPlan) -> Iterator[str]:
+    """Yield the steps of a first release by trusted publishing."""
     if not plan.first:
         return
     most = plan.rules.pending_publishers
@@ -469,7 +468,7 @@ def _first(plan: PublishPlan) -> Iterator[str]:
         yield f"     publish {' '.join(f'--only {name}' for name in names)} from its environment"
 
 
-def _what(step: UploadStep, plan: PublishPlan) -> str:
+def _action_text(step: UploadStep, plan: PublishPlan) -> str:
     if step.action is Action.SKIP:
         return "is there"
     if step.action is Action.STOP:

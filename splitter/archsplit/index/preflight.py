@@ -26,7 +26,7 @@ UNFIT = "an index refuses these files, or shows no page for them:"
 
 
 def role_faults(release: UploadRelease, roles: Mapping[str, str]) -> Iterator[str]:
-    """Return the wheels with another role than in their report.
+    """Yield a fault for each wheel with another role than in its report.
 
     Args:
         roles: by file name, as the content of each wheel shows.
@@ -37,9 +37,9 @@ def role_faults(release: UploadRelease, roles: Mapping[str, str]) -> Iterator[st
 
 
 def attestation_faults(artifact: Artifact) -> Iterator[str]:
-    """Attestations of other files: the index would refuse them, but only half-way through.
+    """Yield a fault for each attestation of another file.
 
-    Their signatures are the index's to check. Source of the format: PEP 740.
+    The index would refuse it in the middle of the upload. Only the index checks signatures.
     """
     for path in artifact.attestations:
         if artifact.sha256 not in _subjects(read_file(path)):
@@ -51,6 +51,7 @@ def _subjects(content: bytes) -> set[str]:
     try:
         statement = json.loads(base64.b64decode(json.loads(content)["envelope"]["statement"]))
         return {str(one["digest"]["sha256"]) for one in statement["subject"]}
+    # An attestation is written by other tools: any shape of JSON is possible.
     except (ValueError, KeyError, TypeError, RecursionError):
         return set()
 
@@ -68,17 +69,17 @@ def _description_finding(file: str, text: str) -> Finding:
 def preflight_check(
     release: UploadRelease, twine: Twine, verify: Callable[[Path], Mapping[str, str]]
 ) -> tuple[str, ...]:
-    """Check a release as a whole: our ``verify``, ``twine check``, the attestations.
+    """Check a release as a whole: `verify`, ``twine check``, and the attestations.
 
     Args:
         verify: reads all wheels of a folder again, raises `VerifyError` for findings, and returns
             the role of each wheel by its file name.
 
     Returns:
-        Warnings about what others wrote.
+        Warnings about descriptions that upstream wrote.
 
     Raises:
-        VerifyError: lists what is not as promised.
+        VerifyError: lists all faults.
         ArchsplitError: a file can't be read.
     """
     faults = [fault for one in release.artifacts for fault in attestation_faults(one)]
@@ -87,11 +88,13 @@ def preflight_check(
     roles: dict[str, str] = {}
     for build in release.builds.values():
         with temporary_dir() as folder:
-            # What the report doesn't name is not looked at, and is not published either.
+            # Only the files of the report are checked, because only they are published.
             for one in build:
                 with output_errors(folder / one.path.name):
+                    # Links, because wheels may have gigabytes.
                     (folder / one.path.name).symlink_to(one.path)
             roles.update(verify(folder))
+    # The upload order is the order of roles, so a wrong role could put a core before its plugins.
     if faults := list(role_faults(release, roles)):
         raise VerifyError("\n  ".join(["wheels are not what their report calls them:", *faults]))
     descriptions = check_descriptions([one.path for one in release.artifacts], twine)

@@ -153,6 +153,7 @@ class Publication:
 def _shortest_requirement(requirement: str) -> str:
     """Return a requirement as users write it: with the extra ``all`` alone, if it has one."""
     shortest = Requirement(requirement)
+    # The extra `all` contains every other one.
     if ALL_EXTRA in shortest.extras:
         shortest.extras = {ALL_EXTRA}
     return str(shortest)
@@ -164,7 +165,7 @@ class Publisher:
 
     Attributes:
         others: extra indexes for the core's other dependencies.
-        patience: the retry policy for each request.
+        retry: for each request.
         journal: path of the journal.
         download: True to compare all bytes of each uploaded file; False trusts the index's digest.
         only: the projects whose files are uploaded; empty for all.
@@ -175,7 +176,7 @@ class Publisher:
     repository: Repository
     rules: Rules
     journal: Path
-    patience: RetryPolicy
+    retry: RetryPolicy
     others: tuple[str, ...] = ()
     download: bool = True
     only: frozenset[str] = frozenset()
@@ -188,6 +189,7 @@ class Publisher:
             IndexRefusedError: the index denies access.
             UsageError: `only` names a project that is not of the release.
         """
+        # A misspelled --only would otherwise upload nothing and report success.
         if unknown := sorted(self.only - set(release.projects)):
             raise UsageError(
                 f"{', '.join(unknown)} is no project of {release.project} {release.version}",
@@ -195,7 +197,7 @@ class Publisher:
             )
         reader = IndexStateReader(
             index=self._index(),
-            prover=self._prover(),
+            read_back=self._read_back_check(),
             journal=self.journal,
             tells_owners=self.repository.is_public,
         )
@@ -204,25 +206,27 @@ class Publisher:
             reader.at(release),
             repository=self.repository,
             rules=self.rules,
-            now=self.patience.clock.now(),
+            now=self.retry.clock.now(),
             only=self.only,
         )
 
-    def publish(self, release: UploadRelease, agreed: Callable[[PublishPlan], None]) -> Publication:
+    def publish(
+        self, release: UploadRelease, confirm: Callable[[PublishPlan], None]
+    ) -> Publication:
         """Plan the uploads, and run the plan.
 
         Args:
-            agreed: called with the plan before the first upload; raises to stop.
+            confirm: called with the plan before the first upload; raises to stop.
 
         Raises:
             ConflictError: the index has something else under a name; nothing was uploaded.
             IndexRefusedError: the index refuses something, or its rules would.
-            ArchsplitError: see `Uploader.upload`, `ReadBack.prove` and `Resolver`.
+            ArchsplitError: see `Uploader.upload`, `ReadBack.verify` and `Resolver`.
         """
         # Two runs at a time would both use up the names of a day.
-        with held_journal(self.journal, self.patience.clock) as journal:
+        with held_journal(self.journal, self.retry.clock) as journal:
             plan = self.plan(release)
-            agreed(plan)
+            confirm(plan)
             refuse(plan)
             publication = self._run(plan, journal).execute(release)
             journal.add(
@@ -234,15 +238,15 @@ class Publisher:
         return publication
 
     def _run(self, plan: PublishPlan, journal: PublishJournal) -> _Run:
-        prover = self._prover()
+        read_back = self._read_back_check()
         uploader = Uploader(
-            twine=self.twine, prover=prover, journal=journal, patience=self.patience
+            twine=self.twine, read_back=read_back, journal=journal, retry=self.retry
         )
         return _Run(
             plan=plan,
-            patience=self.patience,
+            retry=self.retry,
             progress=self.effects.progress,
-            prover=prover,
+            read_back=read_back,
             uploader=uploader,
             resolver=self._resolver(),
         )
@@ -256,14 +260,14 @@ class Publisher:
             index=self.repository.index,
             others=self.others,
             # pip has retries of its own, so ours only bridge the index's caches.
-            patience=replace(self.patience, seconds=min(self.patience.seconds, _SECONDS_FOR_PIP)),
+            retry=replace(self.retry, seconds=min(self.retry.seconds, _SECONDS_FOR_PIP)),
         )
 
     def _index(self) -> Index:
-        return Index(self.repository.index, self.patience)
+        return Index(self.repository.index, self.retry)
 
-    def _prover(self) -> ReadBack:
-        return ReadBack(index=self._index(), patience=self.patience, download=self.download)
+    def _read_back_check(self) -> ReadBack:
+        return ReadBack(index=self._index(), retry=self.retry, download=self.download)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -271,9 +275,9 @@ class _Run:
     """A run of a plan: plugins, then core and source, then the meta wheel."""
 
     plan: PublishPlan
-    patience: RetryPolicy
+    retry: RetryPolicy
     progress: ProgressSink
-    prover: ReadBack
+    read_back: ReadBack
     uploader: Uploader
     resolver: Resolver
 
@@ -291,7 +295,7 @@ class _Run:
         if next_time is not None:
             # The result lists what is live from an earlier run, though its turn has not come.
             others = {CORE, SOURCE, META} - {one.artifact.role for one in live}
-            live += self._read_back([s for s in self._steps(*others) if s.action is Action.SKIP])
+            live += self._verify_live([s for s in self._steps(*others) if s.action is Action.SKIP])
             return Publication(plan=self.plan, live=tuple(live), next=next_time)
         # With --only, plugins may be all that this run uploads.
         if not self._steps(CORE, META):
@@ -325,16 +329,17 @@ class _Run:
             kinds = dict.fromkeys(step.artifact.role for step in uploads)
             self.progress.begin_stage(f"upload {' and '.join(kinds)}", len(uploads))
         not_due = [step for step in uploads if not self._upload_when_due(step)]
-        live += self._read_back([step for step in self._steps(*roles) if step not in not_due])
+        live += self._verify_live([step for step in self._steps(*roles) if step not in not_due])
         return min((step.when for step in not_due), default=None)
 
     def _upload_when_due(self, step: UploadStep) -> bool:
         """Upload a file at its planned time; return False if the wait is too long."""
-        clock = self.patience.clock
+        clock = self.retry.clock
         left = (step.when - clock.now()).total_seconds()
         # A run waits for minutes, not for a day: the next run goes on from the index's state.
-        if left > self.patience.seconds:
+        if left > self.retry.seconds:
             return False
+        # This run holds the journal's lock, so no other run of this user takes the name meanwhile.
         if left > 0:
             clock.sleep(left)
         began = clock.monotonic()
@@ -343,10 +348,10 @@ class _Run:
         self.progress.finish_step(step.artifact.path.name, clock.monotonic() - began)
         return True
 
-    def _read_back(self, steps: list[UploadStep]) -> list[LiveFile]:
+    def _verify_live(self, steps: list[UploadStep]) -> list[LiveFile]:
         if steps:
             self.progress.begin_stage("read back from the index", 0)
-        served = self.prover.prove([step.artifact for step in steps])
+        served = self.read_back.verify([step.artifact for step in steps])
         return [
             LiveFile(
                 artifact=step.artifact,
@@ -362,6 +367,7 @@ def _core_plugin_pairs(
 ) -> Iterator[tuple[Artifact, tuple[Artifact, ...]]]:
     """Yield each core of a build with the build's plugins; a build has one platform."""
     plugins = tuple(one for one in build if one.role == PLUGIN)
+    # Plugins of another platform have other tags: pip could not resolve them together.
     yield from ((one, plugins) for one in build if one.role == CORE)
 
 
@@ -372,6 +378,7 @@ def refuse(plan: PublishPlan) -> None:
         ConflictError: the index has something else under a name.
         IndexRefusedError: its rules forbid something.
     """
+    # Conflicts first: an option can change a limit, but nothing can exchange a file.
     if plan.conflicts:
         raise ConflictError(
             "\n  ".join(["nothing was uploaded:", *plan.conflicts]),

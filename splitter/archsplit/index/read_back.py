@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from archsplit.errors import ConflictError, VerifyError
-from archsplit.index.client import comparable, sha256_hex
+from archsplit.index.client import comparable
 from archsplit.index.retry import RetryableError
-from archsplit.system.fs import read_blocks
+from archsplit.system.fs import hex_digest, read_blocks
 from archsplit.wheels.reader import open_wheel
 
 if TYPE_CHECKING:
@@ -24,49 +24,52 @@ class ReadBack:
     """The read-back check of one index.
 
     Attributes:
-        patience: how long the index's caches may hide what was uploaded.
-        download: read every byte; else an index is believed in what it says of digests.
+        retry: bridges the index's caches, which may hide a new file for a while.
+        download: True to read every byte; False trusts the digests of the index.
     """
 
     index: Index = field(repr=False)
-    patience: RetryPolicy
+    retry: RetryPolicy
     download: bool = True
 
-    def prove(self, artifacts: Sequence[Artifact]) -> dict[str, IndexFile]:
+    def verify(self, artifacts: Sequence[Artifact]) -> dict[str, IndexFile]:
         """Wait until all files are on the index, and compare them.
 
         Raises:
-            ConflictError: one has other content, or was yanked.
-            VerifyError: its metadata or its bytes aren't what the page says.
-            IndexUnreachableError: they didn't appear.
+            ConflictError: a file has other content, or was yanked.
+            VerifyError: the metadata or bytes of a file differ from its page.
+            IndexUnreachableError: a file didn't appear in time.
         """
         if not artifacts:
             return {}
         what = f"waiting until {self.index.address} shows {len(artifacts)} files"
-        served = self.patience.keep_trying(what, lambda: self._listed(artifacts))
+        served = self.retry.keep_trying(what, lambda: self._listed(artifacts))
         for one in artifacts:
-            self._prove(one, served[one.path.name])
+            self._verify_file(one, served[one.path.name])
         return served
 
     def is_same(self, artifact: Artifact, served: IndexFile) -> bool:
         """Return True if a file on the index has the content of the local one.
 
         Raises:
-            IndexUnreachableError: the index gives no digest, and the file can't be downloaded.
+            IndexUnreachableError: the index lists no digest, and the file can't be downloaded.
         """
         algorithm = comparable(served.digests)
+        # An index without digests: only a download shows the content.
         if algorithm is None:
             return self.index.digest(served.url) == artifact.sha256
+        # Hexadecimal digits may be in upper case.
         expected = served.digests[algorithm].lower()
         if algorithm == "sha256":
             return expected == artifact.sha256
-        return expected == sha256_hex(read_blocks(artifact.path), algorithm)
+        # The report has SHA-256 only, so the local file is hashed again with the index's algorithm.
+        return expected == hex_digest(read_blocks(artifact.path), algorithm=algorithm)
 
     def find(self, artifact: Artifact) -> bool:
         """Return True if the index has a file now.
 
         Raises:
-            ConflictError: something else is.
+            ConflictError: the index has another content under that name.
         """
         served = self.index.project(artifact.project).files.get(artifact.path.name)
         if served is None:
@@ -78,17 +81,22 @@ class ReadBack:
         projects = self.index.projects(dict.fromkeys(one.project for one in artifacts))
         found = {name: file for page in projects.values() for name, file in page.files.items()}
         missing = [one.path.name for one in artifacts if one.path.name not in found]
+        # Pages of a CDN may be some minutes old, so a missing file is not an error yet.
         if missing:
             raise RetryableError(f"not there: {', '.join(missing)}")
         return found
 
-    def _prove(self, artifact: Artifact, served: IndexFile) -> None:
+    def _verify_file(self, artifact: Artifact, served: IndexFile) -> None:
+        # A file of that name may have been uploaded by an earlier, different build.
         self._refuse_others(artifact, served)
+        # The page has the digest of the upload; only a download shows the served bytes.
         if self.download:
             self._compare(served.url, artifact.sha256, "other bytes than were uploaded")
         if served.metadata is not None and artifact.path.suffix == ".whl":
+            # Installers resolve with the metadata file alone (PEP 658), so a wrong one breaks
+            # installs.
             with open_wheel(artifact.path, same_tags=False) as wheel:
-                own = sha256_hex([wheel.read(f"{wheel.dist_info}/METADATA")])
+                own = hex_digest([wheel.read(f"{wheel.dist_info}/METADATA")])
             listed = served.metadata.get("sha256", own)
             if listed != own:
                 raise VerifyError(f"{served.name}: the index lists other metadata than it has")
@@ -99,7 +107,7 @@ class ReadBack:
         if found != expected:
             raise VerifyError(
                 f"{url} has {what}: SHA-256 {found}, expected {expected}",
-                hint="nothing that needs it was uploaded; a cache may need time, so run it again",
+                hint="nothing that requires it was uploaded; run it again: a cache may be old",
             )
 
     def _refuse_others(self, artifact: Artifact, served: IndexFile) -> None:
@@ -108,5 +116,6 @@ class ReadBack:
                 f"{artifact.path.name} is on the index with other content than here",
                 hint="a file can't be exchanged: publish another version",
             )
+        # Installers skip a yanked file, so the release would be incomplete.
         if served.yanked is not None:
             raise ConflictError(f"{artifact.path.name} is on the index, but was yanked")

@@ -38,10 +38,10 @@ class Artifact:
 
     Attributes:
         role: one of `ORDER`.
-        project: its name as PEP 503 normalizes it.
-        version: as the file's name has it.
-        platforms: the tags of a wheel.
-        attestations: the files beside it that PEP 740 describes.
+        project: normalized by PEP 503.
+        version: from the file name.
+        platforms: the platform tags of a wheel.
+        attestations: the PEP 740 files beside it.
     """
 
     path: Path
@@ -59,9 +59,9 @@ class UploadRelease:
     """All files of one version of a project.
 
     Attributes:
-        project: the core's.
-        artifacts: in the order in which they go up.
-        builds: the wheels by the build that made them, of which there is one for each platform.
+        project: the name of the core.
+        artifacts: in the order of the upload.
+        builds: wheels by build id; each platform has its own build.
     """
 
     project: str
@@ -71,11 +71,11 @@ class UploadRelease:
 
     @property
     def projects(self) -> tuple[str, ...]:
-        """All projects, in the order in which they are needed."""
+        """All projects, in the order of the upload."""
         return tuple(dict.fromkeys(one.project for one in self.artifacts))
 
     def of(self, *roles: str) -> tuple[Artifact, ...]:
-        """The files that play one of these roles."""
+        """Return the files with one of these roles."""
         return tuple(one for one in self.artifacts if one.role in roles)
 
 
@@ -88,8 +88,8 @@ def read_release(folders: Sequence[Path], *, source: Path | None = None) -> Uplo
         source: a source distribution to publish with them.
 
     Raises:
-        InputError: there is no report, or they are of different releases.
-        VerifyError: lists every file that is missing or not what the report says.
+        InputError: a folder has no report, or the reports are of different releases.
+        VerifyError: lists every file that is missing or differs from its report.
     """
     faults: list[str] = []
     builds: dict[str, dict[str, Artifact]] = {}
@@ -101,6 +101,7 @@ def read_release(folders: Sequence[Path], *, source: Path | None = None) -> Uplo
                 _add_artifact(build, one, faults)
     # Each platform is a build of its own; together they are one version on the index.
     files = [one for build in builds.values() for one in build.values()]
+    # A source distribution is made by another tool, so no report lists it.
     if source is not None:
         files.append(_read_source(source))
     artifacts = _unique_artifacts(files, faults)
@@ -134,6 +135,7 @@ def _read_artifact(
         differences = [str(one) for one in file_faults(path, row, kind)]
         size = path.stat().st_size if path.exists() else row.size
     except ArchsplitError as error:
+        # All faults are collected: a user should not find them one by one.
         faults.append(error.message)
         return None
     faults += differences
@@ -199,7 +201,9 @@ def _release_name(artifacts: tuple[Artifact, ...]) -> tuple[str, str]:
     # A source distribution alone would be built by whoever installs the project: not a release.
     if len(cores) != 1 or not any(one.role == CORE for one in artifacts):
         found = ", ".join(sorted(cores)) or "none"
-        raise InputError(f"one core is published with its plugins, and here is {found}")
+        raise InputError(f"one core is published with its plugins; these files have {found}")
     if len(versions) != 1:
-        raise InputError(f"one version is published, and here are {', '.join(sorted(versions))}")
+        raise InputError(
+            f"one version is published; these files have {', '.join(sorted(versions))}"
+        )
     return cores.pop(), versions.pop()

@@ -33,11 +33,11 @@ class Clock(Protocol):
     """A clock."""
 
     def now(self) -> datetime:
-        """The time, with its zone."""
+        """Return the current time, with its zone."""
         ...
 
     def monotonic(self) -> float:
-        """Seconds since some moment, which nobody sets back."""
+        """Return seconds since an arbitrary moment; never goes back."""
         ...
 
     def sleep(self, seconds: float) -> None:
@@ -65,7 +65,7 @@ class RetryableError(Exception):
     """A failure that may be temporary.
 
     Attributes:
-        wait: seconds after which the other side asks to be tried again; None where it didn't say.
+        wait: seconds that the server requested before the next attempt, or None.
     """
 
     def __init__(self, reason: str, *, wait: float | None = None) -> None:
@@ -78,9 +78,9 @@ class RetryPolicy:
     """The time for which an operation may go on failing.
 
     Attributes:
-        seconds: from the first attempt to the last one's start.
+        seconds: from the start of the first attempt to the start of the last one.
         first: seconds between the first attempt and the second; doubled each time.
-        longest: seconds that are never exceeded between two, unless the other side asks for it.
+        longest: upper limit of the doubled wait; a wait that the server requests may be longer.
     """
 
     seconds: float
@@ -97,8 +97,8 @@ class RetryPolicy:
             attempt: raises `RetryableError` where another attempt makes sense.
 
         Raises:
-            IndexUnreachableError: it went on failing.
-            TryLaterError: the other side asked for more patience than there is.
+            IndexUnreachableError: the last attempt failed too.
+            TryLaterError: the server requested a longer wait than `seconds`.
         """
         began, pause = self.clock.monotonic(), self.first
         while True:
@@ -107,15 +107,20 @@ class RetryPolicy:
             except RetryableError as failure:  # noqa: PERF203 - the point of the loop
                 wait = pause if failure.wait is None else failure.wait
                 left = began + self.seconds - self.clock.monotonic()
+                # No last attempt at the end of the time: a wait that the server requests is never
+                # shortened.
                 if wait > left:
-                    raise self._given_up(what, failure) from None
+                    raise self._timeout_error(what, failure) from None
                 self.note(f"{what}: {failure}; again in {wait:.0f} s")
                 self.clock.sleep(wait)
+                # The pause grows also after a wait of the server's: a second request may lack the
+                # header.
                 pause = min(2 * pause, self.longest)
 
-    def _given_up(
+    def _timeout_error(
         self, what: str, failure: RetryableError
     ) -> IndexUnreachableError | TryLaterError:
+        # Exit code 23 in place of 20: the caller can run again at a known time.
         if failure.wait is not None and failure.wait > self.seconds:
             return TryLaterError(
                 f"{what}: {failure}",
@@ -132,30 +137,31 @@ class RetryPolicy:
 
 
 def utc_text(time_: datetime) -> str:
-    """A time as people and programs read it: UTC, to the second, rounded up."""
+    """Return a time in UTC with seconds, rounded up."""
     utc = time_.astimezone(timezone.utc) + timedelta(microseconds=999_999)
     return utc.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def is_retryable(status: int) -> bool:
-    """Return True for an HTTP status that the same request may not get again later."""
+    """Return True for an HTTP status that a later attempt may not get."""
     return status in _BUSY or status >= _SERVER_FAULT
 
 
 def retry_after_seconds(headers: Mapping[str, str], now: datetime) -> float | None:
-    """Seconds until another try is welcome, or None where nothing is said.
+    """Return the seconds before the next attempt that the headers request, or None.
 
-    ``Retry-After`` is a number of seconds or a date (RFC 9110, 10.2.3). PyPI says it in
-    ``RateLimit``, too: ``"project.create.user";r=0;t=55569`` has none left for so many seconds.
+    ``Retry-After`` is a number of seconds or a date (RFC 9110, 10.2.3). PyPI also sends
+    ``RateLimit``: ``"project.create.user";r=0;t=55569`` has 0 requests left for 55,569 seconds.
     """
     given = {name.lower(): text for name, text in headers.items()}
-    found = [float(text) for text in _EXHAUSTED.findall(given.get("ratelimit", ""))]
+    waits = [float(text) for text in _EXHAUSTED.findall(given.get("ratelimit", ""))]
     after = given.get("retry-after", "")
     if match := _SECONDS.fullmatch(after):
-        found.append(float(match[1]))
+        waits.append(float(match[1]))
+    # A date is the second form that RFC 9110 allows.
     elif after and (time := _date(after)) is not None:
-        found.append(max(0.0, (time - now).total_seconds()))
-    return max(found, default=None)
+        waits.append(max(0.0, (time - now).total_seconds()))
+    return max(waits, default=None)
 
 
 def _date(text: str) -> datetime | None:
@@ -163,4 +169,5 @@ def _date(text: str) -> datetime | None:
         time = parsedate_to_datetime(text)
     except ValueError:
         return None
+    # parsedate_to_datetime returns no zone for "-0000", which means UTC.
     return time if time.tzinfo else time.replace(tzinfo=timezone.utc)

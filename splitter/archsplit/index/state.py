@@ -27,12 +27,12 @@ class IndexStateReader:
     """A reader of the state of an index.
 
     Attributes:
-        tells_owners: whether the index has PyPI's JSON besides.
-        journal: the file.
+        tells_owners: True if the index has PyPI's JSON API, which lists owners.
+        journal: path of the journal.
     """
 
     index: Index = field(repr=False)
-    prover: ReadBack = field(repr=False)
+    read_back: ReadBack = field(repr=False)
     journal: Path
     tells_owners: bool = False
 
@@ -40,21 +40,23 @@ class IndexStateReader:
         """Return the state of a release's projects on the index.
 
         Raises:
-            IndexUnreachableError: it can't be read.
-            IndexRefusedError: it may not be read.
+            IndexUnreachableError: the index can't be read.
+            IndexRefusedError: the index denies access.
         """
         pages = self.index.projects(release.projects)
         projects = {name: self._measured(page) for name, page in pages.items()}
         same = {
-            one.path.name: self.prover.is_same(one, served)
+            one.path.name: self.read_back.is_same(one, served)
             for one in release.artifacts
+            # Only files of the release are compared: other versions on the page don't matter.
             if (served := projects[one.project].files.get(one.path.name)) is not None
         }
-        view = IndexState(projects=projects, same=same, registered=registered(self.journal))
-        return replace(view, owners=self._owners(view))
+        state = IndexState(projects=projects, same=same, registered=registered(self.journal))
+        return replace(state, owners=self._owners(state))
 
     def _measured(self, project: IndexPage) -> IndexPage:
         """Return a project with the sizes that its page lacks, unless too many are missing."""
+        # Each size costs a request: for a project with thousands of files the plan warns instead.
         if not 0 < project.unmeasured <= _MEASURED:
             return project
         files = {
@@ -63,21 +65,22 @@ class IndexStateReader:
         }
         return replace(project, files=files)
 
-    def _owners(self, view: IndexState) -> dict[str, tuple[str, ...]]:
-        """Return the owners of names that are taken."""
+    def _owners(self, state: IndexState) -> dict[str, tuple[str, ...]]:
+        """Return the owners of names that somebody registered before."""
         found = {}
-        for name in view.projects if self.tells_owners else ():
-            if view.standing(name) is NameStatus.TAKEN:
+        for name in state.projects if self.tells_owners else ():
+            if state.standing(name) is NameStatus.TAKEN:
                 address = urljoin(self.index.address, f"/pypi/{name}/json")
-                # It would be good to know, and nothing depends on it.
+                # Owners are only shown to the user: without them the plan is the same.
                 with contextlib.suppress(ArchsplitError):
                     found[name] = _owners_in(self.index.document(address))
         return found
 
 
 def _owners_in(document: object) -> tuple[str, ...]:
-    """The owners that PyPI's JSON names: ``ownership.roles`` and ``ownership.organization``."""
+    """Return the owners in PyPI's JSON: ``ownership.roles`` and ``ownership.organization``."""
     ownership = document.get("ownership") if isinstance(document, dict) else None
+    # Another index, or an older PyPI, has no such field.
     if not isinstance(ownership, dict):
         return ()
     roles = ownership.get("roles") or []

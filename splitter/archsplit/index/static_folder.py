@@ -17,12 +17,20 @@ from typing import TYPE_CHECKING
 from packaging.utils import canonicalize_name
 
 from archsplit.errors import InputError, OutputError, VerifyError, WheelError
-from archsplit.index.static_model import METADATA_SUFFIX, IndexProject, missing_plugins
+from archsplit.index.static_model import (
+    METADATA_SUFFIX,
+    PROVENANCE_SUFFIX,
+    SDIST_SUFFIX,
+    IndexProject,
+    missing_plugins,
+    parse_file_name,
+)
 from archsplit.index.static_pages import (
     HTML_FILE,
     JSON_FILE,
     is_page,
     parse_project,
+    parse_url,
     project_html,
     project_json,
     root_html,
@@ -30,7 +38,6 @@ from archsplit.index.static_pages import (
 )
 from archsplit.system.file_lock import lock
 from archsplit.system.fs import input_errors, output_errors, read_file, sha256, write_file
-from archsplit.wheels.filename import WheelName
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -43,21 +50,25 @@ if TYPE_CHECKING:
 LOCK = ".archsplit.lock"
 LEFT = ".archsplit-left.json"
 _PAGES = (JSON_FILE, HTML_FILE)
-_WHEEL_SUFFIXES = (".whl", f".whl{METADATA_SUFFIX}")
+_SUFFIXES = tuple(
+    f"{end}{beside}"
+    for end in (".whl", SDIST_SUFFIX)
+    for beside in ("", METADATA_SUFFIX, PROVENANCE_SUFFIX)
+)
 _BEGUN = re.compile(
-    r"\.(index\.html|index\.json|\.archsplit-left\.json|[^/]+\.whl(\.metadata)?)\.[a-z0-9_]{8}"
+    r"\.(index\.html|index\.json|\.archsplit-left\.json|[^/]+\.(whl|tar\.gz)(\.metadata|\.provenance)?)\.[a-z0-9_]{8}"
 )
 """The names under which `archsplit.system.fs.atomic_replace` writes an index's files."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexFolder:
-    """An index's files; only who holds the lock may change them.
+    """The files of an index; a change needs the lock.
 
     Attributes:
-        root: of the index, absolute.
-        written: what was written, in its order, relative to the root.
-        deleted: the same of what was deleted.
+        root: absolute path.
+        written: paths of written files in order, relative to the root.
+        deleted: paths of deleted files, likewise.
     """
 
     root: Path
@@ -68,11 +79,12 @@ class IndexFolder:
         """Return the projects on all pages.
 
         Raises:
-            InputError: a page can't be read, or isn't ours.
+            InputError: a page can't be read, or was written by another tool.
         """
         found = {}
         for page in sorted(self.root.glob(f"*/{JSON_FILE}")):
             project = parse_project(read_file(page), where=f"{page}")
+            # A copied folder would change another project.
             if page.parent.name != project.name:
                 raise InputError(f"{page} is the page of {project.name}")
             found[project.name] = project
@@ -84,52 +96,56 @@ class IndexFolder:
 
     def has(self, entry: IndexEntry) -> bool:
         """Return True if a wheel and its METADATA are as on their page."""
-        promised = {"": entry.sha256, METADATA_SUFFIX: entry.metadata_sha256}
-        places = {
-            self.place(entry.release.project, f"{entry.file}{suffix}"): digest
-            for suffix, digest in promised.items()
-        }
+        project = entry.release.project
+        places = {self.place(project, name): digest for name, digest in entry.digests.items()}
         return all(path.is_file() and sha256(path) == digest for path, digest in places.items())
 
-    def write_project(self, project: IndexProject) -> None:
-        """Write a project's pages, as far as they aren't what they should be.
+    def url(self) -> str:
+        """Return the address of the index, if an earlier change has set it."""
+        page = self.root / JSON_FILE
+        return parse_url(read_file(page)) if page.exists() else ""
+
+    def write_project(self, project: IndexProject, url: str) -> None:
+        """Write the pages of a project that differ from their new content.
 
         Raises:
-            OutputError: they can't be written.
+            OutputError: a page can't be written.
         """
         self.make_folder(project.name)
-        for name, text in render_pages(project).items():
+        for name, text in render_pages(project, url).items():
             self._write(f"{project.name}/{name}", text)
 
-    def write_root(self, names: Iterator[NormalizedName]) -> None:
+    def write_root(self, names: Iterator[NormalizedName], url: str) -> None:
         """Write the list of projects; see `write_project`."""
         listed = sorted(names)
-        self._write(JSON_FILE, root_json(listed))
+        self._write(JSON_FILE, root_json(listed, url))
         self._write(HTML_FILE, root_html(listed))
 
     def make_folder(self, project: NormalizedName) -> None:
-        """Make a project's folder, which any web server may read."""
+        """Make a project's folder, readable by a web server of another user."""
         folder = self.root / project
         with output_errors(folder):
+            # The mode of an existing folder is the user's choice.
             if not folder.is_dir():
                 folder.mkdir()
                 folder.chmod(0o755)
 
     def orphans(self, projects: Mapping[NormalizedName, IndexProject]) -> list[str]:
-        """Wheels of a project in its folder that no page names, and their metadata; sorted.
+        """Return the wheels and metadata files that no page lists, sorted.
 
-        They are given relative to the root. What else lies in the folder is not the index's.
+        The paths are relative to the root. Files of another kind are not the index's.
         """
         found = []
         for folder in (each for each in self.root.iterdir() if each.is_dir()):
             project = projects.get(canonicalize_name(folder.name))
-            files = {entry.file for entry in project.entries} if project else set()
+            entries = project.entries if project else ()
+            files = {name for entry in entries for name in entry.digests}
             found += [
                 f"{folder.name}/{name}"
                 for name in os.listdir(folder)  # noqa: PTH208 - only names matter
-                if name.endswith(_WHEEL_SUFFIXES)
-                and name.removesuffix(METADATA_SUFFIX) not in files
-                and _is_of(folder.name, name.removesuffix(METADATA_SUFFIX))
+                if name.endswith(_SUFFIXES)
+                and name not in files
+                and _is_of(folder.name, _without_suffix(name))
             ]
         return sorted(found)
 
@@ -137,7 +153,7 @@ class IndexFolder:
         """Delete files, given relative to the root.
 
         Raises:
-            OutputError: one can't be deleted.
+            OutputError: a file can't be deleted.
         """
         for path in paths:
             with output_errors(self.root / path):
@@ -145,14 +161,15 @@ class IndexFolder:
             self.deleted.append(path)
 
     def sweep(self) -> None:
-        """Remove what a killed run was writing."""
+        """Remove the temporary files of a killed run."""
         for path in (*self.root.glob(".*"), *self.root.glob("*/.*")):
+            # Only names of this tool: a web server may have hidden files such as .htaccess.
             if _BEGUN.fullmatch(path.name):
                 with contextlib.suppress(OSError):
                     path.unlink()
 
     def left(self) -> dict[str, int]:
-        """Return when files left all pages, in seconds since 1970, by path."""
+        """Return the time of each file's removal from all pages, in seconds since 1970."""
         path = self.root / LEFT
         if not path.exists():
             return {}
@@ -160,31 +177,38 @@ class IndexFolder:
             content = json.loads(read_file(path))
             return {str(name): int(seconds) for name, seconds in content["left"].items()}
         except (ValueError, TypeError, KeyError, AttributeError):
-            return {}  # At worst some files stay a while longer.
+            return {}  # At worst some files stay for a longer time.
 
     def remember_left(self, left: Mapping[str, int]) -> None:
-        """Write the times at which files left all pages."""
+        """Write the times since which no page lists a file; see `left`."""
+        # An index without waiting files gets no extra file.
         if left or (self.root / LEFT).exists():
             text = json.dumps({"schema": 1, "left": dict(sorted(left.items()))}, indent=1)
             write_file(self.root / LEFT, f"{text}\n")
 
     def _write(self, name: str, text: str) -> None:
         path = self.root / name
+        # An unchanged page keeps its time, so web servers and mirrors don't send it again.
         if not (path.exists() and read_file(path) == text.encode()):
             write_file(path, text)
             self.written.append(name)
 
 
-def _is_of(project: str, wheel: str) -> bool:
+def _without_suffix(name: str) -> str:
+    """Return the name of the distribution that a file lies beside."""
+    return name.removesuffix(METADATA_SUFFIX).removesuffix(PROVENANCE_SUFFIX)
+
+
+def _is_of(project: str, file: str) -> bool:
     try:
-        return WheelName.parse(wheel).project == project
+        return parse_file_name(file).project == project
     except WheelError:
         return False
 
 
-def render_pages(project: IndexProject) -> dict[str, str]:
-    """A project's pages by their file names; the index's memory is first."""
-    return dict(zip(_PAGES, (project_json(project), project_html(project)), strict=True))
+def render_pages(project: IndexProject, url: str) -> dict[str, str]:
+    """Return a project's pages by file name; the JSON page, which is the database, first."""
+    return dict(zip(_PAGES, (project_json(project, url), project_html(project, url)), strict=True))
 
 
 @contextlib.contextmanager
@@ -192,17 +216,23 @@ def lock_folder(root: Path) -> Iterator[IndexFolder]:
     """Lock an index for writing. A second process waits; a killed one releases the lock.
 
     Args:
-        root: a folder, made unless it is there.
+        root: the folder; made if it is missing.
 
     Raises:
-        OutputError: it can't be made or locked.
-        InputError: the folder has the pages of something else.
+        OutputError: the folder can't be made or locked.
+        InputError: the folder has pages of another website.
     """
     _refuse_others(root)
     with output_errors(root):
-        if not root.is_dir():
+        try:
             root.mkdir(parents=True)
+        except FileExistsError:
+            # An existing index, or another writer that begins at this moment.
+            if not root.is_dir():
+                raise
+        else:
             root.chmod(0o755)
+        # The lock file stays: its removal would let two processes lock two different files.
         descriptor = os.open(root / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         try:
@@ -210,7 +240,7 @@ def lock_folder(root: Path) -> Iterator[IndexFolder]:
         except OSError as error:
             raise OutputError(
                 f"can't lock {root / LOCK}: {error.strerror}",
-                hint="keep the index on a file system that knows locks",
+                hint="keep the index on a file system with file locks",
             ) from error
         folder = IndexFolder(root=root.resolve())
         folder.sweep()
@@ -230,10 +260,11 @@ def open_folder(root: Path) -> IndexFolder:
     """Return an index for reading.
 
     Raises:
-        InputError: it is none.
+        InputError: the folder is not an index.
     """
     with input_errors(root):
         os.listdir(root)  # noqa: PTH208 - only whether it can be read matters
+    # The JSON page is the database; an HTML page alone may be of any website.
     if not (root / JSON_FILE).exists():
         raise InputError(f"{root} is no index", hint="`archsplit index DIR --add WHEELS` makes one")
     return IndexFolder(root=root.resolve())
@@ -243,7 +274,7 @@ def check_index(folder: IndexFolder) -> int:
     """Hash every file and compare every page.
 
     Returns:
-        How many wheels there are.
+        The number of wheels.
 
     Raises:
         VerifyError: lists every finding, sorted.
@@ -266,12 +297,12 @@ def check_index(folder: IndexFolder) -> int:
 
 
 def _root_findings(folder: IndexFolder, names: list[str]) -> Iterator[str]:
-    for name, text in ((JSON_FILE, root_json(names)), (HTML_FILE, root_html(names))):
+    for name, text in ((JSON_FILE, root_json(names, folder.url())), (HTML_FILE, root_html(names))):
         yield from _text_findings(folder, name, text)
 
 
 def _page_findings(folder: IndexFolder, project: IndexProject) -> Iterator[str]:
-    for name, text in render_pages(project).items():
+    for name, text in render_pages(project, folder.url()).items():
         yield from _text_findings(folder, f"{project.name}/{name}", text)
 
 
@@ -285,18 +316,16 @@ def _text_findings(folder: IndexFolder, name: str, text: str) -> Iterator[str]:
 
 def _file_findings(folder: IndexFolder, entry: IndexEntry) -> Iterator[str]:
     project = entry.release.project
-    promised = {
-        entry.file: entry.sha256,
-        f"{entry.file}{METADATA_SUFFIX}": entry.metadata_sha256,
-    }
-    for name, digest in promised.items():
+    for name, digest in entry.digests.items():
         path = folder.place(project, name)
         try:
             found = sha256(path)
+        # One unreadable file must not hide the findings about the others.
         except InputError as error:
             yield f"{project}/{name}: {error}"
             continue
         if found != digest:
             yield f"{project}/{name}: has the SHA-256 {found}, expected {digest}"
+        # The size is on the page too, and installers show it.
         elif name == entry.file and path.stat().st_size != entry.size:
             yield f"{project}/{name}: has {path.stat().st_size} bytes, expected {entry.size}"

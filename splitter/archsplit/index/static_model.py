@@ -1,20 +1,20 @@
 """The wheels, projects and sets of a static index; pure.
 
-A core pins its plugins and a plugin its core, each with ``==``. Releases that pin each other are a
-set, and are pruned together: a core without its plugins would install, and run on no GPU.
+A core pins its plugins and a plugin its core, each with ``==``. Releases that pin each other form
+a set and are pruned together: a core without its plugins would install, and run on no GPU.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, get_args
 
 from packaging.requirements import InvalidRequirement, Requirement
-from packaging.utils import canonicalize_name
+from packaging.utils import InvalidSdistFilename, canonicalize_name, parse_sdist_filename
 from packaging.version import Version
 
-from archsplit.errors import InputError
+from archsplit.errors import InputError, WheelError
 from archsplit.system.fs import is_sha256
 from archsplit.wheels.filename import WheelName
 
@@ -28,6 +28,31 @@ __pure__ = True
 
 METADATA_SUFFIX = ".metadata"
 """Suffix of the file with a wheel's METADATA (PEP 658)."""
+PROVENANCE_SUFFIX = ".provenance"
+"""Suffix of the file with a provenance object (PEP 740)."""
+SDIST_SUFFIX = ".tar.gz"
+"""Suffix of source distributions (PEP 625)."""
+
+ProjectStatus = Literal["active", "archived", "deprecated", "quarantined"]
+"""A project status marker (PEP 792)."""
+STATUSES: tuple[ProjectStatus, ...] = get_args(ProjectStatus)
+CLOSED: frozenset[ProjectStatus] = frozenset(("archived", "quarantined"))
+"""The statuses of projects that get no new files."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DistributionName:
+    """The parts of a file name that an index goes by.
+
+    Attributes:
+        build: the build tag of a wheel, or "".
+        kind: the tags of a wheel; the newest file of each kind stays.
+    """
+
+    project: NormalizedName
+    version: str
+    build: str = ""
+    kind: tuple[object, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -43,17 +68,18 @@ class IndexRelease:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexEntry:
-    """A wheel in an index.
+    """A wheel or source distribution in an index.
 
     Attributes:
         file: its name.
         sha256: of the file, 64 hexadecimal digits.
-        metadata_sha256: of its METADATA.
+        metadata_sha256: of its METADATA; "" for a source distribution.
+        provenance_sha256: of its provenance object; "" without one.
         size: bytes.
-        uploaded: seconds since 1970.
+        uploaded: time, in seconds since 1970.
         requires_python: such as ``>=3.10``; "" for any.
-        yanked: why no installer should choose it, or None.
-        pins: the releases that it requires, and no others of theirs; always or by an extra.
+        yanked: the reason, or None.
+        pins: the releases that it requires with ``==``, also by an extra.
     """
 
     file: str
@@ -64,19 +90,32 @@ class IndexEntry:
     requires_python: str = ""
     yanked: str | None = None
     pins: tuple[IndexRelease, ...] = ()
+    provenance_sha256: str = ""
 
     def __post_init__(self) -> None:
-        _parsed(self.file)
-        for digest in (self.sha256, self.metadata_sha256):
+        parse_file_name(self.file)
+        optional = filter(None, (self.metadata_sha256, self.provenance_sha256))
+        # Pages are the database, so a damaged page must be found before it is used.
+        for digest in (self.sha256, *optional):
             if not is_sha256(digest):
                 raise InputError(f"{self.file}: {digest!r} is not a SHA-256 in hexadecimal digits")
         if self.size < 0 or self.uploaded < 0:
             raise InputError(f"{self.file}: neither a size nor a time can be negative")
 
     @property
-    def name(self) -> WheelName:
+    def name(self) -> DistributionName:
         """The parts of the file name."""
-        return _parsed(self.file)
+        return parse_file_name(self.file)
+
+    @property
+    def digests(self) -> dict[str, str]:
+        """The SHA-256 of each file of the distribution, by its name."""
+        beside = {
+            METADATA_SUFFIX: self.metadata_sha256,
+            PROVENANCE_SUFFIX: self.provenance_sha256,
+        }
+        own = {f"{self.file}{suffix}": digest for suffix, digest in beside.items() if digest}
+        return {self.file: self.sha256, **own}
 
     @property
     def release(self) -> IndexRelease:
@@ -87,18 +126,22 @@ class IndexEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexProject:
-    """All wheels of one name.
+    """All wheels and source distributions of one name.
 
     Attributes:
         entries: sorted by version, then by file name.
+        status: see PEP 792.
+        reason: of the status, in words; "" for none.
     """
 
     name: NormalizedName
     entries: tuple[IndexEntry, ...]
+    status: ProjectStatus = "active"
+    reason: str = ""
 
     @classmethod
     def of(cls, name: NormalizedName, entries: Iterable[IndexEntry]) -> IndexProject:
-        """The project with these wheels, in whatever order they come."""
+        """Return the project with these wheels; their order doesn't matter."""
         ordered = sorted(entries, key=lambda one: (index_order(one.name.version), one.file))
         return cls(name=name, entries=tuple(ordered))
 
@@ -110,7 +153,8 @@ class IndexProject:
     def with_entries(self, entries: Iterable[IndexEntry]) -> IndexProject:
         """Return the project with more wheels."""
         merged = {one.file: one for one in (*self.entries, *entries)}
-        return IndexProject.of(self.name, merged.values())
+        ordered = IndexProject.of(self.name, merged.values()).entries
+        return replace(self, entries=ordered)
 
     def without(self, files: frozenset[str]) -> IndexProject:
         """Return the project without some wheels."""
@@ -124,20 +168,42 @@ def index_order(version: str) -> Version:
 
 
 @lru_cache(maxsize=1 << 16)
-def _parsed(file: str) -> WheelName:
-    """Return the parsed name of a wheel; cached, because thousands repeat."""
-    return WheelName.parse(file)
+def parse_file_name(file: str) -> DistributionName:
+    """Return the parsed name of a file; cached, because thousands repeat."""
+    if is_sdist(file):
+        try:
+            project, version = parse_sdist_filename(file)
+        except InvalidSdistFilename:
+            raise WheelError(
+                f"{file!r} is not the file name of a source distribution",
+                hint=f"name it <name>-<version>{SDIST_SUFFIX}",
+            ) from None
+        return DistributionName(project=project, version=str(version), kind=("sdist",))
+    name = WheelName.parse(file)
+    return DistributionName(
+        project=name.project,
+        version=name.version,
+        build=name.build,
+        kind=(name.pythons, name.abis, name.platforms),
+    )
+
+
+def is_sdist(file: str) -> bool:
+    """Return True if a file name ends as that of a source distribution."""
+    return file.endswith(SDIST_SUFFIX)
 
 
 def exact_pins(requirements: Iterable[str]) -> tuple[IndexRelease, ...]:
-    """The releases that requirements pin with ``==``, sorted; what can't be read pins nothing."""
+    """Return the releases that requirements pin with ``==``, sorted; skip invalid requirements."""
     found = set()
     for text in requirements:
         try:
             requirement = Requirement(text)
+        # Upstream's METADATA may have old forms that installers accept.
         except InvalidRequirement:
             continue
         for one in requirement.specifier:
+            # `==1.*` is no pin: it allows versions without a plugin.
             if one.operator == "==" and not one.version.endswith(".*"):
                 project = canonicalize_name(requirement.name)
                 found.add(IndexRelease(project=project, version=str(index_order(one.version))))
@@ -145,11 +211,12 @@ def exact_pins(requirements: Iterable[str]) -> tuple[IndexRelease, ...]:
 
 
 def requirements_first(projects: Iterable[NormalizedName]) -> list[NormalizedName]:
-    """The order in which pages may get new wheels: what belongs to another project before it.
+    """Sort projects for new wheels: plugins before their core.
 
-    Plugins pin their core, and the core pins them: the names tell which is which.
+    Plugins pin their core, and the core pins them, so only the names show the order.
     """
     names = sorted(projects)
+    # A plugin has the name of its core as a prefix: foo-cc90 is owned by foo, and comes first.
     owners = {name: sum(name.startswith(f"{other}-") for other in names) for name in names}
     return sorted(names, key=lambda name: (-owners[name], name))
 
@@ -181,8 +248,8 @@ class RetentionLimits:
     """Limits on the age and size of an index.
 
     Attributes:
-        seconds: the age up to which a set stays; None for any.
-        size: bytes of all wheels; None for any.
+        seconds: oldest age of a set; None for no limit.
+        size: bytes of all wheels; None for no limit.
     """
 
     seconds: int | None = None
@@ -191,7 +258,7 @@ class RetentionLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pruning:
-    """A set of wheels to prune.
+    """The sets to prune.
 
     Attributes:
         gone: the sets, the oldest first.
@@ -207,10 +274,10 @@ def release_sets(entries: Iterable[IndexEntry]) -> tuple[ReleaseSet, ...]:
     wheels: dict[IndexRelease, list[IndexEntry]] = {}
     for entry in entries:
         wheels.setdefault(entry.release, []).append(entry)
-    heads = _joined(wheels)
+    parents = _link_releases(wheels)
     members: dict[IndexRelease, list[IndexRelease]] = {}
     for release in sorted(wheels):
-        members.setdefault(_head(heads, release), []).append(release)
+        members.setdefault(_root_release(parents, release), []).append(release)
     sets = [
         ReleaseSet(
             releases=tuple(releases),
@@ -222,20 +289,22 @@ def release_sets(entries: Iterable[IndexEntry]) -> tuple[ReleaseSet, ...]:
 
 
 def prune(entries: Iterable[IndexEntry], limits: RetentionLimits, *, now: int) -> Pruning:
-    """Choose the sets to prune: first the too old, then the oldest over the size.
+    """Choose the sets to prune: those that are too old, then the oldest over the size limit.
 
-    The newest wheel of each project stays, for each of its tags, and with it all of its set. What
-    is yanked is the newest only where all is.
+    The newest wheel of each project and tag stays, with all of its set. A yanked wheel counts as
+    the newest only if all wheels are yanked.
     """
     sets = release_sets(entries)
     newest = {entry.file for entry in _newest(entry for one in sets for entry in one.entries)}
+    # A set with any newest wheel stays as a whole, because its releases need each other.
     free = [one for one in sets if not any(entry.file in newest for entry in one.entries)]
     total = sum(one.size for one in sets)
     gone = []
     for one in free:
         too_old = limits.seconds is not None and now - one.uploaded > limits.seconds
-        too_much = limits.size is not None and total > limits.size
-        if too_old or too_much:
+        over_size = limits.size is not None and total > limits.size
+        # Sets are sorted by age, so the size limit removes the oldest first.
+        if too_old or over_size:
             gone.append(one)
             total -= one.size
     return Pruning(gone=tuple(gone), left=total)
@@ -250,6 +319,7 @@ def missing_plugins(entries: Iterable[IndexEntry]) -> tuple[str, ...]:
             f"{entry.file} names {pin}, which is not there"
             for entry in known
             for pin in entry.pins
+            # Dependencies from other indexes are not expected here.
             if pin.project.startswith(f"{entry.release.project}-")
             and pin.version == entry.release.version
             and pin not in there
@@ -261,7 +331,8 @@ def _newest(entries: Iterable[IndexEntry]) -> Iterator[IndexEntry]:
     best: dict[object, IndexEntry] = {}
     for entry in entries:
         name = entry.name
-        kind = (name.project, name.pythons, name.abis, name.platforms)
+        # Each kind has its own newest file: a platform must not lose its only wheel.
+        kind = (name.project, name.kind)
         if kind not in best or _rank(entry) > _rank(best[kind]):
             best[kind] = entry
     yield from best.values()
@@ -271,23 +342,26 @@ def _rank(entry: IndexEntry) -> tuple[bool, Version, str]:
     return entry.yanked is None, index_order(entry.name.version), entry.name.build
 
 
-def _joined(wheels: Mapping[IndexRelease, list[IndexEntry]]) -> dict[IndexRelease, IndexRelease]:
-    """For each release another one of its set, which leads to the set's head."""
-    heads = {release: release for release in wheels}
+def _link_releases(
+    wheels: Mapping[IndexRelease, list[IndexEntry]],
+) -> dict[IndexRelease, IndexRelease]:
+    """Return a union-find forest: for each release its parent in its set."""
+    parents = {release: release for release in wheels}
     for release, entries in wheels.items():
         for pin in (pin for entry in entries for pin in entry.pins):
-            if pin in heads and _is_family(pin, release):
-                heads[_head(heads, pin)] = _head(heads, release)
-    return heads
+            # A pin of a release that is not in this index connects nothing.
+            if pin in parents and _is_family(pin, release):
+                parents[_root_release(parents, pin)] = _root_release(parents, release)
+    return parents
 
 
 def _is_family(one: IndexRelease, other: IndexRelease) -> bool:
-    """Return True if two releases belong together; a shared dependency is no such tie."""
+    """Return True if two releases are one core and its plugin, not a shared dependency."""
     short, long = sorted((one.project, other.project), key=len)
     return one.version == other.version and long.startswith(f"{short}-")
 
 
-def _head(heads: dict[IndexRelease, IndexRelease], release: IndexRelease) -> IndexRelease:
-    while heads[release] != release:
-        release = heads[release]
+def _root_release(parents: dict[IndexRelease, IndexRelease], release: IndexRelease) -> IndexRelease:
+    while parents[release] != release:
+        release = parents[release]
     return release

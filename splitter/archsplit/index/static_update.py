@@ -1,43 +1,45 @@
 """Changes to a static index: wheels that are added, yanked and pruned.
 
-First come new wheels, then the pages that name them, plugins before their core; then the pages
-without the pruned releases, the core before its plugins; at last the files that no page names are
+First new wheels are copied, then the pages that list them, plugins before their core; then pages
+without the pruned releases, the core before its plugins; at last the files that no page lists are
 deleted. So every page that a reader has is complete, and a kill at any point leaves a sound index;
 the next run completes the change.
 """
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from packaging.metadata import parse_email
 
-from archsplit.errors import ConflictError, InputError, VerifyError
+from archsplit.errors import ConflictError, InputError, UsageError, VerifyError
 from archsplit.index.static_model import (
+    CLOSED,
     METADATA_SUFFIX,
+    PROVENANCE_SUFFIX,
+    SDIST_SUFFIX,
     IndexEntry,
     IndexProject,
     RetentionLimits,
     exact_pins,
     index_order,
+    is_sdist,
     missing_plugins,
     prune,
     release_sets,
     requirements_first,
 )
+from archsplit.index.static_sources import read_distribution_metadata, read_provenance
 from archsplit.release.report import find_report
 from archsplit.system.fs import (
     atomic_replace,
     hash_blocks,
-    hash_stream,
-    input_errors,
+    hex_digest,
     read_blocks,
     write_file,
 )
 from archsplit.wheels.filename import WheelName
-from archsplit.wheels.reader import open_wheel
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -47,105 +49,108 @@ if TYPE_CHECKING:
     from packaging.version import Version
 
     from archsplit.index.static_folder import IndexFolder
-    from archsplit.index.static_model import IndexRelease, ReleaseSet
+    from archsplit.index.static_model import IndexRelease, ProjectStatus, ReleaseSet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewWheel:
-    """A wheel that shall come into the index.
+    """A wheel to add to the index.
 
     Attributes:
-        path: where it is.
-        expected: the SHA-256 that a build's report has, or None.
-        metadata: its METADATA.
+        path: of the file, outside the index.
+        expected: the SHA-256 in the report of a build, or None without a report.
+        metadata: its METADATA, or the PKG-INFO of a source distribution.
+        provenance: its provenance object; b"" without one.
     """
 
     path: Path
     expected: str | None
     metadata: bytes = field(repr=False)
     entry: IndexEntry
+    provenance: bytes = field(default=b"", repr=False)
 
 
 def new_wheels(sources: Iterable[Path]) -> list[tuple[Path, str | None]]:
-    """Wheels, each with the hash that a report beside it promises.
+    """Return the wheels in sources, each with its SHA-256 from a report, or None.
 
     Args:
-        sources: wheels, and folders: of a build or a split (what its report names, no more), or of
-            wheels.
+        sources: wheels, folders of a build or a split (only the files of the report), and folders
+            of wheels.
 
     Raises:
-        InputError: nothing is there, or a folder has no wheel, or a report can't be read.
+        InputError: a source is missing, a folder has no wheel, or a report can't be read.
         WheelError: a report names a file that can't be a wheel in its folder.
     """
     found: list[tuple[Path, str | None]] = []
     for source in sources:
         if not source.is_dir():
             found.append((source, None))
+        # A folder of a build may have wheels of earlier builds, so only the report counts.
         elif (reported := find_report(source)) is not None:
-            found += [(source / _named(row.file), row.sha256) for row in reported.wheels]
-        elif paths := sorted(source.glob("[!.]*.whl")):
+            found += [(source / _checked_name(row.file), row.sha256) for row in reported.wheels]
+        elif paths := sorted([*source.glob("[!.]*.whl"), *source.glob(f"[!.]*{SDIST_SUFFIX}")]):
             found += [(path, None) for path in paths]
         else:
             raise InputError(f"no wheel in {source}")
     return found
 
 
-def _named(file: str) -> str:
-    """A wheel's name out of a report, which can't lead out of the report's folder."""
+def _checked_name(file: str) -> str:
+    """Return a file name of a report, which is only a wheel's name: no path leads elsewhere."""
     WheelName.parse(file)
     return file
 
 
 def read_new_wheel(path: Path, expected: str | None, *, now: int) -> NewWheel:
-    """Read a wheel's metadata and hash all of it.
+    """Read a wheel's metadata, and hash the whole file.
 
     Raises:
-        InputError: it can't be read.
-        WheelError: it is not a sound wheel.
-        VerifyError: it isn't what the build's report promises.
+        InputError: the file can't be read.
+        WheelError: the file is not a valid wheel.
+        VerifyError: the file differs from the report of its build.
     """
-    # The index is no judge of other people's wheels: what installs may be served.
-    with open_wheel(path, same_tags=False, full_record=False) as wheel:
-        metadata = wheel.read(f"{wheel.dist_info}/METADATA")
-    digest, size = _hashed(path)
+    metadata = read_distribution_metadata(path)
+    hashed, size = hash_blocks(read_blocks(path))
+    digest = hashed.hex()
     if expected not in {None, digest}:
         raise VerifyError(f"{path} is not the file that the report beside it names")
     raw, _ = parse_email(metadata)
+    provenance = read_provenance(path, digest)
     entry = IndexEntry(
         file=path.name,
         sha256=digest,
-        metadata_sha256=hashlib.sha256(metadata).hexdigest(),
+        metadata_sha256="" if is_sdist(path.name) else hex_digest([metadata]),
+        provenance_sha256=hex_digest([provenance]) if provenance else "",
         size=size,
         uploaded=now,
         requires_python=raw.get("requires_python", ""),
         pins=exact_pins(raw.get("requires_dist", [])),
     )
-    return NewWheel(path=path, expected=expected, metadata=metadata, entry=entry)
+    return NewWheel(
+        path=path, expected=expected, metadata=metadata, entry=entry, provenance=provenance
+    )
 
 
 def copy_in(one: NewWheel, folder: IndexFolder) -> None:
-    """Copy a wheel and its METADATA to their places; whole, or not at all.
+    """Copy a wheel and its METADATA into the index; each file appears complete.
 
     Raises:
-        OutputError: they can't be written.
-        InputError: the wheel changes meanwhile.
+        OutputError: a file can't be written.
+        InputError: the wheel changed after it was hashed.
     """
     project, name = one.entry.release.project, one.entry.file
     folder.make_folder(project)
-    metadata = f"{name}{METADATA_SUFFIX}"
-    write_file(folder.place(project, metadata), one.metadata)
-    folder.written.append(f"{project}/{metadata}")
+    texts = {METADATA_SUFFIX: one.metadata, PROVENANCE_SUFFIX: one.provenance}
+    for beside, text in texts.items():
+        if f"{name}{beside}" in one.entry.digests:
+            write_file(folder.place(project, f"{name}{beside}"), text)
+            folder.written.append(f"{project}/{name}{beside}")
     with atomic_replace(folder.place(project, name)) as temporary, temporary.open("wb") as file:
         digest, _ = hash_blocks(read_blocks(one.path), copy_to=file)
+        # The page lists the digest from before, so a file that changed since then is refused.
         if digest.hex() != one.entry.sha256:
             raise InputError(f"{one.path} changed while it was copied")
     folder.written.append(f"{project}/{name}")
-
-
-def _hashed(path: Path) -> tuple[str, int]:
-    with input_errors(path), path.open("rb") as file:
-        digest, size = hash_stream(file)
-    return digest.hex(), size
 
 
 if TYPE_CHECKING:
@@ -161,6 +166,9 @@ class IndexChange:
         yank: releases, each with the reason.
         unyank: releases.
         remove: names of wheels to take off the pages.
+        status: the status of projects, and of the plugins of a core with it.
+        reason: of these statuses.
+        url: the address of the index; None to leave that of an earlier change.
         limits: beyond which sets of releases go.
         grace: seconds for which a wheel stays after it has left all pages, for readers that have a
             page of before.
@@ -171,6 +179,9 @@ class IndexChange:
     yank: Mapping[IndexRelease, str]
     unyank: tuple[IndexRelease, ...] = ()
     remove: frozenset[str] = frozenset()
+    status: Mapping[NormalizedName, ProjectStatus] = field(default_factory=dict)
+    reason: str = ""
+    url: str | None = None
     limits: RetentionLimits | None = None
     grace: int
     now: int
@@ -182,16 +193,16 @@ class IndexUpdate:
 
     Attributes:
         added: names of wheels.
-        known: wheels that were on their page already, with the same bytes.
-        restored: those of them that were lost or damaged, and came again.
+        unchanged: wheels that were on their page already, with the same bytes.
+        restored: unchanged wheels whose files were lost or damaged, and were copied again.
         gone: the sets that were pruned.
-        waiting: wheels that no page names, and that stay until their grace is over.
-        size: bytes of all wheels that pages name.
-        wheels: how many those are.
+        waiting: wheels that no page lists, which stay for the grace time.
+        size: bytes of all listed wheels.
+        wheels: number of listed wheels.
     """
 
     added: tuple[str, ...]
-    known: tuple[str, ...]
+    unchanged: tuple[str, ...]
     restored: tuple[str, ...]
     gone: tuple[ReleaseSet, ...]
     waiting: tuple[str, ...]
@@ -203,49 +214,102 @@ def update_index(folder: IndexFolder, change: IndexChange) -> IndexUpdate:
     """Carry out a change to an index.
 
     Raises:
-        ConflictError: a wheel of that name is there with other bytes; nothing was changed.
-        VerifyError: a core names plugins that neither are there nor come; nothing was changed.
-        InputError: a wheel can't be read, or a release to be yanked isn't there.
-        WheelError: one is not sound.
-        OutputError: the index can't be written; it is as sound as before.
+        ConflictError: the index has a wheel of that name with other bytes; nothing was changed.
+        VerifyError: a core would have no plugins in the index; nothing was changed.
+        InputError: a wheel can't be read, or the index has no such release to yank.
+        WheelError: a wheel is not valid.
+        OutputError: the index can't be written; it is as complete as before.
     """
     projects = folder.projects()
     coming = [read_new_wheel(*each, now=change.now) for each in new_wheels(change.add)]
-    new, known = _sorted_out(coming, projects)
-    restored = [one for one in known if not folder.has(one.entry)]
-    grown = _with(projects, [one.entry for one in new])
+    new, unchanged = _split_by_state(coming, projects)
+    restored = [one for one in unchanged if not folder.has(one.entry)]
+    projects = _with_status(projects, change)
+    _refuse_closed(projects, new)
+    url = folder.url() if change.url is None else change.url
+    _require_url(coming, url)
+    attested = _newly_attested(unchanged, projects)
+    grown = _add_entries(projects, [one.entry for one in (*new, *attested)])
+    # Checked before the first write: a refused change leaves the index as it was.
     _check_cores(projects, grown)
-    grown = _yanked(grown, change)
+    grown = _apply_yanks(grown, change)
     _copy_in(new, folder)
     for one in restored:
         copy_in(one, folder)
     order = requirements_first(grown)
     for name in order:
-        folder.write_project(grown[name])
-    folder.write_root(iter(order))
+        folder.write_project(grown[name], url)
+    folder.write_root(iter(order), url)
     entries = list(_entries(grown))
     pruning = prune(entries, change.limits or RetentionLimits(), now=change.now)
     left = frozenset(entry.file for one in pruning.gone for entry in one.entries) | change.remove
     final = {name: project.without(left) for name, project in grown.items()}
     for name in reversed(order):
-        folder.write_project(final[name])
+        folder.write_project(final[name], url)
     return IndexUpdate(
         added=tuple(one.entry.file for one in new),
-        known=tuple(one.entry.file for one in known),
+        unchanged=tuple(one.entry.file for one in unchanged),
         restored=tuple(one.entry.file for one in restored),
         gone=pruning.gone,
-        waiting=_cleared(folder, final, change),
+        waiting=_delete_orphans(folder, final, change),
         size=sum(entry.size for entry in _entries(final)),
         wheels=sum(1 for _ in _entries(final)),
     )
 
 
-def _sorted_out(
+def _newly_attested(unchanged: Iterable[NewWheel], projects: Projects) -> Iterator[NewWheel]:
+    """Yield unchanged wheels that come with another provenance, as entries with their old time."""
+    there = {entry.file: entry for entry in _entries(projects)}
+    for one in unchanged:
+        before = there[one.entry.file]
+        if one.provenance and one.entry.provenance_sha256 != before.provenance_sha256:
+            entry = replace(before, provenance_sha256=one.entry.provenance_sha256)
+            yield replace(one, entry=entry)
+
+
+def _require_url(coming: Iterable[NewWheel], url: str) -> None:
+    if not url and (attested := [one.entry.file for one in coming if one.provenance]):
+        raise UsageError(
+            f"{attested[0]} has a provenance, and its link has to be an absolute address",
+            hint="add --url, with the address that this folder is served from",
+        )
+
+
+def _with_status(projects: Projects, change: IndexChange) -> Projects:
+    """Return the projects with their new statuses; plugins have that of their core."""
+    if not change.status:
+        return projects
+    if unknown := sorted(set(change.status) - set(projects)):
+        raise InputError(f"{', '.join(unknown)} is not in the index")
+    changed = dict(projects)
+    sets = release_sets(_entries(projects))
+    for name, status in change.status.items():
+        family = {name}
+        for one in sets:
+            members = {release.project for release in one.releases}
+            family |= members if name in members else set()
+        for each in family:
+            reason = "" if status == "active" else change.reason
+            changed[each] = replace(projects[each], status=status, reason=reason)
+    return changed
+
+
+def _refuse_closed(projects: Projects, new: Iterable[NewWheel]) -> None:
+    for one in new:
+        project = projects.get(one.entry.release.project)
+        if project is not None and project.status in CLOSED:
+            raise InputError(
+                f"{one.entry.file} can't be added: {project.name} is {project.status}",
+                hint=f"`--status {project.name}=active` lets it get new files again",
+            )
+
+
+def _split_by_state(
     coming: Iterable[NewWheel], projects: Projects
 ) -> tuple[list[NewWheel], list[NewWheel]]:
     there = {entry.file: entry for entry in _entries(projects)}
     new: dict[str, NewWheel] = {}
-    known: dict[str, NewWheel] = {}
+    unchanged: dict[str, NewWheel] = {}
     conflicts = []
     for one in coming:
         name = one.entry.file
@@ -253,18 +317,19 @@ def _sorted_out(
         if before is None:
             new[name] = one
         elif before.sha256 == one.entry.sha256:
-            known |= {name: one} if name in there else {}
+            unchanged |= {name: one} if name in there else {}
         else:
             conflicts.append(f"{name}: {before.sha256} is there, {one.entry.sha256} comes")
+    # Installers have cached the old bytes and their digest, so a name is never reused.
     if conflicts:
         raise ConflictError(
             "\n  ".join(["wheels of these names are there with other bytes:", *sorted(conflicts)]),
             hint="installers may have seen the old ones: give the new ones another version",
         )
-    return list(new.values()), list(known.values())
+    return list(new.values()), list(unchanged.values())
 
 
-def _with(projects: Projects, entries: Iterable[IndexEntry]) -> Projects:
+def _add_entries(projects: Projects, entries: Iterable[IndexEntry]) -> Projects:
     new: dict[NormalizedName, list[IndexEntry]] = {}
     grown = dict(projects)
     for entry in entries:
@@ -275,6 +340,7 @@ def _with(projects: Projects, entries: Iterable[IndexEntry]) -> Projects:
 
 
 def _check_cores(before: Projects, after: Projects) -> None:
+    # Only new gaps: an index that lacks a plugin already can still be repaired step by step.
     missing = set(missing_plugins(_entries(after))) - set(missing_plugins(_entries(before)))
     if missing:
         raise VerifyError(
@@ -283,7 +349,7 @@ def _check_cores(before: Projects, after: Projects) -> None:
         )
 
 
-def _yanked(projects: Projects, change: IndexChange) -> Projects:
+def _apply_yanks(projects: Projects, change: IndexChange) -> Projects:
     given: dict[IndexRelease, str | None] = {**change.yank, **dict.fromkeys(change.unyank)}
     # 1.0 and 1.0.0 are one version, to installers as well.
     there = {_version(entry.release) for entry in _entries(projects)}
@@ -292,11 +358,11 @@ def _yanked(projects: Projects, change: IndexChange) -> Projects:
     named = {_version(release): reason for release, reason in given.items()}
     reasons: dict[tuple[NormalizedName, Version], str | None] = {}
     for one in release_sets(_entries(projects)):
-        # A core without its plugins, or a plugin without its core, is of no use to anybody.
-        known = [_version(release) for release in one.releases]
-        for release in known:
+        # A yank of one release yanks its set: a core without its plugins runs on no GPU.
+        in_set = [_version(release) for release in one.releases]
+        for release in in_set:
             if release in named:
-                reasons |= dict.fromkeys(known, named[release])
+                reasons |= dict.fromkeys(in_set, named[release])
     return {
         name: replace(
             project,
@@ -319,13 +385,15 @@ def _copy_in(new: Iterable[NewWheel], folder: IndexFolder) -> None:
         for one in new:
             copy_in(one, folder)
     except BaseException:
-        # No page names them yet.
+        # No page lists the copies yet, so nobody can miss them.
         folder.delete(folder.written[begun:])
         raise
 
 
-def _cleared(folder: IndexFolder, projects: Projects, change: IndexChange) -> tuple[str, ...]:
-    """Delete what no page has named for long enough; return what has to wait."""
+def _delete_orphans(
+    folder: IndexFolder, projects: Projects, change: IndexChange
+) -> tuple[str, ...]:
+    """Delete files that no page has listed for the grace time; return those that wait."""
     before = folder.left()
     left = {path: before.get(path, change.now) for path in folder.orphans(projects)}
     folder.delete([path for path, at in left.items() if change.now - at >= change.grace])

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
 _TEXT = 1000
-"""Characters of an answer that are kept."""
+"""Characters of a reply that are kept."""
 
 _HEADERS = ("Retry-After", "RateLimit")
 _PARENT_DEATH_SIGNAL = 1
@@ -42,7 +42,7 @@ _TOKEN = re.compile(r"\bpypi-[\w-]{16,}")
 
 def run_request(argv: Sequence[str]) -> int:
     """Carry out a request, and write the reply."""
-    # An upload that outlives the publisher would be nobody's, and the lock would be free.
+    # An upload that outlives the publisher would go on after the journal's lock is free.
     ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL)
     result, verb, *words = argv
     work = {"where": _where, "upload": _upload, "check": _check}[verb]
@@ -78,6 +78,7 @@ def _check(words: list[str]) -> dict[str, object]:
     """Return the findings of ``twine check`` as data."""
     findings: list[dict[str, object]] = []
     kept = _Kept(findings)
+    # twine's check returns only True or False; the reasons are in its log.
     check.logger.addHandler(kept)
     for kept.path in words:
         check.check([kept.path])
@@ -85,25 +86,29 @@ def _check(words: list[str]) -> dict[str, object]:
 
 
 def _where(words: list[str]) -> dict[str, object]:
-    """The address that twine would upload to, without any user in it."""
+    """Return the address that twine would upload to, without a user name."""
     parser = argparse.ArgumentParser()
     Settings.register_argparse_arguments(parser)
     try:
         settings = Settings.from_argparse(parser.parse_args(words))
+    # twine raises a bare KeyError for an incomplete .pypirc.
     except KeyError as missing:
         raise TwineException(f"its section in .pypirc has no {missing.args[0]}") from None
+    # Refuses the address of the old PyPI here, before anything is planned.
     settings.check_repository_url()
     address = sanitize_url(str(settings.repository_config["repository"]))
     return {"reason": _without_user(address)}
 
 
 def _upload(words: list[str]) -> dict[str, object]:
+    # As from a shell, so twine reads its variables, files and keyring as users know it.
     cli.dispatch(["upload", *words])
     return {}
 
 
 def _answered(response: requests.Response) -> dict[str, object]:
     secrets = list(_secrets(response.request))
+    # An index replies with a whole HTML page; its text is enough for a message.
     text = " ".join(_TAGS.sub(" ", response.text).split())
     return {
         "outcome": "answered",
@@ -119,6 +124,7 @@ def _secrets(request: requests.PreparedRequest) -> Iterator[str]:
     scheme, _, credential = str(request.headers.get("Authorization", "")).partition(" ")
     if credential:
         yield credential
+    # The password alone may be repeated too, without its encoding.
     if scheme.lower() == "basic":
         with contextlib.suppress(ValueError):
             yield base64.b64decode(credential).decode().partition(":")[2]

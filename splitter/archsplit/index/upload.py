@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 _CHECK_SECONDS = 300.0
 _WHERE_SECONDS = 60.0
 _LEAST_BYTES_A_SECOND = 100_000
-"""Speed that sets the timeout of an upload, beside a constant."""
+"""Slowest expected speed; with `Twine.seconds` it sets the timeout of an upload."""
 
 _USER_INFO = re.compile(r"(?<=://)[^/@\s]+@")
 
@@ -61,7 +61,7 @@ class DescriptionReport:
     """A finding of ``twine check``.
 
     Attributes:
-        is_error: the index refuses the file; otherwise only ``--strict`` does.
+        is_error: True if the index refuses the file; False if only ``--strict`` does.
     """
 
     path: Path
@@ -74,13 +74,13 @@ class TwineResult:
     """The result of a call of twine.
 
     Attributes:
-        outcome: ``done``, ``answered`` (by the index, with an error), ``unreachable``, ``refused by
-            twine``, or ``no end`` where its time was over.
-        status: HTTP's, where the index answered.
-        reason: the status line's text, or what twine says.
-        text: the answer's, without markup.
-        headers: those that say when to come back.
-        findings: of ``check`` alone.
+        outcome: ``done``, ``answered`` (an error reply of the index), ``unreachable``, ``refused by
+            twine``, or ``no end`` (a timeout).
+        status: of HTTP; 0 without a reply.
+        reason: the text of the status line, or the error message of twine.
+        text: of the reply, without markup.
+        headers: those with the time of the next attempt.
+        findings: of ``check`` only.
     """
 
     outcome: str
@@ -95,17 +95,17 @@ class TwineResult:
         """True if the index took the file."""
         return self.outcome == "done"
 
-    def words(self) -> str:
-        """The reply of the index, on one line."""
-        said = self.reason if self.text in ("", self.reason) else f"{self.reason}: {self.text}"
-        return f"{self.status} {said}".strip() if self.status else said or self.outcome
+    def reply(self) -> str:
+        """Return the reply of the index on one line."""
+        reply = self.reason if self.text in ("", self.reason) else f"{self.reason}: {self.text}"
+        return f"{self.status} {reply}".strip() if self.status else reply or self.outcome
 
     def wait(self, now: datetime) -> float | None:
-        """Seconds for which the index asks to be left alone."""
+        """Return the seconds before the next attempt that the index requests, or None."""
         return retry_after_seconds(self.headers, now)
 
 
-_ANSWER = TypeAdapter(TwineResult)
+_RESULT = TypeAdapter(TwineResult)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,13 +113,14 @@ class Twine:
     """Twine, with the address that it uploads to.
 
     Attributes:
-        repository: ``--repository``, or None.
-        repository_url: ``--repository-url``, or None. Where both are None, twine's variables say.
-        config_file: ``.pypirc``, where it isn't in its usual place.
-        environment: all of the caller's: credentials, proxies, certificates, keyrings, and what a
-            CI system gives for trusted publishing.
-        python_path: where twine is found.
-        seconds: what an upload gets besides the time for its bytes.
+        repository: value of ``--repository``, or None.
+        repository_url: value of ``--repository-url``, or None. Without both, twine uses
+            its variables.
+        config_file: a ``.pypirc`` outside the home folder.
+        environment: all of the caller's: credentials, proxies, certificates, keyrings, and the
+            variables of a CI system for trusted publishing.
+        python_path: the folders that twine is imported from.
+        seconds: constant part of the timeout of an upload.
     """
 
     runner: Runner
@@ -139,15 +140,15 @@ class Twine:
             )
 
     def where(self) -> str:
-        """The address that is uploaded to, without credentials.
+        """Return the address for uploads, without credentials.
 
         Raises:
-            UsageError: twine knows no such repository.
+            UsageError: twine finds no such repository.
         """
-        answer = self._call("where", self._place(), seconds=_WHERE_SECONDS)
-        if not answer.is_done:
-            raise UsageError(f"twine knows no such repository: {answer.words()}")
-        return answer.reason
+        result = self._call("where", self._place(), seconds=_WHERE_SECONDS)
+        if not result.is_done:
+            raise UsageError(f"twine knows no such repository: {result.reply()}")
+        return result.reason
 
     def check(self, paths: Sequence[Path]) -> tuple[DescriptionReport, ...]:
         """Check files with ``twine check``.
@@ -156,10 +157,10 @@ class Twine:
             ToolFailedError: twine died, or can't read a file.
         """
         words = tuple(str(path.absolute()) for path in paths)
-        answer = self._call("check", words, seconds=_CHECK_SECONDS)
-        if not answer.is_done:
-            raise ToolFailedError(f"twine check: {answer.words()}")
-        return answer.findings
+        result = self._call("check", words, seconds=_CHECK_SECONDS)
+        if not result.is_done:
+            raise ToolFailedError(f"twine check: {result.reply()}")
+        return result.findings
 
     def upload(self, artifact: Artifact) -> TwineResult:
         """Upload one file, with the attestations beside it.
@@ -193,17 +194,17 @@ class Twine:
             try:
                 done = self.runner.run(self._command(argv, folder, seconds))
             except ToolFailedError:
-                return TwineResult(outcome="no end", reason=f"no answer within {seconds:.0f} s")
+                return TwineResult(outcome="no end", reason=f"no reply within {seconds:.0f} s")
             try:
                 # A full disk leaves half of it.
-                return _ANSWER.validate_json(read_file(result))
+                return _RESULT.validate_json(read_file(result))
             except (InputError, ValidationError):
                 raise ToolFailedError(f"twine {verb} died: {_last_line(done)}") from None
 
     def _command(self, words: tuple[str, ...], folder: Path, seconds: float) -> Command:
         own = {"PYTHONPATH": self.python_path, "NO_COLOR": "1", "TERM": "dumb"}
         if self.repository is not None:
-            # As on twine's own command line an address goes before a name, wherever it is from.
+            # TWINE_REPOSITORY_URL would win over --repository, which the user typed.
             own["TWINE_REPOSITORY_URL"] = ""
         return Command(
             argv=(sys.executable, *words),
@@ -213,8 +214,8 @@ class Twine:
         )
 
 
-def make_refusal(artifact: Artifact, answer: TwineResult) -> IndexRefusedError:
-    """Return the meaning of an index's refusal, as far as known."""
+def make_refusal(artifact: Artifact, result: TwineResult) -> IndexRefusedError:
+    """Return the error for an index's refusal, with a hint for its status."""
     hints = {
         401: "the index doesn't know these credentials: TWINE_USERNAME, TWINE_PASSWORD, ~/.pypirc",
         403: f"the credentials may not upload to {artifact.project}: the name may be somebody"
@@ -222,8 +223,8 @@ def make_refusal(artifact: Artifact, answer: TwineResult) -> IndexRefusedError:
         413: "the index takes no file of that size",
     }
     return IndexRefusedError(
-        f"{artifact.path.name}: {answer.words()}",
-        hint=hints.get(answer.status, "nothing else was uploaded after it; the core is not live"),
+        f"{artifact.path.name}: {result.reply()}",
+        hint=hints.get(result.status, "nothing else was uploaded after it; the core is not live"),
     )
 
 
@@ -237,24 +238,24 @@ class Uploader:
     """Uploads files through twine.
 
     Attributes:
-        patience: how long an index may refuse for reasons that pass.
+        retry: for temporary errors of the index.
     """
 
     twine: Twine = field(repr=False)
-    prover: ReadBack = field(repr=False)
+    read_back: ReadBack = field(repr=False)
     journal: PublishJournal
-    patience: RetryPolicy
+    retry: RetryPolicy
 
     def upload(self, step: UploadStep) -> None:
-        """Upload one file; when this returns, the index has taken it.
+        """Upload one file, and return after the index has accepted it.
 
         Raises:
-            VerifyError: the file is not what it was when it was verified.
-            IndexRefusedError: the index refuses it for good.
-            IndexUnreachableError: it went on failing.
-            ConflictError: the index has something else under that name.
-            TryLaterError: the index wants no more new names today.
-            ToolFailedError: twine itself refuses.
+            VerifyError: the file has changed since it was verified.
+            IndexRefusedError: the index refuses the file, and no later attempt can help.
+            IndexUnreachableError: each attempt failed.
+            ConflictError: the index has another content under that name.
+            TryLaterError: the index accepts no more new names for now.
+            ToolFailedError: twine itself refuses the file.
         """
         one = step.artifact
         if sha256(one.path) != one.sha256:
@@ -262,50 +263,53 @@ class Uploader:
         if step.standing is NameStatus.NEW:
             self.journal.add(lines.REGISTERING, project=one.project)
         self.journal.add(lines.UPLOADING, file=one.path.name, sha256=one.sha256)
-        self.patience.keep_trying(f"uploading {one.path.name}", lambda: self._attempt(step))
+        self.retry.keep_trying(f"uploading {one.path.name}", lambda: self._attempt(step))
         self.journal.add(lines.UPLOADED, file=one.path.name, sha256=one.sha256)
 
     def _attempt(self, step: UploadStep) -> None:
-        answer = self.twine.upload(step.artifact)
-        if answer.is_done:
+        result = self.twine.upload(step.artifact)
+        if result.is_done:
             return
         self.journal.add(
-            lines.FAILED, file=step.artifact.path.name, outcome=answer.outcome, status=answer.status
+            lines.FAILED, file=step.artifact.path.name, outcome=result.outcome, status=result.status
         )
-        # The answer may have got lost on its way, or an earlier attempt may have worked after all.
-        if not self.prover.find(step.artifact):
-            self._judge(step, answer)
+        # The reply may have been lost, or an earlier attempt may have worked: the index decides.
+        if not self.read_back.find(step.artifact):
+            self._raise_error(step, result)
 
-    def _judge(self, step: UploadStep, answer: TwineResult) -> None:
+    def _raise_error(self, step: UploadStep, result: TwineResult) -> None:
         """Raise the exception for a failed upload."""
-        if answer.outcome in {"unreachable", "no end"}:
-            raise RetryableError(answer.words())
-        if answer.outcome != "answered":
-            is_elsewhere = "redirect" in answer.words()
+        if result.outcome in {"unreachable", "no end"}:
+            raise RetryableError(result.reply())
+        if result.outcome != "answered":
+            is_elsewhere = "redirect" in result.reply()
             raise ToolFailedError(
-                f"twine refuses to upload {step.artifact.path.name}: {answer.words()}",
+                f"twine refuses to upload {step.artifact.path.name}: {result.reply()}",
                 hint="give the address itself" if is_elsewhere else _CREDENTIALS,
             )
-        wait = answer.wait(self.patience.clock.now())
-        if answer.status == _TOO_MANY and _is_about_names(step, answer):
-            # Each further attempt may begin the 24 hours anew.
-            raise self._later(answer, DAY.total_seconds() if wait is None else wait)
-        if is_retryable(answer.status):
-            raise RetryableError(answer.words(), wait=wait)
-        if answer.status in _EXISTS and "exist" in answer.words().lower():
-            raise RetryableError(f"{answer.words()}; but its page doesn't show it yet")
-        raise make_refusal(step.artifact, answer)
+        wait = result.wait(self.retry.clock.now())
+        if result.status == _TOO_MANY and _is_about_names(step, result):
+            # No retry here: each further attempt may start the 24 hours again.
+            raise self._later(result, DAY.total_seconds() if wait is None else wait)
+        if is_retryable(result.status):
+            raise RetryableError(result.reply(), wait=wait)
+        if result.status in _EXISTS and "exist" in result.reply().lower():
+            raise RetryableError(f"{result.reply()}; but its page doesn't show it yet")
+        raise make_refusal(step.artifact, result)
 
-    def _later(self, answer: TwineResult, wait: float) -> TryLaterError:
-        when = utc_text(self.patience.clock.now() + timedelta(seconds=wait))
+    def _later(self, result: TwineResult, wait: float) -> TryLaterError:
+        when = utc_text(self.retry.clock.now() + timedelta(seconds=wait))
         return TryLaterError(
-            f"the index takes no more new names for now: {answer.words()}",
+            f"the index takes no more new names for now: {result.reply()}",
             hint=f"run the same command again at {when}; it goes on where this one stopped",
         )
 
 
-def _is_about_names(step: UploadStep, answer: TwineResult) -> bool:
-    """Source: https://github.com/pypi/warehouse/pull/13097 and its headers since 20163."""
-    limits = " ".join(answer.headers.values())
-    says_so = "new project" in answer.words().lower() or "project.create" in limits
-    return step.standing is NameStatus.NEW and says_so
+def _is_about_names(step: UploadStep, result: TwineResult) -> bool:
+    """Return True if the index refuses a new project name, not an upload as such.
+
+    Source: https://github.com/pypi/warehouse/pull/13097 and its headers since 20163.
+    """
+    limits = " ".join(result.headers.values())
+    is_named = "new project" in result.reply().lower() or "project.create" in limits
+    return step.standing is NameStatus.NEW and is_named

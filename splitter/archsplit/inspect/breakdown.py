@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 REST_COLOR = "#c9ccd1"
 """The color of bytes that are no device code."""
 
-OTHER_COLOR = "#5d636d"
+OTHER_COLOR = "#6a5669"
 """The color of device code without a target."""
 
 USABLE_COLOR, DEAD_COLOR = "#4f9d69", "#d9c6c3"
@@ -26,16 +26,20 @@ USABLE_COLOR, DEAD_COLOR = "#4f9d69", "#d9c6c3"
 _BY_MAJOR = {
     2: "#6b4f2a",
     3: "#6b4f2a",
-    5: "#7a4a2b",
-    6: "#8a5a00",
-    7: "#2c6e3f",
-    8: "#0b62a4",
-    9: "#6a4bb5",
-    10: "#a8326a",
-    11: "#a34a1c",
-    12: "#00706b",
+    5: "#55245e",
+    6: "#4d0094",
+    7: "#5a8109",
+    8: "#013e19",
+    9: "#2c38d1",
+    10: "#98675f",
+    11: "#d119b7",
+    12: "#07661f",
 }
-"""A color for each generation; white text on it has a contrast of at least 4.5 (WCAG 2.2 AA)."""
+"""A color for each generation, found by a search.
+
+White text on it has a contrast of at least 4.5 (WCAG 2.2 AA). Any two differ by 17 (CIE 1976) or
+more, for readers with deuteranopia, protanopia and tritanopia too.
+"""
 
 _NUMBER = re.compile(r"(?:sm|compute|lto)_([0-9]+)[0-9][af]?")
 

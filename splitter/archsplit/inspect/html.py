@@ -378,7 +378,10 @@ def _code_table(inventory: Inventory) -> str:
             _code_row(file.path, part, is_live=not part.note) for part in breakdown(file.rows())
         ]
     parts = breakdown(inventory.rows())
-    rows.append(_code_row("", remaining_part(inventory.size, parts), is_live=False))
+    rest = remaining_part(inventory.size, parts)
+    # Members that can't hold device code were not unpacked: only their download is known.
+    cells = ("<td>" if inventory.is_wheel else "") + _number(rest.weight)
+    rows.append(f'<tr><td class="name"><td>{REST_LABEL}<td><td><td>{cells}</tr>')
     heads: tuple[str, ...] = ("file", "target", "kind", "packed", "#image", "#in files")
     if inventory.is_wheel:
         heads = (*heads, "#download")

@@ -87,7 +87,7 @@ function put(tile, [left, top, width, height], whole) {
 
 function leaf(node, box, zoom) {
   const tile = make(zoom ? "button" : "div", "tile " + (node.texture || ""));
-  tile.style.backgroundColor = node.color || "#5d636d";
+  tile.style.backgroundColor = node.color || "#6a5669";
   tile.title = title(node);
   if (zoom) tile.addEventListener("click", zoom);
   if (isUnused(node)) tile.classList.add("unused");

@@ -36,7 +36,9 @@ _UNSUPPORTED = {
     "dependency-drive-prefix": "it rewrites paths",
 }
 _BESIDE = {"objtemp", "objdir-as-tempdir"}
-_DROPPED = {*_BESIDE, *KEEPING, KEEP_FOLDER, "jobserver", "threads", "t"}
+_COUNT_DIGITS = 9
+_THREADS = {"threads", "t"}
+_DROPPED = {*_BESIDE, *KEEPING, KEEP_FOLDER, "jobserver"}
 """Options about temporary files and jobs, which are the scheduler's part."""
 _VALUED = (
     "D I L MF MT O U Werror arbin arch archiver-binary brief-diag brief-diagnostics ccbin code "
@@ -108,8 +110,8 @@ def dryrun_words(argv: Sequence[str]) -> tuple[str, ...]:
     """Return the arguments of a dry run: all but those about intermediate files and jobs."""
     return tuple(
         word
-        for name, _, words in split_options(argv)
-        if name not in _DROPPED and not _is_thread_count(name)
+        for name, value, words in split_options(argv)
+        if name not in _DROPPED and not _is_thread_count(name, value)
         for word in words
     )
 
@@ -141,8 +143,10 @@ def compiles_nothing(argv: Sequence[str]) -> bool:
     return not has_source and names.isdisjoint({*_DEVICE_LINKING, *_LANGUAGE, *OPTIONS_FILES})
 
 
-def _is_thread_count(name: str) -> bool:
-    return name.startswith("t") and name[1:].isdigit()
+def _is_thread_count(name: str, value: str) -> bool:
+    # nvcc refuses what is no number, and its dry run has to see that.
+    count = value if name in _THREADS else name.removeprefix("t")
+    return name.startswith("t") and count.isdecimal() and len(count) <= _COUNT_DIGITS
 
 
 def _wants_value(name: str) -> bool:

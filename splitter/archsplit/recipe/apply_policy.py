@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 __pure__ = True
 
 _COMPRESS = "--compress-mode"
-_OURS = (_COMPRESS, _COMPRESS[1:], "--no-compress", "-no-compress")
+_COMPRESSION_FLAGS = (_COMPRESS, _COMPRESS[1:], "--no-compress", "-no-compress")
 
 
 def read_policies(content: object) -> tuple[dict[str, Policy], list[RecipeFault]]:
@@ -40,6 +40,7 @@ def read_policies(content: object) -> tuple[dict[str, Policy], list[RecipeFault]
 def find_policy_faults(tables: dict[str, Any]) -> Iterator[RecipeFault]:
     """Return the contradictions between policies and other tables, if these are valid."""
     for name, policy in tables["policies"].items():
+        # A table with faults is missing here.
         if targets := tables.get("targets"):
             yield from _target_faults(name, policy, targets)
         project = tables.get("project")
@@ -83,9 +84,9 @@ def select_policy(recipe: Recipe | SplitRecipe, name: str) -> Policy:
     """
     if name in recipe.policies:
         return recipe.policies[name]
-    there = ", ".join(sorted(recipe.policies)) or "none"
+    names = ", ".join(sorted(recipe.policies)) or "none"
     raise UsageError(
-        f"the recipe has no policy {name}; it has {there}",
+        f"the recipe has no policy {name}; it has {names}",
         hint=f"write a table [policy.{name}] into {recipe.file}",
     )
 
@@ -101,6 +102,7 @@ def _target_faults(name: str, policy: Policy, targets: Targets) -> Iterator[Reci
                     hint="a policy leaves targets out; add it there: all builds compile for the"
                     " same list, and share results",
                 )
+    # Without targets.sass, a policy that names nothing would select nothing.
     if policy.sass is None and not (targets.sass or policy.ptx):
         message = "names no target"
         yield RecipeFault(
@@ -112,5 +114,7 @@ def _set_compression(compile_: Compile, mode: str) -> Compile:
     # nvcc refuses two modes: the policy's replaces the recipe's.
     if mode == "default":
         return compile_
-    flags = (flag for flag in compile_.nvcc_flags if flag.partition("=")[0] not in _OURS)
+    flags = (
+        flag for flag in compile_.nvcc_flags if flag.partition("=")[0] not in _COMPRESSION_FLAGS
+    )
     return replace(compile_, nvcc_flags=(*flags, f"{_COMPRESS}={mode}"))

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __pure__ = True
 
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
-_IN_WORDS = {
+_MESSAGES = {
     "missing": "is missing",
     "string_type": "must be text",
     "bool_type": "must be true or false",
@@ -64,22 +64,24 @@ def translate_faults(
     for detail in error.errors():
         # pydantic marks the key of a mapping, which is no part of the path in the file.
         path = (table, *(part for part in detail["loc"] if part != "[key]"))
+        # pydantic only reports that the key is unknown; a similar key is the useful hint.
         if detail["type"] == "unexpected_keyword_argument":
             yield unknown_key_fault(path, tables)
             continue
         reason = detail.get("ctx", {}).get("error")
+        # Our own types have a hint; pydantic's have not.
         if isinstance(reason, InvalidValue):
             yield RecipeFault(path=(*path, *reason.at), message=str(reason), hint=reason.hint)
         else:
-            yield RecipeFault(path=path, message=_in_words(detail))
+            yield RecipeFault(path=path, message=_describe(detail))
 
 
 def unknown_key_fault(path: KeyPath, tables: Mapping[str, type] = RECIPE_TABLES) -> RecipeFault:
-    """Return the fault of an unknown key; the hint has the nearest known one."""
+    """Return the fault of an unknown key; the hint has the most similar valid key."""
     *outer, key = path
     known = _keys_of(cast("KeyPath", tuple(outer)), tables)
     near = difflib.get_close_matches(str(key), known, n=1)
-    # The key may stand in another table, where it is known.
+    # The key may be valid in another table.
     elsewhere = [f"{table}.{key}" for table in tables if key in _keys_of((table,), tables)]
     if near:
         hint = f"did you mean {near[0]}?"
@@ -98,7 +100,7 @@ def raise_faults(faults: Iterable[RecipeFault], document: RecipeDocument) -> Non
     """
     file, lines = document.file, document.lines
     # By line and not by table: people correct a file from top to bottom.
-    placed = sorted((_line(fault.path, lines), _in_text(fault)) for fault in faults)
+    placed = sorted((_line(fault.path, lines), _fault_text(fault)) for fault in faults)
     if placed:
         count = "1 fault" if len(placed) == 1 else f"{len(placed)} faults"
         texts = [f"{file}:{line}: {text}" for line, text in placed]
@@ -122,15 +124,16 @@ def _line(path: KeyPath, lines: Mapping[KeyPath, int]) -> int:
     return lines.get(path, 1)
 
 
-def _in_text(fault: RecipeFault) -> str:
+def _fault_text(fault: RecipeFault) -> str:
     text = f"{dotted_key(fault.path)}: {fault.message}" if fault.path else fault.message
     return f"{text}\n    hint: {fault.hint}" if fault.hint else text
 
 
-def _in_words(detail: ErrorDetails) -> str:
+def _describe(detail: ErrorDetails) -> str:
+    # The input of a missing or too short value is empty, so only other messages show it.
     if detail["type"] == "literal_error":
         return f"must be {detail['ctx']['expected']}, not {detail['input']!r}"
-    message = _IN_WORDS.get(detail["type"], detail["msg"])
+    message = _MESSAGES.get(detail["type"], detail["msg"])
     return (
         message
         if detail["type"] in {"missing", "too_short"}

@@ -19,7 +19,7 @@ _OURS = "archsplit decides it"
 _WRITES = "leave it out: it writes files beside what is built"
 _LTO = "optimisation at the device link is not supported yet"
 _NOT_RELOCATABLE = "leave it out, or write compile.rdc = true"
-_UNSEEN = "write the options themselves, so that the build id covers them"
+_UNHASHED = "write the options themselves, so that the build id covers them"
 _LANGUAGE = "leave it out: the file's name says its language"
 _HEADER = "write #include in the sources"
 _FOLDER = "write the folder in source.include"
@@ -55,7 +55,7 @@ _NVCC_NAMES = {
         ("-hls --host-linker-script -aug-hls --augment-host-linker-script", _OURS),
         ("-h --help -V --version -code-ls --list-gpu-code -arch-ls --list-gpu-arch", _OURS),
         ("-time --time -fdevice-time-trace --fdevice-time-trace", _WRITES),
-        ("-optf --options-file", _UNSEEN),
+        ("-optf --options-file", _UNHASHED),
         ("-x --x", _LANGUAGE),
     )
     for name in names.split()
@@ -71,7 +71,7 @@ _HOST_NAMES = (
     (r"-std\b.*", "write it as compile.std"),
     (r"-[cES]|-o.*|-(M|MM|MD|MMD|MP|MG|MF.*|MT.*|MQ.*)", _OURS),
     (r"--?save-temps.*|-time.*|-aux-info.*|-dump.*|-fdump-.*|--coverage|-ftest-coverage", _WRITES),
-    (r"-?-specs.*", _UNSEEN),
+    (r"-?-specs.*", _UNHASHED),
     (r"-x.*", _LANGUAGE),
     (r"-include.*|-imacros.*", _HEADER),
     (r"-(isystem|iquote|idirafter|iprefix|iwithprefix|isysroot|-sysroot).*", _FOLDER),
@@ -79,7 +79,7 @@ _HOST_NAMES = (
 )
 """Patterns of refused options of the host compiler, with their hints."""
 
-_LETTERS = {
+_SHORT_OPTIONS = {
     "-I": _FOLDER,
     "-D": "write it in source.defines",
     "-L": "write the folder in link.library-folders",
@@ -87,16 +87,16 @@ _LETTERS = {
 }
 """Refused options of both compilers whose value may follow without a space."""
 
-# -lineinfo begins like -l, and is not the name of a library.
-_LONG_ALL_THE_SAME = frozenset({"-lineinfo"})
+# -lineinfo begins with -l, but names no library.
+_LONG_OPTIONS = frozenset({"-lineinfo"})
 
 
 def _nvcc_flag(flag: str) -> str:
     _check_form(flag, hint="write one flag an entry, a value after '=': -maxrregcount=32")
-    # The record of the recipe compares it with compile.rdc.
+    # Allowed here: `Compile.relocatable` gives it the same meaning as compile.rdc.
     if flag in RELOCATABLE_FLAGS:
         return flag
-    return _checked(flag, _NVCC_NAMES.get(flag.partition("=")[0]) or _letter(flag))
+    return _checked(flag, _NVCC_NAMES.get(flag.partition("=")[0]) or _short_option_hint(flag))
 
 
 def _host_flag(flag: str) -> str:
@@ -105,19 +105,20 @@ def _host_flag(flag: str) -> str:
     if "," in flag:
         raise InvalidValue(f"{flag} has a comma in it, at which nvcc's -Xcompiler would split it")
     hints = (hint for pattern, hint in _HOST_NAMES if re.fullmatch(pattern, flag))
-    return _checked(flag, next(hints, None) or _letter(flag))
+    return _checked(flag, next(hints, None) or _short_option_hint(flag))
 
 
 def _check_form(flag: str, *, hint: str) -> None:
+    # Before the general check, which would report a missing dash.
     if flag.startswith("@"):
-        raise InvalidValue(f"{flag} is a file of flags", hint=_UNSEEN)
+        raise InvalidValue(f"{flag} is a file of flags", hint=_UNHASHED)
     # A word without dash would be an input file to both compilers.
     if not flag.startswith("-") or not flag.isprintable():
         raise InvalidValue(f"{flag!r} is not a flag", hint=hint)
 
 
-def _letter(flag: str) -> str | None:
-    return None if flag in _LONG_ALL_THE_SAME else _LETTERS.get(flag[:2])
+def _short_option_hint(flag: str) -> str | None:
+    return None if flag in _LONG_OPTIONS else _SHORT_OPTIONS.get(flag[:2])
 
 
 def _checked(flag: str, hint: str | None) -> str:

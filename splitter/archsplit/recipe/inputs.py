@@ -29,7 +29,7 @@ _INCLUDE = re.compile(
     r'^[ \t]*#[ \t]*(?:include|include_next|import|embed)[ \t]*(?:"([^"\n]+)"|<([^>\n]+)>)',
     re.MULTILINE,
 )
-_HINT = "put the file into the recipe's folder: what is built must not depend on where that lies"
+_HINT = "put the file into the recipe's folder: a build must not depend on the folder's place"
 
 _C_FAMILY = tuple(
     f"*.{suffix}"
@@ -52,11 +52,13 @@ def find_included_files(
         InputError: a file can't be read.
         RecipeError: a source includes a file outside of ``root``; lists all such includes.
     """
+    # A worklist: headers include each other, also in circles.
     waiting, found, faults = list(sources), set(sources), []
     while waiting:
         file = waiting.pop()
         for line, candidates in _includes(root, file, include):
             path = next((path for path in candidates if path.is_file()), None)
+            # A system header, or one under a condition that is false here: not an input.
             if path is None:
                 continue
             name = relative_name(root, path)
@@ -136,15 +138,16 @@ def find_unlisted_inputs(recipe: Recipe, listed: Iterable[Path], toolkit: Path) 
             recipe's folder.
         toolkit: the toolkit's root folder, whose files are no inputs.
     """
-    known = frozenset(recipe.input_files)
-    ours = (toolkit, (toolkit / "include").resolve())
+    input_files = frozenset(recipe.input_files)
+    toolkit_folders = (toolkit, (toolkit / "include").resolve())
     for path in (recipe.root / each for each in listed):
-        if any(relative_name(folder, path) for folder in ours):
+        if any(relative_name(folder, path) for folder in toolkit_folders):
             continue
         name = relative_name(recipe.root, path)
+        # nvcc read a file that another machine may lack.
         if name is None:
             yield f"{path} is included, which is outside of {recipe.root}"
-        elif name not in known:
+        elif name not in input_files:
             yield f"{name} is included, but not by a name that is written in a source"
 
 

@@ -76,6 +76,7 @@ def _decode(content: Mapping[str, object], root: Path) -> tuple[dict[str, Any], 
             continue
         try:
             tables[name] = adapter.validate_python(content.get(name, {}), context=root)
+        # Faults are collected, so that one run shows all of them.
         except ValidationError as error:
             faults += translate_faults(error, name)
     tables["policies"], found = read_policies(content.get(POLICY_TABLE, {}))
@@ -92,6 +93,7 @@ def _is_required(field: Field[Any]) -> bool:
 
 def _complete(tables: dict[str, Any], root: Path) -> list[RecipeFault]:
     """Replace patterns by files, and missing names by defaults, in valid tables."""
+    # A table with faults is missing here.
     if project := tables.get("project"):
         tables["project"] = replace(
             project, license_files=list_matching_files(root, project.license_files)
@@ -160,6 +162,7 @@ def complete_package(tables: dict[str, Any], root: Path) -> list[RecipeFault]:
         return [RecipeFault(path=_PACKAGE, message=str(reason), hint="set python.package")]
     files = list_matching_files(root / python.root, python.files)
     tables["python"] = replace(python, package=package, files=files)
+    # Only here, because the default needs the name from another table.
     if (link := tables.get("link")) and not link.library:
         tables["link"] = replace(link, library=f"lib{package}.so")
     return list(_misplaced(tables["python"]))
@@ -176,13 +179,16 @@ def _misplaced(python: Python) -> Iterator[RecipeFault]:
     """Return the faults of files that can't form the import package."""
     package = PurePosixPath(python.package)
     for file in python.files:
+        # Files outside of the package would overwrite those of other projects in site-packages.
         if package not in file.parents:
             hint = f"move it to {python.root / package}, or set python.package"
             yield RecipeFault(path=_FILES, message=f"{file} is outside of {package}", hint=hint)
+        # A generated file would replace it in the wheel.
         elif file.relative_to(package).parts[0] in GENERATED_NAMES:
             yield RecipeFault(
                 path=_FILES, message=f"{file} has the name of a file that archsplit makes"
             )
+    # A package without it would be a namespace package, into which anything can be installed.
     if package / "__init__.py" not in python.files:
         hint = f"make {python.root / package}/__init__.py, or set python.package"
         message = f"{package}/__init__.py is not among the core's files"

@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 
 __pure__ = True
 
-_PACKED = ("device_compression", "wheel_compression")
-_LEFT_OUT = Policy()
+_COMPRESSION_KEYS = ("device_compression", "wheel_compression")
+_DEFAULTS = Policy()
 
-_OF_SOURCES = tuple(Source.__dataclass_fields__)
+_SOURCE_KEYS = tuple(Source.__dataclass_fields__)
 _OPTIONAL = ("targets", "project", "python")
 _LIBRARY_ONLY = ("project", "python")
 
@@ -48,20 +48,22 @@ def find_prebuilt_policy_faults(tables: dict[str, Any]) -> Iterator[RecipeFault]
     """Return the faults of policies that a prebuilt file doesn't allow."""
     yield from find_policy_faults(tables)
     for name, policy in tables["policies"].items():
-        for key in _PACKED:
-            if getattr(policy, key) != getattr(_LEFT_OUT, key):
+        for key in _COMPRESSION_KEYS:
+            # Only a key that differs from its default was written by the user.
+            if getattr(policy, key) != getattr(_DEFAULTS, key):
                 yield RecipeFault(
                     path=(POLICY_TABLE, name, key.replace("_", "-")),
                     message="is for recipes with sources",
-                    hint="what is finished is packed; `archsplit slim --recompress` packs it anew",
+                    hint="a prebuilt file is compressed already; use `archsplit slim --recompress`",
                 )
+        # Without both lists a policy would choose nothing.
         if "targets" not in tables and policy.sass is None:
             yield RecipeFault(
                 path=(POLICY_TABLE, name, "sass"),
                 message="is missing, and the recipe has no table of targets to take them from",
                 hint='write, for example, sass = ["sm_90"]',
             )
-        if "project" not in tables and policy.version != _LEFT_OUT.version:
+        if "project" not in tables and policy.version != _DEFAULTS.version:
             yield RecipeFault(
                 path=(POLICY_TABLE, name, "version"),
                 message="is for libraries: a wheel has a version, which stays",
@@ -81,8 +83,8 @@ def apply_policy_to_prebuilt(recipe: SplitRecipe, name: str, *, day: str) -> Spl
         UsageError: the recipe has no such policy.
     """
     policy = select_policy(recipe, name)
-    # Without [targets] the release is what the policy says: nothing else is known of the fat wheel
-    # yet.
+    # Without [targets] a release has the policy's targets: the fat wheel is not read here.
+
     release = (*(policy.sass or ()), *policy.ptx) if recipe.targets is None else recipe.targets
     project = recipe.project
     if project is not None:
@@ -100,23 +102,26 @@ def load_split_recipe(path: Path) -> SplitRecipe | None:
 
     Raises:
         InputError: the file can't be read.
-        RecipeError: it is not UTF-8 or not TOML, or what it says is wrong; lists every fault.
+        RecipeError: the file is not UTF-8, not TOML, or invalid; lists every fault.
     """
     document = read_document(path)
+    # None in place of an error: the caller tries the other kind of recipe.
     if not is_prebuilt(document.content):
         return None
     root = document.root
     tables, faults = _decode(document.content, root)
-    faults += _together(tables, document.content)
+    faults += _find_contradictions(tables, document.content)
     faults += complete_package(tables, root) if tables.get("python") else []
-    product, found = _product(tables.get("source"), root)
+    product, found = _find_product(tables.get("source"), root)
     raise_faults([*faults, *found], document)
-    return _recipe(document, tables, product)
+    return _make_recipe(document, tables, product)
 
 
 def _decode(content: Mapping[str, object], root: Path) -> tuple[dict[str, Any], list[RecipeFault]]:
     tables: dict[str, Any] = {}
-    faults = [_stranger(key) for key in content if key not in {*PREBUILT_TABLES, POLICY_TABLE}]
+    faults = [
+        _unknown_table_fault(key) for key in content if key not in {*PREBUILT_TABLES, POLICY_TABLE}
+    ]
     for name, adapter in _ADAPTERS.items():
         # Unlike an empty table, a missing one leaves the choice to the fat wheel.
         if name not in content and name in _OPTIONAL:
@@ -124,8 +129,8 @@ def _decode(content: Mapping[str, object], root: Path) -> tuple[dict[str, Any], 
         given = content.get(name, {})
         # Each key of sources gets a fault of its own; pydantic would only call it unknown.
         if name == "source":
-            given, strangers = _without_sources(given)
-            faults += strangers
+            given, source_faults = _without_sources(given)
+            faults += source_faults
         try:
             tables[name] = adapter.validate_python(given, context=root)
         except ValidationError as error:
@@ -134,7 +139,8 @@ def _decode(content: Mapping[str, object], root: Path) -> tuple[dict[str, Any], 
     return tables, [*faults, *found, *find_prebuilt_policy_faults(tables)]
 
 
-def _stranger(table: str) -> RecipeFault:
+def _unknown_table_fault(table: str) -> RecipeFault:
+    # A valid table of the other kind deserves a better hint than "unknown".
     if table in RECIPE_TABLES:
         message = "is a table of recipes with sources"
         hint = "this one has source.wheel, source.library or source.build: leave it out"
@@ -143,23 +149,26 @@ def _stranger(table: str) -> RecipeFault:
 
 
 def _without_sources(given: object) -> tuple[object, list[RecipeFault]]:
-    assert isinstance(given, Mapping), "is_finished has seen that"
-    hint = "a recipe has sources, or something finished"
+    assert isinstance(given, Mapping), "is_prebuilt has checked that"
+    hint = "a recipe has sources or a prebuilt file, not both"
     faults = [
         RecipeFault(path=("source", key), message="is for recipes with sources", hint=hint)
         for key in given
-        if key in _OF_SOURCES
+        if key in _SOURCE_KEYS
     ]
-    return {key: value for key, value in given.items() if key not in _OF_SOURCES}, faults
+    return {key: value for key, value in given.items() if key not in _SOURCE_KEYS}, faults
 
 
-def _together(tables: dict[str, Any], content: Mapping[str, object]) -> Iterator[RecipeFault]:
+def _find_contradictions(
+    tables: dict[str, Any], content: Mapping[str, object]
+) -> Iterator[RecipeFault]:
     """Return the contradictions between tables."""
     source, split = tables.get("source"), tables.get("split")
+    # The fault of the table is reported already.
     if source is None:
         return
     if source.library and "project" not in content:
-        hint = "a library doesn't say who it is: name, version, summary, license, license-files"
+        hint = "a library has no metadata: write name, version, summary, license, license-files"
         yield RecipeFault(path=("project",), message="the table is missing", hint=hint)
     if source.library and split and split.name:
         hint = "project.name is the core's"
@@ -169,17 +178,18 @@ def _together(tables: dict[str, Any], content: Mapping[str, object]) -> Iterator
         hint = "the wheels of a split keep the platform tags of the fat wheel; leave it out"
         message = "is for recipes with sources"
         yield RecipeFault(path=("targets", "manylinux"), message=message, hint=hint)
+    # A wheel brings its own metadata, and a second one could contradict it.
     for name in () if source.library else _LIBRARY_ONLY:
         if name in content:
             hint = "the wheel has its own, which stays; split.name gives it another name"
             yield RecipeFault(path=(name,), message="is for libraries", hint=hint)
 
 
-def _product(
+def _find_product(
     source: PrebuiltSource | None, root: Path
 ) -> tuple[PurePosixPath | None, list[RecipeFault]]:
     """Return the prebuilt file, unless a command makes it, and its faults."""
-    # A command makes the file later; until then there is nothing to look for.
+    # The command makes the file later.
     if source is None or source.build:
         return None, []
     key = "library" if source.library else "wheel"
@@ -196,7 +206,7 @@ def _product(
     return None, [RecipeFault(path=("source", key), message=message, hint=hint)]
 
 
-def _recipe(
+def _make_recipe(
     document: RecipeDocument, tables: dict[str, Any], product: PurePosixPath | None
 ) -> SplitRecipe:
     targets, project = tables.pop("targets", None), tables.pop("project", None)

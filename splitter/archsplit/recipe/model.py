@@ -6,6 +6,8 @@ are checked against the recipe's folder, which pydantic passes on as the validat
 pattern stays a pattern here; `archsplit.recipe.load.load_recipe` replaces it by the matching files.
 """
 
+# ruff: noqa: TC001, TC003 (pydantic reads the annotations when it runs)
+
 from __future__ import annotations
 
 import os
@@ -59,6 +61,7 @@ def _relative(value: object) -> PurePosixPath:
     if not value or not value.isprintable() or "\\" in value:
         raise InvalidValue(f"{value!r} is not a path", hint="write it with '/' between its parts")
     path = PurePosixPath(value)
+    # A recipe must build the same in every folder, so no path may leave its own.
     if path.is_absolute() or ".." in path.parts:
         raise InvalidValue(
             f"{value!r} leads out of the recipe's folder",
@@ -97,11 +100,12 @@ def _text_file(value: object, info: ValidationInfo) -> PurePosixPath:
 
 
 def _pattern(value: object, info: ValidationInfo) -> PurePosixPath:
-    return _matched(value, _root(info))
+    return _check_pattern(value, _root(info))
 
 
 def _source_pattern(value: object, info: ValidationInfo) -> PurePosixPath:
-    pattern = _matched(value, _root(info))
+    pattern = _check_pattern(value, _root(info))
+    # The text of a pattern can be harmless while a matched name is not.
     for file in matching_files(_root(info), pattern):
         _for_nvcc(file, "rename the file")
     return pattern
@@ -109,19 +113,19 @@ def _source_pattern(value: object, info: ValidationInfo) -> PurePosixPath:
 
 def _for_nvcc(path: PurePosixPath, hint: str) -> PurePosixPath:
     text = str(path)
-    # "-…" would be an option of nvcc's, and "@…" a file of options to the host's compiler.
-    odd = unusable_character(text) or next(
+    # nvcc would read "-…" as an option, and the host compiler "@…" as a file of options.
+    invalid = unusable_character(text) or next(
         (first for first in "-@" if text.startswith(first)), None
     )
-    if odd:
-        raise InvalidValue(f"nvcc can't have the {odd} in {text!r}", hint=hint)
+    if invalid:
+        raise InvalidValue(f"nvcc can't have the {invalid} in {text!r}", hint=hint)
     return path
 
 
 def _python_pattern(value: object, info: ValidationInfo) -> PurePosixPath:
-    # The root is missing here when it was refused itself.
+    # pydantic leaves out a root that was refused; only the form of the pattern is checked then.
     return (
-        _matched(value, _root(info) / info.data["root"])
+        _check_pattern(value, _root(info) / info.data["root"])
         if "root" in info.data
         else parse_file_pattern(value)
     )
@@ -130,10 +134,12 @@ def _python_pattern(value: object, info: ValidationInfo) -> PurePosixPath:
 def parse_file_pattern(value: object) -> PurePosixPath:
     """Return a valid pattern, not yet matched with files, or raise `InvalidValue`."""
     path = _relative(value)
+    # The pattern "." has no parts.
     if not path.parts:
         raise InvalidValue(
             f"{value!r} is a folder, not a pattern of files", hint="write it as in *.cu"
         )
+    # Python's own globs changed the meaning of `a**` between versions, so it is refused.
     if any("**" in part and part != "**" for part in path.parts):
         raise InvalidValue(
             f"in {value!r}, '**' is only a part of a name", hint="write it as in **/*.cu"
@@ -141,7 +147,7 @@ def parse_file_pattern(value: object) -> PurePosixPath:
     return path
 
 
-def _matched(value: object, root: Path) -> PurePosixPath:
+def _check_pattern(value: object, root: Path) -> PurePosixPath:
     pattern = parse_file_pattern(value)
     try:
         files = matching_files(root, pattern)
@@ -149,9 +155,9 @@ def _matched(value: object, root: Path) -> PurePosixPath:
         raise InvalidValue(f"can't list {error.filename}: {error.strerror}") from None
     if not files:
         raise InvalidValue(f"no file matches {pattern}", hint=f"it is looked for in {root}")
-    odd = [str(file) for file in files if not str(file).isprintable()]
-    if odd:
-        raise InvalidValue(f"the file name {odd[0]!r} can't be printed", hint="rename the file")
+    invalid = [str(file) for file in files if not str(file).isprintable()]
+    if invalid:
+        raise InvalidValue(f"the file name {invalid[0]!r} can't be printed", hint="rename the file")
     return pattern
 
 
@@ -181,9 +187,6 @@ PythonPattern = Annotated[
     PurePosixPath, PlainValidator(_python_pattern, json_schema_input_type=str)
 ]
 """A pattern relative to the field ``root`` of its table."""
-
-# ruff: noqa: TC001, TC003 (pydantic reads the annotations when it runs)
-
 
 _SUMMARY_LIMIT = 512
 _LABEL_LIMIT = 32
@@ -216,11 +219,14 @@ def _version(text: str) -> str:
         raise InvalidValue(
             f"{text!r} is not a version", hint="write it as in 1.2.3 (PEP 440)"
         ) from None
+    # A local version would be refused only at the upload, after the whole build.
     if version.local:
         raise InvalidValue(
             f"{text!r} has a local part, which the public index refuses",
             hint=f"write {version.public}; the CUDA version belongs into the project's name",
         )
+    # Wheel names have the normalized form; two forms of one version would confuse the plugins'
+    # pins.
     if str(version) != text:
         raise InvalidValue(f"{text!r} is not normalized", hint=f"write {version}")
     return text
@@ -252,6 +258,7 @@ def _requirement(text: str) -> str:
         raise InvalidValue(
             f"{text!r} is not a requirement", hint="write it as in numpy>=2 (PEP 508)"
         ) from None
+    # PyPI refuses direct references (PEP 508 URLs) at the upload.
     if requirement.url:
         raise InvalidValue(f"{text!r} names an address, which the public index refuses")
     return str(requirement)
@@ -261,6 +268,7 @@ def _classifier(text: str) -> str:
     if " :: " not in text:
         hint = "the trove-classifiers package lists them"
         raise InvalidValue(f"{text!r} is not a classifier", hint=hint)
+    # PEP 639: an index refuses a license expression beside license classifiers.
     if text.startswith("License ::"):
         raise InvalidValue(
             f"{text!r} says again what project.license says",
@@ -270,6 +278,7 @@ def _classifier(text: str) -> str:
 
 
 def _without_comma(text: str) -> str:
+    # METADATA joins keywords and authors with commas, so a comma would make two of one.
     if "," in text:
         raise InvalidValue(f"{text!r} has a comma in it", hint="make it two entries")
     return _one_line(text)
@@ -349,6 +358,7 @@ class Project:
     dependencies: Unique[Dependency] = ()
 
     def __post_init__(self) -> None:
+        # The content type is derived from the suffix; an unknown type is shown as plain text.
         if self.readme is not None and self.readme.suffix not in _README_TYPES:
             raise InvalidValue(f"the readme {self.readme} is not a .md, .rst or .txt file")
 
@@ -356,9 +366,6 @@ class Project:
     def readme_type(self) -> str:
         """The content type of the readme; "" without a readme."""
         return "" if self.readme is None else _README_TYPES[self.readme.suffix]
-
-
-# ruff: noqa: TC001 (pydantic reads the annotations when it runs)
 
 
 _PYTHON_ROOT = PurePosixPath("python")

@@ -87,6 +87,7 @@ class Policy:
     budget: SizeText | None = None
 
     def __post_init__(self) -> None:
+        # An empty list is not a missing one: missing means all targets.
         if self.sass == () and not self.ptx:
             raise InvalidValue(
                 "names no target", hint="leave out sass to build all of targets.sass"
@@ -121,6 +122,7 @@ class Policy:
         total = sum(sizes.values())
         if self.budget is not None and total > self.budget:
             over, limit = size_text(total - self.budget), size_text(self.budget)
+            # The largest wheels first: a user looks there for bytes to save.
             parts = sorted(sizes.items(), key=lambda item: -item[1])
             weights = "".join(f"\n    {size_text(size):>10} {name}" for name, size in parts)
             yield f"all have {size_text(total)}, {over} more than budget = {limit}{weights}"
@@ -137,6 +139,7 @@ def next_version(release: str) -> str:
     ``1.1.0rc2``. So ``{next}.dev…`` sorts after the version, and before the next one.
     """
     version = Version(release)
+    # 1.1.0.dev0 is already before 1.1.0, so its own release is the next one.
     if version.dev is not None:
         return release.rpartition(".dev")[0]
     if version.pre is not None and version.post is None:
@@ -153,10 +156,12 @@ def find_version_fault(policy: Policy, release: str) -> str | None:
         version = Version(text)
     except InvalidVersion:
         return f"{policy.version!r} gives {text!r}, which is not a version"
+    # As for a release's version: the index would refuse it only after the build.
     if version.local:
         return f"{policy.version!r} gives {text!r}; the public index refuses its local part"
     if str(version) != text:
         return f"{policy.version!r} gives {text!r}, which is not normalized: {version}"
+    # An index keeps the first file of a name, so a nightly must never take a release's version.
     if version == Version(release):
         return f"{policy.version!r} gives the release's own version, whose wheels are others"
     return None

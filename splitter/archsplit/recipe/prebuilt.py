@@ -31,7 +31,7 @@ OUT_PLACEHOLDER = "{out}"
 """Placeholder of the command's output folder, in the command and before a pattern."""
 
 _KEYS = ("wheel", "library", "build")
-_SHELL = frozenset(("&&", "||", "|", ";", "&", ">", ">>", "<", "2>", "2>&1"))
+_SHELL_OPERATORS = frozenset(("&&", "||", "|", ";", "&", ">", ">>", "<", "2>", "2>&1"))
 
 
 def _product(value: object) -> str:
@@ -50,9 +50,10 @@ def _command(text: str) -> str:
         ) from None
     if not words:
         raise InvalidValue("is an empty command")
-    if odd := next((word for word in words if word in _SHELL), None):
+    # Without a shell, `&&` would be passed to the program as an argument.
+    if operator := next((word for word in words if word in _SHELL_OPERATORS), None):
         hint = "write sh -c '…', or put it into a script of the recipe's folder"
-        raise InvalidValue(f"has {odd} in it, but no shell runs it", hint=hint)
+        raise InvalidValue(f"has {operator} in it, but no shell runs it", hint=hint)
     return text
 
 
@@ -80,8 +81,10 @@ class PrebuiltSource:
     wrapper: StrictBool = True
 
     def __post_init__(self) -> None:
+        # A release has one core.
         if self.wheel and self.library:
             raise InvalidValue("names a wheel and a library", hint="make it two recipes")
+        # Only a command has an output folder.
         if not self.build and self.pattern.startswith(f"{OUT_PLACEHOLDER}/"):
             hint = "write source.build, too, or a path of the recipe's folder"
             raise InvalidValue(f"{self.pattern!r} is where nothing is built", hint=hint)
@@ -164,6 +167,7 @@ class SplitRecipe:
     @property
     def is_release(self) -> bool:
         """True if the core is published in the fat wheel's place."""
+        # A build is made to be published; a downloaded wheel has its own publisher.
         return bool(self.source.build) if self.split.release is None else self.split.release
 
     @property
@@ -197,6 +201,6 @@ def refuse_prebuilt(content: Mapping[str, object], file: Path) -> None:
     """
     if is_prebuilt(content):
         raise RecipeError(
-            f"{file} splits something finished, and only sources can be built here",
+            f"{file} splits a prebuilt file, and only sources can be built here",
             hint=f"archsplit build {file} --out DIR makes all of its wheels",
         )

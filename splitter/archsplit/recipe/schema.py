@@ -59,17 +59,18 @@ def _table(table: type) -> dict[str, Any]:
     return _described(schema, table)
 
 
-def _merged(table: dict[str, Any], finished: dict[str, Any]) -> dict[str, Any]:
+def _merged(table: dict[str, Any], prebuilt: dict[str, Any]) -> dict[str, Any]:
     """Return a table of both kinds of recipes, with the keys and values of both."""
-    keys = {**finished["properties"], **table["properties"]}
-    for key, other in finished["properties"].items():
+    keys = {**prebuilt["properties"], **table["properties"]}
+    # A key of both kinds of recipes accepts the values of both.
+    for key, other in prebuilt["properties"].items():
         more = [value for value in other.get("enum", []) if value not in keys[key]["enum"]]
         if more:
             description = f"{keys[key]['description']} {other['description']}"
             keys[key] = {**keys[key], "description": description, "enum": other["enum"]}
-    ordered = dict.fromkeys((*table["properties"], *finished["properties"]))
-    both = [key for key in table["required"] if key in finished["required"]]
-    texts = (table["description"], finished["description"])
+    ordered = dict.fromkeys((*table["properties"], *prebuilt["properties"]))
+    both = [key for key in table["required"] if key in prebuilt["required"]]
+    texts = (table["description"], prebuilt["description"])
     return {
         **table,
         "description": " ".join(dict.fromkeys(texts)),
@@ -96,8 +97,10 @@ def _described(schema: dict[str, Any], table: type) -> dict[str, Any]:
 
 def _plain(schema: dict[str, Any]) -> dict[str, Any]:
     """Remove generated titles, and defaults that only mark a missing key."""
+    # TOML has no null.
     kinds = [kind for kind in schema.get("anyOf", []) if kind != {"type": "null"}]
     kept = {key: value for key, value in schema.items() if key not in {"title", "anyOf"}}
+    # An editor would offer the empty default as a value.
     if not kept.get("default", True):
         del kept["default"]
     return {**kept, **(kinds[0] if kinds else {})}

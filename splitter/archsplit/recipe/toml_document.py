@@ -137,6 +137,7 @@ class _Scanner:
 
     def _next_entry(self, end: str) -> bool:
         """Step over the opening bracket or a comma; at the end, over the closing bracket."""
+        # TOML allows a comma before the closing bracket.
         if not self._peek(end):
             self._at += 1
             self._skip(_BLANK)
@@ -150,6 +151,7 @@ class _Scanner:
 
     def _skip(self, pattern: re.Pattern[str]) -> bool:
         match = pattern.match(self._text, self._at)
+        # "Nothing skipped" is no error: the parser has accepted the text.
         if match is None:
             return False
         self._at = match.end()
@@ -165,9 +167,9 @@ class RecipeDocument:
     """The content of a recipe's file.
 
     Attributes:
-        file: the recipe itself.
-        content: what it says.
-        lines: where each key, table and list entry is, counted from 1.
+        file: path of the recipe.
+        content: the decoded TOML.
+        lines: line of each key, table and list entry, from 1.
     """
 
     file: Path
@@ -185,7 +187,7 @@ def read_document(path: Path) -> RecipeDocument:
 
     Raises:
         InputError: the file can't be read.
-        RecipeError: it is not UTF-8, or not TOML; the message has the line.
+        RecipeError: the file is not UTF-8 or not TOML; the message has the line.
     """
     with input_errors(path):
         file = path / RECIPE_FILE if path.is_dir() else path
@@ -212,5 +214,5 @@ def _decode(content: bytes, file: Path) -> str:
         line = content[: error.start].count(b"\n") + 1
         raise RecipeError(
             f"{file}:{line}: not UTF-8: {error.reason} at byte {error.start}",
-            hint="save the file as UTF-8, as TOML asks for",
+            hint="save the file as UTF-8, as TOML requires",
         ) from None

@@ -42,7 +42,7 @@ class InvalidValue(ValueError):  # noqa: N818 (it never leaves this package: it 
 
     Attributes:
         hint: what to do about it, or None.
-        at: where in the value, such as the index in a list.
+        at: position in the value, such as the index in a list.
     """
 
     def __init__(self, message: str, *, hint: str | None = None, at: tuple[int, ...] = ()) -> None:
@@ -76,7 +76,7 @@ def check_package_name(text: str) -> str:
 
 
 def _define(text: str) -> str:
-    # The steps of a dry run are shell lines, in which both have a meaning.
+    # The steps of a dry run are shell lines, in which both characters are special.
     if found := re.search(r"[`$]", text):
         raise InvalidValue(
             f"{text!r} has a {found[0]} in it, which the shell lines that nvcc plans would expand",
@@ -118,7 +118,7 @@ class Matching:
 
     Attributes:
         pattern: a regular expression that means the same to Python and in a JSON schema.
-        what: says it to a person, with an example.
+        what: description for error messages, with an example.
     """
 
     pattern: str
@@ -138,7 +138,7 @@ class Matching:
     def __get_pydantic_json_schema__(
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> dict[str, Any]:
-        # A JSON schema searches, where fullmatch is wanted.
+        # A JSON schema searches its pattern anywhere in the text, so the ends are anchored.
         return {**handler(schema), "pattern": f"^(?:{self.pattern})$"}
 
 
@@ -198,10 +198,12 @@ def _walk(folder: Path, parts: Sequence[str]) -> Iterator[Path]:
     if first == "**":
         yield from _walk(folder, rest)
     for path in folder.iterdir():
+        # A linked folder may lead to a parent: the walk would never end.
         if first == "**":
             if path.is_dir() and not path.is_symlink() and not path.name.startswith("."):
                 yield from _walk(path, parts)
         elif _matches(path.name, first):
+            # The last part must be a file, each other part a folder.
             if not rest and path.is_file():
                 yield path
             elif rest and path.is_dir():

@@ -1,8 +1,8 @@
 """All checks of a release, built or split, with the kinds of each.
 
-In: a `WheelSet`, read from nothing but the files of a folder. Out: findings, all at once.
-`WHEEL_CHECKS` is the list of the checks of one wheel, `RELEASE_CHECKS` of those of all wheels
-together. A check without a kind is for both kinds of releases.
+In: a `WheelSet`, which was read from the files of a folder alone. Out: findings, all at once.
+`WHEEL_CHECKS` lists the checks of one wheel, `RELEASE_CHECKS` those of all wheels together. A check
+without a kind is for both kinds of releases. `archsplit.release.verify` runs them on a folder.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 from packaging.utils import canonicalize_version
 
 from archsplit.arch.target import Target
-from archsplit.errors import VerifyError
 from archsplit.formats.device_pack import TABLE_FILE
 from archsplit.release.core_files import HOOK_FOLDER
 from archsplit.release.device_checks import (
@@ -27,7 +26,6 @@ from archsplit.release.device_checks import (
 )
 from archsplit.release.findings import ReleaseKind
 from archsplit.release.identity import IDENTITY_FILE, LOADER_LIBRARY, LOADER_PACKAGE, Identity
-from archsplit.release.list_checks import report_faults
 from archsplit.release.requirements import pinned_extras, plugin_extras
 from archsplit.release.wheel_checks import (
     duplicate_faults,
@@ -37,18 +35,13 @@ from archsplit.release.wheel_checks import (
     requirement_faults,
     requirement_holds,
 )
-from archsplit.release.wheel_set import WheelFacts, WheelSet, core_faults, read_wheel_set
-from archsplit.system.env import ZIP_EPOCH, clean_environment
+from archsplit.release.wheel_set import WheelFacts, WheelSet, core_faults
 from archsplit.system.finding import Finding
-from archsplit.system.fs import temporary_dir
-from archsplit.wheels.platform_tags import PlatformTagCache, PlatformTags
+from archsplit.wheels.platform_tags import PlatformTags
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from archsplit.devicecode.registered import ContainerImages
     from archsplit.formats.device_pack import Pack
-    from archsplit.release.context import Effects
     from archsplit.release.report import Role
 
 BUILT, SPLIT = ReleaseKind.BUILT, ReleaseKind.SPLIT
@@ -79,50 +72,17 @@ class CheckScope:
 
     def wanted(self, identity: Identity) -> tuple[str, ...] | None:
         """Return the targets, or for packs the capabilities, of the plugins that must be there."""
+        # None differs from (): a release may be checked without any plugin.
         if self.targets is None:
             return None
         has_packs = bool(identity.packs)
         names = (str(one.capability) if has_packs else str(one) for one in self.targets)
         return tuple(dict.fromkeys(names))
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CheckedRelease:
-    """Result of a check without findings.
-
-    Attributes:
-        identity: of the core.
-        kind: the command that wrote the release.
-        roles: core, plugin or meta, by file name.
-        wheels: the targets of each wheel's device code, by file name.
-        packs: the number of images in each pack, by file name; empty for a build.
-        images: the number in all fat wheels; ``covered`` of them are in at least one pack.
-        needs: the packs that each capability needs.
-    """
-
-    identity: Identity
-    kind: ReleaseKind
-    roles: Mapping[str, Role]
-    wheels: Mapping[str, tuple[str, ...]]
-    packs: Mapping[str, int]
-    images: int
-    covered: int
-    needs: Mapping[str, tuple[str, ...]]
-
-    @property
-    def package(self) -> str:
-        """The core's project."""
-        return self.identity.package
-
-    @property
-    def version(self) -> str:
-        """The version of all wheels."""
-        return self.identity.version
-
-    @property
-    def build_id(self) -> str:
-        """The id that the core shares with every plugin, 64 hexadecimal digits."""
-        return self.identity.build_id
+    def needed_plugins(self, identity: Identity) -> Mapping[str, tuple[str, ...]]:
+        """Return the plugins that each wanted target or capability needs."""
+        wanted, names = self.wanted(identity), identity.plugins_by_gpu
+        return {gpu: names[gpu] for gpu in names if wanted is None or gpu in wanted}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,9 +101,7 @@ class _Subject:
     @property
     def needs(self) -> Mapping[str, tuple[str, ...]]:
         """The plugins that each wanted target or capability needs."""
-        wanted = self.scope.wanted(self.identity)
-        names = self.identity.plugins_by_gpu
-        return {gpu: names[gpu] for gpu in names if wanted is None or gpu in wanted}
+        return self.scope.needed_plugins(self.identity)
 
     def plugin_name(self, wheel: WheelFacts) -> str:
         """Return the target or the pack that a plugin wheel is for."""
@@ -169,6 +127,7 @@ def _wrong_python_tag(wheel: WheelFacts, subject: _Subject) -> Findings:
 
 
 def _wrong_platform_tag(wheel: WheelFacts, subject: _Subject) -> Findings:
+    # Wheels without libraries have no tags of auditwheel.
     if not wheel.platforms:
         return
     needed = PlatformTags.parse(wheel.platforms)
@@ -181,6 +140,7 @@ def _wrong_platform_tag(wheel: WheelFacts, subject: _Subject) -> Findings:
 
 
 def _wrong_root(wheel: WheelFacts, subject: _Subject) -> Findings:
+    # pip installs a purelib wheel into another folder on some systems, away from its plugins.
     if wheel.purelib == bool(wheel.libraries):
         found = f"says Root-Is-Purelib: {wheel.purelib}, and has {len(wheel.libraries)} libraries"
         yield subject.release.fault("wrong-root", wheel.file, found)
@@ -203,6 +163,7 @@ def _wrong_name(wheel: WheelFacts, subject: _Subject) -> Findings:
 def _missing_loader(wheel: WheelFacts, subject: _Subject) -> Findings:
     package = subject.identity.import_package
     names = ["__init__.py", "doctor.py", IDENTITY_FILE, LOADER_LIBRARY]
+    # Each library of a split needs its stub: the loader finds the library by it.
     if subject.release.kind is SPLIT:
         stubs = () if wheel.pack is None else (library.stub for library in wheel.pack.libraries)
         names += [TABLE_FILE, *stubs]
@@ -215,6 +176,7 @@ def _wrong_core_files(wheel: WheelFacts, subject: _Subject) -> Findings:
     package = subject.identity.import_package
     hook = f"{subject.identity.plugins_package}/{HOOK_FOLDER}/"
     for name in wheel.members:
+        # A file elsewhere could belong to another project.
         if not name.startswith((f"{package}/", hook)):
             found = f"installs {name}, which is not below {package}/"
             yield subject.release.fault("wrong-files", wheel.file, found)
@@ -230,6 +192,7 @@ def _code_in_core(wheel: WheelFacts, subject: _Subject) -> Findings:
 def _unconditional_pin(wheel: WheelFacts, subject: _Subject) -> Findings:
     plugins = subject.identity.plugins.values()
     for requirement in (wheel.metadata.requires_dist if wheel.metadata else None) or []:
+        # A plugin that is always required would bring the code of every GPU to each user.
         if requirement.name in plugins and requirement_holds(requirement, ""):
             found = f"requires {requirement} always; only extras may"
             yield subject.release.fault("unconditional-pin", wheel.file, found)
@@ -255,6 +218,7 @@ def _missing_pins(wheel: WheelFacts, subject: _Subject) -> Findings:
 def _wrong_plugin_files(wheel: WheelFacts, subject: _Subject) -> Findings:
     identity, name = subject.identity, subject.plugin_name(wheel)
     expected = f"{identity.plugins_package}/cuda/{name}/{identity.library}"
+    # A second file could be shared with another plugin, and be lost when that one is removed.
     if wheel.members != (expected,):
         found = f"installs {', '.join(wheel.members) or 'nothing'}"
         yield subject.release.fault("wrong-files", wheel.file, found, f"{expected} alone")
@@ -276,6 +240,7 @@ def _wrong_digest(wheel: WheelFacts, subject: _Subject) -> Findings:
     name = subject.plugin_name(wheel)
     expected = subject.identity.digests.get(name)
     for member, digest in wheel.library_digests.items():
+        # A core that was built without all of its plugins has no digest of them.
         if expected is not None and digest != expected:
             found = (
                 f"{member} has the SHA-256 {digest[:16]}..., but the core has {expected[:16]}..."
@@ -350,6 +315,7 @@ def _duplicates(subject: _Subject) -> Findings:
 
 def _other_glibc(subject: _Subject) -> Findings:
     """Find plugins that can't be installed on each system of the core."""
+    # Only published wheels meet systems of other ages.
     if not subject.scope.published or len(subject.release.cores) != 1:
         return
     core = subject.release.cores[0]
@@ -397,6 +363,7 @@ def _missing_images(subject: _Subject) -> Findings:
 
 
 def _wrong_table(subject: _Subject) -> Findings:
+    # Only a split that has just been made has its fat wheels at hand.
     if subject.table is not None and subject.scope.originals:
         originals = subject.scope.originals[subject.release.cores[0].file]
         yield from table_faults(subject.table, originals, subject.release)
@@ -431,6 +398,7 @@ def release_faults(release: WheelSet, scope: CheckScope) -> Findings:
 
 def _view_faults(release: WheelSet, scope: CheckScope) -> Findings:
     """Carry out all checks on the wheels that an installer takes for one core."""
+    # Without an identity there is nothing to compare with; `core_faults` has the reason.
     if release.identity is None:
         return
     subject = _Subject(release=release, identity=release.identity, scope=scope)
@@ -446,6 +414,7 @@ def _view_faults(release: WheelSet, scope: CheckScope) -> Findings:
 def _wheel_faults(wheel: WheelFacts, subject: _Subject) -> Findings:
     release = subject.release
     role = release.role(wheel)
+    # No further checks: each of them would add a finding that repeats this one.
     if role is None:
         names = ", ".join(sorted(subject.identity.plugins.values()))
         found = f"is neither the core nor one of its plugins ({names})"
@@ -467,72 +436,3 @@ def count_images(release: WheelSet) -> tuple[int, int]:
             held = {key for pack in packs for key, _ in pack.images_in(table)}
             total, covered = total + len(listed), covered + len(listed & held)
     return total, covered
-
-
-def verify_wheel_set(release: WheelSet, scope: CheckScope | None = None) -> CheckedRelease:
-    """Check the wheels of a folder, and compare them with the report beside them.
-
-    Raises:
-        VerifyError: lists every finding.
-    """
-    extent = scope or CheckScope()
-    identity = release.identity
-    wanted = None if identity is None else extent.wanted(identity)
-    damaged = {one.subject for one in release.damaged}
-    findings = (
-        *release_faults(release, extent),
-        # A split that checks its own wheels has just written the report beside them.
-        *(() if extent.originals else report_faults(release.folder, release.kind, wanted, damaged)),
-    )
-    if findings or identity is None:
-        raise VerifyError("the wheels are not as promised:", findings=findings)
-    images, covered = count_images(release)
-    subject = _Subject(release=release, identity=identity, scope=extent)
-    has_packs = release.kind is SPLIT
-    return CheckedRelease(
-        identity=identity,
-        kind=release.kind,
-        roles={wheel.file: release.role(wheel) or "meta" for wheel in release.wheels},
-        wheels={wheel.file: _targets(wheel) for wheel in release.wheels},
-        packs={
-            wheel.file: sum(1 for _ in wheel.pack.images())
-            for wheel in release.wheels
-            if wheel.pack is not None and wheel.identity is None
-        },
-        images=images,
-        covered=covered,
-        needs=subject.needs if has_packs else {},
-    )
-
-
-def _targets(wheel: WheelFacts) -> tuple[str, ...]:
-    """Return the targets of the device code that a wheel brings."""
-    held = {target for library in wheel.libraries.values() for target in library.targets}
-    if wheel.pack is not None and wheel.identity is None:
-        held |= {image.target for _, image in wheel.pack.images()}
-    return tuple(map(str, sorted(held)))
-
-
-def verify_release(
-    folder: Path, effects: Effects | None = None, scope: CheckScope | None = None
-) -> CheckedRelease:
-    """Read every wheel in a folder again, and check the release as a whole.
-
-    Args:
-        effects: to run auditwheel; None to leave the platform tags of built wheels unchecked.
-
-    Raises:
-        InputError: there is no wheel.
-        VerifyError: lists every finding.
-    """
-    with temporary_dir() as scratch:
-        platforms = None if effects is None else open_tag_judge(effects, scratch).platforms
-        release = read_wheel_set(folder, scratch, platforms=platforms, keep_packs=False)
-        return verify_wheel_set(release, scope)
-
-
-def open_tag_judge(effects: Effects, folder: Path) -> PlatformTagCache:
-    """Return a cache of auditwheel's results that runs auditwheel in a clean environment."""
-    environment = clean_environment(effects.environment, temporary=folder, epoch=ZIP_EPOCH)
-    environment["PYTHONPATH"] = effects.python_path
-    return PlatformTagCache(runner=effects.runner, environment=environment)

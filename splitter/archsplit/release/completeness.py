@@ -11,13 +11,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from archsplit.errors import InputError, ToolFailedError, VerifyError
-from archsplit.release.checks import CheckScope, open_tag_judge, verify_wheel_set
+from archsplit.release.checks import CheckScope
 from archsplit.release.install_test import Installer
 from archsplit.release.kernel_coverage import kernel_faults, read_coverage
 from archsplit.release.list_checks import manifest_faults
 from archsplit.release.manifest import MANIFEST_FILE
 from archsplit.release.matrix import find_holes, hole_texts, matrix_text, release_matrix
 from archsplit.release.report import find_report
+from archsplit.release.verify import open_tag_judge, verify_wheel_set
 from archsplit.release.wheel_set import read_wheel_set, wheels_in
 from archsplit.system.fs import temporary_dir
 
@@ -111,6 +112,7 @@ def check_release(
             ),
         ]
     if findings or release.identity is None:
+        # Two checks may find the same fault.
         found = tuple(dict.fromkeys(findings))
         raise VerifyError(f"{folder} is not a release to publish:", findings=found)
     # A report that can't be read is a finding above.
@@ -136,6 +138,7 @@ def _holes(folder: Path, release: WheelSet, demands: Requirements) -> Iterator[F
         report = find_report(folder)
     if report is not None:
         here = {path.name for path in wheels_in(folder)}
+        # A wheel of the report that is missing here fills no cell.
         present = tuple(wheel for wheel in report.wheels if wheel.file in here)
         holes = find_holes(release_matrix(replace(report, wheels=present)), demands.without)
         for place, text in hole_texts(holes):
@@ -158,6 +161,7 @@ def _check_descriptions(
     paths = [wheel.path for wheel in release.wheels]
     try:
         described = describe(paths)
+    # A crash of twine is one more finding: the others are still of use.
     except ToolFailedError as error:
         return [release.fault("tool-failed", str(release.folder), error.message)], ()
     faults = [release.fault("bad-description", *each) for each in described.faults]

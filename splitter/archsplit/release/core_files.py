@@ -68,6 +68,7 @@ class CoreFiles:
 
     def members(self) -> dict[str, bytes]:
         """Return the loader package, the identity and the doctor, by their names in the wheel."""
+        # Sorted: the order of a folder's files is not the same on every file system.
         sources = sorted(_LOADER.iterdir(), key=lambda file: file.name)
         files = {
             file.name: file.read_bytes()
@@ -96,6 +97,7 @@ class CoreFiles:
             f"{folder}/__init__.py": (source / "__init__.py").read_bytes(),
             f"{folder}/hook-{package}.py": (source / "hook.py").read_bytes(),
         }
+        # A project's own file wins: it may call the hook itself.
         return {name: text for name, text in files.items() if name not in self.existing}
 
     def entry_points(self, existing: bytes = b"") -> bytes | None:

@@ -36,6 +36,7 @@ def plugin_faults(
         subject: of the findings; "" where one library alone is checked.
     """
     kind = release_kind(identity.kind)
+    # No early end: the device code is checked all the same.
     if library.descriptor is None:
         yield finding(kind, "missing-descriptor", subject, "has no descriptor")
     else:
@@ -110,6 +111,7 @@ def service_faults(
     """
     for place, images in _images_by_container(table).items():
         best = best_target(Capability.parse(capability), {one.target for one in images.values()})
+        # Only the best image counts: a worse one would run slower than before the split.
         if any(one.target == best and key not in keys for key, one in images.items()):
             found = f"container {place} has nothing for {capability}, which took {best} there"
             yield release.fault("missing-image", subject, found)
@@ -128,6 +130,7 @@ def table_faults(
     """Compare the core's table with the images of the fat libraries that it lists."""
     for library in table.libraries:
         original = originals[library.name]
+        # Different numbers make a comparison one by one meaningless.
         if len(original) != len(library.containers):
             found = f"{len(library.containers)} containers"
             yield release.fault("wrong-table", library.name, found, str(len(original)))

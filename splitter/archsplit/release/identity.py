@@ -92,6 +92,7 @@ class Identity:
         for name in ("build_id", "interface_hash"):
             if not is_sha256(getattr(self, name)):
                 raise ValueError(f"{name} is not a SHA-256 in hexadecimal digits")
+        # The loader compares digests as text, so another spelling would refuse every plugin.
         if not all(map(is_sha256, self.digests.values())):
             raise ValueError("digests are not SHA-256 in hexadecimal digits")
 
@@ -114,6 +115,7 @@ class Identity:
     @property
     def plugins_by_gpu(self) -> Mapping[str, tuple[str, ...]]:
         """The plugins that each target, or for packs each capability, needs."""
+        # A target's plugin is complete by itself; a GPU may need several packs.
         if self.kind is PluginKind.PACK:
             return self.needs
         return {target: (target,) for target in self.targets}

@@ -96,6 +96,7 @@ class Installer:
             yield self.release.fault("not-installed", core, found)
             return
         for name, program in (("pip", self._pip()), ("uv", self._uv())):
+            # A release must install with both, so a missing installer is a finding.
             if program is None:
                 found = f"{name} is not here to install the wheels with"
                 yield self.release.fault("no-installer", core, found, program=name)
@@ -109,6 +110,7 @@ class Installer:
         # An environment for each installer: what one leaves out must not be there from the other.
         place = self.scratch / name
         made = self._run((sys.executable, "-m", "venv", "--without-pip", str(place)))
+        # Debian's Python has no venv module without the package python3-venv.
         if made.returncode != 0:
             found = f"no environment can be made for {name} to install in:\n{made.tail()}"
             yield fault("no-environment", found=found)
@@ -193,6 +195,7 @@ def read_install_release(release: WheelSet, *, core: str) -> InstallRelease | No
     found: dict[str, Metadata] = {
         wheel.name.project: wheel.metadata for wheel in release.wheels if wheel.metadata is not None
     }
+    # Without valid METADATA the requirements are unknown.
     if core not in found:
         return None
     version = str(found[core].version)

@@ -177,6 +177,7 @@ def diagnose_core(
     done = run_doctor(name, words, runner=runner or SubprocessRunner(), environment=environment)
     try:
         content = _OBJECT.validate_json(done.stdout)
+        # The core may be newer than this tool.
         if content.pop("schema", None) != DOCTOR_SCHEMA:
             raise ToolFailedError(f"the doctor of {name} reports in another schema than 1")
         return _REPORT.validate_python(content)
@@ -202,6 +203,7 @@ def run_doctor(
     argv = (sys.executable, str(find_loader_package(name)), *(f"--{word}" for word in options))
     # By its folder and not with -m: the core itself, with all that it imports, stays unloaded.
     done = runner.run(Command(argv=argv, cwd=Path.cwd(), env=environment))
+    # An exit code is a result of the doctor; a signal is a crash.
     if done.returncode < 0:
         raise ToolFailedError(
             f"signal {-done.returncode} ended the doctor of {name}",
@@ -257,6 +259,7 @@ def _has_name(distribution: Distribution, name: str) -> bool:
 def loader_folder(distribution: Distribution) -> Path | None:
     """Return the folder of a core's loader package; None for other distributions."""
     for row in _record_rows(distribution):
+        # A core may be installed under a package of any name.
         if row.endswith(IDENTITY_ENDING):
             return Path(str(distribution.locate_file(row))).parent
     return None
@@ -265,6 +268,7 @@ def loader_folder(distribution: Distribution) -> Path | None:
 def required_core(distribution: Distribution) -> str | None:
     """Return the core that a distribution of plugins requires; None for other distributions."""
     own = [row for row in _record_rows(distribution) if not _is_record(row)]
+    # A distribution with other files is a project that only depends on a core.
     if not own or not all(_is_plugin_file(row) for row in own):
         return None
     for text in distribution.requires or ():
@@ -273,6 +277,7 @@ def required_core(distribution: Distribution) -> str | None:
         # Environments have metadata that today's tools would refuse.
         except InvalidRequirement:
             continue
+        # A plugin has one exact pin; other requirements are of other projects.
         if str(requirement.specifier).startswith("=="):
             return canonicalize_name(requirement.name)
     return None
@@ -281,6 +286,7 @@ def required_core(distribution: Distribution) -> str | None:
 def missing_core_text(name: str, fat: Distribution, installed: Iterable[Distribution]) -> str:
     """Return a message about a fat wheel instead of a core, and its unused plugins."""
     plugins = sorted(_normal_name(each) for each in installed if required_core(each) == name)
+    # Without plugins of ours there was never a core: an ordinary wheel.
     if not plugins:
         return f"{name} {fat.version} is no core of archsplit's"
     return (
@@ -298,6 +304,7 @@ def _record_rows(distribution: Distribution) -> Iterator[str]:
     """Yield the files of a RECORD, without bytecode."""
     for row in (distribution.read_text("RECORD") or "").splitlines():
         path = row.rsplit(",", 2)[0].strip('"')
+        # Installers add the bytecode that they compile to RECORD.
         if path and "__pycache__" not in path:
             yield path
 

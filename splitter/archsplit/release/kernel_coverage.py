@@ -67,6 +67,7 @@ def kernels_of_entry(window: Window, entry: FatbinEntry) -> Names:
     Raises:
         BinaryFormatError: the image can't be unpacked, or is damaged.
     """
+    # LTO IR and other intermediate code have no kernels by name.
     if entry.target is None:
         return frozenset()
     payload = window.at(entry.payload_offset, entry.payload_size, "payload")
@@ -92,6 +93,7 @@ class Reader:
 
     def image(self, window: Window, digest: bytes) -> Names:
         """Return the kernels of a window with a single image."""
+        # Packs share images, and decompression is most of the time.
         if digest not in self._cached:
             self._cached[digest] = self._read(window, lambda: read_entry(window, 0))
         return self._cached[digest]
@@ -103,6 +105,7 @@ class Reader:
     def _read(self, window: Window, find_entry: Callable[[], FatbinEntry]) -> Names:
         try:
             return kernels_of_entry(window, find_entry())
+        # An unreadable image is a remark and not a fault: newer toolkits have newer formats.
         except BinaryFormatError as error:
             self.unread.append(str(error))
             return frozenset()
@@ -168,6 +171,7 @@ def _in_library(window: Window, reader: Reader) -> Names:
         for _, container in host_containers(Elf(window))
         for entry in container.entries()
     ]
+    # A library may have gigabytes; its pages would push others out of memory.
     release_pages(window)
     return frozenset().union(*kernels)
 
@@ -175,6 +179,7 @@ def _in_library(window: Window, reader: Reader) -> Names:
 def _pack_kernels(release: WheelSet, reader: Reader) -> Iterator[tuple[str, Names]]:
     """Yield the kernels that GPUs select from their packs, container by container."""
     table = release.cores[0].pack if len(release.cores) == 1 else None
+    # A finding about the core exists already.
     if table is None or release.identity is None:
         return
     needs = release.identity.needs
@@ -221,6 +226,7 @@ def _select_images(
         containers.setdefault(key[:2], []).append((key, image))
     selected = []
     for listed in containers.values():
+        # As the driver chooses: only the selected image has to have the kernels.
         best = best_target(capability, {image.target for _, image in listed})
         selected += [images[key] for key, image in listed if image.target == best and key in images]
     return selected

@@ -63,6 +63,7 @@ def read_listing(
         fields = _OBJECT.validate_json(read_file(path))
         schema = fields.pop("schema", None)
         decode = next((each for number, each in decoders.items() if number == schema), None)
+        # A newer schema may have moved a field, so nothing is guessed.
         if decode is None:
             expected = " or ".join(map(str, decoders))
             raise InputError(f"{path} has schema {schema}, expected {expected}")

@@ -179,6 +179,7 @@ def _build(library: Path, part: str, runner: Runner, machine: ElfMachine, privat
     declared = _declared(private) if part == "src" else frozenset()
     _check_result(observe(built), machine, library.name, declared)
     with output_errors(library):
+        # Renamed after the check: a wrong library never gets the name.
         built.replace(library)
     return library
 
@@ -260,6 +261,7 @@ def _declared(private: Path) -> frozenset[str]:
     """Return the names of the functions in the public header."""
     header = private / "include" / "archsplit" / "plugin_loader.h"
     words = header.read_text().split("ARCHSPLIT_API ")[1:]
+    # The header declares one function after each macro; `*` belongs to a pointer result.
     heads = (word.partition("(")[0].split()[-1].lstrip("*") for word in words)
     return frozenset(head for head in heads if head.startswith("archsplit_"))
 

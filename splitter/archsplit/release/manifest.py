@@ -143,6 +143,7 @@ class Manifest:
         """
         # Plugins of one build may be built one after the other into one folder.
         earlier = read_manifest(path) if path.exists() else self
+        # An older build in the same folder is replaced, not merged.
         if (earlier.build_id, earlier.version) != (self.build_id, self.version):
             return self
         return replace(self, wheels=merge_listings(self.wheels, earlier.wheels, path.parent))
@@ -170,6 +171,7 @@ def wheel_records(
             serves=() if wheel.plugin is None else wheel.plugin.serves,
             size=wheel.size,
             sha256=wheel.sha256,
+            # By file first: files of one pack for several Pythons have different images.
             images=images.get(wheel.file, images.get(wheel.label, ())),
         )
         for wheel in sorted(wheels, key=lambda wheel: wheel.file)
@@ -206,6 +208,7 @@ def library_images(path: Path, name: str) -> tuple[ManifestImage, ...]:
             library=name,
             container=index,
             number=number,
+            # Code of a kind without a target is listed too, so that the sum of bytes is complete.
             target=str(entry.target or entry.kind_name),
             size=entry.size,
             sha256=hashlib.sha256(

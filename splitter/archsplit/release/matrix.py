@@ -111,6 +111,7 @@ def hole_texts(holes: Iterable[Cell]) -> Iterator[tuple[str, str]]:
 
 def _needs(release: Release) -> Mapping[str, tuple[str, ...]]:
     """Return the plugins that each capability or target needs."""
+    # Capabilities of a split, targets of a build: users of each know these names.
     if release.split is not None:
         return release.split.needs
     targets = () if release.build is None else release.build.targets
@@ -151,6 +152,7 @@ def _missing_cores(release: Release) -> Iterator[Cell]:
     here = {(name.pythons, name.abis, name.machine) for name in names}
     for python, abi in pythons:
         for machine in machines:
+            # A Python that no platform has is no hole: the project doesn't support it.
             if (python, abi, machine) not in here:
                 place = f"{'.'.join(python)}-{'.'.join(abi)}-{machine}"
                 yield Cell(place=place, gpu="", missing=(release.project,))

@@ -74,6 +74,7 @@ def gather(
         read.setdefault(out, earlier)
     united = _united(read)
     parts = {folder: united[folder] for folder in folders}
+    # Before the comparison of fields, whose message would be about each field.
     if len({part.kind for part in parts.values()}) > 1:
         raise VerifyError(
             "some of the folders have a split's wheels and some a build's",
@@ -102,6 +103,7 @@ def gather(
         ]:
             raise VerifyError("wheels are not those of their reports:", findings=tuple(faults))
         whole = release.together_with(target)
+        # A part may be incomplete until the last one is gathered.
         if not partial:
             require_cells(whole, without)
         listed = manifest.together_with(target / MANIFEST_FILE)
@@ -110,6 +112,7 @@ def gather(
         names: list[str] = [wheel.file for wheel in release.wheels]
         replace_all([*names, MANIFEST_FILE, REPORT_FILE], source=staging, target=target)
         with output_errors(target):
+            # Two reports in one folder would be refused by every later command.
             (target / OLD_SPLIT_REPORT_FILE).unlink(missing_ok=True)
     return whole
 
@@ -142,6 +145,7 @@ def require_all_cells(folders: Iterable[Path], without: Sequence[str] = ()) -> N
     releases: dict[str, Release] = {}
     for folder in folders:
         report = find_report(folder)
+        # A folder of plain wheels has no matrix.
         if report is not None:
             first = releases.setdefault(report.build_id, report)
             wheels = _distinct((*first.wheels, *report.wheels))
@@ -157,6 +161,7 @@ def _united(parts: Mapping[Path, Release]) -> Mapping[Path, Release]:
     all else in common.
     """
     splits = [named for part in parts.values() if part.split for named in (_by_core(part.split),)]
+    # Reports of schema 1 have no list of sources.
     if not splits or any(not split.sources for split in splits):
         return parts
     sources = sorted({one for split in splits for one in split.sources}, key=lambda one: one.core)
@@ -187,6 +192,7 @@ def _united(parts: Mapping[Path, Release]) -> Mapping[Path, Release]:
 
 def _by_core(split: SplitDetails) -> SplitDetails:
     """Return the split of one core with the core's file beside each library and note."""
+    # A split of several wheels has written the names of its cores itself.
     if len(split.sources) != 1:
         return split
     core = split.sources[0].core
@@ -249,6 +255,7 @@ def _merged(parts: Mapping[Path, _Record], hint: str) -> _Record:
                 hint=hint,
             )
         for wheel in other.wheels:
+            # Equal rows are one wheel: parts may overlap.
             if wheels.setdefault(wheel.file, wheel) != wheel:
                 raise VerifyError(f"{wheel.file} is in {folder} and before, and not the same")
     return replace(first, wheels=tuple(wheels[name] for name in sorted(wheels)))
@@ -258,6 +265,7 @@ def _differing(first: object, other: object) -> Iterator[str]:
     """Return the names of the fields that differ, apart from the wheels."""
     for field in fields(first):  # type: ignore[arg-type]  # only records get here
         left, right = getattr(first, field.name), getattr(other, field.name)
+        # The name of the inner field is the useful one: `epoch`, not `build`.
         if is_dataclass(left) and is_dataclass(right):
             yield from _differing(left, right)
         elif left != right and field.name != "wheels":
@@ -266,6 +274,7 @@ def _differing(first: object, other: object) -> Iterator[str]:
 
 def _copy(source: Path, target: Path) -> None:
     with input_errors(source):
+        # `copyfile` reports one error for both paths; this shows which of them failed.
         source.open("rb").close()
     with output_errors(target):
         shutil.copyfile(source, target)

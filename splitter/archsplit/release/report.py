@@ -240,8 +240,10 @@ class Release:
             InputError: the folder has a report that can't be read.
         """
         earlier = find_report(folder)
+        # Wheels of another build don't fit this core.
         if earlier is None or earlier.build_id != self.build_id:
             return self
+        # An old report of packs has no version.
         if earlier.version not in {"", self.version}:
             return self
         return replace(self, wheels=merge_listings(self.wheels, earlier.wheels, folder))
@@ -260,6 +262,7 @@ def find_report(folder: Path) -> Release | None:
     """
     paths = [folder / name for name in (REPORT_FILE, OLD_SPLIT_REPORT_FILE)]
     paths = [path for path in paths if path.exists()]
+    # One of them is left from an older version; nobody can tell which one is valid.
     if len(paths) > 1:
         raise InputError(
             f"{folder} has two reports, {REPORT_FILE} and {OLD_SPLIT_REPORT_FILE}",
@@ -301,6 +304,7 @@ def refuse_other_release(folder: Path, build_id: str) -> None:
         InputError: its report can't be read.
     """
     earlier = find_report(folder)
+    # An equal build id is the same release, written again.
     if earlier is not None and earlier.build_id != build_id:
         of_split = None if earlier.split is None else f"split of {earlier.split.source}"
         raise OutputError(
@@ -391,6 +395,7 @@ class _OldSplitWheel:
             file=self.file,
             size=self.size,
             sha256=self.sha256,
+            # Schema 2 has one role for both forms of plugins.
             role="plugin" if self.role == "pack" else self.role,
             distribution=self.distribution,
             plugin=plugin if self.role == "pack" else None,

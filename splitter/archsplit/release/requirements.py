@@ -61,6 +61,7 @@ def pack_extras(
     unused = {REST_PACK, f"{COMMON_PACK}{REST_PACK}"}
     wanted = tuple(name for name in packs if name not in unused)
     extras = {capability_extra(Capability.parse(one)): tuple(names) for one, names in needs.items()}
+    # Future GPUs have no capability here, so their pack has an extra of its own.
     if PTX_PACK in wanted:
         common = f"{COMMON_PACK}{PTX_PACK}"
         extras[PTX_PACK] = tuple(name for name in wanted if name in {PTX_PACK, common})

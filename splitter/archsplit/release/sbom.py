@@ -113,7 +113,9 @@ def encode_bill(bill: Bill) -> bytes:
     bom = Bom(metadata=BomMetaData(component=subject, tools=tools), components=parts)
     bom.register_dependency(subject, parts)
     document: dict[str, Any] = json.loads(JsonV1Dot6(bom).output_as_string())
+    # The library fills in a random number and the current time.
     del document["serialNumber"], document["metadata"]["timestamp"]
+    # Without SOURCE_DATE_EPOCH there is no time that every build would have.
     if bill.epoch is not None and bill.epoch != ZIP_EPOCH:
         moment = datetime.fromtimestamp(bill.epoch, tz=timezone.utc)
         document["metadata"]["timestamp"] = moment.isoformat()
@@ -162,6 +164,7 @@ def _licenses(text: str) -> list[Any]:
         return []
     try:
         return [LicenseExpression(canonicalize_license_expression(text))]
+    # Old METADATA has a license in free words.
     except InvalidLicenseExpression:
         return [DisjunctiveLicense(name=text)]
 

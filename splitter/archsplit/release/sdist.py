@@ -36,6 +36,7 @@ def pack_source(recipe: Recipe, core: CoreMetadata, *, folder: Path, epoch: int)
     with (
         atomic_replace(path) as temporary,
         temporary.open("wb") as file,
+        # A file name or the time of today in the gzip header would change the bytes.
         gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=epoch) as packed,
         tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive,
     ):

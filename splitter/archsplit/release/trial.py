@@ -68,6 +68,7 @@ class Trial:
             VerifyError: the old library can be loaded, and the new one can't.
         """
         machine = _foreign(new)
+        # A foreign library can't be loaded here, but that is no fault of it.
         if machine is not None:
             return f"not tried, because {machine}"
         done = self._load(new)
@@ -79,6 +80,7 @@ class Trial:
             done = self._load(new, folders)
             if done.returncode == 0:
                 return LOADS
+        # Only a difference between old and new is a fault of this tool.
         if self._load(old, folders).returncode == 0:
             raise VerifyError(f"{new.name} can't be loaded, but could before: {_words(done)}")
         return f"can't be loaded here, as it couldn't before: {_words(done)}"

@@ -66,6 +66,7 @@ class Variant:
     def __post_init__(self) -> None:
         if not _LABEL.fullmatch(self.label) or self.label == _NULL:
             raise WheelError(f"{self.label!r} can't be the label of a variant")
+        # An installer would prefer such a variant to the core, and gain nothing.
         if not self.values or not self.requires:
             raise WheelError(f"variant {self.label} has no property, or brings nothing")
 
@@ -126,6 +127,7 @@ def built_variants(plugins: Mapping[str, str]) -> tuple[tuple[Variant, ...], tup
     notes = []
     for target, requirement in plugins.items():
         values = variant_values(Target.parse(target))
+        # A wrong variant would install code that the GPU can't run, so none is better.
         if not values:
             notes.append(f"{target} has no variant: the draft can't tell its GPUs from others")
         # sm_90 and sm_90a: an installer could not choose between two variants of equal properties.

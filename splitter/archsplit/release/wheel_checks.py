@@ -72,6 +72,7 @@ def requirement_faults(
     always = {_text(each) for each in requirements if requirement_holds(each, "")}
     for extra, wanted in sorted(expected.items()):
         held = {_text(each) for each in requirements if requirement_holds(each, extra)}
+        # An extra repeats the requirements that always hold.
         held = held - always if extra else always
         if held != wanted:
             where = f"[{extra}] " if extra else ""
@@ -107,6 +108,7 @@ def pin_faults(
         # A pin that leads nowhere may name a plugin that the identity lacks, too.
         if name not in own and not (exact and name.startswith(f"{core}-")):
             continue
+        # The same requirement may be in several extras; one finding is enough.
         if present is not None and name not in present:
             missing.setdefault(name, each)
         elif not exact:

@@ -40,6 +40,7 @@ from archsplit.release.report import find_report
 from archsplit.system.fs import output_errors, sha256
 from archsplit.wheels.filename import ALL_EXTRA, WheelName, fitting_file
 from archsplit.wheels.installed import installed_path
+from archsplit.wheels.metadata import decode_upstream_metadata
 from archsplit.wheels.reader import extract_member, open_wheel
 from archsplit.wheels.record import RecordRow
 
@@ -137,6 +138,7 @@ class WheelSet:
 
         Wheels that are no plugin of a core are in every view.
         """
+        # With one core the set is its own view.
         if len(self.cores) < _SEVERAL or self.identity is None:
             return (self,)
         return tuple(self._view(core) for core in self.cores)
@@ -170,6 +172,7 @@ class WheelSet:
     def projects(self) -> frozenset[str]:
         """The distributions with a wheel in the folder, damaged or not."""
         names = {wheel.name.project for wheel in self.wheels}
+        # A damaged wheel is not a missing one: both findings would contradict each other.
         for one in self.damaged:
             with contextlib.suppress(WheelError):
                 names.add(WheelName.parse(one.subject).project)
@@ -266,6 +269,7 @@ def read_wheel_set(
     provided = tuple(name for one in (*identities, identity) if one for name in one.provided)
     for number, (path, job) in enumerate(zip(paths, jobs, strict=True)):
         read = _judge_wheel(job.result, platforms, provided)
+        # One damaged wheel must not hide the findings about the others.
         if isinstance(read, WheelFacts):
             wheels.append(read)
         else:
@@ -371,12 +375,12 @@ def _read_wheel(path: Path, kind: ReleaseKind, scratch: Path, *, keep_packs: boo
 
 
 def _read_metadata(wheel: Wheel, *, is_upstream: bool) -> Metadata | None:
-    try:
+    if not is_upstream:
         return wheel.metadata()
+    try:
+        return decode_upstream_metadata(wheel.read(f"{wheel.dist_info}/METADATA"))
     except WheelError:
-        if is_upstream:
-            return None
-        raise
+        return None
 
 
 def _read_pack(files: Mapping[str, Path]) -> Pack | None:

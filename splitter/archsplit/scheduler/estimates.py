@@ -68,6 +68,7 @@ class Estimates:
         if memory == 0:
             return
         self._floor[position] = max(self._floor.get(position, 0), _with_margin(memory))
+        # A learned estimate of another step says nothing about its kind.
         if self._known[position] is None:
             self._of_kind.setdefault(self._steps[position].memory, []).append(memory)
 

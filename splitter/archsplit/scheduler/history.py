@@ -64,6 +64,7 @@ class History:
     def _read(self) -> dict[str, StepEstimate]:
         try:
             document = json.loads(self._path.read_bytes())
+            # The file name has a short checksum, so two groups may share it.
             if (document["schema"], document["group"]) != (_SCHEMA, self._group):
                 return {}
             return {str(key): _parse_row(*row) for key, row in document["steps"].items()}
@@ -73,6 +74,7 @@ class History:
     def _write(self, known: Mapping[str, StepEstimate]) -> None:
         document = {"schema": _SCHEMA, "group": self._group, "steps": known}
         self._path.parent.mkdir(parents=True, exist_ok=True)
+        # Only a new group can exceed the limit.
         if not self._path.exists():
             _evict_groups(self._path.parent)
         store_file(self._path, json.dumps(document, separators=(",", ":")).encode())

@@ -146,7 +146,7 @@ class TokenPool:
         self._running = 0
 
     def acquire(self, request: PoolRequest) -> Grant | Denied:
-        """See `Pool.take`."""
+        """See `Pool.acquire`."""
         if self._running >= self.slots or not self._jobserver.acquire():
             return Denied(WaitReason.SLOT, _RETRY)
         answer = self._memory.acquire(request)
@@ -157,15 +157,15 @@ class TokenPool:
         return _TokenGrant(self, answer)
 
     def idle_slots(self) -> int:
-        """See `Pool.idle`."""
+        """See `Pool.idle_slots`."""
         return min(self.slots - self._running, self._jobserver.available())
 
     def free_memory(self) -> int:
-        """See `Pool.room`."""
+        """See `Pool.free_memory`."""
         return self._memory.free_memory()
 
     def entries(self) -> list[PoolEntry]:
-        """See `Pool.rows`."""
+        """See `Pool.entries`."""
         return self._memory.entries()
 
     def release_token(self) -> None:

@@ -163,7 +163,8 @@ class LocalPool:
         self._grants: set[_LocalGrant] = set()
 
     def acquire(self, request: PoolRequest) -> Grant | Denied:
-        """See `Pool.take`."""
+        """See `Pool.acquire`."""
+        # No retry time: only the end of a step of this process frees a slot.
         if self.idle_slots() < 1:
             return Denied(WaitReason.SLOT, None)
         if short := self._budget.shortage(request.memory, self.entries()):
@@ -173,15 +174,15 @@ class LocalPool:
         return grant
 
     def idle_slots(self) -> int:
-        """See `Pool.idle`."""
+        """See `Pool.idle_slots`."""
         return self.slots - len(self._grants)
 
     def free_memory(self) -> int:
-        """See `Pool.room`."""
+        """See `Pool.free_memory`."""
         return self._budget.free_memory(self.entries())
 
     def entries(self) -> list[PoolEntry]:
-        """See `Pool.rows`."""
+        """See `Pool.entries`."""
         return [grant.entry for grant in self._grants]
 
     def close(self) -> None:

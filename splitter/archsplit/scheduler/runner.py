@@ -278,6 +278,8 @@ class GraphRunner:
                 admission.count_started(memory, seconds=seconds)
                 continue
             retry = min(retry, grant.retry or retry)
+            # Without a slot no later step can start either; with too little memory a smaller one
+            # can.
             if grant.reason is not WaitReason.MEMORY:
                 break
             lacking_memory.add(position)
@@ -365,6 +367,7 @@ class GraphRunner:
         task = self._remove_ended(position)
         if isinstance(done, BaseException):
             raise done
+        # A cancelled step has an exit code of its signal, which is no failure of its own.
         if task.is_cancelled:
             self._schedule.discard(position)
         elif isinstance(task, RunningTask) and done is not None:

@@ -1,4 +1,4 @@
-"""Slim one library, object, static library or fatbin."""
+"""Slim one library (of Linux or Windows), object, static library or fatbin."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def slim_file(request: SlimRequest, effects: Effects) -> SlimReport:
     if request.dry_run or not plan.is_changed:
         return _report(request, plan)
     with output_dir(request.out) as out, temporary_dir(out) as folder:
-        target = out / f"{source.stem}.slim.{request.selection.label}{source.suffix}"
+        target = out / f"{source.stem}.slim.{request.name_label}{source.suffix}"
         if target.exists() and target.samefile(source):
             raise OutputError(f"{target} is the input", hint="choose another folder with --out")
         new = folder / source.name
@@ -73,8 +73,8 @@ def _check_form(source: Path, plan: FilePlan) -> None:
         )
     if plan.form is None:
         raise UsageError(
-            f"{source} is not an ELF file, static library, fatbin or wheel",
-            hint="slim takes .so, .o, .a, .fatbin and .whl files",
+            f"{source} is not an ELF file, Windows library, static library, fatbin or wheel",
+            hint="slim takes .so, .o, .a, .dll, .pyd, .fatbin and .whl files",
         )
 
 

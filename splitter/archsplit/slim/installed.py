@@ -155,7 +155,7 @@ def _plan_libraries(
             # One damaged library in an environment is no reason to leave all others large.
             notes.append(f"{path} is left unchanged: {error}")
             continue
-        if plan.containers:
+        if plan.containers or plan.unregistered:
             yield SlimmedLibrary(name=path, path=site / path, plan=plan)
 
 

@@ -6,8 +6,9 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from archsplit.devicecode.model import Place
-from archsplit.devicecode.scan import HEAD_SIZE, detect_form, read_contents
+from archsplit.devicecode.scan import HEAD_SIZE, Form, detect_form, read_contents
 from archsplit.errors import BinaryFormatError
+from archsplit.formats.pe import is_signed_pe
 from archsplit.formats.reader import open_file
 from archsplit.wheels.offsets import read_head
 from archsplit.wheels.reader import extract_member
@@ -26,7 +27,10 @@ NO_CODE = "it has no device code"
 def kept_code_reasons(name: str, path: Path, choice: str) -> Iterator[str]:
     """Yield the reasons why each group of images stays; none for a file without images."""
     try:
-        units = read_contents(open_file(path)).units
+        window = open_file(path)
+        units = read_contents(window).units
+        form = detect_form(window.data[:HEAD_SIZE].tobytes())
+        is_signed = form is Form.PE and is_signed_pe(window)
     except BinaryFormatError as error:
         # One line of the report; a member's path is that of a temporary folder.
         reason = str(error).partition("\n")[0].replace(str(path), name)
@@ -37,7 +41,11 @@ def kept_code_reasons(name: str, path: Path, choice: str) -> Iterator[str]:
         outside = unit.place is Place.OUTSIDE
         reason = (
             # Only the library's own code knows the offsets of such code, so nothing may move it.
-            f"outside of the fatbin sections, in {unit.section}" if outside else f"kept by {choice}"
+            f"outside of the fatbin sections, in {unit.section}"
+            if outside
+            else "covered by the library's signature (Authenticode), which a change would break"
+            if is_signed
+            else f"kept by {choice}"
         )
         images_by_reason[reason] += unit.images
     for reason, images in images_by_reason.items():

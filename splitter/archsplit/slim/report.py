@@ -45,6 +45,8 @@ class SlimmedFile:
         mode: ``shrink``, ``in-place`` or ``untouched``.
         note: the reason why the file could not be shrunk, or None.
         kept: remaining images with digests; empty for a dry run.
+        unregistered: images that only the library finds and no chosen GPU can run, by target.
+        zeroed: True if these were overwritten with zeros.
     """
 
     path: str
@@ -54,6 +56,8 @@ class SlimmedFile:
     note: str | None
     removed: tuple[RemovedImages, ...]
     kept: tuple[KeptImage, ...] = field(default=(), repr=False)
+    unregistered: tuple[RemovedImages, ...] = ()
+    zeroed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,6 +128,18 @@ def describe_file(
         note=plan.note,
         removed=_removed_images(plan),
         kept=tuple(kept),
+        unregistered=_unregistered_images(plan),
+        zeroed=bool(plan.zeroed),
+    )
+
+
+def _unregistered_images(plan: FilePlan) -> tuple[RemovedImages, ...]:
+    groups: dict[tuple[str, str], list[int]] = {}
+    for image in plan.unregistered:
+        groups.setdefault((image.kind, image.target), []).append(image.size)
+    return tuple(
+        RemovedImages(kind=kind, target=target, count=len(sizes), file_bytes=sum(sizes))
+        for (kind, target), sizes in sorted(groups.items())
     )
 
 
@@ -152,7 +168,7 @@ def removal_note(files: Iterable[SlimmedFile]) -> str:
     """Return a paragraph for the project's page about the removed device code."""
     totals: Counter[str] = Counter()
     for file in files:
-        for row in file.removed:
+        for row in (*file.removed, *(file.unregistered if file.zeroed else ())):
             totals[row.target or row.kind] += row.file_bytes
     parts = [f"{target} ({size / 1e6:.1f} MB)" for target, size in sorted(totals.items())]
     # With --recompress a file may change without losing an image.
@@ -170,7 +186,13 @@ def removal_record(
         "source": dict(source),
         "choice": choice,
         "files": [
-            {"path": file.path, "removed": [asdict(row) for row in file.removed]} for file in files
+            {
+                "path": file.path,
+                "removed": [asdict(row) for row in file.removed],
+                # Zeros in their places: these images keep their offsets.
+                "zeroed": [asdict(row) for row in file.unregistered] if file.zeroed else [],
+            }
+            for file in files
         ],
     }
     return (json.dumps(content, indent=2) + "\n").encode()

@@ -24,6 +24,7 @@ class SlimRequest:
         source: a library, object, static library, fatbin, wheel or site-packages folder.
         out: the output folder.
         recompress: compression for uncompressed machine code; None leaves it uncompressed.
+        zeroes_unregistered: overwrite code that only the library finds, where no GPU needs it.
         label: local version label of a wheel, "" for a default one; None for a build tag.
         trust_record: False accepts members that don't match RECORD.
         dry_run: plan, and write nothing.
@@ -36,6 +37,7 @@ class SlimRequest:
     selection: Selection
     mode: EditMode = EditMode.SHRINK
     recompress: CompressMode | None = None
+    zeroes_unregistered: bool = False
     label: str | None = None
     trust_record: bool = True
     dry_run: bool = False
@@ -47,7 +49,17 @@ class SlimRequest:
         """The settings for one file."""
         # Copying is a range of the old file; compressing makes new bytes, which take memory.
         encode = copy_entry if self.recompress is None else compress_images(self.recompress)
-        return FileEdit(selection=self.selection, mode=self.mode, encode=encode)
+        return FileEdit(
+            selection=self.selection,
+            mode=self.mode,
+            zeroes_unregistered=self.zeroes_unregistered,
+            encode=encode,
+        )
+
+    @property
+    def name_label(self) -> str:
+        """The choice as a part of a file name."""
+        return f"{self.selection.label}.zero" if self.zeroes_unregistered else self.selection.label
 
     @property
     def choice(self) -> str:
@@ -60,4 +72,6 @@ class SlimRequest:
         # `--keep-ptx` has no effect beside `--drop`.
         if not selection.drop:
             words.append(f"--keep-ptx {selection.ptx.value}")
+        if self.zeroes_unregistered:
+            words.append("--unregistered zero")
         return " ".join(words)

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from archsplit.slim.staging import StagedFiles
     from archsplit.slim.transaction import FileChange, Transaction
 
+_STAT_BLOCK = 512
+
 
 def slim_site(request: SlimRequest, effects: Effects) -> SlimReport:
     """Replace the libraries of a site-packages folder by smaller ones, or change nothing.
@@ -294,4 +296,6 @@ def _freeable_bytes(path: Path) -> int:
         return 0
     status = path.lstat()
     # Another link (pip's or uv's cache, a second environment) keeps the bytes on the disk.
-    return status.st_size if status.st_nlink == 1 else 0
+    # Holes of a file take no space. POSIX leaves the unit open; on Linux it is 512 bytes.
+    used = min(status.st_size, status.st_blocks * _STAT_BLOCK)
+    return used if status.st_nlink == 1 else 0

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from archsplit.devicecode.effects import CoverageChange
-    from archsplit.slim.report import SlimReport
+    from archsplit.slim.report import SlimmedFile, SlimReport
     from archsplit.slim.request import SlimRequest
 
 _COVERAGE_TEXT = {
@@ -86,10 +86,21 @@ def _effects(effects: tuple[CoverageChange, ...]) -> Table:
     return table
 
 
+def _unregistered_text(file: SlimmedFile) -> str:
+    count = sum(row.count for row in file.unregistered)
+    size = sum(row.file_bytes for row in file.unregistered) / 1e6
+    images = f"{file.path}: {count} images, {size:.1f} MB, that only the library finds and these"
+    if file.zeroed:
+        return f"{images} GPUs can't run, are zeros now: they pack better and can be holes"
+    return f"{images} GPUs can't run, stay; --unregistered zero overwrites them"
+
+
 def _notes(report: SlimReport, request: SlimRequest) -> Iterator[str]:
     for file in report.files:
         if file.note is not None:
             yield f"{file.path} was changed in place, and has its old size: {file.note}"
+        if file.unregistered:
+            yield _unregistered_text(file)
     if request.recompress is not None:
         yield f"compressed images need {MIN_DRIVERS[request.recompress]}"
     # Users who ask for one GPU are surprised to find PTX of another in the result.

@@ -49,10 +49,10 @@ if TYPE_CHECKING:
     from archsplit.wheels.reader import Wheel
     from archsplit.wheels.zip_writer import PackedContent
 
-SLIMMABLE_FORMS = {Form.ELF, Form.STATIC_LIBRARY, Form.FATBIN}
+SLIMMABLE_FORMS = {Form.ELF, Form.PE, Form.STATIC_LIBRARY, Form.FATBIN}
 """Forms of files from which containers can be removed."""
 
-_PLATFORM = re.compile(r"(manylinux|linux).*_(x86_64|aarch64)|any")
+_PLATFORM = re.compile(r"(manylinux|linux).*_(x86_64|aarch64)|win_(amd64|arm64)|any")
 
 
 def slim_wheel(request: SlimRequest, effects: Effects) -> SlimReport:
@@ -144,7 +144,7 @@ def plan_libraries(wheel: Wheel, request: SlimRequest, folder: Path) -> tuple[Sl
         if not _unpack_library(wheel, name, path, trust_record=request.trust_record):
             continue
         plan = plan_file(path, request.file_edit)
-        if plan.containers:
+        if plan.containers or plan.unregistered:
             # Checked for each library: one that serves the GPU would otherwise hide one that
             # doesn't.
             check_coverage_stays(request.selection, plan.containers, subject=name)
@@ -176,7 +176,7 @@ def _check_platform(wheel: Wheel) -> None:
     if unsupported:
         raise WheelError(
             f"{wheel.path} is for {', '.join(unsupported)}, expected Linux with glibc on x86_64 or "
-            "aarch64",
+            "aarch64, or Windows",
             hint="`archsplit inspect` reads any wheel",
         )
 
@@ -185,8 +185,8 @@ def _new_name(name: WheelName, request: SlimRequest) -> WheelName:
     # A build tag keeps the version, so `==` pins of other packages hold; the public index refuses
     # local versions (+slim).
     if request.label is not None:
-        return name.add_local_label(request.label or f"slim.{request.selection.label}")
-    return name.add_build_tag(f"slim.{request.selection.label}")
+        return name.add_local_label(request.label or f"slim.{request.name_label}")
+    return name.add_build_tag(f"slim.{request.name_label}")
 
 
 def _write_wheel(

@@ -102,9 +102,14 @@ def _metadata(core: Core, text: bytes) -> bytes:
     # Requirements without a marker: whoever installs the core gets every pack.
     if core.install is InstallDefaults.ALL:
         lines += [f"Requires-Dist: {pin}" for pin in extras[ALL_EXTRA]]
-    is_renamed = core.name.project != core.wheel.name.project
-    # Edited as text: parsing and writing again would change the description's bytes.
-    return edit_metadata(text, name=core.name.project if is_renamed else "", fields=lines)
+    old, new = core.wheel.name, core.name
+    return edit_metadata(
+        # Edited as text: parsing and writing again would change the description's bytes.
+        text,
+        name="" if new.project == old.project else new.project,
+        version="" if new.version == old.version else new.version,
+        fields=lines,
+    )
 
 
 def write_meta(file: BinaryIO, core: Core, generator: str) -> None:

@@ -243,7 +243,8 @@ def core_name(request: SplitRequest, fat: WheelName) -> WheelName:
     A core with the name and version of the fat wheel gets a build tag, unless it is published in
     place of the fat wheel: without the tag, pip prefers the index's wheel, which is the fat one.
     """
-    name = replace(fat, project=distribution_name(request.name or fat.project))
+    project = distribution_name(request.name or fat.project)
+    name = replace(fat, project=project, version=request.version or fat.version)
     return name if request.release or name != fat else name.add_build_tag(BUILD_TAG)
 
 

@@ -46,7 +46,7 @@ from archsplit.system.scratch import ScratchFiles
 from archsplit.wheels.reader import open_wheel
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from archsplit.arch.target import Target
     from archsplit.devicecode.partition import PackContents
@@ -276,6 +276,7 @@ def split_by_recipe(
         request = split_request(recipe, product, out=out, targets=targets)
         # Without limits no second folder is needed: the split itself writes all files or none.
         if recipe.policy is None or not recipe.policy.is_limited:
+            _tell_missing_targets(recipe, request, effects)
             report = _split(recipe, request, effects)
             _keep_product(recipe, product, out)
             return report
@@ -288,6 +289,25 @@ def split_by_recipe(
             replace_all(names, source=staging, target=target)
         _keep_product(recipe, product, out)
         return report
+
+
+def _tell_missing_targets(recipe: SplitRecipe, request: SplitRequest, effects: Effects) -> None:
+    """Note the targets that the recipe's command has not compiled for."""
+    if recipe.product is not None or recipe.makes_library or not request.targets:
+        return
+    with temporary_dir() as folder:
+        containers, _ = _wheel_containers(request.source, folder)
+    made = {entry.target for entries in containers for entry in entries if entry.target}
+    missing = sorted(set(request.targets) - made)
+    if made and missing:
+        effects.progress.note(
+            f"the build has no code for {_names(missing)}, only for {_names(sorted(made))}: give it"
+            " the recipe's targets, as in sh -c 'NVCC_APPEND_FLAGS=\"$ARCHSPLIT_GENCODE\" …'"
+        )
+
+
+def _names(targets: Iterable[Target]) -> str:
+    return ", ".join(map(str, targets))
 
 
 def _keep_product(recipe: SplitRecipe, product: Path, out: Path) -> None:

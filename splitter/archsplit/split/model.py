@@ -48,6 +48,7 @@ class SplitRequest:
         others: more wheels of the same release, for other Pythons and platforms.
         out: the folder for all output.
         name: the core's distribution, if not the fat wheel's name.
+        version: the version of all new wheels, if not the fat wheel's.
         by: the meaning of one pack: a capability or a target.
         targets: pack no more than the GPUs of these targets need; None for everything.
         install: ``ALL``: the core requires every pack, so that its users get the code of the fat
@@ -62,6 +63,7 @@ class SplitRequest:
     out: Path
     others: tuple[Path, ...] = ()
     name: str | None = None
+    version: str | None = None
     by: PackBy = PackBy.CAPABILITY
     targets: tuple[Target, ...] | None = None
     install: InstallDefaults = InstallDefaults.CORE

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from archsplit import __version__
 from archsplit.errors import InputError, NothingToDoError, OutputError
 from archsplit.formats.device_pack import encode_table
-from archsplit.release.checks import CheckScope, verify_release
+from archsplit.release.checks import CheckScope
 from archsplit.release.identity import LOADER_PACKAGE
 from archsplit.release.loader_files import copy_loader_and_stub
 from archsplit.release.manifest import MANIFEST_FILE as MANIFEST
@@ -34,6 +34,7 @@ from archsplit.release.report import (
     refuse_other_release,
 )
 from archsplit.release.requirements import meta_name
+from archsplit.release.verify import verify_release
 from archsplit.split.contents import contents_build_id, plan_contents
 from archsplit.split.core_wheel import write_core, write_meta
 from archsplit.split.find import (
@@ -137,7 +138,8 @@ def _check_one_release(wheels: Sequence[Wheel]) -> None:
         if foreign := [tag for tag in wheel.name.platforms if tag.startswith(_FOREIGN)]:
             raise NothingToDoError(
                 f"{wheel.path} is for {', '.join(foreign)}: only Linux libraries can be split",
-                hint="--copy writes the wheel as it is; `archsplit inspect` reads any wheel",
+                hint="--copy writes the wheel as it is; `archsplit inspect` reads any wheel, and"
+                " `archsplit slim --mode in-place` takes code out of Windows libraries",
             )
         for field_name, found, expected in (
             ("project", wheel.name.project, first.name.project),

@@ -99,8 +99,7 @@ def sha256(path: Path) -> str:
     Raises:
         InputError: see `input_errors`.
     """
-    with input_errors(path), path.open("rb") as file:
-        return hash_stream(file)[0].hex()
+    return hex_digest(read_blocks(path))
 
 
 def is_sha256(text: str) -> bool:
@@ -122,6 +121,11 @@ def read_blocks(path: Path) -> Iterator[bytes]:
     """
     with input_errors(path), path.open("rb") as file:
         yield from blocks(file)
+
+
+def hex_digest(content: Iterable[bytes | memoryview], *, algorithm: str = "sha256") -> str:
+    """Return the digest of a content in hexadecimal digits."""
+    return hash_blocks(content, algorithm=algorithm)[0].hex()
 
 
 def hash_stream(stream: SupportsRead) -> tuple[bytes, int]:
@@ -159,21 +163,24 @@ def atomic_replace(path: Path, *, mode: int = 0o644) -> Iterator[Path]:
     Raises:
         OutputError: see `output_errors`.
     """
-    import tempfile  # noqa: PLC0415 - with `random`, 4 ms of the 50 that a hit in the cache may take
-
     with output_errors(path):
         # Beside a device (/dev) there may be no room or permission for a temporary file.
-        folder = path.parent if is_replaceable(path) else None
-        descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=folder)
-        os.close(descriptor)
-        temporary = Path(name)
+        folder = path.parent if is_replaceable(path) else _temporary_root()
+        # Named before it is made, unlike by mkstemp: Ctrl-C just after that must not leave it.
+        temporary = folder / f".{path.name}.{os.urandom(4).hex()}"
         try:
+            os.close(os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
             yield temporary
             temporary.chmod(mode)
-            # mkstemp makes files that only the user can read.
             put_file(temporary, path)
         finally:
             temporary.unlink(missing_ok=True)
+
+
+def _temporary_root() -> Path:
+    import tempfile  # noqa: PLC0415 - with `random`, 4 ms of the 50 that a hit in the cache may take
+
+    return Path(tempfile.gettempdir())
 
 
 def write_file(path: Path, content: bytes | str) -> None:

@@ -159,6 +159,22 @@ def decode_metadata(content: bytes) -> Metadata:
         raise _metadata_error(group) from None
 
 
+def decode_upstream_metadata(content: bytes) -> Metadata:
+    """Read METADATA of another builder as an index gets it from twine.
+
+    Many builders wrote License-File before metadata 2.4 had that field; twine leaves it out.
+
+    Raises:
+        WheelError: see `decode_metadata`.
+    """
+    raw, unknown = parse_email(content)
+    # A text comparison: there are no other versions before 2.4 than 1.0 to 2.3.
+    if unknown or "license_files" not in raw or raw.get("metadata_version", "") >= "2.4":
+        return decode_metadata(content)
+    del raw["license_files"]
+    return _validate(raw)
+
+
 def read_name_and_version(content: bytes) -> tuple[str, str]:
     """Return the name and the version in METADATA, "" where missing.
 

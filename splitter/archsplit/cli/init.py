@@ -1,0 +1,122 @@
+"""``archsplit init``: the recipe that fits a source tree or an sdist."""
+
+from __future__ import annotations
+
+import tarfile
+import zipfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from archsplit.cli.verbs import add_verb
+from archsplit.errors import InputError, OutputError, UsageError
+
+if TYPE_CHECKING:
+    import argparse
+
+    from rich.console import Console
+
+    from archsplit.cli import options
+
+_ARCHIVES = (".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".zip")
+_NOT_AN_SDIST = "an sdist has one folder with a PKG-INFO; name the unpacked source tree instead"
+
+
+def add_to(verbs: options.Verbs) -> None:
+    """Describe the verb."""
+    parser = add_verb(
+        verbs,
+        "init",
+        "archsplit init .",
+        "archsplit init foo-1.0.tar.gz --out foo",
+        description="The recipe builds from sources, or runs the project's own build and splits its"
+        " wheel. Nothing of the project is run.",
+    )
+    parser.add_argument("project", type=Path, help="a source tree, or an sdist (*.tar.gz)")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        metavar="DIR",
+        help="the new folder for the files of an sdist (default: its name, here)",
+    )
+    parser.add_argument("--force", action="store_true", help="replace a recipe.toml")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace, console: Console) -> int:
+    """Read a project, write its recipe, and print what could not be known."""
+    from archsplit.recipe.project_recipe import propose_recipe
+    from archsplit.recipe.project_scan import scan_project
+    from archsplit.recipe.toml_document import RECIPE_FILE
+    from archsplit.system.fs import temporary_dir, write_file
+
+    project, out = arguments.project, arguments.out
+    if project.is_dir():
+        if out is not None:
+            raise UsageError("--out is for an sdist; a source tree gets its recipe.toml inside")
+        _refuse_existing(project / RECIPE_FILE, force=arguments.force)
+        proposed = propose_recipe(scan_project(project), str(project))
+        root = project
+    else:
+        name = _check_archive(project)
+        root = out or Path(name)
+        if root.exists():
+            raise OutputError(f"{root} exists already", hint="choose another folder with --out")
+        with temporary_dir(root.absolute().parent) as private:
+            top = _unpack(project, private)
+            # A refusal leaves no folder behind.
+            proposed = propose_recipe(scan_project(top), str(project))
+            top.rename(root)
+    write_file(root / RECIPE_FILE, proposed.text)
+    print(root / RECIPE_FILE)  # noqa: T201 - standard output is where data goes
+    lines = [f"{root / RECIPE_FILE}: {proposed.reason}"]
+    lines += [f"not known: {text}" for text in proposed.unknown]
+    lines += [f"next: archsplit build {root} --out dist"]
+    for line in lines:
+        console.print(line, markup=False, soft_wrap=True)
+    return 0
+
+
+def _refuse_existing(path: Path, *, force: bool) -> None:
+    if path.exists() and not force:
+        raise OutputError(f"{path} exists already", hint="--force replaces it")
+
+
+def _check_archive(path: Path) -> str:
+    """Return the name of an sdist's folder.
+
+    Raises:
+        InputError: the path is no archive of sources.
+    """
+    if not path.exists():
+        raise InputError(
+            f"{path} is not there",
+            hint=f"pip download --no-deps --no-binary :all: {path.name} gets an sdist",
+        )
+    if path.suffix == ".whl":
+        raise InputError(f"{path} is a wheel", hint=f"archsplit split {path} --out DIR")
+    for suffix in _ARCHIVES:
+        if path.name.endswith(suffix):
+            return path.name.removesuffix(suffix)
+    raise InputError(f"{path} is no source tree and no sdist", hint=_NOT_AN_SDIST)
+
+
+def _unpack(path: Path, folder: Path) -> Path:
+    """Unpack an sdist; return its folder.
+
+    Raises:
+        InputError: the file is no archive, or the archive is no sdist.
+    """
+    try:
+        if path.suffix == ".zip":
+            with zipfile.ZipFile(path) as archive:
+                archive.extractall(folder)  # noqa: S202 - it leaves no folder
+        else:
+            with tarfile.open(path) as packed:
+                # The filter refuses members that would leave the folder.
+                packed.extractall(folder, filter="data")
+    except (tarfile.TarError, zipfile.BadZipFile, OSError, EOFError) as error:
+        raise InputError(f"{path} can't be unpacked: {error}", hint=_NOT_AN_SDIST) from None
+    found = sorted(folder.iterdir())
+    if len(found) != 1 or not (found[0] / "PKG-INFO").is_file():
+        raise InputError(f"{path} is not an sdist: no folder with a PKG-INFO", hint=_NOT_AN_SDIST)
+    return found[0]

@@ -1,0 +1,136 @@
+"""Verification of a release: read all wheels of a folder, run the checks, return the facts.
+
+In: a folder of wheels, with or without its report. Out: a `CheckedRelease`, or one error with all
+findings.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from archsplit.errors import VerifyError
+from archsplit.release.checks import CheckScope, count_images, release_faults
+from archsplit.release.findings import ReleaseKind
+from archsplit.release.list_checks import report_faults
+from archsplit.release.wheel_set import read_wheel_set
+from archsplit.system.env import ZIP_EPOCH, clean_environment
+from archsplit.system.fs import temporary_dir
+from archsplit.wheels.platform_tags import PlatformTagCache
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from archsplit.release.context import Effects
+    from archsplit.release.identity import Identity
+    from archsplit.release.report import Role
+    from archsplit.release.wheel_set import WheelFacts, WheelSet
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckedRelease:
+    """Result of a check without findings.
+
+    Attributes:
+        identity: of the core.
+        kind: the command that wrote the release.
+        roles: core, plugin or meta, by file name.
+        wheels: the targets of each wheel's device code, by file name.
+        packs: the number of images in each pack, by file name; empty for a build.
+        images: the number in all fat wheels; ``covered`` of them are in at least one pack.
+        needs: the packs that each capability needs.
+    """
+
+    identity: Identity
+    kind: ReleaseKind
+    roles: Mapping[str, Role]
+    wheels: Mapping[str, tuple[str, ...]]
+    packs: Mapping[str, int]
+    images: int
+    covered: int
+    needs: Mapping[str, tuple[str, ...]]
+
+    @property
+    def package(self) -> str:
+        """The core's project."""
+        return self.identity.package
+
+    @property
+    def version(self) -> str:
+        """The version of all wheels."""
+        return self.identity.version
+
+    @property
+    def build_id(self) -> str:
+        """The id that the core shares with every plugin, 64 hexadecimal digits."""
+        return self.identity.build_id
+
+
+def verify_wheel_set(release: WheelSet, scope: CheckScope | None = None) -> CheckedRelease:
+    """Check the wheels of a folder, and compare them with the report beside them.
+
+    Raises:
+        VerifyError: lists every finding.
+    """
+    extent = scope or CheckScope()
+    identity = release.identity
+    wanted = None if identity is None else extent.wanted(identity)
+    damaged = {one.subject for one in release.damaged}
+    findings = (
+        *release_faults(release, extent),
+        # A split that checks its own wheels has just written the report beside them.
+        *(() if extent.originals else report_faults(release.folder, release.kind, wanted, damaged)),
+    )
+    # For mypy: without an identity there is a finding.
+    if findings or identity is None:
+        raise VerifyError("the wheels are not as promised:", findings=findings)
+    images, covered = count_images(release)
+    return CheckedRelease(
+        identity=identity,
+        kind=release.kind,
+        roles={wheel.file: release.role(wheel) or "meta" for wheel in release.wheels},
+        wheels={wheel.file: _targets(wheel) for wheel in release.wheels},
+        packs={
+            wheel.file: sum(1 for _ in wheel.pack.images())
+            for wheel in release.wheels
+            if wheel.pack is not None and wheel.identity is None
+        },
+        images=images,
+        covered=covered,
+        needs=extent.needed_plugins(identity) if release.kind is ReleaseKind.SPLIT else {},
+    )
+
+
+def _targets(wheel: WheelFacts) -> tuple[str, ...]:
+    """Return the targets of the device code that a wheel brings."""
+    held = {target for library in wheel.libraries.values() for target in library.targets}
+    # The table of a core lists images, but has no device code.
+    if wheel.pack is not None and wheel.identity is None:
+        held |= {image.target for _, image in wheel.pack.images()}
+    return tuple(map(str, sorted(held)))
+
+
+def verify_release(
+    folder: Path, effects: Effects | None = None, scope: CheckScope | None = None
+) -> CheckedRelease:
+    """Read every wheel in a folder again, and check the release as a whole.
+
+    Args:
+        effects: to run auditwheel; None to leave the platform tags of built wheels unchecked.
+
+    Raises:
+        InputError: there is no wheel.
+        VerifyError: lists every finding.
+    """
+    with temporary_dir() as scratch:
+        platforms = None if effects is None else open_tag_judge(effects, scratch).platforms
+        release = read_wheel_set(folder, scratch, platforms=platforms, keep_packs=False)
+        return verify_wheel_set(release, scope)
+
+
+def open_tag_judge(effects: Effects, folder: Path) -> PlatformTagCache:
+    """Return a cache of auditwheel's results that runs auditwheel in a clean environment."""
+    environment = clean_environment(effects.environment, temporary=folder, epoch=ZIP_EPOCH)
+    environment["PYTHONPATH"] = effects.python_path
+    return PlatformTagCache(runner=effects.runner, environment=environment)

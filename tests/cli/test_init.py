@@ -1,0 +1,263 @@
+"""``archsplit init``: the recipe that fits a source tree or an sdist, and what is refused."""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+import zipfile
+from typing import TYPE_CHECKING
+
+import pytest
+
+from archsplit.cli.main import main
+from archsplit.recipe.load import load_recipe
+from archsplit.recipe.load_prebuilt import load_split_recipe
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+INFO = (
+    "Metadata-Version: 2.4\nName: foo-dot\nVersion: 1.2\nSummary: Dots.\nLicense-Expression: MIT\n"
+)
+KERNEL = "__global__ void dot() {}\n"
+FUNCTIONS = """\
+extern "C" DOT_API int dot_one(int n) { if (n) { return 1; } return 0; }
+extern "C" {
+// int gone() {
+__global__ void kernel() {}
+static int own(int n) { return n; }
+__declspec(dllexport) int dot_two(float *to) {
+    for (int i = 0; i < 2; i++) { to[i] = 0; }
+    return own(2);
+}
+}
+"""
+SETUP = "import subprocess\nsubprocess.run(['nvcc', 'a.cu'])\n"
+HEADER = """\
+/* int foo_gone(void); */
+#ifndef FOO_H
+#define FOO_API(x) \\
+    int foo_macro(void);
+typedef int (*foo_callback)(int code);
+#ifdef __cplusplus
+extern "C" {
+#endif
+// int foo_too(void);
+FOO_EXPORT int foo_dot(const float *left, float *right,
+                       foo_callback done);
+const char *foo_error(void);
+static inline int foo_inline(void);
+#ifdef __cplusplus
+}
+#endif
+#endif
+"""
+C_LIBRARY = {
+    "PKG-INFO": INFO,
+    "LICENSE": "MIT\n",
+    "setup.py": SETUP,
+    "include/foo.h": HEADER,
+    "src/dot.cu": KERNEL,
+    "src/help.c": "int help;\n",
+    "src/foo_dot/__init__.py": "import ctypes\nctypes.CDLL('libfoo.so')\n",
+    "tests/test.cu": KERNEL,
+}
+
+
+def tree(folder: Path, files: dict[str, str]) -> Path:
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    return folder
+
+
+def sdist(path: Path, files: dict[str, str], top: str = "foo_dot-1.2") -> Path:
+    with tarfile.open(path, "w:gz") as archive:
+        for name, text in files.items():
+            member = tarfile.TarInfo(f"{top}/{name}")
+            member.size = len(text.encode())
+            archive.addfile(member, io.BytesIO(text.encode()))
+    return path
+
+
+def refusal(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
+    code = main(["init", *words])
+    return code, capsys.readouterr().err
+
+
+def test_a_library_of_c_functions_gets_a_recipe_of_sources(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "new folder"
+    path = sdist(tmp_path / "foo_dot-1.2.tar.gz", C_LIBRARY)
+    assert main(["init", str(path), "--out", str(out)]) == 0
+    told = capsys.readouterr()
+    assert told.out == f"{out / 'recipe.toml'}\n"
+    assert "not known: src/foo_dot/__init__.py must open the plugin" in told.err
+    assert f"next: archsplit build {out} --out dist" in told.err
+    recipe = load_recipe(out)
+    assert (recipe.project.name, recipe.project.version) == ("foo-dot", "1.2")
+    assert list(map(str, recipe.source.files)) == ["src/dot.cu", "src/help.c"]
+    assert recipe.interface.symbols == ("foo_dot", "foo_error")
+    assert (recipe.python.package, str(recipe.python.root)) == ("foo_dot", "src")
+
+
+def test_include_folders_and_macros_come_from_a_configuration(tmp_path: Path) -> None:
+    files = {**C_LIBRARY, "src/more/x.h": "", "setup.cfg": "[x]\narch=sm_80\n"}
+    files["PKG-INFO"] = "Name: other\nVersion: 1.0\n"
+    files["src/foo_dot/__init__.py"] = ""
+    files["face.py"] = "from ctypes import CDLL\nimport ctypes\nctypes.CDLL('x')\n"
+    command = f"nvcc -I{tmp_path}/src/more -I/usr/include -DFAST -DN=2 -c src/dot.cu"
+    commands = [{"file": "src/dot.cu", "command": command}, {"file": "a.c", "command": "gcc"}]
+    files["build/compile_commands.json"] = json.dumps(commands)
+    assert main(["init", str(tree(tmp_path, files))]) == 0
+    text = (tmp_path / "recipe.toml").read_text()
+    assert 'include = ["src/more"]' in text
+    assert 'defines = ["FAST", "N=2"]' in text
+    assert 'license = "FILL IN"' in text
+    assert 'summary = "FILL IN"' in text
+    assert 'sass = ["sm_80"]\n\n' in text
+    group = {"language": "CUDA", "includes": [{"path": "include"}], "defines": [{"define": "A=1"}]}
+    reply = "build/.cmake/api/v1/reply"
+    tree(tmp_path, {f"{reply}/target-foo.json": json.dumps({"compileGroups": [group]})})
+    assert main(["init", str(tmp_path), "--force"]) == 0
+    assert 'defines = ["A=1"]' in (tmp_path / "recipe.toml").read_text()
+
+
+@pytest.mark.parametrize(
+    ("files", "command", "words"),
+    [
+        (
+            {"setup.py": "from torch.utils.cpp_extension import CUDAExtension\n"},
+            "python3 -m pip wheel --no-deps --no-build-isolation --wheel-dir {out} .",
+            "PyTorch",
+        ),
+        (
+            {
+                "pyproject.toml": '[build-system]\nbuild-backend = "scikit_build_core.build"\n',
+                "CMakeLists.txt": "project(foo LANGUAGES CXX CUDA)\n"
+                'set(CMAKE_CUDA_ARCHITECTURES "80-real;90")\n'
+                "set(CMAKE_CUDA_COMPILER /usr/local/cuda-12/bin/nvcc)\n",
+                "src/bind.cpp": "#include <pybind11/pybind11.h>\n",
+                "src/fast.pyx": "",
+            },
+            "python3 -m pip wheel --no-deps --wheel-dir {out} .",
+            "name sm_80, sm_90,",
+        ),
+        (
+            {"setup.py": SETUP},
+            'sh -c \'NVCC_APPEND_FLAGS="$ARCHSPLIT_GENCODE" python3 -m pip wheel --no-deps'
+            " --wheel-dir {out} .'",
+            'sass = ["sm_75"',
+        ),
+        (
+            {"Makefile": "a.so:\n\tnvcc -shared a.cu\n", "src/hip.cpp": "#include <hip/hip.h>\n"},
+            "sh -c 'cmake -S . -B {out}/build -DCMAKE_BUILD_TYPE=Release && cmake --build"
+            " {out}/build'",
+            "FILL IN: no pyproject.toml",
+        ),
+        (
+            {"setup.py": SETUP, "b.py": "ctypes.CDLL('x')\n", "src/b.cu": FUNCTIONS},
+            'sh -c \'NVCC_APPEND_FLAGS="$ARCHSPLIT_GENCODE" python3 -m pip wheel --no-deps'
+            " --wheel-dir {out} .'",
+            "no header has functions of C",
+        ),
+        (
+            {"setup.py": SETUP, "b.py": "ctypes.CDLL('x')\n", "src/foo.h": HEADER},
+            'sh -c \'NVCC_APPEND_FLAGS="$ARCHSPLIT_GENCODE" python3 -m pip wheel --no-deps'
+            " --wheel-dir {out} .'",
+            "name, version or license text are not in the tree",
+        ),
+        ({"setup.py": ""}, "python3 -m pip wheel --no-deps --wheel-dir {out} .", "ctypes or cffi"),
+    ],
+)
+def test_all_others_get_their_own_build(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    files: dict[str, str],
+    command: str,
+    words: str,
+) -> None:
+    assert main(["init", str(tree(tmp_path, {"src/a.cu": KERNEL, **files}))]) == 0
+    recipe = load_split_recipe(tmp_path)
+    assert recipe is not None
+    assert recipe.source.build == command
+    assert words in (tmp_path / "recipe.toml").read_text()
+    told = capsys.readouterr().err
+    if "no header" in words:
+        assert "no header declares dot_one, dot_two; with one that does" in told
+    if "CMakeLists.txt" in files:
+        assert "CMakeLists.txt: set(CMAKE_CUDA_COMPILER" in told
+        assert recipe.targets is None
+    if "Makefile" in files:
+        assert "the command that makes a wheel: fill in source.build" in told
+        assert "which sources are for CUDA and which for HIP" in told
+    if not files.get("setup.py", "x"):
+        assert "the compiler of src/a.cu: no build file starts nvcc" in told
+
+
+def test_a_build_without_cuda_sources_in_the_tree(tmp_path: Path) -> None:
+    lists = "if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)\nset(CMAKE_CUDA_ARCHITECTURES 80-virtual)\n"
+    files = {"setup.py": "", "CMakeLists.txt": f"{lists}endif()\nenable_language(CUDA)\n"}
+    assert main(["init", str(tree(tmp_path, files))]) == 0
+    text = (tmp_path / "recipe.toml").read_text()
+    assert "its CUDA sources are not in the tree" in text
+    assert 'ptx = ["compute_80"]' in text
+
+
+@pytest.mark.parametrize(
+    ("files", "message", "hint"),
+    [
+        ({"a.py": ""}, "has no CUDA sources (*.cu), and no build file", "archsplit split WHEEL"),
+        ({"tests/a.cu": ""}, "but 1 in tests, examples or bundled projects", "archsplit split"),
+        ({"a.hip": ""}, "has HIP sources for AMD's GPUs, and no CUDA", "rocm-kpack"),
+        (
+            {"a.cu": "", "a.py": "from pycuda.compiler import SourceModule\n"},
+            "compiles its kernels at run time (PyCUDA): its wheel has no device code",
+            "there is nothing to split",
+        ),
+    ],
+)
+def test_a_project_without_device_code_is_refused_with_what_was_seen(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    files: dict[str, str],
+    message: str,
+    hint: str,
+) -> None:
+    code, text = refusal(capsys, str(tree(tmp_path, files)))
+    assert code == 17
+    assert message in text
+    assert hint in text
+    assert not (tmp_path / "recipe.toml").exists()
+
+
+def test_what_is_no_project_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    files = {"a.txt": "no archive", "a.tar.gz": "no archive", "a.whl": "", "recipe.toml": ""}
+    tree(tmp_path, {**files, "b.cu": KERNEL})
+    for name, words in (
+        ("gone", "pip download --no-deps --no-binary :all: gone"),
+        ("a.txt", "is no source tree and no sdist"),
+        ("a.tar.gz", "can't be unpacked"),
+        ("a.whl", "archsplit split"),
+    ):
+        code, text = refusal(capsys, str(tmp_path / name), "--out", str(tmp_path / "out"))
+        assert (code, words in text) == (14, True), text
+    bare = sdist(tmp_path / "b.tar.gz", {"a.cu": KERNEL})
+    code, text = refusal(capsys, str(bare), "--out", str(tmp_path / "out"))
+    assert (code, "no folder with a PKG-INFO" in text) == (14, True)
+    assert not (tmp_path / "out").exists()
+    assert refusal(capsys, str(tmp_path))[0] == 10
+    assert refusal(capsys, str(tmp_path), "--out", "x")[0] == 2
+    assert refusal(capsys, str(bare), "--out", str(tmp_path))[0] == 10
+
+
+def test_an_sdist_that_is_refused_leaves_no_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "foo-1.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("foo-1/PKG-INFO", INFO)
+    assert refusal(capsys, str(path), "--out", str(tmp_path / "out"))[0] == 17
+    assert [one.name for one in tmp_path.iterdir()] == ["foo-1.zip"]

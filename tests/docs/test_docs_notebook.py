@@ -1,0 +1,76 @@
+"""The notebook of the manual: its cells are run, and the page has the same ones."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from markdown_it import MarkdownIt
+from prepared import DOCS, FAT, Desk, wheel
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from archsplit.nvcc.toolkit import Toolkit
+
+_RUN = "from nbclient.cli import main; main()"
+NOTEBOOK = DOCS / "notebooks" / "sizes.ipynb"
+
+
+def code_cells(path: Path) -> list[dict[str, Any]]:
+    cells: list[dict[str, Any]] = json.loads(path.read_text())["cells"]
+    return [cell for cell in cells if cell["cell_type"] == "code"]
+
+
+def test_the_page_has_the_cells_of_the_notebook() -> None:
+    tokens = MarkdownIt().parse(NOTEBOOK.with_suffix(".md").read_text())
+    shown = [token.content.strip() for token in tokens if token.info.strip() == "python"]
+    assert shown == ["".join(cell["source"]) for cell in code_cells(NOTEBOOK)]
+
+
+def test_the_notebook_has_the_output_of_the_real_wheel() -> None:
+    picture, numbers, chart = (cell["outputs"] for cell in code_cells(NOTEBOOK))
+    assert "131.7 MB to download" in "".join(picture[0]["data"]["text/html"])
+    assert "  9.0    12.1" in "".join(numbers[0]["text"])
+    drawn = "".join(chart[0]["data"]["image/svg+xml"])
+    assert drawn == (DOCS / "images" / "notebook-chart.svg").read_text()
+
+
+@pytest.mark.nvcc
+def test_the_notebook_runs(tmp_path: Path, toolkit: Toolkit, downloads: Path) -> None:
+    desk = Desk(
+        folder=tmp_path / "desk",
+        index=tmp_path / "index",
+        made=tmp_path,
+        cache=tmp_path / "cache",
+        toolkit=toolkit,
+        real=False,
+        downloads=downloads,
+        port=0,
+    )
+    for folder in (desk.folder, desk.index):
+        folder.mkdir()
+    wheel(desk)
+    assert (desk.folder / FAT).exists()
+    path = desk.folder / "sizes.ipynb"
+    path.write_text(NOTEBOOK.read_text())
+    # A process of its own: the kernel's libraries warn, and a warning is an error here.
+    command = [sys.executable, "-c", _RUN, "--inplace", str(path)]
+    own = {"HOME": str(tmp_path), "IPYTHONDIR": str(tmp_path / "ipython")}
+    done = subprocess.run(
+        command,
+        env={**os.environ, **own},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    picture, numbers, chart = (cell["outputs"] for cell in code_cells(path))
+    assert "<svg" in "".join(picture[0]["data"]["text/html"])
+    assert "  9.0 " in "".join(numbers[0]["text"])
+    assert "".join(chart[0]["data"]["image/svg+xml"]).count("<rect") > 3
