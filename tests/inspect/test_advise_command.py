@@ -170,7 +170,7 @@ def test_nobody_in_the_table_can_be_served(
 ) -> None:
     gpus.write_text("capability,share\n5.0,1\n")
     assert main(["advise", str(library), "--gpus", str(gpus)]) == BudgetError.exit_code
-    assert "nothing that may be proposed runs on a GPU of the table" in capsys.readouterr().err
+    assert "no target that may be proposed runs on a GPU of the table" in capsys.readouterr().err
 
 
 def test_what_can_not_be_asked_about(
