@@ -65,11 +65,13 @@ def read_metadata(
     Raises:
         ArchsplitError: see `write_dist_info`.
     """
+    # No tools for a core: pip asks for its metadata on machines without nvcc.
     if target is None:
         recipe = requested_recipe(order, effects)
         points = hook_entry_points(plugins_package(recipe.python.package)) or b""
         return core_metadata(recipe), {"entry_points.txt": points, **_licenses(recipe)}
     with open_site(order, effects) as site:
+        # Raises for a target that the recipe doesn't have.
         select_targets(site.recipe, (target,))
         plugin = plugin_metadata(site.recipe, target, site.plugin_requires)
         metadata, more = add_licenses(plugin, read_origins(site))

@@ -105,6 +105,7 @@ def plan_build(
     """
     with open_site(order, effects) as site:
         targets = select_targets(site.recipe, order.targets)
+        # A core alone links no library of the toolkit.
         if targets:
             check_link_libraries(site, effects.runner)
         identity = identify(site, version=__version__)
@@ -179,6 +180,7 @@ def open_site(order: BuildRequest, effects: Effects) -> Iterator[BuildContext]:
 
 
 def _date_warnings(order: BuildRequest, effects: Effects, identity: Identity) -> tuple[str, ...]:
+    # A release's version is written in the recipe, so the date doesn't matter.
     if order.policy is None or has_epoch(effects.environment):
         return ()
     return (

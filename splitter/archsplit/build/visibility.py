@@ -50,6 +50,7 @@ def check_visibility(path: Path, source: PurePosixPath, symbols: Sequence[str]) 
     for name, is_hidden in _defined(path):
         if name in wanted and is_hidden:
             hidden.append(name)
+        # A mangled name shows that extern "C" is missing.
         elif (plain := _plain_name(name)) in wanted:
             mangled.append(plain)
     if hidden:
@@ -74,6 +75,7 @@ def find_probe_source(recipe: Recipe) -> PurePosixPath | None:
     ranked = []
     for source in recipe.source.files:
         text = read_file(recipe.root / source)
+        # A source without any of the symbols can't show that the mark is missing.
         if found := symbols & declared_identifiers(text):
             ranked.append((-len(found), len(text), source))
     return min(ranked)[2] if ranked else None
@@ -85,6 +87,7 @@ def _defined(path: Path) -> Iterator[tuple[str, bool]]:
     for section in elf.sections():
         if section.type == SectionType.SYMBOLS:
             for symbol in section_symbols(elf, section):
+                # Section 0 is an undefined symbol: another object defines it.
                 if symbol.section != 0 and symbol.binding != _LOCAL:
                     yield symbol.name, symbol.other & 3 in _HIDDEN
 

@@ -28,6 +28,7 @@ def fold_warnings(texts: Iterable[str]) -> tuple[str, ...]:
     """Return the texts with one warning of each kind, and the number of the others."""
     seen: Counter[str] = Counter()
     kept = []
+    # Equal outputs first: most sources have the same warnings of one header.
     for text in dict.fromkeys(texts):
         blocks = [block for kind, block in _blocks(text) if not _is_repeated(kind, seen)]
         kept += ["\n".join(blocks).strip("\n")]
@@ -56,6 +57,7 @@ def _blocks(text: str) -> Iterator[tuple[str, str]]:
             kind, block = found, []
         block += [*lead, line]
         lead = []
+    # Lead lines without a message after them belong to the end of the text.
     yield kind, "\n".join([*block, *lead])
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from archsplit.cli.options import add_without, output_time
 from archsplit.cli.verbs import add_verb
 from archsplit.errors import UsageError, WheelError
+from archsplit.system.units import parse_size
 
 if TYPE_CHECKING:
     from packaging.utils import NormalizedName
@@ -23,8 +24,7 @@ if TYPE_CHECKING:
 
 _SCHEMA = 1
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
-_BYTES = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
-_AGE, _SIZE = re.compile(r"([0-9]+)([smhdw])"), re.compile(r"([0-9]+)([kMGT]?)B?")
+_AGE = re.compile(r"([0-9]+)([smhdw])")
 _GRACE = "1h"
 _LIMIT_HINT = (
     "write age=14d, in units s, m (minutes), h, d, w; or size=20GB, in units B, kB, MB, GB, TB"
@@ -103,6 +103,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
         *(arguments.add, arguments.prune, arguments.yank, arguments.unyank),
         *(arguments.status, arguments.url),
     )
+    # An ignored reason would be missing on the pages, and nobody would notice.
     if arguments.reason and not (arguments.yank or arguments.status):
         raise UsageError("--reason has no meaning without --yank or --status")
     if any(given) or not arguments.check:
@@ -154,24 +155,32 @@ def _limits(texts: list[str]) -> RetentionLimits:
     for text in texts:
         name, _, value = text.partition("=")
         if name == "age":
-            seconds = _measure(value, _AGE, _SECONDS)
+            seconds = _seconds(value)
         elif name == "size":
-            size = _measure(value, _SIZE, _BYTES)
+            size = _size(value)
         else:
             raise UsageError(f"{text!r} is no limit", hint=_LIMIT_HINT)
     return RetentionLimits(seconds=seconds, size=size)
 
 
-def _measure(text: str, pattern: re.Pattern[str], units: dict[str, int]) -> int:
-    match = pattern.fullmatch(text)
+def _size(text: str) -> int:
+    try:
+        return parse_size(text)
+    except UsageError:
+        # The hint has the form of a whole limit, not only that of a size.
+        raise UsageError(f"{text!r} is no limit", hint=_LIMIT_HINT) from None
+
+
+def _seconds(text: str) -> int:
+    match = _AGE.fullmatch(text)
     if match is None:
         raise UsageError(f"{text!r} is no limit", hint=_LIMIT_HINT)
-    return int(match[1]) * units[match[2]]
+    return int(match[1]) * _SECONDS[match[2]]
 
 
 def _age(text: str) -> int:
     try:
-        return _measure(text, _AGE, _SECONDS)
+        return _seconds(text)
     except UsageError:
         raise argparse.ArgumentTypeError(f"{text!r} is no time, such as 30m or 1h") from None
 

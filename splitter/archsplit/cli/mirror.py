@@ -117,6 +117,7 @@ def _add_serve(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace, console: Console) -> int:
     """Make, update or verify a mirror."""
     _check(arguments)
+    # Each of the three modes has options of its own; `_check` has refused mixed ones.
     if arguments.verify:
         return _verify(arguments, console)
     if arguments.serve:
@@ -136,6 +137,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
         for part in mirror_text(report):
             screen.print(part, highlight=False, markup=False, soft_wrap=isinstance(part, str))
     warning = license_warning(report.wheels)
+    # On stderr also with --json: nobody should publish such a mirror by mistake.
     if warning is not None:
         console.print(warning, markup=False, highlight=False, soft_wrap=True)
     return 0
@@ -158,11 +160,13 @@ def _serve(arguments: argparse.Namespace, console: Console) -> int:
 
     try:
         from archsplit.mirror.app import serve_mirror
+    # The server's library belongs to the extra `serve`; the other modes don't need it.
     except ImportError as error:
         raise ToolNotFoundError(
             f"no {error.name} to serve a mirror with", hint="pip install 'archsplit[serve]'"
         ) from None
 
+    # The variables of pip and uv, so that a mirror reads the index that the machine uses.
     named = os.environ.get("PIP_INDEX_URL") or os.environ.get("UV_DEFAULT_INDEX")
     upstream = index_address(arguments.upstream or named or _PYPI)
     with options.effects(console) as effects:
@@ -195,10 +199,12 @@ def _check(arguments: argparse.Namespace) -> None:
         raise UsageError("--serve slims wheels, and doesn't split", hint="leave out --split")
     if not (arguments.verify or arguments.serve or arguments.inputs):
         raise UsageError("name requirements or a lock to mirror, or --verify")
+    # No default: a mirror for wrong GPUs would install, and fail at the first kernel.
     if not arguments.verify and not arguments.device:
         raise UsageError("name the GPUs with --device", hint="--device native, or --device 9.0")
     if arguments.split and arguments.keep_ptx is not None:
         raise UsageError("--keep-ptx means nothing with --split: a pack has the GPU's own code")
+    # The name becomes a part of a file name.
     if arguments.lock_name and not _LOCK_NAME.fullmatch(arguments.lock_name):
         raise UsageError(
             f"{arguments.lock_name!r} can't be in the name of a lock",

@@ -94,6 +94,7 @@ def run_release(arguments: argparse.Namespace, console: Console) -> int:
         return 0
     for note in verdict.notes:
         console.print(f"note: {note}", markup=False, soft_wrap=True)
+    # A folder without a report has no matrix.
     if verdict.matrix:
         print(verdict.matrix)  # noqa: T201 - the same
     programs = " and ".join(verdict.installed)
@@ -131,6 +132,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     """Check, and print what was checked; with ``--json``, the findings too."""
     check_folder(arguments.folder)
     try:
+        # The reports for CI are written also if the check fails.
         with finding_files(arguments, check="verify", checked=str(arguments.folder)):
             return _run(arguments, console)
     except VerifyError as error:

@@ -47,6 +47,7 @@ def _components(wheel: MirroredWheel) -> Iterator[BillComponent]:
         description=original.url,
     )
     for file in wheel.files:
+        # An unchanged wheel is the original itself, not a descendant of it.
         changed = file.sha256 != original.sha256
         yield BillComponent(
             name=file.name,

@@ -144,6 +144,7 @@ def _slim(
         ),
     )
     report = slim_wheel(request, effects)
+    # The slim report has the reason, for example that all images are needed.
     if report.output is None:
         reason = next(iter(report.notes), _NOTHING)
         return _unchanged(path, original, edit, " ".join(reason.split()))

@@ -119,6 +119,7 @@ def update_mirror(request: MirrorRequest, effects: Effects) -> MirrorReport:
         for name in sorted(stale - set(locks)):
             with output_errors(folder.root / name):
                 (folder.root / name).unlink(missing_ok=True)
+        # Last: pages lose wheels only after the locks that name the new ones are written.
         if removed:
             change = IndexChange(yank={}, remove=removed, grace=_GRACE, now=request.now)
             update_index(folder, change)

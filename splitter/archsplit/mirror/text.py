@@ -61,6 +61,7 @@ def _sizes(report: MirrorReport) -> FittingTable:
     )
     for wheel in sorted(report.wheels, key=lambda each: -each.original.size):
         sizes = [wheel.size_for(device) for device in devices]
+        # The GPU with the largest download, so that no user gets less than the table says.
         saved = wheel.original.size - max(sizes)
         table.add_row(
             wheel.name,
@@ -81,6 +82,7 @@ def license_warning(wheels: tuple[MirroredWheel, ...]) -> str | None:
     """Return the warning about edited wheels whose licence forbids changes, or None."""
     licenses: dict[str, list[str]] = {}
     for wheel in wheels:
+        # An unchanged copy needs no permission to modify.
         if wheel.original.license and not wheel.unchanged:
             licenses.setdefault(wheel.original.license, []).append(wheel.name)
     if not licenses:

@@ -54,6 +54,7 @@ def verify_mirror(root: Path, effects: Effects, *, downloads: Path | None = None
     state = read_state(root)
     if not state.wheels:
         raise InputError(f"{root} is no mirror: it has no {STATE_FILE}")
+    # The pages first: a wrong digest there would be blamed on the edit.
     files = check_index(open_folder(root))
     findings: list[Finding] = []
     effects.progress.begin_stage("editing again", len(state.wheels))
@@ -62,6 +63,7 @@ def verify_mirror(root: Path, effects: Effects, *, downloads: Path | None = None
         for wheel in state.wheels:
             with temporary_dir(folder) as scratch:
                 findings += _edit_again(wheel, downloader, scratch, effects)
+            # Originals have gigabytes, so each is removed before the next download.
             if downloads is None:
                 with output_errors(folder):
                     (folder / wheel.original.file).unlink(missing_ok=True)
@@ -94,6 +96,7 @@ def _edit_again(
     )
     found = {file.file: file.sha256 for file in edited.wheel.files}
     for file in wheel.files:
+        # Another version of archsplit may choose another file name, for example for a new pack.
         again = found.get(file.file, "no such file")
         if again != file.sha256:
             yield Finding(

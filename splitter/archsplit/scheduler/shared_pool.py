@@ -3,9 +3,9 @@
 Each slot is a file; the process that has it locked (flock) has the slot, and has written the step's
 memory into the file. The kernel unlocks the files of a process that ends, however it ends.
 
-    folder/lock                  held for each look at the slots: one process at a time
-    folder/slot-0 … slot-N       one a slot: locked = in use; content = reserved, resident, started
-    folder/waiting/RANK-PID-ID   one a waiting process; names sort by rank, the most urgent first
+    folder/lock                  held while the slots are read: one process at a time
+    folder/slot-0 … slot-N       a file for each slot: locked = in use; reserved, resident, started
+    folder/waiting/RANK-PID-ID   a file for each waiting process; the most urgent one sorts first
     folder/drain                 locked by a process that needs the memory of all others
 """
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 LOCK_FILE_FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 _POLL, MAX_POLL_SECONDS = 0.004, 0.1
-"""Seconds between two looks at the queue; processes behind the first look less often."""
+"""Seconds between two reads of the queue; only the first process reads it that often."""
 _YIELD_SECONDS = 0.06
 """Seconds that a free slot is left to a more urgent process.
 
@@ -164,13 +164,13 @@ class DrainLock:
 class SharedPool:
     """A `Pool` of locked files.
 
-    All processes should agree on ``slots``: each looks at that many files only.
+    All processes should agree on ``slots``: each reads that many files only.
 
     Args:
         folder: made if it is missing; only this user may have access.
 
     Raises:
-        OSError: the folder can't be used, belongs to another user, or knows no locks.
+        OSError: the folder can't be used, belongs to another user, or has no file locks.
     """
 
     def __init__(self, folder: Path, slots: int, budget: MemoryBudget) -> None:
@@ -187,7 +187,7 @@ class SharedPool:
         self._drain = DrainLock(folder / "drain")
         self._queue = SlotQueue(folder / _WAITING)
         with self._locked():
-            # Some file systems know no locks: they fail here, and the caller takes another pool.
+            # Some file systems have no locks: they fail here, and the caller takes another pool.
             pass
 
     def acquire(self, request: PoolRequest) -> Grant | Denied:
@@ -203,7 +203,7 @@ class SharedPool:
     def idle_slots(self) -> int:
         """See `Pool.idle_slots`."""
         with self._locked():
-            return self.slots - len(self._look()[1]) if self._queue.is_empty() else 0
+            return self.slots - len(self._read_slots()[1]) if self._queue.is_empty() else 0
 
     def free_memory(self) -> int:
         """See `Pool.free_memory`."""
@@ -212,7 +212,7 @@ class SharedPool:
     def entries(self) -> list[PoolEntry]:
         """See `Pool.entries`."""
         with self._locked():
-            return self._look()[1]
+            return self._read_slots()[1]
 
     def close(self) -> None:
         """See `Pool.close`."""
@@ -241,10 +241,10 @@ class SharedPool:
 
     def _take(self, request: PoolRequest) -> Grant | Denied:
         with self._locked():
-            free, rows = self._look()
+            free, rows = self._read_slots()
             if not free:
                 retry = self._queue.join(request.urgency)
-                # Where all slots are own ones, no other process can free one.
+                # If all slots are this process's own, no other process can free one.
                 return Denied(
                     WaitReason.SLOT, MAX_POLL_SECONDS if len(self._own) == self.slots else retry
                 )
@@ -258,22 +258,22 @@ class SharedPool:
                 self._drain.request(request.memory, at_once=request.memory >= ALL_MEMORY)
                 return Denied(WaitReason.MEMORY, _RETRY, short)
             self._drain.release(request.memory)
-            return self._granted(request.memory, free[0])
+            return self._make_grant(request.memory, free[0])
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
-        # Held no longer than a look at some files takes, so waiting for it is short.
+        # Held only while some small files are read, so the wait for it is short.
         lock(self._lock)
         try:
             yield
         finally:
             unlock(self._lock)
 
-    def _look(self) -> tuple[list[int], list[PoolEntry]]:
+    def _read_slots(self) -> tuple[list[int], list[PoolEntry]]:
         """Return the free slots and the entries of all running steps."""
         free, rows = [], []
         number = 0
-        while number < self.slots and self._is_there(number):
+        while number < self.slots and self._has_file(number):
             if number in self._own:
                 rows.append(self._own[number])
             elif try_lock(self._files[number]):
@@ -287,7 +287,7 @@ class SharedPool:
             free.append(number)
         return free, rows
 
-    def _is_there(self, number: int) -> bool:
+    def _has_file(self, number: int) -> bool:
         if number == len(self._files):
             with contextlib.suppress(FileNotFoundError):
                 self._files.append(os.open(self._slot(number), LOCK_FILE_FLAGS & ~os.O_CREAT))
@@ -296,7 +296,7 @@ class SharedPool:
     def _slot(self, number: int) -> Path:
         return self._folder / f"slot-{number}"
 
-    def _granted(self, memory: int, number: int) -> Grant:
+    def _make_grant(self, memory: int, number: int) -> Grant:
         if number == len(self._files):
             self._files.append(os.open(self._slot(number), LOCK_FILE_FLAGS, 0o600))
         try_lock(self._files[number])
@@ -324,7 +324,7 @@ def _read_row(descriptor: int) -> PoolEntry:
     try:
         return PoolEntry(*map(int, os.pread(descriptor, _ROW_BYTES, 0).split()))
     except (ValueError, TypeError):
-        # The holder could not write it.
+        # The holder could not write its entry, for example on a full disk.
         return PoolEntry(0, 0, 0)
 
 
