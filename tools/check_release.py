@@ -62,7 +62,10 @@ def use(wheel: Path, folder: Path) -> None:
     programs = environment / "bin"
     script = read_commands((ROOT / "README.md").read_text())
     script = script.replace(OWN_INSTALL, f"pip install '{wheel}'")
-    script += "python -c 'import archsplit, xgboost; print(archsplit.__file__)'\n"
+    # The README installs the core and its pack into an environment of their own.
+    user = "try/bin/python" if "try/bin/" in script else "python"
+    script += "python -c 'import archsplit; print(archsplit.__file__)'\n"
+    script += f"{user} -c 'import xgboost; print(xgboost.__file__)'\n"
     hidden = ("PYTHONPATH", "VIRTUAL_ENV")
     own = {name: text for name, text in os.environ.items() if name not in hidden}
     path = os.pathsep.join([str(programs), own.get("PATH", os.defpath)])

@@ -21,6 +21,18 @@ INFO = (
     "Metadata-Version: 2.4\nName: foo-dot\nVersion: 1.2\nSummary: Dots.\nLicense-Expression: MIT\n"
 )
 KERNEL = "__global__ void dot() {}\n"
+FUNCTIONS = """\
+extern "C" DOT_API int dot_one(int n) { if (n) { return 1; } return 0; }
+extern "C" {
+// int gone() {
+__global__ void kernel() {}
+static int own(int n) { return n; }
+__declspec(dllexport) int dot_two(float *to) {
+    for (int i = 0; i < 2; i++) { to[i] = 0; }
+    return own(2);
+}
+}
+"""
 SETUP = "import subprocess\nsubprocess.run(['nvcc', 'a.cu'])\n"
 HEADER = """\
 /* int foo_gone(void); */
@@ -146,7 +158,7 @@ def test_include_folders_and_macros_come_from_a_configuration(tmp_path: Path) ->
             "FILL IN: no pyproject.toml",
         ),
         (
-            {"setup.py": SETUP, "b.py": "ctypes.CDLL('x')\n"},
+            {"setup.py": SETUP, "b.py": "ctypes.CDLL('x')\n", "src/b.cu": FUNCTIONS},
             'sh -c \'NVCC_APPEND_FLAGS="$ARCHSPLIT_GENCODE" python3 -m pip wheel --no-deps'
             " --wheel-dir {out} .'",
             "no header has functions of C",
@@ -173,6 +185,8 @@ def test_all_others_get_their_own_build(
     assert recipe.source.build == command
     assert words in (tmp_path / "recipe.toml").read_text()
     told = capsys.readouterr().err
+    if "no header" in words:
+        assert "no header declares dot_one, dot_two; with one that does" in told
     if "CMakeLists.txt" in files:
         assert "CMakeLists.txt: set(CMAKE_CUDA_COMPILER" in told
         assert recipe.targets is None

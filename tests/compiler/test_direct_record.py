@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from archsplit.cli.nvcc import _requests_reports
 from archsplit.compiler.early_dryrun import EarlyDryRun, run_early
 from archsplit.compiler.reply_cache import ReplyCache
 from archsplit.compiler.tool_identity import script_target
@@ -305,3 +306,45 @@ def test_a_dry_run_begins_before_the_plan_and_leaves_nothing(place: Place) -> No
     refused.cleanup.close()
     # A hit doesn't wait for it.
     early("-c", "k.cu").cleanup.close()
+
+
+_REFUSED = """
+import os, sys
+from archsplit.cli.nvcc import launcher
+
+def tell(program, argv, environment):
+    print(*argv[1:], "archsplit.compiler.wrapper_graph" in sys.modules, flush=True)
+    os._exit(0)
+
+os.execve = tell
+sys.argv = ["archsplit-nvcc", sys.argv[1], "-arch=sm_80", "-c", "missing.cu"]
+launcher()
+"""
+
+
+@pytest.mark.nvcc
+@pytest.mark.parametrize(
+    ("variable", "text"),
+    [
+        ("SOURCE_DATE_EPOCH", "1"),
+        ("ARCHSPLIT_NVCC_OPTIONS", "--reproducible --jobs=2 --cache-dir store -j 3"),
+    ],
+)
+def test_a_missing_source_is_not_planned_whatever_is_set(
+    toolkit: Toolkit, tmp_path: Path, variable: str, text: str
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _REFUSED, str(toolkit.nvcc)],
+        cwd=tmp_path,
+        env={**os.environ, "ARCHSPLIT_CACHE_DIR": str(tmp_path / "cache"), variable: text},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "-arch=sm_80 -c missing.cu False\n"
+
+
+def test_reports_are_about_a_whole_plan() -> None:
+    assert _requests_reports("--jobs=2 --explain")
+    assert _requests_reports("--trace t.json")
+    assert not _requests_reports("--memory 8G")

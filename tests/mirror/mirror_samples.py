@@ -16,6 +16,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pip
+import pytest
+
 from archsplit.cli.main import main
 from archsplit.wheels.filename import WheelName
 from archsplit.wheels.metadata import WheelInfo
@@ -25,6 +28,7 @@ from handmade_samples import THREE, Maker
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from types import ModuleType
 
 PLATFORM = "py3-none-manylinux_2_17_x86_64"
 FAT = f"fat-1.2.3-{PLATFORM}.whl"
@@ -164,6 +168,8 @@ def mirror(*arguments: object) -> int:
 
 def install(tool: str, target: Path, *arguments: str) -> None:
     """Install with pip or uv and nothing else than the arguments."""
+    if tool == "pip" and "pylock" in arguments[-1] and not _reads_locks(pip):
+        pytest.skip(f"pip {pip.__version__} doesn't read pylock.toml")
     own = {name: text for name, text in os.environ.items() if not name.startswith(("PIP_", "UV_"))}
     own |= {"PIP_CONFIG_FILE": os.devnull, "UV_NO_CONFIG": "1", "UV_NO_CACHE": "1"}
     beside = Path(sys.executable).parent
@@ -180,6 +186,14 @@ def install(tool: str, target: Path, *arguments: str) -> None:
         timeout=120,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def _reads_locks(package: ModuleType) -> bool:
+    """Return True for a pip that installs from a lock (PEP 751), which is an experiment of it."""
+    folder = Path(package.__path__[0], "_internal")
+    return any(
+        "pylock.toml as a requirements source" in path.read_text() for path in folder.rglob("*.py")
+    )
 
 
 def held(site: Path) -> set[str]:

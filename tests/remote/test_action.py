@@ -9,7 +9,13 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from archsplit.remote.action import OTHER_TOOLS_STATUS, PathMap, ToolFile, action_spec
+from archsplit.remote.action import (
+    OTHER_TOOLS_STATUS,
+    PathMap,
+    ToolFile,
+    action_spec,
+    other_tools_error,
+)
 from archsplit.scheduler.graph import Step
 from archsplit.system.process import Command
 
@@ -94,3 +100,9 @@ def test_other_tools_run_nothing_and_are_named(tmp_path: Path) -> None:
     assert done.returncode == OTHER_TOOLS_STATUS
     assert f"{tool}: FAILED" in done.stdout
     assert ".archsplit/tmp" not in done.stdout
+    error = other_tools_error("000-add/04 ptxas", done.stdout, "grpcs://farm:443")
+    assert error.exit_code == 25
+    assert error.message == (
+        "a worker of grpcs://farm:443 has other tools than this machine for 000-add/04 ptxas:"
+        f" {tool}"
+    )

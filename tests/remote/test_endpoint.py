@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from archsplit.errors import UsageError
-from archsplit.remote.endpoint import parse_endpoint
+from archsplit.remote.endpoint import parse_dask_endpoint, parse_endpoint
 
 
 @pytest.mark.parametrize(
@@ -65,3 +65,20 @@ def test_properties_are_sorted_and_have_values() -> None:
     assert found.properties == (("image", "docker://a=b"), ("os", "linux"))
     with pytest.raises(UsageError, match="expected NAME=VALUE"):
         parse_endpoint("grpcs://farm", properties=["os"])
+
+
+FILE = Path("a.pem")
+
+
+@pytest.mark.parametrize("address", ["tcp://head:8786", "head:8786", "tls://head", "tls://:8786"])
+def test_a_dask_scheduler_has_tls_and_a_port(address: str) -> None:
+    with pytest.raises(UsageError, match="no address of a dask scheduler with TLS") as caught:
+        parse_dask_endpoint(address, certificates=FILE, certificate=FILE, key=FILE)
+    assert "can run programs on all of its workers" in str(caught.value.hint)
+
+
+def test_a_dask_scheduler_has_certificates() -> None:
+    found = parse_dask_endpoint("tls://head:8786", certificates=FILE, certificate=FILE, key=FILE)
+    assert found.address == "tls://head:8786"
+    with pytest.raises(UsageError, match="needs --remote-ca, --remote-cert and --remote-key"):
+        parse_dask_endpoint("tls://head:8786", certificates=FILE, certificate=FILE, key=None)

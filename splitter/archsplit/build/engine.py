@@ -1,4 +1,4 @@
-"""The build engine of one build: this machine, or a farm with the Remote Execution API.
+"""The build engine of one build: a farm with the Remote Execution API, or a dask cluster.
 
 In: the plan of a build. Out: the pool and the executor that its graph runs with. A farm's steps
 need this machine's tools at the same paths; `ToolFiles` lists the files of which they consist.
@@ -10,7 +10,7 @@ import contextlib
 import shutil
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 from archsplit.build.provenance import STATIC_DEVICE_RUNTIME
 from archsplit.cache.file_digests import FileDigests
@@ -19,6 +19,7 @@ from archsplit.compiler.step_key import is_host_compiler
 from archsplit.compiler.tool_identity import ToolIdentities
 from archsplit.errors import ToolNotFoundError
 from archsplit.remote.action import PathMap, ToolFile
+from archsplit.remote.endpoint import DaskEndpoint
 from archsplit.scheduler.pool import SlotPool
 from archsplit.system.fs import cache_folder
 from archsplit.system.process import Command, run_checked
@@ -29,9 +30,11 @@ if TYPE_CHECKING:
     from archsplit.build.context import BuildContext
     from archsplit.build.plan import BuildPlan
     from archsplit.release.context import Effects, EngineChoice
-    from archsplit.remote.reapi_executor import ReapiExecutor
-    from archsplit.scheduler.graph import Step
+    from archsplit.remote.endpoint import Endpoint
+    from archsplit.scheduler.executor import Executor
+    from archsplit.scheduler.graph import Graph, Step
     from archsplit.system.process import Runner
+    from archsplit.system.progress import ProgressSink
 
 _HEADER_GROUP = "toolkit headers"
 _LINKERS = ("collect2", "ld")
@@ -122,22 +125,14 @@ def _files_wanted_here(plan: BuildPlan) -> set[Path]:
 @contextlib.contextmanager
 def open_farm(
     plan: BuildPlan, effects: Effects, choice: EngineChoice
-) -> Iterator[tuple[SlotPool, ReapiExecutor]]:
-    """Connect to a farm; report at the end what it had and what was moved.
+) -> Iterator[tuple[SlotPool, Executor]]:
+    """Connect to a farm or a cluster; report at the end what it had and what was moved.
 
     Raises:
         ToolNotFoundError: the libraries for it are not installed.
-        EngineUnavailableError: it does not reply.
+        EngineUnavailableError: it does not reply, or has no worker.
         EngineRefusedError: it runs no actions, or wants credentials.
     """
-    try:
-        # An optional dependency, and 0.2 s of a start.
-        from archsplit.remote.reapi_executor import ReapiExecutor  # noqa: PLC0415
-    except ImportError as error:
-        raise ToolNotFoundError(
-            f"no {error.name} to reach the build farm with",
-            hint="pip install 'archsplit[reapi]'",
-        ) from None
     site = plan.site
     tools = ToolFiles(site, effects.runner, cache_folder(effects.environment) / "digests")
     lengths = plan.graph.critical_path()
@@ -146,16 +141,56 @@ def open_farm(
         step.name: -round(10 * length)
         for step, length in zip(plan.graph.steps, lengths, strict=True)
     }
-    executor = ReapiExecutor(
-        choice.endpoint,
+    common = _Common(
         paths=PathMap(site.recipe.root, site.folder),
         tools=tools,
         wanted=_files_wanted_here(plan),
         priorities=priorities,
     )
-    yield SlotPool(choice.jobs), executor
+    if isinstance(choice.endpoint, DaskEndpoint):
+        opened = _open_dask(choice.endpoint, plan.graph, common)
+    else:
+        opened = _open_reapi(choice.endpoint, common, effects.progress)
+    with opened as executor:
+        yield SlotPool(choice.jobs), executor
     tools.save()
-    effects.progress.note(
-        f"{choice.endpoint.address}: {executor.hits} of {executor.hits + executor.runs} results"
+
+
+class _Common(TypedDict):
+    """The arguments of all executors."""
+
+    paths: PathMap
+    tools: ToolFiles
+    wanted: set[Path]
+    priorities: dict[str, int]
+
+
+@contextlib.contextmanager
+def _open_reapi(endpoint: Endpoint, common: _Common, progress: ProgressSink) -> Iterator[Executor]:
+    try:
+        # An optional dependency, and 0.2 s of a start.
+        from archsplit.remote.reapi_executor import ReapiExecutor  # noqa: PLC0415
+    except ImportError as error:
+        raise _missing_library(error, "reapi") from None
+    executor = ReapiExecutor(endpoint, **common)
+    yield executor
+    progress.note(
+        f"{endpoint.address}: {executor.hits} of {executor.hits + executor.runs} results"
         f" were there; {executor.sent / 1e6:.1f} MB sent, {executor.received / 1e6:.1f} MB received"
+    )
+
+
+@contextlib.contextmanager
+def _open_dask(endpoint: DaskEndpoint, graph: Graph, common: _Common) -> Iterator[Executor]:
+    try:
+        # An optional dependency, and a second of a start.
+        from archsplit.remote.dask_executor import DaskExecutor  # noqa: PLC0415
+    except ImportError as error:
+        raise _missing_library(error, "dask") from None
+    yield DaskExecutor(endpoint, graph=graph, **common)
+
+
+def _missing_library(error: ImportError, extra: str) -> ToolNotFoundError:
+    return ToolNotFoundError(
+        f"no {error.name} to reach the machines with", hint=f"pip install 'archsplit[{extra}]'"
     )

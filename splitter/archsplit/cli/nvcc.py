@@ -46,6 +46,8 @@ _SLOW_MODULES = (
     "archsplit.compiler.wrapper_context",
 )
 """Modules of every plan, which take about 20 ms each to import."""
+_RUN_OPTIONS = {"--jobs", "--memory", "--reproducible", "--faithful", "--sequential"}
+"""Options that print nothing."""
 _BROKEN_PIPE = 128 + 13
 """The exit code that a shell gives to a program that SIGPIPE ended."""
 
@@ -102,9 +104,10 @@ def launcher() -> NoReturn:
             os._exit(0)
         if nvcc:
             _exec_nvcc_if_unsupported(nvcc, argv)
-        # With options the dry run waits: they may request reports, which need a complete plan.
-        if nvcc and not options:
-            early = _plan_early(nvcc, argv, environment, is_known=has_record(key, environment))
+        # Reports need a complete plan.
+        if nvcc and not _requests_reports(options):
+            is_known = has_record(key, environment)
+            early = _plan_early(nvcc, argv, environment, is_known=is_known, has_own=bool(options))
         arguments = _parse_options_variable(options)
         arguments.nvcc = named or arguments.nvcc
         sys.exit(_compile(arguments, argv, key, early))
@@ -124,6 +127,13 @@ def launcher() -> NoReturn:
             raise
         _say(str(error))
         sys.exit(error.exit_code)
+
+
+def _requests_reports(options: str) -> bool:
+    """Return True unless all options are about how steps run, and where results are kept."""
+    # argparse is 6 ms, and takes the beginning of an option for the option.
+    words = [word.partition("=")[0] for word in options.split() if word.startswith("-")]
+    return not all(word in _RUN_OPTIONS or word.startswith(("-j", "--cache")) for word in words)
 
 
 def _open_streams() -> None:
@@ -260,7 +270,12 @@ def _record_call(text: str) -> None:
 
 
 def _plan_early(
-    nvcc: str, argv: tuple[str, ...], environment: Mapping[str, str], *, is_known: bool
+    nvcc: str,
+    argv: tuple[str, ...],
+    environment: Mapping[str, str],
+    *,
+    is_known: bool,
+    has_own: bool,
 ) -> EarlyDryRun | None:
     """Start the dry run; replace this process by nvcc if there is nothing to compile.
 
@@ -269,6 +284,7 @@ def _plan_early(
 
     Args:
         is_known: nvcc accepted the same command line before.
+        has_own: options of archsplit change the plan.
     """
     has_flags = any(environment.get(name) for name in FLAG_VARIABLES)
     # Flags in NVCC_APPEND_FLAGS may turn a query into a compilation.
@@ -277,8 +293,7 @@ def _plan_early(
     # The dry run accepts a source that is missing.
     if not all(map(os.path.exists, source_names(argv))):
         _exec_nvcc(nvcc, argv)
-    # A reproducible compilation has a private folder of its own kind.
-    if is_known or EPOCH in environment:
+    if is_known:
         return None
     import importlib
     from pathlib import Path
@@ -304,6 +319,10 @@ def _plan_early(
             early.cleanup.close()
             _exec_nvcc(nvcc, argv)
         importlib.import_module(name)
+    # A reproducible compilation has a private folder of its own kind: only a refusal was of use.
+    if has_own or EPOCH in environment:
+        early.cleanup.close()
+        return None
     return early
 
 

@@ -54,15 +54,20 @@ def add_recipe_options(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="build by the recipe's [policy.NAME]: fewer targets, a dated version, a size budget",
     )
+    add_jobs_option(parser, "run at most N programs at a time")
+    add_nvcc_option(parser)
+
+
+def add_jobs_option(parser: argparse.ArgumentParser, text: str) -> None:
+    """Add ``--jobs``, by default the number of cores."""
     parser.add_argument(
         "--jobs",
         "-j",
         type=_job_count,
         default=available_cores(),
         metavar="N",
-        help="run at most N programs at a time (default: %(default)s, the cores there are)",
+        help=f"{text} (default: %(default)s, the cores there are)",
     )
-    add_nvcc_option(parser)
 
 
 def add_nvcc_option(parser: argparse.ArgumentParser) -> None:
@@ -170,11 +175,16 @@ def add_engine_options(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--engine",
-        choices=("local", "reapi"),
+        choices=("local", "reapi", "dask"),
         default="local",
-        help="run the steps on this machine, or on a farm with the Remote Execution API",
+        help="run the steps on this machine, on a farm with the Remote Execution API, or on a"
+        " cluster with dask's scheduler",
     )
-    group.add_argument("--remote", metavar="URL", help="the farm: grpcs://host:port/instance")
+    group.add_argument(
+        "--remote",
+        metavar="URL",
+        help="the farm: grpcs://host:port/instance; the scheduler: tls://host:port",
+    )
     group.add_argument(
         "--remote-jobs",
         type=_job_count,
@@ -189,13 +199,18 @@ def add_engine_options(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=VALUE",
         help="a property that the farm's workers must have; may be repeated",
     )
+    add_certificate_options(group)
+
+
+def add_certificate_options(parser: argparse._ActionsContainer) -> None:
+    """Add the files of an encrypted connection."""
     files = {
-        "ca": "certificates of the authority of the farm's server (PEM)",
-        "cert": "certificate of this client (PEM)",
-        "key": "key of this client's certificate (PEM)",
+        "ca": "certificates of the authority of the server (PEM)",
+        "cert": "certificate of this machine (PEM)",
+        "key": "key of this machine's certificate (PEM)",
     }
     for name, text in files.items():
-        group.add_argument(f"--remote-{name}", type=Path, metavar="FILE", help=text)
+        parser.add_argument(f"--remote-{name}", type=Path, metavar="FILE", help=text)
 
 
 def engine_choice(
@@ -207,7 +222,7 @@ def engine_choice(
         UsageError: the options contradict each other, or the address is invalid.
     """
     from archsplit.release.context import EngineChoice
-    from archsplit.remote.endpoint import parse_endpoint
+    from archsplit.remote.endpoint import parse_dask_endpoint, parse_endpoint
 
     if arguments.engine == "local":
         # A forgotten --engine would silently build on this machine.
@@ -217,8 +232,16 @@ def engine_choice(
     if arguments.remote is None:
         raise UsageError(
             f"--engine {arguments.engine} needs the address of a farm",
-            hint="--remote grpcs://host:port/instance",
+            hint="--remote grpcs://host:port/instance, or tls://host:port for dask",
         )
+    if arguments.engine == "dask":
+        scheduler = parse_dask_endpoint(
+            arguments.remote,
+            certificates=arguments.remote_ca,
+            certificate=arguments.remote_cert,
+            key=arguments.remote_key,
+        )
+        return EngineChoice(endpoint=scheduler, jobs=arguments.remote_jobs)
     endpoint = parse_endpoint(
         arguments.remote,
         token=environment.get(_TOKEN_VARIABLE, ""),

@@ -34,6 +34,7 @@ VERB_GROUPS: Mapping[str, Mapping[str, str]] = {
         "init": "write the recipe that fits a source tree or an sdist",
         "build": "build the core wheel and one plugin wheel per target",
         "plan": "print the steps of a build, and run nothing",
+        "worker": "run the steps of other machines' builds, for a dask scheduler",
         "nvcc": "compile as nvcc does, with its steps in parallel and cached",
         "cache": "explain, count, trim, check or move the compile cache",
         "toolkit": "print the nvcc in use and its targets",

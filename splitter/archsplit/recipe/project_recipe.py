@@ -184,6 +184,12 @@ def _unknown_of_build(facts: ProjectFacts) -> Iterator[str]:
             f"the compiler of {facts.sources[0]}: no build file starts nvcc, so that the wheel may"
             " have no device code"
         )
+    if facts.definitions and facts.loading and not (facts.bindings or facts.interfaces):
+        names = ", ".join(facts.definitions)
+        yield (
+            f"if a recipe of sources fits better: no header declares {names}; with one that does,"
+            " `archsplit init` writes such a recipe"
+        )
     for place in facts.own_nvcc:
         yield f"{place}: the build may ignore the compiler wrapper; it works all the same, uncached"
     if facts.targets and not facts.has_defaults and "PyTorch" not in facts.bindings:

@@ -84,6 +84,14 @@ _FUNCTION = re.compile(
 _NO_DECLARATION = re.compile(
     r"/\*.*?\*/|//[^\n]*|^[ \t]*#(?:[^\n]*\\\n)*[^\n]*", re.DOTALL | re.MULTILINE
 )
+_SINGLE = re.compile(r"extern\s+\"C\"\s+(?!\{)[^;{(]*?\b([A-Za-z_]\w*)\s*\(")
+_BLOCK = re.compile(r"extern\s+\"C\"\s*\{")
+_DEFINITION = re.compile(
+    r"^(?!.*__(?:global|device)__)[ \t]*(?!(?:static|if|else|for|while|switch|return)\b)"
+    r"(?:__(?:declspec|attribute__)\s*\([^;{}\n]*?\)\s+)?"
+    r"[A-Za-z_][\w \t*]*?\b([A-Za-z_]\w*)\s*\([^;{}()]*\)\s*\{",
+    re.MULTILINE,
+)
 _TYPES = re.compile(r"\b(typedef|using|static|inline|return|namespace|template|class|operator)\b")
 
 
@@ -106,6 +114,7 @@ class ProjectFacts:
         bindings: the ways in which Python calls the code, but for C functions.
         loading: the Python files that open a library with ctypes or cffi.
         interfaces: the headers with C functions, and the functions of each.
+        definitions: the functions of C that CUDA sources define.
         targets: the targets that build files name.
         has_defaults: True if targets are set only where the caller sets none.
         own_nvcc: places where a build file names an nvcc by its path.
@@ -130,6 +139,7 @@ class ProjectFacts:
     bindings: tuple[str, ...] = ()
     loading: tuple[str, ...] = ()
     interfaces: Mapping[str, tuple[str, ...]]
+    definitions: tuple[str, ...] = ()
     targets: tuple[Target, ...] = ()
     has_defaults: bool = False
     own_nvcc: tuple[str, ...] = ()
@@ -170,6 +180,7 @@ def scan_project(root: Path) -> ProjectFacts:
         bindings=_found(_BINDINGS, {**code, **build}) + _cython(code),
         loading=tuple(sorted(name for name, text in python.items() if re.search(_LOADING, text))),
         interfaces=dict(_interfaces(code)),
+        definitions=tuple(dict.fromkeys(one for name in cuda for one in _definitions(code[name]))),
         targets=_targets(build.values()),
         has_defaults=any(map(_DEFAULT_GUARD.search, build.values())),
         own_nvcc=tuple(f"{name}: {one[0]}" for name, one in _matches(_OWN_NVCC, build)),
@@ -275,6 +286,14 @@ def _interfaces(code: Mapping[str, str]) -> Iterator[tuple[str, tuple[str, ...]]
             found = (match[1] for match in _FUNCTION.finditer(plain) if not _TYPES.search(match[0]))
             if functions := tuple(dict.fromkeys(found)):
                 yield name, functions
+
+
+def _definitions(text: str) -> Iterator[str]:
+    """Yield the functions of C that a source defines."""
+    plain = _NO_DECLARATION.sub("", text)
+    yield from _SINGLE.findall(plain)
+    if block := _BLOCK.search(plain):
+        yield from _DEFINITION.findall(plain[block.end() :])
 
 
 def _identity(texts: Mapping[str, str]) -> dict[str, Any]:

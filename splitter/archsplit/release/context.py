@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from archsplit.cache.config import Settings
-    from archsplit.remote.endpoint import Endpoint
+    from archsplit.remote.endpoint import DaskEndpoint, Endpoint
     from archsplit.system.process import Starter
     from archsplit.system.progress import ProgressSink
 
@@ -35,14 +35,14 @@ def _python_path() -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineChoice:
-    """A build farm to run steps on.
+    """A build farm or a dask cluster to run steps on.
 
     Attributes:
         endpoint: its address and credentials.
         jobs: most steps on it at a time.
     """
 
-    endpoint: Endpoint
+    endpoint: Endpoint | DaskEndpoint
     jobs: int
 
 

@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
+from archsplit.errors import EngineRefusedError
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
@@ -130,4 +132,20 @@ def action_spec(
         inputs={paths.name(path): path for path in step.reads},
         outputs={paths.name(path): path for path in step.writes},
         tools="".join(rows).encode(errors="surrogateescape"),
+    )
+
+
+def other_tools_error(name: str, said: str, address: str) -> EngineRefusedError:
+    """Return the error of a step whose worker has other tools.
+
+    Args:
+        name: of the step.
+        said: the output of the check.
+        address: of the farm.
+    """
+    found = ", ".join(line.partition(":")[0] for line in said.splitlines() if ": FAILED" in line)
+    return EngineRefusedError(
+        f"a worker of {address} has other tools than this machine for {name}: {found}",
+        hint="workers need the same toolkit and host compiler at the same paths; use this machine's"
+        " image for them, or ask for others with --remote-property",
     )

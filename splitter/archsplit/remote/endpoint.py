@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -49,6 +50,50 @@ class Endpoint:
         """The address for messages; it has no secret."""
         scheme = "grpcs" if self.tls else "grpc"
         return f"{scheme}://{self.host}{'/' * bool(self.instance)}{self.instance}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DaskEndpoint:
+    """A scheduler of dask, with TLS.
+
+    Attributes:
+        address: ``tls://``, host and port.
+        certificates: file with the certificates of the authority that has signed all others.
+        certificate: file with the certificate of this machine.
+        key: file with its key.
+    """
+
+    address: str
+    certificates: Path
+    certificate: Path
+    key: Path
+
+
+def parse_dask_endpoint(
+    address: str, *, certificates: Path | None, certificate: Path | None, key: Path | None
+) -> DaskEndpoint:
+    """Return the endpoint of a dask scheduler.
+
+    Raises:
+        UsageError: the address has another form, or the connection would not be encrypted.
+    """
+    parts = urlsplit(address)
+    if parts.scheme != "tls" or not parts.hostname or not re.search(r":\d+$", parts.netloc):
+        raise UsageError(
+            f"{address!r} is no address of a dask scheduler with TLS",
+            hint="write it as tls://host:port; whoever reaches a scheduler without TLS can run"
+            " programs on all of its workers",
+        )
+    if certificates is None or certificate is None or key is None:
+        raise UsageError(
+            "a dask scheduler with TLS needs --remote-ca, --remote-cert and --remote-key"
+        )
+    return DaskEndpoint(
+        address=f"tls://{parts.netloc}",
+        certificates=certificates,
+        certificate=certificate,
+        key=key,
+    )
 
 
 def parse_endpoint(

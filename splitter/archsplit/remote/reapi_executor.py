@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import grpc
 
 from archsplit.errors import EngineRefusedError, EngineUnavailableError, WorkerLostError
-from archsplit.remote.action import OTHER_TOOLS_STATUS, TOOLS_FILE, action_spec
+from archsplit.remote.action import OTHER_TOOLS_STATUS, TOOLS_FILE, action_spec, other_tools_error
 from archsplit.remote.reapi_client import Digest, ReapiClient, digest_bytes, read_digest
 from archsplit.remote.reapi_messages import encode_message, new_message
 from archsplit.system.fs import write_file
@@ -158,7 +158,7 @@ class ReapiExecutor:
             self.runs += 1
         stdout, stderr = await self._said(result)
         if result.exit_code == OTHER_TOOLS_STATUS:
-            raise _other_tools(step, stdout, self._client.endpoint.address)
+            raise other_tools_error(step.name, stdout, self._client.endpoint.address)
         if result.exit_code == 0:
             await self._take_outputs(step, spec, result)
         return CompletedProcess(
@@ -362,12 +362,3 @@ def _add_tree(files: Mapping[PurePosixPath, Digest], blobs: dict[Digest, bytes |
         )
         digests[folder] = _add_message(blobs, message)
     return digests[PurePosixPath()]
-
-
-def _other_tools(step: Step, said: str, address: str) -> EngineRefusedError:
-    found = ", ".join(line.partition(":")[0] for line in said.splitlines() if ": FAILED" in line)
-    return EngineRefusedError(
-        f"a worker of {address} has other tools than this machine for {step.name}: {found}",
-        hint="workers need the same toolkit and host compiler at the same paths; use this machine's"
-        " image for them, or ask for others with --remote-property",
-    )

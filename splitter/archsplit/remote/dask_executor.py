@@ -1,0 +1,285 @@
+"""An executor that runs steps on the workers of a dask scheduler.
+
+In: steps that declare all that they open. Out: exits, and the files that the caller wants here.
+Only ready steps are submitted, one future for each. Results stay on the workers until the last step
+that reads them has ended; dask makes those of a lost worker again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from distributed import CancelledError, Client, KilledWorker, Worker
+from distributed.security import Security
+
+from archsplit.errors import EngineUnavailableError, WorkerLostError
+from archsplit.remote.action import (
+    OTHER_TOOLS_STATUS,
+    TOOLS_FILE,
+    action_spec,
+    other_tools_error,
+)
+from archsplit.remote.dask_worker import DaskAction, drop_files, run_action, take_file
+from archsplit.system.fs import write_file
+from archsplit.system.process import CompletedProcess
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from pathlib import Path, PurePosixPath
+
+    from archsplit.remote.action import PathMap, ToolFile
+    from archsplit.remote.dask_worker import DaskSummary
+    from archsplit.remote.endpoint import DaskEndpoint
+    from archsplit.scheduler.executor import Ended
+    from archsplit.scheduler.graph import Graph, Step
+
+_NOBODY_SECONDS = 30
+"""Seconds without a scheduler or a worker until there counts to be none."""
+
+
+class DaskExecutor:
+    """Runs steps on the workers of the scheduler at an endpoint.
+
+    Args:
+        endpoint: the scheduler, with TLS.
+        graph: the steps that will be started.
+        paths: the folders of the build.
+        tools: returns the files of the tools of a step.
+        wanted: files that are written here; all others stay on the workers.
+        priorities: the number of each step by its name; the lowest starts first.
+    """
+
+    is_local = False
+
+    def __init__(
+        self,
+        endpoint: DaskEndpoint,
+        *,
+        graph: Graph,
+        paths: PathMap,
+        tools: Callable[[Step], Iterable[ToolFile]],
+        wanted: Iterable[Path],
+        priorities: Mapping[str, int],
+    ) -> None:
+        self.runs = 0
+        self._endpoint = endpoint
+        self._paths = paths
+        self._tools = tools
+        self._wanted = frozenset(wanted)
+        self._priorities = priorities
+        self._missing: dict[str, str] = {}
+        self._lock = threading.Lock()
+        self._futures: dict[Path, Any] = {}
+        self._readers: dict[Path, int] = {}
+        for step in graph.steps:
+            for path in step.reads:
+                self._readers[path] = self._readers.get(path, 0) + 1
+        self._client = _connect(endpoint)
+
+    def start(self, step: Step, *, cores: int, ended: Ended) -> DaskStep:
+        """See `Executor.start`."""
+        spec = action_spec(step, self._paths, tuple(self._tools(step)), cores=cores)
+        made = {name: path for name, path in spec.inputs.items() if path in self._futures}
+        files = {str(TOOLS_FILE): spec.tools}
+        files |= {
+            str(name): path.read_bytes() for name, path in spec.inputs.items() if name not in made
+        }
+        action: DaskAction = {
+            "argv": list(spec.argv),
+            "environment": dict(spec.environment),
+            "files": files,
+            "inputs": [str(name) for name in made],
+            "outputs": [str(name) for name in spec.outputs],
+        }
+        parents = {id(future): future for future in map(self._futures.__getitem__, made.values())}
+        priority = -self._priorities.get(step.name, 0)
+        # Not pure: a key by content would cost a pickle of all files, and nothing is asked twice.
+        result = self._client.submit(
+            run_action, action, list(parents.values()), priority=priority, pure=False
+        )
+        summary = self._client.submit(drop_files, result, priority=priority, pure=False)
+        summary.add_done_callback(partial(self._end, step, spec.outputs, result, ended))
+        return DaskStep(result, summary)
+
+    def find_fault(self, step: Step, done: CompletedProcess) -> str:
+        """See `Executor.find_fault`."""
+        if done.returncode != 0:
+            return f"failed with exit status {done.returncode}"
+        return self._missing.get(step.name, "")
+
+    def kill_unawaited(self) -> None:
+        """See `Executor.kill_unawaited`; `close` releases all futures."""
+
+    def close(self) -> None:
+        """See `Executor.close`."""
+        self._futures.clear()
+        with contextlib.suppress(Exception):
+            self._client.close(timeout=_NOBODY_SECONDS)
+
+    def _end(
+        self,
+        step: Step,
+        outputs: Mapping[PurePosixPath, Path],
+        result: Any,
+        ended: Ended,
+        summary: Any,
+    ) -> None:
+        """Pass an exit on; called in a thread of the library's."""
+        done: CompletedProcess | BaseException
+        try:
+            done = self._done(step, outputs, result, summary)
+        # All that the library raises for what its lost connection has taken along.
+        except (CancelledError, asyncio.CancelledError, OSError):
+            done = self._gone()
+        except BaseException as error:  # noqa: BLE001 - raised again by `GraphRunner`
+            done = error
+        ended(done)
+
+    def _gone(self) -> EngineUnavailableError:
+        return EngineUnavailableError(
+            f"{self._endpoint.address} has gone, and all running steps with it",
+            hint="start the scheduler and its workers again, and build again",
+        )
+
+    def _done(
+        self, step: Step, outputs: Mapping[PurePosixPath, Path], result: Any, summary: Any
+    ) -> CompletedProcess:
+        if summary.status in {"cancelled", "lost"}:
+            raise self._gone()
+        error = summary.exception()
+        if isinstance(error, KilledWorker):
+            raise WorkerLostError(
+                f"{step.name} was lost with each worker that ran it",
+                hint="most often the workers have too little memory for it",
+            )
+        if error is not None:
+            raise error
+        done: DaskSummary = summary.result()
+        if done["returncode"] == OTHER_TOOLS_STATUS:
+            raise other_tools_error(step.name, done["stdout"], self._endpoint.address)
+        if done["returncode"] == 0:
+            self._take_outputs(step, outputs, result, done["sizes"])
+        self.runs += 1
+        return CompletedProcess(
+            returncode=done["returncode"],
+            stdout=done["stdout"],
+            stderr=done["stderr"],
+            seconds=done["seconds"],
+        )
+
+    def _take_outputs(
+        self,
+        step: Step,
+        outputs: Mapping[PurePosixPath, Path],
+        result: Any,
+        sizes: Mapping[str, int],
+    ) -> None:
+        for name, path in outputs.items():
+            if not sizes.get(str(name)):
+                self._missing[step.name] = f"succeeded, but left no {path.name}"
+                return
+            if path in self._wanted:
+                blob = self._client.submit(take_file, result, str(name), pure=False).result()
+                write_file(path, blob)
+        with self._lock:
+            for path in outputs.values():
+                if self._readers.get(path):
+                    self._futures[path] = result
+            # A worker keeps a file as long as a step is left that reads it.
+            for path in step.reads:
+                self._readers[path] -= 1
+                if not self._readers[path]:
+                    self._futures.pop(path, None)
+
+
+class DaskStep:
+    """A step on a worker."""
+
+    def __init__(self, *futures: Any) -> None:
+        self._futures = futures
+
+    def kill(self, *, grace: float = 0.0) -> None:
+        """Cancel the step; a program that runs goes on to its end, and its result is dropped."""
+        del grace
+        for future in self._futures:
+            future.cancel()
+
+    def resident_memory(self) -> int:
+        """Return 0: the step takes no memory of this machine."""
+        return 0
+
+
+def dask_security(endpoint: DaskEndpoint) -> Security:
+    """Return the library's settings for encrypted connections alone."""
+    certificate, key = str(endpoint.certificate), str(endpoint.key)
+    return Security(
+        tls_ca_file=str(endpoint.certificates),
+        tls_client_cert=certificate,
+        tls_client_key=key,
+        tls_worker_cert=certificate,
+        tls_worker_key=key,
+        require_encryption=True,
+    )
+
+
+def _connect(endpoint: DaskEndpoint) -> Client:
+    try:
+        client = Client(
+            endpoint.address,
+            security=dask_security(endpoint),
+            timeout=_NOBODY_SECONDS,
+            set_as_default=False,
+        )
+    except (OSError, TimeoutError) as error:
+        raise EngineUnavailableError(
+            f"{endpoint.address} has not replied for {_NOBODY_SECONDS} s: {error}",
+            hint="check the address, the certificates and the scheduler",
+        ) from error
+    try:
+        client.wait_for_workers(1, timeout=_NOBODY_SECONDS)
+    except TimeoutError:
+        client.close()
+        raise EngineUnavailableError(
+            f"{endpoint.address} has no worker",
+            hint=f"start some: archsplit worker {endpoint.address}",
+        ) from None
+    return client
+
+
+def serve_scheduler(endpoint: DaskEndpoint, *, jobs: int, folder: Path) -> None:
+    """Run a worker until its scheduler ends.
+
+    Args:
+        endpoint: the scheduler.
+        jobs: most steps at a time.
+        folder: for temporary files.
+
+    Raises:
+        EngineUnavailableError: the scheduler does not reply.
+    """
+
+    async def serve() -> None:
+        worker = Worker(
+            endpoint.address,
+            nthreads=jobs,
+            security=dask_security(endpoint),
+            local_directory=str(folder),
+            # Steps are child processes: their memory is none of the worker's own.
+            memory_limit=0,
+            dashboard=False,
+            death_timeout=_NOBODY_SECONDS,
+        )
+        async with worker:
+            await worker.finished()
+
+    try:
+        asyncio.run(serve())
+    except (OSError, TimeoutError) as error:
+        raise EngineUnavailableError(
+            f"{endpoint.address} has not replied for {_NOBODY_SECONDS} s: {error}",
+            hint="check the address, the certificates and the scheduler",
+        ) from error

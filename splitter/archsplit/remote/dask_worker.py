@@ -1,0 +1,102 @@
+"""The function that dask's workers run: one action in a folder of its own.
+
+In: an action as plain data, and the results of the actions that made some of its inputs. Out: exit
+status, output and files, as plain data. dask moves results between workers when a later action
+needs them. No object of a client is called here, and nothing of the network is read.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import TypedDict
+
+from archsplit.system.process import Command, SubprocessRunner
+
+
+class DaskAction(TypedDict):
+    """An action.
+
+    Attributes:
+        argv: the program and its arguments.
+        environment: the whole environment.
+        files: the content of inputs that no other action makes, by name.
+        inputs: names of the inputs that other actions make.
+        outputs: names of the files to return.
+    """
+
+    argv: list[str]
+    environment: dict[str, str]
+    files: dict[str, bytes]
+    inputs: list[str]
+    outputs: list[str]
+
+
+class DaskSummary(TypedDict):
+    """A result without its files, for the client."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+    seconds: float
+    sizes: dict[str, int]
+
+
+class DaskResult(DaskSummary):
+    """A result.
+
+    Attributes:
+        files: the content of the outputs that exist, by name.
+    """
+
+    files: dict[str, bytes]
+
+
+def run_action(action: DaskAction, made: list[DaskResult]) -> DaskResult:
+    """Run an action in an empty folder.
+
+    Args:
+        action: the action.
+        made: results of the actions that make its other inputs.
+    """
+    files = dict(action["files"])
+    for result in made:
+        files |= {
+            name: result["files"][name] for name in action["inputs"] if name in result["files"]
+        }
+    with tempfile.TemporaryDirectory(prefix="archsplit-") as place:
+        folder = Path(place)
+        for name, content in files.items():
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+        for name in action["outputs"]:
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        command = Command(argv=tuple(action["argv"]), cwd=folder, env=action["environment"])
+        done = SubprocessRunner().run(command)
+        paths = {name: folder / name for name in action["outputs"]}
+        outputs = {name: path.read_bytes() for name, path in paths.items() if path.is_file()}
+    return {
+        "returncode": done.returncode,
+        "stdout": done.stdout,
+        "stderr": done.stderr,
+        "seconds": done.seconds,
+        "sizes": {name: len(content) for name, content in outputs.items()},
+        "files": outputs,
+    }
+
+
+def drop_files(result: DaskResult) -> DaskSummary:
+    """Return a result without its files."""
+    return {
+        "returncode": result["returncode"],
+        "stdout": result["stdout"],
+        "stderr": result["stderr"],
+        "seconds": result["seconds"],
+        "sizes": result["sizes"],
+    }
+
+
+def take_file(result: DaskResult, name: str) -> bytes:
+    """Return one file of a result."""
+    return result["files"][name]
