@@ -8,15 +8,25 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
+from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
 import pytest
+from shell_steps import Work
 
+from archsplit.errors import EngineUnavailableError
+from archsplit.remote.action import PathMap
 from archsplit.remote.dask_worker import DaskAction, drop_files, run_action, take_file
+from archsplit.remote.endpoint import DaskEndpoint
+from archsplit.scheduler.graph import Graph
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+
+    from archsplit.remote.dask_executor import DaskExecutor
+    from archsplit.scheduler.graph import Step
 
 ARCHSPLIT = Path(sys.executable).with_name("archsplit")
 TINYVEC = Path(__file__).parents[1] / "tinyvec"
@@ -61,10 +71,10 @@ class Cluster:
         files = {name: folder / f"{name}.pem" for name in ("ca", "cert", "key")}
         self.files = [word for name, path in files.items() for word in (f"--remote-{name}", path)]
 
-    def add_worker(self, name: str) -> subprocess.Popen[str]:
+    def add_worker(self, name: str, jobs: int = 1) -> subprocess.Popen[str]:
         folder = self.folder / name
         folder.mkdir()
-        words = ("worker", self.address, "--jobs", "1", "--folder", folder)
+        words = ("worker", self.address, "--jobs", jobs, "--folder", folder)
         return self._start(ARCHSPLIT, *words, *self.files, cwd=folder)
 
     def build(self, out: Path) -> subprocess.Popen[str]:
@@ -74,6 +84,20 @@ class Cluster:
 
     def kill_scheduler(self) -> None:
         self._programs[0].kill()
+
+    def executor(self, work: Work, *steps: Step) -> DaskExecutor:
+        # An optional dependency: the fixture has skipped the test without it.
+        from archsplit.remote.dask_executor import DaskExecutor  # noqa: PLC0415
+
+        ca, cert, key = (self.folder / f"{name}.pem" for name in ("ca", "cert", "key"))
+        return DaskExecutor(
+            DaskEndpoint(address=self.address, certificates=ca, certificate=cert, key=key),
+            graph=Graph(steps=steps),
+            paths=PathMap(work.root, work.private),
+            tools=lambda _: work.tools,
+            wanted=(),
+            priorities={},
+        )
 
     def close(self) -> None:
         for program in reversed(self._programs):
@@ -104,6 +128,67 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
     made = Cluster(tmp_path / "cluster")
     yield made
     made.close()
+
+
+def wait_until(is_true: Callable[[], bool]) -> None:
+    until = time.monotonic() + SECONDS
+    while not is_true():
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
+def has_ended(pid: str) -> bool:
+    """Return True for a process that is gone, or is a zombie that nobody here waits for."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
+
+
+def test_no_program_outlives_its_canceled_step_or_its_worker(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    work = Work(tmp_path / "work")
+    worker = cluster.add_worker("one", jobs=2)
+    first, second = tmp_path / "first pid", tmp_path / "second pid"
+    # It ignores SIGTERM, as a program that hangs does.
+    stubborn = "trap '' TERM; echo $$ > '{}'; while :; do sleep 1; done"
+    bad = work.step("bad", f"until test -s '{first}'; do sleep 0.05; done; echo no >&2; exit 3")
+    slow = work.step("slow", stubborn.format(first))
+    outcome = work.run(cluster.executor(work, bad, slow), bad, slow)
+    assert outcome.failure is not None
+    assert (outcome.failure.name, outcome.failure.stderr) == ("bad", "no\n")
+    wait_until(lambda: has_ended(first.read_text().strip()))
+    # The worker takes the next step in the same slot, and takes its program along at its end.
+    late = work.step("late", stubborn.format(second))
+    executor = cluster.executor(work, late)
+    executor.start(late, cores=1, ended=lambda _: None)
+    wait_until(lambda: second.exists() and second.read_text().endswith("\n"))
+    worker.terminate()
+    worker.wait(timeout=SECONDS)
+    wait_until(lambda: has_ended(second.read_text().strip()))
+    executor.close()
+
+
+def test_a_build_whose_last_worker_goes_does_not_wait_forever(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = Work(tmp_path / "work")
+    worker = cluster.add_worker("one")
+    started = tmp_path / "started"
+    step = work.step("waits", f"echo > '{started}'; sleep 600")
+    executor = cluster.executor(work, step)
+    monkeypatch.setattr("archsplit.remote.dask_executor._NOBODY_SECONDS", 1)
+    ends: SimpleQueue[object] = SimpleQueue()
+    executor.start(step, cores=1, ended=ends.put)
+    wait_until(started.exists)
+    # As a job whose time is over.
+    worker.terminate()
+    end = ends.get(timeout=SECONDS)
+    assert isinstance(end, EngineUnavailableError), end
+    assert "has no worker" in str(end)
+    executor.close()
+    assert ends.empty()
 
 
 def wait_for_steps(build: subprocess.Popen[str], count: int) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import shutil
 import threading
 import time
@@ -11,7 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+import shell_steps
 from farm import Farm
+from shell_steps import SHELL
 
 from archsplit.arch.target import Target
 from archsplit.build.pipeline import build_recipe
@@ -25,10 +26,6 @@ from archsplit.errors import (
 from archsplit.release.context import Effects, EngineChoice
 from archsplit.remote.action import PathMap, ToolFile
 from archsplit.remote.endpoint import parse_endpoint
-from archsplit.scheduler.graph import Graph, Step
-from archsplit.scheduler.pool import SlotPool
-from archsplit.scheduler.runner import run_graph
-from archsplit.system.process import Command, SubprocessRunner
 from archsplit.system.progress import SilentProgress
 
 pytest.importorskip("grpc", reason="needs archsplit[reapi]")
@@ -40,10 +37,8 @@ from archsplit.remote.reapi_executor import ReapiExecutor
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from archsplit.scheduler.outcome import Outcome
 
 TINYVEC = Path(__file__).parents[1] / "tinyvec"
-SHELL = Path("/bin/sh")
 
 
 @pytest.fixture
@@ -55,24 +50,8 @@ def farm(tmp_path: Path) -> Iterator[Farm]:
     server.kill()
 
 
-class Work:
-    """Shell steps in a recipe's folder and a private one."""
-
-    def __init__(self, folder: Path) -> None:
-        self.root, self.private = folder / "recipe", folder / "private"
-        self.root.mkdir(parents=True)
-        self.private.mkdir()
-        self.tools = (
-            ToolFile(path=str(SHELL), sha256=hashlib.sha256(SHELL.read_bytes()).hexdigest()),
-        )
-
-    def step(self, name: str, script: str, reads: str = "", writes: str = "") -> Step:
-        return Step(
-            name=name,
-            command=Command(argv=(str(SHELL), "-c", script), cwd=self.root, env={}),
-            reads=tuple(self.root / each for each in reads.split()),
-            writes=tuple(self.private / each for each in writes.split()),
-        )
+class Work(shell_steps.Work):
+    """Shell steps for the farm."""
 
     def executor(self, address: str, *wanted: str) -> ReapiExecutor:
         return ReapiExecutor(
@@ -80,15 +59,6 @@ class Work:
             paths=PathMap(self.root, self.private),
             tools=lambda _: self.tools,
             wanted=[self.private / each for each in wanted],
-        )
-
-    def run(self, executor: ReapiExecutor, *steps: Step) -> Outcome:
-        return run_graph(
-            Graph(steps=steps),
-            pool=SlotPool(4),
-            runner=SubprocessRunner(),
-            progress=SilentProgress(),
-            executor=executor,
         )
 
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import signal
 import threading
+import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +25,8 @@ from archsplit.remote.action import (
     action_spec,
     other_tools_error,
 )
-from archsplit.remote.dask_worker import DaskAction, drop_files, run_action, take_file
+from archsplit.remote.dask_programs import ProgramPlugin, run_on_worker
+from archsplit.remote.dask_worker import DaskAction, drop_files, take_file
 from archsplit.system.fs import write_file
 from archsplit.system.process import CompletedProcess
 
@@ -78,7 +81,10 @@ class DaskExecutor:
         for step in graph.steps:
             for path in step.reads:
                 self._readers[path] = self._readers.get(path, 0) + 1
-        self._client = _connect(endpoint)
+        self._running: dict[str, Ended] = {}
+        self._closing = threading.Event()
+        self._client = connect_to_scheduler(endpoint)
+        threading.Thread(target=self._watch_workers, daemon=True).start()
 
     def start(self, step: Step, *, cores: int, ended: Ended) -> DaskStep:
         """See `Executor.start`."""
@@ -99,11 +105,13 @@ class DaskExecutor:
         priority = -self._priorities.get(step.name, 0)
         # Not pure: a key by content would cost a pickle of all files, and nothing is asked twice.
         result = self._client.submit(
-            run_action, action, list(parents.values()), priority=priority, pure=False
+            run_on_worker, action, list(parents.values()), priority=priority, pure=False
         )
         summary = self._client.submit(drop_files, result, priority=priority, pure=False)
-        summary.add_done_callback(partial(self._end, step, spec.outputs, result, ended))
-        return DaskStep(result, summary)
+        running = DaskStep(result, summary)
+        self._running[step.name] = ended
+        summary.add_done_callback(partial(self._end, step, spec.outputs, running))
+        return running
 
     def find_fault(self, step: Step, done: CompletedProcess) -> str:
         """See `Executor.find_fault`."""
@@ -116,6 +124,7 @@ class DaskExecutor:
 
     def close(self) -> None:
         """See `Executor.close`."""
+        self._closing.set()
         self._futures.clear()
         with contextlib.suppress(Exception):
             self._client.close(timeout=_NOBODY_SECONDS)
@@ -124,20 +133,44 @@ class DaskExecutor:
         self,
         step: Step,
         outputs: Mapping[PurePosixPath, Path],
-        result: Any,
-        ended: Ended,
+        running: DaskStep,
         summary: Any,
     ) -> None:
         """Pass an exit on; called in a thread of the library's."""
         done: CompletedProcess | BaseException
         try:
-            done = self._done(step, outputs, result, summary)
+            done = (
+                CompletedProcess(returncode=-15, stdout="", stderr="canceled", seconds=0.0)
+                if running.is_canceled
+                else self._done(step, outputs, running.result, summary)
+            )
         # All that the library raises for what its lost connection has taken along.
         except (CancelledError, asyncio.CancelledError, OSError):
             done = self._gone()
         except BaseException as error:  # noqa: BLE001 - raised again by `GraphRunner`
             done = error
-        ended(done)
+        self._report_end(step.name, done)
+
+    def _report_end(self, name: str, done: CompletedProcess | BaseException) -> None:
+        # Once, though a step that waits for workers is canceled after its error.
+        ended = self._running.pop(name, None)
+        if ended is not None:
+            ended(done)
+
+    def _watch_workers(self) -> None:
+        """Fail all steps if no worker is left for some time; dask itself waits for new ones."""
+        since = time.monotonic()
+        while not self._closing.wait(_NOBODY_SECONDS / 10):
+            try:
+                has_workers = bool(self._client.nthreads())
+            # The scheduler has gone: its futures report that.
+            except Exception:  # noqa: BLE001 - the library has many for it
+                return
+            if has_workers or not self._running:
+                since = time.monotonic()
+            elif time.monotonic() - since > _NOBODY_SECONDS:
+                for name in list(self._running):
+                    self._report_end(name, _no_worker_error(self._endpoint))
 
     def _gone(self) -> EngineUnavailableError:
         return EngineUnavailableError(
@@ -197,15 +230,24 @@ class DaskExecutor:
 
 
 class DaskStep:
-    """A step on a worker."""
+    """A step on a worker.
 
-    def __init__(self, *futures: Any) -> None:
-        self._futures = futures
+    Attributes:
+        result: the future of its result.
+        is_canceled: True after `kill`.
+    """
+
+    def __init__(self, result: Any, summary: Any) -> None:
+        self.result = result
+        self.is_canceled = False
+        self._summary = summary
 
     def kill(self, *, grace: float = 0.0) -> None:
-        """Cancel the step; a program that runs goes on to its end, and its result is dropped."""
+        """Cancel the step; `ProgramPlugin` kills its program."""
         del grace
-        for future in self._futures:
+        # The end of a canceled step is no loss of the scheduler.
+        self.is_canceled = True
+        for future in (self._summary, self.result):
             future.cancel()
 
     def resident_memory(self) -> int:
@@ -226,7 +268,12 @@ def dask_security(endpoint: DaskEndpoint) -> Security:
     )
 
 
-def _connect(endpoint: DaskEndpoint) -> Client:
+def connect_to_scheduler(endpoint: DaskEndpoint) -> Client:
+    """Return a connection to a scheduler that has a worker.
+
+    Raises:
+        EngineUnavailableError: it does not reply, or has no worker.
+    """
     try:
         client = Client(
             endpoint.address,
@@ -243,11 +290,15 @@ def _connect(endpoint: DaskEndpoint) -> Client:
         client.wait_for_workers(1, timeout=_NOBODY_SECONDS)
     except TimeoutError:
         client.close()
-        raise EngineUnavailableError(
-            f"{endpoint.address} has no worker",
-            hint=f"start some: archsplit worker {endpoint.address}",
-        ) from None
+        raise _no_worker_error(endpoint) from None
     return client
+
+
+def _no_worker_error(endpoint: DaskEndpoint) -> EngineUnavailableError:
+    return EngineUnavailableError(
+        f"{endpoint.address} has no worker",
+        hint=f"start some: archsplit worker {endpoint.address}",
+    )
 
 
 def serve_scheduler(endpoint: DaskEndpoint, *, jobs: int, folder: Path) -> None:
@@ -272,8 +323,13 @@ def serve_scheduler(endpoint: DaskEndpoint, *, jobs: int, folder: Path) -> None:
             memory_limit=0,
             dashboard=False,
             death_timeout=_NOBODY_SECONDS,
+            plugins=(ProgramPlugin(),),
         )
         async with worker:
+            # Slurm and Kubernetes send it first; programs have sessions of their own, and would
+            # run on.
+            loop = asyncio.get_running_loop()
+            loop.add_signal_handler(signal.SIGTERM, lambda: loop.create_task(worker.close()))
             await worker.finished()
 
     try:

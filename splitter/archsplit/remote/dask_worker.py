@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from typing import TypedDict
+from typing import TYPE_CHECKING, TypedDict
 
 from archsplit.system.process import Command, SubprocessRunner
+
+if TYPE_CHECKING:
+    from archsplit.system.process import Runner
 
 
 class DaskAction(TypedDict):
@@ -52,12 +55,18 @@ class DaskResult(DaskSummary):
     files: dict[str, bytes]
 
 
-def run_action(action: DaskAction, made: list[DaskResult]) -> DaskResult:
+def run_action(
+    action: DaskAction, made: list[DaskResult], runner: Runner | None = None
+) -> DaskResult:
     """Run an action in an empty folder.
 
     Args:
         action: the action.
         made: results of the actions that make its other inputs.
+        runner: starts the program; None for one that nobody cancels.
+
+    Raises:
+        InterruptedByUserError: the runner was canceled.
     """
     files = dict(action["files"])
     for result in made:
@@ -73,7 +82,7 @@ def run_action(action: DaskAction, made: list[DaskResult]) -> DaskResult:
         for name in action["outputs"]:
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
         command = Command(argv=tuple(action["argv"]), cwd=folder, env=action["environment"])
-        done = SubprocessRunner().run(command)
+        done = (runner or SubprocessRunner()).run(command)
         paths = {name: folder / name for name in action["outputs"]}
         outputs = {name: path.read_bytes() for name, path in paths.items() if path.is_file()}
     return {
