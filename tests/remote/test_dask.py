@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING
 import pytest
 from shell_steps import Work
 
-from archsplit.errors import EngineUnavailableError
-from archsplit.remote.action import PathMap
+from archsplit.errors import EngineRefusedError, EngineUnavailableError
+from archsplit.remote.action import PathMap, ToolFile
 from archsplit.remote.dask_worker import DaskAction, drop_files, run_action, take_file
 from archsplit.remote.endpoint import DaskEndpoint
+from archsplit.remote.farm_check import CheckRow, run_checks
 from archsplit.scheduler.graph import Graph
 
 if TYPE_CHECKING:
@@ -85,13 +86,16 @@ class Cluster:
     def kill_scheduler(self) -> None:
         self._programs[0].kill()
 
+    def endpoint(self) -> DaskEndpoint:
+        ca, cert, key = (self.folder / f"{name}.pem" for name in ("ca", "cert", "key"))
+        return DaskEndpoint(address=self.address, certificates=ca, certificate=cert, key=key)
+
     def executor(self, work: Work, *steps: Step) -> DaskExecutor:
         # An optional dependency: the fixture has skipped the test without it.
         from archsplit.remote.dask_executor import DaskExecutor  # noqa: PLC0415
 
-        ca, cert, key = (self.folder / f"{name}.pem" for name in ("ca", "cert", "key"))
         return DaskExecutor(
-            DaskEndpoint(address=self.address, certificates=ca, certificate=cert, key=key),
+            self.endpoint(),
             graph=Graph(steps=steps),
             paths=PathMap(work.root, work.private),
             tools=lambda _: work.tools,
@@ -200,6 +204,31 @@ def wait_for_steps(build: subprocess.Popen[str], count: int) -> None:
 
 def digests(text: str) -> dict[str, str]:
     return {wheel["file"]: wheel["sha256"] for wheel in json.loads(text)["wheels"]}
+
+
+def test_a_check_of_the_cluster_asks_each_worker(cluster: Cluster, tmp_path: Path) -> None:
+    # An optional dependency: the fixture has skipped the test without it.
+    from archsplit.remote.dask_check import DaskChecks  # noqa: PLC0415
+
+    work = Work(tmp_path / "work")
+    cluster.add_worker("one")
+    good, bad = tmp_path / "good", tmp_path / "bad"
+    for folder in (good, bad):
+        folder.mkdir()
+    rows: list[CheckRow] = []
+    checks = DaskChecks(cluster.endpoint(), tools=work.tools, folder=good)
+    run_checks(checks.checks(), rows.append)
+    checks.close()
+    assert [row.text for row in rows] == [
+        "workers: 1; steps at a time: 1",
+        "1 files of the tools are the same on each worker",
+    ]
+    others = (ToolFile(path="/bin/sh", sha256="0" * 64),)
+    checks = DaskChecks(cluster.endpoint(), tools=others, folder=bad)
+    with pytest.raises(EngineRefusedError, match=r"a worker of tls://.* has other tools .*/bin/sh"):
+        run_checks(checks.checks(), rows.append)
+    checks.close()
+    assert not rows[-1].works
 
 
 @pytest.mark.nvcc

@@ -17,6 +17,7 @@ from shell_steps import SHELL
 from archsplit.arch.target import Target
 from archsplit.build.pipeline import build_recipe
 from archsplit.build.plan import BuildRequest
+from archsplit.cli.main import main
 from archsplit.errors import (
     EngineRefusedError,
     EngineUnavailableError,
@@ -26,12 +27,14 @@ from archsplit.errors import (
 from archsplit.release.context import Effects, EngineChoice
 from archsplit.remote.action import PathMap, ToolFile
 from archsplit.remote.endpoint import parse_endpoint
+from archsplit.remote.farm_check import CheckRow, run_checks
 from archsplit.system.progress import SilentProgress
 
 pytest.importorskip("grpc", reason="needs archsplit[reapi]")
 pytest.importorskip("google.protobuf", reason="needs archsplit[reapi]")
 
 from archsplit.remote import reapi_client
+from archsplit.remote.reapi_check import ReapiChecks
 from archsplit.remote.reapi_executor import ReapiExecutor
 
 if TYPE_CHECKING:
@@ -191,6 +194,58 @@ def test_a_source_that_changes_during_the_build_is_an_error(farm: Farm, work: Wo
     (work.root / "source").write_text("two")
     with pytest.raises(InputError, match="has changed during the build"):
         work.run(executor, work.step("reads", "true", "source"))
+
+
+def check(farm: Farm, work: Work) -> dict[str, str]:
+    folder = work.root.parent / "check"
+    folder.mkdir()
+    checks = ReapiChecks(parse_endpoint(farm.address), tools=work.tools, folder=folder)
+    rows: list[CheckRow] = []
+    try:
+        run_checks(checks.checks(), rows.append)
+    finally:
+        checks.close()
+        shutil.rmtree(folder)
+    assert all(row.works for row in rows)
+    return {row.name: row.text for row in rows}
+
+
+def test_a_check_of_the_farm_does_what_a_build_does(
+    farm: Farm, work: Work, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert check(farm, work) == {
+        "capabilities": "runs actions, with SHA-256",
+        "storage": "64 KB written and read",
+        "action cache": "replies",
+        "execution": "1 files of the tools are the same on the worker",
+        "kept results": "a second build has hits",
+    }
+    work.tools = (ToolFile(path=str(SHELL), sha256="0" * 64),)
+    with pytest.raises(EngineRefusedError, match=r"other tools than this machine .*: /bin/sh"):
+        check(farm, work)
+    monkeypatch.setattr(reapi_client, "_OUTAGE_SECONDS", 0.5)
+    farm.kill()
+    with pytest.raises(EngineUnavailableError, match="has not replied"):
+        check(farm, work)
+    farm.start()
+
+
+@pytest.mark.nvcc
+def test_the_command_checks_the_tools_of_builds(
+    farm: Farm, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["remote", "check", farm.address]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    words = [line.split() for line in lines]
+    assert [" ".join(row).split(" ok ")[0] for row in words] == [
+        "capabilities",
+        "storage",
+        "action cache",
+        "execution",
+        "kept results",
+    ]
+    # cicc, ptxas, fatbinary, cudafe++, a device library, and the parts of the host compiler.
+    assert int(words[3][4]) >= 8
 
 
 @pytest.mark.nvcc

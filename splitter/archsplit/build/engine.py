@@ -171,7 +171,7 @@ def _open_reapi(endpoint: Endpoint, common: _Common, progress: ProgressSink) -> 
         # An optional dependency, and 0.2 s of a start.
         from archsplit.remote.reapi_executor import ReapiExecutor  # noqa: PLC0415
     except ImportError as error:
-        raise _missing_library(error, "reapi") from None
+        raise missing_library_error(error, "reapi") from None
     executor = ReapiExecutor(endpoint, **common)
     yield executor
     progress.note(
@@ -186,11 +186,12 @@ def _open_dask(endpoint: DaskEndpoint, graph: Graph, common: _Common) -> Iterato
         # An optional dependency, and a second of a start.
         from archsplit.remote.dask_executor import DaskExecutor  # noqa: PLC0415
     except ImportError as error:
-        raise _missing_library(error, "dask") from None
+        raise missing_library_error(error, "dask") from None
     yield DaskExecutor(endpoint, graph=graph, **common)
 
 
-def _missing_library(error: ImportError, extra: str) -> ToolNotFoundError:
+def missing_library_error(error: ImportError, extra: str) -> ToolNotFoundError:
+    """Return the error of an extra that is not installed."""
     return ToolNotFoundError(
         f"no {error.name} to reach the machines with", hint=f"pip install 'archsplit[{extra}]'"
     )

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from archsplit.release.context import Effects, EngineChoice
     from archsplit.release.report import Release
     from archsplit.release.variants import Variant
+    from archsplit.remote.endpoint import DaskEndpoint, Endpoint
 
 if TYPE_CHECKING:
     # argparse has no public name for what add_subparsers returns.
@@ -192,14 +193,19 @@ def add_engine_options(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="most steps on the farm at a time (default: %(default)s)",
     )
-    group.add_argument(
+    add_property_option(group)
+    add_certificate_options(group)
+
+
+def add_property_option(parser: argparse._ActionsContainer) -> None:
+    """Add the properties of workers."""
+    parser.add_argument(
         "--remote-property",
         action="append",
         default=[],
         metavar="NAME=VALUE",
         help="a property that the farm's workers must have; may be repeated",
     )
-    add_certificate_options(group)
 
 
 def add_certificate_options(parser: argparse._ActionsContainer) -> None:
@@ -222,7 +228,6 @@ def engine_choice(
         UsageError: the options contradict each other, or the address is invalid.
     """
     from archsplit.release.context import EngineChoice
-    from archsplit.remote.endpoint import parse_dask_endpoint, parse_endpoint
 
     if arguments.engine == "local":
         # A forgotten --engine would silently build on this machine.
@@ -234,15 +239,28 @@ def engine_choice(
             f"--engine {arguments.engine} needs the address of a farm",
             hint="--remote grpcs://host:port/instance, or tls://host:port for dask",
         )
-    if arguments.engine == "dask":
-        scheduler = parse_dask_endpoint(
+    endpoint = remote_endpoint(arguments, environment, is_dask=arguments.engine == "dask")
+    return EngineChoice(endpoint=endpoint, jobs=arguments.remote_jobs)
+
+
+def remote_endpoint(
+    arguments: argparse.Namespace, environment: Mapping[str, str], *, is_dask: bool
+) -> Endpoint | DaskEndpoint:
+    """Return the farm or the scheduler at the address in the arguments.
+
+    Raises:
+        UsageError: the address is invalid, or a secret would be sent without encryption.
+    """
+    from archsplit.remote.endpoint import parse_dask_endpoint, parse_endpoint
+
+    if is_dask:
+        return parse_dask_endpoint(
             arguments.remote,
             certificates=arguments.remote_ca,
             certificate=arguments.remote_cert,
             key=arguments.remote_key,
         )
-        return EngineChoice(endpoint=scheduler, jobs=arguments.remote_jobs)
-    endpoint = parse_endpoint(
+    return parse_endpoint(
         arguments.remote,
         token=environment.get(_TOKEN_VARIABLE, ""),
         certificates=arguments.remote_ca,
@@ -250,7 +268,6 @@ def engine_choice(
         client_key=arguments.remote_key,
         properties=arguments.remote_property,
     )
-    return EngineChoice(endpoint=endpoint, jobs=arguments.remote_jobs)
 
 
 _DESTINATION = "cache_"

@@ -35,6 +35,7 @@ VERB_GROUPS: Mapping[str, Mapping[str, str]] = {
         "build": "build the core wheel and one plugin wheel per target",
         "plan": "print the steps of a build, and run nothing",
         "worker": "run the steps of other machines' builds, for a dask scheduler",
+        "remote": "check a build farm or a cluster before a build",
         "nvcc": "compile as nvcc does, with its steps in parallel and cached",
         "cache": "explain, count, trim, check or move the compile cache",
         "toolkit": "print the nvcc in use and its targets",

@@ -13,17 +13,18 @@ properties that a client asks for, so that they alone are no protection from ano
 
 from __future__ import annotations
 
+import uuid
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from archsplit.errors import EngineRefusedError
+from archsplit.scheduler.graph import Step
+from archsplit.system.process import Command
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
-
-    from archsplit.scheduler.graph import Step
 
 __pure__ = True
 
@@ -133,6 +134,24 @@ def action_spec(
         outputs={paths.name(path): path for path in step.writes},
         tools="".join(rows).encode(errors="surrogateescape"),
     )
+
+
+def probe_step(root: Path, private: Path) -> Step:
+    """Return a step that copies a file, for a check of a farm; the file is written.
+
+    Args:
+        root: a folder to make for its input.
+        private: a folder to make for its output.
+    """
+    root.mkdir()
+    private.mkdir()
+    probe = root / "probe"
+    # Random, so that no farm has the result before.
+    probe.write_text(f"{uuid.uuid4()}\n")
+    output = private / "copy"
+    script = f"cat {probe} > {output}"
+    command = Command(argv=("/bin/sh", "-c", script), cwd=root, env={})
+    return Step(name="a check", command=command, reads=(probe,), writes=(output,))
 
 
 def other_tools_error(name: str, said: str, address: str) -> EngineRefusedError:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path, PurePosixPath
 
-    from archsplit.remote.action import PathMap, ToolFile
+    from archsplit.remote.action import ActionSpec, PathMap, ToolFile
     from archsplit.remote.dask_worker import DaskSummary
     from archsplit.remote.endpoint import DaskEndpoint
     from archsplit.scheduler.executor import Ended
@@ -90,17 +90,7 @@ class DaskExecutor:
         """See `Executor.start`."""
         spec = action_spec(step, self._paths, tuple(self._tools(step)), cores=cores)
         made = {name: path for name, path in spec.inputs.items() if path in self._futures}
-        files = {str(TOOLS_FILE): spec.tools}
-        files |= {
-            str(name): path.read_bytes() for name, path in spec.inputs.items() if name not in made
-        }
-        action: DaskAction = {
-            "argv": list(spec.argv),
-            "environment": dict(spec.environment),
-            "files": files,
-            "inputs": [str(name) for name in made],
-            "outputs": [str(name) for name in spec.outputs],
-        }
+        action = plain_action(spec, made)
         parents = {id(future): future for future in map(self._futures.__getitem__, made.values())}
         priority = -self._priorities.get(step.name, 0)
         # Not pure: a key by content would cost a pickle of all files, and nothing is asked twice.
@@ -253,6 +243,26 @@ class DaskStep:
     def resident_memory(self) -> int:
         """Return 0: the step takes no memory of this machine."""
         return 0
+
+
+def plain_action(spec: ActionSpec, made: Mapping[PurePosixPath, Path]) -> DaskAction:
+    """Return an action as plain data, with the content of its files.
+
+    Args:
+        spec: the action.
+        made: inputs that other actions make.
+    """
+    files = {str(TOOLS_FILE): spec.tools}
+    files |= {
+        str(name): path.read_bytes() for name, path in spec.inputs.items() if name not in made
+    }
+    return {
+        "argv": list(spec.argv),
+        "environment": dict(spec.environment),
+        "files": files,
+        "inputs": [str(name) for name in made],
+        "outputs": [str(name) for name in spec.outputs],
+    }
 
 
 def dask_security(endpoint: DaskEndpoint) -> Security:

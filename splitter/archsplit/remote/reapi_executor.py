@@ -56,6 +56,7 @@ class ReapiExecutor:
     Attributes:
         hits: number of steps whose results the farm had.
         runs: number of steps that workers have run.
+        is_taken: True after a worker has taken a step.
     """
 
     is_local = False
@@ -80,7 +81,7 @@ class ReapiExecutor:
         self._inputs: dict[Path, Digest] = {}
         self._missing: dict[str, str] = {}
         self._began_to_wait: float | None = None
-        self._is_taken = False
+        self.is_taken = False
         self._loop = asyncio.new_event_loop()
         threading.Thread(target=self._loop.run_forever, daemon=True).start()
         self._client: ReapiClient = self._wait_for(_new_client(endpoint))
@@ -229,7 +230,7 @@ class ReapiExecutor:
                     on_stage=self._on_stage,
                 )
             )
-            self._is_taken = True
+            self.is_taken = True
             if reply.status.code == grpc.StatusCode.FAILED_PRECONDITION.value[0]:
                 self._client.forget_uploads()
                 if attempt == 0:
@@ -248,7 +249,7 @@ class ReapiExecutor:
         )
 
     def _on_stage(self, stage: int) -> None:
-        self._is_taken = self._is_taken or stage >= _EXECUTING
+        self.is_taken = self.is_taken or stage >= _EXECUTING
         if stage == _QUEUED and self._began_to_wait is None:
             self._began_to_wait = time.monotonic()
 
@@ -262,7 +263,7 @@ class ReapiExecutor:
                     return await task
                 since = self._began_to_wait
                 waits = since is not None and time.monotonic() - since > _NOBODY_SECONDS
-                if waits and not self._is_taken:
+                if waits and not self.is_taken:
                     raise EngineUnavailableError(
                         f"no worker of {self._client.endpoint.address} has taken a step in"
                         f" {_NOBODY_SECONDS:.0f} s",
