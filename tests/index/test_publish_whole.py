@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import time
+import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -56,7 +57,7 @@ def test_from_a_recipe_to_its_users(
     for installer in (pip, uv):
         target = tmp_path / installer.__name__
         got = installer(scene.server.url, f"--target={target}", "tinyvec[sm90]")
-        assert got.returncode == 0, got.stderr
+        assert got.returncode == 0, (got.stderr, _page(scene, "tinyvec"))
         used = subprocess.run(
             [sys.executable, "-c", USE],
             env={"PYTHONPATH": str(target), "CUDA_VISIBLE_DEVICES": "", "PATH": "/usr/bin"},
@@ -111,6 +112,11 @@ def test_devpi_is_found_out_and_read_as_json(made: Path, tmp_path: Path) -> None
     finally:
         server.terminate()
         server.wait()
+
+
+def _page(scene: Scene, project: str) -> str:
+    with urllib.request.urlopen(f"{scene.server.url}simple/{project}/") as response:
+        return str(response.read(), "utf-8")
 
 
 def _published(dist: Path, home: Path) -> dict[str, Any]:

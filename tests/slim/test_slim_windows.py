@@ -12,8 +12,7 @@ from slim_wheel_samples import fat_wheel
 
 from archsplit.cli.main import main
 from archsplit.devicecode.scan import read_contents
-from archsplit.formats.pe import is_signed_pe
-from archsplit.formats.reader import Window, open_file
+from archsplit.formats.reader import open_file
 from archsplit.wheels.reader import open_wheel
 from handmade_samples import container, image
 
@@ -128,24 +127,6 @@ def test_a_wheel_changes_in_record_and_device_code_alone(library: Path, tmp_path
     assert {name.rpartition("/")[2] for name in changed} <= {
         *("_core.pyd", "RECORD", "WHEEL", "METADATA"),
     }
-
-
-@pytest.mark.parametrize(
-    ("optional", "is_signed"),
-    [
-        (b"", False),
-        # An unknown kind of header, and one that ends before the directories.
-        (struct.pack("<H", 0x107) + bytes(200), False),
-        (struct.pack("<H", 0x20B) + bytes(100), False),
-        (struct.pack("<H", 0x20B).ljust(112 + 36, b"\0") + struct.pack("<I", 8), True),
-        (struct.pack("<H", 0x10B).ljust(96 + 36, b"\0") + struct.pack("<I", 8), True),
-        (struct.pack("<H", 0x10B).ljust(96 + 40, b"\0"), False),
-    ],
-)
-def test_both_kinds_of_headers_are_read(optional: bytes, *, is_signed: bool) -> None:
-    head = b"MZ".ljust(60, b"\0") + struct.pack("<I", 64)
-    coff = b"PE\0\0" + struct.pack("<HHIIIHH", 0x8664, 0, 0, 0, 0, len(optional), 0)
-    assert is_signed_pe(Window(head + coff + optional, source="x.dll")) is is_signed
 
 
 @pytest.mark.download

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from archsplit.cache.config import SETTINGS_TABLE, resolve_settings
 from archsplit.errors import InputError, UsageError
-from archsplit.system.env import source_date_epoch
+from archsplit.system.env import has_epoch, source_date_epoch
 from archsplit.system.resources import available_cores, parse_job_count
 
 if TYPE_CHECKING:
@@ -37,9 +37,7 @@ GPU_LIST = 'sm_90,compute_120, 9.0, H100, "RTX 4090" or native'
 
 def output_time() -> int:
     """Return the time that outputs name: SOURCE_DATE_EPOCH, or else now, in seconds."""
-    return (
-        source_date_epoch(os.environ) if os.environ.get("SOURCE_DATE_EPOCH") else int(time.time())
-    )
+    return source_date_epoch(os.environ) if has_epoch(os.environ) else int(time.time())
 
 
 def add_recipe_options(parser: argparse.ArgumentParser) -> None:

@@ -20,7 +20,7 @@ _NAME_WIDTH = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FarmCheck:
-    """One check.
+    """A check of one part of a farm.
 
     Attributes:
         name: of the checked part.
