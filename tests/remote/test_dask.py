@@ -78,10 +78,13 @@ class Cluster:
         words = ("worker", self.address, "--jobs", jobs, "--folder", folder)
         return self._start(ARCHSPLIT, *words, *self.files, cwd=folder)
 
-    def build(self, out: Path) -> subprocess.Popen[str]:
+    def build(self, out: Path, *more: object) -> subprocess.Popen[str]:
+        words: tuple[object, ...]
         words = ("build", TINYVEC, "--targets", "sm_80", "--out", out, "--json")
         where = ("--engine", "dask", "--remote", self.address, *self.files)
-        return self._start(ARCHSPLIT, *words, *where, cwd=self.folder, stderr=subprocess.PIPE)
+        return self._start(
+            ARCHSPLIT, *words, *where, *more, cwd=self.folder, stderr=subprocess.PIPE
+        )
 
     def kill_scheduler(self) -> None:
         self._programs[0].kill()
@@ -243,12 +246,17 @@ def test_wheels_have_the_same_bytes_though_a_worker_is_killed(
         text=True,
         check=True,
     )
-    build = cluster.build(tmp_path / "there")
+    build = cluster.build(tmp_path / "there", "--trace", tmp_path / "trace.json", "--explain")
     wait_for_steps(build, 8)
     first.send_signal(signal.SIGKILL)
     stdout, stderr = build.communicate(timeout=SECONDS)
     assert build.returncode == 0, stderr
     assert digests(stdout) == digests(here.stdout)
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    names = [event["args"]["name"] for event in events if event["ph"] == "M" and event["pid"] == 2]
+    assert {name.partition(" ")[2] for name in names} == {"slot 0"}
+    assert ": queue " in stderr
+    assert " running, 0 remaining (" in stderr
 
 
 @pytest.mark.nvcc

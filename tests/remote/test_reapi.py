@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import shutil
 import threading
 import time
@@ -255,7 +256,14 @@ def test_wheels_have_the_same_bytes_as_on_this_machine(
     notes = Notes()
 
     def build(recipe: Path, name: str, engine: EngineChoice | None) -> dict[str, str]:
-        effects = Effects(progress=notes, environment=environment, jobs=2, engine=engine)
+        effects = Effects(
+            progress=notes,
+            environment=environment,
+            jobs=2,
+            engine=engine,
+            trace=tmp_path / f"{name}.json",
+            explain=True,
+        )
         order = BuildRequest(recipe=recipe, targets=(Target.parse("sm_80"),))
         release = build_recipe(order, effects, out=tmp_path / name)
         return {wheel.file: wheel.sha256 for wheel in release.wheels}
@@ -277,6 +285,11 @@ def test_wheels_have_the_same_bytes_as_on_this_machine(
     stop.set()
     killer.join()
     assert killed.is_set()
+    events = json.loads((tmp_path / "cold.json").read_text())["traceEvents"]
+    there = [event for event in events if event["pid"] == 2]
+    assert {event["name"] for event in there} > {"input fetch", "execution", "output upload"}
+    assert any(event["ph"] == "M" for event in there)
+    assert any("execution" in line and "queue" in line for line in notes.lines)
     # Another checkout, as on another machine.
     shutil.copytree(TINYVEC, tmp_path / "a copy")
     assert build(tmp_path / "a copy", "warm", choice) == here

@@ -10,6 +10,7 @@ from scheduler_samples import step
 
 from archsplit.scheduler.executor import DaemonThreads
 from archsplit.scheduler.graph import Graph
+from archsplit.scheduler.outcome import Placement
 from archsplit.scheduler.pool import ALL_MEMORY, Denied, PoolRequest, SlotPool, WaitReason
 from archsplit.scheduler.run_log import WaitLog, WaitRecord
 from archsplit.scheduler.runner import run_graph
@@ -49,6 +50,9 @@ class FakeExecutor:
 
     def find_fault(self, step: Step, done: CompletedProcess) -> str:
         return f"{step.name} ended with {done.returncode}" if done.returncode else ""
+
+    def find_placement(self, step: Step) -> Placement | None:
+        return Placement(worker=f"worker of {step.name}", stages=())
 
     def kill_unawaited(self) -> None:
         raise AssertionError("nothing is left")
@@ -91,6 +95,8 @@ def test_many_steps_take_no_threads_and_no_more_questions_than_events() -> None:
     assert pool.asked <= 3000 + 3000 / 300 + 3
     assert executor.is_closed
     assert {done.slot for done in outcome.finished} == set(range(300))
+    first = outcome.finished[0]
+    assert first.placement == Placement(worker=f"worker of {first.name}", stages=())
 
 
 def test_a_failure_elsewhere_is_the_executors_to_explain_and_is_not_run_again() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import replace
+from functools import partial
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
@@ -39,12 +40,14 @@ from archsplit.release.verify import open_tag_judge, verify_wheel_set
 from archsplit.release.wheel_set import read_wheel_set
 from archsplit.scheduler.find_pool import find_pool
 from archsplit.scheduler.history import History
+from archsplit.scheduler.reports import explain_run, format_chrome_trace
 from archsplit.scheduler.runner import run_graph_checked
 from archsplit.system.env import source_date_epoch
 from archsplit.system.fs import (
     cache_folder,
     check_targets,
     output_dir,
+    output_errors,
     replace_all,
     sha256,
     temporary_dir,
@@ -65,7 +68,7 @@ if TYPE_CHECKING:
     from archsplit.formats.elf import ElfMachine
     from archsplit.release.context import Effects
     from archsplit.release.identity import Identity
-    from archsplit.scheduler.outcome import FinishedStep
+    from archsplit.scheduler.outcome import FinishedStep, Outcome
     from archsplit.wheels.platform_tags import PlatformTagCache
 
 
@@ -155,6 +158,7 @@ def compile_plan(plan: BuildPlan, effects: Effects, session: CacheSession | None
                 progress=effects.progress,
                 executor=executor,
                 keep_going=effects.keep_going,
+                on_outcome=partial(_report_run, effects),
             )
     else:
         done = _execute_here(plan, effects, session)
@@ -163,6 +167,16 @@ def compile_plan(plan: BuildPlan, effects: Effects, session: CacheSession | None
     for target, library in plan.libraries.items():
         symbols = plan.site.recipe.interface.symbols
         check_library(library, target, identity=plan.identity, symbols=symbols)
+
+
+def _report_run(effects: Effects, outcome: Outcome) -> None:
+    if effects.trace is not None:
+        with output_errors(effects.trace):
+            write_file(effects.trace, format_chrome_trace(outcome))
+    # On this machine, the question is why the cache had no result.
+    if effects.explain and effects.engine is not None:
+        for line in explain_run(outcome).splitlines():
+            effects.progress.note(line)
 
 
 def _execute_here(
@@ -184,6 +198,7 @@ def _execute_here(
             history=History(cache_folder(effects.environment) / "history", str(root)),
             result_cache=step_cache,
             keep_going=effects.keep_going,
+            on_outcome=partial(_report_run, effects),
         )
     # Only now: a result of a failed build must not get into the cache.
     if session is not None:

@@ -58,7 +58,12 @@ def add_to(verbs: options.Verbs) -> None:
         help="after a failure run all steps that don't depend on it, and report every failure",
     )
     parser.add_argument(
-        "--explain", action="store_true", help="print hits and miss reasons of each step"
+        "--explain",
+        action="store_true",
+        help="print hits and miss reasons of each step; of a farm: where each step ran and waited",
+    )
+    parser.add_argument(
+        "--trace", type=Path, metavar="FILE", help="start and end of each step, for Perfetto"
     )
     parts = parser.add_mutually_exclusive_group()
     parts.add_argument("--no-core", action="store_true", help="build the plugins only")
@@ -99,6 +104,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
             # A farm has a cache of its own, for all machines that build there.
             cache=None if engine else cache_settings(arguments, effects.environment),
             explain=arguments.explain,
+            trace=arguments.trace,
             engine=engine,
             keep_going=arguments.keep_going,
         )

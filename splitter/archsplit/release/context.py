@@ -56,6 +56,7 @@ class Effects:
         memory: memory limit for all programs together, in bytes; None for the machine's memory.
         cache: the settings of the compile cache; None to build without it.
         explain: True to print the result of each cache lookup.
+        trace: file for the start and end of each step; None for none.
         keep_going: True to run all steps of a build that need no failed one.
         python_path: ``PYTHONPATH`` for child processes, with the folders of this process.
         engine: the build farm that runs the steps; None for this machine.
@@ -70,6 +71,7 @@ class Effects:
     cache: Settings | None = None
     explain: bool = False
     engine: EngineChoice | None = None
+    trace: Path | None = None
     keep_going: bool = False
     runner: Starter = field(default_factory=SubprocessRunner)
     site_folders: tuple[Path, ...] = field(default_factory=_site_folders)

@@ -27,6 +27,7 @@ from archsplit.remote.action import (
 )
 from archsplit.remote.dask_programs import ProgramPlugin, run_on_worker
 from archsplit.remote.dask_worker import DaskAction, drop_files, take_file
+from archsplit.remote.step_clock import StepClock
 from archsplit.system.fs import write_file
 from archsplit.system.process import CompletedProcess
 
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from archsplit.remote.endpoint import DaskEndpoint
     from archsplit.scheduler.executor import Ended
     from archsplit.scheduler.graph import Graph, Step
+    from archsplit.scheduler.outcome import Placement
 
 _NOBODY_SECONDS = 30
 """Seconds without a scheduler or a worker until there counts to be none."""
@@ -75,6 +77,7 @@ class DaskExecutor:
         self._wanted = frozenset(wanted)
         self._priorities = priorities
         self._missing: dict[str, str] = {}
+        self._placements: dict[str, Placement] = {}
         self._lock = threading.Lock()
         self._futures: dict[Path, Any] = {}
         self._readers: dict[Path, int] = {}
@@ -88,6 +91,7 @@ class DaskExecutor:
 
     def start(self, step: Step, *, cores: int, ended: Ended) -> DaskStep:
         """See `Executor.start`."""
+        clock = StepClock()
         spec = action_spec(step, self._paths, tuple(self._tools(step)), cores=cores)
         made = {name: path for name, path in spec.inputs.items() if path in self._futures}
         action = plain_action(spec, made)
@@ -100,7 +104,7 @@ class DaskExecutor:
         summary = self._client.submit(drop_files, result, priority=priority, pure=False)
         running = DaskStep(result, summary)
         self._running[step.name] = ended
-        summary.add_done_callback(partial(self._end, step, spec.outputs, running))
+        summary.add_done_callback(partial(self._end, step, spec.outputs, running, clock))
         return running
 
     def find_fault(self, step: Step, done: CompletedProcess) -> str:
@@ -108,6 +112,10 @@ class DaskExecutor:
         if done.returncode != 0:
             return f"failed with exit status {done.returncode}"
         return self._missing.get(step.name, "")
+
+    def find_placement(self, step: Step) -> Placement | None:
+        """See `Executor.find_placement`."""
+        return self._placements.get(step.name)
 
     def kill_unawaited(self) -> None:
         """See `Executor.kill_unawaited`; `close` releases all futures."""
@@ -124,6 +132,7 @@ class DaskExecutor:
         step: Step,
         outputs: Mapping[PurePosixPath, Path],
         running: DaskStep,
+        clock: StepClock,
         summary: Any,
     ) -> None:
         """Pass an exit on; called in a thread of the library's."""
@@ -132,7 +141,7 @@ class DaskExecutor:
             done = (
                 CompletedProcess(returncode=-15, stdout="", stderr="canceled", seconds=0.0)
                 if running.is_canceled
-                else self._done(step, outputs, running.result, summary)
+                else self._done(step, outputs, running.result, clock, summary)
             )
         # All that the library raises for what its lost connection has taken along.
         except (CancelledError, asyncio.CancelledError, OSError):
@@ -169,7 +178,12 @@ class DaskExecutor:
         )
 
     def _done(
-        self, step: Step, outputs: Mapping[PurePosixPath, Path], result: Any, summary: Any
+        self,
+        step: Step,
+        outputs: Mapping[PurePosixPath, Path],
+        result: Any,
+        clock: StepClock,
+        summary: Any,
     ) -> CompletedProcess:
         if summary.status in {"cancelled", "lost"}:
             raise self._gone()
@@ -182,10 +196,13 @@ class DaskExecutor:
         if error is not None:
             raise error
         done: DaskSummary = summary.result()
+        clock.end_remote(done["worker"] or "a worker", done["stages"])
         if done["returncode"] == OTHER_TOOLS_STATUS:
             raise other_tools_error(step.name, done["stdout"], self._endpoint.address)
         if done["returncode"] == 0:
             self._take_outputs(step, outputs, result, done["sizes"])
+        clock.end_stage("download")
+        self._placements[step.name] = clock.placement()
         self.runs += 1
         return CompletedProcess(
             returncode=done["returncode"],

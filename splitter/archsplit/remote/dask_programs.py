@@ -85,4 +85,4 @@ def run_on_worker(action: DaskAction, made: list[DaskResult]) -> DaskResult:
     if plugin is None:
         return run_action(action, made)
     result: DaskResult = plugin.run(thread_state.key, action, made)
-    return result
+    return {**result, "worker": get_worker().address}

@@ -8,6 +8,7 @@ needs them. No object of a client is called here, and nothing of the network is 
 from __future__ import annotations
 
 import tempfile
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
@@ -36,13 +37,20 @@ class DaskAction(TypedDict):
 
 
 class DaskSummary(TypedDict):
-    """A result without its files, for the client."""
+    """A result without its files, for the client.
+
+    Attributes:
+        worker: address of the worker.
+        stages: names, begins and ends, by a clock of the worker's.
+    """
 
     returncode: int
     stdout: str
     stderr: str
     seconds: float
     sizes: dict[str, int]
+    worker: str
+    stages: list[tuple[str, float, float]]
 
 
 class DaskResult(DaskSummary):
@@ -68,6 +76,7 @@ def run_action(
     Raises:
         InterruptedByUserError: the runner was canceled.
     """
+    began = time.monotonic()
     files = dict(action["files"])
     for result in made:
         files |= {
@@ -82,7 +91,9 @@ def run_action(
         for name in action["outputs"]:
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
         command = Command(argv=tuple(action["argv"]), cwd=folder, env=action["environment"])
+        started = time.monotonic()
         done = (runner or SubprocessRunner()).run(command)
+        ended = time.monotonic()
         paths = {name: folder / name for name in action["outputs"]}
         outputs = {name: path.read_bytes() for name, path in paths.items() if path.is_file()}
     return {
@@ -91,6 +102,12 @@ def run_action(
         "stderr": done.stderr,
         "seconds": done.seconds,
         "sizes": {name: len(content) for name, content in outputs.items()},
+        "worker": "",
+        "stages": [
+            ("input fetch", began, started),
+            ("execution", started, ended),
+            ("output upload", ended, time.monotonic()),
+        ],
         "files": outputs,
     }
 
@@ -103,6 +120,8 @@ def drop_files(result: DaskResult) -> DaskSummary:
         "stderr": result["stderr"],
         "seconds": result["seconds"],
         "sizes": result["sizes"],
+        "worker": result["worker"],
+        "stages": result["stages"],
     }
 
 

@@ -21,6 +21,7 @@ from archsplit.errors import EngineRefusedError, EngineUnavailableError, WorkerL
 from archsplit.remote.action import OTHER_TOOLS_STATUS, TOOLS_FILE, action_spec, other_tools_error
 from archsplit.remote.reapi_client import Digest, ReapiClient, digest_bytes, read_digest
 from archsplit.remote.reapi_messages import encode_message, new_message
+from archsplit.remote.step_clock import StepClock
 from archsplit.system.fs import write_file
 from archsplit.system.process import CompletedProcess
 
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from archsplit.remote.endpoint import Endpoint
     from archsplit.scheduler.executor import Ended
     from archsplit.scheduler.graph import Step
+    from archsplit.scheduler.outcome import Placement
 
 _ATTEMPTS = 3
 """Attempts at an action whose worker was lost."""
@@ -80,6 +82,7 @@ class ReapiExecutor:
         self._outputs: dict[Path, Digest] = {}
         self._inputs: dict[Path, Digest] = {}
         self._missing: dict[str, str] = {}
+        self._placements: dict[str, Placement] = {}
         self._began_to_wait: float | None = None
         self.is_taken = False
         self._loop = asyncio.new_event_loop()
@@ -112,6 +115,10 @@ class ReapiExecutor:
         if done.returncode != 0:
             return f"failed with exit status {done.returncode}"
         return self._missing.get(step.name, "")
+
+    def find_placement(self, step: Step) -> Placement | None:
+        """See `Executor.find_placement`."""
+        return self._placements.get(step.name)
 
     def kill_unawaited(self) -> None:
         """See `Executor.kill_unawaited`; `close` cancels all actions."""
@@ -146,22 +153,26 @@ class ReapiExecutor:
 
     async def _find_or_execute(self, step: Step, cores: int) -> CompletedProcess:
         began = time.monotonic()
+        clock = StepClock()
         tools = await asyncio.to_thread(lambda: tuple(self._tools(step)))
         spec = action_spec(step, self._paths, tools, cores=cores)
         blobs = await asyncio.to_thread(self._blobs, spec)
         action = next(reversed(blobs))
         result = await self._client.cached_result(action)
+        clock.end_stage("lookup")
         if result is not None and await self._is_usable(result):
             self.hits += 1
         else:
             known = result is not None
-            result = await self._execute(step, action, blobs, known=known)
+            result = await self._execute(step, action, blobs, clock, known=known)
             self.runs += 1
         stdout, stderr = await self._said(result)
         if result.exit_code == OTHER_TOOLS_STATUS:
             raise other_tools_error(step.name, stdout, self._client.endpoint.address)
         if result.exit_code == 0:
             await self._take_outputs(step, spec, result)
+        clock.end_stage("download")
+        self._placements[step.name] = clock.placement()
         return CompletedProcess(
             returncode=result.exit_code,
             stdout=stdout,
@@ -216,11 +227,18 @@ class ReapiExecutor:
         return self._inputs[path]
 
     async def _execute(
-        self, step: Step, action: Digest, blobs: dict[Digest, bytes | Path], *, known: bool
+        self,
+        step: Step,
+        action: Digest,
+        blobs: dict[Digest, bytes | Path],
+        clock: StepClock,
+        *,
+        known: bool,
     ) -> Any:
         reason = ""
         for attempt in range(_ATTEMPTS):
             await self._client.upload(blobs)
+            clock.end_stage("upload")
             reply = await self._in_time(
                 self._client.execute(
                     action,
@@ -231,6 +249,7 @@ class ReapiExecutor:
                 )
             )
             self.is_taken = True
+            clock.end_remote(*_worker_stages(reply.result.execution_metadata))
             if reply.status.code == grpc.StatusCode.FAILED_PRECONDITION.value[0]:
                 self._client.forget_uploads()
                 if attempt == 0:
@@ -316,6 +335,23 @@ def _report(ended: Ended, future: Future[CompletedProcess]) -> None:
         ended(CompletedProcess(returncode=-15, stdout="", stderr="cancelled", seconds=0.0))
     else:
         ended(future.exception() or future.result())
+
+
+def _worker_stages(metadata: Any) -> tuple[str, list[tuple[str, float, float]]]:
+    """Return the name of the worker, and its stages by its own clock."""
+    stages = [
+        (
+            name.replace("_", " "),
+            _seconds(getattr(metadata, f"{name}_start_timestamp")),
+            _seconds(getattr(metadata, f"{name}_completed_timestamp")),
+        )
+        for name in ("input_fetch", "execution", "output_upload")
+    ]
+    return metadata.worker or "a worker", stages
+
+
+def _seconds(timestamp: Any) -> float:
+    return float(timestamp.seconds + timestamp.nanos / 1e9)
 
 
 async def _new_client(endpoint: Endpoint) -> ReapiClient:

@@ -74,8 +74,12 @@ _TABLE: dict[str, dict[str, dict[str, str]]] = {
         "OutputFile": {"path": "1 string", "digest": "2 Digest", "contents": "5 bytes"},
         "ExecutedActionMetadata": {
             "worker": "1 string",
+            "input_fetch_start_timestamp": "5 Timestamp",
+            "input_fetch_completed_timestamp": "6 Timestamp",
             "execution_start_timestamp": "7 Timestamp",
             "execution_completed_timestamp": "8 Timestamp",
+            "output_upload_start_timestamp": "9 Timestamp",
+            "output_upload_completed_timestamp": "10 Timestamp",
         },
         "ActionResult": {
             "output_files": "2 *OutputFile",

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from archsplit.scheduler.graph import Step
+    from archsplit.scheduler.outcome import Placement
     from archsplit.system.process import CompletedProcess, RunningProcess, Starter
 
     Ended = Callable[[CompletedProcess | BaseException], None]
@@ -62,6 +63,10 @@ class Executor(Protocol):
         """Return the fault of an ended step; "" for a success."""
         ...
 
+    def find_placement(self, step: Step) -> Placement | None:
+        """Return the place and the times of an ended step; None for this machine."""
+        ...
+
     def kill_unawaited(self) -> None:
         """Kill what was started and is in no list of the caller's; see `Starter`."""
         ...
@@ -97,6 +102,11 @@ class LocalExecutor:
             if not path.is_file() or path.stat().st_size == 0:
                 return f"succeeded, but left no {path.name}"
         return ""
+
+    def find_placement(self, step: Step) -> Placement | None:
+        """See `Executor.find_placement`."""
+        del step
+        return None
 
     def kill_unawaited(self) -> None:
         """See `Executor.kill_unawaited`."""

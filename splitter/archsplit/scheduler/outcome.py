@@ -8,6 +8,36 @@ from archsplit.scheduler.pool import ALL_MEMORY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """A part of a step's time on a farm.
+
+    Attributes:
+        begin: seconds since the start of the step.
+        is_on_worker: False for the transfers and waits of this machine.
+    """
+
+    name: str
+    begin: float
+    seconds: float
+    is_on_worker: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """The place and the times of a step that another machine ran.
+
+    Attributes:
+        worker: its name; "" for a result that the farm had.
+        stages: in the order of time.
+        began: begin of the first stage on the worker, by the clock of the worker.
+    """
+
+    worker: str
+    stages: tuple[Stage, ...]
+    began: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FinishedStep:
     """A step that ran to its end; times are seconds since the start of the run.
 
@@ -19,6 +49,7 @@ class FinishedStep:
             success.
         peak_memory: bytes; 0 where the runner doesn't measure.
         attempts: 1, plus one for each restart for want of memory; 0 for a cached result.
+        placement: None for a step of this machine.
     """
 
     name: str
@@ -34,6 +65,7 @@ class FinishedStep:
     cpu_seconds: float
     peak_memory: int
     attempts: int
+    placement: Placement | None = None
 
     @property
     def seconds(self) -> float:

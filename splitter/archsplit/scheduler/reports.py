@@ -9,7 +9,8 @@ from __future__ import annotations
 import csv
 import io
 import json
-from itertools import pairwise
+from itertools import count, pairwise
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -17,13 +18,18 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from archsplit.scheduler.graph import Graph
-    from archsplit.scheduler.outcome import FinishedStep, Outcome, StepStart
+    from archsplit.scheduler.outcome import FinishedStep, Outcome, Placement, StepStart
 
 __pure__ = True
 
 TABLE_HEADER = ("step", "seconds", "cpu seconds", "peak memory", "bytes read", "bytes written")
 
 _MICROSECONDS = 1e6
+_FARM = 2
+"""The trace's process of all workers; 1 is this machine."""
+
+_ROUNDING = 1e-6
+"""Seconds; sums of floats differ by less."""
 
 _SHORT_WAIT = 0.005
 """Shorter waits are not mentioned."""
@@ -107,7 +113,8 @@ def format_chrome_trace(outcome: Outcome) -> str:
         for slot in slots
     ]
     bars = [_bar(done) for done in outcome.finished]
-    document = {"traceEvents": [*names, *bars], "displayTimeUnit": "ms"}
+    places = list(_farm_events(outcome))
+    document = {"traceEvents": [*names, *bars, *places], "displayTimeUnit": "ms"}
     return json.dumps(document, indent=1) + "\n"
 
 
@@ -130,10 +137,60 @@ def _bar(done: FinishedStep) -> dict[str, object]:
     }
 
 
+def _farm_events(outcome: Outcome) -> Iterator[dict[str, object]]:
+    """Yield the stages of each step, and a row for each worker's slot."""
+    placed = [(done, done.placement) for done in outcome.finished if done.placement is not None]
+    ran = []
+    # Replies come late, but never early: the smallest difference is that of the clocks.
+    shifts: dict[str, float] = {}
+    for done, placement in placed:
+        for stage in placement.stages:
+            yield _stage_bar(stage.name, done.started + stage.begin, stage.seconds, 1, done.slot)
+        if there := [stage for stage in placement.stages if stage.is_on_worker]:
+            ran.append((placement.began, done, placement, there))
+            shift = done.started + there[0].begin - placement.began
+            shifts[placement.worker] = min(shift, shifts.get(placement.worker, shift))
+    ends: dict[tuple[str, int], float] = {}
+    rows: dict[tuple[str, int], int] = {}
+    for _, done, placement, there in sorted(ran, key=itemgetter(0)):
+        begin = placement.began + shifts[placement.worker]
+        end = begin + there[-1].begin + there[-1].seconds - there[0].begin
+        # A farm has no numbers of slots: the first row that is free has as many as ran at a time.
+        slots = ((placement.worker, slot) for slot in count())
+        row = next(each for each in slots if ends.get(each, begin) <= begin + _ROUNDING)
+        ends[row] = end
+        if row not in rows:
+            rows[row] = len(rows)
+            title = {"name": f"{row[0]} slot {row[1]}"}
+            tid = rows[row]
+            yield {"ph": "M", "name": "thread_name", "pid": _FARM, "tid": tid, "args": title}
+        yield _stage_bar(done.name, begin, end - begin, _FARM, rows[row])
+        for stage in there:
+            start = begin + stage.begin - there[0].begin
+            yield _stage_bar(stage.name, start, stage.seconds, _FARM, rows[row])
+
+
+def _stage_bar(name: str, began: float, seconds: float, pid: int, tid: int) -> dict[str, object]:
+    return {
+        "ph": "X",
+        "name": name,
+        "cat": "farm",
+        "pid": pid,
+        "tid": tid,
+        "ts": round(began * _MICROSECONDS),
+        "dur": round(seconds * _MICROSECONDS),
+    }
+
+
 def explain_run(outcome: Outcome) -> str:
     """Return the reasons for each start in words, in the order of time."""
     took = {done.position: done.seconds for done in outcome.finished}
-    lines = [line for start in outcome.starts for line in _lines(start, took)]
+    places = {done.position: done.placement for done in outcome.finished}
+    lines: list[str] = []
+    for start in outcome.starts:
+        lines += _lines(start, took)
+        if (placement := places.get(start.position)) is not None:
+            lines.append(f"            {_placement_text(placement)}")
     return "\n".join([*lines, f"{outcome.seconds:8.2f} s  end"]) + "\n"
 
 
@@ -149,6 +206,12 @@ def _lines(start: StepStart, took: dict[int, float]) -> Iterator[str]:
         f"{_memory_text(start)}{actual}{cores};"
         f" critical path {start.critical_path:.2f} s"
     )
+
+
+def _placement_text(placement: Placement) -> str:
+    where = f"on {placement.worker}" if placement.worker else "the farm had the result"
+    stages = (f"{stage.name} {stage.seconds:.2f} s" for stage in placement.stages)
+    return f"{where}: {', '.join(stages)}"
 
 
 def _reasons(start: StepStart) -> Iterator[str]:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from archsplit.scheduler.estimates import Estimates
     from archsplit.scheduler.graph import Graph
+    from archsplit.scheduler.outcome import Placement
     from archsplit.scheduler.task import RunningTask
     from archsplit.system.process import CompletedProcess
 
@@ -121,7 +122,13 @@ class RunLog:
         )
         self._starts.append(start)
 
-    def add_finished(self, active: RunningTask, done: CompletedProcess, fault: str) -> None:
+    def add_finished(
+        self,
+        active: RunningTask,
+        done: CompletedProcess,
+        fault: str,
+        placement: Placement | None = None,
+    ) -> None:
         """Add the final end of a step."""
         position = active.position
         self._finished[position] = FinishedStep(
@@ -140,6 +147,7 @@ class RunLog:
             # processes.
             peak_memory=max(done.peak_memory, active.peak_memory),
             attempts=self._attempts[position],
+            placement=placement,
         )
 
     def add_cached(self, position: int, done: CompletedProcess) -> None:

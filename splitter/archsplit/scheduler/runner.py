@@ -140,8 +140,12 @@ def run_graph_checked(
     result_cache: ResultCache | None = None,
     keep_going: bool = False,
     executor: Executor | None = None,
+    on_outcome: Callable[[Outcome], None] | None = None,
 ) -> tuple[FinishedStep, ...]:
     """Run a graph and raise for a failed step; with ``keep_going``, for all failed ones.
+
+    Args:
+        on_outcome: called at the end, also of a run with failures; the others: see `run_graph`.
 
     Returns:
         The finished steps in the graph's order.
@@ -162,6 +166,8 @@ def run_graph_checked(
         keep_going=keep_going,
         executor=executor,
     )
+    if on_outcome is not None:
+        on_outcome(outcome)
     failed = [step for step in outcome.finished if step.fault]
     if keep_going and len(failed) > 1:
         texts = (str(_failure_error(graph.steps[one.position], one)) for one in failed)
@@ -231,6 +237,7 @@ class GraphRunner:
         self._active: dict[int, RunningTask] = {}
         self._alone: set[int] = set()
         self._free_slots: list[int] = []
+        self._ended_count = 0
         # A step is looked up or run, never both at a time: its position tells which has ended.
         self._ended: SimpleQueue[tuple[int, CompletedProcess | BaseException | None]] = (
             SimpleQueue()
@@ -398,8 +405,17 @@ class GraphRunner:
 
     def _succeeded(self, position: int, seconds: float) -> None:
         name = self._graph.steps[position].name
-        self._progress.finish_step(name, seconds)
+        self._progress.finish_step(self._progress_label(name), seconds)
         self._add_ready(self._schedule.succeed(position), after=name)
+
+    def _progress_label(self, name: str) -> str:
+        if self._executor.is_local:
+            return name
+        # Without it nobody sees whether a farm is busy or idle.
+        self._ended_count += 1
+        running = len(self._active)
+        remaining = len(self._graph.steps) - self._ended_count - running
+        return f"{name}; {running} running, {remaining} remaining"
 
     def _handle_exit(self, task: RunningTask, done: CompletedProcess) -> None:
         position, step = task.position, self._graph.steps[task.position]
@@ -409,7 +425,7 @@ class GraphRunner:
         if fault and (task.killed_for_memory or starved):
             self._restart(task, step)
             return
-        self._log.add_finished(task, done, fault)
+        self._log.add_finished(task, done, fault, self._executor.find_placement(step))
         if fault:
             running: dict[int, RunningTask | Lookup] = {**self._active, **self._lookups.active}
             for each in self._schedule.fail(position):
