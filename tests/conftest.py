@@ -35,9 +35,6 @@ settings.load_profile("archsplit")
 NOT_MEASURED = {"api", "build", "cli", "docs", "house", "lightgbm", "loader", "slim", "split"}
 """Folders whose tests are not needed for the floor of the pure modules; see noxfile.py."""
 
-MEASURED = {"test_fold_warnings.py"}
-"""Files of these folders that test a pure module by itself."""
-
 
 def pytest_configure() -> None:
     # Under nohup, or in the background of a script, SIGINT is ignored, and children inherit that:
@@ -50,8 +47,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     # Traced tests take up to three times as long, and these are of whole commands and programs.
     if os.environ.get("ARCHSPLIT_TEST_COVERAGE") == "pure":
         for item in items:
-            folder = item.path.relative_to(Path(__file__).parent).parts[0]
-            if folder in NOT_MEASURED and item.path.name not in MEASURED:
+            if item.path.relative_to(Path(__file__).parent).parts[0] in NOT_MEASURED:
                 item.add_marker("no_cover")
 
 

@@ -18,9 +18,9 @@ from archsplit.build.engine import open_farm
 from archsplit.build.link import check_library
 from archsplit.build.plan import plan_build
 from archsplit.build.provenance import add_bill, built_manifest, read_origins
-from archsplit.build.warnings import fold_warnings
 from archsplit.compiler.cache_session import cache_summary, open_build_session
 from archsplit.errors import BudgetError, InputError, OutputError
+from archsplit.nvcc.warnings import fold_warnings
 from archsplit.recipe.load import load_recipe
 from archsplit.release.checks import CheckScope
 from archsplit.release.identity import PluginKind

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 from archsplit.errors import EngineRefusedError, EngineUnavailableError
@@ -71,7 +72,7 @@ class DaskChecks:
         for worker, future in running.items():
             try:
                 done: DaskResult = future.result(timeout=_NOBODY_SECONDS)
-            except TimeoutError:
+            except (TimeoutError, asyncio.TimeoutError):  # two classes before Python 3.11
                 raise EngineUnavailableError(
                     f"worker {worker} has not run an action in {_NOBODY_SECONDS:.0f} s",
                     hint="another build may have all of its slots",

@@ -308,14 +308,14 @@ def connect_to_scheduler(endpoint: DaskEndpoint) -> Client:
             timeout=_NOBODY_SECONDS,
             set_as_default=False,
         )
-    except (OSError, TimeoutError) as error:
+    except (OSError, TimeoutError, asyncio.TimeoutError) as error:
         raise EngineUnavailableError(
             f"{endpoint.address} has not replied for {_NOBODY_SECONDS} s: {error}",
             hint="check the address, the certificates and the scheduler",
         ) from error
     try:
         client.wait_for_workers(1, timeout=_NOBODY_SECONDS)
-    except TimeoutError:
+    except (TimeoutError, asyncio.TimeoutError):  # two classes before Python 3.11
         client.close()
         raise _no_worker_error(endpoint) from None
     return client
@@ -361,7 +361,7 @@ def serve_scheduler(endpoint: DaskEndpoint, *, jobs: int, folder: Path) -> None:
 
     try:
         asyncio.run(serve())
-    except (OSError, TimeoutError) as error:
+    except (OSError, TimeoutError, asyncio.TimeoutError) as error:
         raise EngineUnavailableError(
             f"{endpoint.address} has not replied for {_NOBODY_SECONDS} s: {error}",
             hint="check the address, the certificates and the scheduler",

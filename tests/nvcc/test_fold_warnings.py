@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from archsplit.build.warnings import fold_warnings
+from archsplit.nvcc.warnings import fold_warnings
 
 GCC = """\
 In file included from src/a.cu:1:
