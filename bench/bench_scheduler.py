@@ -73,6 +73,10 @@ class NullExecutor:
         del step, done
         return ""
 
+    def find_placement(self, step: Step) -> None:
+        """Return no place: nothing ran."""
+        del step
+
     def kill_unawaited(self) -> None:
         """Kill nothing."""
 

@@ -23,12 +23,16 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def served_wheels(wheels: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedIndex]:
     folder = tmp_path_factory.mktemp("simple")
     write_simple(folder, wheels)
-    with served(folder) as one, pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PIP_INDEX_URL", one.url)
-        patch.setenv("UV_DEFAULT_INDEX", one.url)
-        patch.setenv("PIP_CONFIG_FILE", "/dev/null")
-        patch.setenv("UV_NO_CONFIG", "1")
+    with served(folder) as one:
         yield one
+
+
+def _use(index: ServedIndex, patch: pytest.MonkeyPatch) -> None:
+    """Let pip and uv use an index: for one test, because a worker's later tests have others."""
+    patch.setenv("PIP_INDEX_URL", index.url)
+    patch.setenv("UV_DEFAULT_INDEX", index.url)
+    patch.setenv("PIP_CONFIG_FILE", "/dev/null")
+    patch.setenv("UV_NO_CONFIG", "1")
 
 
 @pytest.fixture
@@ -38,6 +42,7 @@ def index(
     """The served index, which pip and uv use, and an empty current folder."""
     served_wheels.requests.clear()
     served_wheels.breaks.clear()
+    _use(served_wheels, monkeypatch)
     monkeypatch.chdir(tmp_path)
     return served_wheels
 
@@ -45,19 +50,21 @@ def index(
 @pytest.fixture(scope="session")
 def slimmed(served_wheels: ServedIndex, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A mirror for 9.0 of requirements that pip resolves; not to be changed."""
-    return _made(tmp_path_factory.mktemp("slimmed"), "--device", "9.0")
+    return _made(served_wheels, tmp_path_factory.mktemp("slimmed"), "--device", "9.0")
 
 
 @pytest.fixture(scope="session")
 def split(served_wheels: ServedIndex, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The same for two GPUs, split; not to be changed."""
     words = ("--device", "8.0,9.0", "--split", "--lock-name", "train")
-    return _made(tmp_path_factory.mktemp("split"), *words)
+    return _made(served_wheels, tmp_path_factory.mktemp("split"), *words)
 
 
-def _made(folder: Path, *arguments: str) -> Path:
+def _made(index: ServedIndex, folder: Path, *arguments: str) -> Path:
     (folder / "requirements.txt").write_text("fat==1.2.3\n")
-    assert mirror(folder / "requirements.txt", "--out", folder / "out", *arguments) == 0
+    with pytest.MonkeyPatch.context() as patch:
+        _use(index, patch)
+        assert mirror(folder / "requirements.txt", "--out", folder / "out", *arguments) == 0
     return folder / "out"
 
 
