@@ -149,7 +149,7 @@ def _map(inventory: Inventory, devices: Iterable[DeviceUsage]) -> str:
  aria-describedby="map-help"></div>
 <p id="map-note" class="note" role="status"></p>
 <p id="map-help" class="origin">Click a box to see its parts. Keys: arrows go from box to box, Enter
-shows the parts, Escape goes back.</p>
+shows the parts, Escape goes back. A target of the legend marks its boxes.</p>
 {_legend(inventory)}
 </div>"""
 
@@ -165,9 +165,12 @@ def _legend(inventory: Inventory) -> str:
     """Return the colors and textures that the map uses."""
     parts = {(part.label, part.color, _texture(part)): None for part in breakdown(inventory.rows())}
     swatches = [*parts, (REST_LABEL, REST_COLOR, "")]
+    # A button for each, so that the mouse, the keyboard and a screen reader mark its boxes alike.
     items = (
-        f'<li><span class="swatch {texture}" style="background-color:{color}"></span>'
-        f"{escape(label)}{_TEXTURE_WORDS[texture]}"
+        f'<li><button type="button" aria-pressed="false" data-target="{escape(label)}"'
+        f' data-texture="{texture}"><span class="swatch {texture}"'
+        f' style="background-color:{color}"></span>{escape(label)}'
+        f"{_TEXTURE_WORDS[texture]}</button>"
         for label, color, texture in swatches
     )
     return f'<ul class="legend" aria-label="legend">{"".join(items)}</ul>'
