@@ -122,9 +122,7 @@ def test_a_newer_compiler_than_the_toolkit_is_named(tmp_path: Path, toolkit: Too
     newer.chmod(0o755)
     (tmp_path / "k.cu").write_text("__global__ void k() {}\n")
     script = f"{toolkit.nvcc} -ccbin {newer} -E k.cu"
-    with pytest.raises(
-        StepError, match=r"(?s)later than \d.*hint: install g\+\+-\d+, and"
-    ):
+    with pytest.raises(StepError, match=r"(?s)later than \d.*hint: install g\+\+-\d+, and"):
         run(shell(tmp_path, "read", script))
 
 
