@@ -66,7 +66,7 @@ def run_ranks(environment: Any, count: int, folder: Path) -> dict[str, str]:  # 
         )
         for rank in range(count)
     ]
-    results = {}
+    results: dict[str, str] = {}
     for rank, process in enumerate(processes):
         try:
             output = process.communicate(timeout=SECONDS)[0]
