@@ -17,10 +17,11 @@ DEFAULT_MEMORY = 256 << 20
 
 
 class StepEstimate(NamedTuple):
-    """Seconds on one core and peak bytes of a step in earlier builds."""
+    """Seconds on one core, peak bytes and sizes of the outputs of a step in earlier builds."""
 
     seconds: float
     memory: int
+    sizes: tuple[int, ...] = ()
 
 
 class Estimates:
