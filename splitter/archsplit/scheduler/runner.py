@@ -22,6 +22,7 @@ import contextlib
 import heapq
 import math
 import os
+import re
 from functools import partial
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Protocol
@@ -63,6 +64,7 @@ _LOOKUP_THREADS = 64
 """Lookups at a time; each may wait for another process that computes the same step."""
 _NO_SPACE = "No space left on device"
 _MIN_FREE_BYTES = 1 << 20
+_COMPILER_TOO_NEW = re.compile(r"gcc versions later than (\d+) are not supported")
 """Bytes; a compiler that fails with less free space most likely fails for that reason."""
 
 
@@ -195,6 +197,10 @@ def _failure_error(step: Step, failed: FinishedStep) -> StepError | DiskFullErro
     if is_disk_full(step, failed):
         hint = "the disk is full: free space where TMPDIR points, and run the command again"
         return DiskFullError(message, hint=hint)
+    # What CUDA's crt/host_config.h says of a g++ that came out after the toolkit.
+    if newest := _COMPILER_TOO_NEW.search(failed.stderr):
+        program = f"g++-{newest[1]}"
+        return StepError(message, hint=f"install {program}, and set NVCC_CCBIN={program}")
     return StepError(message)
 
 
