@@ -167,7 +167,7 @@ def _script(
 
 
 def failed_part(stderr: str) -> tuple[int, str]:
-    """Return the position of the failed step of an action, and the output without that line."""
+    """Return the position of an action's failed step, and the rest of the output."""
     found = _FAILED_PART.search(stderr)
     return (0, stderr) if found is None else (int(found[1]), stderr[: found.start()])
 

@@ -17,7 +17,13 @@ DEFAULT_MEMORY = 256 << 20
 
 
 class StepEstimate(NamedTuple):
-    """Seconds on one core, peak bytes and sizes of the outputs of a step in earlier builds."""
+    """Measurements of a step in earlier builds.
+
+    Attributes:
+        seconds: on one core.
+        memory: bytes at the peak.
+        sizes: bytes of the outputs; empty if unknown.
+    """
 
     seconds: float
     memory: int

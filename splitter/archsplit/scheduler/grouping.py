@@ -1,4 +1,4 @@
-"""Groups of steps that one action runs, so that large files stay where they are made.
+"""Groups of steps for one action each, which keep large files on one worker.
 
 In: a graph, and the sizes of the files between its steps. Out: a graph with fewer steps, some of
 which have `parts`. For CUDA that is one group per source and virtual target (preprocess, cicc, all
@@ -153,7 +153,13 @@ class _Groups:
         return sorted(self._members.items(), key=lambda row: self._longest(row[1]))
 
     def should_join(self, writer: int, reader: int, size: int) -> bool:
-        """Return True if the groups of two steps are better one, because of a file between them."""
+        """Return True if the groups of two steps should become one.
+
+        Args:
+            writer: position of the step that writes a file.
+            reader: position of a step that reads the file.
+            size: bytes of the file.
+        """
         first, second = self.of(writer), self.of(reader)
         if first == second:
             return False
@@ -194,7 +200,10 @@ class _Groups:
         return found - {group}
 
     def _has_detour(self, first: int, second: int) -> bool:
-        """Return True if a third group lies between two others: one group would wait for itself."""
+        """Return True if a third group lies between two others.
+
+        Both as one group would wait for themselves.
+        """
         seen: set[int] = set()
         waiting = [group for group in self._after(first) if group != second]
         while waiting:

@@ -91,7 +91,12 @@ def _evict_groups(folder: Path) -> None:
 
 
 def measure_step(one: FinishedStep, writes: Iterable[Path] = ()) -> StepEstimate:
-    """Return the seconds on one core, the peak and the sizes of the outputs of a finished step."""
+    """Return the measurements of a finished step.
+
+    Args:
+        one: the step; its seconds are those on one core.
+        writes: its outputs.
+    """
     seconds = one.seconds if one.cores == 1 else one.cpu_seconds
     return StepEstimate(round(seconds, 3), one.peak_memory, tuple(map(_size, writes)))
 
