@@ -5,7 +5,9 @@ A recipe for a prebuilt file is split.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import json
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,10 +29,12 @@ from archsplit.system.units import parse_size
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Iterator
 
     from rich.console import Console
 
     from archsplit.recipe.prebuilt import SplitRecipe
+    from archsplit.release.context import Effects
     from archsplit.release.report import Release
     from archsplit.system.table import FittingTable
 
@@ -80,13 +84,14 @@ def add_to(verbs: options.Verbs) -> None:
 
 def run(arguments: argparse.Namespace, console: Console) -> int:
     """Build, and print the report."""
-    from rich.console import Console
-
     from archsplit.build.pipeline import build_recipe
+    from archsplit.recipe.load import load_recipe
     from archsplit.recipe.load_prebuilt import load_split_recipe
 
     if (prebuilt := load_split_recipe(arguments.recipe)) is not None:
         return build_prebuilt(prebuilt, arguments, console)
+    if arguments.cuda is None and load_recipe(arguments.recipe).cuda.majors:
+        return _build_majors(arguments, console)
     request = dataclasses.replace(options.build_request(arguments), core=not arguments.no_core)
     # Checked before the compilation, which may take hours.
     if arguments.variants and arguments.no_core:
@@ -96,9 +101,23 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
             raise UsageError("--core-only builds no target's plugin, and --targets names some")
         # An empty list of targets builds no plugin; None would mean all of them.
         request = dataclasses.replace(request, targets=())
+    with _effects(arguments, console) as effects:
+        report = build_recipe(request, effects, out=arguments.out)
+    if arguments.variants:
+        write_built_variants(report, arguments.out, console)
+    if arguments.json:
+        print(report.as_json(), end="")  # noqa: T201 - standard output is where data goes
+    else:
+        _print_report(report, arguments.out)
+    return 0
+
+
+@contextlib.contextmanager
+def _effects(arguments: argparse.Namespace, console: Console) -> Iterator[Effects]:
+    """Open the effects of a build from sources."""
     engine = engine_choice(arguments, os.environ)
     with options.effects(console, jobs=arguments.jobs, quiet=arguments.quiet) as effects:
-        limited = dataclasses.replace(
+        yield dataclasses.replace(
             effects,
             memory=arguments.memory,
             # A farm has a cache of its own, for all machines that build there.
@@ -108,19 +127,48 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
             engine=engine,
             keep_going=arguments.keep_going,
         )
-        report = build_recipe(request, limited, out=arguments.out)
-    if arguments.variants:
-        write_built_variants(report, arguments.out, console)
+
+
+def _build_majors(arguments: argparse.Namespace, console: Console) -> int:
+    """Build the releases of all CUDA majors of a recipe, and print their reports."""
+    from archsplit.build.cuda_majors import build_cuda_majors
+    from archsplit.build.plan import BuildRequest
+
+    given = {
+        "--no-core": arguments.no_core,
+        "--core-only": arguments.core_only,
+        "--targets": arguments.targets is not None,
+        "--variants": arguments.variants,
+    }
+    if wrong := [name for name, is_given in given.items() if is_given]:
+        raise UsageError(
+            f"{wrong[0]} is for one release, and this recipe makes one for each CUDA major",
+            hint="choose the major, as in --cuda 12",
+        )
+    request = BuildRequest(recipe=arguments.recipe, policy=arguments.policy)
+    with _effects(arguments, console) as effects:
+        done = build_cuda_majors(request, effects, out=arguments.out, nvcc=arguments.nvcc or ())
     if arguments.json:
-        print(report.as_json(), end="")  # noqa: T201 - standard output is where data goes
-    else:
-        # A log has no width, and a wrapped file name can't be copied from it.
-        output = Console(highlight=False)
-        if not output.is_terminal:
-            output.width = 160
-        output.print(f"{report.project} {report.version} in {arguments.out}", markup=False)
-        output.print(_table(report))
+        reports = {str(major): json.loads(one.as_json()) for major, one in done.releases.items()}
+        content = {"schema": 1, "front": done.front, "majors": reports}
+        print(json.dumps(content, indent=2))  # noqa: T201 - standard output is where data goes
+        return 0
+    for major, report in done.releases.items():
+        _print_report(report, arguments.out / f"cu{major}")
+    majors = ", ".join(f"cu{major}" for major in done.releases)
+    print(f"{done.front}: the front package, with the extras {majors}")  # noqa: T201 - the same
     return 0
+
+
+def _print_report(report: Release, folder: Path) -> None:
+    from rich.console import Console
+
+    # A log has no width, and a wrapped file name can't be copied from it.
+    output = Console(highlight=False)
+    if not output.is_terminal:
+        output.width = 160
+    output.print(f"{report.project} {report.version} in {folder}", markup=False)
+    output.print(_table(report))
 
 
 def _table(report: Release) -> FittingTable:
@@ -142,7 +190,7 @@ def _table(report: Release) -> FittingTable:
     return table
 
 
-_SOURCE_OPTIONS = ("nvcc", "no_core", "core_only", "remote")
+_SOURCE_OPTIONS = ("nvcc", "no_core", "core_only", "remote", "cuda")
 """Options of the compilation, without a meaning for a prebuilt file."""
 
 
@@ -159,7 +207,7 @@ def build_prebuilt(recipe: SplitRecipe, arguments: argparse.Namespace, console: 
         environment = {**effects.environment, **options.given_cache_variables(arguments)}
         around = dataclasses.replace(effects, environment=environment)
         report = split_by_recipe(
-            recipe, around, out=arguments.out, targets=targets, nvcc=arguments.nvcc
+            recipe, around, out=arguments.out, targets=targets, nvcc=options.single_nvcc(arguments)
         )
     if arguments.variants:
         write_split_variants(report, arguments.out, console)

@@ -135,6 +135,42 @@ def probe_toolkits(candidates: Iterable[NvccCandidate], runner: Runner) -> tuple
     return tuple(probes)
 
 
+def find_major_toolkits(
+    majors: Iterable[int], candidates: Sequence[NvccCandidate], runner: Runner
+) -> dict[int, Toolkit]:
+    """Return the first toolkit of each CUDA major.
+
+    Raises:
+        ToolNotFoundError: no candidate is of a major; the message lists each with its reason.
+    """
+    found: dict[int, Toolkit] = {}
+    probes: list[ToolkitProbe] = []
+    wanted = tuple(majors)
+    for candidate in candidates:
+        probes.append(_probe(candidate, runner))
+        if toolkit := probes[-1].toolkit:
+            found.setdefault(toolkit.cuda_version // 1000, toolkit)
+        if found.keys() >= set(wanted):
+            break
+    if missing := [str(major) for major in wanted if major not in found]:
+        tried = "\n  ".join(map(str, probes))
+        raise ToolNotFoundError(
+            f"no usable nvcc of CUDA {', '.join(missing)}; tried\n  {tried}",
+            hint="name a toolkit for each major: --nvcc /usr/local/cuda-12.9 --nvcc …",
+        )
+    return {major: found[major] for major in wanted}
+
+
+def installed_toolkits(folder: Path) -> tuple[NvccCandidate, ...]:
+    """Return the toolkits of a folder such as ``/usr/local``, the newest first."""
+    places = [path for path in folder.glob("cuda-*") if (path / "bin" / "nvcc").exists()]
+    # "cuda-12.10" is newer than "cuda-12.9".
+    newest_first = sorted(places, key=_version_in_name, reverse=True)
+    return tuple(
+        NvccCandidate(origin=str(folder), nvcc=path / "bin" / "nvcc") for path in newest_first
+    )
+
+
 def choose_toolkit(probes: Sequence[ToolkitProbe]) -> Toolkit:
     """Return the toolkit of the last probe.
 
@@ -152,6 +188,10 @@ def unsupported_target_text(target: Target, supported: AbstractSet[Target]) -> s
     """Return a line with the toolkit's nearest targets and facts about the target."""
     nearest = _nearest_targets(target, supported)
     return f"{target}: the nearest it knows are {nearest}; {_describe_target(target)}"
+
+
+def _version_in_name(path: Path) -> list[int]:
+    return [int(part) for part in re.findall(r"\d+", path.name)]
 
 
 def _describe_target(target: Target) -> str:

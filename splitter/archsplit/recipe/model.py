@@ -30,6 +30,7 @@ from archsplit.recipe.values import (
     TABLE_CONFIG,
     CppStandard,
     CudaLibraryName,
+    CudaMajor,
     GlibcPolicy,
     InvalidValue,
     LibraryFile,
@@ -513,6 +514,19 @@ class Targets:
 
 @with_config(TABLE_CONFIG)
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Cuda:
+    """The major versions of CUDA, each of which becomes a release of its own.
+
+    Attributes:
+        majors: the majors, as in 12 and 13. Each is built with a toolkit of its own, as NAME-cu12;
+            a package NAME without files has an extra for each.
+    """
+
+    majors: Unique[CudaMajor] = ()
+
+
+@with_config(TABLE_CONFIG)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Interface:
     """The functions that the library offers to the core; their hash ties plugins to cores.
 
@@ -583,6 +597,7 @@ class Recipe:
     python: Python
     install: Install
     input_files: tuple[PurePosixPath, ...]
+    cuda: Cuda = field(default_factory=Cuda)
     policies: Mapping[str, Policy] = field(default_factory=dict)
     applied: str = ""
     release: tuple[Target, ...] = ()
@@ -602,6 +617,7 @@ RECIPE_TABLES: dict[str, type] = {
     "compile": Compile,
     "link": Link,
     "targets": Targets,
+    "cuda": Cuda,
     "interface": Interface,
     "python": Python,
     "install": Install,
