@@ -186,7 +186,10 @@ def scan_project(root: Path) -> ProjectFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _SourceTree:
-    """The texts of a source tree by kind, without tests, samples and copies of other projects."""
+    """The texts of a source tree by kind.
+
+    Tests, samples and copies of other projects are left out.
+    """
 
     build: Mapping[str, str]
     code: Mapping[str, str]
@@ -382,7 +385,7 @@ def _configuration(
 
 @dataclass(frozen=True, slots=True)
 class _Options:
-    """Include folders and macros of the CUDA sources in a file, if it has such sources."""
+    """The include folders and macros of the CUDA sources in a file."""
 
     found: bool = False
     folders: Sequence[str] = ()
