@@ -190,7 +190,10 @@ def is_disk_full(step: Step, failed: FinishedStep) -> bool:
 
 def _failure_error(step: Step, failed: FinishedStep) -> StepError | DiskFullError:
     output = output_tail(failed.stdout, failed.stderr)
-    message = f"{step.name} {failed.fault}\n  {step.command_for(failed.cores).text()}\n{output}"
+    # The same message as without groups.
+    culprit = step.parts[failed.failed_part] if step.parts else step
+    command = culprit.command_for(failed.cores).text()
+    message = f"{culprit.name} {failed.fault}\n  {command}\n{output}"
     if is_disk_full(step, failed):
         hint = "the disk is full: free space where TMPDIR points, and run the command again"
         return DiskFullError(message, hint=hint)
