@@ -176,7 +176,7 @@ def test_include_folders_and_macros_come_from_a_configuration(tmp_path: Path) ->
             "Python calls it by cffi's API mode",
         ),
         (
-            {"setup.py": "CUDAExtension('x', ['a.cu', 'csrc/gone.cu'])\n"},
+            {"setup.py": "import torch.utils.cpp_extension\nx = ['a.cu', 'csrc/gone.cu']\n"},
             "python3 -m pip wheel --no-deps --no-build-isolation --wheel-dir {out} .",
             "PyTorch",
         ),
