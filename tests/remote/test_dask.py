@@ -247,7 +247,7 @@ def test_wheels_have_the_same_bytes_though_a_worker_is_killed(
         check=True,
     )
     build = cluster.build(tmp_path / "there", "--trace", tmp_path / "trace.json", "--explain")
-    wait_for_steps(build, 8)
+    wait_for_steps(build, 2)
     first.send_signal(signal.SIGKILL)
     stdout, stderr = build.communicate(timeout=SECONDS)
     assert build.returncode == 0, stderr
@@ -272,7 +272,7 @@ def test_a_scheduler_without_workers_is_an_error(cluster: Cluster, tmp_path: Pat
 def test_a_scheduler_that_ends_is_an_error(cluster: Cluster, tmp_path: Path) -> None:
     worker = cluster.add_worker("one")
     build = cluster.build(tmp_path / "out")
-    wait_for_steps(build, 5)
+    wait_for_steps(build, 1)
     cluster.kill_scheduler()
     _, stderr = build.communicate(timeout=SECONDS)
     assert build.returncode == 24, stderr

@@ -23,6 +23,7 @@ from archsplit.formats.elf import Elf
 from archsplit.formats.reader import Window, open_file
 from archsplit.release.identity import IDENTITY_ENDING
 from archsplit.system.fs import input_errors, read_file, sha256
+from archsplit.system.parallel import map_on_cores
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -96,11 +97,14 @@ def _inventory(request: InspectRequest, paths: Mapping[str, Path], name: str) ->
     wheels = {shown: path for shown, path in paths.items() if shown.endswith(_WHEEL)}
     others = {shown: path for shown, path in paths.items() if shown not in wheels}
     # Only files with the magic number of a form can hold device code.
-    loose = {shown: path for shown, path in others.items() if _form(path) is not None}
+    forms = map_on_cores(_form, list(others.values()))
+    loose = sorted(one for one, form in zip(others.items(), forms, strict=True) if form is not None)
     in_download = bool(wheels) and not loose
-    files = [
-        _file_or_problem(open_file(path), shown, request) for shown, path in sorted(loose.items())
-    ]
+    files = map_on_cores(
+        lambda one: _file_or_problem(open_file(one[1]), one[0], request),
+        loose,
+        weight=lambda one: one[1].stat().st_size,
+    )
     for shown, path in sorted(wheels.items()):
         files += _wheel_or_problem(path, shown, request, in_download=in_download)
     sizes = [path.stat().st_size for path in (paths if in_download else others).values()]

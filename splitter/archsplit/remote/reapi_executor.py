@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import grpc
 
 from archsplit.errors import EngineRefusedError, EngineUnavailableError, WorkerLostError
-from archsplit.remote.action import OTHER_TOOLS_STATUS, TOOLS_FILE, action_spec, other_tools_error
+from archsplit.remote.action import OTHER_TOOLS_STATUS, action_spec, failed_part, other_tools_error
 from archsplit.remote.reapi_client import Digest, ReapiClient, digest_bytes, read_digest
 from archsplit.remote.reapi_messages import encode_message, new_message
 from archsplit.remote.step_clock import StepClock
@@ -173,10 +173,12 @@ class ReapiExecutor:
             await self._take_outputs(step, spec, result)
         clock.end_stage("download")
         self._placements[step.name] = clock.placement()
+        part, stderr = failed_part(stderr)
         return CompletedProcess(
             returncode=result.exit_code,
             stdout=stdout,
             stderr=stderr,
+            failed_part=part,
             seconds=time.monotonic() - began,
         )
 
@@ -194,9 +196,9 @@ class ReapiExecutor:
             files[name] = self._outputs.get(path) or self._hash(path)
             if path not in self._outputs:
                 blobs[files[name]] = path
-        tools = digest_bytes(spec.tools)
-        blobs[tools] = spec.tools
-        files[TOOLS_FILE] = tools
+        for name, text in spec.texts.items():
+            files[name] = digest_bytes(text)
+            blobs[files[name]] = text
         root = _add_tree(files, blobs)
         command = new_message(
             "Command",

@@ -81,6 +81,7 @@ class CompletedProcess:
         seconds: of wall time.
         cpu_seconds: of the program and of the descendants that were waited for.
         peak_memory: bytes, as in `ExitStatus`; 0 if not measured.
+        failed_part: position of the command that failed, where several ran one after the other.
     """
 
     returncode: int
@@ -89,6 +90,7 @@ class CompletedProcess:
     seconds: float
     cpu_seconds: float = 0.0
     peak_memory: int = 0
+    failed_part: int = 0
 
     def tail(self) -> str:
         """Return the last lines of both streams, for an error message."""
