@@ -22,7 +22,7 @@ from archsplit.system.fs import input_errors
 from archsplit.system.toml import loads
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
 _LARGEST = 1 << 20
@@ -160,37 +160,77 @@ def scan_project(root: Path) -> ProjectFacts:
         raise InputError(f"{root} is not a folder", hint="name a source tree or an sdist")
     with input_errors(root):
         texts = dict(_read_texts(root))
-    main = {name: text for name, text in texts.items() if not _is_aside(name)}
-    build = {name: text for name, text in main.items() if _is_build_file(name)}
-    code = {name: text for name, text in main.items() if name not in build}
-    cuda = sorted(name for name in code if name.endswith(".cu"))
-    folders = {str(PurePosixPath(name).parent) for name in cuda}
-    python = {name: text for name, text in code.items() if name.endswith(".py")}
+    files = _SourceTree.of(texts)
+    code, build = files.code, files.build
     configured, includes, defines = _configuration(root, texts)
     return ProjectFacts(
         **_identity(texts),
-        sources=tuple(cuda),
-        aside=sum(name.endswith(".cu") for name in texts) - len(cuda),
-        host_sources=tuple(
-            name
-            for name in sorted(code)
-            if name.endswith(_HOST) and str(PurePosixPath(name).parent) in folders
-        ),
+        sources=files.cuda,
+        aside=sum(name.endswith(".cu") for name in texts) - len(files.cuda),
+        host_sources=files.host_sources(),
         systems=tuple(_systems(build)),
         bindings=_found(_BINDINGS, {**code, **build}) + _cython(code),
-        loading=tuple(sorted(name for name, text in python.items() if re.search(_LOADING, text))),
+        loading=files.loading(),
         interfaces=dict(_interfaces(code)),
-        definitions=tuple(dict.fromkeys(one for name in cuda for one in _definitions(code[name]))),
+        definitions=files.definitions(),
         targets=_targets(build.values()),
         has_defaults=any(map(_DEFAULT_GUARD.search, build.values())),
         own_nvcc=tuple(f"{name}: {one[0]}" for name, one in _matches(_OWN_NVCC, build)),
-        is_hip=any(re.search(_HIP, text) for text in main.values())
-        or any(name.endswith(".hip") for name in main),
-        at_run_time=_found(_RUNTIME, python),
+        is_hip=files.is_hip(),
+        at_run_time=_found(_RUNTIME, files.python),
         includes=includes,
         defines=defines,
         configured=configured,
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _SourceTree:
+    """The texts of a source tree by kind.
+
+    Tests, samples and copies of other projects are left out.
+    """
+
+    build: Mapping[str, str]
+    code: Mapping[str, str]
+    cuda: tuple[str, ...]
+    python: Mapping[str, str]
+
+    @classmethod
+    def of(cls, texts: Mapping[str, str]) -> _SourceTree:
+        main = {name: text for name, text in texts.items() if not _is_aside(name)}
+        build = {name: text for name, text in main.items() if _is_build_file(name)}
+        code = {name: text for name, text in main.items() if name not in build}
+        return cls(
+            build=build,
+            code=code,
+            cuda=tuple(sorted(name for name in code if name.endswith(".cu"))),
+            python={name: text for name, text in code.items() if name.endswith(".py")},
+        )
+
+    def host_sources(self) -> tuple[str, ...]:
+        """Return the C++ sources beside the CUDA sources."""
+        folders = {str(PurePosixPath(name).parent) for name in self.cuda}
+        return tuple(
+            name
+            for name in sorted(self.code)
+            if name.endswith(_HOST) and str(PurePosixPath(name).parent) in folders
+        )
+
+    def loading(self) -> tuple[str, ...]:
+        """Return the Python files that open a library."""
+        found = (name for name, text in self.python.items() if re.search(_LOADING, text))
+        return tuple(sorted(found))
+
+    def definitions(self) -> tuple[str, ...]:
+        """Return the functions that the CUDA sources export."""
+        found = (one for name in self.cuda for one in _definitions(self.code[name]))
+        return tuple(dict.fromkeys(found))
+
+    def is_hip(self) -> bool:
+        """Return True if the project also compiles for AMD's GPUs."""
+        main = {**self.code, **self.build}
+        return any(name.endswith(".hip") or re.search(_HIP, main[name]) for name in main)
 
 
 def _read_texts(root: Path) -> Iterator[tuple[str, str]]:
@@ -331,33 +371,53 @@ def _configuration(
 ) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
     """Return include folders and macros of CUDA sources, and the file that has them."""
     for name, text in sorted(texts.items()):
-        parent = PurePosixPath(name).parent
+        options = _Options()
+        # Both files are a build folder's, which may be half-written.
         with suppress(ValueError, KeyError, TypeError):
-            if parent.name == "reply" and "target-" in name:
-                groups = [
-                    group
-                    for group in json.loads(text).get("compileGroups", ())
-                    if group.get("language") == "CUDA"
-                ]
-                if groups:
-                    folders = (one["path"] for group in groups for one in group.get("includes", ()))
-                    macros = (one["define"] for group in groups for one in group.get("defines", ()))
-                    return name, _inside(root, folders), tuple(dict.fromkeys(macros))
-            if name.endswith("compile_commands.json"):
-                words = [
-                    word
-                    for one in json.loads(text)
-                    if str(one["file"]).endswith(".cu")
-                    for word in one.get("arguments") or shlex.split(one["command"])
-                ]
-                if words:
-                    folders = (word[2:] for word in words if word.startswith("-I"))
-                    macros = (word[2:] for word in words if word.startswith("-D"))
-                    return name, _inside(root, folders), tuple(dict.fromkeys(macros))
+            if PurePosixPath(name).parent.name == "reply" and "target-" in name:
+                options = _cmake_options(text)
+            elif name.endswith("compile_commands.json"):
+                options = _command_options(text)
+        if options.found:
+            return name, _inside(root, options.folders), tuple(dict.fromkeys(options.macros))
     return "", (), ()
 
 
-def _inside(root: Path, folders: Iterator[str]) -> tuple[str, ...]:
+@dataclass(frozen=True, slots=True)
+class _Options:
+    """The include folders and macros of the CUDA sources in a file."""
+
+    found: bool = False
+    folders: Sequence[str] = ()
+    macros: Sequence[str] = ()
+
+
+def _cmake_options(text: str) -> _Options:
+    """Read a target of CMake's file API."""
+    groups = [
+        group
+        for group in json.loads(text).get("compileGroups", ())
+        if group.get("language") == "CUDA"
+    ]
+    folders = [one["path"] for group in groups for one in group.get("includes", ())]
+    macros = [one["define"] for group in groups for one in group.get("defines", ())]
+    return _Options(bool(groups), folders, macros)
+
+
+def _command_options(text: str) -> _Options:
+    """Read a ``compile_commands.json``."""
+    words = [
+        word
+        for one in json.loads(text)
+        if str(one["file"]).endswith(".cu")
+        for word in one.get("arguments") or shlex.split(one["command"])
+    ]
+    folders = [word[2:] for word in words if word.startswith("-I")]
+    macros = [word[2:] for word in words if word.startswith("-D")]
+    return _Options(bool(words), folders, macros)
+
+
+def _inside(root: Path, folders: Iterable[str]) -> tuple[str, ...]:
     """Return the folders below the root, relative to it."""
     found = (root / folder for folder in folders)
     real = root.resolve()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import fields, is_dataclass, replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from archsplit.errors import InputError, VerifyError
@@ -91,17 +92,8 @@ def gather(
     with output_dir(out) as target, temporary_dir(target) as staging:
         check_targets(target, [MANIFEST_FILE, REPORT_FILE])
         refuse_other_release(target, release.build_id)
-        for folder, part in parts.items():
-            for wheel in part.wheels:
-                _copy(folder / wheel.file, staging / wheel.file)
-        # The copies are what later steps read, so the copies are compared.
-        kind = release_kind(release.kind)
-        if faults := [
-            fault
-            for wheel in release.wheels
-            for fault in file_faults(staging / wheel.file, wheel, kind)
-        ]:
-            raise VerifyError("wheels are not those of their reports:", findings=tuple(faults))
+        _copy_wheels(parts, staging)
+        _check_copies(release, staging)
         whole = release.together_with(target)
         # A part may be incomplete until the last one is gathered.
         if not partial:
@@ -115,6 +107,27 @@ def gather(
             # Two reports in one folder would be refused by every later command.
             (target / OLD_SPLIT_REPORT_FILE).unlink(missing_ok=True)
     return whole
+
+
+def _copy_wheels(parts: Mapping[Path, Release], staging: Path) -> None:
+    for folder, part in parts.items():
+        for wheel in part.wheels:
+            _copy(folder / wheel.file, staging / wheel.file)
+
+
+def _check_copies(release: Release, staging: Path) -> None:
+    """Refuse wheels that are not those of the report.
+
+    The copies are compared, because later steps read them.
+    """
+    kind = release_kind(release.kind)
+    faults = tuple(
+        fault
+        for wheel in release.wheels
+        for fault in file_faults(staging / wheel.file, wheel, kind)
+    )
+    if faults:
+        raise VerifyError("wheels are not those of their reports:", findings=faults)
 
 
 def require_cells(release: Release, without: Sequence[str] = ()) -> None:
@@ -160,7 +173,7 @@ def _united(parts: Mapping[Path, Release]) -> Mapping[Path, Release]:
     Splits of wheels for several Pythons and platforms have their own sources and libraries, and
     all else in common.
     """
-    splits = [named for part in parts.values() if part.split for named in (_by_core(part.split),)]
+    splits = [_by_core(part.split) for part in parts.values() if part.split]
     # Reports of schema 1 have no list of sources.
     if not splits or any(not split.sources for split in splits):
         return parts
@@ -168,24 +181,17 @@ def _united(parts: Mapping[Path, Release]) -> Mapping[Path, Release]:
     # Parts of one split say the same already.
     if len({one.core for one in sources}) == 1:
         return parts
-    libraries = _distinct(one for split in splits for one in split.libraries)
-    unmoved = _distinct(one for split in splits for one in split.unmoved)
-    notes = _distinct(one for split in splits for one in split.notes)
+    common: dict[str, Any] = {
+        "source": sources[0].file,
+        "source_sha256": sources[0].sha256,
+        "source_size": sources[0].size,
+        "sources": tuple(sources),
+        "libraries": _distinct(chain.from_iterable(split.libraries for split in splits)),
+        "unmoved": _distinct(chain.from_iterable(split.unmoved for split in splits)),
+        "notes": _distinct(chain.from_iterable(split.notes for split in splits)),
+    }
     return {
-        folder: replace(
-            part,
-            split=part.split
-            and replace(
-                part.split,
-                source=sources[0].file,
-                source_sha256=sources[0].sha256,
-                source_size=sources[0].size,
-                sources=tuple(sources),
-                libraries=libraries,
-                unmoved=unmoved,
-                notes=notes,
-            ),
-        )
+        folder: replace(part, split=part.split and replace(part.split, **common))
         for folder, part in parts.items()
     }
 
