@@ -163,7 +163,7 @@ def _in_folder(folder: Path) -> Mapping[str, Path]:
 
 
 def _regular_files(folder: Path, prefix: str) -> Iterator[tuple[str, Path]]:
-    """Yield the shown name and the path of each file in a folder and in those below.
+    """Yield the shown name and the path of each file in a folder tree.
 
     A folder that can't be listed is an error: a report would have too little code, and a gate would
     pass.
