@@ -8,6 +8,7 @@ Only ``nvcc --dryrun`` and the preprocessor run before the plan is complete.
 from __future__ import annotations
 
 import contextlib
+import platform
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -170,8 +171,11 @@ def open_site(order: BuildRequest, effects: Effects) -> Iterator[BuildContext]:
         recipe = select_cuda_major(recipe, order.cuda_major, toolkit.targets)
     # All targets of the release, also those that are not built now: nvcc compiles for all of them.
     toolkit.check_targets(recipe.release)
+    cross = "" if effects.machine == platform.machine() else effects.machine
+    if cross:
+        toolkit = _cross_toolkit(recipe, toolkit, cross)
     cuda_libraries = find_cuda_libraries(recipe.link.cuda_libraries, toolkit, effects.site_folders)
-    host = find_host_tools(effects.environment, effects.runner)
+    host = find_host_tools(effects.environment, effects.runner, cross=cross)
     epoch = source_date_epoch(effects.environment)
     with temporary_dir() as folder:
         yield BuildContext(
@@ -184,6 +188,16 @@ def open_site(order: BuildRequest, effects: Effects) -> Iterator[BuildContext]:
             epoch=epoch,
             cuda_libraries=cuda_libraries,
         )
+
+
+def _cross_toolkit(recipe: Recipe, toolkit: toolkits.Toolkit, machine: str) -> toolkits.Toolkit:
+    # NVIDIA's wheels that are installed here are those for this machine.
+    if recipe.link.cuda_libraries:
+        raise TargetError(
+            f"link.cuda-libraries can't be linked for {machine} on this machine",
+            hint=f"build on a machine with {machine}, or leave it out with --machine",
+        )
+    return toolkit.for_machine(machine)
 
 
 def _check_major(toolkit: toolkits.Toolkit, major: int) -> None:

@@ -29,14 +29,17 @@ from archsplit.system.units import parse_size
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from rich.console import Console
 
     from archsplit.recipe.prebuilt import SplitRecipe
     from archsplit.release.context import Effects
+    from archsplit.release.front_package import CudaReleases
     from archsplit.release.report import Release
     from archsplit.system.table import FittingTable
+
+    Build = Callable[[Effects, Path], Release | CudaReleases]
 
 
 def add_to(verbs: options.Verbs) -> None:
@@ -84,31 +87,39 @@ def add_to(verbs: options.Verbs) -> None:
 
 def run(arguments: argparse.Namespace, console: Console) -> int:
     """Build, and print the report."""
-    from archsplit.build.pipeline import build_recipe
+    from archsplit.build.several import build_machines
     from archsplit.recipe.load import load_recipe
     from archsplit.recipe.load_prebuilt import load_split_recipe
+    from archsplit.release.report import Release
 
     if (prebuilt := load_split_recipe(arguments.recipe)) is not None:
         return build_prebuilt(prebuilt, arguments, console)
-    if arguments.cuda is None and load_recipe(arguments.recipe).cuda.majors:
-        return _build_majors(arguments, console)
-    request = dataclasses.replace(options.build_request(arguments), core=not arguments.no_core)
-    # Checked before the compilation, which may take hours.
-    if arguments.variants and arguments.no_core:
-        raise UsageError("--variants are of the core, and --no-core builds none")
-    if arguments.core_only:
-        if request.targets is not None:
-            raise UsageError("--core-only builds no target's plugin, and --targets names some")
-        # An empty list of targets builds no plugin; None would mean all of them.
-        request = dataclasses.replace(request, targets=())
+    recipe = load_recipe(arguments.recipe)
+    machines = recipe.platforms.machines
+    # One machine needs no folder of its own.
+    if len(machines) == 1 and not arguments.machine:
+        (arguments.machine,) = machines
+    for_all_majors = arguments.cuda is None and recipe.cuda.majors
+    build = _majors_build(arguments) if for_all_majors else _release_build(arguments)
     with _effects(arguments, console) as effects:
-        report = build_recipe(request, effects, out=arguments.out)
-    if arguments.variants:
-        write_built_variants(report, arguments.out, console)
+        if arguments.machine or not machines:
+            done = build(effects, arguments.out)
+            _show(done, arguments)
+            if arguments.variants and isinstance(done, Release):
+                write_built_variants(done, arguments.out, console)
+            return 0
+        if arguments.variants:
+            raise UsageError(
+                "--variants is for one release, and this recipe makes one for each machine",
+                hint="choose the machine, as in --machine aarch64",
+            )
+        each = build_machines(machines, build, effects, out=arguments.out)
     if arguments.json:
-        print(report.as_json(), end="")  # noqa: T201 - standard output is where data goes
+        documents = {machine: _document(one) for machine, one in each.items()}
+        print(json.dumps({"schema": 1, "machines": documents}, indent=2))  # noqa: T201 - data
     else:
-        _print_report(report, arguments.out)
+        for machine, one in each.items():
+            _print(one, arguments.out / machine)
     return 0
 
 
@@ -118,7 +129,7 @@ def _effects(arguments: argparse.Namespace, console: Console) -> Iterator[Effect
     engine = engine_choice(arguments, os.environ)
     with options.effects(console, jobs=arguments.jobs, quiet=arguments.quiet) as effects:
         yield dataclasses.replace(
-            effects,
+            options.for_machine(effects, arguments),
             memory=arguments.memory,
             # A farm has a cache of its own, for all machines that build there.
             cache=None if engine else cache_settings(arguments, effects.environment),
@@ -129,10 +140,26 @@ def _effects(arguments: argparse.Namespace, console: Console) -> Iterator[Effect
         )
 
 
-def _build_majors(arguments: argparse.Namespace, console: Console) -> int:
-    """Build the releases of all CUDA majors of a recipe, and print their reports."""
-    from archsplit.build.cuda_majors import build_cuda_majors
+def _release_build(arguments: argparse.Namespace) -> Build:
+    """Return the build of one release."""
+    from archsplit.build.pipeline import build_recipe
+
+    request = dataclasses.replace(options.build_request(arguments), core=not arguments.no_core)
+    # Checked before the compilation, which may take hours.
+    if arguments.variants and arguments.no_core:
+        raise UsageError("--variants are of the core, and --no-core builds none")
+    if arguments.core_only:
+        if request.targets is not None:
+            raise UsageError("--core-only builds no target's plugin, and --targets names some")
+        # An empty list of targets builds no plugin; None would mean all of them.
+        request = dataclasses.replace(request, targets=())
+    return lambda effects, out: build_recipe(request, effects, out=out)
+
+
+def _majors_build(arguments: argparse.Namespace) -> Build:
+    """Return the build of a release for each CUDA major."""
     from archsplit.build.plan import BuildRequest
+    from archsplit.build.several import build_cuda_majors
 
     given = {
         "--no-core": arguments.no_core,
@@ -146,18 +173,36 @@ def _build_majors(arguments: argparse.Namespace, console: Console) -> int:
             hint="choose the major, as in --cuda 12",
         )
     request = BuildRequest(recipe=arguments.recipe, policy=arguments.policy)
-    with _effects(arguments, console) as effects:
-        done = build_cuda_majors(request, effects, out=arguments.out, nvcc=arguments.nvcc or ())
+    nvcc = arguments.nvcc or ()
+    return lambda effects, out: build_cuda_majors(request, effects, out=out, nvcc=nvcc)
+
+
+def _show(done: Release | CudaReleases, arguments: argparse.Namespace) -> None:
     if arguments.json:
-        reports = {str(major): json.loads(one.as_json()) for major, one in done.releases.items()}
-        content = {"schema": 1, "front": done.front, "majors": reports}
-        print(json.dumps(content, indent=2))  # noqa: T201 - standard output is where data goes
-        return 0
+        print(json.dumps(_document(done), indent=2))  # noqa: T201 - standard output is where data goes
+    else:
+        _print(done, arguments.out)
+
+
+def _document(done: Release | CudaReleases) -> object:
+    from archsplit.release.report import Release
+
+    if isinstance(done, Release):
+        return json.loads(done.as_json())
+    reports = {str(major): json.loads(one.as_json()) for major, one in done.releases.items()}
+    return {"schema": 1, "front": done.front, "majors": reports}
+
+
+def _print(done: Release | CudaReleases, folder: Path) -> None:
+    from archsplit.release.report import Release
+
+    if isinstance(done, Release):
+        _print_report(done, folder)
+        return
     for major, report in done.releases.items():
-        _print_report(report, arguments.out / f"cu{major}")
+        _print_report(report, folder / f"cu{major}")
     majors = ", ".join(f"cu{major}" for major in done.releases)
-    print(f"{done.front}: the front package, with the extras {majors}")  # noqa: T201 - the same
-    return 0
+    print(f"{done.front}: the front package, with the extras {majors}")  # noqa: T201 - data
 
 
 def _print_report(report: Release, folder: Path) -> None:
@@ -190,7 +235,7 @@ def _table(report: Release) -> FittingTable:
     return table
 
 
-_SOURCE_OPTIONS = ("nvcc", "no_core", "core_only", "remote", "cuda")
+_SOURCE_OPTIONS = ("nvcc", "no_core", "core_only", "remote", "cuda", "machine")
 """Options of the compilation, without a meaning for a prebuilt file."""
 
 

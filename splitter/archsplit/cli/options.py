@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -59,6 +60,12 @@ def add_recipe_options(parser: argparse.ArgumentParser) -> None:
         metavar="MAJOR",
         help="build the release of one CUDA major of the recipe's cuda.majors, as in 12",
     )
+    parser.add_argument(
+        "--machine",
+        choices=("x86_64", "aarch64"),
+        help="the machine that the wheels are for: another one than this is cross-compiled"
+        " (default: the recipe's platforms.machines, or this machine)",
+    )
     add_jobs_option(parser, "run at most N programs at a time")
     parser.add_argument(
         "--nvcc",
@@ -69,6 +76,11 @@ def add_recipe_options(parser: argparse.ArgumentParser) -> None:
         " one for each major of a recipe with cuda.majors, which are also found in"
         " /usr/local/cuda-*",
     )
+
+
+def for_machine(effects: Effects, arguments: argparse.Namespace) -> Effects:
+    """Return the effects for the machine of ``--machine``."""
+    return replace(effects, machine=arguments.machine) if arguments.machine else effects
 
 
 def single_nvcc(arguments: argparse.Namespace) -> Path | None:
@@ -397,7 +409,10 @@ def write_split_variants(report: Release, out: Path, console: Console) -> None:
     requirements = {
         wheel.label: exact_pin(wheel.distribution, report.version) for wheel in report.plugins
     }
-    _write(out / report.core.file, split_variants(report.split.needs, requirements), console)
+    variants = split_variants(report.split.needs, requirements)
+    # Packs have one name for all Pythons, so the index's list is the same for all cores.
+    for core in report.cores:
+        _write(out / core.file, variants, console)
 
 
 def _write(core: Path, variants: Sequence[Variant], console: Console) -> None:

@@ -47,7 +47,9 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
         return plan_prebuilt(prebuilt, arguments)
     with (
         options.effects(console, jobs=arguments.jobs, quiet=True) as effects,
-        plan_build(options.build_request(arguments), effects) as plan,
+        plan_build(
+            options.build_request(arguments), options.for_machine(effects, arguments)
+        ) as plan,
     ):
         text = _as_json(plan) if arguments.json else _as_text(plan)
     print(text)  # noqa: T201 - standard output is where data goes

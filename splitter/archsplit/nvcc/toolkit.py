@@ -8,7 +8,7 @@ lists all of them.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -31,6 +31,12 @@ _RELEASE = re.compile(r"release (\d+)\.(\d+), V([\d.]+)")
 _TARGET = re.compile(r"\b(?:sm|compute)_\d+[af]?\b")
 _TOP = re.compile(r"^#\$ TOP=(.+?)\s*$", re.MULTILINE)
 _OLDEST = (11, 8)
+_STATIC_RUNTIME = "libcudart_static.a"
+_TARGET_FOLDERS = {
+    "x86_64": ("x86_64-linux",),
+    # nvcc reads the first by itself; NVIDIA's packages for servers write the second.
+    "aarch64": ("aarch64-linux", "sbsa-linux"),
+}
 _TOOLS = ("cudafe++", "ptxas", "fatbinary")
 _FOLLOWERS = ("nvidia_nvvm", "nvidia_cuda_crt")
 
@@ -94,6 +100,23 @@ class Toolkit:
         """The programs whose content determines the output of a build."""
         names = (self.nvcc.name, *_TOOLS)
         return (*(self.root / "bin" / name for name in names), self.root / "nvvm" / "bin" / "cicc")
+
+    def for_machine(self, machine: str) -> Toolkit:
+        """Return the same toolkit with the static libraries for another machine.
+
+        Raises:
+            ToolNotFoundError: it has none.
+        """
+        places = _TARGET_FOLDERS[machine]
+        for place in places:
+            if (self.root / "targets" / place / "lib" / _STATIC_RUNTIME).is_file():
+                return replace(self, library_folder=self.root / "targets" / place / "lib")
+        names = " or ".join(f"targets/{place}/lib" for place in places)
+        raise ToolNotFoundError(
+            f"CUDA {self.release} ({self.root}) has no {_STATIC_RUNTIME} for {machine} in {names}",
+            hint="install NVIDIA's cross package (cuda-cross-sbsa-13-0), or link the folder"
+            f" nvidia/cu13 of the {machine} wheel of nvidia-cuda-runtime there",
+        )
 
     def check_targets(self, targets: Iterable[Target]) -> None:
         """Check that this toolkit can compile for all of the targets.
@@ -270,9 +293,9 @@ def _find_library_folder(root: Path) -> Path:
     # The index's wheels put libraries into lib, where nvcc's own profile doesn't look.
     places = ("lib64", "lib", "targets/x86_64-linux/lib", "targets/sbsa-linux/lib")
     for place in places:
-        if (root / place / "libcudart_static.a").is_file():
+        if (root / place / _STATIC_RUNTIME).is_file():
             return root / place
-    raise ToolNotFoundError(f"no libcudart_static.a in {', '.join(places)} of {root}")
+    raise ToolNotFoundError(f"no {_STATIC_RUNTIME} in {', '.join(places)} of {root}")
 
 
 def _check_wheels_match(root: Path, release: str) -> None:

@@ -527,6 +527,19 @@ class Cuda:
 
 @with_config(TABLE_CONFIG)
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Platforms:
+    """The machines that the wheels are for.
+
+    Attributes:
+        machines: x86_64, aarch64, or both. Wheels for another machine than the building one are
+            cross-compiled; by default they are for the building one.
+    """
+
+    machines: Unique[Literal["x86_64", "aarch64"]] = ()
+
+
+@with_config(TABLE_CONFIG)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Interface:
     """The functions that the library offers to the core; their hash ties plugins to cores.
 
@@ -598,6 +611,7 @@ class Recipe:
     install: Install
     input_files: tuple[PurePosixPath, ...]
     cuda: Cuda = field(default_factory=Cuda)
+    platforms: Platforms = field(default_factory=Platforms)
     policies: Mapping[str, Policy] = field(default_factory=dict)
     applied: str = ""
     release: tuple[Target, ...] = ()
@@ -618,6 +632,7 @@ RECIPE_TABLES: dict[str, type] = {
     "link": Link,
     "targets": Targets,
     "cuda": Cuda,
+    "platforms": Platforms,
     "interface": Interface,
     "python": Python,
     "install": Install,

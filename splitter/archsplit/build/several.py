@@ -1,19 +1,19 @@
-"""Builds of one recipe for several CUDA majors, each with a toolkit of its own.
+"""Builds of one recipe for several CUDA majors, and for several machines.
 
-In: a recipe with ``[cuda] majors``, and the places where toolkits may be. Out: a release for each
-major, ``foo-cu12`` in ``cu12/``, and the front package ``foo``. All folders are written, or none.
-A target that one toolkit doesn't know is left out of its release, and is an error if no toolkit
-knows it.
+In: a recipe with ``[cuda] majors`` or ``[platforms] machines``, and the places where toolkits may
+be. Out: a release for each major, ``foo-cu12`` in ``cu12/``, and the front package ``foo``; and a
+folder with all of it for each machine, ``aarch64/``. All folders are written, or none. A target
+that one toolkit doesn't know is left out of its release, and is an error if no toolkit knows it.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from archsplit.build.pipeline import build_recipe
-from archsplit.errors import TargetError
+from archsplit.errors import OutputError, TargetError
 from archsplit.nvcc.toolkit import (
     NvccCandidate,
     find_major_toolkits,
@@ -31,15 +31,43 @@ from archsplit.system.env import source_date_epoch
 from archsplit.system.fs import output_dir, replace_all, temporary_dir
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from archsplit.build.plan import BuildRequest
     from archsplit.nvcc.toolkit import Toolkit
     from archsplit.recipe.model import Recipe
     from archsplit.release.context import Effects
 
+Built = TypeVar("Built")
+
 _INSTALLED = Path("/usr/local")
 """The folder of NVIDIA's packages and images: ``/usr/local/cuda-12.9``."""
+
+
+def build_machines(
+    machines: Sequence[str], build: Callable[[Effects, Path], Built], effects: Effects, *, out: Path
+) -> dict[str, Built]:
+    """Build into a folder for each machine; all folders or none.
+
+    Args:
+        build: builds for the machine of its effects, into a folder.
+
+    Raises:
+        OutputError: the folder of a machine is there already.
+        ArchsplitError: a build failed.
+    """
+    with output_dir(out) as folder, temporary_dir(folder) as staging:
+        # Folders can't be exchanged at once, so there is none before.
+        if existing := [name for name in machines if (folder / name).exists()]:
+            raise OutputError(
+                f"{folder} has {', '.join(existing)} already",
+                hint="choose another folder with --out",
+            )
+        done = {}
+        for machine in machines:
+            done[machine] = build(replace(effects, machine=machine), staging / machine)
+        replace_all(list(machines), source=staging, target=folder)
+    return done
 
 
 def build_cuda_majors(
