@@ -46,10 +46,11 @@ _BINDINGS: Mapping[str, str] = {
     "SWIG": r"^%module\b",
     "PyO3": r"\bpyo3\b",
     "JAX": r"#\s*include\s*[<\"]xla/ffi/",
+    "cffi's API mode": r"\bcffi_modules\b|\bffibuilder\.set_source\b",
 }
 _RUNTIME: Mapping[str, str] = {
     "numba": r"\bnumba\b.*\bcuda\b|@cuda\.jit",
-    "CuPy": r"\bcupy\.(RawKernel|RawModule|ElementwiseKernel|ReductionKernel)\b",
+    "CuPy": r"\b(cupy|cp|xp)\.(RawKernel|RawModule|ElementwiseKernel|ReductionKernel)\b",
     "PyCUDA": r"\bpycuda\.compiler\b|\bSourceModule\b",
     "Triton": r"@triton\.jit",
     "NVRTC": r"\bnvrtcCompileProgram\b|\bnvrtc\b",
@@ -74,6 +75,7 @@ _ARCH_LISTS = re.compile(
 _VIRTUAL = re.compile(r"\barch=\[?compute_\w+")
 _TARGET = re.compile(r"\b((?:sm|compute)_\d{2,3}[af]?)\b")
 _NUMBER = re.compile(r"(\d+)\.?(\d?)([af]?)(-real|-virtual|\+PTX)?")
+_NAMED_CUDA = re.compile(r"[\"']([\w./+-]*[\w+-]\.cu)[\"']")
 _DEFAULT_GUARD = re.compile(r"if\s*\(\s*NOT\s+(DEFINED\s+)?CMAKE_CUDA_ARCHITECTURES", re.IGNORECASE)
 _C_BLOCK = re.compile(r"extern\s+\"C\"")
 _FUNCTION = re.compile(
@@ -108,6 +110,7 @@ class ProjectFacts:
         backend: the PEP 517 backend; "" for a tree that makes no wheel.
         requires: the packages that the backend's build requires.
         sources: the CUDA sources, without those of tests, examples and bundled projects.
+        missing: the CUDA sources that a setup.py names, and the tree lacks.
         aside: the number of these others.
         host_sources: the C and C++ sources beside the CUDA sources.
         systems: the build systems that compile CUDA.
@@ -133,6 +136,7 @@ class ProjectFacts:
     backend: str = ""
     requires: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
     aside: int = 0
     host_sources: tuple[str, ...] = ()
     systems: tuple[str, ...] = ()
@@ -166,6 +170,7 @@ def scan_project(root: Path) -> ProjectFacts:
     return ProjectFacts(
         **_identity(texts),
         sources=files.cuda,
+        missing=tuple(_missing(texts)),
         aside=sum(name.endswith(".cu") for name in texts) - len(files.cuda),
         host_sources=files.host_sources(),
         systems=tuple(_systems(build)),
@@ -296,6 +301,14 @@ def _systems(build: Mapping[str, str]) -> Iterator[str]:
             yield system
 
 
+def _missing(texts: Mapping[str, str]) -> Iterator[str]:
+    names = {PurePosixPath(name).name for name in texts}
+    for path in dict.fromkeys(_NAMED_CUDA.findall(texts.get("setup.py", ""))):
+        # The folder may be a variable of the script: the file's own name is compared.
+        if PurePosixPath(path).name not in names:
+            yield path
+
+
 def _targets(texts: Iterable[str]) -> tuple[Target, ...]:
     names = set()
     for text in texts:
@@ -310,6 +323,7 @@ def _targets(texts: Iterable[str]) -> tuple[Target, ...]:
 
 
 def _from_list(text: str) -> Iterator[str]:
+    newest = ""
     for match in _NUMBER.finditer(text):
         number = f"{match[1]}{match[2]}{match[3]}"
         if len(number.rstrip("af")) > 1:
@@ -317,6 +331,11 @@ def _from_list(text: str) -> Iterator[str]:
                 yield f"sm_{number}"
             if match[4] in {"-virtual", "+PTX"}:
                 yield f"compute_{number}"
+            # CMake's plain "90" is both; of several, the newest PTX serves all later GPUs.
+            elif not match[4] and not match[2]:
+                newest = max(newest, number, key=lambda one: (len(one.rstrip("af")), one))
+    if newest:
+        yield f"compute_{newest}"
 
 
 def _interfaces(code: Mapping[str, str]) -> Iterator[tuple[str, tuple[str, ...]]]:

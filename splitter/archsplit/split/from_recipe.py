@@ -204,7 +204,12 @@ def _run_build(folders: OutputFolder, effects: Effects, options: OwnBuild) -> No
     toolkit = _find_toolkit(effects, options.nvcc) if recipe.source.wrapper else None
     links = folders.folder
     if toolkit is not None:
-        links = wrapped_toolkit(toolkit, effects.environment, private=folders.folder)
+        links = wrapped_toolkit(
+            toolkit,
+            effects.environment,
+            site_folders=effects.site_folders,
+            private=folders.folder,
+        )
     calls = folders.folder / "nvcc-calls"
     environment = wrapped_environment(
         effects.environment, toolkit, targets, folder=links, calls=calls
