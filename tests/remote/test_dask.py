@@ -78,6 +78,12 @@ class Cluster:
         words = ("worker", self.address, "--jobs", jobs, "--folder", folder)
         return self._start(ARCHSPLIT, *words, *self.files, cwd=folder)
 
+    def add_plain_worker(self) -> subprocess.Popen[str]:
+        words = [f"--tls-{name}={self.folder / name}.pem" for name in ("cert", "key")]
+        words += [f"--tls-ca-file={self.folder / 'ca.pem'}", "--no-dashboard", "--no-nanny"]
+        program = ("-m", "distributed.cli.dask_worker", self.address, "--nthreads=2")
+        return self._start(sys.executable, *program, *words, cwd=self.folder)
+
     def build(self, out: Path, *more: object) -> subprocess.Popen[str]:
         words: tuple[object, ...]
         words = ("build", TINYVEC, "--targets", "sm_80", "--out", out, "--json")
@@ -152,11 +158,12 @@ def has_ended(pid: str) -> bool:
         return True
 
 
+@pytest.mark.parametrize("is_plain", [False, True])
 def test_no_program_outlives_its_canceled_step_or_its_worker(
-    cluster: Cluster, tmp_path: Path
+    cluster: Cluster, tmp_path: Path, *, is_plain: bool
 ) -> None:
     work = Work(tmp_path / "work")
-    worker = cluster.add_worker("one", jobs=2)
+    worker = cluster.add_plain_worker() if is_plain else cluster.add_worker("one", jobs=2)
     first, second = tmp_path / "first pid", tmp_path / "second pid"
     # It ignores SIGTERM, as a program that hangs does.
     stubborn = "trap '' TERM; echo $$ > '{}'; while :; do sleep 1; done"
