@@ -225,6 +225,40 @@ def cuda_kernels(session: nox.Session) -> None:
 
 
 @nox.session
+def custc(session: nox.Session) -> None:
+    """Build recipes/custc, a CMake project with pybind11, from its sdist; split and verify it.
+
+    Not for CI: it downloads from the package index.
+    """
+    session.install("-e", ".[nvcc]", "pip", "uv")
+    wheels = Path("dist/custc")
+    shutil.rmtree(wheels, ignore_errors=True)
+    session.run("archsplit", "build", "recipes/custc", "--out", str(wheels))
+    session.run("archsplit", "verify", "--release", str(wheels))
+
+
+@nox.session
+def fpscan(session: nox.Session) -> None:
+    """Build recipes/fpscan, a PyTorch extension, from its sdist; split and verify it.
+
+    Not for CI: it downloads torch with CUDA, 2.5 GB, and compiles for minutes.
+    """
+    session.install("-e", ".[nvcc]", "pip", "torch>=2.14", "setuptools<81", "wheel", "ninja")
+    wheels = Path("dist/fpscan")
+    shutil.rmtree(wheels, ignore_errors=True)
+    # The nvcc beside torch, with its headers, whatever the machine has.
+    (nvcc,) = Path(session.virtualenv.location).glob("lib/python*/site-packages/nvidia/*/bin/nvcc")
+    build = ("archsplit", "build", "recipes/fpscan", "--out", str(wheels), "--nvcc", str(nvcc))
+    session.run(*build)
+    # An installation would download torch once more for each of pip and uv.
+    session.run("archsplit", "verify", "--release", "--no-install", str(wheels))
+    script = "import fpscan; print(fpscan.pscan)"
+    wheel = next(wheels.glob("fpscan-0.1.2-*.whl"))
+    session.run("pip", "install", "--no-deps", "--force-reinstall", str(wheel))
+    session.run("python", "-c", script)
+
+
+@nox.session
 def lightgbm(session: nox.Session) -> None:
     """Lay out recipes/lightgbm and plan it; arguments go to its both_ways.py.
 

@@ -1,7 +1,7 @@
 # ruff: noqa: S603, TID251 - a script, which starts programs
 """Build archsplit's own release, check it, and use it as the README does.
 
-    python tools/check_release.py [--out DIR] [--version VERSION] [--no-use]
+    python tools/check_release.py [--out DIR] [--version VERSION] [--repository NAME] [--no-use]
 
 The source distribution is built from the tree, and the wheel from the source distribution; both
 twice, with the same bytes. `twine check --strict` and `check-wheel-contents` read them. Then the
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[1]
 OWN_INSTALL = "pip install archsplit"
 """The line of the README that the built wheel replaces."""
+OWN_ADDRESS = re.compile(r"\bgithub(?:usercontent)?\.com/([\w.-]+/archsplit)\b")
 
 
 def run(*argv: str | Path, cwd: Path = ROOT, env: dict[str, str] | None = None) -> None:
@@ -55,6 +56,24 @@ def read_commands(text: str) -> str:
     return "".join(blocks)
 
 
+def check_repository(root: Path, repository: str) -> None:
+    """End the script if a file names another repository on GitHub than the one that releases.
+
+    The package index shows these addresses, and trusted publishing compares the repository.
+    """
+    wrong = {
+        f"{name} has github.com/{found}"
+        for name in ("pyproject.toml", "README.md")
+        for found in OWN_ADDRESS.findall((root / name).read_text())
+        if found.lower() != repository.lower()
+    }
+    if wrong:
+        raise SystemExit(
+            f"{'; '.join(sorted(wrong))}, expected github.com/{repository}\n"
+            f"hint: write {repository} there, or release from the other repository"
+        )
+
+
 def use(wheel: Path, folder: Path) -> None:
     """Install the wheel into a new environment, and run the README's commands there."""
     environment = folder / "venv"
@@ -80,9 +99,16 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--out", type=Path, default=ROOT / "dist" / "package", metavar="DIR")
     parser.add_argument("--version", help="the version that the files must have, as in the tag")
+    parser.add_argument(
+        "--repository", metavar="OWNER/NAME", default=os.environ.get("GITHUB_REPOSITORY"),
+        help="the repository on GitHub that releases (default: $GITHUB_REPOSITORY)",
+    )  # fmt: skip
     parser.add_argument("--no-use", action="store_true", help="only build and check")
     arguments = parser.parse_args(words)
     out = arguments.out.resolve()
+    # Before the long build: a wrong address is seen at once.
+    if arguments.repository:
+        check_repository(ROOT, arguments.repository)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         first, second = (build(folder / each) for each in ("first", "second"))

@@ -37,6 +37,10 @@ LONGEST, LAST_PICTURE = 6.0, 4.0
 """Seconds of a recording without its last picture, and of that. Nobody watches a compiler."""
 
 PICTURES = 24
+STAYS = re.compile('<text(?![^>]* gone")[^>]*>(.*?)</text>')
+TIME = re.compile(r"\d+:\d\d:\d\d|\d+\.\d+ m?s\b|[⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏]")
+"""Text that differs between two runs of one command: durations and spinners."""
+
 PAPER, INK = "#1c2026", "#e6e9ed"
 CONTROL = re.compile("\x1b\\[([0-9;?]*)([A-Za-z])|[\r\n]|[^\x1b\r\n]+")
 
@@ -192,6 +196,11 @@ def line_text(text: str, y: int, name: str) -> str:
     return f'<text x="{MARGIN}" y="{y}"{kind}{length}>{"".join(parts)}</text>'
 
 
+def last_picture(svg: str) -> list[str]:
+    """Return the lines that a recording ends with, without their times."""
+    return [TIME.sub("", re.sub("<[^>]*>", "", line)).rstrip() for line in STAYS.findall(svg)]
+
+
 def spans(line: object) -> list[tuple[int, int, Style]]:
     """Return the styled parts of a line, in order; those of rich's decoder don't overlap."""
     found = [(one.start, one.end, one.style) for one in getattr(line, "spans", ())]
@@ -247,8 +256,13 @@ def main() -> None:
                 text = picture(shown, pictures).replace(index, "https://index.example/")
                 # The recording is of no machine in particular.
                 text = text.replace(f"{name}/", "").replace(str(arguments.nvcc), "nvcc")
-                (arguments.out / f"{file}.svg").write_text(text)
-                sys.stderr.write(f"{file}.svg: {len(text)} bytes\n")
+                path = arguments.out / f"{file}.svg"
+                # Two runs never take the same time: only another result is a change.
+                if path.exists() and last_picture(path.read_text()) == last_picture(text):
+                    sys.stderr.write(f"{path.name}: the same result, file kept\n")
+                    continue
+                path.write_text(text)
+                sys.stderr.write(f"{path.name}: {len(text)} bytes\n")
         finally:
             server.terminate()
             server.wait()

@@ -19,7 +19,15 @@ from typing import TYPE_CHECKING, NamedTuple
 from . import _bindings
 from ._errors import DeviceError, PluginError
 from ._opening import start_loader
-from ._origin import program, source_of, wheels_in
+from ._origin import (
+    Source,
+    program,
+    remember_source,
+    remembered_source,
+    source_of,
+    wheels_in,
+    without_credentials,
+)
 from ._places import FOLDER, pack_folders, plugin_folders
 from ._reading import read_core
 from ._safe_text import printable
@@ -40,8 +48,8 @@ class Order(NamedTuple):
 
     gpus: tuple[str, ...] = ()
     """Capabilities or names of GPUs; () for those of this machine."""
-    find_links: tuple[str, ...] = ()
-    index_url: str | None = None
+    source: Source = Source()
+    """The places of the wheels; empty for those that are on record."""
     dry_run: bool = False
 
 
@@ -80,7 +88,8 @@ def install(order: Order) -> int:
         _say("nothing is to be installed")
         return 1 if plan.unserved else 0
     command = _command(core, plan, order)
-    _say(f"{'would run' if order.dry_run else 'running'}: {shlex.join(command)}")
+    words = without_credentials(shlex.join(command))
+    _say(f"{'would run' if order.dry_run else 'running'}: {words}")
     if order.dry_run:
         return 1 if plan.unserved else 0
     status = subprocess.run(command, check=False).returncode
@@ -90,6 +99,10 @@ def install(order: Order) -> int:
             "\nhint: if the wheels are elsewhere, name the place with --find-links DIR or"
             " --index-url URL"
         )
+    # Installers record no index, so the next update would need the option again.
+    remember_source(
+        core, order.source if any(order.source) else remembered_source(core), plan.wanted
+    )
     return _check(capabilities)
 
 
@@ -222,24 +235,29 @@ def _command(core: Core, plan: Plan, order: Order) -> tuple[str, ...]:
         words += ["--upgrade", "--target", installer.target]
     if plan.again:
         words.append("--reinstall" if installer.name == "uv" else "--force-reinstall")
+    return (*installer.install, *words, *_wheel_words(core, wanted, order.source))
+
+
+def _wheel_words(core: Core, wanted: Sequence[str], given: Source) -> tuple[str, ...]:
+    """The options and arguments that name the plugins' wheels.
+
+    Raises:
+        PluginError: the folder of the core's wheel has no such plugin.
+    """
     pins = [f"{name}=={core.version}" for name in wanted]
-    sources = list(_source_words(order))
-    if not sources:
-        origin = source_of(core)
-        if origin is not None and "://" in origin:
-            sources = ["--no-index", "--find-links", origin]
-        elif origin is not None:
-            sources, pins = ["--no-index"], [_wheel(origin, name, core) for name in wanted]
-    return (*installer.install, *words, *sources, *pins)
-
-
-def _source_words(order: Order) -> Iterator[str]:
-    if order.find_links and order.index_url is None:
-        yield "--no-index"
-    for each in order.find_links:
-        yield from ("--find-links", each)
-    if order.index_url is not None:
-        yield from ("--index-url", order.index_url)
+    earlier = given if any(given) else remembered_source(core)
+    origin = None if any(given) else source_of(core)
+    if origin is None:
+        return (*earlier.options(), *pins)
+    if "://" in origin:
+        return (*earlier._replace(find_links=(origin, *earlier.find_links)).options(), *pins)
+    try:
+        return ("--no-index", *(_wheel(origin, name, core) for name in wanted))
+    except PluginError:
+        # The plugins of this core may never have been in its own folder.
+        if not any(earlier):
+            raise
+        return (*earlier.options(), *pins)
 
 
 def _installed(core: Core) -> Iterator[str]:

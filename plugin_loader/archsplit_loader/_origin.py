@@ -2,11 +2,14 @@
 
 Installers record this beside each distribution: ``INSTALLER``, and ``direct_url.json`` (PEP 610)
 where a file or address was named. What came from an index has no such record: the installer's own
-settings name that index.
+settings name that index. Options of an earlier ``--install`` are recorded here, beside the plugins
+that it installed, so that they outlive an update of the core.
 """
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 import os
 import re
@@ -25,9 +28,26 @@ from ._errors import PluginError
 from ._places import FOLDER
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from ._core import Core
+
+_SOURCE_FILE = "archsplit_source.json"
+_CREDENTIALS = re.compile(r"(?<=://)[^/@\s]*@")
+
+
+class Source(NamedTuple):
+    """The places that an installer takes plugins from; empty for its own settings."""
+
+    find_links: tuple[str, ...] = ()
+    index_url: str | None = None
+
+    def options(self) -> tuple[str, ...]:
+        """The options of pip and uv for these places."""
+        if self == Source():
+            return ()
+        index = ("--no-index",) if self.index_url is None else ("--index-url", self.index_url)
+        return (*index, *(word for each in self.find_links for word in ("--find-links", each)))
 
 
 class Program(NamedTuple):
@@ -56,33 +76,103 @@ def source_of(core: Core, folder: str = FOLDER) -> str | None:
 
     A pack's own record counts where the core has none.
     """
-    return _records(site_folder(folder), _names(core))[0]
+    return _records(site_folder(folder), _names(core)).place
+
+
+def remembered_source(core: Core, folder: str = FOLDER) -> Source:
+    """The places that an earlier ``--install`` was given; empty if there was none."""
+    return _records(site_folder(folder), _names(core)).remembered
+
+
+def remember_source(
+    core: Core, source: Source, plugins: Sequence[str], folder: str = FOLDER
+) -> None:
+    """Record the source of some installed plugins, for the next ``--install``.
+
+    The file is added to the installer's RECORD, so that it goes with the plugin. Credentials of
+    addresses are left out.
+    """
+    places = tuple(
+        each if "://" in each else os.path.abspath(each)  # noqa: PTH100 (as in _places)
+        for each in source.find_links
+    )
+    index = None if source.index_url is None else without_credentials(source.index_url)
+    kept = Source(tuple(map(without_credentials, places)), index)
+    content = json.dumps(kept._asdict()).encode()
+    digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
+    for name in plugins:
+        own = f"{normalized(name).replace('-', '_')}-{core.version}.dist-info"
+        record = os.path.join(site_folder(folder), own, "RECORD")  # noqa: PTH118 (as in _places)
+        file = f"{own}/{_SOURCE_FILE}"
+        try:
+            with open(record, encoding="utf-8") as stream:  # noqa: PTH123 (as in _places)
+                is_listed = file in stream.read()
+            with open(os.path.join(site_folder(folder), file), "wb") as stream:  # noqa: PTH118, PTH123 (as in _places)
+                stream.write(content)
+            if not is_listed:
+                with open(record, "a", encoding="utf-8") as stream:  # noqa: PTH123 (as in _places)
+                    stream.write(f"{file},sha256={digest},{len(content)}\n")
+        except OSError:
+            # The plugins are installed; only the next command needs the option again.
+            return
+
+
+def without_credentials(text: str) -> str:
+    """The text with no user and no password in its addresses."""
+    return _CREDENTIALS.sub("", text)
 
 
 def install_words(core: Core, folder: str = FOLDER) -> str:
     """The beginning of a command for people, which finds the core's plugins."""
-    source, installer = _records(site_folder(folder), _names(core))
-    words = "uv pip install" if installer == "uv" else "pip install"
-    return words if source is None else f"{words} --no-index --find-links {shlex.quote(source)}"
+    found = _records(site_folder(folder), _names(core))
+    words = ("uv", "pip", "install") if found.installer == "uv" else ("pip", "install")
+    source = found.remembered if found.place is None else Source((found.place,))
+    return shlex.join((*words, *source.options()))
 
 
 def _names(core: Core) -> tuple[str, ...]:
     return (core.distribution, *(distribution for _, distribution in core.plugins()))
 
 
+class _Records(NamedTuple):
+    place: str | None
+    """The first recorded folder or page of the core's and the plugins' wheels."""
+    installer: str
+    """The core's."""
+    remembered: Source
+
+
 @lru_cache(maxsize=None)
-def _records(site: str, names: tuple[str, ...]) -> tuple[str | None, str]:
-    """Return the first recorded source of some distributions, and the core's installer."""
+def _records(site: str, names: tuple[str, ...]) -> _Records:
+    """Return the records that lie beside some distributions, the core first."""
     wanted = {normalized(name): rank for rank, name in enumerate(names)}
-    found, installer = [], ""
+    places, remembered, installer = [], [], ""
     for each in distributions(path=[site]):
         rank = wanted.get(normalized(each.metadata["Name"] or ""))
-        source = None if rank is None else _parent(each.read_text("direct_url.json"))
+        if rank is None:
+            continue
         if rank == 0:
             installer = (each.read_text("INSTALLER") or "").strip()
-        if rank is not None and source is not None:
-            found.append((rank, source))
-    return (min(found)[1] if found else None), installer
+        place = _parent(each.read_text("direct_url.json"))
+        places += [] if place is None else [(rank, place)]
+        source = _source(each.read_text(_SOURCE_FILE))
+        remembered += [] if source is None else [(rank, source)]
+    return _Records(
+        place=min(places)[1] if places else None,
+        installer=installer,
+        remembered=min(remembered, key=lambda each: each[0])[1] if remembered else Source(),
+    )
+
+
+def _source(record: str | None) -> Source | None:
+    """The source that an earlier installation recorded; None for anything else."""
+    try:
+        content = json.loads(record or "null")
+        links, index = content["find_links"], content["index_url"]
+    except (ValueError, TypeError, KeyError):
+        return None
+    texts = [*links, index or ""] if isinstance(links, list) else [None]
+    return Source(tuple(links), index) if all(isinstance(each, str) for each in texts) else None
 
 
 def program(core: Core, folder: str = FOLDER) -> Program:

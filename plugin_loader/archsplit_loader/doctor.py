@@ -67,18 +67,18 @@ def _add_install(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="DIR|URL",
-        help="take wheels from here (default: the place that the core came from)",
+        help="take wheels from here (default: where the core and its plugins came from)",
     )
     group.add_argument("--index-url", metavar="URL", help="take wheels from this index")
 
 
 def _install(arguments: argparse.Namespace) -> int:
     from ._install import Order, install  # noqa: PLC0415 (few ask for it)
+    from ._origin import Source  # noqa: PLC0415 (the same)
 
     order = Order(
         gpus=tuple(gpu for text in arguments.gpu for gpu in text.split(",")),
-        find_links=tuple(arguments.find_links),
-        index_url=arguments.index_url,
+        source=Source(tuple(arguments.find_links), arguments.index_url),
         dry_run=arguments.dry_run,
     )
     try:

@@ -143,7 +143,7 @@ def test_include_folders_and_macros_come_from_a_configuration(tmp_path: Path) ->
                 "src/fast.pyx": "",
             },
             "python3 -m pip wheel --no-deps --wheel-dir {out} .",
-            "name sm_80, sm_90,",
+            "name sm_80, sm_90, compute_90,",
         ),
         (
             {"setup.py": SETUP},
@@ -170,6 +170,16 @@ def test_include_folders_and_macros_come_from_a_configuration(tmp_path: Path) ->
             "name, version or license text are not in the tree",
         ),
         ({"setup.py": ""}, "python3 -m pip wheel --no-deps --wheel-dir {out} .", "ctypes or cffi"),
+        (
+            {"setup.py": "setup(cffi_modules=['b.py:ffi'])\n"},
+            "python3 -m pip wheel --no-deps --wheel-dir {out} .",
+            "Python calls it by cffi's API mode",
+        ),
+        (
+            {"setup.py": "import torch.utils.cpp_extension\nx = ['a.cu', 'csrc/gone.cu']\n"},
+            "python3 -m pip wheel --no-deps --no-build-isolation --wheel-dir {out} .",
+            "PyTorch",
+        ),
     ],
 )
 def test_all_others_get_their_own_build(
@@ -193,6 +203,9 @@ def test_all_others_get_their_own_build(
     if "Makefile" in files:
         assert "the command that makes a wheel: fill in source.build" in told
         assert "which sources are for CUDA and which for HIP" in told
+    if "gone.cu" in files.get("setup.py", ""):
+        assert "the place of csrc/gone.cu: setup.py names it" in told
+        assert "install one with CUDA in this environment first" in told
     if not files.get("setup.py", "x"):
         assert "the compiler of src/a.cu: no build file starts nvcc" in told
 
@@ -217,6 +230,11 @@ def test_a_build_without_cuda_sources_in_the_tree(tmp_path: Path) -> None:
             "compiles its kernels at run time (PyCUDA): its wheel has no device code",
             "there is nothing to split",
         ),
+        (
+            {"a.cu": "", "a.py": "import cupy as cp\ncp.RawModule(code='')\n"},
+            "compiles its kernels at run time (CuPy)",
+            "there is nothing to split",
+        ),
     ],
 )
 def test_a_project_without_device_code_is_refused_with_what_was_seen(
@@ -237,9 +255,11 @@ def test_what_is_no_project_is_refused(tmp_path: Path, capsys: pytest.CaptureFix
     files = {"a.txt": "no archive", "a.tar.gz": "no archive", "a.whl": "", "recipe.toml": ""}
     tree(tmp_path, {**files, "b.cu": KERNEL})
     for name, words in (
-        ("gone", "pip download --no-deps --no-binary :all: gone"),
+        ("gone", "pip download --no-deps --no-binary :all: gone gets"),
+        ("gone.tar.gz", "--no-binary :all: gone gets"),
+        ("gone-1.0.tar.gz", "--no-binary :all: gone==1.0 gets"),
         ("a.txt", "is no source tree and no sdist"),
-        ("a.tar.gz", "can't be unpacked"),
+        ("a.tar.gz", "can't be unpacked: file could not be opened successfully\n"),
         ("a.whl", "archsplit split"),
     ):
         code, text = refusal(capsys, str(tmp_path / name), "--out", str(tmp_path / "out"))

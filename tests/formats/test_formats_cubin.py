@@ -37,6 +37,25 @@ def test_kernels_are_the_sections_of_code(samples: Samples) -> None:
     assert all(isinstance(kernel, Kernel) for kernel in kernels)
 
 
+def test_the_toolkit_is_noted(samples: Samples) -> None:
+    data = samples.bytes("sm_90a.cubin")
+    section = Cubin(samples.window("sm_90a.cubin")).elf.section(".note.nv.cuinfo")
+    if section is None:
+        pytest.skip("this toolkit is older than the note")
+    version = Cubin(samples.window("sm_90a.cubin")).toolkit_version()
+    assert version is not None
+    assert version >= 13000
+    for found, changed in (
+        (struct.pack("<H", version // 100), b"\xff\xff"),
+        (b"NVIDIA Corp\0", b"ANOTHER Corp"),
+        (b".note.nv.cuinfo", b".note.nv.cuelse"),
+    ):
+        # The section's names come before the notes.
+        at = data.find(found, 0 if found[:1] == b"." else section.offset)
+        other = data[:at] + changed + data[at + len(found) :]
+        assert Cubin(Window(other, source="changed")).toolkit_version() is None
+
+
 def test_device_functions_are_not_kernels(samples: Samples) -> None:
     source = "__device__ __noinline__ int f(int x) { return x * x; } "
     source += "__global__ void kernel(int *x) { *x = f(*x); }"

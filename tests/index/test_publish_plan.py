@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from publish_samples import artifact
 
-from archsplit.errors import ConflictError, IndexRefusedError
+from archsplit.errors import ConflictError, IndexRefusedError, VerifyError
 from archsplit.index.client import IndexFile, IndexPage, Repository, comparable
 from archsplit.index.plan import (
     DAY,
@@ -299,3 +299,32 @@ def test_a_private_core_and_an_index_without_pending_publishers_are_noted() -> N
     own = UploadRelease(project="foo", version="1.0", artifacts=(private,), builds={})
     (note,) = plan(own, view(own)).notes
     assert "has a build tag, for private use beside the fat wheel" in note
+
+
+def test_each_new_name_has_a_command_of_its_own() -> None:
+    what = release(3)
+    text = plan_text(plan(what, view(what)))
+    assert "1. register pending publishers for foo-sm0, foo-sm1, foo-sm2; then, in the" in text
+    commands = [line.strip() for line in text.splitlines() if "publish --only" in line]
+    assert commands == [
+        f"archsplit publish --only {name}" for name in ("foo-sm0", "foo-sm1", "foo-sm2", "foo")
+    ]
+
+
+def test_a_core_alone_names_the_plugins_that_it_needs_first() -> None:
+    what = release(2)
+    there, missing = what.of(PLUGIN)
+
+    def core_alone(seen: IndexState) -> PublishPlan:
+        only = frozenset({"foo"})
+        return plan_publish(what, seen, repository=PLACE, rules=PUBLIC, now=NOW, only=only)
+
+    made = core_alone(view(what, there))
+    assert made.missing == ("foo-sm1",)
+    assert plan_document(made)["missing"] == ["foo-sm1"]
+    assert "missing before the core: foo-sm1" in plan_text(made)
+    with pytest.raises(VerifyError, match="foo needs foo-sm1 on the index first"):
+        refuse(made)
+    assert core_alone(view(what, there, missing)).missing == ()
+    # A core that is there needs nothing from this run.
+    assert core_alone(view(what, *what.of(CORE))).missing == ()

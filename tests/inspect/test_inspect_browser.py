@@ -111,6 +111,32 @@ def axe_source(folder: Path) -> str:
         return content.read().decode()
 
 
+def test_a_target_of_the_legend_marks_its_boxes(samples: Samples, tmp_path: Path) -> None:
+    inventory = read_inventory(InspectRequest(subject=str(samples / WHEEL)))
+    page = inventory_page(inventory, device_usage(inventory, GPU_BY_CAPABILITY))
+    page = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", page)
+    # Pressed, pressed again, and the same for another: only one is pressed at a time.
+    look = """
+    const [first, second] = document.querySelectorAll(".legend button");
+    const say = () => [...document.querySelectorAll('[aria-pressed="true"]')].map(
+      (one) => one.dataset.target).join() + ":" + document.querySelectorAll(".unmarked").length;
+    zoomTo([0]);
+    const said = [];
+    for (const button of [first, first, first, second]) { button.click(); said.push(say()); }
+    document.title = said.join(" ");
+    """
+    path = tmp_path / "pressed.html"
+    path.write_text(page.replace("</body>", f"<script>{look}</script></body>"))
+    document = browse(path, tmp_path, "--window-size=1280,900", "--dump-dom")
+    title = re.search(r"<title>(.*?)</title>", document)
+    assert title is not None
+    first, none, again, other = (state.split(":") for state in title[1].split())
+    assert none == ["", "0"]
+    assert first == again != other
+    assert int(first[1]) > 0
+    assert int(other[1]) > 0
+
+
 @pytest.mark.parametrize("width", [320, 1280])
 def test_an_accessibility_checker_finds_nothing(
     samples: Samples, tmp_path: Path, width: int
@@ -121,6 +147,7 @@ def test_an_accessibility_checker_finds_nothing(
     page = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", page)
     choose = "const box = document.getElementById('gpu'); box.value = '9.0';"
     choose += " box.dispatchEvent(new Event('change')); zoomTo([0]);"
+    choose += " document.querySelector('.legend button').click();"
     report = "axe.run().then((found) => { document.title = JSON.stringify(found.violations.map("
     report += "(one) => [one.id, one.nodes[0].html])) })"
     added = f"<script>{axe_source(tmp_path)}</script><script>{choose} {report}</script>"

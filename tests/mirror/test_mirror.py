@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from mirror_samples import (
 )
 
 from archsplit.cli.main import main
+from archsplit.system.units import size_text
 from handmade_samples import held as container_targets
 
 SITE = Path("site")
@@ -222,6 +224,70 @@ def test_proprietary_wheels_are_edited_with_a_warning_or_kept(
     assert "forbids" not in capsys.readouterr().err
     page = json.loads(Path("out/vendor/index.json").read_text())
     assert [file["filename"] for file in page["files"]] == [VENDOR]
+
+
+# The page
+
+
+class PageReader(HTMLParser):
+    """The cells of each table row, and the addresses that a page names."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.rows: list[list[str]] = []
+        self.addresses: list[str] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.addresses += [str(value) for name, value in attrs if name in ("src", "href")]
+        if tag == "tr":
+            self.rows.append([])
+        elif tag in ("td", "th") and self.rows:
+            self.rows[-1].append("")
+
+    def handle_data(self, data: str) -> None:
+        if self.rows and self.rows[-1]:
+            self.rows[-1][-1] += data.strip()
+
+
+def test_the_page_has_every_edit_and_every_reason(
+    make: Maker, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1767225600")
+    assert make("--html", "a page.html", "--json", files=(FAT, PLAIN, VENDOR)) == 0
+    wheels = {wheel["name"]: wheel for wheel in json.loads(capsys.readouterr().out)["wheels"]}
+    text = Path("a page.html").read_text()
+    page = PageReader(text)
+    rows = {row[0]: row for row in page.rows if row}
+    assert rows["fat"][1:3] == ["1.2.3", "slim --device 9.0 --keep-ptx newest"]
+    assert rows["fat"][3] == size_text(wheels["fat"]["original"]["size"])
+    assert rows["fat"][4] == size_text(wheels["fat"]["downloads"]["9.0"])
+    assert rows["plain"][2] == "kept"
+    assert rows["plain"][-1] == wheels["plain"]["unchanged"]
+    # The licence is in its row, and once more in the warning above the tables.
+    assert rows["vendor"][-1] == PROPRIETARY
+    assert f"vendor ({PROPRIETARY})" in text
+    assert any(name.startswith("9.0 (Hopper") for name in rows)
+    assert "2026-01-01" in text
+    assert "<code>archsplit mirror pylock.toml " in text
+    assert page.addresses == []
+
+
+def test_the_page_of_a_split_has_a_column_for_each_gpu(index: ServedIndex, wheels: Path) -> None:
+    lock = write_lock(Path("pylock.toml"), index, wheels, FAT, PLAIN)
+    words = ("--device", "8.0,9.0", "--split", "--out", "out", "--html", "page.html")
+    assert mirror(lock, *words) == 0
+    rows = PageReader(Path("page.html").read_text()).rows
+    assert rows[0][3:7] == ["before", "for 8.0", "for 9.0", "saved"]
+
+
+@pytest.mark.parametrize("other", ["--serve", "--verify"])
+def test_the_page_is_of_a_mirror_that_is_made(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], other: str
+) -> None:
+    gpu = ("--device", "9.0") if other == "--serve" else ()
+    assert mirror(other, *gpu, "--out", tmp_path, "--html", tmp_path / "x.html") == 2
+    assert "--html" in capsys.readouterr().err
 
 
 # A broken network, a full disk, a killed process

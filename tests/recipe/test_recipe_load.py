@@ -260,3 +260,14 @@ def test_the_recipes_of_this_repository_have_no_faults() -> None:
     for file in sorted(folder.glob("*/recipe.toml")):
         if load_split_recipe(file) is None:
             assert load_recipe(file).project.name == file.parent.name
+
+
+def test_cuda_majors_and_a_name_that_has_one(tmp_path: Path) -> None:
+    recipe = MINIMAL.replace('"vec-sort"', '"vec-sort-cu12"')
+    package = '\n[python]\npackage = "vec_sort"\n'
+    fill_folder(tmp_path, f"{recipe}{package}\n[cuda]\nmajors = [12, 13]\n")
+    assert "vec-sort-cu12 has the major of CUDA in it, and [cuda] adds one" in message_for(tmp_path)
+    fill_folder(tmp_path, f"{MINIMAL}\n[cuda]\nmajors = [12, 12]\n")
+    assert "cuda.majors" in message_for(tmp_path)
+    fill_folder(tmp_path, f"{MINIMAL}\n[cuda]\nmajors = [12, 13]\n")
+    assert load_recipe(tmp_path).cuda.majors == (12, 13)

@@ -162,3 +162,22 @@ def test_the_release_script_reads_the_readmes_commands() -> None:
     assert lines[0] == "pip install archsplit"
     assert any(line.startswith("archsplit split ") for line in lines)
     assert any("pip install" in line and "--find-links split " in line for line in lines)
+
+
+def test_no_release_from_a_repository_that_the_metadata_does_not_name() -> None:
+    address = loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]["Source"]
+    own = address.removeprefix("https://github.com/")
+    script = (sys.executable, "tools/check_release.py", "--no-use", "--version", "0")
+    environment = {**os.environ, "GITHUB_REPOSITORY": "someone/archsplit"}
+    done = subprocess.run(
+        script, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    for name in ("pyproject.toml", "README.md"):
+        assert f"{name} has github.com/{own}" in done.stderr
+    assert "expected github.com/someone/archsplit\nhint: " in done.stderr
+    # Nothing was built.
+    assert done.stdout == ""
+    code = f"import check_release as c; c.check_repository(c.ROOT, {own!r})"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "tools")}
+    subprocess.run([sys.executable, "-c", code], env=environment, check=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import os
 import subprocess
@@ -11,10 +12,13 @@ import pytest
 
 from archsplit.remote.action import (
     OTHER_TOOLS_STATUS,
+    TOOLS_FILE,
     PathMap,
     ToolFile,
     action_spec,
+    failed_part,
     other_tools_error,
+    probe_step,
 )
 from archsplit.scheduler.graph import Step
 from archsplit.system.process import Command
@@ -63,7 +67,7 @@ def test_an_action_names_no_folder_of_this_machine() -> None:
         PurePosixPath(".archsplit/work/0/k.ii"): PRIVATE / "0/k.ii",
     }
     assert dict(spec.outputs) == {PurePosixPath(".archsplit/work/0/k.o"): PRIVATE / "0/k.o"}
-    assert spec.tools.decode() == f"{'ab' * 32}  /usr/bin/g++\n"
+    assert spec.texts[TOOLS_FILE].decode() == f"{'ab' * 32}  /usr/bin/g++\n"
 
 
 def test_a_file_in_neither_folder_has_no_name() -> None:
@@ -72,13 +76,15 @@ def test_a_file_in_neither_folder_has_no_name() -> None:
 
 
 def run(folder: Path, tool: Path, digest: str) -> subprocess.CompletedProcess[str]:
-    spec = action_spec(
-        step("/bin/sh", "-c", 'echo "$TMPDIR"; test -d "$TMPDIR"'),
-        PATHS,
-        [ToolFile(path=str(tool), sha256=digest)],
-    )
+    one = step("/bin/sh", "-c", 'echo "$TMPDIR"; test -d "$TMPDIR"')
+    return run_step(folder, one, ToolFile(path=str(tool), sha256=digest))
+
+
+def run_step(folder: Path, one: Step, *tools: ToolFile) -> subprocess.CompletedProcess[str]:
+    spec = action_spec(one, PATHS, tools)
     (folder / ".archsplit").mkdir()
-    (folder / ".archsplit/tools").write_bytes(spec.tools)
+    for name, text in spec.texts.items():
+        (folder / name).write_bytes(text)
     environment = {**dict(spec.environment), "PATH": os.environ["PATH"]}
     return subprocess.run(
         spec.argv, cwd=folder, env=environment, capture_output=True, text=True, check=False
@@ -106,3 +112,38 @@ def test_other_tools_run_nothing_and_are_named(tmp_path: Path) -> None:
         "a worker of grpcs://farm:443 has other tools than this machine for 000-add/04 ptxas:"
         f" {tool}"
     )
+
+
+def shell(script: str, **environment: str) -> Step:
+    return step("/bin/sh", "-c", script, writes=f"{PRIVATE}/0/a", **environment)
+
+
+def shell_tool() -> ToolFile:
+    return ToolFile(path="/bin/sh", sha256=hashlib.sha256(Path("/bin/sh").read_bytes()).hexdigest())
+
+
+def group(*parts: Step) -> Step:
+    return dataclasses.replace(parts[0], writes=(), parts=parts)
+
+
+def test_the_steps_of_a_group_run_in_turn_with_variables_of_their_own(tmp_path: Path) -> None:
+    first = shell(f"echo 'a  b' > {PRIVATE}/0/a; echo \"$ONE-$BOTH-$MORE\"", ONE="it's", BOTH="2")
+    second = shell(f'cat {PRIVATE}/0/a; echo "$ONE-$BOTH-$MORE"', MORE="x y", BOTH="2")
+    done = run_step(tmp_path, group(first, second), shell_tool())
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "it's-2-\na  b\n-2-x y\n"
+
+
+def test_the_failed_step_of_a_group_is_known(tmp_path: Path) -> None:
+    parts = (shell("true"), shell("printf no >&2; exit 3"), shell("echo never"))
+    done = run_step(tmp_path, group(*parts), shell_tool())
+    assert (done.returncode, done.stdout) == (3, "")
+    assert failed_part(done.stderr) == (1, "no")
+    assert failed_part("error\n") == (0, "error\n")
+
+
+def test_the_step_of_a_check_copies_a_file_that_no_farm_has(tmp_path: Path) -> None:
+    steps = [probe_step(tmp_path / f"in {n}", tmp_path / f"out {n}") for n in range(2)]
+    first, second = (one.reads[0].read_text() for one in steps)
+    assert first != second
+    assert steps[0].writes == (tmp_path / "out 0/copy",)

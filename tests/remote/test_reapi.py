@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import dataclasses
+import hashlib
 import json
 import shutil
+import socket
 import threading
 import time
 from pathlib import Path
@@ -16,6 +20,7 @@ from farm import Farm
 from shell_steps import SHELL
 
 from archsplit.arch.target import Target
+from archsplit.backend import build_wheel
 from archsplit.build.pipeline import build_recipe
 from archsplit.build.plan import BuildRequest
 from archsplit.cli.main import main
@@ -34,7 +39,7 @@ from archsplit.system.progress import SilentProgress
 pytest.importorskip("grpc", reason="needs archsplit[reapi]")
 pytest.importorskip("google.protobuf", reason="needs archsplit[reapi]")
 
-from archsplit.remote import reapi_client
+from archsplit.remote import reapi_client, reapi_executor
 from archsplit.remote.reapi_check import ReapiChecks
 from archsplit.remote.reapi_executor import ReapiExecutor
 
@@ -174,6 +179,77 @@ def test_a_server_that_is_killed_and_comes_back_costs_no_result(farm: Farm, work
     ]
 
 
+class Proxy:
+    """A way to a server that loses all connections when it is told to."""
+
+    def __init__(self, port: int) -> None:
+        self._target = ("127.0.0.1", port)
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self._ends: list[socket.socket] = []
+        self.address = f"grpc://127.0.0.1:{self._server.getsockname()[1]}"
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self._server.accept()
+                server = socket.create_connection(self._target)
+                self._ends += [client, server]
+                for ends in ((client, server), (server, client)):
+                    threading.Thread(target=self._copy, args=ends, daemon=True).start()
+
+    @staticmethod
+    def _copy(source: socket.socket, target: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while block := source.recv(1 << 16):
+                target.sendall(block)
+
+    def lose(self) -> None:
+        for end in self._ends:
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        self._server.close()
+        self.lose()
+
+
+def test_a_lost_connection_costs_no_result(farm: Farm, work: Work) -> None:
+    proxy = Proxy(farm.port)
+    seen = work.root.parents[1] / "seen/slow"
+    script = count_script(work, "slow") + "sleep 3; echo done > .archsplit/work/a"
+
+    def lose() -> None:
+        while not seen.exists():
+            time.sleep(0.02)
+        proxy.lose()
+
+    loser = threading.Thread(target=lose)
+    loser.start()
+    outcome = work.run(work.executor(proxy.address, "a"), work.step("slow", script, "", "a"))
+    loser.join()
+    proxy.close()
+    assert outcome.failure is None
+    assert (work.private / "a").read_text() == "done\n"
+
+
+def test_a_farm_whose_last_worker_goes_is_an_error(
+    farm: Farm, work: Work, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reapi_executor, "_NOBODY_SECONDS", 0.5)
+    monkeypatch.setattr(reapi_executor, "_DESERTED_SECONDS", 0.5)
+    executor = work.executor(farm.address)
+    executor._on_stage("before", 3)
+    executor._add_progress("before")
+    # The server has taken the action back from a lost worker, and nobody takes it again.
+    executor._on_stage("now", 3)
+    executor._on_stage("now", 2)
+    call = executor._in_time(asyncio.sleep(60))
+    with pytest.raises(EngineUnavailableError, match=r"no worker of .* has taken a step in 0 s"):
+        executor._wait_for(call)
+    executor.close()
+
+
 def test_a_server_that_stays_away_is_an_error(
     farm: Farm, work: Work, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -251,7 +327,11 @@ def test_the_command_checks_the_tools_of_builds(
 
 @pytest.mark.nvcc
 def test_wheels_have_the_same_bytes_as_on_this_machine(
-    farm: Farm, environment: dict[str, str], tmp_path: Path
+    farm: Farm,
+    environment: dict[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     notes = Notes()
 
@@ -293,4 +373,12 @@ def test_wheels_have_the_same_bytes_as_on_this_machine(
     # Another checkout, as on another machine.
     shutil.copytree(TINYVEC, tmp_path / "a copy")
     assert build(tmp_path / "a copy", "warm", choice) == here
-    assert f"{farm.address}: 25 of 25 results were there; 0.0 MB sent" in notes.lines[-1]
+    assert f"{farm.address}: 6 of 6 results were there; 0.0 MB sent" in notes.lines[-1]
+    # The build backend takes the same results.
+    monkeypatch.chdir(tmp_path / "a copy")
+    for variable, value in environment.items():
+        monkeypatch.setenv(variable, value)
+    settings = {"target": "sm_80", "cache": "off", "engine": "reapi", "remote": farm.address}
+    name = build_wheel(str(tmp_path), settings)
+    assert hashlib.sha256((tmp_path / name).read_bytes()).hexdigest() == here[name]
+    assert "6 of 6 results were there" in capsys.readouterr().err

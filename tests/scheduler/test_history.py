@@ -55,6 +55,13 @@ def test_what_was_learned_is_there_next_time(tmp_path: Path) -> None:
     assert [path.suffix for path in folder.iterdir()] == [".json"]
 
 
+def test_the_sizes_of_outputs_are_there_next_time(tmp_path: Path) -> None:
+    graph = Graph(steps=(step("one", writes="a b", folder=tmp_path, key="k"),))
+    (tmp_path / "a").write_bytes(b"12345")
+    History(tmp_path / "history", "g").update(graph, outcome(finished(0, 2.0)))
+    assert History(tmp_path / "history", "g").estimates["k"].sizes == (5, 0)
+
+
 def test_a_failed_step_teaches_nothing(tmp_path: Path) -> None:
     history = History(tmp_path, "a.cu")
     history.update(KEYED, outcome(finished(0, 2.0, fault="failed with exit status 1")))
@@ -79,6 +86,7 @@ DAMAGED = [
     b'{"schema": 1, "group": "g", "steps": []}',
     b'{"schema": 1, "group": "g", "steps": {"k": [1]}}',
     b'{"schema": 1, "group": "g", "steps": {"k": [1, 2, 3]}}',
+    b'{"schema": 1, "group": "g", "steps": {"k": [1, 2, ["3"]]}}',
     b'{"schema": 1, "group": "g", "steps": {"k": ["1", 2]}}',
     b'{"schema": 1, "group": "g", "steps": {"k": [1, 2.5]}}',
     b'{"schema": 1, "group": "g", "steps": {"k": [-1, 2]}}',

@@ -17,6 +17,8 @@ from archsplit.system.progress import SilentProgress
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from archsplit.nvcc.toolkit import Toolkit
+
 
 def shell(
     folder: Path, name: str, script: str, reads: str = "", writes: str = "", weight: float = 1.0
@@ -112,6 +114,16 @@ def test_a_full_disk_is_named(tmp_path: Path) -> None:
     message = "echo 'as: out.o: No space left on device' >&2; exit 1"
     with pytest.raises(DiskFullError, match="No space left"):
         run(shell(tmp_path, "full", message))
+
+
+def test_a_newer_compiler_than_the_toolkit_is_named(tmp_path: Path, toolkit: Toolkit) -> None:
+    newer = tmp_path / "g++-99"
+    newer.write_text('#!/bin/sh\nexec g++ -U__GNUC__ -D__GNUC__=99 "$@"\n')
+    newer.chmod(0o755)
+    (tmp_path / "k.cu").write_text("__global__ void k() {}\n")
+    script = f"{toolkit.nvcc} -ccbin {newer} -E k.cu"
+    with pytest.raises(StepError, match=r"(?s)later than \d.*hint: install g\+\+-\d+, and"):
+        run(shell(tmp_path, "read", script))
 
 
 def test_a_folder_that_is_missing_is_no_full_disk(tmp_path: Path) -> None:

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from archsplit.errors import ToolFailedError, ToolNotFoundError
+from archsplit.errors import NothingToDoError, ToolFailedError, ToolNotFoundError
 from archsplit.recipe.load_prebuilt import load_split_recipe
 from archsplit.release.context import Effects
 from archsplit.release.verify import verify_release
 from archsplit.split.from_recipe import FAT_FOLDER, split_by_recipe
-from archsplit.split.own_build import read_calls
+from archsplit.split.own_build import read_calls, wrapped_toolkit
 from archsplit.system.progress import SilentProgress
 
 if TYPE_CHECKING:
@@ -205,6 +205,49 @@ def test_what_a_toolkit_lacks_is_the_hint_of_a_failed_build(
     assert not (tmp_path / "out").exists()
 
 
+def test_a_build_that_goes_on_without_cuda_is_an_error(
+    tmp_path: Path, effects: Effects, told: Told
+) -> None:
+    setup = SETUP.replace("check=True", "check=False").replace("made.unlink()", "out.touch()")
+    project(tmp_path / "project", f"{PYTHON} -m {FRONTENDS[0]}", **{"setup.py": setup})
+    (tmp_path / "project/recipe.toml").write_text(
+        f'[source]\nbuild = """{PYTHON} -m {FRONTENDS[0]}"""\n[targets]\nsass = ["sm_35"]\n'
+    )
+    recipe = load_split_recipe(tmp_path / "project")
+    assert recipe is not None
+    with pytest.raises(NothingToDoError, match=r"ended well, but \{out\}/ownbuild") as caught:
+        split_by_recipe(recipe, effects, out=tmp_path / "out")
+    assert "run the command by hand" in str(caught.value.hint)
+    assert "can't compile for\n  sm_35" in told.notes[-1]
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_links_have_the_libraries_of_wheels(
+    tmp_path: Path, effects: Effects, toolkit: Toolkit
+) -> None:
+    major = toolkit.cuda_version // 1000
+    wheel = tmp_path / "site/nvidia" / (f"cu{major}" if major >= 13 else "cublas")
+    names = ("include/cublas_v2.h", "lib/libcublas.so.13", "lib/libcudart_static.a")
+    for name in names:
+        (wheel / name).parent.mkdir(parents=True, exist_ok=True)
+        (wheel / name).write_text(name)
+
+    def links() -> Path:
+        site = (tmp_path / "site",)
+        return wrapped_toolkit(toolkit, effects.environment, site_folders=site, private=tmp_path)
+
+    made = links()
+    assert (made / "include/cublas_v2.h").read_text() == names[0]
+    # A linker looks for the name without a version.
+    assert (made / "lib64/libcublas.so").read_text() == names[1]
+    static = toolkit.library_folder / "libcudart_static.a"
+    assert (made / "lib64/libcudart_static.a").samefile(static)
+    assert (made / "include/cuda_runtime.h").is_file()
+    assert links() == made
+    (wheel / "lib/libcufft.so.12").write_text("")
+    assert (links() / "lib64/libcufft.so").is_file()
+
+
 def test_the_wrapper_can_be_left_out(tmp_path: Path, effects: Effects, told: Told) -> None:
     script = (
         "import os, pathlib; pathlib.Path('seen').write_text(os.environ.get('CUDACXX', 'none'))"
@@ -246,11 +289,19 @@ def test_the_record_counts_calls_and_reasons(tmp_path: Path) -> None:
 
 
 @pytest.mark.download
+@pytest.mark.parametrize(
+    ("name", "compilations", "packs"),
+    [
+        ("cuda-kernels", 2, {"cc80", "cc90"}),
+        # Two of the four are CMake's own tests of the compiler.
+        ("custc", 4, {"cc75", "cc80", "cc86", "cc89", "cc90", "ptx"}),
+    ],
+)
 def test_a_project_of_the_index_is_built_from_its_sdist(
-    tmp_path: Path, effects: Effects, told: Told
+    tmp_path: Path, effects: Effects, told: Told, name: str, compilations: int, packs: set[str]
 ) -> None:
-    recipe = load_split_recipe(Path(__file__).parents[2] / "recipes" / "cuda-kernels")
+    recipe = load_split_recipe(Path(__file__).parents[2] / "recipes" / name)
     assert recipe is not None
     report = split_by_recipe(recipe, effects, out=tmp_path / "out")
-    assert {wheel.label for wheel in report.wheels} == {"core", "cc80", "cc90"}
-    assert told.notes[0].startswith("the compiler wrapper ran 2 compilations")
+    assert {wheel.label for wheel in report.wheels} == {"core", *packs}
+    assert told.notes[0].startswith(f"the compiler wrapper ran {compilations} compilations")

@@ -165,6 +165,41 @@ def test_a_privately_split_wheel_is_served_from_its_folder(
         done = place.doctor("--install", "--gpu", "80", "--find-links", str(sample.out))
         assert done.returncode == 0, done.stdout + done.stderr
         assert "toyfat-cc80-1.0" in place.installed()
+        # That folder is on record now; the core's own comes first.
+        for name, taken in (
+            ("cc80", f"--find-links {sample.out} toyfat-cc80==1.0"),
+            ("cc90", f"{wheels}/toyfat_cc90-1.0"),
+        ):
+            pack = place.packages / "toyfat_plugins" / "cuda" / name / "device.pack"
+            pack.write_bytes(b"")
+            done = place.doctor("--install", "--gpu", name)
+            assert done.returncode == 0, done.stdout + done.stderr
+            assert taken in done.stdout
+
+
+def test_the_index_of_an_earlier_command_is_remembered(place: Place, fat_index: str) -> None:
+    index = place.index.replace("://", "://user:secret@")
+    # The configured index has no plugins: installers record nothing of the option.
+    elsewhere = replace(place, index=fat_index)
+    elsewhere.install("--no-deps", "--index-url", index, "toyfat==1.0")
+    assert elsewhere.doctor("--install", gpus="9.0").returncode == 1
+    done = elsewhere.doctor("--install", "--index-url", index, gpus="9.0")
+    assert done.returncode == 0, done.stdout + done.stderr
+    (record,) = place.packages.glob("toyfat_cc90-1.0.dist-info/archsplit_source.json")
+    assert "secret" not in record.read_text() + done.stdout
+    elsewhere.install("--no-deps", "-U", "--index-url", place.index, "toyfat")
+    assert f" --index-url {place.index} " in elsewhere.doctor(gpus="9.0").stdout
+    done = elsewhere.doctor("--install", gpus="9.0")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert place.installed() == {f"toyfat{one}-{NEWER}" for one in ("", "-cc90")}
+    # The record went with the old plugin, and came with the new one.
+    assert not record.parent.exists()
+    assert place.packages.joinpath(f"toyfat_cc90-{NEWER}.dist-info", record.name).is_file()
+    pip = (place.python, "-m", "pip", "uninstall", "-q", "-y")
+    uv = (str(UV), "pip", "uninstall", "-q", "--python", place.python)
+    done = place.run(*(pip if place.installer == "pip" else uv), "toyfat-cc90")
+    assert done.returncode == 0, done.stderr
+    assert not list(place.packages.glob("toyfat_cc90*"))
 
 
 def test_what_cannot_be_done_is_said(place: Place) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+import sys
 import zipfile
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -282,3 +283,36 @@ def test_gather_refuses_a_hole_and_a_contradiction(
     # The same Python from two different releases: other images, so another build.
     assert main(["gather", str(part), str(differing.out), "--out", str(tmp_path / "no")]) == 9
     assert "different builds" in capsys.readouterr().err
+
+
+def test_each_core_has_the_same_variants(same: Matrix, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert main(["split", *map(str, same.fat), "--out", str(out), "--variants"]) == 0
+    names = [path.name for path in (out / "variants").iterdir()]
+    assert names.count("toyfat-1.0-variants.json") == 1
+    labels = {
+        tag: {name.rpartition("-")[2] for name in names if f"-{tag}-" in name}
+        for tag in ("cp310", "cp311")
+    }
+    listed = json.loads((out / "variants" / "toyfat-1.0-variants.json").read_text())["variants"]
+    assert labels["cp310"] == labels["cp311"] == {f"{label}.whl" for label in listed} != set()
+
+
+def test_a_sample_of_the_release_is_installed(
+    tmp_path: Path, effects: Effects, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The Python that runs the tests, one that no machine has, and another machine."""
+    major, minor = sys.version_info[:2]
+    tag, python = f"cp{major}{minor}", f"{major}.{minor}"
+    code = library(tmp_path, "liba", 0)
+    fat = [python_wheel(tmp_path, each, code) for each in (tag, "cp399")]
+    fat.append(python_wheel(tmp_path, tag, code, "manylinux_2_99_x86_64"))
+    out = made(effects, tmp_path, *fat).out
+    assert main(["verify", "--release", str(out)]) == 0
+    text, talk = capsys.readouterr()
+    assert f"pip and uv install {tag}-{tag}-linux_x86_64 with Python {python}\n" in text
+    assert "cp399-cp399-linux_x86_64 was not installed: no Python for cp399 is here" in talk
+    unfit = f"{tag}-{tag}-manylinux_2_99_x86_64 was not installed: this machine takes no wheel for"
+    assert f"{unfit} manylinux_2_99_x86_64" in talk
+    assert main(["verify", "--release", "--python", "3.99", str(out)]) == 4
+    assert "there is no Python 3.99 here" in capsys.readouterr().err

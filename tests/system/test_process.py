@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -68,6 +69,19 @@ def test_the_tail_counts_the_lines_that_it_leaves_out() -> None:
     done = SubprocessRunner().run(shell("seq 1 100"))
     assert done.tail().splitlines()[0] == "… 40 lines before"
     assert done.tail().splitlines()[-1] == "100"
+
+
+def test_errors_before_the_tail_are_shown() -> None:
+    words = "a.cu(3): error: x; ld: cannot find -lc10; -Werror; nvcc fatal   : y; no error here"
+    lines = words.split("; ")
+    done = SubprocessRunner().run(shell(f"printf '%s\\n' {shlex.join(lines)}; seq 1 60"))
+    assert done.tail().splitlines()[:5] == [
+        "… 5 lines before, with these errors:",
+        "    a.cu(3): error: x",
+        "    ld: cannot find -lc10",
+        "    nvcc fatal   : y",
+        "1",
+    ]
 
 
 def test_a_command_needs_a_program() -> None:

@@ -262,6 +262,7 @@ class Compiler:
                 inputs=self._inputs(step, sources),
                 runs_first=unreadable or (is_host and part.source == probe),
                 check=self._visibility_check(step, part.source) if is_host else None,
+                unit=part.name,
             )
 
     def _visibility_check(self, step: NvccStep, source: PurePosixPath) -> Callable[[], None]:

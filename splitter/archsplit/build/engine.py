@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 import threading
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
@@ -20,17 +21,20 @@ from archsplit.compiler.tool_identity import ToolIdentities
 from archsplit.errors import ToolNotFoundError
 from archsplit.remote.action import PathMap, ToolFile
 from archsplit.remote.endpoint import DaskEndpoint
+from archsplit.scheduler.grouping import MovedBytes, group_steps, guess_size, moved_bytes
+from archsplit.scheduler.history import History
 from archsplit.scheduler.pool import SlotPool
 from archsplit.system.fs import cache_folder
 from archsplit.system.process import Command, run_checked
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from archsplit.build.context import BuildContext
     from archsplit.build.plan import BuildPlan
     from archsplit.release.context import Effects, EngineChoice
     from archsplit.remote.endpoint import Endpoint
+    from archsplit.scheduler.estimates import StepEstimate
     from archsplit.scheduler.executor import Executor
     from archsplit.scheduler.graph import Graph, Step
     from archsplit.system.process import Runner
@@ -67,11 +71,15 @@ class ToolFiles:
             ToolNotFoundError: one of them is gone.
         """
         with self._lock:
-            return tuple(self._find(step.command))
+            return tuple(dict.fromkeys(self._find_all(step)))
 
     def save(self) -> None:
         """Store the digests for the next build."""
         self._digests.save()
+
+    def _find_all(self, step: Step) -> Iterator[ToolFile]:
+        for part in step.parts or (step,):
+            yield from self._find(part.command)
 
     def _find(self, command: Command) -> Iterator[ToolFile]:
         if command.argv[0] == str(self._site.host.objcopy):
@@ -117,15 +125,60 @@ class ToolFiles:
         return ToolFile(path=str(path), sha256=digest)
 
 
-def _files_wanted_here(plan: BuildPlan) -> set[Path]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FarmPlan:
+    """The actions of a build on a farm.
+
+    Attributes:
+        graph: the steps, each of which is an action.
+        moved: the expected bytes between actions.
+        unmoved: the expected bytes between steps of one action.
+        wanted: files that the build reads on this machine.
+    """
+
+    graph: Graph
+    moved: MovedBytes
+    unmoved: int
+    wanted: frozenset[Path]
+
+
+def plan_farm(plan: BuildPlan, known: Mapping[str, StepEstimate]) -> FarmPlan:
+    """Group the steps of a plan into actions.
+
+    Args:
+        known: measurements of earlier builds by the keys of steps.
+    """
     checked = (path for step in plan.graph.steps if step.check for path in step.writes)
-    return {*plan.libraries.values(), *checked}
+    wanted = frozenset([*plan.libraries.values(), *checked])
+    sizes = {
+        path: size
+        for step in plan.graph.steps
+        if step.key in known
+        for path, size in zip(step.writes, known[step.key].sizes, strict=False)
+    }
+
+    def size_of(path: Path) -> int:
+        return sizes.get(path) or guess_size(path)
+
+    graph = group_steps(plan.graph, wanted=wanted, size_of=size_of)
+    moved = moved_bytes(graph, size_of)
+    return FarmPlan(
+        graph=graph,
+        moved=moved,
+        unmoved=moved_bytes(plan.graph, size_of).total - moved.total,
+        wanted=wanted,
+    )
+
+
+def build_history(plan: BuildPlan, environment: Mapping[str, str]) -> History:
+    """Return the measurements of earlier builds of a recipe on this machine."""
+    return History(cache_folder(environment) / "history", str(plan.site.recipe.root))
 
 
 @contextlib.contextmanager
 def open_farm(
     plan: BuildPlan, effects: Effects, choice: EngineChoice
-) -> Iterator[tuple[SlotPool, Executor]]:
+) -> Iterator[tuple[Graph, SlotPool, Executor]]:
     """Connect to a farm or a cluster; report at the end what it had and what was moved.
 
     Raises:
@@ -135,24 +188,25 @@ def open_farm(
     """
     site = plan.site
     tools = ToolFiles(site, effects.runner, cache_folder(effects.environment) / "digests")
-    lengths = plan.graph.critical_path()
+    farm = plan_farm(plan, build_history(plan, effects.environment).estimates)
+    lengths = farm.graph.critical_path()
     # Lower numbers first; a tenth of a second is exact enough.
     priorities = {
         step.name: -round(10 * length)
-        for step, length in zip(plan.graph.steps, lengths, strict=True)
+        for step, length in zip(farm.graph.steps, lengths, strict=True)
     }
     common = _Common(
         paths=PathMap(site.recipe.root, site.folder),
         tools=tools,
-        wanted=_files_wanted_here(plan),
+        wanted=farm.wanted,
         priorities=priorities,
     )
     if isinstance(choice.endpoint, DaskEndpoint):
-        opened = _open_dask(choice.endpoint, plan.graph, common)
+        opened = _open_dask(choice.endpoint, farm.graph, common)
     else:
         opened = _open_reapi(choice.endpoint, common, effects.progress)
     with opened as executor:
-        yield SlotPool(choice.jobs), executor
+        yield farm.graph, SlotPool(choice.jobs), executor
     tools.save()
 
 
@@ -161,7 +215,7 @@ class _Common(TypedDict):
 
     paths: PathMap
     tools: ToolFiles
-    wanted: set[Path]
+    wanted: frozenset[Path]
     priorities: dict[str, int]
 
 

@@ -14,7 +14,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from archsplit import __version__
-from archsplit.build.engine import open_farm
+from archsplit.build.engine import build_history, open_farm
 from archsplit.build.link import check_library
 from archsplit.build.plan import plan_build
 from archsplit.build.provenance import add_bill, built_manifest, read_origins
@@ -39,12 +39,10 @@ from archsplit.release.sdist import pack_source
 from archsplit.release.verify import open_tag_judge, verify_wheel_set
 from archsplit.release.wheel_set import read_wheel_set
 from archsplit.scheduler.find_pool import find_pool
-from archsplit.scheduler.history import History
 from archsplit.scheduler.reports import explain_run, format_chrome_trace
 from archsplit.scheduler.runner import run_graph_checked
 from archsplit.system.env import source_date_epoch
 from archsplit.system.fs import (
-    cache_folder,
     check_targets,
     output_dir,
     output_errors,
@@ -150,9 +148,9 @@ def compile_plan(plan: BuildPlan, effects: Effects, session: CacheSession | None
         effects.progress.note(summary)
     effects.progress.begin_stage("compile and link", len(plan.graph.steps))
     if effects.engine is not None:
-        with open_farm(plan, effects, effects.engine) as (slots, executor):
+        with open_farm(plan, effects, effects.engine) as (graph, slots, executor):
             done = run_graph_checked(
-                plan.graph,
+                graph,
                 pool=slots,
                 runner=effects.runner,
                 progress=effects.progress,
@@ -195,7 +193,7 @@ def _execute_here(
             pool=pool,
             runner=effects.runner,
             progress=effects.progress,
-            history=History(cache_folder(effects.environment) / "history", str(root)),
+            history=build_history(plan, effects.environment),
             result_cache=step_cache,
             keep_going=effects.keep_going,
             on_outcome=partial(_report_run, effects),

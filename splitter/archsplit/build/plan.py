@@ -8,6 +8,7 @@ Only ``nvcc --dryrun`` and the preprocessor run before the plan is complete.
 from __future__ import annotations
 
 import contextlib
+import platform
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,7 @@ from archsplit.nvcc import toolkit as toolkits
 from archsplit.nvcc.cuda_libraries import find_cuda_libraries
 from archsplit.nvcc.host_tools import find_host_tools
 from archsplit.recipe.apply_policy import apply_policy
+from archsplit.recipe.cuda_majors import check_cuda_major, select_cuda_major
 from archsplit.recipe.load import load_recipe
 from archsplit.scheduler.graph import Graph
 from archsplit.system.env import build_date, clean_environment, has_epoch, source_date_epoch
@@ -49,6 +51,7 @@ class BuildRequest:
         core: True to build the core too, and the meta wheel if the recipe has one.
         nvcc: the value of ``--nvcc``.
         policy: the name of the policy to apply; None for a release.
+        cuda_major: the major to build of a recipe for several; None for a recipe without majors.
     """
 
     recipe: Path
@@ -56,6 +59,7 @@ class BuildRequest:
     core: bool = True
     nvcc: Path | None = None
     policy: str | None = None
+    cuda_major: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,9 +147,10 @@ def requested_recipe(order: BuildRequest, effects: Effects) -> Recipe:
     """Read the recipe of a request, and apply its policy.
 
     Raises:
-        ArchsplitError: the recipe is invalid, or has no such policy.
+        ArchsplitError: the recipe is invalid, or has no such policy or major of CUDA.
     """
     recipe = load_recipe(order.recipe)
+    check_cuda_major(recipe, order.cuda_major)
     if order.policy is None:
         return recipe
     return apply_policy(recipe, order.policy, day=build_date(effects.environment))
@@ -161,10 +166,20 @@ def open_site(order: BuildRequest, effects: Effects) -> Iterator[BuildContext]:
     recipe = requested_recipe(order, effects)
     tried = find_toolkit(effects, order.nvcc)
     toolkit = toolkits.choose_toolkit(tried)
-    # All targets of the release, also those that are not built now: nvcc compiles for all of them.
-    toolkit.check_targets(recipe.release)
+    if order.cuda_major is not None:
+        _check_major(toolkit, order.cuda_major)
+        # A core without any plugin would look like a release.
+        if toolkit.targets.isdisjoint(recipe.targets.all):
+            raise TargetError(
+                f"CUDA {toolkit.release} ({toolkit.nvcc}) can compile for no target of the recipe",
+                hint="use another toolkit with --nvcc, or take its major out of cuda.majors",
+            )
+        recipe = select_cuda_major(recipe, order.cuda_major, toolkit.targets)
+    cross = "" if effects.machine == platform.machine() else effects.machine
+    if cross:
+        toolkit = _cross_toolkit(recipe, toolkit, cross)
     cuda_libraries = find_cuda_libraries(recipe.link.cuda_libraries, toolkit, effects.site_folders)
-    host = find_host_tools(effects.environment, effects.runner)
+    host = find_host_tools(effects.environment, effects.runner, cross=cross)
     epoch = source_date_epoch(effects.environment)
     with temporary_dir() as folder:
         yield BuildContext(
@@ -176,6 +191,24 @@ def open_site(order: BuildRequest, effects: Effects) -> Iterator[BuildContext]:
             folder=folder,
             epoch=epoch,
             cuda_libraries=cuda_libraries,
+        )
+
+
+def _cross_toolkit(recipe: Recipe, toolkit: toolkits.Toolkit, machine: str) -> toolkits.Toolkit:
+    # NVIDIA's wheels that are installed here are those for this machine.
+    if recipe.link.cuda_libraries:
+        raise TargetError(
+            f"link.cuda-libraries can't be linked for {machine} on this machine",
+            hint=f"build on a machine with {machine}, or leave it out with --machine",
+        )
+    return toolkit.for_machine(machine)
+
+
+def _check_major(toolkit: toolkits.Toolkit, major: int) -> None:
+    if toolkit.cuda_version // 1000 != major:
+        raise TargetError(
+            f"{toolkit.nvcc} is of CUDA {toolkit.release}, not {major}",
+            hint=f"name a toolkit of CUDA {major} with --nvcc",
         )
 
 

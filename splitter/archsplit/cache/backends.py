@@ -1,4 +1,4 @@
-"""Storage backends of remote stores: HTTP as Bazel's remote caches speak it, and object stores."""
+"""Storage backends of remote stores: Bazel's remote caches by HTTP and gRPC, and object stores."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from archsplit.cache.remote import Remote
 
-_INSTALL = "pip install 'archsplit[remote]'"
+_INSTALL = "pip install 'archsplit[{extra}]'"
 _FOUND = 200
 _MISSING = 404
 
@@ -119,14 +119,29 @@ def open_remote(address: str) -> tuple[str, Remote]:
         RemoteError: the library is missing, or refuses the configuration.
     """
     name = public_name(address)
-    is_http = address.startswith(("http://", "https://"))
+    scheme = urlsplit(address).scheme
+    is_grpc = scheme in {"grpc", "grpcs"}
     try:
-        return name, HttpRemote(address) if is_http else ObjectRemote(address)
+        if is_grpc:
+            return name, _open_grpc(address)
+        return name, HttpRemote(address) if scheme in {"http", "https"} else ObjectRemote(address)
     except ImportError:
-        raise RemoteError(f"its library is not installed; hint: {_INSTALL}") from None
+        hint = _INSTALL.format(extra="reapi" if is_grpc else "remote")
+        raise RemoteError(f"its library is not installed; hint: {hint}") from None
+    except RemoteError:
+        raise
     except Exception as error:  # noqa: BLE001 - whatever a library raises
         # A library's message about its configuration may contain secrets.
         raise RemoteError(f"its configuration is wrong ({type(error).__name__})") from None
+
+
+def _open_grpc(address: str) -> Remote:
+    from archsplit.cache.grpc_remote import GrpcRemote  # noqa: PLC0415 - see `HttpRemote`
+
+    parts = urlsplit(address)
+    user = _credentials(parts.hostname or "", parts.username or parts.password, parts.password)
+    token = user.partition(":")[2] if user else ""
+    return GrpcRemote(public_name(address), token=token)
 
 
 def public_name(address: str) -> str:

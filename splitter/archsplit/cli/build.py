@@ -5,7 +5,9 @@ A recipe for a prebuilt file is split.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import json
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,12 +29,17 @@ from archsplit.system.units import parse_size
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Callable, Iterator
 
     from rich.console import Console
 
     from archsplit.recipe.prebuilt import SplitRecipe
+    from archsplit.release.context import Effects
+    from archsplit.release.front_package import CudaReleases
     from archsplit.release.report import Release
     from archsplit.system.table import FittingTable
+
+    Build = Callable[[Effects, Path], Release | CudaReleases]
 
 
 def add_to(verbs: options.Verbs) -> None:
@@ -80,13 +87,63 @@ def add_to(verbs: options.Verbs) -> None:
 
 def run(arguments: argparse.Namespace, console: Console) -> int:
     """Build, and print the report."""
-    from rich.console import Console
-
-    from archsplit.build.pipeline import build_recipe
+    from archsplit.build.several import build_machines
+    from archsplit.recipe.load import load_recipe
     from archsplit.recipe.load_prebuilt import load_split_recipe
+    from archsplit.release.report import Release
 
     if (prebuilt := load_split_recipe(arguments.recipe)) is not None:
         return build_prebuilt(prebuilt, arguments, console)
+    recipe = load_recipe(arguments.recipe)
+    machines = recipe.platforms.machines
+    # One machine needs no folder of its own.
+    if len(machines) == 1 and not arguments.machine:
+        (arguments.machine,) = machines
+    for_all_majors = arguments.cuda is None and recipe.cuda.majors
+    build = _majors_build(arguments) if for_all_majors else _release_build(arguments)
+    with _effects(arguments, console) as effects:
+        if arguments.machine or not machines:
+            done = build(effects, arguments.out)
+            _show(done, arguments)
+            if arguments.variants and isinstance(done, Release):
+                write_built_variants(done, arguments.out, console)
+            return 0
+        if arguments.variants:
+            raise UsageError(
+                "--variants is for one release, and this recipe makes one for each machine",
+                hint="choose the machine, as in --machine aarch64",
+            )
+        each = build_machines(machines, build, effects, out=arguments.out)
+    if arguments.json:
+        documents = {machine: _document(one) for machine, one in each.items()}
+        print(json.dumps({"schema": 1, "machines": documents}, indent=2))  # noqa: T201 - data
+    else:
+        for machine, one in each.items():
+            _print(one, arguments.out / machine)
+    return 0
+
+
+@contextlib.contextmanager
+def _effects(arguments: argparse.Namespace, console: Console) -> Iterator[Effects]:
+    """Open the effects of a build from sources."""
+    engine = engine_choice(arguments, os.environ)
+    with options.effects(console, jobs=arguments.jobs, quiet=arguments.quiet) as effects:
+        yield dataclasses.replace(
+            options.for_machine(effects, arguments),
+            memory=arguments.memory,
+            # A farm has a cache of its own, for all machines that build there.
+            cache=None if engine else cache_settings(arguments, effects.environment),
+            explain=arguments.explain,
+            trace=arguments.trace,
+            engine=engine,
+            keep_going=arguments.keep_going,
+        )
+
+
+def _release_build(arguments: argparse.Namespace) -> Build:
+    """Return the build of one release."""
+    from archsplit.build.pipeline import build_recipe
+
     request = dataclasses.replace(options.build_request(arguments), core=not arguments.no_core)
     # Checked before the compilation, which may take hours.
     if arguments.variants and arguments.no_core:
@@ -96,31 +153,67 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
             raise UsageError("--core-only builds no target's plugin, and --targets names some")
         # An empty list of targets builds no plugin; None would mean all of them.
         request = dataclasses.replace(request, targets=())
-    engine = engine_choice(arguments, os.environ)
-    with options.effects(console, jobs=arguments.jobs, quiet=arguments.quiet) as effects:
-        limited = dataclasses.replace(
-            effects,
-            memory=arguments.memory,
-            # A farm has a cache of its own, for all machines that build there.
-            cache=None if engine else cache_settings(arguments, effects.environment),
-            explain=arguments.explain,
-            trace=arguments.trace,
-            engine=engine,
-            keep_going=arguments.keep_going,
+    return lambda effects, out: build_recipe(request, effects, out=out)
+
+
+def _majors_build(arguments: argparse.Namespace) -> Build:
+    """Return the build of a release for each CUDA major."""
+    from archsplit.build.plan import BuildRequest
+    from archsplit.build.several import build_cuda_majors
+
+    given = {
+        "--no-core": arguments.no_core,
+        "--core-only": arguments.core_only,
+        "--targets": arguments.targets is not None,
+        "--variants": arguments.variants,
+    }
+    if wrong := [name for name, is_given in given.items() if is_given]:
+        raise UsageError(
+            f"{wrong[0]} is for one release, and this recipe makes one for each CUDA major",
+            hint="choose the major, as in --cuda 12",
         )
-        report = build_recipe(request, limited, out=arguments.out)
-    if arguments.variants:
-        write_built_variants(report, arguments.out, console)
+    request = BuildRequest(recipe=arguments.recipe, policy=arguments.policy)
+    nvcc = arguments.nvcc or ()
+    return lambda effects, out: build_cuda_majors(request, effects, out=out, nvcc=nvcc)
+
+
+def _show(done: Release | CudaReleases, arguments: argparse.Namespace) -> None:
     if arguments.json:
-        print(report.as_json(), end="")  # noqa: T201 - standard output is where data goes
+        print(json.dumps(_document(done), indent=2))  # noqa: T201 - standard output is where data goes
     else:
-        # A log has no width, and a wrapped file name can't be copied from it.
-        output = Console(highlight=False)
-        if not output.is_terminal:
-            output.width = 160
-        output.print(f"{report.project} {report.version} in {arguments.out}", markup=False)
-        output.print(_table(report))
-    return 0
+        _print(done, arguments.out)
+
+
+def _document(done: Release | CudaReleases) -> object:
+    from archsplit.release.report import Release
+
+    if isinstance(done, Release):
+        return json.loads(done.as_json())
+    reports = {str(major): json.loads(one.as_json()) for major, one in done.releases.items()}
+    return {"schema": 1, "front": done.front, "majors": reports}
+
+
+def _print(done: Release | CudaReleases, folder: Path) -> None:
+    from archsplit.release.report import Release
+
+    if isinstance(done, Release):
+        _print_report(done, folder)
+        return
+    for major, report in done.releases.items():
+        _print_report(report, folder / f"cu{major}")
+    majors = ", ".join(f"cu{major}" for major in done.releases)
+    print(f"{done.front}: the front package, with the extras {majors}")  # noqa: T201 - data
+
+
+def _print_report(report: Release, folder: Path) -> None:
+    from rich.console import Console
+
+    # A log has no width, and a wrapped file name can't be copied from it.
+    output = Console(highlight=False)
+    if not output.is_terminal:
+        output.width = 160
+    output.print(f"{report.project} {report.version} in {folder}", markup=False)
+    output.print(_table(report))
 
 
 def _table(report: Release) -> FittingTable:
@@ -142,7 +235,7 @@ def _table(report: Release) -> FittingTable:
     return table
 
 
-_SOURCE_OPTIONS = ("nvcc", "no_core", "core_only", "remote")
+_SOURCE_OPTIONS = ("nvcc", "no_core", "core_only", "remote", "cuda", "machine")
 """Options of the compilation, without a meaning for a prebuilt file."""
 
 
@@ -159,7 +252,7 @@ def build_prebuilt(recipe: SplitRecipe, arguments: argparse.Namespace, console: 
         environment = {**effects.environment, **options.given_cache_variables(arguments)}
         around = dataclasses.replace(effects, environment=environment)
         report = split_by_recipe(
-            recipe, around, out=arguments.out, targets=targets, nvcc=arguments.nvcc
+            recipe, around, out=arguments.out, targets=targets, nvcc=options.single_nvcc(arguments)
         )
     if arguments.variants:
         write_split_variants(report, arguments.out, console)

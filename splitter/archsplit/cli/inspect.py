@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from archsplit.devicecode.model import Inventory
     from archsplit.devicecode.stats import DeviceUsage, SizeLimits
-    from archsplit.inspect.html import PageOrigin
+    from archsplit.inspect.page import PageOrigin
 
 _PIPE_WIDTH = 140
 _SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
@@ -170,7 +170,7 @@ def write_summary(arguments: argparse.Namespace, text: Callable[[], str]) -> Non
 
 def page_origin(arguments: argparse.Namespace) -> PageOrigin:
     """Return the date and the command for the header of a page."""
-    from archsplit.inspect.html import PageOrigin
+    from archsplit.inspect.page import PageOrigin
 
     # Today's date would make a page differ at each run, which reproducible builds forbid.
     date = time.strftime("%Y-%m-%d", time.gmtime(options.output_time()))

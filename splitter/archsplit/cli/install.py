@@ -19,6 +19,7 @@ from shutil import which
 from typing import TYPE_CHECKING
 
 from archsplit.cli.inputs import check_folder
+from archsplit.cli.options import capabilities
 from archsplit.cli.verbs import add_verb
 from archsplit.errors import InputError, ToolFailedError, ToolNotFoundError, UsageError, WheelError
 from archsplit.system.env import without_credentials
@@ -73,12 +74,17 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     del console
     if arguments.subject is None and not arguments.clean:
         raise UsageError("name what to install", hint="archsplit install NAME, or --clean alone")
+    # A wrong option is refused before an installer changes anything.
+    gpus = tuple(str(one) for one in capabilities(arguments.gpu))
+    for each in arguments.find_links:
+        if "://" not in each:
+            check_folder(Path(each))
     environment = Environment.of(arguments.python)
     if arguments.clean:
         _clean(environment, arguments.subject, dry_run=arguments.dry_run)
     if arguments.subject is None:
         return 0
-    return _install(environment, arguments)
+    return _install(environment, arguments, gpus)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,25 +177,19 @@ def _clean(environment: Environment, name: str | None, *, dry_run: bool) -> None
         print("no plugin is without its core")  # noqa: T201 - the report
 
 
-def _install(environment: Environment, arguments: argparse.Namespace) -> int:
+def _install(environment: Environment, arguments: argparse.Namespace, gpus: tuple[str, ...]) -> int:
     """Install the core if it is missing; its doctor installs the plugins."""
-    from archsplit.release.installed_core import loader_folder, missing_core_text
-    from archsplit.system.process import Command, SubprocessRunner
+    from archsplit.release.installed_core import loader_folder
 
     name, wheel = _subject(arguments.subject, environment)
+    sources = [word for each in arguments.find_links for word in ("--find-links", each)]
+    sources += ["--index-url", arguments.index_url] if arguments.index_url else []
     core = environment.installed().get(name)
     loader = None if core is None else loader_folder(core)
     if loader is None or wheel is not None:
-        if core is not None and loader is None and wheel is None:
-            raise InputError(missing_core_text(name, core, environment.installed().values()))
-        sources = [word for each in arguments.find_links for word in ("--find-links", each)]
-        sources += ["--index-url", arguments.index_url] if arguments.index_url else []
-        # The fat wheel has the core's version, so an installer would keep it without this option.
-        reinstall = () if core is None else (_reinstall_option(environment), "--no-deps")
-        command = environment.command("install", *reinstall, *sources, wheel or arguments.subject)
-        # The same version is installed already: only its plugins may be missing.
-        if wheel is None or core is None or loader is None or core.version != _version(wheel):
-            _run_installer(command, dry_run=arguments.dry_run)
+        subject = arguments.subject
+        request = CoreRequest(name=name, subject=subject, wheel=wheel, sources=tuple(sources))
+        _install_core(environment, request, dry_run=arguments.dry_run)
         # A dry run has no core whose doctor could choose plugins.
         if arguments.dry_run and loader is None:
             print(f"then the doctor of {name} installs plugins")  # noqa: T201 - the report
@@ -200,13 +200,56 @@ def _install(environment: Environment, arguments: argparse.Namespace) -> int:
         raise InputError(
             f"{name} is installed, and is no core of archsplit's: it has all device code itself"
         )
-    words = ["--install", *(["--dry-run"] if arguments.dry_run else [])]
-    words += [word for each in arguments.gpu for word in ("--gpu", each)]
-    words += [word for each in arguments.find_links for word in ("--find-links", each)]
-    words += ["--index-url", arguments.index_url] if arguments.index_url else []
+    words = ["--dry-run"] if arguments.dry_run else []
+    words += [word for each in gpus for word in ("--gpu", each)]
     # The installed core's own doctor decides: its loader is the one that chooses later.
-    command_line = (environment.python, str(loader), *words)
-    done = SubprocessRunner().run(Command(argv=command_line, cwd=Path.cwd(), env=os.environ))
+    return _run_doctor((environment.python, str(loader), "--install", *words, *sources))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoreRequest:
+    """A core to install.
+
+    Attributes:
+        subject: as it is on the command line.
+        wheel: the path or address of its wheel; None if the installer is to find one.
+        sources: options of pip and uv that find wheels.
+    """
+
+    name: str
+    subject: str
+    wheel: str | None
+    sources: tuple[str, ...]
+
+
+def _install_core(environment: Environment, request: CoreRequest, *, dry_run: bool) -> None:
+    """Install a core, unless the same version of it is installed.
+
+    Raises:
+        InputError: a fat wheel is in the core's place.
+    """
+    from archsplit.release.installed_core import loader_folder, missing_core_text
+
+    installed = environment.installed()
+    present = installed.get(request.name)
+    is_core = present is not None and loader_folder(present) is not None
+    if request.wheel is None and present is not None and not is_core:
+        raise InputError(missing_core_text(request.name, present, installed.values()))
+    # The same version is installed already: only its plugins may be missing.
+    version = None if present is None else present.version
+    if is_core and request.wheel is not None and version == _version(request.wheel):
+        return
+    # The fat wheel has the core's version, so an installer would keep it without this option.
+    reinstall = () if present is None else (_reinstall_option(environment), "--no-deps")
+    words = (*reinstall, *request.sources, request.wheel or request.subject)
+    _run_installer(environment.command("install", *words), dry_run=dry_run)
+
+
+def _run_doctor(argv: tuple[str, ...]) -> int:
+    """Run the doctor of a core, show its output, and return its exit status."""
+    from archsplit.system.process import Command, SubprocessRunner
+
+    done = SubprocessRunner().run(Command(argv=argv, cwd=Path.cwd(), env=os.environ))
     print(done.stdout, end="")  # noqa: T201 - the report
     print(done.stderr, end="", file=sys.stderr)  # noqa: T201 - and talk
     return done.returncode

@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from archsplit.cli import options
+from archsplit.cli.inspect import page_origin
 from archsplit.cli.verbs import add_verb
 from archsplit.errors import ToolNotFoundError, UsageError
+from archsplit.system.fs import write_file
 
 if TYPE_CHECKING:
     import argparse
@@ -91,8 +93,9 @@ def add_to(verbs: options.Verbs) -> None:
         help="download the originals again, edit them again, and compare all bytes",
     )
     _add_serve(parser)
+    parser.add_argument("--html", type=Path, metavar="FILE", help="write the report as a page")
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, command_line=())
 
 
 def _add_serve(parser: argparse.ArgumentParser) -> None:
@@ -128,6 +131,10 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     request = _request(arguments)
     with options.effects(console) as effects:
         report = update_mirror(request, effects)
+    if arguments.html is not None:
+        from archsplit.mirror.html import mirror_page
+
+        write_file(arguments.html, mirror_page(report, page_origin(arguments)))
     if arguments.json:
         print(mirror_json(report))  # noqa: T201 - standard output is where data goes
     else:
@@ -195,6 +202,8 @@ def _check(arguments: argparse.Namespace) -> None:
         raise UsageError("--verify goes with --out alone", hint="the mirror has its inputs")
     if arguments.serve and (arguments.inputs or arguments.verify):
         raise UsageError("--serve has no inputs: installers ask for what they need")
+    if arguments.html is not None and (arguments.serve or arguments.verify):
+        raise UsageError("--html is for the report of a mirror that is made or updated")
     if arguments.serve and arguments.split:
         raise UsageError("--serve slims wheels, and doesn't split", hint="leave out --split")
     if not (arguments.verify or arguments.serve or arguments.inputs):

@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -53,8 +54,48 @@ def add_recipe_options(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="build by the recipe's [policy.NAME]: fewer targets, a dated version, a size budget",
     )
+    parser.add_argument(
+        "--cuda",
+        type=int,
+        metavar="MAJOR",
+        help="build the release of one CUDA major of the recipe's cuda.majors, as in 12",
+    )
+    parser.add_argument(
+        "--machine",
+        choices=("x86_64", "aarch64"),
+        help="the machine that the wheels are for: another one than this is cross-compiled"
+        " (default: the recipe's platforms.machines, or this machine)",
+    )
     add_jobs_option(parser, "run at most N programs at a time")
-    add_nvcc_option(parser)
+    parser.add_argument(
+        "--nvcc",
+        type=Path,
+        action="append",
+        metavar="PATH",
+        help="nvcc, or its toolkit's folder (default: CUDA_HOME, CUDA_PATH, PATH, index wheels);"
+        " one for each major of a recipe with cuda.majors, which are also found in"
+        " /usr/local/cuda-*",
+    )
+
+
+def for_machine(effects: Effects, arguments: argparse.Namespace) -> Effects:
+    """Return the effects for the machine of ``--machine``."""
+    return replace(effects, machine=arguments.machine) if arguments.machine else effects
+
+
+def single_nvcc(arguments: argparse.Namespace) -> Path | None:
+    """Return the value of ``--nvcc`` of a build with one toolkit.
+
+    Raises:
+        UsageError: several are given.
+    """
+    given: list[Path] = arguments.nvcc or []
+    if len(given) > 1:
+        raise UsageError(
+            "a build of one release takes one --nvcc",
+            hint="several are for a recipe with cuda.majors, without --cuda",
+        )
+    return given[0] if given else None
 
 
 def add_jobs_option(parser: argparse.ArgumentParser, text: str) -> None:
@@ -86,8 +127,9 @@ def build_request(arguments: argparse.Namespace) -> BuildRequest:
     return BuildRequest(
         recipe=arguments.recipe,
         targets=targets(arguments.targets),
-        nvcc=arguments.nvcc,
+        nvcc=single_nvcc(arguments),
         policy=arguments.policy,
+        cuda_major=arguments.cuda,
     )
 
 
@@ -367,7 +409,10 @@ def write_split_variants(report: Release, out: Path, console: Console) -> None:
     requirements = {
         wheel.label: exact_pin(wheel.distribution, report.version) for wheel in report.plugins
     }
-    _write(out / report.core.file, split_variants(report.split.needs, requirements), console)
+    variants = split_variants(report.split.needs, requirements)
+    # Packs have one name for all Pythons, so the index's list is the same for all cores.
+    for core in report.cores:
+        _write(out / core.file, variants, console)
 
 
 def _write(core: Path, variants: Sequence[Variant], console: Console) -> None:

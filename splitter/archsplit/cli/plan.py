@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
+    from archsplit.build.engine import FarmPlan
     from archsplit.build.plan import BuildPlan
 
 PLAN_DOCUMENT_SCHEMA = 1
@@ -46,7 +47,9 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
         return plan_prebuilt(prebuilt, arguments)
     with (
         options.effects(console, jobs=arguments.jobs, quiet=True) as effects,
-        plan_build(options.build_request(arguments), effects) as plan,
+        plan_build(
+            options.build_request(arguments), options.for_machine(effects, arguments)
+        ) as plan,
     ):
         text = _as_json(plan) if arguments.json else _as_text(plan)
     print(text)  # noqa: T201 - standard output is where data goes
@@ -84,8 +87,25 @@ def _as_text(plan: BuildPlan) -> str:
         earlier = sorted(plan.graph.dependencies[number])
         after = f" (after {', '.join(map(str, earlier))})" if earlier else ""
         lines += [f"{number}. {step.name}{after}", f"   {_shown(step.command.text(), plan)}"]
+    lines.append(_farm_line(plan))
     lines.append(f"then wheels, tagged as auditwheel says: {', '.join(_distributions(plan))}")
     return "\n".join(lines)
+
+
+def _farm_line(plan: BuildPlan) -> str:
+    farm = _farm(plan)
+    return (
+        f"on a farm: {len(farm.graph.steps)} actions; about {farm.moved.total / 1e6:.1f} MB move"
+        f" between them, and {farm.unmoved / 1e6:.1f} MB stay inside of them"
+    )
+
+
+def _farm(plan: BuildPlan) -> FarmPlan:
+    import os
+
+    from archsplit.build.engine import build_history, plan_farm
+
+    return plan_farm(plan, build_history(plan, os.environ).estimates)
 
 
 def _distributions(plan: BuildPlan) -> list[str]:
@@ -114,6 +134,7 @@ def _as_json(plan: BuildPlan) -> str:
         }
         for number, step in enumerate(plan.graph.steps)
     ]
+    farm = _farm(plan)
     content = {
         "schema": PLAN_DOCUMENT_SCHEMA,
         "project": plan.identity.package,
@@ -124,6 +145,10 @@ def _as_json(plan: BuildPlan) -> str:
         "texts": {_shown(str(path), plan): text for path, text in plan.texts.items()},
         "path": _search_path(plan),
         "steps": steps,
+        "farm": {
+            "actions": [[part.name for part in step.parts or (step,)] for step in farm.graph.steps],
+            "moved_bytes": farm.moved.total,
+        },
         "wheels": _distributions(plan),
     }
     return json.dumps(content, indent=2)

@@ -52,6 +52,15 @@ def add_release_options(parser: argparse.ArgumentParser) -> None:
         help="with --release: install and import nothing",
     )
     parser.add_argument(
+        "--python",
+        metavar="PYTHON",
+        action="append",
+        default=[],
+        help="with --release: also install with this Python, a path or a version such as 3.12; by"
+        " default with one for each Python of the release, as far as uv finds them here; may be"
+        " given more than once",
+    )
+    parser.add_argument(
         "--run-scripts",
         action="store_true",
         help="with --release: also run each console script of the core with --help",
@@ -81,6 +90,7 @@ def run_release(arguments: argparse.Namespace, console: Console) -> int:
         install=arguments.install,
         without=tuple(arguments.without),
         scripts=arguments.run_scripts,
+        pythons=tuple(arguments.python),
     )
     if arguments.install:
         # Found out at the end, it would cost the minutes of all other checks.
@@ -98,6 +108,10 @@ def run_release(arguments: argparse.Namespace, console: Console) -> int:
     if verdict.matrix:
         print(verdict.matrix)  # noqa: T201 - the same
     programs = " and ".join(verdict.installed)
+    # A sample is of interest where it is smaller than the release.
+    if len(verdict.sample) > 1 or len({cell.place for cell in verdict.cells}) > 1:
+        for place in verdict.sample:
+            print(f"{programs} install {place}")  # noqa: T201 - the same
     installed = (
         f"{programs} install them all, the core can be imported"
         if programs

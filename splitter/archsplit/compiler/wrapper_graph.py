@@ -51,6 +51,7 @@ def step_from_nvcc(
     parallel_flags: tuple[str, ...] = (),
     runs_first: bool = False,
     check: Callable[[], None] | None = None,
+    unit: str = "",
 ) -> Step:
     """Return a step of nvcc for the scheduler, with first estimates of seconds and memory.
 
@@ -61,6 +62,7 @@ def step_from_nvcc(
         parallel_flags: arguments that let the step use several cores.
         runs_first: see `Step`.
         check: see `Step`.
+        unit: see `Step`.
     """
     memory, memory_per_byte = FIRST_MEMORY[step.kind]
     reads_source = not step.reads and step.kind in _READING
@@ -79,6 +81,7 @@ def step_from_nvcc(
         reads_source=reads_source,
         runs_first=runs_first,
         check=check,
+        unit=unit,
     )
 
 

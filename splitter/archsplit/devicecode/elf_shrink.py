@@ -296,11 +296,12 @@ def relocate_section(elf: Elf, compaction: Compaction) -> Iterator[Edit]:
         BinaryFormatError: the relocations or symbol tables are damaged.
     """
     reached = set()
-    for pointer in read_pointers(elf, Dynamic(elf), 0, _ADDRESS_END):
-        if compaction.contains(pointer.value):
-            new = _new_address(elf, compaction, pointer.value, "a pointer")
-            reached.add(pointer.value)
-            yield from _pointer_edits(elf, pointer.address, pointer.record, pointer.value, new)
+    section = compaction.section
+    values = range(section.address, section.address + section.size)
+    for pointer in read_pointers(elf, Dynamic(elf), 0, _ADDRESS_END, values=values):
+        new = _new_address(elf, compaction, pointer.value, "a pointer")
+        reached.add(pointer.value)
+        yield from _pointer_edits(elf, pointer.address, pointer.record, pointer.value, new)
     # Without a relocation, code may compute the address relative to rip or pc: nothing to update.
     for old, new in compaction.addresses.items():
         # A container that doesn't move may be reached in any way.

@@ -11,7 +11,6 @@ Memory stays flat: files are mapped, searched in blocks, and their pages given b
 from __future__ import annotations
 
 import enum
-import heapq
 import mmap
 import struct
 from dataclasses import dataclass, field, replace
@@ -39,6 +38,7 @@ from archsplit.formats.fatbin import (
 from archsplit.formats.fatbin_wrappers import LINKED, WRAPPER_VERSIONS, read_wrappers
 from archsplit.formats.pe import PE_MAGIC, read_pe_sections
 from archsplit.formats.zstd_frame import ZSTD_MAGIC
+from archsplit.system.parallel import find_bytes
 from archsplit.system.units import BLOCK
 
 if TYPE_CHECKING:
@@ -219,11 +219,11 @@ def magic_offsets(magic: bytes, window: Window) -> Iterator[int]:
     """Yield the file offsets at which ``magic`` stands in a window, ascending."""
     for start in range(0, len(window), BLOCK):
         # What begins in this block may end in the next one.
-        block = window.data[start : start + BLOCK + len(magic) - 1].tobytes()
-        at = block.find(magic)
+        end = start + BLOCK + len(magic) - 1
+        at = find_bytes(window.data, magic, start, end)
         while at >= 0:
-            yield window.start + start + at
-            at = block.find(magic, at + 1)
+            yield window.start + at
+            at = find_bytes(window.data, magic, at + 1, end)
         release_pages(window)
 
 
@@ -388,6 +388,32 @@ def container_unit(
 
 
 @dataclass(slots=True)
+class _Candidates:
+    """The places in one block at which device code may begin.
+
+    Attributes:
+        end: the end of the block; what begins before it may end after it.
+        hits: the next place of each magic number; ``end`` for none.
+    """
+
+    window: Window
+    end: int
+    hits: dict[bytes, int] = field(default_factory=dict)
+
+    def next(self, position: int) -> int:
+        """Return the first place from a position on; the end of the block, or later, for none."""
+        if position >= self.end:
+            return position
+        for magic in (CONTAINER_MAGIC, CUBIN_MAGIC, ZSTD_MAGIC):
+            # A later place is still the next one.
+            if self.hits.get(magic, -1) < position:
+                last = self.end + len(magic) - 1
+                at = find_bytes(self.window.data, magic, position, last)
+                self.hits[magic] = self.end if at < 0 else at
+        return min(self.hits.values())
+
+
+@dataclass(slots=True)
 class ContainerSearch:
     """A search through one file.
 
@@ -436,23 +462,27 @@ class ContainerSearch:
             BinaryFormatError: the windows searched are together far more than the file.
         """
         self._charge(window)
-        end = window.start
-        for offset in heapq.merge(
-            *(magic_offsets(magic, window) for magic in (CONTAINER_MAGIC, CUBIN_MAGIC, ZSTD_MAGIC))
-        ):
-            # A magic number inside of a unit that was read is a part of the unit.
-            if offset < end or len(self.unreadable) >= MAX_UNREADABLE:
-                continue
-            # To the end: the candidate's own header has its size.
-            rest = window.at(offset, window.start + len(window) - offset, "device code")
-            try:
-                unit_and_size = self._read(rest, section)
-            except BinaryFormatError:
-                self.unreadable.append(offset)
-            else:
-                if unit_and_size is not None:
-                    end = offset + unit_and_size[1]
-                    yield unit_and_size[0], offset
+        position = 0
+        for start in range(0, len(window), BLOCK):
+            end = start + BLOCK
+            # Nothing is searched for inside of a unit: its headers were read.
+            candidates = _Candidates(window=window, end=end)
+            while (position := candidates.next(max(position, start))) < end:
+                if len(self.unreadable) >= MAX_UNREADABLE:
+                    return
+                # To the end: the candidate's own header has its size.
+                rest = window.part(position, len(window) - position, "device code")
+                size = 1
+                try:
+                    unit_and_size = self._read(rest, section)
+                except BinaryFormatError:
+                    self.unreadable.append(rest.start)
+                else:
+                    if unit_and_size is not None:
+                        unit, size = unit_and_size
+                        yield unit, rest.start
+                position += max(size, 1)
+            release_pages(window)
 
     def _read(self, window: Window, section: str) -> tuple[Unit, int] | None:
         """Read a candidate; return its unit and size, or None for other data."""

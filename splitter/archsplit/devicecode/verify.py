@@ -21,6 +21,7 @@ from archsplit.errors import VerifyError
 from archsplit.formats.elf import SectionType
 from archsplit.formats.fatbin import EXECUTABLE, RELOCATABLE
 from archsplit.formats.fatbin_wrappers import read_wrappers
+from archsplit.system.parallel import are_equal
 from archsplit.system.units import BLOCK
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ def _is_same_image(before: Container, old: FatbinEntry, after: Container, new: F
     old_payload, new_payload = before.payload(old), after.payload(new)
     # Images that were compressed anew are equal when decompressed.
     if old.compression is new.compression:
-        return old_payload.data == new_payload.data
+        return are_equal(old_payload.data, new_payload.data)
     return decompress(old, old_payload) == decompress(new, new_payload)
 
 
@@ -168,6 +169,13 @@ def _has_planned_bytes(old: Window, new: Window, zeroed: tuple[UnregisteredImage
     # In blocks: comparing two views at once would map both sections whole.
     for at in range(0, len(old), BLOCK):
         size = min(BLOCK, len(old) - at)
-        if planned_bytes(old, old.start + at, size, within) != new.data[at : at + size]:
+        start = old.start + at
+        overwritten = [one for one in within if one.start < start + size and start < one.end]
+        planned = (
+            memoryview(planned_bytes(old, start, size, overwritten))
+            if overwritten
+            else old.data[at : at + size]
+        )
+        if not are_equal(planned, new.data[at : at + size]):
             return False
     return True

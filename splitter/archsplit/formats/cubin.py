@@ -6,6 +6,7 @@ NVIDIA doesn't document the header. The rules here were checked against cubins o
 from __future__ import annotations
 
 import re
+import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,12 @@ _KERNEL = 0x10
 """The bit of a symbol's ``other`` that only kernels have, not device functions."""
 
 _TOOL_NOTE = ".note.nv.tkinfo"
+_CUDA_NOTE = ".note.nv.cuinfo"
+_CUDA_FIELDS = struct.Struct("<HHH")
+"""The version of the note, the virtual architecture, and the toolkit: 130 for CUDA 13.0."""
+_VENDOR = b"NVIDIA Corp\0"
+_SM_NUMBERS, _TOOLKITS = range(10, 1000), range(90, 500)
+"""The numbers that the note's fields can have."""
 _COMMAND_LINE = re.compile(rb"-arch (sm_[1-9][0-9]{1,3}[af]?)\b")
 
 
@@ -93,6 +100,20 @@ class Cubin:
             expected = f"one of capability {self.capability}, as in the header"
             raise note.fault(match.start(), "target noted by ptxas", str(target), expected)
         return target
+
+    def toolkit_version(self) -> int | None:
+        """Return the toolkit's version as in CUDART_VERSION, if it was noted, else None."""
+        section = self.elf.section(_CUDA_NOTE)
+        if section is None:
+            return None
+        # A search, as above: the layout isn't documented.
+        data = self.elf.content(section).to_bytes()
+        fields = data.partition(_VENDOR)[2][: _CUDA_FIELDS.size]
+        if len(fields) < _CUDA_FIELDS.size:
+            return None
+        _, virtual, toolkit = _CUDA_FIELDS.unpack(fields)
+        # Another layout would have other numbers in these places.
+        return toolkit * 100 if virtual in _SM_NUMBERS and toolkit in _TOOLKITS else None
 
 
 def read_capability(head: Window) -> Capability:

@@ -36,6 +36,7 @@ _ADDRESS = Struct("<Q")
 # R_X86_64_RELATIVE and R_AARCH64_RELATIVE; CUDA has no other host machines.
 _RELATIVE: Mapping[int, int] = {Machine.X86_64: 8, Machine.AARCH64: 1027}
 _POINTER_SIZE = 8
+_ALL_VALUES = range(-(1 << 63), 1 << 64)
 _BITMAP_BITS = 63
 
 
@@ -255,31 +256,44 @@ def _count_gnu_hash(table: Window) -> int:
     return last + 1
 
 
-def read_pointers(elf: Elf, dynamic: Dynamic, low: int, high: int) -> Iterator[Pointer]:
+def read_pointers(
+    elf: Elf, dynamic: Dynamic, low: int, high: int, *, values: range = _ALL_VALUES
+) -> Iterator[Pointer]:
     """Return the RELATIVE and RELR pointers at addresses from ``low`` to below ``high``.
+
+    Args:
+        elf: the file.
+        dynamic: its dynamic section.
+        low, high: the addresses of the pointers.
+        values: the addresses that they lead to.
 
     Raises:
         BinaryFormatError: the tables are damaged, or the machine is not one of `Machine`'s hosts.
     """
     # Both tables may be there. All 7,287 wrappers of the public wheels that were measured have
     # RELA; RELR comes with the linker's option `-z pack-relative-relocs`.
-    yield from _rela_pointers(elf, dynamic, low, high)
+    yield from _rela_pointers(elf, dynamic, range(low, high), values)
     table = dynamic.table(Tag.RELR, Tag.RELRSZ, "DT_RELR")
     words = (word for (word,) in table.records(_ADDRESS, "DT_RELR"))
     for address in _relr_addresses(words):
         if low <= address < high:
             # RELR has no addend: the value is where the pointer lies.
             value = elf.at_address(address, _POINTER_SIZE, "pointer").u64(0, "pointer")
-            yield Pointer(address=address, value=value, record=None)
+            if value in values:
+                yield Pointer(address=address, value=value, record=None)
 
 
-def _rela_pointers(elf: Elf, dynamic: Dynamic, low: int, high: int) -> Iterator[Pointer]:
+def _rela_pointers(
+    elf: Elf, dynamic: Dynamic, addresses: range, values: range
+) -> Iterator[Pointer]:
     relative = relocation_type(elf, _RELATIVE)
     table = dynamic.table(Tag.RELA, Tag.RELASZ, "DT_RELA")
+    # Plain numbers: a library has a million relocations, and few of them are asked for.
+    low, high, first, end = addresses.start, addresses.stop, values.start, values.stop
     for index, (address, info, addend) in enumerate(table.records(RELA, "DT_RELA")):
         # A RELATIVE relocation has no symbol, so the upper half of `info` is 0 and the whole field
         # can be compared.
-        if low <= address < high and info == relative:
+        if low <= address < high and first <= addend < end and info == relative:
             record = table.start + index * RELA.size
             yield Pointer(address=address, value=addend, record=record)
 

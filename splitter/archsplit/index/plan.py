@@ -138,6 +138,7 @@ class PublishPlan:
         conflicts: files that the index has with other content.
         notes: warnings that stop nothing.
         left_out: projects of the release that `only` leaves out.
+        missing: those of them that the index needs before the core of this plan.
         first: new projects, in groups that fit the limit of pending trusted publishers.
     """
 
@@ -151,6 +152,7 @@ class PublishPlan:
     conflicts: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
     first: tuple[tuple[str, ...], ...] = ()
 
     @property
@@ -194,6 +196,8 @@ def plan_publish(
                 when=max([now, days.get(one.project, now), *before]),
             )
         )
+    left_out = [one for one in ranked if one not in ordered]
+    is_core_new = any(_action(one, state) is Action.UPLOAD for one in ordered if one.role == CORE)
     return PublishPlan(
         project=release.project,
         version=release.version,
@@ -204,7 +208,14 @@ def plan_publish(
         refused=tuple(_refused(release, steps, state, rules)),
         conflicts=tuple(_conflicts(release, state)),
         notes=tuple(_notes(steps, state)),
-        left_out=tuple(name for name in _names(ranked) if only and name not in only),
+        left_out=_names(left_out),
+        missing=_names(
+            [
+                one
+                for one in left_out
+                if is_core_new and one.role == PLUGIN and one.path.name not in state.same
+            ]
+        ),
         first=tuple(rules.first_release(new)),
     )
 
@@ -411,6 +422,7 @@ def plan_document(plan: PublishPlan) -> dict[str, object]:
         "conflicts": list(plan.conflicts),
         "notes": list(plan.notes),
         "left_out": list(plan.left_out),
+        "missing": list(plan.missing),
         "first_release": list(map(list, plan.first)),
     }
 
@@ -451,6 +463,7 @@ def _lines(plan: PublishPlan) -> Iterator[str]:
     yield from _first_release_lines(plan)
     yield from (f"refused: {text}" for text in plan.refused)
     yield from (f"conflict: {text}" for text in plan.conflicts)
+    yield from (f"missing before the core: {name}" for name in plan.missing)
     yield from (f"note: {text}" for text in plan.notes)
 
 
@@ -464,8 +477,10 @@ def _first_release_lines(plan: PublishPlan) -> Iterator[str]:
         " with a workflow and environment that no other pending one has):"
     )
     for number, names in enumerate(plan.first, 1):
-        yield f"  {number}. register pending publishers for {', '.join(names)}; then, for each,"
-        yield f"     publish {' '.join(f'--only {name}' for name in names)} from its environment"
+        yield f"  {number}. register pending publishers for {', '.join(names)}; then, in the"
+        yield "     environment of each, one run:"
+        # The token of an environment is for the one project that it registers.
+        yield from (f"       archsplit publish --only {name}" for name in names)
 
 
 def _action_text(step: UploadStep, plan: PublishPlan) -> str:

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 
 from packaging.requirements import Requirement
 
-from archsplit.errors import ConflictError, IndexRefusedError, UsageError
+from archsplit.errors import ConflictError, IndexRefusedError, UsageError, VerifyError
 from archsplit.index import journal as lines
 from archsplit.index.client import Index
 from archsplit.index.journal import held_journal
@@ -377,6 +377,7 @@ def refuse(plan: PublishPlan) -> None:
     Raises:
         ConflictError: the index has something else under a name.
         IndexRefusedError: its rules forbid something.
+        VerifyError: the core would be live before its plugins.
     """
     # Conflicts first: an option can change a limit, but nothing can exchange a file.
     if plan.conflicts:
@@ -388,4 +389,11 @@ def refuse(plan: PublishPlan) -> None:
         raise IndexRefusedError(
             "\n  ".join(["nothing was uploaded; the index would refuse:", *plan.refused]),
             hint="--max-file-size, --max-project-size and --rules say what an index allows",
+        )
+    # A refusal now saves the minute in which pip would search for them.
+    if plan.missing:
+        needed = ", ".join(plan.missing)
+        raise VerifyError(
+            f"nothing was uploaded: {plan.project} needs {needed} on the index first",
+            hint=f"--only {plan.missing[0]} uploads one of them; without --only all go in order",
         )

@@ -8,18 +8,10 @@ small enough for a chat message. The page's policy allows this one script, by it
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import json
 import shlex
-from dataclasses import dataclass
-from functools import cache
 from html import escape
-from importlib.resources import files
-from string import Template
 from typing import TYPE_CHECKING, Any
 
-from archsplit import __version__
 from archsplit.arch.compat import capability_text
 from archsplit.devicecode.kernels import find_demangler, readable_name
 from archsplit.inspect.breakdown import (
@@ -29,6 +21,14 @@ from archsplit.inspect.breakdown import (
     remaining_part,
     share_text,
     summarize,
+)
+from archsplit.inspect.page import (
+    FILTER_BOX,
+    NO_ORIGIN,
+    PageOrigin,
+    render_page,
+    render_table,
+    size_cell,
 )
 from archsplit.inspect.svg import target_nodes
 from archsplit.inspect.text import (
@@ -58,45 +58,6 @@ _MAX_CHANGES = 500
 _MAX_NAME = 160
 """Characters of a kernel's name; those of templates have thousands."""
 
-_TERMS = {
-    "container": "A set of images from which a GPU takes one. nvcc makes one for each source file.",
-    "image": "Device code for one target: machine code, PTX or input for a link.",
-    "machine code": "Instructions of one GPU generation (SASS, sm_90). They run on GPUs of the same"
-    " generation with the same or a later minor capability.",
-    "PTX": "Text that the driver compiles at the first start (compute_90), for this generation and"
-    " all later ones.",
-    "link code": "Input of a device link (-rdc=true, LTO). No GPU can load it as it is.",
-    "dead weight": "Machine code and PTX that a GPU never takes.",
-    "download": "The part of the wheel's compressed bytes.",
-    "capability": "NVIDIA's number of a GPU generation: an H100 is 9.0, its target sm_90.",
-}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PageOrigin:
-    """The origin of a page, which its header shows.
-
-    Attributes:
-        command: the arguments of the command; () for a page of the Python API.
-        date: ISO 8601; "" leaves it out, for pages that have to be reproducible.
-    """
-
-    command: tuple[str, ...] = ()
-    date: str = ""
-
-    def markup(self) -> str:
-        """Return version, date and command for the header."""
-        command = f"<code>{escape(shlex.join(self.command))}</code>" if self.command else ""
-        return " · ".join(filter(None, (f"archsplit {__version__}", escape(self.date), command)))
-
-
-NO_ORIGIN = PageOrigin()
-
-_FILTER = (
-    '<p class="needs-script" hidden><label>Filter <input id="filter" type="search"></label>'
-    ' <span id="filter-note" role="status"></span></p>'
-)
-
 
 def inventory_page(
     inventory: Inventory, devices: tuple[DeviceUsage, ...], origin: PageOrigin = NO_ORIGIN
@@ -111,7 +72,7 @@ def inventory_page(
             _device_table(devices),
             f"<p>{escape(unserved_text(devices))}</p>",
             "<h2>All device code</h2>",
-            _FILTER,
+            FILTER_BOX,
             _code_table(inventory),
         )
     )
@@ -120,7 +81,7 @@ def inventory_page(
         "gpus": [_gpu_data(device) for device in devices if device.targets],
         "root": _root_data(inventory),
     }
-    return _page(inventory.name, summarize(inventory), origin, body, data)
+    return render_page(inventory.name, summarize(inventory), origin, body, data)
 
 
 def growth_page(
@@ -134,13 +95,13 @@ def growth_page(
     if growth.kernels:
         body += [
             "<h2>Kernels that changed</h2>",
-            _FILTER,
+            FILTER_BOX,
             _change_table(growth.kernels[:_MAX_CHANGES], "machine code", named=True),
         ]
     if len(growth.kernels) > _MAX_CHANGES:
         body.append(f"<p>and {len(growth.kernels) - _MAX_CHANGES} more; --json has them all</p>")
     title = f"{old.name} → {new.name}"
-    return _page(title, headline, origin, "\n".join(body), {"measures": [], "gpus": []})
+    return render_page(title, headline, origin, "\n".join(body))
 
 
 def advice_page(advice: Advice, *, subject: str, origin: PageOrigin = NO_ORIGIN) -> str:
@@ -158,35 +119,7 @@ def advice_page(advice: Advice, *, subject: str, origin: PageOrigin = NO_ORIGIN)
     if advice.snippet() or commands:
         text = "\n".join(filter(None, (advice.snippet(), *commands)))
         body.append(f'<h2>Next</h2>\n<pre tabindex="0">{escape(text)}</pre>')
-    data: dict[str, Any] = {"measures": [], "gpus": []}
-    return _page(advice.costs.name, headline, origin, "\n".join(body), data)
-
-
-def _page(title: str, headline: str, origin: PageOrigin, body: str, data: dict[str, Any]) -> str:
-    script = _asset("page.js")
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    # The policy enforces it: browsers load nothing, and run nothing but this script, even if a
-    # name on the page were markup.
-    policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
-    terms = (f"<dt>{escape(term)}</dt><dd>{escape(text)}</dd>" for term, text in _TERMS.items())
-    return Template(_asset("page.html")).substitute(
-        policy=policy,
-        version=__version__,
-        title=escape(title),
-        headline=escape(headline),
-        origin=origin.markup(),
-        style=_asset("page.css"),
-        body=body,
-        terms="\n".join(terms),
-        # The one sequence that could end the element is a closing tag.
-        data=json.dumps(data, separators=(",", ":")).replace("<", "\\u003c"),
-        script=script,
-    )
-
-
-@cache
-def _asset(name: str) -> str:
-    return files("archsplit.inspect").joinpath(name).read_text(encoding="utf-8")
+    return render_page(advice.costs.name, headline, origin, "\n".join(body))
 
 
 def _measures(inventory: Inventory) -> tuple[tuple[str, str], ...]:
@@ -216,7 +149,7 @@ def _map(inventory: Inventory, devices: Iterable[DeviceUsage]) -> str:
  aria-describedby="map-help"></div>
 <p id="map-note" class="note" role="status"></p>
 <p id="map-help" class="origin">Click a box to see its parts. Keys: arrows go from box to box, Enter
-shows the parts, Escape goes back.</p>
+shows the parts, Escape goes back. A target of the legend marks its boxes.</p>
 {_legend(inventory)}
 </div>"""
 
@@ -232,9 +165,12 @@ def _legend(inventory: Inventory) -> str:
     """Return the colors and textures that the map uses."""
     parts = {(part.label, part.color, _texture(part)): None for part in breakdown(inventory.rows())}
     swatches = [*parts, (REST_LABEL, REST_COLOR, "")]
+    # A button for each, so that the mouse, the keyboard and a screen reader mark its boxes alike.
     items = (
-        f'<li><span class="swatch {texture}" style="background-color:{color}"></span>'
-        f"{escape(label)}{_TEXTURE_WORDS[texture]}"
+        f'<li><button type="button" aria-pressed="false" data-target="{escape(label)}"'
+        f' data-texture="{texture}"><span class="swatch {texture}"'
+        f' style="background-color:{color}"></span>{escape(label)}'
+        f"{_TEXTURE_WORDS[texture]}</button>"
         for label, color, texture in swatches
     )
     return f'<ul class="legend" aria-label="legend">{"".join(items)}</ul>'
@@ -345,9 +281,9 @@ def _target_table(inventory: Inventory) -> str:
         )
         rows.append(
             f'<tr><td class="name">{escape(bar.label)}<td style="width:80%">'
-            f'<div class="bar">{segments}</div>{_number(bar.weight)}</tr>'
+            f'<div class="bar">{segments}</div>{size_cell(bar.weight)}</tr>'
         )
-    return _table("targets, divided among the files", ("target", "", "#size"), rows)
+    return render_table("targets, divided among the files", ("target", "", "#size"), rows)
 
 
 def _device_table(devices: Iterable[DeviceUsage]) -> str:
@@ -362,12 +298,12 @@ def _device_table(devices: Iterable[DeviceUsage]) -> str:
             f'<tr><td class="name">{device.capability} {escape(product_text(device))}'
             f'<td class="wide"><div class="bar share"><span class="usable"'
             f' style="width:{share.replace(" ", "")}"></span></div>'
-            f"{_number(device.usable.cost)}{_number(whole - device.usable.cost)}"
+            f"{size_cell(device.usable.cost)}{size_cell(whole - device.usable.cost)}"
             f'<td class="number">{share}<td>{coverage_text(device)}'
             f'<td class="mono">{" ".join(map(str, device.targets))}</tr>'
         )
     heads = ("GPU", ".", "#can use", "#dead weight", "#share", "container", "takes")
-    return _table("by compute capability", heads, rows, style="sortable")
+    return render_table("by compute capability", heads, rows, style="sortable")
 
 
 def _code_table(inventory: Inventory) -> str:
@@ -380,23 +316,23 @@ def _code_table(inventory: Inventory) -> str:
     parts = breakdown(inventory.rows())
     rest = remaining_part(inventory.size, parts)
     # Members that can't hold device code were not unpacked: only their download is known.
-    cells = ("<td>" if inventory.is_wheel else "") + _number(rest.weight)
+    cells = ("<td>" if inventory.is_wheel else "") + size_cell(rest.weight)
     rows.append(f'<tr><td class="name"><td>{REST_LABEL}<td><td><td>{cells}</tr>')
     heads: tuple[str, ...] = ("file", "target", "kind", "packed", "#image", "#in files")
     if inventory.is_wheel:
         heads = (*heads, "#download")
-    return _table("one row for each file and target", heads, rows, style="sortable filtered")
+    return render_table("one row for each file and target", heads, rows, style="sortable filtered")
 
 
 def _code_row(path: str, part: BreakdownPart, *, is_live: bool) -> str:
     live = ' data-live="1"' if is_live else ""
     row = f' data-target="{escape(part.label)}"{live}' if part.count else ""
     kind = " ".join(filter(None, (part.kind, part.note)))
-    download = "" if part.wheel_bytes is None else _number(part.wheel_bytes)
+    download = "" if part.wheel_bytes is None else size_cell(part.wheel_bytes)
     return (
         f'<tr{row}><td class="name">{escape(path)}<td>{escape(part.label)}<td>{escape(kind)}'
         f'<td>{", ".join(part.compressions)}<td class="number">{part.count or ""}'
-        f"{_number(part.file_bytes)}{download}</tr>"
+        f"{size_cell(part.file_bytes)}{download}</tr>"
     )
 
 
@@ -408,7 +344,7 @@ def _change_table(changes: Sequence[SizeChange], unit: str, *, named: bool) -> s
         color = "var(--grown)" if change.growth > 0 else "var(--usable)"
         grown = ' class="number grown"' if change.growth > 0 else ' class="number"'
         rows.append(
-            f"<tr><td>{escape(change.target)}{name}{_number(change.old)}{_number(change.new)}"
+            f"<tr><td>{escape(change.target)}{name}{size_cell(change.old)}{size_cell(change.new)}"
             f'<td{grown} data-value="{change.growth}">{change_text(change.growth)}'
             f'<td class="wide"><div class="bar"><span style="width:'
             f'{100 * abs(change.growth) / most:.1f}%;background:{color}"></span></div></tr>'
@@ -417,7 +353,7 @@ def _change_table(changes: Sequence[SizeChange], unit: str, *, named: bool) -> s
     heads = ("target", *kernel, f"#{unit}, before", "#after", "#growth", ".")
     style = "sortable filtered" if named else "sortable"
     caption = f"{'kernels' if named else 'targets'}: red grew, green shrank"
-    return _table(caption, heads, rows, style=style)
+    return render_table(caption, heads, rows, style=style)
 
 
 def _proposal_table(advice: Advice) -> str:
@@ -427,12 +363,12 @@ def _proposal_table(advice: Advice) -> str:
         style = ' class="chosen"' if note else ""
         rows.append(
             f'<tr{style}><td class="mono">{" ".join(map(str, proposal.targets))}'
-            f"{_number(proposal.size)}"
+            f"{size_cell(proposal.size)}"
             f'<td class="number">{percent_text(proposal.machine_code)}'
             f'<td class="number">{percent_text(proposal.served)}<td>{note}</tr>'
         )
     heads = ("targets", "#size", "#users with machine code", "#users served", "")
-    return _table("the last row is everything", heads, rows, style="sortable")
+    return render_table("the last row is everything", heads, rows, style="sortable")
 
 
 def _effect_table(advice: Advice) -> str:
@@ -440,35 +376,8 @@ def _effect_table(advice: Advice) -> str:
     rows = [
         f'<tr><td class="name">{escape(capability_text(effect.capability))}'
         f'<td class="number">{percent_text(effect.share)}<td>{ADVICE_WORDS[effect.before]}'
-        f"<td>{ADVICE_WORDS[effect.after] if after else ''}{_number(effect.plugin)}</tr>"
+        f"<td>{ADVICE_WORDS[effect.after] if after else ''}{size_cell(effect.plugin)}</tr>"
         for effect in advice.effects
     ]
     heads = ("GPU", "#users", "of everything", "of the proposal", "#its own plugin")
-    return _table("GPUs of the users", heads, rows, style="sortable")
-
-
-def _table(caption: str, heads: Iterable[str], rows: Iterable[str], *, style: str = "") -> str:
-    """Return a table that scrolls by itself on a narrow screen.
-
-    A heading that begins with ``#`` stands above numbers; ``.`` and "" are columns without one.
-    """
-    cells = []
-    for head in heads:
-        name = head.lstrip("#.")
-        style_of = ' class="number"' if head.startswith("#") else ""
-        style_of = ' class="wide"' if head == "." else style_of
-        text = f'<abbr title="{escape(_TERMS[name])}">{name}</abbr>' if name in _TERMS else name
-        # A heading without words is no heading for a screen reader.
-        cells.append(f'<th scope="col"{style_of}>{text}' if name else f"<td{style_of}>")
-    return (
-        f'<div class="scroll" role="region" aria-label="{escape(caption)}" tabindex="0">'
-        f'<table class="{style}"><caption>{escape(caption)}</caption>'
-        f"<thead><tr>{''.join(cells)}</tr></thead>\n<tbody>\n"
-        + "\n".join(rows)
-        + "\n</tbody></table></div>"
-    )
-
-
-def _number(size: int) -> str:
-    """Return a cell that sorts by the bytes and shows words."""
-    return f'<td class="number" data-value="{size}">{size_text(size)}'
+    return render_table("GPUs of the users", heads, rows, style="sortable")

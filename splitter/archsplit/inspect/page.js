@@ -50,12 +50,16 @@ function squarify(weights, width, height) {
 }
 
 const map = find("map");
-const state = { path: [], measure: data.measures && data.measures[0], gpu: "" };
+const state = { path: [], measure: data.measures && data.measures[0], gpu: "", marked: null };
 const weight = (node) => node.bytes[state.measure] || 0;
 const isUnused = (node) => {
   const gpu = data.gpus.find((one) => one.id === state.gpu);
   return Boolean(gpu && node.target && !(node.live && gpu.targets.includes(node.target)));
 };
+// The rest has no target, so its texture stands for it.
+const isMarked = (node) => !state.marked || node.parts.some(isMarked) ||
+  ((node.target === state.marked.target || node.texture === "rest" && node.label === state.marked.target) &&
+    (node.texture === "rest" || (node.texture || "") === state.marked.texture));
 const title = (node) => [node.label, node.note, sizeText(weight(node))].filter(Boolean).join(", ");
 
 function current() {
@@ -91,6 +95,7 @@ function leaf(node, box, zoom) {
   tile.title = title(node);
   if (zoom) tile.addEventListener("click", zoom);
   if (isUnused(node)) tile.classList.add("unused");
+  if (!isMarked(node)) tile.classList.add("unmarked");
   if (box[2] > 24 && box[3] > 14) tile.append(make("span", "", node.name || node.label));
   else if (zoom) tile.setAttribute("aria-label", title(node));
   if (box[2] > 40 && box[3] > 32) tile.append(make("span", "", sizeText(weight(node))));
@@ -191,6 +196,21 @@ function judge() {
   find("gpu-note").textContent = gpu ? gpu.text : "";
 }
 
+// A click or the Space key keeps the mark; the keyboard's focus alone shows it until it leaves.
+function makeLegend(buttons) {
+  const pressed = () => buttons.find((one) => one.getAttribute("aria-pressed") === "true");
+  const mark = (button) => { state.marked = button ? button.dataset : null; draw(); };
+  for (const button of buttons) {
+    button.addEventListener("click", () => {
+      const chosen = pressed() !== button;
+      for (const other of buttons) other.setAttribute("aria-pressed", String(chosen && other === button));
+      mark(pressed());
+    });
+    button.addEventListener("focus", () => { if (button.matches(":focus-visible")) mark(button); });
+    button.addEventListener("blur", () => mark(pressed()));
+  }
+}
+
 function sortable(table) {
   table.querySelectorAll("thead th").forEach((head, column) => {
     if (!head.textContent) return;
@@ -230,6 +250,7 @@ if (map) {
   if (find("measure"))
     find("measure").addEventListener("change", (event) => { state.measure = event.target.value; draw(); });
   map.addEventListener("keydown", moveFocus);
+  makeLegend([...document.querySelectorAll(".legend button")]);
   // Tiles are laid out for the map's real shape.
   new ResizeObserver(draw).observe(map);
   draw();

@@ -46,8 +46,7 @@ def _before(wheels: tuple[MirroredWheel, ...]) -> int:
 
 
 def _sizes(report: MirrorReport) -> FittingTable:
-    # The download is the same for all GPUs unless wheels were split.
-    devices = report.devices if _is_split(report) else report.devices[:1]
+    devices = sized_devices(report)
     titles = [f"MB for {one}" for one in devices] if len(devices) > 1 else ["MB after"]
     table = FittingTable(
         (
@@ -61,8 +60,7 @@ def _sizes(report: MirrorReport) -> FittingTable:
     )
     for wheel in sorted(report.wheels, key=lambda each: -each.original.size):
         sizes = [wheel.size_for(device) for device in devices]
-        # The GPU with the largest download, so that no user gets less than the table says.
-        saved = wheel.original.size - max(sizes)
+        saved = wheel.original.size - largest_download(wheel, report)
         table.add_row(
             wheel.name,
             wheel.version,
@@ -72,6 +70,17 @@ def _sizes(report: MirrorReport) -> FittingTable:
             "" if wheel.unchanged else f"{saved / wheel.original.size:.0%}",
         )
     return table
+
+
+def sized_devices(report: MirrorReport) -> tuple[str, ...]:
+    """Return the GPUs whose downloads differ: all if wheels were split, else the first."""
+    return report.devices if _is_split(report) else report.devices[:1]
+
+
+def largest_download(wheel: MirroredWheel, report: MirrorReport) -> int:
+    """Return the bytes for the GPU with the largest download."""
+    # No user gets less than the report says.
+    return max(wheel.size_for(device) for device in report.devices)
 
 
 def _is_split(report: MirrorReport) -> bool:

@@ -168,6 +168,17 @@ def find_cuda_libraries(
     return tuple(library for library in found.values() if library is not None)
 
 
+def wheel_folders(toolkit: Toolkit, site_folders: Sequence[Path]) -> tuple[Path, ...]:
+    """Return the library folders of NVIDIA's wheels for a toolkit's major, beside its own."""
+    places = dict.fromkeys(wheel.place(toolkit.cuda_version // 1000) for wheel in _WHEELS)
+    folders = (site / place for site in site_folders for place in places)
+    return tuple(
+        folder
+        for folder in folders
+        if folder.is_dir() and not folder.samefile(toolkit.library_folder)
+    )
+
+
 def _places(
     name: str, toolkit: Toolkit, site_folders: Sequence[Path]
 ) -> Iterator[tuple[Path, Path]]:

@@ -1,4 +1,4 @@
-"""Host tools for nvcc and splitting: the C++ compiler and binutils."""
+"""Host tools for nvcc and splitting: the C++ compiler and binutils, and their cross forms."""
 
 from __future__ import annotations
 
@@ -38,21 +38,32 @@ class HostTools:
     versions: tuple[str, ...]
 
 
-def find_host_tools(environment: Mapping[str, str], runner: Runner) -> HostTools:
+def find_host_tools(
+    environment: Mapping[str, str], runner: Runner, *, cross: str = ""
+) -> HostTools:
     """Find a C++ compiler (``NVCC_CCBIN``, ``CXX``, then g++), its tools, and objcopy.
 
     A program named by a variable is used or refused, never replaced by another one.
+
+    Args:
+        cross: another machine to compile for, such as ``aarch64``: its GNU cross tools are taken,
+            and no variable is read, because variables name the tools for this machine.
 
     Raises:
         ToolNotFoundError: a tool is missing, or a variable names an unusable one.
         ToolFailedError: a tool can't print its version.
     """
     probe = _Probe(environment, runner)
-    compiler = probe.find(
-        ("NVCC_CCBIN", "CXX"), "g++", hint="apt-get install g++, or set CXX to a C++ compiler"
-    )
-    _refuse_c_driver(compiler)
-    objcopy = probe.find(("OBJCOPY",), "objcopy", hint=_BINUTILS_HINT)
+    if cross:
+        prefix = f"{cross}-linux-gnu-"
+        hint = f"apt-get install g++-{cross.replace('_', '-')}-linux-gnu"
+        compiler = probe.find((), f"{prefix}g++", hint=hint)
+        objcopy = probe.find((), f"{prefix}objcopy", hint=hint)
+    else:
+        hint = "apt-get install g++, or set CXX to a C++ compiler"
+        compiler = probe.find(("NVCC_CCBIN", "CXX"), "g++", hint=hint)
+        _refuse_c_driver(compiler)
+        objcopy = probe.find(("OBJCOPY",), "objcopy", hint=_BINUTILS_HINT)
     tools = (compiler, objcopy, *(probe.compiler_tool(compiler, name) for name in ("as", "ld")))
     versions = tuple(probe.first_line(tool, "--version") for tool in tools)
     return HostTools(compiler=compiler, objcopy=objcopy, versions=versions)

@@ -8,7 +8,7 @@ lists all of them.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -31,6 +31,12 @@ _RELEASE = re.compile(r"release (\d+)\.(\d+), V([\d.]+)")
 _TARGET = re.compile(r"\b(?:sm|compute)_\d+[af]?\b")
 _TOP = re.compile(r"^#\$ TOP=(.+?)\s*$", re.MULTILINE)
 _OLDEST = (11, 8)
+_STATIC_RUNTIME = "libcudart_static.a"
+_TARGET_FOLDERS = {
+    "x86_64": ("x86_64-linux",),
+    # nvcc reads the first by itself; NVIDIA's packages for servers write the second.
+    "aarch64": ("aarch64-linux", "sbsa-linux"),
+}
 _TOOLS = ("cudafe++", "ptxas", "fatbinary")
 _FOLLOWERS = ("nvidia_nvvm", "nvidia_cuda_crt")
 
@@ -95,6 +101,23 @@ class Toolkit:
         names = (self.nvcc.name, *_TOOLS)
         return (*(self.root / "bin" / name for name in names), self.root / "nvvm" / "bin" / "cicc")
 
+    def for_machine(self, machine: str) -> Toolkit:
+        """Return the same toolkit with the static libraries for another machine.
+
+        Raises:
+            ToolNotFoundError: it has none.
+        """
+        places = _TARGET_FOLDERS[machine]
+        for place in places:
+            if (self.root / "targets" / place / "lib" / _STATIC_RUNTIME).is_file():
+                return replace(self, library_folder=self.root / "targets" / place / "lib")
+        names = " or ".join(f"targets/{place}/lib" for place in places)
+        raise ToolNotFoundError(
+            f"CUDA {self.release} ({self.root}) has no {_STATIC_RUNTIME} for {machine} in {names}",
+            hint="install NVIDIA's cross package (cuda-cross-sbsa-13-0), or link the folder"
+            f" nvidia/cu13 of the {machine} wheel of nvidia-cuda-runtime there",
+        )
+
     def check_targets(self, targets: Iterable[Target]) -> None:
         """Check that this toolkit can compile for all of the targets.
 
@@ -135,6 +158,42 @@ def probe_toolkits(candidates: Iterable[NvccCandidate], runner: Runner) -> tuple
     return tuple(probes)
 
 
+def find_major_toolkits(
+    majors: Iterable[int], candidates: Sequence[NvccCandidate], runner: Runner
+) -> dict[int, Toolkit]:
+    """Return the first toolkit of each CUDA major.
+
+    Raises:
+        ToolNotFoundError: no candidate is of a major; the message lists each with its reason.
+    """
+    found: dict[int, Toolkit] = {}
+    probes: list[ToolkitProbe] = []
+    wanted = tuple(majors)
+    for candidate in candidates:
+        probes.append(_probe(candidate, runner))
+        if toolkit := probes[-1].toolkit:
+            found.setdefault(toolkit.cuda_version // 1000, toolkit)
+        if found.keys() >= set(wanted):
+            break
+    if missing := [str(major) for major in wanted if major not in found]:
+        tried = "\n  ".join(map(str, probes))
+        raise ToolNotFoundError(
+            f"no usable nvcc of CUDA {', '.join(missing)}; tried\n  {tried}",
+            hint="name a toolkit for each major: --nvcc /usr/local/cuda-12.9 --nvcc …",
+        )
+    return {major: found[major] for major in wanted}
+
+
+def installed_toolkits(folder: Path) -> tuple[NvccCandidate, ...]:
+    """Return the toolkits of a folder such as ``/usr/local``, the newest first."""
+    places = [path for path in folder.glob("cuda-*") if (path / "bin" / "nvcc").exists()]
+    # "cuda-12.10" is newer than "cuda-12.9".
+    newest_first = sorted(places, key=_version_in_name, reverse=True)
+    return tuple(
+        NvccCandidate(origin=str(folder), nvcc=path / "bin" / "nvcc") for path in newest_first
+    )
+
+
 def choose_toolkit(probes: Sequence[ToolkitProbe]) -> Toolkit:
     """Return the toolkit of the last probe.
 
@@ -152,6 +211,10 @@ def unsupported_target_text(target: Target, supported: AbstractSet[Target]) -> s
     """Return a line with the toolkit's nearest targets and facts about the target."""
     nearest = _nearest_targets(target, supported)
     return f"{target}: the nearest it knows are {nearest}; {_describe_target(target)}"
+
+
+def _version_in_name(path: Path) -> list[int]:
+    return [int(part) for part in re.findall(r"\d+", path.name)]
 
 
 def _describe_target(target: Target) -> str:
@@ -230,9 +293,9 @@ def _find_library_folder(root: Path) -> Path:
     # The index's wheels put libraries into lib, where nvcc's own profile doesn't look.
     places = ("lib64", "lib", "targets/x86_64-linux/lib", "targets/sbsa-linux/lib")
     for place in places:
-        if (root / place / "libcudart_static.a").is_file():
+        if (root / place / _STATIC_RUNTIME).is_file():
             return root / place
-    raise ToolNotFoundError(f"no libcudart_static.a in {', '.join(places)} of {root}")
+    raise ToolNotFoundError(f"no {_STATIC_RUNTIME} in {', '.join(places)} of {root}")
 
 
 def _check_wheels_match(root: Path, release: str) -> None:

@@ -10,6 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from archsplit.errors import InputError, RecipeError
 from archsplit.recipe.apply_policy import find_policy_faults, read_policies
+from archsplit.recipe.cuda_majors import find_cuda_faults
 from archsplit.recipe.faults import RecipeFault, raise_faults, translate_faults, unknown_key_fault
 from archsplit.recipe.inputs import find_input_files
 from archsplit.recipe.interface import find_undeclared
@@ -108,6 +109,7 @@ def _complete(tables: dict[str, Any], root: Path) -> list[RecipeFault]:
         *_no_device_code(tables),
         *_undeclared(tables, root),
         *find_policy_faults(tables),
+        *find_cuda_faults(tables),
     ]
 
 

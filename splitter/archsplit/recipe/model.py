@@ -30,6 +30,7 @@ from archsplit.recipe.values import (
     TABLE_CONFIG,
     CppStandard,
     CudaLibraryName,
+    CudaMajor,
     GlibcPolicy,
     InvalidValue,
     LibraryFile,
@@ -513,6 +514,32 @@ class Targets:
 
 @with_config(TABLE_CONFIG)
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Cuda:
+    """The major versions of CUDA, each of which becomes a release of its own.
+
+    Attributes:
+        majors: the majors, as in 12 and 13. Each is built with a toolkit of its own, as NAME-cu12;
+            a package NAME without files has an extra for each.
+    """
+
+    majors: Unique[CudaMajor] = ()
+
+
+@with_config(TABLE_CONFIG)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Platforms:
+    """The machines that the wheels are for.
+
+    Attributes:
+        machines: x86_64, aarch64, or both. Wheels for another machine than the building one are
+            cross-compiled; by default they are for the building one.
+    """
+
+    machines: Unique[Literal["x86_64", "aarch64"]] = ()
+
+
+@with_config(TABLE_CONFIG)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Interface:
     """The functions that the library offers to the core; their hash ties plugins to cores.
 
@@ -583,6 +610,8 @@ class Recipe:
     python: Python
     install: Install
     input_files: tuple[PurePosixPath, ...]
+    cuda: Cuda = field(default_factory=Cuda)
+    platforms: Platforms = field(default_factory=Platforms)
     policies: Mapping[str, Policy] = field(default_factory=dict)
     applied: str = ""
     release: tuple[Target, ...] = ()
@@ -602,6 +631,8 @@ RECIPE_TABLES: dict[str, type] = {
     "compile": Compile,
     "link": Link,
     "targets": Targets,
+    "cuda": Cuda,
+    "platforms": Platforms,
     "interface": Interface,
     "python": Python,
     "install": Install,

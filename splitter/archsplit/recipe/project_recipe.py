@@ -37,14 +37,6 @@ _FOR_TORCH = (
     "An extension fits one release of torch: it is compiled against the installed one, so",
     "install the build's requirements first.",
 )
-_NO_WHEEL = (
-    f"{FILL_IN}: no pyproject.toml or setup.py makes a wheel here. Write the command that makes",
-    "one into {out}, or name the built library in `library`, with a [project] table.",
-)
-_FOR_TORCH = (
-    "An extension fits one release of torch: it is compiled against the installed one, so",
-    "install the build's requirements first.",
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,8 +169,7 @@ def _lists(targets: Iterable[Target]) -> Iterator[str]:
 
 
 def _unknown_of_build(facts: ProjectFacts) -> Iterator[str]:
-    if not facts.backend:
-        yield "the command that makes a wheel: fill in source.build"
+    yield from _needed_first(facts)
     if not facts.systems:
         yield (
             f"the compiler of {facts.sources[0]}: no build file starts nvcc, so that the wheel may"
@@ -200,6 +191,22 @@ def _unknown_of_build(facts: ProjectFacts) -> Iterator[str]:
         yield "if the Makefile takes nvcc from the variable NVCC or from PATH"
     if facts.is_hip:
         yield "which sources are for CUDA and which for HIP: only CUDA is split"
+
+
+def _needed_first(facts: ProjectFacts) -> Iterator[str]:
+    """Yield what a build can't start without."""
+    if not facts.backend:
+        yield "the command that makes a wheel: fill in source.build"
+    if facts.missing:
+        yield (
+            f"the place of {', '.join(facts.missing[:3])}: setup.py names it, and it is not here;"
+            " take the source tree of the project's repository"
+        )
+    if "PyTorch" in facts.bindings:
+        yield (
+            "the release of torch: install one with CUDA in this environment first (the CPU's wheel"
+            " has the headers, but no libc10_cuda.so to link)"
+        )
 
 
 def _of_sources(facts: ProjectFacts) -> ProposedRecipe:

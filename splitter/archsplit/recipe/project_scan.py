@@ -22,7 +22,7 @@ from archsplit.system.fs import input_errors
 from archsplit.system.toml import loads
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
 _LARGEST = 1 << 20
@@ -46,10 +46,11 @@ _BINDINGS: Mapping[str, str] = {
     "SWIG": r"^%module\b",
     "PyO3": r"\bpyo3\b",
     "JAX": r"#\s*include\s*[<\"]xla/ffi/",
+    "cffi's API mode": r"\bcffi_modules\b|\bffibuilder\.set_source\b",
 }
 _RUNTIME: Mapping[str, str] = {
     "numba": r"\bnumba\b.*\bcuda\b|@cuda\.jit",
-    "CuPy": r"\bcupy\.(RawKernel|RawModule|ElementwiseKernel|ReductionKernel)\b",
+    "CuPy": r"\b(cupy|cp|xp)\.(RawKernel|RawModule|ElementwiseKernel|ReductionKernel)\b",
     "PyCUDA": r"\bpycuda\.compiler\b|\bSourceModule\b",
     "Triton": r"@triton\.jit",
     "NVRTC": r"\bnvrtcCompileProgram\b|\bnvrtc\b",
@@ -74,6 +75,7 @@ _ARCH_LISTS = re.compile(
 _VIRTUAL = re.compile(r"\barch=\[?compute_\w+")
 _TARGET = re.compile(r"\b((?:sm|compute)_\d{2,3}[af]?)\b")
 _NUMBER = re.compile(r"(\d+)\.?(\d?)([af]?)(-real|-virtual|\+PTX)?")
+_NAMED_CUDA = re.compile(r"[\"']([\w./+-]*[\w+-]\.cu)[\"']")
 _DEFAULT_GUARD = re.compile(r"if\s*\(\s*NOT\s+(DEFINED\s+)?CMAKE_CUDA_ARCHITECTURES", re.IGNORECASE)
 _C_BLOCK = re.compile(r"extern\s+\"C\"")
 _FUNCTION = re.compile(
@@ -108,6 +110,7 @@ class ProjectFacts:
         backend: the PEP 517 backend; "" for a tree that makes no wheel.
         requires: the packages that the backend's build requires.
         sources: the CUDA sources, without those of tests, examples and bundled projects.
+        missing: the CUDA sources that a setup.py names, and the tree lacks.
         aside: the number of these others.
         host_sources: the C and C++ sources beside the CUDA sources.
         systems: the build systems that compile CUDA.
@@ -133,6 +136,7 @@ class ProjectFacts:
     backend: str = ""
     requires: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
     aside: int = 0
     host_sources: tuple[str, ...] = ()
     systems: tuple[str, ...] = ()
@@ -160,37 +164,78 @@ def scan_project(root: Path) -> ProjectFacts:
         raise InputError(f"{root} is not a folder", hint="name a source tree or an sdist")
     with input_errors(root):
         texts = dict(_read_texts(root))
-    main = {name: text for name, text in texts.items() if not _is_aside(name)}
-    build = {name: text for name, text in main.items() if _is_build_file(name)}
-    code = {name: text for name, text in main.items() if name not in build}
-    cuda = sorted(name for name in code if name.endswith(".cu"))
-    folders = {str(PurePosixPath(name).parent) for name in cuda}
-    python = {name: text for name, text in code.items() if name.endswith(".py")}
+    files = _SourceTree.of(texts)
+    code, build = files.code, files.build
     configured, includes, defines = _configuration(root, texts)
     return ProjectFacts(
         **_identity(texts),
-        sources=tuple(cuda),
-        aside=sum(name.endswith(".cu") for name in texts) - len(cuda),
-        host_sources=tuple(
-            name
-            for name in sorted(code)
-            if name.endswith(_HOST) and str(PurePosixPath(name).parent) in folders
-        ),
+        sources=files.cuda,
+        missing=tuple(_missing(texts)),
+        aside=sum(name.endswith(".cu") for name in texts) - len(files.cuda),
+        host_sources=files.host_sources(),
         systems=tuple(_systems(build)),
         bindings=_found(_BINDINGS, {**code, **build}) + _cython(code),
-        loading=tuple(sorted(name for name, text in python.items() if re.search(_LOADING, text))),
+        loading=files.loading(),
         interfaces=dict(_interfaces(code)),
-        definitions=tuple(dict.fromkeys(one for name in cuda for one in _definitions(code[name]))),
+        definitions=files.definitions(),
         targets=_targets(build.values()),
         has_defaults=any(map(_DEFAULT_GUARD.search, build.values())),
         own_nvcc=tuple(f"{name}: {one[0]}" for name, one in _matches(_OWN_NVCC, build)),
-        is_hip=any(re.search(_HIP, text) for text in main.values())
-        or any(name.endswith(".hip") for name in main),
-        at_run_time=_found(_RUNTIME, python),
+        is_hip=files.is_hip(),
+        at_run_time=_found(_RUNTIME, files.python),
         includes=includes,
         defines=defines,
         configured=configured,
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _SourceTree:
+    """The texts of a source tree by kind.
+
+    Tests, samples and copies of other projects are left out.
+    """
+
+    build: Mapping[str, str]
+    code: Mapping[str, str]
+    cuda: tuple[str, ...]
+    python: Mapping[str, str]
+
+    @classmethod
+    def of(cls, texts: Mapping[str, str]) -> _SourceTree:
+        main = {name: text for name, text in texts.items() if not _is_aside(name)}
+        build = {name: text for name, text in main.items() if _is_build_file(name)}
+        code = {name: text for name, text in main.items() if name not in build}
+        return cls(
+            build=build,
+            code=code,
+            cuda=tuple(sorted(name for name in code if name.endswith(".cu"))),
+            python={name: text for name, text in code.items() if name.endswith(".py")},
+        )
+
+    def host_sources(self) -> tuple[str, ...]:
+        """Return the C++ sources beside the CUDA sources."""
+        folders = {str(PurePosixPath(name).parent) for name in self.cuda}
+        return tuple(
+            name
+            for name in sorted(self.code)
+            if name.endswith(_HOST) and str(PurePosixPath(name).parent) in folders
+        )
+
+    def loading(self) -> tuple[str, ...]:
+        """Return the Python files that open a library."""
+        found = (name for name, text in self.python.items() if re.search(_LOADING, text))
+        return tuple(sorted(found))
+
+    def definitions(self) -> tuple[str, ...]:
+        """Return the functions that the CUDA sources export."""
+        found = (one for name in self.cuda for one in _definitions(self.code[name]))
+        return tuple(dict.fromkeys(found))
+
+    def is_hip(self) -> bool:
+        """Return True if the project also compiles for AMD's GPUs."""
+        main = {**self.code, **self.build}
+        return any(name.endswith(".hip") or re.search(_HIP, main[name]) for name in main)
 
 
 def _read_texts(root: Path) -> Iterator[tuple[str, str]]:
@@ -256,6 +301,14 @@ def _systems(build: Mapping[str, str]) -> Iterator[str]:
             yield system
 
 
+def _missing(texts: Mapping[str, str]) -> Iterator[str]:
+    names = {PurePosixPath(name).name for name in texts}
+    for path in dict.fromkeys(_NAMED_CUDA.findall(texts.get("setup.py", ""))):
+        # The folder may be a variable of the script: the file's own name is compared.
+        if PurePosixPath(path).name not in names:
+            yield path
+
+
 def _targets(texts: Iterable[str]) -> tuple[Target, ...]:
     names = set()
     for text in texts:
@@ -270,6 +323,7 @@ def _targets(texts: Iterable[str]) -> tuple[Target, ...]:
 
 
 def _from_list(text: str) -> Iterator[str]:
+    newest = ""
     for match in _NUMBER.finditer(text):
         number = f"{match[1]}{match[2]}{match[3]}"
         if len(number.rstrip("af")) > 1:
@@ -277,6 +331,11 @@ def _from_list(text: str) -> Iterator[str]:
                 yield f"sm_{number}"
             if match[4] in {"-virtual", "+PTX"}:
                 yield f"compute_{number}"
+            # CMake's plain "90" is both; of several, the newest PTX serves all later GPUs.
+            elif not match[4] and not match[2]:
+                newest = max(newest, number, key=lambda one: (len(one.rstrip("af")), one))
+    if newest:
+        yield f"compute_{newest}"
 
 
 def _interfaces(code: Mapping[str, str]) -> Iterator[tuple[str, tuple[str, ...]]]:
@@ -331,33 +390,53 @@ def _configuration(
 ) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
     """Return include folders and macros of CUDA sources, and the file that has them."""
     for name, text in sorted(texts.items()):
-        parent = PurePosixPath(name).parent
+        options = _Options()
+        # Both files are a build folder's, which may be half-written.
         with suppress(ValueError, KeyError, TypeError):
-            if parent.name == "reply" and "target-" in name:
-                groups = [
-                    group
-                    for group in json.loads(text).get("compileGroups", ())
-                    if group.get("language") == "CUDA"
-                ]
-                if groups:
-                    folders = (one["path"] for group in groups for one in group.get("includes", ()))
-                    macros = (one["define"] for group in groups for one in group.get("defines", ()))
-                    return name, _inside(root, folders), tuple(dict.fromkeys(macros))
-            if name.endswith("compile_commands.json"):
-                words = [
-                    word
-                    for one in json.loads(text)
-                    if str(one["file"]).endswith(".cu")
-                    for word in one.get("arguments") or shlex.split(one["command"])
-                ]
-                if words:
-                    folders = (word[2:] for word in words if word.startswith("-I"))
-                    macros = (word[2:] for word in words if word.startswith("-D"))
-                    return name, _inside(root, folders), tuple(dict.fromkeys(macros))
+            if PurePosixPath(name).parent.name == "reply" and "target-" in name:
+                options = _cmake_options(text)
+            elif name.endswith("compile_commands.json"):
+                options = _command_options(text)
+        if options.found:
+            return name, _inside(root, options.folders), tuple(dict.fromkeys(options.macros))
     return "", (), ()
 
 
-def _inside(root: Path, folders: Iterator[str]) -> tuple[str, ...]:
+@dataclass(frozen=True, slots=True)
+class _Options:
+    """The include folders and macros of the CUDA sources in a file."""
+
+    found: bool = False
+    folders: Sequence[str] = ()
+    macros: Sequence[str] = ()
+
+
+def _cmake_options(text: str) -> _Options:
+    """Read a target of CMake's file API."""
+    groups = [
+        group
+        for group in json.loads(text).get("compileGroups", ())
+        if group.get("language") == "CUDA"
+    ]
+    folders = [one["path"] for group in groups for one in group.get("includes", ())]
+    macros = [one["define"] for group in groups for one in group.get("defines", ())]
+    return _Options(bool(groups), folders, macros)
+
+
+def _command_options(text: str) -> _Options:
+    """Read a ``compile_commands.json``."""
+    words = [
+        word
+        for one in json.loads(text)
+        if str(one["file"]).endswith(".cu")
+        for word in one.get("arguments") or shlex.split(one["command"])
+    ]
+    folders = [word[2:] for word in words if word.startswith("-I")]
+    macros = [word[2:] for word in words if word.startswith("-D")]
+    return _Options(bool(words), folders, macros)
+
+
+def _inside(root: Path, folders: Iterable[str]) -> tuple[str, ...]:
     """Return the folders below the root, relative to it."""
     found = (root / folder for folder in folders)
     real = root.resolve()

@@ -155,6 +155,7 @@ LibraryFile = Annotated[
     str, Matching(r"\w[\w.+-]*\.so", "the file name of a library, as in libvecsort.so")
 ]
 LibraryName = Annotated[str, Matching(r"\w[\w.+-]*", "the name of a library, as in pthread")]
+CudaMajor = Annotated[int, Field(strict=True, ge=11, le=99)]
 CudaLibraryName = Annotated[str, AfterValidator(_cuda_library)]
 ProvidedLibrary = Annotated[
     str,

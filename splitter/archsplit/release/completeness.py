@@ -45,12 +45,14 @@ class Requirements:
         install: let pip and uv install the release, each into its own environment.
         without: patterns of the cells that may be missing.
         scripts: also run each console script of the core with ``--help``.
+        pythons: interpreters to install with, by path or version, beside those that are found.
     """
 
     allowed: tuple[str, ...] = ()
     install: bool = True
     without: tuple[str, ...] = ()
     scripts: bool = False
+    pythons: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +63,7 @@ class CheckResult:
         wheels: sorted by file name.
         kernels: their number, each in every plugin that must have it.
         installed: the programs that installed the release.
+        sample: the Python and platform of each core that was installed.
         notes: remarks about checks that were not possible.
         cells: a row for each Python, platform and GPU; empty without a report.
         matrix: the same as a table.
@@ -73,6 +76,7 @@ class CheckResult:
     kernels: int
     installed: tuple[str, ...]
     notes: tuple[str, ...]
+    sample: tuple[str, ...] = ()
     cells: tuple[Cell, ...] = ()
     matrix: str = ""
 
@@ -94,6 +98,7 @@ def check_release(
         InputError: there is no wheel.
     """
     unshown: list[str] = []
+    sample: list[str] = []
     with temporary_dir() as scratch:
         judge = open_tag_judge(effects, scratch)
         release = read_wheel_set(folder, scratch, platforms=judge.platforms)
@@ -106,7 +111,7 @@ def check_release(
             *descriptions,
             *kernel_faults(kernels.found, demands.allowed, release.kind),
             *(
-                _install_faults(release, effects, scratch, demands, unshown)
+                _install_faults(release, effects, scratch, demands, unshown, sample)
                 if demands.install
                 else ()
             ),
@@ -126,7 +131,8 @@ def check_release(
         build_id=release.identity.build_id,
         wheels=tuple(wheel.file for wheel in release.wheels),
         kernels=len(frozenset().union(*kernels.found.values())),
-        installed=("pip", "uv") if demands.install else (),
+        installed=("pip", "uv") if sample else (),
+        sample=tuple(sample),
         notes=tuple(dict.fromkeys((*_notes(folder, kernels), *warnings, *unshown))),
     )
 
@@ -169,9 +175,15 @@ def _check_descriptions(
 
 
 def _install_faults(
-    release: WheelSet, effects: Effects, scratch: Path, demands: Requirements, unshown: list[str]
+    release: WheelSet,
+    effects: Effects,
+    scratch: Path,
+    demands: Requirements,
+    unshown: list[str],
+    sample: list[str],
 ) -> Iterator[Finding]:
-    if len(release.cores) != 1:
+    # Without a common identity several cores are of several releases.
+    if not release.cores or release.identity is None:
         found = "no wheel is a core that can be read, so nothing was installed"
         yield release.fault("not-installed", str(release.folder), found)
         return
@@ -181,7 +193,9 @@ def _install_faults(
         environment=effects.environment,
         release=release,
         scripts=demands.scripts,
+        pythons=demands.pythons,
         notes=unshown,
+        installed=sample,
     )
     yield from installer.faults()
 

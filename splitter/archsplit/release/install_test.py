@@ -1,9 +1,11 @@
 """Test installation of a release into new virtual environments, with pip and with uv.
 
 In: a folder of wheels. Out: findings for each installer that fails, or that does not install all
-distributions of the release, and for a core that can't be imported there. pip installs the core
-alone first: it must be imported with and without its plugins. The wheels of the release come from
-the folder only; their other dependencies come from the package index of the caller.
+distributions of the release, and for a core that can't be imported there. Of a release for several
+Pythons and platforms, each core is installed for which this machine has a Python: alone, with the
+plugins for one kind of GPU (another one for each core), and with all plugins. The core must be
+imported with and without its plugins. The wheels of the release come from the folder only; their
+other dependencies come from the package index of the caller.
 """
 
 from __future__ import annotations
@@ -11,7 +13,6 @@ from __future__ import annotations
 import re
 import sys
 from dataclasses import dataclass, field
-from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from shutil import which
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING
 from packaging.requirements import Requirement
 
 from archsplit.errors import ToolNotFoundError
+from archsplit.release.interpreters import find_interpreters
 from archsplit.system.env import without_credentials
 from archsplit.system.process import Command
 from archsplit.wheels.filename import ALL_EXTRA, distribution_name
@@ -29,7 +31,8 @@ if TYPE_CHECKING:
 
     from packaging.metadata import Metadata
 
-    from archsplit.release.wheel_set import WheelSet
+    from archsplit.release.interpreters import Interpreter
+    from archsplit.release.wheel_set import WheelFacts, WheelSet
     from archsplit.system.finding import Finding
     from archsplit.system.process import CompletedProcess, Runner
 
@@ -56,16 +59,20 @@ class InstallRelease:
     Attributes:
         core: the core alone: ``vecsort==1.2.3``.
         package: the core's import package.
-        requirement: the core with all plugins: ``vecsort[all]==1.2.3``.
-        promised: the distributions that the requirement must install.
+        promised: the distributions that each requirement must install: ``vecsort[sm90]==1.2.3``,
+            the core with the plugins for one kind of GPU, and ``vecsort[all]==1.2.3``.
         outside: the requirements of the wheels on other projects.
     """
 
     core: str
     package: str
-    requirement: str
-    promised: tuple[str, ...]
+    promised: Mapping[str, tuple[str, ...]]
     outside: tuple[str, ...]
+
+    @property
+    def requirement(self) -> str:
+        """The core with all plugins."""
+        return list(self.promised)[-1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,9 +82,11 @@ class Installer:
     Attributes:
         scratch: the folder for virtual environments.
         environment: the caller's environment, with the settings of pip and uv.
-        release: the wheels, with one core.
+        release: the wheels.
         scripts: True to run each console script of the core with ``--help``.
+        pythons: the interpreters that the caller names, by path or version.
         notes: receives what can't be shown on this machine.
+        installed: receives the place of each core that was installed, and the Python.
     """
 
     runner: Runner
@@ -85,53 +94,97 @@ class Installer:
     environment: Mapping[str, str] = field(repr=False)
     release: WheelSet = field(repr=False)
     scripts: bool = False
+    pythons: tuple[str, ...] = ()
     notes: list[str] = field(default_factory=list)
+    installed: list[str] = field(default_factory=list)
 
     def faults(self) -> Iterator[Finding]:
-        """Install the release with each installer; yield its faults."""
-        core = self.release.cores[0].name.project
-        wanted = read_install_release(self.release, core=core)
+        """Install the release with each installer; yield its faults.
+
+        Raises:
+            ToolNotFoundError: an interpreter that the caller names is not here.
+        """
+        programs = {"pip": self._pip(), "uv": self._uv()}
+        # A release must install with both, so a missing installer is a finding.
+        for name, program in programs.items():
+            if program is None:
+                text = f"{name} is not here to install the wheels with"
+                subject = self.release.cores[0].name.project
+                yield self.release.fault("no-installer", subject, text, program=name)
+        found = find_interpreters(
+            [core.name for core in self.release.cores],
+            own=sys.executable,
+            asked=self.pythons,
+            uv=programs["uv"] or ("uv",),
+            run=self._run,
+        )
+        for number, view in enumerate(self.release.views):
+            core = view.cores[0]
+            fitting = [one for one in found if one.fits(core.name)]
+            if not fitting:
+                self.notes.append(f"{core.name.place} was not installed: {_reason(core, found)}")
+            # A core for any Python is tried with each one that the caller names.
+            for python in fitting if self.pythons else fitting[:1]:
+                yield from self._try(view, python, programs, number)
+
+    def _try(
+        self,
+        view: WheelSet,
+        python: Interpreter,
+        programs: Mapping[str, tuple[str, ...] | None],
+        number: int,
+    ) -> Iterator[Finding]:
+        """Install one core with its plugins, with each installer."""
+        core = view.cores[0].name
+        wanted = read_install_release(view, core=core.project, python=python, number=number)
         if wanted is None:
             found = "its METADATA is one that an index refuses, so nothing was installed"
-            yield self.release.fault("not-installed", core, found)
+            yield view.fault("not-installed", core.project, found)
             return
-        for name, program in (("pip", self._pip()), ("uv", self._uv())):
-            # A release must install with both, so a missing installer is a finding.
-            if program is None:
-                found = f"{name} is not here to install the wheels with"
-                yield self.release.fault("no-installer", core, found, program=name)
-            else:
-                yield from self._install(name, program, wanted)
+        self.installed.append(f"{core.place} with Python {python.version}")
+        for name, program in programs.items():
+            if program is not None:
+                folder = self.scratch / f"{number}-{python.version}-{name}"
+                yield from self._install(name, program, view, python, wanted, folder)
 
     def _install(
-        self, name: str, program: tuple[str, ...], wanted: InstallRelease
+        self,
+        name: str,
+        program: tuple[str, ...],
+        view: WheelSet,
+        interpreter: Interpreter,
+        wanted: InstallRelease,
+        folder: Path,
     ) -> Iterator[Finding]:
-        fault = partial(self.release.fault, subject=wanted.requirement)
+        # A release with one core is tried with one Python, which nobody has to be told.
+        with_python = f" for Python {interpreter.version}" if view.is_view else ""
         # An environment for each installer: what one leaves out must not be there from the other.
-        place = self.scratch / name
-        made = self._run((sys.executable, "-m", "venv", "--without-pip", str(place)))
+        made = self._run((interpreter.program, "-m", "venv", "--without-pip", str(folder)))
         # Debian's Python has no venv module without the package python3-venv.
         if made.returncode != 0:
             found = f"no environment can be made for {name} to install in:\n{made.tail()}"
-            yield fault("no-environment", found=found)
+            yield view.fault("no-environment", wanted.requirement, found)
             return
-        python = str(place / "bin" / "python")
-        for step, words in _steps(name, python, self.release.folder.absolute(), wanted):
+        python = str(folder / "bin" / "python")
+        for step, words in _steps(name, python, view.folder.absolute(), wanted):
             done = self._run((*program, *words))
             if done.returncode != 0:
-                found = f"{name} can't {step}:\n{_indented(done)}"
-                yield fault("install-failed", found=found, program=name)
+                found = f"{name} can't {step}{with_python}:\n{_indented(done)}"
+                yield view.fault("install-failed", wanted.requirement, found, program=name)
+                # One kind of GPU may be whole while another one is not.
+                if words[-1] in wanted.promised and words[-1] != wanted.requirement:
+                    continue
                 return
             # One installer's environment is enough for what the wheels themselves do.
             if name == "pip" and words[-1] in {wanted.core, wanted.requirement}:
                 yield from self._use(python, words[-1], wanted)
-        # Both programs call an installation complete that lacks a distribution which no extra
-        # names.
-        listed = self._run((python, "-c", _LISTED)).stdout.split()
-        here = set(map(distribution_name, listed))
-        for missing in sorted(set(wanted.promised) - here):
-            found = f"{name} installs {wanted.requirement} without {missing}"
-            yield fault("incomplete-install", found=found)
+            # Both programs call an installation complete that lacks a distribution which no extra
+            # names.
+            if promised := wanted.promised.get(words[-1]):
+                listed = self._run((python, "-c", _LISTED)).stdout.split()
+                for missing in sorted(set(promised) - set(map(distribution_name, listed))):
+                    found = f"{name} installs {words[-1]} without {missing}{with_python}"
+                    yield view.fault("incomplete-install", wanted.requirement, found)
 
     def _use(self, python: str, installed: str, wanted: InstallRelease) -> Iterator[Finding]:
         """Import the core, and run its console scripts."""
@@ -190,8 +243,15 @@ def _find_uv(environment: Mapping[str, str]) -> str | None:
     return str(beside) if beside.exists() else which("uv", path=environment.get("PATH"))
 
 
-def read_install_release(release: WheelSet, *, core: str) -> InstallRelease | None:
-    """Return the release to install; None if the METADATA of its core is not valid."""
+def read_install_release(
+    release: WheelSet, *, core: str, python: Interpreter, number: int = 0
+) -> InstallRelease | None:
+    """Return the release to install; None if the METADATA of its core is not valid.
+
+    Args:
+        python: the interpreter that installs it.
+        number: selects one of the kinds of GPU, so that the cores of a release get different ones.
+    """
     found: dict[str, Metadata] = {
         wheel.name.project: wheel.metadata for wheel in release.wheels if wheel.metadata is not None
     }
@@ -199,18 +259,42 @@ def read_install_release(release: WheelSet, *, core: str) -> InstallRelease | No
     if core not in found:
         return None
     version = str(found[core].version)
-    required = [each for one in found.values() for each in _active(one)]
+    required = [each for one in found.values() for each in _active(one, python)]
     own = {core, *found, *(each.name for each in required if _is_plugin(each, core, version))}
     identity = release.identity
+    extras = [ALL_EXTRA]
+    if identity is not None and (gpus := _gpu_extras(found[core], identity.plugins)):
+        extras.insert(0, gpus[number % len(gpus)])
+    promised = {}
+    for extra in extras:
+        names = {one.name for one in _active(found[core], python, extra)}
+        promised[f"{core}[{extra}]=={version}"] = tuple(sorted({core, *(names & own)}))
     return InstallRelease(
         core=f"{core}=={version}",
         package=core.replace("-", "_") if identity is None else identity.import_package,
-        requirement=f"{core}[{ALL_EXTRA}]=={version}",
-        promised=tuple(
-            sorted({core, *(one.name for one in _active(found[core]) if one.name in own)})
-        ),
+        promised=promised,
         outside=tuple(sorted({_text(each) for each in required if each.name not in own})),
     )
+
+
+def _gpu_extras(metadata: Metadata, plugins: Mapping[str, str]) -> list[str]:
+    """Return the extras that are named after a plugin, in the order of the plugins."""
+    here = set(metadata.provides_extra or ())
+    names = [distribution_name(plugin.replace("_", "")) for plugin in plugins]
+    return [extra for extra in names if extra in here]
+
+
+def _reason(core: WheelFacts, found: tuple[Interpreter, ...]) -> str:
+    """Return the reason why no interpreter of this machine takes a core."""
+    name = core.name
+    same_python = any(set(name.pythons) & set(_interpreter_tags(one)) for one in found)
+    if same_python:
+        return f"this machine takes no wheel for {', '.join(name.platforms)}"
+    return f"no Python for {', '.join(name.pythons)} is here; name one with --python"
+
+
+def _interpreter_tags(python: Interpreter) -> set[str]:
+    return {tag.partition("-")[0] for tag in python.tags}
 
 
 def _is_plugin(requirement: Requirement, core: str, version: str) -> bool:
@@ -222,10 +306,12 @@ def _is_plugin(requirement: Requirement, core: str, version: str) -> bool:
     return exact and requirement.name.startswith(f"{core}-")
 
 
-def _active(metadata: Metadata) -> Iterator[Requirement]:
-    """Yield the requirements that hold here with the extra for all plugins, names normalized."""
+def _active(
+    metadata: Metadata, python: Interpreter, extra: str = ALL_EXTRA
+) -> Iterator[Requirement]:
+    """Yield the requirements that hold for a Python with an extra, names normalized."""
     for each in metadata.requires_dist or []:
-        if each.marker is None or each.marker.evaluate({"extra": ALL_EXTRA}):
+        if each.marker is None or each.marker.evaluate({**python.markers, "extra": extra}):
             requirement = Requirement(str(each))
             requirement.name = distribution_name(each.name)
             yield requirement
@@ -254,7 +340,7 @@ def _steps(
                 *wanted.outside,
             ),
         )
-    for requirement in (*([wanted.core] if pip else []), wanted.requirement):
+    for requirement in (*([wanted.core] if pip else []), *wanted.promised):
         yield (
             f"install {requirement} from the folder",
             (*install, "--no-index", "--find-links", str(folder), requirement),

@@ -27,7 +27,7 @@ from archsplit.formats.reader import Window, open_file
 from archsplit.release.findings import ReleaseKind, finding
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from archsplit.formats.device_pack import Pack, PackImage
     from archsplit.formats.fatbin import FatbinEntry
@@ -190,17 +190,8 @@ def _pack_kernels(release: WheelSet, reader: Reader) -> Iterator[tuple[str, Name
     }
     for names, capabilities in _groups(needs).items():
         here = [packs[name] for name in packs if name in names]
-        images = {
-            key: (pack.content(image), image)
-            for _, pack in here
-            for key, image in pack.images_in(table)
-        }
         wheels = ", ".join(file for file, _ in here)
-        gpus_by_kernels: dict[Names, list[str]] = {}
-        for capability in capabilities:
-            selected = _select_images(table, images, Capability.parse(capability))
-            kernels = [reader.image(window, image.digest) for window, image in selected]
-            gpus_by_kernels.setdefault(frozenset().union(*kernels), []).append(capability)
+        gpus_by_kernels = _select_kernels(table, [pack for _, pack in here], capabilities, reader)
         for each, gpus in gpus_by_kernels.items():
             yield f"{wheels} (GPUs of {', '.join(gpus)})", each
     for name, (file, pack) in packs.items():
@@ -208,6 +199,21 @@ def _pack_kernels(release: WheelSet, reader: Reader) -> Iterator[tuple[str, Name
         if name != REST_PACK and not any(name in names for names in needs.values()):
             kernels = [reader.image(pack.content(one), one.digest) for _, one in pack.images()]
             yield file, frozenset().union(*kernels)
+
+
+def _select_kernels(
+    table: Pack, packs: Sequence[Pack], capabilities: Iterable[str], reader: Reader
+) -> Mapping[Names, list[str]]:
+    """Return the capabilities of the GPUs by the kernels that they select from some packs."""
+    images = {
+        key: (pack.content(image), image) for pack in packs for key, image in pack.images_in(table)
+    }
+    gpus_by_kernels: dict[Names, list[str]] = {}
+    for capability in capabilities:
+        selected = _select_images(table, images, Capability.parse(capability))
+        kernels = [reader.image(window, image.digest) for window, image in selected]
+        gpus_by_kernels.setdefault(frozenset().union(*kernels), []).append(capability)
+    return gpus_by_kernels
 
 
 def _groups(needs: Mapping[str, tuple[str, ...]]) -> Mapping[tuple[str, ...], list[str]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import fields, is_dataclass, replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from archsplit.errors import InputError, VerifyError
@@ -28,6 +29,7 @@ from archsplit.system.fs import (
     temporary_dir,
     write_file,
 )
+from archsplit.wheels.filename import WheelName
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -80,7 +82,7 @@ def gather(
             "some of the folders have a split's wheels and some a build's",
             hint="gather the parts of one split, or those of one build",
         )
-    hint = _HINTS[next(iter(parts.values())).kind]
+    hint = _hint(parts.values())
     # Parts of two builds differ in both lists: the reports have the simpler message.
     release = _merged(parts, hint)
     lists = _with_all_sources({folder: read_manifest(folder / MANIFEST_FILE) for folder in read})
@@ -91,17 +93,8 @@ def gather(
     with output_dir(out) as target, temporary_dir(target) as staging:
         check_targets(target, [MANIFEST_FILE, REPORT_FILE])
         refuse_other_release(target, release.build_id)
-        for folder, part in parts.items():
-            for wheel in part.wheels:
-                _copy(folder / wheel.file, staging / wheel.file)
-        # The copies are what later steps read, so the copies are compared.
-        kind = release_kind(release.kind)
-        if faults := [
-            fault
-            for wheel in release.wheels
-            for fault in file_faults(staging / wheel.file, wheel, kind)
-        ]:
-            raise VerifyError("wheels are not those of their reports:", findings=tuple(faults))
+        _copy_wheels(parts, staging)
+        _check_copies(release, staging)
         whole = release.together_with(target)
         # A part may be incomplete until the last one is gathered.
         if not partial:
@@ -115,6 +108,27 @@ def gather(
             # Two reports in one folder would be refused by every later command.
             (target / OLD_SPLIT_REPORT_FILE).unlink(missing_ok=True)
     return whole
+
+
+def _copy_wheels(parts: Mapping[Path, Release], staging: Path) -> None:
+    for folder, part in parts.items():
+        for wheel in part.wheels:
+            _copy(folder / wheel.file, staging / wheel.file)
+
+
+def _check_copies(release: Release, staging: Path) -> None:
+    """Refuse wheels that are not those of the report.
+
+    The copies are compared, because later steps read them.
+    """
+    kind = release_kind(release.kind)
+    faults = tuple(
+        fault
+        for wheel in release.wheels
+        for fault in file_faults(staging / wheel.file, wheel, kind)
+    )
+    if faults:
+        raise VerifyError("wheels are not those of their reports:", findings=faults)
 
 
 def require_cells(release: Release, without: Sequence[str] = ()) -> None:
@@ -160,7 +174,7 @@ def _united(parts: Mapping[Path, Release]) -> Mapping[Path, Release]:
     Splits of wheels for several Pythons and platforms have their own sources and libraries, and
     all else in common.
     """
-    splits = [named for part in parts.values() if part.split for named in (_by_core(part.split),)]
+    splits = [_by_core(part.split) for part in parts.values() if part.split]
     # Reports of schema 1 have no list of sources.
     if not splits or any(not split.sources for split in splits):
         return parts
@@ -168,24 +182,17 @@ def _united(parts: Mapping[Path, Release]) -> Mapping[Path, Release]:
     # Parts of one split say the same already.
     if len({one.core for one in sources}) == 1:
         return parts
-    libraries = _distinct(one for split in splits for one in split.libraries)
-    unmoved = _distinct(one for split in splits for one in split.unmoved)
-    notes = _distinct(one for split in splits for one in split.notes)
+    common: dict[str, Any] = {
+        "source": sources[0].file,
+        "source_sha256": sources[0].sha256,
+        "source_size": sources[0].size,
+        "sources": tuple(sources),
+        "libraries": _distinct(chain.from_iterable(split.libraries for split in splits)),
+        "unmoved": _distinct(chain.from_iterable(split.unmoved for split in splits)),
+        "notes": _distinct(chain.from_iterable(split.notes for split in splits)),
+    }
     return {
-        folder: replace(
-            part,
-            split=part.split
-            and replace(
-                part.split,
-                source=sources[0].file,
-                source_sha256=sources[0].sha256,
-                source_size=sources[0].size,
-                sources=tuple(sources),
-                libraries=libraries,
-                unmoved=unmoved,
-                notes=notes,
-            ),
-        )
+        folder: replace(part, split=part.split and replace(part.split, **common))
         for folder, part in parts.items()
     }
 
@@ -240,6 +247,22 @@ def _check_lists(folder: Path, release: Release, manifest: Manifest) -> None:
             f"{folder}: {MANIFEST_FILE} and the report beside it differ about {what}",
             hint="copy the folder again from where it was written",
         )
+
+
+def _hint(parts: Iterable[Release]) -> str:
+    """Return what to do about parts that are of different builds."""
+    releases = tuple(parts)
+    machines = {
+        WheelName.parse(wheel.file).machine
+        for one in releases
+        for wheel in one.wheels
+        if wheel.role != "meta"
+    }
+    # Each library of a build has host code of its machine, so plugins are not shared as packs are.
+    if len(machines) > 1 and releases[0].kind is PluginKind.LIBRARY:
+        names = " and ".join(sorted(machines))
+        return f"builds for {names} are a release each: verify and publish both folders"
+    return _HINTS[releases[0].kind]
 
 
 def _merged(parts: Mapping[Path, _Record], hint: str) -> _Record:

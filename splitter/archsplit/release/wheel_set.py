@@ -38,6 +38,7 @@ from archsplit.release.identity import (
 )
 from archsplit.release.report import find_report
 from archsplit.system.fs import output_errors, sha256
+from archsplit.system.resources import available_cores
 from archsplit.wheels.filename import ALL_EXTRA, WheelName, fitting_file
 from archsplit.wheels.installed import installed_path
 from archsplit.wheels.metadata import decode_upstream_metadata
@@ -60,6 +61,8 @@ if TYPE_CHECKING:
     PlatformJudge = Callable[[Mapping[str, Path], tuple[str, ...]], tuple[str, ...]]
 
 _SEVERAL = 2
+_MAX_READERS = 4
+"""Wheels read at a time; more would hold more of their packs unpacked."""
 _IDENTITY_DEPTH = 2
 """``<package>/_archsplit/core.json``: deeper files belong to a core inside of another package."""
 
@@ -245,7 +248,7 @@ def read_wheel_set(
         platforms: returns auditwheel's tags for libraries, where those that other wheels provide
             are there; None to leave the tags of built wheels unchecked.
         identity: of the core, for plugins that were built without it.
-        keep_packs: False to keep only the digests of images, and at most two unpacked packs on the
+        keep_packs: False to keep only the digests of images, and at most four unpacked packs on the
             disk at a time.
 
     Raises:
@@ -258,32 +261,38 @@ def read_wheel_set(
     outlines = [_read_outline(path) for path in paths]
     identities = [one for one, _ in outlines if one is not None]
     kind = _find_kind(folder, [*identities, *filter(None, [identity])], outlines)
-    damaged: list[Finding] = []
-    wheels: list[WheelFacts] = []
-    # Inflating leaves the interpreter to others, so two wheels are read at a time.
-    with ThreadPoolExecutor(2) as workers:
-        jobs = [
-            workers.submit(_read_wheel, path, kind, scratch / str(number), keep_packs=keep_packs)
-            for number, path in enumerate(paths)
-        ]
+    # Inflating leaves the interpreter to others. The largest wheel, a core, begins first.
+    with ThreadPoolExecutor(min(available_cores(), _MAX_READERS)) as workers:
+        by_size = sorted(enumerate(paths), key=lambda one: -one[1].stat().st_size)
+        job_by_path = {
+            path: workers.submit(
+                _read_wheel, path, kind, scratch / str(number), keep_packs=keep_packs
+            )
+            for number, path in by_size
+        }
+    jobs = [job_by_path[path] for path in paths]
     provided = tuple(name for one in (*identities, identity) if one for name in one.provided)
-    for number, (path, job) in enumerate(zip(paths, jobs, strict=True)):
-        read = _judge_wheel(job.result, platforms, provided)
-        # One damaged wheel must not hide the findings about the others.
-        if isinstance(read, WheelFacts):
-            wheels.append(read)
-        else:
-            # The place of our own copy helps nobody, and differs from one reading to the next.
-            plain = read.message.replace(f"{scratch / str(number)}/", "")
-            damaged.append(error_finding(kind, path.name, type(read)(plain)))
+    # One damaged wheel must not hide the findings about the others.
+    read = [_judge_wheel(job.result, platforms, provided) for job in jobs]
+    wheels = tuple(each for each in read if isinstance(each, WheelFacts))
     cores = [wheel.identity for wheel in wheels if wheel.identity is not None]
     return WheelSet(
         folder=folder,
         kind=kind,
         identity=_common_identity(cores) if cores else identity,
-        wheels=tuple(wheels),
-        damaged=tuple(damaged),
+        wheels=wheels,
+        damaged=tuple(
+            _damaged_wheel(kind, path, each, scratch / str(number))
+            for number, (path, each) in enumerate(zip(paths, read, strict=True))
+            if isinstance(each, ArchsplitError)
+        ),
     )
+
+
+def _damaged_wheel(kind: ReleaseKind, path: Path, error: ArchsplitError, scratch: Path) -> Finding:
+    # The place of our own copy helps nobody, and differs from one reading to the next.
+    plain = error.message.replace(f"{scratch}/", "")
+    return error_finding(kind, path.name, type(error)(plain))
 
 
 def _judge_wheel(
@@ -347,31 +356,39 @@ def _read_wheel(path: Path, kind: ReleaseKind, scratch: Path, *, keep_packs: boo
         wanted = tuple(filter(is_wanted, members))
         wheel.check_contents(besides=wanted)
         files = {name: _unpack(wheel, name, scratch, n) for n, name in enumerate(wanted)}
-        is_split = kind is ReleaseKind.SPLIT
         identity = _read_identity(wheel)
-        pack = _read_pack(files) if is_split else None
-        digests = {} if pack is None else _digest_images(pack)
-        if pack is not None and not keep_packs:
-            # The file takes space until its last mapping ends.
-            pack = replace(pack, window=Window(b"", source=pack.window.source))
-            for file in files.values():
-                file.unlink()
-        return WheelFacts(
+        is_upstream = kind is ReleaseKind.SPLIT and identity is not None
+        facts = WheelFacts(
             path=path,
             name=wheel.name,
             purelib=wheel.info.purelib,
-            metadata=_read_metadata(wheel, is_upstream=is_split and identity is not None),
+            metadata=_read_metadata(wheel, is_upstream=is_upstream),
             members=tuple(installed_path(wheel, name) or name for name in members),
             licenses=tuple(
                 name.removeprefix(licenses) for name in wheel.names if name.startswith(licenses)
             ),
             identity=identity,
             unpacked=files,
-            libraries={} if is_split else {name: read_library(files[name]) for name in files},
-            library_digests={} if is_split else {name: sha256(files[name]) for name in files},
-            pack=pack,
-            digests=digests,
         )
+        if kind is ReleaseKind.SPLIT:
+            return _with_pack(facts, keep_packs=keep_packs)
+        libraries = {name: read_library(file) for name, file in files.items()}
+        digests = {name: sha256(file) for name, file in files.items()}
+        return replace(facts, libraries=libraries, library_digests=digests)
+
+
+def _with_pack(facts: WheelFacts, *, keep_packs: bool) -> WheelFacts:
+    """Return the facts with the pack or table among the unpacked files."""
+    pack = _read_pack(facts.unpacked)
+    if pack is None:
+        return facts
+    digests = _digest_images(pack)
+    if not keep_packs:
+        # The file takes space until its last mapping ends.
+        pack = replace(pack, window=Window(b"", source=pack.window.source))
+        for file in facts.unpacked.values():
+            file.unlink()
+    return replace(facts, pack=pack, digests=digests)
 
 
 def _read_metadata(wheel: Wheel, *, is_upstream: bool) -> Metadata | None:

@@ -6,6 +6,7 @@ folder. The recipe's folder becomes that root, and the private folder a folder b
     src/add.cu, include/add.h         files of the recipe, as the commands name them
     .archsplit/work/000-add/add.ii    files of the private folder
     .archsplit/tools                  digests of the tools, in the form of sha256sum
+    .archsplit/steps                  the commands of an action that runs several steps
 
 The first program of each action compares the tools with these digests. A server may ignore the
 properties that a client asks for, so that they alone are no protection from another toolkit.
@@ -13,6 +14,8 @@ properties that a client asks for, so that they alone are no protection from ano
 
 from __future__ import annotations
 
+import re
+import shlex
 import uuid
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -31,6 +34,7 @@ __pure__ = True
 OTHER_TOOLS_STATUS = 113
 """Exit status of an action whose machine has other tools."""
 TOOLS_FILE = PurePosixPath(".archsplit/tools")
+STEPS_FILE = PurePosixPath(".archsplit/steps")
 _WORK = ".archsplit/work"
 _SEARCH_PATH = "/usr/local/bin:/usr/bin:/bin"
 _CHECKED_RUN = f"""\
@@ -42,6 +46,7 @@ TMPDIR=$PWD/.archsplit/tmp
 export TMPDIR
 mkdir -p "$TMPDIR" && exec "$@"
 """
+_FAILED_PART = re.compile(r"archsplit: step (\d+) of the action failed\n\Z")
 _LEFT_OUT = {"TMPDIR", "HOME", "PWD"}
 """Variables that name folders of this machine, and change no result."""
 
@@ -67,14 +72,15 @@ class ActionSpec:
         environment: sorted by name.
         inputs: places of this machine's files by their names in the action.
         outputs: the same for the files that the command writes.
-        tools: the content of `TOOLS_FILE`.
+        texts: the content of further inputs: of `TOOLS_FILE`, and of `STEPS_FILE` if the action
+            runs several steps.
     """
 
     argv: tuple[str, ...]
     environment: tuple[tuple[str, str], ...]
     inputs: Mapping[PurePosixPath, Path]
     outputs: Mapping[PurePosixPath, Path]
-    tools: bytes
+    texts: Mapping[PurePosixPath, bytes]
 
 
 class PathMap:
@@ -120,20 +126,50 @@ def action_spec(
     Raises:
         ValueError: a file of the step is in neither folder.
     """
-    command = step.command_for(cores)
-    environment = {
-        name: paths.text(text) for name, text in command.env.items() if name not in _LEFT_OUT
-    }
-    # Folders of this machine in PATH would make each machine's actions different ones.
-    environment["PATH"] = _SEARCH_PATH
+    commands = [part.command for part in step.parts] or [step.command_for(cores)]
+    environments = [_environment(command, paths) for command in commands]
+    # Steps of one source have the same variables, and only a link has others.
+    common = dict(set.intersection(*(set(each.items()) for each in environments)))
     rows = sorted({f"{tool.sha256}  {tool.path}\n" for tool in tools})
+    texts = {TOOLS_FILE: "".join(rows).encode(errors="surrogateescape")}
+    argv: tuple[str, ...] = tuple(map(paths.text, commands[0].argv))
+    if step.parts:
+        texts[STEPS_FILE] = _script(step, paths, environments, common)
+        argv = ("/bin/sh", str(STEPS_FILE))
     return ActionSpec(
-        argv=("/bin/sh", "-c", _CHECKED_RUN, "archsplit", *map(paths.text, command.argv)),
-        environment=tuple(sorted(environment.items())),
+        argv=("/bin/sh", "-c", _CHECKED_RUN, "archsplit", *argv),
+        environment=tuple(sorted(common.items())),
         inputs={paths.name(path): path for path in step.reads},
         outputs={paths.name(path): path for path in step.writes},
-        tools="".join(rows).encode(errors="surrogateescape"),
+        texts=texts,
     )
+
+
+def _environment(command: Command, paths: PathMap) -> dict[str, str]:
+    found = {name: paths.text(text) for name, text in command.env.items() if name not in _LEFT_OUT}
+    # Folders of this machine in PATH would make each machine's actions different ones.
+    return {**found, "PATH": _SEARCH_PATH}
+
+
+def _script(
+    step: Step, paths: PathMap, environments: list[dict[str, str]], common: Mapping[str, str]
+) -> bytes:
+    """Return the shell commands of an action that runs several steps."""
+    folders = {paths.name(path).parent for part in step.parts for path in part.writes}
+    lines = [shlex.join(["mkdir", "-p", *sorted(map(str, folders))])]
+    for number, part in enumerate(step.parts):
+        more = sorted(environments[number].items() - common.items())
+        assigned = [f"{name}={shlex.quote(value)}" for name, value in more]
+        words = shlex.join(map(paths.text, part.command.argv))
+        lines.append(f"part={number}; {' '.join([*assigned, words])} || fail $?")
+    function = 'fail() { echo "archsplit: step $part of the action failed" >&2; exit "$1"; }'
+    return "\n".join([function, *lines, ""]).encode(errors="surrogateescape")
+
+
+def failed_part(stderr: str) -> tuple[int, str]:
+    """Return the position of an action's failed step, and the rest of the output."""
+    found = _FAILED_PART.search(stderr)
+    return (0, stderr) if found is None else (int(found[1]), stderr[: found.start()])
 
 
 def probe_step(root: Path, private: Path) -> Step:

@@ -21,8 +21,8 @@ from distributed.security import Security
 from archsplit.errors import EngineUnavailableError, WorkerLostError
 from archsplit.remote.action import (
     OTHER_TOOLS_STATUS,
-    TOOLS_FILE,
     action_spec,
+    failed_part,
     other_tools_error,
 )
 from archsplit.remote.dask_programs import ProgramPlugin, run_on_worker
@@ -204,10 +204,12 @@ class DaskExecutor:
         clock.end_stage("download")
         self._placements[step.name] = clock.placement()
         self.runs += 1
+        part, stderr = failed_part(done["stderr"])
         return CompletedProcess(
             returncode=done["returncode"],
             stdout=done["stdout"],
-            stderr=done["stderr"],
+            stderr=stderr,
+            failed_part=part,
             seconds=done["seconds"],
         )
 
@@ -269,7 +271,7 @@ def plain_action(spec: ActionSpec, made: Mapping[PurePosixPath, Path]) -> DaskAc
         spec: the action.
         made: inputs that other actions make.
     """
-    files = {str(TOOLS_FILE): spec.tools}
+    files = {str(name): text for name, text in spec.texts.items()}
     files |= {
         str(name): path.read_bytes() for name, path in spec.inputs.items() if name not in made
     }

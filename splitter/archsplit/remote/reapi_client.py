@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 import grpc
 
-from archsplit.remote.reapi_messages import decode_message, encode_message, new_message
+from archsplit.formats.reapi_messages import decode_message, encode_message, new_message
 
 _REAPI = "/build.bazel.remote.execution.v2"
 _OUTAGE_SECONDS = 30.0
@@ -186,11 +186,16 @@ class ReapiClient:
 
         async def run() -> Any:
             nonlocal name
+            # After a lost connection the action runs on.
+            waits = bool(name)
             call = self._channel.unary_stream(
-                f"{_REAPI}.Execution/Execute",
+                f"{_REAPI}.Execution/{'WaitExecution' if waits else 'Execute'}",
                 request_serializer=encode_message,
                 response_deserializer=lambda blob: decode_message("Operation", blob),
-            )(request, metadata=self._metadata)
+            )(
+                new_message("WaitExecutionRequest", name=name) if waits else request,
+                metadata=self._metadata,
+            )
             try:
                 async for operation in call:
                     self._replied = time.monotonic()
@@ -203,7 +208,14 @@ class ReapiClient:
                 call.cancel()
                 await self._cancel(name)
                 raise
-            # The stream ended early. Servers join a second call with the running action.
+            except grpc.aio.AioRpcError as error:
+                # A server that was started again knows no operation of before, and some servers
+                # have no such call. All of them join a second Execute with a running action.
+                if waits and error.code() is not grpc.StatusCode.UNAVAILABLE:
+                    name = ""
+                    return None
+                raise
+            # The stream ended early.
             return None
 
         operation = await self._retry(run)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import threading
 import time
 from functools import partial
@@ -18,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 import grpc
 
 from archsplit.errors import EngineRefusedError, EngineUnavailableError, WorkerLostError
-from archsplit.remote.action import OTHER_TOOLS_STATUS, TOOLS_FILE, action_spec, other_tools_error
+from archsplit.formats.reapi_messages import encode_message, new_message
+from archsplit.remote.action import OTHER_TOOLS_STATUS, action_spec, failed_part, other_tools_error
 from archsplit.remote.reapi_client import Digest, ReapiClient, digest_bytes, read_digest
-from archsplit.remote.reapi_messages import encode_message, new_message
 from archsplit.remote.step_clock import StepClock
 from archsplit.system.fs import write_file
 from archsplit.system.process import CompletedProcess
@@ -40,6 +41,8 @@ _ATTEMPTS = 3
 """Attempts at an action whose worker was lost."""
 _NOBODY_SECONDS = 30.0
 """Seconds in which no worker takes any action, until the farm counts as empty."""
+_DESERTED_SECONDS = 300.0
+"""The same after a worker has taken one: other builds may keep all workers busy."""
 _QUEUED, _EXECUTING = 2, 3
 _KILLED = {-9, 137}
 _CLOSE_SECONDS = 5.0
@@ -85,6 +88,8 @@ class ReapiExecutor:
         self._placements: dict[str, Placement] = {}
         self._began_to_wait: float | None = None
         self.is_taken = False
+        self._reports_begin = False
+        self._executing: set[str] = set()
         self._loop = asyncio.new_event_loop()
         threading.Thread(target=self._loop.run_forever, daemon=True).start()
         self._client: ReapiClient = self._wait_for(_new_client(endpoint))
@@ -173,10 +178,12 @@ class ReapiExecutor:
             await self._take_outputs(step, spec, result)
         clock.end_stage("download")
         self._placements[step.name] = clock.placement()
+        part, stderr = failed_part(stderr)
         return CompletedProcess(
             returncode=result.exit_code,
             stdout=stdout,
             stderr=stderr,
+            failed_part=part,
             seconds=time.monotonic() - began,
         )
 
@@ -194,9 +201,9 @@ class ReapiExecutor:
             files[name] = self._outputs.get(path) or self._hash(path)
             if path not in self._outputs:
                 blobs[files[name]] = path
-        tools = digest_bytes(spec.tools)
-        blobs[tools] = spec.tools
-        files[TOOLS_FILE] = tools
+        for name, text in spec.texts.items():
+            files[name] = digest_bytes(text)
+            blobs[files[name]] = text
         root = _add_tree(files, blobs)
         command = new_message(
             "Command",
@@ -245,10 +252,10 @@ class ReapiExecutor:
                     priority=self._priorities.get(step.name, 0),
                     # A cached failure may be that of a worker, or of lost outputs.
                     again=attempt > 0 or known,
-                    on_stage=self._on_stage,
+                    on_stage=partial(self._on_stage, step.name),
                 )
             )
-            self.is_taken = True
+            self._add_progress(step.name)
             clock.end_remote(*_worker_stages(reply.result.execution_metadata))
             if reply.status.code == grpc.StatusCode.FAILED_PRECONDITION.value[0]:
                 self._client.forget_uploads()
@@ -267,10 +274,22 @@ class ReapiExecutor:
             hint="most often the workers have too little memory for it",
         )
 
-    def _on_stage(self, stage: int) -> None:
-        self.is_taken = self.is_taken or stage >= _EXECUTING
-        if stage == _QUEUED and self._began_to_wait is None:
-            self._began_to_wait = time.monotonic()
+    def _on_stage(self, name: str, stage: int) -> None:
+        if stage >= _EXECUTING:
+            self._add_progress(name)
+            self._executing.add(name)
+            self._reports_begin = True
+        elif stage == _QUEUED:
+            # For the first time, or once more because its worker was lost.
+            self._executing.discard(name)
+            if self._began_to_wait is None:
+                self._began_to_wait = time.monotonic()
+
+    def _add_progress(self, name: str) -> None:
+        """Note that there is a worker; the time of waiting begins again."""
+        self.is_taken = True
+        self._executing.discard(name)
+        self._began_to_wait = time.monotonic()
 
     async def _in_time(self, call: Coroutine[Any, Any, Any]) -> Any:
         """Wait for an action; no longer than some seconds if no worker takes any."""
@@ -281,11 +300,14 @@ class ReapiExecutor:
                 if done:
                     return await task
                 since = self._began_to_wait
-                waits = since is not None and time.monotonic() - since > _NOBODY_SECONDS
-                if waits and not self.is_taken:
+                # Servers that report no begin of an execution can't be told from idle ones.
+                most = _DESERTED_SECONDS if self._reports_begin else math.inf
+                most = most if self.is_taken else _NOBODY_SECONDS
+                waits = since is not None and time.monotonic() - since > most
+                if waits and not self._executing:
                     raise EngineUnavailableError(
                         f"no worker of {self._client.endpoint.address} has taken a step in"
-                        f" {_NOBODY_SECONDS:.0f} s",
+                        f" {most:.0f} s",
                         hint="start workers, or ask for others with --remote-property",
                     )
         finally:

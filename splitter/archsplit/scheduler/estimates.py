@@ -17,10 +17,17 @@ DEFAULT_MEMORY = 256 << 20
 
 
 class StepEstimate(NamedTuple):
-    """Seconds on one core and peak bytes of a step in earlier builds."""
+    """Measurements of a step in earlier builds.
+
+    Attributes:
+        seconds: on one core.
+        memory: bytes at the peak.
+        sizes: bytes of the outputs; empty if unknown.
+    """
 
     seconds: float
     memory: int
+    sizes: tuple[int, ...] = ()
 
 
 class Estimates:

@@ -46,6 +46,8 @@ class Step:
         runs_first: whether it starts before all others, with the steps that it waits for: where a
             failure is expected, or would be found too late.
         check: called after a success, in the runner's thread; it raises an error that ends the run.
+        unit: the source that the step compiles, for `group_steps`; "" for none.
+        parts: the steps that this one runs, one after the other; empty for a single command.
     """
 
     name: str
@@ -60,6 +62,8 @@ class Step:
     reads_source: bool = False
     runs_first: bool = False
     check: Callable[[], None] | None = None
+    unit: str = ""
+    parts: tuple[Step, ...] = ()
 
     def __post_init__(self) -> None:
         if self.weight < 0 or self.memory < 0:

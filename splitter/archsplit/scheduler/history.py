@@ -16,7 +16,7 @@ from archsplit.scheduler.estimates import StepEstimate
 from archsplit.system.fs import store_file
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
     from archsplit.scheduler.graph import Graph
@@ -54,10 +54,11 @@ class History:
         # Read again: another process may have written the file in between.
         known = self._known = self._read()
         for one in outcome.finished:
-            key = graph.steps[one.position].key
-            if key and one.attempts and not one.fault:
+            step = graph.steps[one.position]
+            if step.key and one.attempts and not one.fault:
                 # Moved to the end, because only the last rows are kept: unused keys get lost.
-                known[key] = merge_estimates(known.pop(key, None), measure_step(one))
+                old = known.pop(step.key, None)
+                known[step.key] = merge_estimates(old, measure_step(one, step.writes))
         with contextlib.suppress(OSError):
             self._write(dict(list(known.items())[-_MOST_STEPS:]))
 
@@ -89,10 +90,22 @@ def _evict_groups(folder: Path) -> None:
             path.unlink(missing_ok=True)
 
 
-def measure_step(one: FinishedStep) -> StepEstimate:
-    """Return the seconds on one core and the peak of a finished step."""
+def measure_step(one: FinishedStep, writes: Iterable[Path] = ()) -> StepEstimate:
+    """Return the measurements of a finished step.
+
+    Args:
+        one: the step; its seconds are those on one core.
+        writes: its outputs.
+    """
     seconds = one.seconds if one.cores == 1 else one.cpu_seconds
-    return StepEstimate(round(seconds, 3), one.peak_memory)
+    return StepEstimate(round(seconds, 3), one.peak_memory, tuple(map(_size, writes)))
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
 
 
 def merge_estimates(old: StepEstimate | None, new: StepEstimate) -> StepEstimate:
@@ -100,15 +113,19 @@ def merge_estimates(old: StepEstimate | None, new: StepEstimate) -> StepEstimate
     if old is None:
         return new
     memory = max(new.memory, old.memory - (old.memory - new.memory) // 4)
-    return StepEstimate(round((old.seconds + new.seconds) / 2, 3), memory)
+    seconds = round((old.seconds + new.seconds) / 2, 3)
+    return StepEstimate(seconds, memory, new.sizes or old.sizes)
 
 
-def _parse_row(seconds: object, memory: object) -> StepEstimate:
+def _parse_row(seconds: object, memory: object, sizes: object = ()) -> StepEstimate:
     if not isinstance(seconds, (int, float)) or not isinstance(memory, int):
         raise TypeError("a step's row is damaged")
     if not (0 <= seconds < float("inf")) or memory < 0:
         raise ValueError("a step's row is damaged")
-    return StepEstimate(float(seconds), memory)
+    # Rows of earlier versions have no sizes.
+    if not isinstance(sizes, (list, tuple)) or not all(isinstance(size, int) for size in sizes):
+        raise TypeError("a step's sizes are damaged")
+    return StepEstimate(float(seconds), memory, tuple(sizes))
 
 
 def _file_name(group: str) -> str:

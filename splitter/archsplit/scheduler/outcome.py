@@ -50,6 +50,7 @@ class FinishedStep:
         peak_memory: bytes; 0 where the runner doesn't measure.
         attempts: 1, plus one for each restart for want of memory; 0 for a cached result.
         placement: None for a step of this machine.
+        failed_part: see `CompletedProcess`.
     """
 
     name: str
@@ -66,6 +67,7 @@ class FinishedStep:
     peak_memory: int
     attempts: int
     placement: Placement | None = None
+    failed_part: int = 0
 
     @property
     def seconds(self) -> float:

@@ -148,6 +148,7 @@ class RunLog:
             peak_memory=max(done.peak_memory, active.peak_memory),
             attempts=self._attempts[position],
             placement=placement,
+            failed_part=done.failed_part,
         )
 
     def add_cached(self, position: int, done: CompletedProcess) -> None:

@@ -22,6 +22,7 @@ import contextlib
 import heapq
 import math
 import os
+import re
 from functools import partial
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Protocol
@@ -63,6 +64,7 @@ _LOOKUP_THREADS = 64
 """Lookups at a time; each may wait for another process that computes the same step."""
 _NO_SPACE = "No space left on device"
 _MIN_FREE_BYTES = 1 << 20
+_COMPILER_TOO_NEW = re.compile(r"gcc versions later than (\d+) are not supported")
 """Bytes; a compiler that fails with less free space most likely fails for that reason."""
 
 
@@ -188,10 +190,17 @@ def is_disk_full(step: Step, failed: FinishedStep) -> bool:
 
 def _failure_error(step: Step, failed: FinishedStep) -> StepError | DiskFullError:
     output = output_tail(failed.stdout, failed.stderr)
-    message = f"{step.name} {failed.fault}\n  {step.command_for(failed.cores).text()}\n{output}"
+    # The same message as without groups.
+    culprit = step.parts[failed.failed_part] if step.parts else step
+    command = culprit.command_for(failed.cores).text()
+    message = f"{culprit.name} {failed.fault}\n  {command}\n{output}"
     if is_disk_full(step, failed):
         hint = "the disk is full: free space where TMPDIR points, and run the command again"
         return DiskFullError(message, hint=hint)
+    # What CUDA's crt/host_config.h says of a g++ that came out after the toolkit.
+    if newest := _COMPILER_TOO_NEW.search(failed.stderr):
+        program = f"g++-{newest[1]}"
+        return StepError(message, hint=f"install {program}, and set NVCC_CCBIN={program}")
     return StepError(message)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
+import stat
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,6 +21,7 @@ from archsplit.devicecode.scan import HEAD_SIZE, detect_form
 from archsplit.errors import BinaryFormatError, WheelError
 from archsplit.slim.wheel import SLIMMABLE_FORMS, SlimmedLibrary
 from archsplit.system.fs import blocks, input_errors, read_file
+from archsplit.system.parallel import map_on_cores
 from archsplit.wheels.installed import read_distributions
 from archsplit.wheels.record import ALGORITHMS
 
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from archsplit.devicecode.edits import FilteredContainer
+    from archsplit.devicecode.file_plan import FilePlan
     from archsplit.slim.request import SlimRequest
     from archsplit.wheels.installed import InstalledDistribution, InstalledFile
 
@@ -125,7 +128,11 @@ def _library_path(site: Path, row: InstalledFile, notes: list[str]) -> str | Non
 
 def _can_have_code(path: Path) -> bool:
     with input_errors(path):
-        if not path.is_file():
+        try:
+            # Not `is_file`, which since Python 3.14 takes an unreadable folder for no file.
+            if not stat.S_ISREG(path.stat().st_mode):
+                return False
+        except (FileNotFoundError, NotADirectoryError):
             return False
         with path.open("rb") as file:
             return detect_form(file.read(HEAD_SIZE)) in SLIMMABLE_FORMS
@@ -148,14 +155,19 @@ def _resolve_link(site: Path, path: str) -> str:
 def _plan_libraries(
     site: Path, paths: Iterable[str], request: SlimRequest, notes: list[str]
 ) -> Iterator[SlimmedLibrary]:
-    for path in paths:
+    def plan_or_error(path: str) -> FilePlan | BinaryFormatError:
         try:
-            plan = plan_file(site / path, request.file_edit)
+            return plan_file(site / path, request.file_edit)
         except BinaryFormatError as error:
-            # One damaged library in an environment is no reason to leave all others large.
-            notes.append(f"{path} is left unchanged: {error}")
-            continue
-        if plan.containers or plan.unregistered:
+            return error
+
+    paths = list(paths)
+    plans = map_on_cores(plan_or_error, paths, weight=lambda path: (site / path).stat().st_size)
+    for path, plan in zip(paths, plans, strict=True):
+        # One damaged library in an environment is no reason to leave all others large.
+        if isinstance(plan, BinaryFormatError):
+            notes.append(f"{path} is left unchanged: {plan}")
+        elif plan.containers or plan.unregistered:
             yield SlimmedLibrary(name=path, path=site / path, plan=plan)
 
 
@@ -209,11 +221,9 @@ def check_digests(owned: Iterable[OwnedLibrary], *, trust_record: bool) -> dict[
     """
     digests: dict[str, str] = {}
     findings: list[str] = []
-    for each in owned:
-        algorithms = {claim.row.hash_text.partition("=")[0] for claim in each.claims}
-        # The file is read once for all; the journal needs SHA-256 in any case.
-        hashed = (algorithms & ALGORITHMS.keys()) | {"sha256"}
-        library_digests = _hash_file(each.library.path, sorted(hashed))
+    owned = list(owned)
+    hashed = map_on_cores(_hash_library, owned, weight=lambda one: len(one.library.plan.window))
+    for each, library_digests in zip(owned, hashed, strict=True):
         digests[each.library.name] = library_digests["sha256"].hex()
         if trust_record:
             findings += _record_findings(each, library_digests)
@@ -223,6 +233,12 @@ def check_digests(owned: Iterable[OwnedLibrary], *, trust_record: bool) -> dict[
             hint="install the package again, or use --ignore-record",
         )
     return digests
+
+
+def _hash_library(owned: OwnedLibrary) -> dict[str, bytes]:
+    algorithms = {claim.row.hash_text.partition("=")[0] for claim in owned.claims}
+    # The file is read once for all; the journal needs SHA-256 in any case.
+    return _hash_file(owned.library.path, sorted((algorithms & ALGORITHMS.keys()) | {"sha256"}))
 
 
 def _record_findings(owned: OwnedLibrary, digests: dict[str, bytes]) -> Iterator[str]:

@@ -20,6 +20,7 @@ from archsplit.slim.report import SLIM_NOTE_FILE, SlimReport, describe_file, ear
 from archsplit.slim.staging import StagingFolder
 from archsplit.slim.transaction import SlimJournal, TransactionState, open_transaction
 from archsplit.system.fs import read_file, sha256, temporary_dir
+from archsplit.system.parallel import map_on_cores
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -154,13 +155,11 @@ def _load_staged(
     with temporary_dir() as folder:
         environment = dict(effects.environment)
         trial = Trial(runner=effects.runner, folder=folder, environment=environment)
-        results = {
-            each.library.name: trial.load(stage.root / each.library.name, each.library.path)
-            for each in changed
-            # Static libraries and fatbins can't be loaded.
-            if each.library.plan.form is Form.ELF
-        }
-    return trial_results(results)
+        # Static libraries and fatbins can't be loaded.
+        libraries = [one.library for one in changed if one.library.plan.form is Form.ELF]
+        results = map_on_cores(lambda one: trial.load(stage.root / one.name, one.path), libraries)
+        names = [one.name for one in libraries]
+    return trial_results(dict(zip(names, results, strict=True)))
 
 
 def _report(

@@ -20,6 +20,7 @@ from archsplit.errors import DiskFullError, OutputError, VerifyError
 from archsplit.slim.report import SLIM_NOTE_FILE, describe_file, removal_record
 from archsplit.slim.transaction import TRANSACTION_FOLDER, FileChange
 from archsplit.system.fs import input_errors, output_errors, sha256, write_file
+from archsplit.system.parallel import map_on_cores
 from archsplit.wheels.installed import read_distribution
 from archsplit.wheels.record import RecordRow
 
@@ -52,12 +53,14 @@ class StagingFolder:
         site: the site-packages folder.
         root: the mirror.
         digests: SHA-256 of the old libraries, by path.
+        new_digests: SHA-256 of the new libraries, filled by `prepare`.
     """
 
     site: Path
     root: Path
     request: SlimRequest
     digests: Mapping[str, str] = field(repr=False)
+    new_digests: dict[str, str] = field(default_factory=dict, repr=False)
 
     def prepare(self, owned: tuple[OwnedLibrary, ...]) -> StagedFiles:
         """Write the new libraries, RECORDs and removal records, and read them back.
@@ -75,7 +78,15 @@ class StagingFolder:
         check_free_space(self.site, sum(each.library.plan.size for each in owned))
         check_writable(self.site, (*paths, *records))
         self._mirror({*paths, *notes, *records})
-        kept = {each.library.name: self._write_library(each) for each in owned}
+        written = map_on_cores(
+            self._write_library, owned, weight=lambda each: each.library.plan.size
+        )
+        kept = dict(zip(paths, written, strict=True))
+        # Each new library is hashed once: RECORD and the journal have the same digest.
+        new_digests = dict(
+            zip(paths, map_on_cores(lambda path: sha256(self.root / path), paths), strict=True)
+        )
+        self.new_digests.update(new_digests)
         changes = [self._file_change(each.library.name, each.owner) for each in owned]
         for distribution in distributions:
             # RECORD last: it has the digests of the other files.
@@ -149,7 +160,11 @@ class StagingFolder:
 
     def _record_row(self, path: str, file: str) -> RecordRow:
         new = self.root / file
-        return RecordRow(path=path, digest=bytes.fromhex(sha256(new)), size=new.stat().st_size)
+        digest = bytes.fromhex(self._new_digest(file))
+        return RecordRow(path=path, digest=digest, size=new.stat().st_size)
+
+    def _new_digest(self, path: str) -> str:
+        return self.new_digests.get(path) or sha256(self.root / path)
 
     def _file_change(self, path: str, distribution: InstalledDistribution) -> FileChange:
         old = self.digests.get(path)
@@ -160,7 +175,7 @@ class StagingFolder:
             path=path,
             distribution=distribution.folder,
             old=old,
-            new=sha256(self.root / path),
+            new=self._new_digest(path),
         )
 
 

@@ -6,13 +6,15 @@ CMake, PyTorch and setuptools find compilers and targets, and a record of the wr
 A build names its nvcc in many ways, so that all of them lead to the wrapper: variables, ``PATH``,
 and ``CUDA_HOME``, a folder of links to the toolkit whose ``bin/nvcc`` is a script. This folder is
 kept in the cache folder: compilers write its path into what they make, and the compile cache would
-miss with another path in each build. The script ignores ``PYTHONPATH``, because build frontends
-hide all packages by it, archsplit among them.
+miss with another path in each build. Its ``include`` and ``lib64`` also have the headers and
+libraries of NVIDIA's wheels, and the names without a version that linkers look for. The script
+ignores ``PYTHONPATH``, because build frontends hide all packages by it, archsplit among them.
 """
 
 from __future__ import annotations
 
 import hashlib
+import re
 import shlex
 import sys
 from collections import Counter
@@ -24,11 +26,12 @@ from typing import TYPE_CHECKING
 from archsplit import __version__
 from archsplit.arch.target_lists import cmake_architectures, gencode_flags, torch_arch_list
 from archsplit.errors import OutputError
+from archsplit.nvcc.cuda_libraries import wheel_folders
 from archsplit.system.env import cache_dir
-from archsplit.system.fs import output_errors, temporary_dir
+from archsplit.system.fs import input_errors, output_errors, temporary_dir
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from archsplit.arch.target import Target
     from archsplit.nvcc.toolkit import Toolkit
@@ -41,6 +44,7 @@ COMPILED, CACHED, BY_NVCC = "compiled", "cached", "nvcc"
 _COMPILERS = ("CUDACXX", "CMAKE_CUDA_COMPILER", "NVCC", "PYTORCH_NVCC")
 _TOOLKITS = ("CUDA_HOME", "CUDA_PATH", "CUDAToolkit_ROOT")
 _HOMES = ("HOME", "XDG_CACHE_HOME", "ARCHSPLIT_CACHE_DIR")
+_VERSIONED = re.compile(r"(lib[\w-]+\.so)(?:\.\d+)+")
 _SCRIPT = """\
 #!/bin/sh
 # archsplit-nvcc in nvcc's place, for the builds that `archsplit build` starts.
@@ -91,7 +95,7 @@ def wrapped_environment(
     env |= dict.fromkeys(_COMPILERS, str(nvcc)) | dict.fromkeys(_TOOLKITS, str(folder))
     env["PATH"] = _joined(str(nvcc.parent), env.get("PATH", ""), ":")
     # The wheels of the index have their libraries where nvcc doesn't look.
-    env["LIBRARY_PATH"] = _joined(env.get("LIBRARY_PATH", ""), str(toolkit.library_folder), ":")
+    env["LIBRARY_PATH"] = _joined(env.get("LIBRARY_PATH", ""), str(folder / "lib64"), ":")
     return {**env, CALLS_VARIABLE: str(calls)}
 
 
@@ -99,51 +103,76 @@ def _joined(first: str, second: str, separator: str = " ") -> str:
     return separator.join(filter(None, (first, second)))
 
 
-def wrapped_toolkit(toolkit: Toolkit, environment: Mapping[str, str], *, private: Path) -> Path:
+def wrapped_toolkit(
+    toolkit: Toolkit,
+    environment: Mapping[str, str],
+    *,
+    site_folders: Sequence[Path] = (),
+    private: Path,
+) -> Path:
     """Return the folder of links to a toolkit whose nvcc is the wrapper; make it if missing.
 
     Args:
+        site_folders: site-packages folders, which may have NVIDIA's wheels.
         private: a folder of the build, where the links lie if the cache folder can't be written.
 
     Raises:
+        InputError: a folder of the toolkit can't be read.
         OutputError: the folder can't be made.
     """
-    parts = (__version__, sys.executable, str(toolkit.nvcc), str(toolkit.root), *sys.path)
+    with input_errors(toolkit.root):
+        links = dict(_links(toolkit, wheel_folders(toolkit, site_folders)))
+    # Libraries that are installed later belong to another folder of links.
+    named = (f"{name}={path}" for name, path in sorted(links.items()))
+    parts = (__version__, sys.executable, str(toolkit.nvcc), *sys.path, *named)
     key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
     made = Path(cache_dir(environment)) / "toolkits" / key
     # Without a home, "/.cache" would be meant.
     if any(environment.get(name) for name in _HOMES):
         with suppress(OutputError):
-            return _make_once(toolkit, made)
-    return _make_once(toolkit, private / "toolkit")
+            return _make_once(toolkit, links, made)
+    return _make_once(toolkit, links, private / "toolkit")
 
 
-def _make_once(toolkit: Toolkit, made: Path) -> Path:
+def _links(toolkit: Toolkit, wheels: Sequence[Path]) -> Iterator[tuple[str, Path]]:
+    """Yield the names in the folder of links, each with its file or folder; the last one counts."""
+    root = toolkit.root
+    # Files of the toolkit come last, so that they win over those of wheels.
+    for libraries in (*reversed(wheels), toolkit.library_folder):
+        for path in sorted(libraries.glob("*")):
+            # NVIDIA's wheels lack the names that `-lcublas` looks for.
+            if match := _VERSIONED.fullmatch(path.name):
+                yield f"lib64/{match[1]}", path
+        yield from ((f"lib64/{path.name}", path) for path in libraries.glob("*"))
+        headers = root if libraries == toolkit.library_folder else libraries.parent
+        yield from ((f"include/{path.name}", path) for path in (headers / "include").glob("*"))
+    for path in root.iterdir():
+        if path.name not in {"bin", "include", "lib64"}:
+            yield path.name, path
+    for path in (root / "bin").iterdir():
+        if path.name != "nvcc":
+            yield f"bin/{path.name}", path
+
+
+def _make_once(toolkit: Toolkit, links: Mapping[str, Path], made: Path) -> Path:
     if (made / "bin" / "nvcc").is_file():
         return made
     with output_errors(made.parent):
         made.parent.mkdir(parents=True, exist_ok=True)
         with temporary_dir(made.parent) as private:
-            _link_toolkit(toolkit, private / made.name, made)
+            _write_links(toolkit, links, private / made.name, made)
             # Another process may have made it meanwhile.
             if not (made / "bin" / "nvcc").is_file():
                 (private / made.name).rename(made)
     return made
 
 
-def _link_toolkit(toolkit: Toolkit, new: Path, made: Path) -> None:
+def _write_links(toolkit: Toolkit, links: Mapping[str, Path], new: Path, made: Path) -> None:
     """Write the folder as ``new``, with scripts for its later place ``made``."""
-    root = toolkit.root
-    (new / "bin").mkdir(parents=True)
-    for path in root.iterdir():
-        if path.name != "bin":
-            (new / path.name).symlink_to(path)
-    # Builds look for lib64, which the wheels of the index lack.
-    if not (root / "lib64").exists():
-        (new / "lib64").symlink_to(toolkit.library_folder)
-    for path in (root / "bin").iterdir():
-        if path.name != "nvcc":
-            (new / "bin" / path.name).symlink_to(path)
+    for name in ("bin", "include", "lib64"):
+        (new / name).mkdir(parents=True)
+    for name, path in links.items():
+        (new / name).symlink_to(path)
     folders = [folder for folder in sys.path if folder]
     (new / "archsplit-nvcc").write_text(_LAUNCHER.format(folders=folders))
     nvcc = new / "bin" / "nvcc"

@@ -9,12 +9,19 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from archsplit.arch.target import CodeKind
+from archsplit.devicecode.compression import decompress
 from archsplit.devicecode.scan import release_pages
+from archsplit.errors import BinaryFormatError
+from archsplit.formats.cubin import Cubin
 from archsplit.formats.device_pack import PACK_FILE, PackLibrary, write_pack
+from archsplit.formats.fatbin import EntryKind
+from archsplit.formats.reader import Window
 from archsplit.release.requirements import plugin_pins
 from archsplit.split.provenance import SBOM_MEMBER, pack_bill
 from archsplit.system.scratch import free_ranges
@@ -39,7 +46,9 @@ if TYPE_CHECKING:
     from archsplit.wheels.filename import WheelName
 
 OLDEST_CUDA = 11000
-"""The CUDA version of packs without PTX, which no driver refuses."""
+"""The CUDA version of packs whose toolkit is not known, which no driver refuses."""
+_NOTED_IMAGES = 32
+"""Images that are read for the toolkit of a pack: one release mostly has one toolkit."""
 
 # cudaDriverGetVersion reports 12040 for CUDA 12.4; the minor number counts tens.
 _CUDA_BY_ISA = {(7, 0): 11000, (8, 0): 12000, (9, 0): 13000}
@@ -108,7 +117,9 @@ class PackWriter:
         everything = (entry for one in self.contents.containers for entry in one.place.entries)
         targets = {entry.target for entry in entries or self._entries(whole) if entry.target}
         isa = _ptx_isa_versions(entries) or _ptx_isa_versions(everything)
-        return self.core.descriptor(targets, cuda=min_cuda_version(isa))
+        # Machine code has no ISA version, but a note of the toolkit.
+        cuda = min_cuda_version(isa) if isa else self._oldest_toolkit(file.pack)
+        return self.core.descriptor(targets, cuda=cuda)
 
     def name(self, file: PackFile) -> WheelName:
         """Return the wheel's name: for any Python, or with the tags of its cores.
@@ -180,6 +191,22 @@ class PackWriter:
                 rows.setdefault(one.library, []).append((one, images))
         return rows
 
+    def _oldest_toolkit(self, pack: PackContents) -> int:
+        """Return the oldest CUDA version that the machine code of a pack was made with.
+
+        A driver refuses the images of a later major version; the oldest refuses too few of them,
+        never too many.
+        """
+        images = islice(self._machine_code(pack), _NOTED_IMAGES)
+        versions = (_noted_toolkit(image, pack.name) for image in images)
+        return min((version for version in versions if version), default=OLDEST_CUDA)
+
+    def _machine_code(self, pack: PackContents) -> Iterator[bytes]:
+        for one, offsets in zip(self.contents.containers, pack.offsets, strict=True):
+            for entry in one.place.entries:
+                if entry.offset in offsets and entry.kind == EntryKind.CUBIN:
+                    yield decompress(entry, one.place.container.payload(entry))
+
     def _entries(self, pack: PackContents) -> Iterator[FatbinEntry]:
         for one, offsets in zip(self.contents.containers, pack.offsets, strict=True):
             yield from (entry for entry in one.place.entries if entry.offset in offsets)
@@ -225,6 +252,13 @@ def min_cuda_version(versions: list[tuple[int, int]]) -> int:
         return OLDEST_CUDA
     is_after_shared = (major, minor) > _SHARED_ISA and major == _SHARED_ISA[0]
     return _CUDA_BY_ISA[major, 0] + 10 * (minor + is_after_shared)
+
+
+def _noted_toolkit(image: bytes, pack: str) -> int | None:
+    # What a reader doesn't know can be moved all the same: the driver decides about it.
+    with suppress(BinaryFormatError):
+        return Cubin(Window(image, source=pack)).toolkit_version()
+    return None
 
 
 def _ptx_isa_versions(entries: Iterable[FatbinEntry]) -> list[tuple[int, int]]:

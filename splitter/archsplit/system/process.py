@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import select
 import shlex
 import signal
@@ -32,6 +33,12 @@ GRACE_SECONDS = 1.0
 """Time for a compiler to remove its temporary files after SIGTERM."""
 TAIL_LINES = 60
 """Lines of output in an error message."""
+_EARLIER_ERRORS = 8
+"""Lines with an error that are shown of the output before."""
+_ERROR_LINE = re.compile(
+    r"(?:^|[\s:(])(?:error|fatal)\b\s*(?::|at\b|#)|cannot find -l|undefined reference",
+    re.IGNORECASE,
+)
 
 _BLOCK = 1 << 16
 _POLL_SECONDS = 0.02
@@ -74,6 +81,7 @@ class CompletedProcess:
         seconds: of wall time.
         cpu_seconds: of the program and of the descendants that were waited for.
         peak_memory: bytes, as in `ExitStatus`; 0 if not measured.
+        failed_part: position of the command that failed, where several ran one after the other.
     """
 
     returncode: int
@@ -82,6 +90,7 @@ class CompletedProcess:
     seconds: float
     cpu_seconds: float = 0.0
     peak_memory: int = 0
+    failed_part: int = 0
 
     def tail(self) -> str:
         """Return the last lines of both streams, for an error message."""
@@ -89,12 +98,19 @@ class CompletedProcess:
 
 
 def output_tail(stdout: str, stderr: str) -> str:
-    """Return the last `TAIL_LINES` lines of both streams, for an error message."""
+    """Return the last `TAIL_LINES` lines of both streams, for an error message.
+
+    The first errors of the lines before come first.
+    """
     lines = [*stdout.splitlines(), *stderr.splitlines()]
     # The end of a compiler's output has the error that stopped it.
     left_out = len(lines) - TAIL_LINES
-    head = [f"… {left_out} lines before"] if left_out > 0 else []
-    return "\n".join(head + lines[-TAIL_LINES:])
+    if left_out <= 0:
+        return "\n".join(lines)
+    # After an error of the compiler, a build's own stack trace may fill the end.
+    errors = [line for line in lines[:left_out] if _ERROR_LINE.search(line)][:_EARLIER_ERRORS]
+    head = [f"… {left_out} lines before" + (", with these errors:" if errors else "")]
+    return "\n".join(head + [f"    {line.strip()}" for line in errors] + lines[-TAIL_LINES:])
 
 
 class Runner(Protocol):

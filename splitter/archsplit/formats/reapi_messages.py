@@ -96,6 +96,11 @@ _TABLE: dict[str, dict[str, dict[str, str]]] = {
             "inline_stdout": "3 bool",
             "inline_stderr": "4 bool",
         },
+        "UpdateActionResultRequest": {
+            "instance_name": "1 string",
+            "action_digest": "2 Digest",
+            "action_result": "3 ActionResult",
+        },
         "ExecutionPolicy": {"priority": "1 int32"},
         "ExecuteRequest": {
             "instance_name": "1 string",
@@ -103,6 +108,7 @@ _TABLE: dict[str, dict[str, dict[str, str]]] = {
             "action_digest": "6 Digest",
             "execution_policy": "7 ExecutionPolicy",
         },
+        "WaitExecutionRequest": {"name": "1 string"},
         "ExecuteOperationMetadata": {"stage": "1 enum", "action_digest": "2 Digest"},
         "ExecuteResponse": {
             "result": "1 ActionResult",

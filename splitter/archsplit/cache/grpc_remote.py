@@ -1,0 +1,189 @@
+"""A remote store behind the Remote Execution API: action cache and content-addressable storage.
+
+In: paths of entries and their bytes. Out: action results that any server of the API keeps. The
+action of an entry has a command that names the path; its result has one output file, the entry:
+
+    Action(Command(archsplit cache PATH)) ─> ActionResult(output file "entry") ─> blob
+
+Servers evict blobs and results as those of a build, and check nothing else. The command is never
+run. Source of the protocol: https://github.com/bazelbuild/remote-apis
+"""
+
+from __future__ import annotations
+
+import hashlib
+import ipaddress
+import time
+import uuid
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import grpc
+
+from archsplit.cache.remote import MAX_ENTRY_BYTES, RemoteError
+from archsplit.formats.reapi_messages import decode_message, encode_message, new_message
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_REAPI = "/build.bazel.remote.execution.v2"
+_OUTPUT = "entry"
+_BLOCK = 1 << 20
+"""Bytes of a message; servers and proxies accept at least 4 MB."""
+
+
+class GrpcRemote:
+    """A store at ``grpc://`` or ``grpcs://``, host, port and instance.
+
+    Args:
+        address: without secrets.
+        token: bearer token; "" for none.
+
+    Raises:
+        RemoteError: the token would be sent without encryption.
+    """
+
+    def __init__(self, address: str, *, token: str = "") -> None:
+        parts = urlsplit(address)
+        tls = parts.scheme == "grpcs"
+        if token and not tls and not _is_loopback(parts.hostname or ""):
+            raise RemoteError("its password would be sent without encryption; write grpcs://")
+        self._instance = parts.path.strip("/")
+        self._metadata = (("authorization", f"Bearer {token}"),) if token else ()
+        host = parts.netloc if parts.port else f"{parts.netloc}:443"
+        options = [("grpc.max_receive_message_length", -1), ("grpc.enable_retries", 0)]
+        # Neither of them connects before the first call.
+        self._channel = (
+            grpc.secure_channel(host, grpc.ssl_channel_credentials(), options=options)
+            if tls
+            else grpc.insecure_channel(host, options=options)
+        )
+
+    def get(self, path: str, *, seconds: float) -> bytes | None:
+        """Return the stored bytes, or None."""
+        until = time.monotonic() + seconds
+        try:
+            result = self._call(
+                "ActionCache/GetActionResult",
+                new_message(
+                    "GetActionResultRequest",
+                    instance_name=self._instance,
+                    action_digest=_digest(_action(path)[-1]),
+                ),
+                "ActionResult",
+                until,
+            )
+            files = [file for file in result.output_files if file.path == _OUTPUT]
+            return self._read(files[0], until) if files else None
+        except grpc.RpcError as error:
+            # Of a result whose blob was evicted, too.
+            if error.code() is grpc.StatusCode.NOT_FOUND:
+                return None
+            raise _short_error(error) from None
+
+    def put(self, path: str, blob: bytes, *, seconds: float) -> None:
+        """Store bytes."""
+        until = time.monotonic() + seconds
+        messages = _action(path)
+        try:
+            # The result last: a reader of the result finds its blobs.
+            self._upload([*messages, blob], until)
+            output = new_message("OutputFile", path=_OUTPUT, digest=_digest(blob))
+            request = new_message(
+                "UpdateActionResultRequest",
+                instance_name=self._instance,
+                action_digest=_digest(messages[-1]),
+                action_result=new_message("ActionResult", output_files=[output]),
+            )
+            self._call("ActionCache/UpdateActionResult", request, "ActionResult", until)
+        except grpc.RpcError as error:
+            raise _short_error(error) from None
+
+    def _call(self, method: str, request: Any, reply: str, until: float) -> Any:
+        call = self._channel.unary_unary(
+            f"{_REAPI}.{method}",
+            request_serializer=encode_message,
+            response_deserializer=lambda blob: decode_message(reply, blob),
+        )
+        return call(request, metadata=self._metadata, timeout=until - time.monotonic())
+
+    def _read(self, file: Any, until: float) -> bytes:
+        size = file.digest.size_bytes
+        if size > MAX_ENTRY_BYTES:
+            raise RemoteError("its reply is too long for an entry")
+        call = self._channel.unary_stream(
+            "/google.bytestream.ByteStream/Read",
+            request_serializer=encode_message,
+            response_deserializer=lambda blob: decode_message("ReadResponse", blob).data,
+        )
+        name = f"{self._prefix()}blobs/{file.digest.hash}/{size}"
+        request = new_message("ReadRequest", resource_name=name)
+        parts = call(request, metadata=self._metadata, timeout=until - time.monotonic())
+        found = b"".join(parts)
+        if len(found) != size or _digest(found).hash != file.digest.hash:
+            raise RemoteError("it returned wrong bytes")
+        return found
+
+    def _upload(self, blobs: list[bytes], until: float) -> None:
+        by_hash = {_digest(blob).hash: blob for blob in blobs}
+        request = new_message(
+            "FindMissingBlobsRequest",
+            instance_name=self._instance,
+            blob_digests=[_digest(blob) for blob in by_hash.values()],
+        )
+        method = "ContentAddressableStorage/FindMissingBlobs"
+        reply = self._call(method, request, "FindMissingBlobsResponse", until)
+        for digest in reply.missing_blob_digests:
+            blob = by_hash[digest.hash]
+            name = f"{self._prefix()}uploads/{uuid.uuid4()}/blobs/{digest.hash}/{len(blob)}"
+            self._channel.stream_unary(
+                "/google.bytestream.ByteStream/Write",
+                request_serializer=encode_message,
+                response_deserializer=bytes,
+            )(
+                _write_requests(name, blob),
+                metadata=self._metadata,
+                timeout=until - time.monotonic(),
+            )
+
+    def _prefix(self) -> str:
+        return f"{self._instance}/" if self._instance else ""
+
+
+def _action(path: str) -> list[bytes]:
+    """Return the messages of the action of an entry, the action itself last."""
+    root = encode_message(new_message("Directory"))
+    command = new_message("Command", arguments=["archsplit", "cache", path], output_paths=[_OUTPUT])
+    commanded = encode_message(command)
+    action = new_message(
+        "Action", command_digest=_digest(commanded), input_root_digest=_digest(root)
+    )
+    return [root, commanded, encode_message(action)]
+
+
+def _digest(blob: bytes) -> Any:
+    return new_message("Digest", hash=hashlib.sha256(blob).hexdigest(), size_bytes=len(blob))
+
+
+def _write_requests(name: str, blob: bytes) -> Iterator[Any]:
+    for at in range(0, max(len(blob), 1), _BLOCK):
+        part = blob[at : at + _BLOCK]
+        yield new_message(
+            "WriteRequest",
+            resource_name=name if at == 0 else "",
+            write_offset=at,
+            finish_write=at + len(part) == len(blob),
+            data=part,
+        )
+
+
+def _short_error(error: Any) -> RemoteError:
+    # Its own text has several lines, and nobody knows what a proxy writes into it.
+    return RemoteError(f"its reply is {error.code().name}")
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

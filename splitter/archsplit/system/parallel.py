@@ -1,0 +1,143 @@
+"""Work on all cores: a map over threads, and reads of memory that let other threads run.
+
+In: a function and its items, or memory and the bytes to find; out: results in the items' order, or
+an offset. Threads help where the interpreter lock is released: while files are read and written,
+while they are hashed, and in `find_bytes` and `are_equal`. `bytes.find` would hold the lock, and
+copy each block of a mapped file first; two views are compared by Python number by number, twenty
+times slower than memory.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TypeVar
+
+from archsplit.system.resources import available_cores
+from archsplit.system.units import BLOCK
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    Search = Callable[[memoryview, bytes, int, int], int]
+    Comparison = Callable[[memoryview, memoryview], bool]
+
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
+
+_MAX_THREADS = 16
+"""Threads at a time; each one holds a block or two of a file."""
+
+
+def map_on_cores(
+    function: Callable[[_Item], _Result],
+    items: Sequence[_Item],
+    weight: Callable[[_Item], int] = lambda _: 0,
+) -> list[_Result]:
+    """Return the results of a function for all items, in their order.
+
+    Args:
+        function: called in threads; its first error, in the items' order, is raised.
+        items: the arguments.
+        weight: the size of an item. The largest begin first, so that none of them ends alone.
+    """
+    threads = min(len(items), available_cores(), _MAX_THREADS)
+    if threads <= 1:
+        return [function(item) for item in items]
+    with ThreadPoolExecutor(threads) as pool:
+        ordered = sorted(range(len(items)), key=lambda index: -weight(items[index]))
+        futures = {index: pool.submit(function, items[index]) for index in ordered}
+        try:
+            return [futures[index].result() for index in range(len(items))]
+        finally:
+            # After an error or Ctrl-C nothing more begins; what runs is waited for.
+            for future in futures.values():
+                future.cancel()
+
+
+class _Buffer(ctypes.Structure):
+    """The ``Py_buffer`` of Python's stable interface."""
+
+    _fields_ = (
+        ("address", ctypes.c_void_p),
+        ("owner", ctypes.py_object),
+        ("size", ctypes.c_ssize_t),
+        ("item_size", ctypes.c_ssize_t),
+        ("is_read_only", ctypes.c_int),
+        ("dimensions", ctypes.c_int),
+        ("format", ctypes.c_char_p),
+        ("shape", ctypes.c_void_p),
+        ("strides", ctypes.c_void_p),
+        ("suboffsets", ctypes.c_void_p),
+        ("internal", ctypes.c_void_p),
+    )
+
+
+@contextmanager
+def _address(data: memoryview) -> Iterator[int]:
+    """Yield the address of memory, which stays where it is meanwhile.
+
+    Of read-only memory too: nothing else of ctypes has the address of a file mapped for reads.
+    """
+    buffer = _Buffer()
+    ctypes.pythonapi.PyObject_GetBuffer(ctypes.py_object(data), ctypes.byref(buffer), 0)
+    try:
+        yield buffer.address
+    finally:
+        ctypes.pythonapi.PyBuffer_Release(ctypes.byref(buffer))
+
+
+def find_copied(data: memoryview, needle: bytes, start: int, end: int) -> int:
+    """Return the offset of bytes in a range of memory, or -1; the interpreter lock is held."""
+    found = data[start:end].tobytes().find(needle)
+    return found if found < 0 else start + found
+
+
+def equal_copied(first: memoryview, second: memoryview) -> bool:
+    """Return True if two ranges of memory are equal; the interpreter lock is held."""
+    # In blocks, for the memory; as bytes, because views are compared number by number.
+    return len(first) == len(second) and all(
+        first[at : at + BLOCK].tobytes() == second[at : at + BLOCK].tobytes()
+        for at in range(0, len(first), BLOCK)
+    )
+
+
+def native_search() -> tuple[Search, Comparison]:
+    """Return `find_bytes` and `are_equal` of the C library, or of Python where it has none."""
+    try:
+        # `CDLL` releases the interpreter lock during a call, and `pythonapi` keeps it.
+        library = ctypes.CDLL(None)
+        memmem, memcmp = library.memmem, library.memcmp
+        with _address(memoryview(b"-")):
+            pass
+    # On Windows the C library has no `memmem`, and other interpreters have no `pythonapi`.
+    except (AttributeError, OSError, TypeError):
+        return find_copied, equal_copied
+    memmem.restype = ctypes.c_void_p
+    memmem.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p, ctypes.c_size_t)
+    memcmp.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
+
+    def search(data: memoryview, needle: bytes, start: int, end: int) -> int:
+        start, end = max(0, start), min(end, len(data))
+        # An empty range has no address.
+        if end - start < len(needle):
+            return -1
+        with _address(data) as first:
+            found = memmem(first + start, end - start, needle, len(needle))
+        return -1 if found is None else int(found) - first
+
+    def compare(first: memoryview, second: memoryview) -> bool:
+        if len(first) != len(second) or not len(first):
+            return len(first) == len(second)
+        with _address(first) as one, _address(second) as other:
+            return not memcmp(one, other, len(first))
+
+    return search, compare
+
+
+find_bytes, are_equal = native_search()
+"""The offset of bytes in a range of memory, or -1; and a comparison of two ranges.
+
+Other threads run meanwhile.
+"""

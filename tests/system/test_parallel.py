@@ -1,0 +1,99 @@
+"""A map over threads in order, and searches of memory beside Python's own."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from archsplit.system import parallel
+from archsplit.system.parallel import (
+    are_equal,
+    equal_copied,
+    find_bytes,
+    find_copied,
+    map_on_cores,
+    native_search,
+)
+from archsplit.system.units import BLOCK
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@given(
+    data=st.binary(max_size=40),
+    needle=st.binary(min_size=1, max_size=3),
+    start=st.integers(0, 45),
+    end=st.integers(0, 45),
+)
+def test_finds_as_python_does(data: bytes, needle: bytes, start: int, end: int) -> None:
+    expected = data[start:end].find(needle)
+    expected += start if expected >= 0 else 0
+    assert find_bytes(memoryview(data), needle, start, end) == expected
+    assert find_copied(memoryview(data), needle, start, end) == expected
+
+
+@given(first=st.binary(max_size=20), second=st.binary(max_size=20))
+def test_compares_as_python_does(first: bytes, second: bytes) -> None:
+    for one, other in ((first, second), (first, bytes(first))):
+        assert are_equal(memoryview(one), memoryview(other)) == (one == other)
+        assert equal_copied(memoryview(one), memoryview(other)) == (one == other)
+
+
+def test_compares_more_than_a_block() -> None:
+    data = bytes(BLOCK) + b"x"
+    assert equal_copied(memoryview(data), memoryview(bytes(BLOCK) + b"x"))
+    assert not equal_copied(memoryview(data), memoryview(bytes(BLOCK) + b"y"))
+
+
+def test_searches_a_file_that_is_mapped_for_reads(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(bytes(100_000) + b"here")
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapping:
+        view = memoryview(mapping)
+        assert find_bytes(view, b"here", 0, len(view)) == 100_000
+        assert find_bytes(view[1:], b"here", 7, 100_001) == -1
+        # The address was given back: a mapping with exports can't be closed.
+        view.release()
+
+
+def test_without_memmem_python_searches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ctypes, "CDLL", lambda _: object())
+    assert native_search() == (find_copied, equal_copied)
+
+
+def test_maps_in_order_and_begins_with_the_largest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parallel, "available_cores", lambda: 2)
+    both = threading.Barrier(2, timeout=60)
+    begun: list[int] = []
+
+    def work(item: int) -> int:
+        begun.append(item)
+        if item >= 8:
+            both.wait()
+        return item * 10
+
+    assert map_on_cores(work, list(range(10)), weight=lambda item: item) == list(range(0, 100, 10))
+    assert set(begun[:2]) == {8, 9}
+
+
+def test_the_first_error_is_raised_and_nothing_more_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parallel, "available_cores", lambda: 2)
+
+    def fail(item: int) -> int:
+        raise ValueError(item)
+
+    with pytest.raises(ValueError, match=r"^0$"):
+        map_on_cores(fail, list(range(50)))
+
+
+def test_one_core_needs_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parallel, "available_cores", lambda: 1)
+    threads = map_on_cores(lambda _: threading.current_thread(), [1, 2])
+    assert set(threads) == {threading.current_thread()}
