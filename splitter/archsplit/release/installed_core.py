@@ -253,7 +253,7 @@ def _distributed_loaders(name: str) -> Iterator[Path]:
 
 
 def _has_name(distribution: Distribution, name: str) -> bool:
-    """Return True if this is the name of a distribution or of one of its packages."""
+    """Return True if a distribution or one of its packages has this name."""
     return _normal_name(distribution) == canonicalize_name(name) or any(
         row.startswith(f"{name}/") for row in _record_rows(distribution)
     )
