@@ -226,7 +226,7 @@ def _names(artifacts: list[Artifact]) -> tuple[str, ...]:
 def _missing_plugins(
     ordered: list[Artifact], left_out: list[Artifact], state: IndexState
 ) -> tuple[str, ...]:
-    """Return the plugins that a new core needs, and neither this plan nor the index has."""
+    """Return the plugins of a new core that plan and index lack."""
     cores = [one for one in ordered if one.role == CORE]
     if all(_action(one, state) is not Action.UPLOAD for one in cores):
         return ()
