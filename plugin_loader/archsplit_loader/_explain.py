@@ -444,9 +444,14 @@ def _known(known: tuple[Known, ...]) -> Iterator[str]:
         served = each.served
         what = served.target or served.needs
         if what is not None:
-            state = "installed" if served.target else served.command or "needs a newer driver"
+            state = "installed" if served.target else served.command or _no_command(served)
             better = f"; better: {served.command}" if served.target and served.command else ""
             yield f"  {served.capability:<5} {each.gpus:<34} {what:<12} {state}{better}"
+
+
+def _no_command(served: Served) -> str:
+    # A pack of a library that was loaded before is in its place, but not in this process.
+    return "installed, for a new process" if served.restart else "needs a newer driver"
 
 
 def _verdict(explanation: Explanation) -> str:

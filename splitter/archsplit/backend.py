@@ -12,6 +12,8 @@ agree with the recipe: see `archsplit.recipe.pyproject_table`.
 
 The compile cache is used as that command uses it, and set by environment and file.
 ``--config-setting cache=off`` does without; it is ``ARCHSPLIT_CACHE``.
+
+``engine=reapi`` or ``engine=dask`` with ``remote=URL`` runs the steps on a farm.
 """
 
 from __future__ import annotations
@@ -32,7 +34,8 @@ from archsplit.build.plan import BuildRequest, requested_recipe
 from archsplit.cache.config import resolve_settings
 from archsplit.errors import UsageError, VerifyError
 from archsplit.recipe.pyproject_table import check_project_table
-from archsplit.release.context import Effects
+from archsplit.release.context import Effects, EngineChoice
+from archsplit.remote.endpoint import parse_dask_endpoint, parse_endpoint
 from archsplit.system.fs import read_file, temporary_dir
 from archsplit.system.nvidia import detect_gpus
 from archsplit.system.progress import PlainLines
@@ -44,8 +47,12 @@ if TYPE_CHECKING:
 
     from archsplit.arch.target import Target
     from archsplit.cache.config import Settings
+    from archsplit.remote.endpoint import DaskEndpoint, Endpoint
 
-_SETTINGS = ("target", "nvcc", "jobs", "policy", "cache")
+_FARM_SETTINGS = ("remote", "remote-jobs", "remote-ca", "remote-cert", "remote-key")
+_SETTINGS = ("target", "nvcc", "jobs", "policy", "cache", "engine", *_FARM_SETTINGS)
+_FARM_JOBS = "64"
+_TOKEN_VARIABLE = "ARCHSPLIT_REMOTE_TOKEN"
 
 
 def build_wheel(
@@ -159,7 +166,7 @@ def _call(
         nvcc=Path(settings["nvcc"]) if "nvcc" in settings else None,
         policy=settings.get("policy"),
     )
-    effects = replace(_effects(settings), cache=_cache(settings))
+    effects = replace(_effects(settings), cache=_cache(settings), engine=_engine(settings))
     targets: tuple[Target, ...] = ()
     if "target" in settings:
         targets = _targets(settings["target"], several=several_targets)
@@ -208,11 +215,46 @@ def _targets(text: str, *, several: bool) -> tuple[Target, ...]:
     return targets
 
 
-def _jobs(text: str) -> int:
+def _jobs(text: str, *, name: str = "jobs") -> int:
     try:
         return parse_job_count(text)
     except ValueError:
-        raise UsageError(f"--config-setting jobs={text} is not a number of 1 or more") from None
+        raise UsageError(f"--config-setting {name}={text} is not a number of 1 or more") from None
+
+
+def _engine(settings: Mapping[str, str]) -> EngineChoice | None:
+    """Return the farm that the settings name; None for this machine."""
+    engine, address = settings.get("engine", "local"), settings.get("remote")
+    if engine == "local":
+        # A forgotten engine would silently build on this machine.
+        if given := sorted(settings.keys() & {*_FARM_SETTINGS}):
+            raise UsageError(
+                f"--config-setting {given[0]} is for a farm, and engine is local",
+                hint="--config-setting engine=reapi, or engine=dask",
+            )
+        return None
+    if engine not in {"reapi", "dask"} or address is None:
+        raise UsageError(
+            f"--config-setting engine={engine} names no farm",
+            hint="engine=reapi and remote=grpcs://host:port/instance,"
+            " or engine=dask and remote=tls://host:port",
+        )
+    ca, cert, key = (
+        Path(settings[name]) if name in settings else None for name in _FARM_SETTINGS[2:]
+    )
+    endpoint: Endpoint | DaskEndpoint
+    if engine == "dask":
+        endpoint = parse_dask_endpoint(address, certificates=ca, certificate=cert, key=key)
+    else:
+        endpoint = parse_endpoint(
+            address,
+            token=os.environ.get(_TOKEN_VARIABLE, ""),
+            certificates=ca,
+            client_certificate=cert,
+            client_key=key,
+        )
+    jobs = _jobs(settings.get("remote-jobs", _FARM_JOBS), name="remote-jobs")
+    return EngineChoice(endpoint=endpoint, jobs=jobs)
 
 
 def _cache(settings: Mapping[str, str]) -> Settings | None:

@@ -117,6 +117,15 @@ def test_a_setting_that_makes_no_sense_is_refused(
     # Frontends give what is repeated as a list.
     with pytest.raises(UsageError, match="target is given more than once"):
         build_wheel(str(tmp_path), {"target": ["sm_80", "sm_90"]})
+    for settings, fault in (
+        ({"remote": "grpcs://farm/main"}, "remote is for a farm, and engine is local"),
+        ({"engine": "reapi"}, "engine=reapi names no farm"),
+        ({"engine": "ray", "remote": "ray://head"}, "engine=ray names no farm"),
+        ({"engine": "dask", "remote": "tcp://head:8786"}, "no address of a dask scheduler"),
+        ({"engine": "reapi", "remote": "http://farm"}, "no address of a build farm"),
+    ):
+        with pytest.raises(UsageError, match=fault):
+            build_wheel(str(tmp_path), settings)
 
 
 def test_where_everything_is_on_sys_path_alone(

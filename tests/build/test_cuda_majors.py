@@ -109,6 +109,9 @@ def test_a_major_without_a_toolkit_is_named(
     assert main(["build", str(alone), "--out", str(tmp_path / "out"), *nvcc]) != 0
     err = capsys.readouterr().err
     assert "no toolkit of CUDA 13 can compile for\n  sm_999" in err
+    (alone / "recipe.toml").write_text(text.replace('["sm_80"]', '["sm_999"]'))
+    assert main(["plan", str(alone), "--cuda", "13", *nvcc]) != 0
+    assert "can compile for no target of the recipe" in capsys.readouterr().err
 
 
 def test_one_major_of_a_recipe_is_chosen(

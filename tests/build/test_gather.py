@@ -77,3 +77,14 @@ def test_a_wheel_that_is_not_what_its_report_says(parts: list[Path], tmp_path: P
     with pytest.raises(InputError, match="No such file"):
         gather(parts, out=tmp_path / "whole")
     assert not (tmp_path / "whole").exists()
+
+
+def test_builds_for_two_machines_are_two_releases(dist: Path, tmp_path: Path) -> None:
+    other = part(dist, tmp_path / "other", "tinyvec", build_id="0" * 64)
+    for name in NAMES:
+        text = (other / name).read_text()
+        (other / name).write_text(text.replace("_x86_64.whl", "_aarch64.whl"))
+    with pytest.raises(VerifyError, match="different builds") as caught:
+        gather([dist, other], out=tmp_path / "out")
+    assert caught.value.hint is not None
+    assert "builds for aarch64 and x86_64 are a release each" in caught.value.hint

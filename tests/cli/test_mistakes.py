@@ -62,6 +62,8 @@ MISTAKES = [
     ("build wheels --out o", 14, "recipe.toml", ""),
     ("publish whels --repository testpypi", 14, "whels is not a folder", "mean wheels?"),
     ("install", 2, "name what to install", "archsplit install NAME"),
+    ("install xgboost --gpu H10", 5, "'H10' is no GPU or target", "9.0, sm_90, H100"),
+    ("install xgboost --find-links whels", 14, "whels is not a folder", "did you mean wheels?"),
 ]
 
 

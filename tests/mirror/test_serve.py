@@ -97,7 +97,8 @@ def test_a_mirror_goes_on_without_its_upstream(index: ServedIndex, slimmed: Path
         with pytest.raises(urllib.error.HTTPError) as failure:
             get(f"{url}vendor/")
     assert failure.value.code == 502
-    assert b"127.0.0.1:9/vendor/" in failure.value.read()
+    with failure.value as answer:
+        assert b"127.0.0.1:9/vendor/" in answer.read()
 
 
 def test_served_wheels_stay_when_a_lock_is_mirrored(index: ServedIndex, wheels: Path) -> None:
@@ -115,8 +116,9 @@ def test_pages_have_one_address_and_two_forms(index: ServedIndex) -> None:
         assert f'href="{PLAIN}"'.encode() in get(f"{url}Plain/", "text/html")
         assert json.loads(get(url))["projects"] == []
         for wrong in ("nothing/", "plain/fat-1.0-py3-none-any.whl", "plain/other", f"fat/{PLAIN}"):
-            with pytest.raises(urllib.error.HTTPError, match="404"):
+            with pytest.raises(urllib.error.HTTPError, match="404") as failure:
                 get(f"{url}{wrong}")
+            failure.value.close()
 
 
 def test_serving_takes_no_inputs(capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from archsplit.errors import VerifyError
-from archsplit.release.matrix import cuda_major, find_holes, matrix_text, release_matrix
+from archsplit.release.matrix import Cell, cuda_major, find_holes, matrix_text, release_matrix
 from archsplit.release.merge import require_cells
 from archsplit.release.report import (
     BuildDetails,
@@ -120,3 +120,9 @@ def test_a_build_needs_a_plugin_for_each_target() -> None:
     )
     assert release_matrix(nameless) == ()
     assert matrix_text(nameless, ()).splitlines() == ["foo 1.0"]
+
+
+def test_columns_are_in_the_order_of_the_gpus() -> None:
+    names = ("10.0", "8.0", "9.0")
+    cells = [Cell(place="py3-none-linux_x86_64", gpu=gpu) for gpu in names]
+    assert matrix_text(release(), cells).splitlines()[1].split() == ["8.0", "9.0", "10.0"]

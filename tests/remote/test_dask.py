@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 ARCHSPLIT = Path(sys.executable).with_name("archsplit")
 TINYVEC = Path(__file__).parents[1] / "tinyvec"
+BATCH_SCRIPT = Path(__file__).parents[2] / "docs/how-to/cluster/workers.sbatch"
 SECONDS = 120
 
 
@@ -77,6 +78,20 @@ class Cluster:
         folder.mkdir()
         words = ("worker", self.address, "--jobs", jobs, "--folder", folder)
         return self._start(ARCHSPLIT, *words, *self.files, cwd=folder)
+
+    def add_plain_worker(self) -> subprocess.Popen[str]:
+        words = [f"--tls-{name}={self.folder / name}.pem" for name in ("cert", "key")]
+        words += [f"--tls-ca-file={self.folder / 'ca.pem'}", "--no-dashboard", "--no-nanny"]
+        program = ("-m", "distributed.cli.dask_worker", self.address, "--nthreads=2")
+        return self._start(sys.executable, *program, *words, cwd=self.folder)
+
+    def add_batch_job(self) -> subprocess.Popen[str]:
+        """Start a worker as the batch system does: by the script, with its variables."""
+        names = {"SCHEDULER": self.address, "CERTIFICATES": str(self.folder)}
+        names |= {"SLURM_CPUS_ON_NODE": "2", "TMPDIR": str(self.folder)}
+        names["PATH"] = f"{ARCHSPLIT.parent}:{os.environ['PATH']}"
+        words = ["env", *(f"{name}={text}" for name, text in names.items()), "bash", BATCH_SCRIPT]
+        return self._start(*words, cwd=self.folder)
 
     def build(self, out: Path, *more: object) -> subprocess.Popen[str]:
         words: tuple[object, ...]
@@ -152,11 +167,17 @@ def has_ended(pid: str) -> bool:
         return True
 
 
+@pytest.mark.parametrize("kind", ["archsplit worker", "dask worker", "sbatch"])
 def test_no_program_outlives_its_canceled_step_or_its_worker(
-    cluster: Cluster, tmp_path: Path
+    cluster: Cluster, tmp_path: Path, kind: str
 ) -> None:
     work = Work(tmp_path / "work")
-    worker = cluster.add_worker("one", jobs=2)
+    start = {
+        "archsplit worker": lambda: cluster.add_worker("one", jobs=2),
+        "dask worker": cluster.add_plain_worker,
+        "sbatch": cluster.add_batch_job,
+    }
+    worker = start[kind]()
     first, second = tmp_path / "first pid", tmp_path / "second pid"
     # It ignores SIGTERM, as a program that hangs does.
     stubborn = "trap '' TERM; echo $$ > '{}'; while :; do sleep 1; done"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import hashlib
 import json
 import shutil
 import socket
@@ -19,6 +20,7 @@ from farm import Farm
 from shell_steps import SHELL
 
 from archsplit.arch.target import Target
+from archsplit.backend import build_wheel
 from archsplit.build.pipeline import build_recipe
 from archsplit.build.plan import BuildRequest
 from archsplit.cli.main import main
@@ -325,7 +327,11 @@ def test_the_command_checks_the_tools_of_builds(
 
 @pytest.mark.nvcc
 def test_wheels_have_the_same_bytes_as_on_this_machine(
-    farm: Farm, environment: dict[str, str], tmp_path: Path
+    farm: Farm,
+    environment: dict[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     notes = Notes()
 
@@ -368,3 +374,11 @@ def test_wheels_have_the_same_bytes_as_on_this_machine(
     shutil.copytree(TINYVEC, tmp_path / "a copy")
     assert build(tmp_path / "a copy", "warm", choice) == here
     assert f"{farm.address}: 6 of 6 results were there; 0.0 MB sent" in notes.lines[-1]
+    # The build backend takes the same results.
+    monkeypatch.chdir(tmp_path / "a copy")
+    for variable, value in environment.items():
+        monkeypatch.setenv(variable, value)
+    settings = {"target": "sm_80", "cache": "off", "engine": "reapi", "remote": farm.address}
+    name = build_wheel(str(tmp_path), settings)
+    assert hashlib.sha256((tmp_path / name).read_bytes()).hexdigest() == here[name]
+    assert "6 of 6 results were there" in capsys.readouterr().err

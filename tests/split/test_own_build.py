@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from archsplit.errors import ToolFailedError, ToolNotFoundError
+from archsplit.errors import NothingToDoError, ToolFailedError, ToolNotFoundError
 from archsplit.recipe.load_prebuilt import load_split_recipe
 from archsplit.release.context import Effects
 from archsplit.release.verify import verify_release
@@ -202,6 +202,23 @@ def test_what_a_toolkit_lacks_is_the_hint_of_a_failed_build(
         split_by_recipe(recipe, effects, out=tmp_path / "out")
     assert caught.value.hint is not None
     assert "can't compile for\n  sm_35" in caught.value.hint
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_build_that_goes_on_without_cuda_is_an_error(
+    tmp_path: Path, effects: Effects, told: Told
+) -> None:
+    setup = SETUP.replace("check=True", "check=False").replace("made.unlink()", "out.touch()")
+    project(tmp_path / "project", f"{PYTHON} -m {FRONTENDS[0]}", **{"setup.py": setup})
+    (tmp_path / "project/recipe.toml").write_text(
+        f'[source]\nbuild = """{PYTHON} -m {FRONTENDS[0]}"""\n[targets]\nsass = ["sm_35"]\n'
+    )
+    recipe = load_split_recipe(tmp_path / "project")
+    assert recipe is not None
+    with pytest.raises(NothingToDoError, match=r"ended well, but \{out\}/ownbuild") as caught:
+        split_by_recipe(recipe, effects, out=tmp_path / "out")
+    assert "run the command by hand" in str(caught.value.hint)
+    assert "can't compile for\n  sm_35" in told.notes[-1]
     assert not (tmp_path / "out").exists()
 
 

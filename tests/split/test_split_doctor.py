@@ -10,6 +10,7 @@ from split_samples import fat_wheel, library, split, unpacked
 
 from archsplit.cli.main import main
 from archsplit.errors import InputError
+from archsplit_loader._explain import Known, Served, _known
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -46,3 +47,20 @@ def test_what_is_no_core_is_said_to_be_none(capsys: pytest.CaptureFixture[str]) 
     assert "packaging is no core of archsplit's" in capsys.readouterr().err
     assert main(["doctor", "no-such-package"]) == InputError.exit_code
     assert "no-such-package is not installed" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("restart", "words"),
+    [(True, "installed, for a new process"), (False, "needs a newer driver")],
+)
+def test_a_pack_that_came_too_late_is_installed(*, restart: bool, words: str) -> None:
+    served = Served(
+        capability="9.0",
+        target=None,
+        plugin=None,
+        native=False,
+        needs="cc90",
+        command=None,
+        restart=restart,
+    )
+    assert [*_known((Known(gpus="H100", served=served),))][-1].endswith(f"cc90         {words}")

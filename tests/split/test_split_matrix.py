@@ -285,6 +285,19 @@ def test_gather_refuses_a_hole_and_a_contradiction(
     assert "different builds" in capsys.readouterr().err
 
 
+def test_each_core_has_the_same_variants(same: Matrix, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert main(["split", *map(str, same.fat), "--out", str(out), "--variants"]) == 0
+    names = [path.name for path in (out / "variants").iterdir()]
+    assert names.count("toyfat-1.0-variants.json") == 1
+    labels = {
+        tag: {name.rpartition("-")[2] for name in names if f"-{tag}-" in name}
+        for tag in ("cp310", "cp311")
+    }
+    listed = json.loads((out / "variants" / "toyfat-1.0-variants.json").read_text())["variants"]
+    assert labels["cp310"] == labels["cp311"] == {f"{label}.whl" for label in listed} != set()
+
+
 def test_a_sample_of_the_release_is_installed(
     tmp_path: Path, effects: Effects, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -168,9 +168,13 @@ def open_site(order: BuildRequest, effects: Effects) -> Iterator[BuildContext]:
     toolkit = toolkits.choose_toolkit(tried)
     if order.cuda_major is not None:
         _check_major(toolkit, order.cuda_major)
+        # A core without any plugin would look like a release.
+        if toolkit.targets.isdisjoint(recipe.targets.all):
+            raise TargetError(
+                f"CUDA {toolkit.release} ({toolkit.nvcc}) can compile for no target of the recipe",
+                hint="use another toolkit with --nvcc, or take its major out of cuda.majors",
+            )
         recipe = select_cuda_major(recipe, order.cuda_major, toolkit.targets)
-    # All targets of the release, also those that are not built now: nvcc compiles for all of them.
-    toolkit.check_targets(recipe.release)
     cross = "" if effects.machine == platform.machine() else effects.machine
     if cross:
         toolkit = _cross_toolkit(recipe, toolkit, cross)

@@ -90,7 +90,7 @@ def _check_archive(path: Path) -> str:
     if not path.exists():
         raise InputError(
             f"{path} is not there",
-            hint=f"pip download --no-deps --no-binary :all: {path.name} gets an sdist",
+            hint=f"pip download --no-deps --no-binary :all: {_requirement(path)} gets an sdist",
         )
     if path.suffix == ".whl":
         raise InputError(f"{path} is a wheel", hint=f"archsplit split {path} --out DIR")
@@ -98,6 +98,15 @@ def _check_archive(path: Path) -> str:
         if path.name.endswith(suffix):
             return path.name.removesuffix(suffix)
     raise InputError(f"{path} is no source tree and no sdist", hint=_NOT_AN_SDIST)
+
+
+def _requirement(path: Path) -> str:
+    """Return the requirement that a name of an sdist stands for: foo==1.0 for foo-1.0.tar.gz."""
+    for suffix in _ARCHIVES:
+        if path.name.endswith(suffix):
+            name, dash, version = path.name.removesuffix(suffix).rpartition("-")
+            return f"{name}=={version}" if dash else version
+    return path.name
 
 
 def _unpack(path: Path, folder: Path) -> Path:
@@ -115,7 +124,9 @@ def _unpack(path: Path, folder: Path) -> Path:
                 # The filter refuses members that would leave the folder.
                 packed.extractall(folder, filter="data")
     except (tarfile.TarError, zipfile.BadZipFile, OSError, EOFError) as error:
-        raise InputError(f"{path} can't be unpacked: {error}", hint=_NOT_AN_SDIST) from None
+        # tarfile lists each compression that it has tried.
+        reason = (str(error) or "the end is missing").partition(":\n")[0]
+        raise InputError(f"{path} can't be unpacked: {reason}", hint=_NOT_AN_SDIST) from None
     found = sorted(folder.iterdir())
     if len(found) != 1 or not (found[0] / "PKG-INFO").is_file():
         raise InputError(f"{path} is not an sdist: no folder with a PKG-INFO", hint=_NOT_AN_SDIST)

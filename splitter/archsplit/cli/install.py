@@ -19,6 +19,7 @@ from shutil import which
 from typing import TYPE_CHECKING
 
 from archsplit.cli.inputs import check_folder
+from archsplit.cli.options import capabilities
 from archsplit.cli.verbs import add_verb
 from archsplit.errors import InputError, ToolFailedError, ToolNotFoundError, UsageError, WheelError
 from archsplit.system.env import without_credentials
@@ -73,12 +74,17 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     del console
     if arguments.subject is None and not arguments.clean:
         raise UsageError("name what to install", hint="archsplit install NAME, or --clean alone")
+    # A wrong option is refused before an installer changes anything.
+    gpus = tuple(str(one) for one in capabilities(arguments.gpu))
+    for each in arguments.find_links:
+        if "://" not in each:
+            check_folder(Path(each))
     environment = Environment.of(arguments.python)
     if arguments.clean:
         _clean(environment, arguments.subject, dry_run=arguments.dry_run)
     if arguments.subject is None:
         return 0
-    return _install(environment, arguments)
+    return _install(environment, arguments, gpus)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,7 +177,7 @@ def _clean(environment: Environment, name: str | None, *, dry_run: bool) -> None
         print("no plugin is without its core")  # noqa: T201 - the report
 
 
-def _install(environment: Environment, arguments: argparse.Namespace) -> int:
+def _install(environment: Environment, arguments: argparse.Namespace, gpus: tuple[str, ...]) -> int:
     """Install the core if it is missing; its doctor installs the plugins."""
     from archsplit.release.installed_core import loader_folder
 
@@ -195,7 +201,7 @@ def _install(environment: Environment, arguments: argparse.Namespace) -> int:
             f"{name} is installed, and is no core of archsplit's: it has all device code itself"
         )
     words = ["--dry-run"] if arguments.dry_run else []
-    words += [word for each in arguments.gpu for word in ("--gpu", each)]
+    words += [word for each in gpus for word in ("--gpu", each)]
     # The installed core's own doctor decides: its loader is the one that chooses later.
     return _run_doctor((environment.python, str(loader), "--install", *words, *sources))
 

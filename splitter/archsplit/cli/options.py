@@ -409,7 +409,10 @@ def write_split_variants(report: Release, out: Path, console: Console) -> None:
     requirements = {
         wheel.label: exact_pin(wheel.distribution, report.version) for wheel in report.plugins
     }
-    _write(out / report.core.file, split_variants(report.split.needs, requirements), console)
+    variants = split_variants(report.split.needs, requirements)
+    # Packs have one name for all Pythons, so the index's list is the same for all cores.
+    for core in report.cores:
+        _write(out / core.file, variants, console)
 
 
 def _write(core: Path, variants: Sequence[Variant], console: Console) -> None:

@@ -143,10 +143,6 @@ def _check_inputs(arguments: argparse.Namespace) -> None:
             f"{source.name} has a version, which its core keeps",
             hint="leave out --version; it is for libraries that are in no wheel",
         )
-    if others and arguments.variants:
-        raise UsageError(
-            "--variants is for one wheel", hint="split the wheels one by one for --variants"
-        )
     if arguments.name_by_cuda:
         _check_by_cuda(arguments)
 

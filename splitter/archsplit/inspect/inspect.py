@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import mmap
 import os
-import stat
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,14 +25,14 @@ from archsplit.system.fs import input_errors, read_file, sha256
 from archsplit.system.parallel import map_on_cores
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from typing import NoReturn
+    from collections.abc import Iterable, Iterator, Mapping
     from zipfile import ZipInfo
 
     from archsplit.devicecode.scan import WheelShare
     from archsplit.wheels.zip_checks import Archive
 
 _WHEEL = ".whl"
+_FILES_OF_TASK = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,8 +96,10 @@ def _inventory(request: InspectRequest, paths: Mapping[str, Path], name: str) ->
     wheels = {shown: path for shown, path in paths.items() if shown.endswith(_WHEEL)}
     others = {shown: path for shown, path in paths.items() if shown not in wheels}
     # Only files with the magic number of a form can hold device code.
-    forms = map_on_cores(_form, list(others.values()))
-    loose = sorted(one for one, form in zip(others.items(), forms, strict=True) if form is not None)
+    rows = list(others.items())
+    # A task for each of 100,000 files would take longer than its work.
+    tasks = [rows[start : start + _FILES_OF_TASK] for start in range(0, len(rows), _FILES_OF_TASK)]
+    loose = sorted(one for each in map_on_cores(_with_form, tasks) for one in each)
     in_download = bool(wheels) and not loose
     files = map_on_cores(
         lambda one: _file_or_problem(open_file(one[1]), one[0], request),
@@ -119,8 +120,13 @@ def _inventory(request: InspectRequest, paths: Mapping[str, Path], name: str) ->
     )
 
 
+def _with_form(paths: Iterable[tuple[str, Path]]) -> list[tuple[str, Path]]:
+    return [one for one in paths if _form(one[1]) is not None]
+
+
 def _form(path: Path) -> Form | None:
-    with input_errors(path), path.open("rb") as file:
+    # Without a buffer: of most files nothing but the first bytes is read.
+    with input_errors(path), path.open("rb", buffering=0) as file:
         return detect_form(file.read(HEAD_SIZE))
 
 
@@ -153,22 +159,23 @@ def _in_folder(folder: Path) -> Mapping[str, Path]:
 
     Symbolic links are left out, because their targets are there too.
     """
-    with input_errors(folder):
-        paths = [
-            Path(at, name)
-            for at, _, names in os.walk(folder, onerror=_fail_to_list)
-            for name in names
-        ]
-        return {
-            path.relative_to(folder).as_posix(): path
-            for path in paths
-            if stat.S_ISREG(path.lstat().st_mode)
-        }
+    return dict(_regular_files(folder, ""))
 
 
-def _fail_to_list(error: OSError) -> NoReturn:
-    # Without its folder, a report would have too little code, and a gate would pass.
-    raise InputError(f"can't read {error.filename}: {error.strerror}") from error
+def _regular_files(folder: Path, prefix: str) -> Iterator[tuple[str, Path]]:
+    """Yield the shown name and the path of each file in a folder tree.
+
+    A folder that can't be listed is an error: a report would have too little code, and a gate would
+    pass.
+    """
+    with input_errors(folder), os.scandir(folder) as entries:
+        # The list has the kinds too: no file is asked for its status.
+        found = list(entries)
+    for entry in found:
+        if entry.is_dir(follow_symlinks=False):
+            yield from _regular_files(Path(entry.path), f"{prefix}{entry.name}/")
+        elif entry.is_file(follow_symlinks=False):
+            yield f"{prefix}{entry.name}", Path(entry.path)
 
 
 def _package(request: InspectRequest) -> Inventory:

@@ -156,14 +156,15 @@ def _copy_local(source: Path, part: Path) -> None:
 def _write_body(reply: requests.Response, part: Path, *, append: bool) -> None:
     expected, size = reply.headers.get("Content-Length", ""), 0
     with output_errors(part):
-        file = part.open("ab" if append else "wb")
+        # Without a buffer, which closing would try to write to a full disk once more.
+        file = part.open("ab" if append else "wb", buffering=0)
     with file:
         for block in reply.iter_content(_CHUNK):
+            rest = memoryview(block)
             # Around the writing alone: an error of the connection is an OSError too.
             with output_errors(part):
-                file.write(block)
-                # Otherwise a full disk would be an error of closing.
-                file.flush()
+                while rest:
+                    rest = rest[file.write(rest) :]
             size += len(block)
     if expected.isdecimal() and size != int(expected):
         raise RetryableError(f"{size} of {expected} bytes came")

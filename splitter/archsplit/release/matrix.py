@@ -82,7 +82,7 @@ def cuda_major(release: Release) -> str:
 
 def matrix_text(release: Release, cells: Sequence[Cell]) -> str:
     """Return the matrix as a table: a row for each Python and platform, a column for each GPU."""
-    gpus = list(dict.fromkeys(cell.gpu for cell in cells if cell.gpu))
+    gpus = sorted({cell.gpu: None for cell in cells if cell.gpu}, key=_gpu_order)
     places = list(dict.fromkeys(cell.place for cell in cells))
     by_place = {(cell.place, cell.gpu): cell for cell in cells}
     width = max(map(len, places), default=0)
@@ -93,6 +93,11 @@ def matrix_text(release: Release, cells: Sequence[Cell]) -> str:
         marks = (_mark(by_place.get((place, gpu))).center(len(gpu)) for gpu in gpus)
         rows.append(f"{place:{width}}  {'  '.join(marks)}".rstrip())
     return "\n".join([title, *rows])
+
+
+def _gpu_order(gpu: str) -> list[int]:
+    # A report's keys are sorted as text, where 10.0 comes before 8.0.
+    return [int(number) for number in re.findall(r"\d+", gpu)]
 
 
 def _mark(cell: Cell | None) -> str:

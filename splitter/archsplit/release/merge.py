@@ -29,6 +29,7 @@ from archsplit.system.fs import (
     temporary_dir,
     write_file,
 )
+from archsplit.wheels.filename import WheelName
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -81,7 +82,7 @@ def gather(
             "some of the folders have a split's wheels and some a build's",
             hint="gather the parts of one split, or those of one build",
         )
-    hint = _HINTS[next(iter(parts.values())).kind]
+    hint = _hint(parts.values())
     # Parts of two builds differ in both lists: the reports have the simpler message.
     release = _merged(parts, hint)
     lists = _with_all_sources({folder: read_manifest(folder / MANIFEST_FILE) for folder in read})
@@ -246,6 +247,22 @@ def _check_lists(folder: Path, release: Release, manifest: Manifest) -> None:
             f"{folder}: {MANIFEST_FILE} and the report beside it differ about {what}",
             hint="copy the folder again from where it was written",
         )
+
+
+def _hint(parts: Iterable[Release]) -> str:
+    """Return what to do about parts that are of different builds."""
+    releases = tuple(parts)
+    machines = {
+        WheelName.parse(wheel.file).machine
+        for one in releases
+        for wheel in one.wheels
+        if wheel.role != "meta"
+    }
+    # Each library of a build has host code of its machine, so plugins are not shared as packs are.
+    if len(machines) > 1 and releases[0].kind is PluginKind.LIBRARY:
+        names = " and ".join(sorted(machines))
+        return f"builds for {names} are a release each: verify and publish both folders"
+    return _HINTS[releases[0].kind]
 
 
 def _merged(parts: Mapping[Path, _Record], hint: str) -> _Record:

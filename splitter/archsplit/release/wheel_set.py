@@ -38,6 +38,7 @@ from archsplit.release.identity import (
 )
 from archsplit.release.report import find_report
 from archsplit.system.fs import output_errors, sha256
+from archsplit.system.resources import available_cores
 from archsplit.wheels.filename import ALL_EXTRA, WheelName, fitting_file
 from archsplit.wheels.installed import installed_path
 from archsplit.wheels.metadata import decode_upstream_metadata
@@ -60,6 +61,8 @@ if TYPE_CHECKING:
     PlatformJudge = Callable[[Mapping[str, Path], tuple[str, ...]], tuple[str, ...]]
 
 _SEVERAL = 2
+_MAX_READERS = 4
+"""Wheels read at a time; more would hold more of their packs unpacked."""
 _IDENTITY_DEPTH = 2
 """``<package>/_archsplit/core.json``: deeper files belong to a core inside of another package."""
 
@@ -245,7 +248,7 @@ def read_wheel_set(
         platforms: returns auditwheel's tags for libraries, where those that other wheels provide
             are there; None to leave the tags of built wheels unchecked.
         identity: of the core, for plugins that were built without it.
-        keep_packs: False to keep only the digests of images, and at most two unpacked packs on the
+        keep_packs: False to keep only the digests of images, and at most four unpacked packs on the
             disk at a time.
 
     Raises:
@@ -258,12 +261,16 @@ def read_wheel_set(
     outlines = [_read_outline(path) for path in paths]
     identities = [one for one, _ in outlines if one is not None]
     kind = _find_kind(folder, [*identities, *filter(None, [identity])], outlines)
-    # Inflating leaves the interpreter to others, so two wheels are read at a time.
-    with ThreadPoolExecutor(2) as workers:
-        jobs = [
-            workers.submit(_read_wheel, path, kind, scratch / str(number), keep_packs=keep_packs)
-            for number, path in enumerate(paths)
-        ]
+    # Inflating leaves the interpreter to others. The largest wheel, a core, begins first.
+    with ThreadPoolExecutor(min(available_cores(), _MAX_READERS)) as workers:
+        by_size = sorted(enumerate(paths), key=lambda one: -one[1].stat().st_size)
+        job_by_path = {
+            path: workers.submit(
+                _read_wheel, path, kind, scratch / str(number), keep_packs=keep_packs
+            )
+            for number, path in by_size
+        }
+    jobs = [job_by_path[path] for path in paths]
     provided = tuple(name for one in (*identities, identity) if one for name in one.provided)
     # One damaged wheel must not hide the findings about the others.
     read = [_judge_wheel(job.result, platforms, provided) for job in jobs]

@@ -7,11 +7,11 @@ and kills the program of one that nobody wants any more.
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from typing import TYPE_CHECKING, Any
 
 from distributed import Reschedule, WorkerPlugin, get_worker
+from distributed.utils import sync
 from distributed.worker import thread_state
 
 from archsplit.errors import InterruptedByUserError
@@ -20,6 +20,9 @@ from archsplit.system.process import SubprocessRunner
 
 if TYPE_CHECKING:
     from archsplit.remote.dask_worker import DaskAction, DaskResult
+
+
+_lock = threading.Lock()
 
 
 class ProgramPlugin(WorkerPlugin):  # type: ignore[misc] # the library has no types
@@ -78,11 +81,19 @@ class ProgramPlugin(WorkerPlugin):  # type: ignore[misc] # the library has no ty
 
 def run_on_worker(action: DaskAction, made: list[DaskResult]) -> DaskResult:
     """Run an action in the thread of a dask worker; see `run_action`."""
-    plugin: Any = None
-    with contextlib.suppress(ValueError):
-        # A worker that `archsplit worker` has not started has no such plugin.
-        plugin = get_worker().plugins.get(ProgramPlugin.name)
-    if plugin is None:
+    try:
+        worker = get_worker()
+    except ValueError:
         return run_action(action, made)
-    result: DaskResult = plugin.run(thread_state.key, action, made)
-    return {**result, "worker": get_worker().address}
+    result: DaskResult = _find_plugin(worker).run(thread_state.key, action, made)
+    return {**result, "worker": worker.address}
+
+
+def _find_plugin(worker: Any) -> ProgramPlugin:
+    """Return the plugin of a worker; one that `archsplit worker` has not started gets it now."""
+    with _lock:
+        if ProgramPlugin.name not in worker.plugins:
+            # In the worker's event loop, which calls all plugins.
+            sync(worker.loop, worker.plugin_add, plugin=ProgramPlugin(), name=ProgramPlugin.name)
+        plugin: ProgramPlugin = worker.plugins[ProgramPlugin.name]
+        return plugin

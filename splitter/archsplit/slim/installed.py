@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
+import stat
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -127,7 +128,11 @@ def _library_path(site: Path, row: InstalledFile, notes: list[str]) -> str | Non
 
 def _can_have_code(path: Path) -> bool:
     with input_errors(path):
-        if not path.is_file():
+        try:
+            # Not `is_file`, which since Python 3.14 takes an unreadable folder for no file.
+            if not stat.S_ISREG(path.stat().st_mode):
+                return False
+        except (FileNotFoundError, NotADirectoryError):
             return False
         with path.open("rb") as file:
             return detect_form(file.read(HEAD_SIZE)) in SLIMMABLE_FORMS

@@ -32,6 +32,7 @@ from archsplit.release.identity import IDENTITY_FILE, LOADER_PACKAGE
 from archsplit.split.restore import read_original
 from archsplit.split.stub import stub_name
 from archsplit.split.take_apart import strip_library, unsplit_images
+from archsplit.system.parallel import map_on_cores
 from archsplit.system.units import BLOCK
 from archsplit.wheels.filename import distribution_name
 from archsplit.wheels.installed import installed_path
@@ -141,8 +142,8 @@ def strip_libraries(
     Raises:
         ArchsplitError: as `strip_library` and `Patcher.patch`.
     """
-    stripped = []
-    for library in libraries:
+
+    def strip(library: SplittableLibrary) -> StrippedLibrary:
         stub = stub_name(key, library.installed_path)
         # $ORIGIN is the folder of the library, not that of the wheel.
         folder = posixpath.relpath(loader_folder, posixpath.dirname(library.installed_path))
@@ -150,17 +151,17 @@ def strip_libraries(
             # A second copy on the disk would double the space that a split needs.
             original = read_original(library.path)
             patcher.patch(library.path, stub=stub, folder=folder)
-            stripped.append(
-                strip_library(
-                    library.installed_path,
-                    stub,
-                    original,
-                    library.path,
-                    member=library.name,
-                    scratch=scratch,
-                )
+            return strip_library(
+                library.installed_path,
+                stub,
+                original,
+                library.path,
+                member=library.name,
+                scratch=scratch,
             )
-    return tuple(stripped)
+
+    # patchelf is a process of its own, and most of the rest compares and hashes.
+    return tuple(map_on_cores(strip, libraries, weight=lambda one: one.path.stat().st_size))
 
 
 @contextlib.contextmanager

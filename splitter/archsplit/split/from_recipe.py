@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from archsplit.devicecode.partition import PackBy, plan_packs
 from archsplit.devicecode.registered import registered_containers
-from archsplit.errors import BudgetError, TargetError, ToolFailedError
+from archsplit.errors import BudgetError, NothingToDoError, TargetError, ToolFailedError
 from archsplit.formats.elf import Elf
 from archsplit.formats.reader import open_file
 from archsplit.nvcc.toolkit import choose_toolkit, nvcc_candidates, probe_toolkits
@@ -226,8 +226,12 @@ def _run_build(folders: OutputFolder, effects: Effects, options: OwnBuild) -> No
         raise
     progress.finish_step(command.argv[0], time.monotonic() - began)
     if toolkit is not None:
-        for line in read_calls(calls).lines():
+        seen = read_calls(calls)
+        for line in seen.lines():
             progress.note(line)
+        # Some builds go on without CUDA if nvcc fails.
+        if not seen.compiled + seen.cached and (reason := _unsupported_hint(toolkit, targets)):
+            progress.note(reason)
 
 
 def _find_toolkit(effects: Effects, nvcc: Path | None) -> Toolkit | None:
@@ -279,21 +283,33 @@ def split_by_recipe(
     """
     with find_product(recipe, effects, OwnBuild(nvcc=nvcc, targets=targets)) as product:
         request = split_request(recipe, product, out=out, targets=targets)
-        # Without limits no second folder is needed: the split itself writes all files or none.
-        if recipe.policy is None or not recipe.policy.is_limited:
-            _tell_missing_targets(recipe, request, effects)
-            report = _split(recipe, request, effects)
-            _keep_product(recipe, product, out)
-            return report
-        with output_dir(out) as target, temporary_dir(target) as staging:
-            report = _split(recipe, replace(request, out=staging), effects)
-            # The split has only seen the staging folder.
-            refuse_other_release(target, report.build_id)
-            _check_budget(recipe, recipe.policy, report)
-            names = sorted(path.name for path in staging.iterdir())
-            replace_all(names, source=staging, target=target)
+        try:
+            report = _split_product(recipe, request, effects)
+        except NothingToDoError as error:
+            if recipe.product is not None:
+                raise
+            # The wheel is in a private folder, and `--copy` is not for a recipe.
+            found = error.args[0].replace(str(product), f"{OUT_PLACEHOLDER}/{product.name}")
+            raise NothingToDoError(
+                f"{recipe.file}: source.build ended well, but {found}", hint=_NO_CODE_HINT
+            ) from None
         _keep_product(recipe, product, out)
         return report
+
+
+def _split_product(recipe: SplitRecipe, request: SplitRequest, effects: Effects) -> Release:
+    # Without limits no second folder is needed: the split itself writes all files or none.
+    if recipe.policy is None or not recipe.policy.is_limited:
+        _tell_missing_targets(recipe, request, effects)
+        return _split(recipe, request, effects)
+    with output_dir(request.out) as target, temporary_dir(target) as staging:
+        report = _split(recipe, replace(request, out=staging), effects)
+        # The split has only seen the staging folder.
+        refuse_other_release(target, report.build_id)
+        _check_budget(recipe, recipe.policy, report)
+        names = sorted(path.name for path in staging.iterdir())
+        replace_all(names, source=staging, target=target)
+    return report
 
 
 def _tell_missing_targets(recipe: SplitRecipe, request: SplitRequest, effects: Effects) -> None:
@@ -309,6 +325,12 @@ def _tell_missing_targets(recipe: SplitRecipe, request: SplitRequest, effects: E
             f"the build has no code for {_names(missing)}, only for {_names(sorted(made))}: give it"
             " the recipe's targets, as in sh -c 'NVCC_APPEND_FLAGS=\"$ARCHSPLIT_GENCODE\" …'"
         )
+
+
+_NO_CODE_HINT = (
+    "run the command by hand and read its output: some builds go on without CUDA where nvcc fails"
+    " or is not found"
+)
 
 
 def _names(targets: Iterable[Target]) -> str:

@@ -31,6 +31,7 @@ from archsplit.system.fs import (
     replace_all,
     temporary_dir,
 )
+from archsplit.system.parallel import are_equal
 from archsplit.wheels.installed import installed_path
 from archsplit.wheels.reader import extract_member, open_wheel
 from archsplit.wheels.record import RecordRow
@@ -55,6 +56,7 @@ _COPY, _KEPT, _IMAGE = range(3)
 # Small blocks find more equal bytes, and make more rows; patchelf changes a few bytes in few
 # places.
 _BLOCK = 1024
+_GROUP = 1024 * _BLOCK
 
 _Key = tuple[int, int, int]
 
@@ -214,11 +216,19 @@ class _Builder:
     def copy(self, patched: Window, piece: CopiedBytes, at: int) -> None:
         """Add the unchanged blocks of a piece as ranges from the core's library."""
         end = min(piece.offset + piece.size, len(self._original))
-        for start in range(piece.offset, end, _BLOCK):
-            size = min(_BLOCK, end - start)
-            old, new = self._original.data, patched.data
-            if old[start : start + size] == new[start : start + size]:
-                self._copy(start, size, at + start - piece.offset)
+        # Most of a library is equal: whole groups of blocks are compared first.
+        for first in range(piece.offset, end, _GROUP):
+            last = min(first + _GROUP, end)
+            if self._is_equal(patched, first, last):
+                self._copy(first, last - first, at + first - piece.offset)
+                continue
+            for start in range(first, last, _BLOCK):
+                size = min(_BLOCK, last - start)
+                if self._is_equal(patched, start, start + size):
+                    self._copy(start, size, at + start - piece.offset)
+
+    def _is_equal(self, patched: Window, start: int, end: int) -> bool:
+        return are_equal(self._original.data[start:end], patched.data[start:end])
 
     def _copy(self, start: int, size: int, at: int) -> None:
         if self._ranges:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import threading
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -33,6 +34,8 @@ class ScratchFiles:
         self.folder = folder
         self._free_memory = memory
         self._in_memory: dict[Path, tuple[int, int]] = {}
+        # Several threads of the job make and remove files.
+        self._lock = threading.Lock()
 
     def __enter__(self) -> Self:
         return self
@@ -48,19 +51,21 @@ class ScratchFiles:
             size: the expected bytes, which decide between memory and disk.
         """
         path = self.folder / name
-        # Too large a file goes to the disk; a later, smaller one may still fit.
-        if size <= self._free_memory and (descriptor := _memory_file(path)) is not None:
-            self._free_memory -= size
-            self._in_memory[path] = (descriptor, size)
+        with self._lock:
+            # Too large a file goes to the disk; a later, smaller one may still fit.
+            if size <= self._free_memory and (descriptor := _memory_file(path)) is not None:
+                self._free_memory -= size
+                self._in_memory[path] = (descriptor, size)
         return path
 
     def remove(self, path: Path) -> None:
         """Remove a file; mappings of it stay valid."""
         path.unlink(missing_ok=True)
-        if path in self._in_memory:
-            descriptor, size = self._in_memory.pop(path)
-            os.close(descriptor)
-            self._free_memory += size
+        with self._lock:
+            if path in self._in_memory:
+                descriptor, size = self._in_memory.pop(path)
+                os.close(descriptor)
+                self._free_memory += size
 
 
 def _memory_file(path: Path) -> int | None:

@@ -55,7 +55,8 @@ _METHODS = {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}
 # Bits 0 (encrypted), 6 (strong encryption) and 13 (masked headers) of the flags.
 _ENCRYPTED = 0x1 | 0x40 | 0x2000
 _SIZES_FOLLOW = 0x8
-_UTF8 = 0x800
+UTF8_NAME = 0x800
+"""Bit 11 of a member's flags: its name is UTF-8, and not in code page 437."""
 # The value in a field of 32 bits whose real value is in the zip64 extra field.
 _IN_ZIP64_EXTRA = 0xFFFFFFFF
 _LOCAL_HEADER = struct.Struct("<4s5H3L2H")
@@ -120,7 +121,7 @@ def _member_faults(info: ZipInfo, file: BinaryIO) -> Iterator[str]:
     if fault is not None:
         yield fault
     # Without the flag, readers take the name for code page 437.
-    if not (name.isascii() or info.flag_bits & _UTF8):
+    if not (name.isascii() or info.flag_bits & UTF8_NAME):
         yield "its name is not marked as UTF-8"
     if info.flag_bits & _ENCRYPTED:
         yield "it is encrypted"
@@ -165,7 +166,7 @@ def _header_faults(info: ZipInfo, file: BinaryIO) -> Iterator[str]:
     header_fields = (crc, packed, unpacked)
     is_equal = all(a in {b, _IN_ZIP64_EXTRA} for a, b in zip(header_fields, declared, strict=True))
     # The name as zipfile has decoded it, encoded again.
-    codec = "utf-8" if flags & _UTF8 else "cp437"
+    codec = "utf-8" if flags & UTF8_NAME else "cp437"
     if file.read(length) != info.orig_filename.encode(codec, "replace"):
         yield "it has another name in its header than in the directory"
     if method != info.compress_type or flags != info.flag_bits:

@@ -42,6 +42,7 @@ from archsplit.errors import InputError, WheelError
 from archsplit.system.fs import input_errors
 from archsplit.system.resources import available_cores
 from archsplit.system.units import BLOCK
+from archsplit.wheels.zip_checks import UTF8_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -264,6 +265,11 @@ class ArchiveWriter:
         self._file.write(content.content)
 
     def _begin(self, info: zipfile.ZipInfo, *, zip64: bool | None = None) -> None:
+        # By itself, zipfile writes other names as UTF-8 before Python 3.14, and in code page 437
+        # since then, where that has the characters.
+        info.flag_bits &= ~UTF8_NAME
+        if not info.filename.isascii():
+            info.flag_bits |= UTF8_NAME
         info.header_offset = self._file.tell()
         self._file.write(info.FileHeader(zip64=zip64))
         self._members.append(info)
