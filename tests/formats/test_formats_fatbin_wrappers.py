@@ -139,3 +139,5 @@ def test_pointers_packed_or_not_are_the_same(samples: Samples, packing: str) -> 
     is_packed = packing.startswith("pack")
     assert {pointer.record is None for pointer in pointers} == {is_packed}
     assert (Tag.RELR in Dynamic(elf).values) == is_packed
+    everywhere, elsewhere = (0, 1 << 64), range(address["x"] + 1, address["x"] + 2)
+    assert not list(read_pointers(elf, Dynamic(elf), *everywhere, values=elsewhere))
