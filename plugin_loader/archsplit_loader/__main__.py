@@ -10,6 +10,7 @@ _NAME = "archsplit_face"
 
 if __name__ == "__main__":
     folder = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 (as in _places)
+    # The package itself is not imported: its __init__ may load the library that is broken.
     spec = importlib.util.spec_from_file_location(
         _NAME,
         os.path.join(folder, "__init__.py"),  # noqa: PTH118 (the same)
@@ -17,6 +18,7 @@ if __name__ == "__main__":
     )
     assert spec is not None, "the path ends in .py"
     assert spec.loader is not None, "the same"
+    # Relative imports of its modules look here.
     sys.modules[_NAME] = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(sys.modules[_NAME])

@@ -30,12 +30,14 @@ class TargetStruct(ctypes.Structure):
 
     def __str__(self) -> str:
         suffix = chr(self.suffix) if self.suffix else ""
+        # A minor number has one digit, so 120 is 12 and 0.
         return f"{_KINDS[self.kind]}_{self.major}{self.minor}{suffix}"
 
     @classmethod
     def parse(cls, name: str) -> TargetStruct:
         """Read ``sm_90a``."""
         kind, _, number = name.partition("_")
+        # The suffix is one letter: a is for one chip, f for a family.
         digits = number.rstrip("af")
         return cls(
             kind={name: kind for kind, name in _KINDS.items()}[kind],
@@ -159,6 +161,7 @@ def text(content: bytes | None) -> str:
     return os.fsdecode(content or b"").encode("utf-8", "replace").decode("utf-8")
 
 
+# Without types, ctypes would take results for 32-bit ints, and check no argument.
 _HANDLE, _NUMBER, _OUT = ctypes.c_void_p, ctypes.c_uint32, ctypes.POINTER(ctypes.c_void_p)
 _FUNCTIONS: tuple[tuple[Any, ...], ...] = (
     ("loader_create", ctypes.c_int, ctypes.POINTER(CoreStruct), _OUT),
@@ -219,6 +222,7 @@ def best_target(library: ctypes.CDLL, capability: str, names: Sequence[str]) -> 
     """Return the best of some targets for a capability; None if none of them runs."""
     rows = (TargetStruct * len(names))(*map(TargetStruct.parse, names))
     index = library.archsplit_best_target(*numbers(capability), rows, len(names))
+    # The C function has no status: a negative index is its "none".
     return None if index < 0 else names[index]
 
 
@@ -237,6 +241,7 @@ def numbers(capability: object) -> tuple[int, int]:
     Raises:
         PluginError: it is anything else.
     """
+    # A float is refused too: 12.0 and 12.00 would be equal, and 9.10 would become 9.1.
     match = isinstance(capability, str) and re.fullmatch("([1-9][0-9]{0,2})[.]([0-9])", capability)
     if not match:
         raise PluginError(f"{capability!r} is not a compute capability; write it as in '9.0'")

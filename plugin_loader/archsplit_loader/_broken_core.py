@@ -46,11 +46,13 @@ class BrokenCore:
     def _plugins(self) -> Iterator[str]:
         """Whatever lies where plugins lie, beside the core."""
         folder = os.path.join(self._site, f"{self._package}_plugins", "cuda")  # noqa: PTH118 (as in _places)
+        # The files are only named: without a loader nothing can judge them.
         yield from glob(f"{escape(folder)}/*/*")  # noqa: PTH207 (the same)
 
     def _command(self) -> str | None:
         """Install the same version again, if pip's own records say which distribution it is."""
         member = f"{self._package}/_archsplit/"
+        # core.json has the name too, but it may be what is damaged.
         for path in glob(f"{escape(self._site)}/*.dist-info/RECORD"):  # noqa: PTH207 (as in _places)
             try:
                 with open(path, encoding="utf-8", errors="replace") as file:  # noqa: PTH123 (the same)

@@ -40,6 +40,7 @@ def check_first(folder: str = FOLDER) -> None:
     Raises:
         PluginError: one was.
     """
+    # Stubs have names of their own per core and library, so a name is proof enough.
     own = {name: os.path.join(folder, name) for name in _stubs(folder)}  # noqa: PTH118 (pathlib is slow)
     for path in _mapped():
         mine = own.get(os.path.basename(path))  # noqa: PTH119 (the same)

@@ -47,6 +47,7 @@ class Core(NamedTuple):
         """Return pip's requirement for a target's plugin: ``vecsort[sm90]==1.2.3``."""
         name = self.targets[target]
         core, dash, extra = name.partition(f"{self.distribution}-")
+        # A project may name its plugin distributions freely; then there is no extra for them.
         if core or not dash:
             return f"{name}=={self.version}"
         return f"{self.distribution}[{extra}]=={self.version}"
@@ -64,9 +65,11 @@ class Core(NamedTuple):
         plugin = f"{self.targets[target]}=={self.version}"
         if verdict in _DAMAGED:
             return f'{self._install} --force-reinstall --no-deps "{plugin}"'
+        # Either of the two may be the wrong one, so both are installed again.
         if verdict in _OTHER_BUILD:
             core = f"{self.distribution}=={self.version}"
             return f'{self._install} --force-reinstall --no-deps "{core}" "{plugin}"'
+        # No plugin of this release is older, so only a newer driver helps.
         if verdict == "driver-too-old":
             return None
         return f'{self._install} "{self.requirement(target)}"'
@@ -89,6 +92,7 @@ class Core(NamedTuple):
         """
         if capability in self.needs:
             return tuple(self.needs[capability])
+        # Later GPUs run PTX; an older one that the core doesn't know has nothing.
         newest = max((_order(one) for one in self.needs), default=(0, 0))
         return ("ptx",) if "ptx" in self.packs and _order(capability) > newest else ()
 
@@ -100,6 +104,7 @@ class Core(NamedTuple):
         """
         names = self.packs_for(capability)
         broken = [name for name in names if verdicts.get(name, "accepted") != "accepted"]
+        # A driver that is too old refuses a new copy of the pack too.
         if not names or any(verdicts[name] == "driver-too-old" for name in broken):
             return None
         if broken:
@@ -109,6 +114,7 @@ class Core(NamedTuple):
             others = any(verdicts[name] in _OTHER_BUILD for name in broken)
             core = f'"{self.distribution}=={self.version}" ' if others else ""
             return f"{self._install} --force-reinstall --no-deps {core}{plugins}"
+        # An extra has all packs of a GPU, also those that nobody has installed yet.
         extra = "ptx" if names == ("ptx",) else f"cc{capability.replace('.', '')}"
         return f'{self._install} "{self.distribution}[{extra}]=={self.version}"'
 

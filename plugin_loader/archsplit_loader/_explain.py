@@ -299,6 +299,7 @@ def _command(loader: Loader, core: Core, capability: str, found: Any) -> str | N
     # The wrappers are elsewhere: the library is not that of this core, which packs can't mend.
     if found.unmatched:
         return f'pip install --force-reinstall --no-deps "{core.distribution}=={core.version}"'
+    # The pack is installed already, so the command would change nothing.
     return None if found.late else core.pack_command(capability, loader.verdicts())
 
 
@@ -307,6 +308,7 @@ def loaded_libraries(loader: Loader) -> tuple[LoadedLibrary, ...]:
     found: dict[str, list[tuple[int, set[str]]]] = {}
     for each in loader.grafted():
         targets = {str(each.targets[n]) for n in range(each.target_count)}
+        # The rows of one library come together, but a library may be loaded twice.
         found.setdefault(text(each.library), []).append((each.state, targets))
     return tuple(
         LoadedLibrary(
@@ -382,6 +384,7 @@ def _lines(explanation: Explanation) -> Iterator[str]:
 
 def _driver(explanation: Explanation) -> str:
     driver = explanation.driver
+    # Without a driver its version is unknown; the reason is what helps.
     if driver.state != "ready":
         return f"driver: {driver.reason}"
     # A GPU that a variable stands for comes without a driver.

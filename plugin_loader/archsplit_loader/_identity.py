@@ -16,6 +16,7 @@ def _identity() -> tuple[int, ...] | None:
         found = os.stat(_CORE)  # noqa: PTH116 (pathlib is slow)
     except OSError:
         return None
+    # Installers write a new file, so the inode differs even where size and time are equal.
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
@@ -24,4 +25,5 @@ _AT_IMPORT = _identity()
 
 def is_replaced() -> bool:
     """Return whether another core was installed over this one after it was imported."""
+    # A file that is gone is a fault of its own, with a message of its own.
     return _identity() not in {None, _AT_IMPORT}

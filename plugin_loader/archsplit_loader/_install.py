@@ -233,6 +233,7 @@ def _command(core: Core, plan: Plan, order: Order) -> tuple[str, ...]:
         # pip replaces whole folders there, so all that is in use has to come again.
         wanted += [name for name in _installed(core) if name not in wanted]
         words += ["--upgrade", "--target", installer.target]
+    # Installers skip a version that is there, even if its files are damaged.
     if plan.again:
         words.append("--reinstall" if installer.name == "uv" else "--force-reinstall")
     return (*installer.install, *words, *_wheel_words(core, wanted, order.source))

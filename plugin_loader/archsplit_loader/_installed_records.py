@@ -57,6 +57,7 @@ def _hexadecimal(digest: str) -> str | None:
     """A record's digest, which is base64 without padding; None when it is none."""
     try:
         content = base64.urlsafe_b64decode(f"{digest}=")
+    # An installer may use another hash, or none.
     except binascii.Error:
         return None
     return content.hex() if len(content) == 32 else None  # noqa: PLR2004 (bytes of a SHA-256)

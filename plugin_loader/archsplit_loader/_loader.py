@@ -39,6 +39,7 @@ class Loader:
         digests: Sequence[str] = (),
     ) -> None:
         self.library = _bindings.open_library()
+        # A pointer object, because the C function writes the handle into it.
         self._handle = ctypes.c_void_p()
         struct = _bindings.CoreStruct(
             size=ctypes.sizeof(_bindings.CoreStruct),
@@ -69,6 +70,7 @@ class Loader:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        # Opened plugins stay open: their functions may still be in use.
         self.library.archsplit_loader_destroy(self._handle)
 
     def summary(self) -> Any:  # noqa: ANN401 (ctypes fields have no types)
@@ -134,6 +136,7 @@ class Loader:
         """See ``archsplit_process_service``."""
         function = self.library.archsplit_process_service
         struct = _bindings.ServiceStruct(size=ctypes.sizeof(_bindings.ServiceStruct))
+        # The folder is the key of what the stubs of this core recorded in the process.
         folder = os.fsencode(FOLDER)
         self._check(function(self._handle, folder, *_bindings.numbers(capability), struct))
         return struct
@@ -142,6 +145,7 @@ class Loader:
         """See ``archsplit_process_container``: each container of the libraries that are loaded."""
         struct = _bindings.GraftedStruct(size=ctypes.sizeof(_bindings.GraftedStruct))
         folder, index = os.fsencode(FOLDER), 0
+        # The number of containers is not known before: another thread may load a library meanwhile.
         while self.library.archsplit_process_container(folder, index, struct) == 0:
             yield struct
             index += 1

@@ -96,6 +96,7 @@ def remember_source(
         each if "://" in each else os.path.abspath(each)  # noqa: PTH100 (as in _places)
         for each in source.find_links
     )
+    # Anybody who can read the site folder can read this file.
     index = None if source.index_url is None else without_credentials(source.index_url)
     kept = Source(tuple(map(without_credentials, places)), index)
     content = json.dumps(kept._asdict()).encode()
@@ -149,6 +150,7 @@ def _records(site: str, names: tuple[str, ...]) -> _Records:
     places, remembered, installer = [], [], ""
     for each in distributions(path=[site]):
         rank = wanted.get(normalized(each.metadata["Name"] or ""))
+        # A site folder has hundreds of distributions, and few are of this core.
         if rank is None:
             continue
         if rank == 0:
@@ -190,6 +192,7 @@ def program(core: Core, folder: str = FOLDER) -> Program:
         own = ("--python", python)
         where = () if target is None and not user else ("--target", place)
         return Program("uv", (*words, "install", *own, *where), (*words, "uninstall", *own), None)
+    # uv's environments have no pip, and uv may not be on the PATH of a service.
     if not has_pip:
         raise PluginError(
             "neither pip nor uv is here to install with\n"
@@ -228,6 +231,7 @@ def _beside(python: str, name: str) -> str | None:
 def _is_made_by_uv(core: Core, place: str) -> bool:
     """By the records of the core's installer, or of the environment's maker."""
     installer = _records(place, _names(core))[1]
+    # The core's own record comes first: pip and uv may both be used in one environment.
     if installer:
         return installer == "uv"
     try:

@@ -33,6 +33,7 @@ def pack_folders(core: Core, folder: str = FOLDER) -> tuple[str, ...]:
     """
     sites = [os.path.dirname(os.path.dirname(each)) for each in (_real_folder(folder), folder)]  # noqa: PTH120 (pathlib is slow)
     places = (*sites, *filter(_is_installed_to, sys.path))
+    # The first is listed even if it is missing: messages and installers name it.
     first, *others = (os.path.join(place, core.plugins_package) for place in places)  # noqa: PTH118 (the same)
     found = [first]
     for each in others:

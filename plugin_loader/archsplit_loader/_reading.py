@@ -38,8 +38,10 @@ def read_core(folder: str = FOLDER) -> Core:
     except ValueError as error:
         raise PluginError(f"{path} is damaged ({error}); install the core again") from error
     fault = _fault(content)
+    # One fault is enough: a new installation replaces the whole file.
     if fault is not None:
         raise PluginError(f"{path} {fault}; install the core again")
+    # Unknown fields are of later releases, and are ignored.
     return Core(**{name: content[name] for name in Core._fields if content.get(name) is not None})
 
 
@@ -52,6 +54,7 @@ def check_library(path: str) -> None:
     with open(path, "rb") as file:  # noqa: PTH123 (pathlib is slow)
         head = file.read(4096)
         size = file.seek(0, os.SEEK_END)
+    # Only what ld.so would crash on is checked here; it reports other faults itself.
     if head[:4] != b"\x7fELF" or len(head) < _ELF_HEADER:
         raise OSError(f"{path} is no library")
     table, count = int.from_bytes(head[32:40], "little"), int.from_bytes(head[56:58], "little")
@@ -65,6 +68,7 @@ def _fault(content: object) -> str | None:
     """Return the first fault of the content, or None."""
     if not isinstance(content, dict):
         return "is damaged (it is no JSON object)"
+    # The schema comes first: the fields of another one may have other meanings.
     if content.get("schema", CORE_SCHEMA) != CORE_SCHEMA:
         return f"has schema {content['schema']!r:.80}, expected {CORE_SCHEMA}"
     optional = () if content.get("packs") is None else _OF_SPLITS

@@ -1,5 +1,10 @@
 /* Two parts. The first points the wrappers of one library at the images of packs. The second finds
- * the library for the stub that calls. */
+ * the library for the stub that calls.
+ *
+ * A wrapper is only changed in the stub's constructor, which runs in the same dlopen as the
+ * constructors that register the wrapper. CUDA doesn't define when it reads a registered wrapper,
+ * and has no function that reports it: a later change could come too late, and nobody would know.
+ * So a pack that arrives later is reported as late, and a new process has it. */
 #include "graft.h"
 
 #include <inttypes.h>

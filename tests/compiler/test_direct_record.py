@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from archsplit.cache.file_digests import FileDigests
 from archsplit.cli.nvcc import _requests_reports
 from archsplit.compiler.early_dryrun import EarlyDryRun, run_early
+from archsplit.compiler.file_resolver import PROGRAM_GROUP, FileResolver
 from archsplit.compiler.reply_cache import ReplyCache
 from archsplit.compiler.tool_identity import script_target
 
@@ -348,3 +350,16 @@ def test_reports_are_about_a_whole_plan() -> None:
     assert _requests_reports("--jobs=2 --explain")
     assert _requests_reports("--trace t.json")
     assert not _requests_reports("--memory 8G")
+
+
+def test_the_digest_of_a_tool_is_saved_for_all_requests(tmp_path: Path) -> None:
+    # An old file: nothing is saved of one that has just changed.
+    tool = tmp_path / "nvcc"
+    tool.symlink_to(os.path.realpath(sys.executable))
+    digests = FileDigests(tmp_path / "digests")
+    resolver = FileResolver(cwd=tmp_path, environment={}, digests=digests, group="a request")
+    digest = resolver.tool_digest(str(tool))
+    digests.save()
+    (saved,) = (tmp_path / "digests").glob("*/*")
+    assert saved.name == PROGRAM_GROUP
+    assert json.loads(saved.read_bytes())[str(tool)][1] == digest

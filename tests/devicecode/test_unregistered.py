@@ -11,6 +11,7 @@ import pytest
 import zstandard
 
 from archsplit.arch.target import Target
+from archsplit.devicecode import proven
 from archsplit.devicecode.apply import plan_file, write_plan
 from archsplit.devicecode.file_plan import EditMode, FileEdit, plan_rewrite
 from archsplit.devicecode.model import Place
@@ -21,6 +22,7 @@ from archsplit.errors import VerifyError
 from archsplit.formats.fatbin import Compression
 from archsplit.formats.reader import open_file
 from archsplit.split.take_apart import unregistered_images
+from archsplit.system.fs import sha256
 from handmade_samples import (
     LTO_IR,
     Maker,
@@ -169,6 +171,16 @@ def test_keep_counts_and_changes_nothing_there(library: Path) -> None:
     assert framed(target) == framed(library)
     assert plan.zeroed == ()
     assert sum(one.size for one in plan.unregistered) > 4 * 0x4000
+
+
+def test_a_proven_library_needs_no_option(library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    edit = replace(zero("9.0"), zeroes_unregistered=None)
+    assert slim(library, edit)[1].zeroed == ()
+    row = replace(proven.PROVEN_LIBRARIES[0], sha256=sha256(library))
+    monkeypatch.setattr(proven, "PROVEN_LIBRARIES", (row,))
+    target, plan = slim(library, edit)
+    assert framed(target) == ["sm_90", "sm_90"]
+    assert plan.zeroed == plan.unregistered
 
 
 def test_zeros_elsewhere_are_found_by_the_check(library: Path) -> None:

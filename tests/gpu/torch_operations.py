@@ -286,7 +286,7 @@ def _networks(random: Any, device: str) -> Parts:  # noqa: ANN401 (tensors)
         "cudnn",
         lambda: functional.ctc_loss(
             random(50, 4, 20).log_softmax(2),
-            torch.arange(1, 41, dtype=torch.int32).remainder(19).add(1),
+            torch.arange(1, 41, dtype=torch.int32).remainder(19).add(1).to(device),
             torch.full((4,), 50, dtype=torch.int32),
             torch.full((4,), 10, dtype=torch.int32),
         ),

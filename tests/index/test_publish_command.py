@@ -165,7 +165,10 @@ def test_interrupted_upload_ends_at_once(command: Command) -> None:
     command.scene.server.before = interrupt
     done = command.run(command.scene.dist, "--quiet")
     assert done.code == 130, done.stderr
-    assert "interrupted; what is live stays\nhint: the same command goes on" in done.stderr
+    assert (
+        "interrupted; uploaded files stay on the index\nhint: the same command goes on"
+        in done.stderr
+    )
     assert command.scene.names() == set()
 
 

@@ -112,7 +112,7 @@ def test_passwords_in_addresses_are_refused_before_anything_is_read(
 @pytest.mark.parametrize("option", ["--max-file-size", "--max-project-size"])
 def test_no_size_at_all(option: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(("publish", "dist", f"{option}=0")) == 2
-    assert "'0' is not a size of a byte or more" in capsys.readouterr().err
+    assert "'0' is not a size of at least one byte" in capsys.readouterr().err
 
 
 class Watching(SubprocessRunner):

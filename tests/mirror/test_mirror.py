@@ -271,6 +271,9 @@ def test_the_page_has_every_edit_and_every_reason(
     assert "2026-01-01" in text
     assert "<code>archsplit mirror pylock.toml " in text
     assert page.addresses == []
+    # Only words of this page are explained at its end.
+    assert "<dt>lock</dt>" in text
+    assert "<dt>container</dt>" not in text
 
 
 def test_the_page_of_a_split_has_a_column_for_each_gpu(index: ServedIndex, wheels: Path) -> None:

@@ -30,10 +30,10 @@ def test_an_address_has_a_host_and_an_instance(
 @pytest.mark.parametrize(
     ("address", "message"),
     [
-        ("farm:8980", "no address of a build farm"),
-        ("https://farm/main", "no address of a build farm"),
-        ("grpcs:///main", "no address of a build farm"),
-        ("grpcs://farm/main?x=1", "no address of a build farm"),
+        ("farm:8980", "not the address of a build farm"),
+        ("https://farm/main", "not the address of a build farm"),
+        ("grpcs:///main", "not the address of a build farm"),
+        ("grpcs://farm/main?x=1", "not the address of a build farm"),
         ("grpc://farm/main", "has no port"),
         ("grpc://farm:eighty/main", "has no valid port"),
         ("grpcs://me:secret@farm/main", "a user or a password"),
@@ -72,7 +72,7 @@ FILE = Path("a.pem")
 
 @pytest.mark.parametrize("address", ["tcp://head:8786", "head:8786", "tls://head", "tls://:8786"])
 def test_a_dask_scheduler_has_tls_and_a_port(address: str) -> None:
-    with pytest.raises(UsageError, match="no address of a dask scheduler with TLS") as caught:
+    with pytest.raises(UsageError, match="not the address of a dask scheduler with TLS") as caught:
         parse_dask_endpoint(address, certificates=FILE, certificate=FILE, key=FILE)
     assert "can run programs on all of its workers" in str(caught.value.hint)
 

@@ -14,7 +14,9 @@ from slim_wheel_samples import NAME, fat_wheel
 
 from archsplit.cli.main import main
 from archsplit.devicecode.scan import read_contents
+from archsplit.errors import TargetError, UsageError
 from archsplit.formats.reader import open_file
+from archsplit.slim.report import SLIM_NOTE_FILE
 from archsplit.wheels.reader import open_wheel
 from handmade_samples import Maker, container, image
 
@@ -88,5 +90,36 @@ def test_an_environment_is_emptied_and_restored(
     assert main([*words, "--device", "9.0", "--unregistered", "zero"]) == 0
     assert "are zeros now" in capsys.readouterr().out.replace("\n", " ")
     assert framed(site / LIBRARY) == ["sm_90"]
+    doctor = ["doctor", "--site-packages", str(site), "--device"]
+    assert main([*doctor, "9.0"]) == 0
+    assert "1 slimmed distributions" in capsys.readouterr().out
+    assert main([*doctor, "9.0,8.0"]) == TargetError.exit_code
+    message = capsys.readouterr().err.replace("\n", " ")
+    assert "may give wrong numbers" in message
+    assert "no machine code for 8.0" in message
     assert main([*words, "--undo"]) == 0
+    assert main([*doctor, "8.0"]) == 0
+    assert "0 slimmed distributions" in capsys.readouterr().out
     assert (site / LIBRARY).read_bytes() == before
+
+
+@pytest.mark.parametrize("words", [[], ["package", "--site-packages", "."]])
+def test_the_doctor_wants_a_package_or_an_environment(words: list[str]) -> None:
+    assert main(["doctor", *words]) == UsageError.exit_code
+
+
+@pytest.mark.parametrize(
+    ("note", "refused"),
+    [
+        ('{"choice": "--keep sm_80,compute_80 --keep-ptx newest"}', False),
+        ('{"choice": "--keep sm_75"}', True),
+        ('{"choice": "--drop sm_80"}', False),
+        ("[", False),
+    ],
+)
+def test_the_doctor_reads_what_was_kept(tmp_path: Path, note: str, refused: bool) -> None:
+    folder = tmp_path / "x-1.dist-info"
+    folder.mkdir()
+    (folder / SLIM_NOTE_FILE).write_text(note)
+    words = ["doctor", "--site-packages", str(tmp_path), "--device", "8.6"]
+    assert main(words) == (TargetError.exit_code if refused else 0)

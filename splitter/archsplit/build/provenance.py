@@ -56,7 +56,7 @@ _HOST_TOOLS = ("host compiler", "objcopy", "assembler", "linker")
 
 _CUDART = re.compile(rb"^#define\s+CUDART_VERSION\s+(\d+)", re.MULTILINE)
 _CCCL = re.compile(rb"^#define\s+CCCL_VERSION\s+(\d+)", re.MULTILINE)
-_CCCL_PLACES = ("include/cccl/cuda/std/__cccl/version.h", "include/cuda/std/__cccl/version.h")
+_CCCL_HEADERS = ("include/cccl/cuda/std/__cccl/version.h", "include/cuda/std/__cccl/version.h")
 _CCCL_INCLUDE = re.compile(rb"^\s*#\s*include\s*<(?:cub|thrust|cuda|nv)/", re.MULTILINE)
 
 
@@ -66,7 +66,7 @@ class Origins:
 
     Attributes:
         sources: the input files of the recipe.
-        toolchain: the programs and libraries that decide bytes of wheels.
+        toolchain: the programs and libraries whose versions change the bytes of wheels.
         runtime: the static libraries of CUDA that are linked into every plugin.
         cccl: the version of CUDA's C++ headers; None if no file of the recipe includes them.
         flags: the values of each option.
@@ -194,61 +194,62 @@ def _in_core(origins: Origins, loader: bytes | Path) -> Iterator[BillComponent]:
         yield loader_part(sha256(loader), versions["archsplit"])
 
 
-def read_origins(site: BuildContext) -> Origins:
+def read_origins(context: BuildContext) -> Origins:
     """Read and hash the inputs and tools of a build.
 
     Raises:
         InputError: one of the files can't be read.
     """
-    recipe = site.recipe
-    runtime = tuple(_runtime(site.toolkit, relocatable=recipe.compile.relocatable))
-    cccl = _cccl(site.toolkit.root) if _uses_cccl(recipe) else None
+    recipe = context.recipe
+    runtime = tuple(_runtime(context.toolkit, relocatable=recipe.compile.relocatable))
+    cccl = _cccl(context.toolkit.root) if _uses_cccl(recipe) else None
     return Origins(
         sources=tuple(
             SourceFile(path=str(path), sha256=sha256(recipe.root / path))
             for path in recipe.input_files
         ),
-        toolchain=(*_toolchain(site), *runtime, *own_tools()),
+        toolchain=(*_toolchain(context), *runtime, *own_tools()),
         runtime=runtime,
         cccl=cccl,
         flags=_flags(recipe),
-        licenses=dict(_licenses(site.toolkit.root, ("runtime", *(["cccl"] if cccl else [])))),
+        licenses=dict(_licenses(context.toolkit.root, ("runtime", *(["cccl"] if cccl else [])))),
     )
 
 
-def _toolchain(site: BuildContext) -> Iterator[Tool]:
-    toolkit = site.toolkit
+def _toolchain(context: BuildContext) -> Iterator[Tool]:
+    toolkit = context.toolkit
     programs = list(toolkit.tools)
-    if site.recipe.compile.relocatable:
+    if context.recipe.compile.relocatable:
         programs.append(toolkit.root / "bin" / "nvlink")
     for path in programs:
         yield Tool(name=path.name, version=toolkit.release, sha256=sha256(path))
-    for name, words in zip(_HOST_TOOLS, site.host.versions, strict=False):
+    for name, words in zip(_HOST_TOOLS, context.host.versions, strict=False):
         yield Tool(name=name, version=words)
 
 
 def _runtime(toolkit: Toolkit, *, relocatable: bool) -> Iterator[Tool]:
     header = read_file(toolkit.root / "include" / "cuda_runtime_api.h")
+    # From its own header: in index wheels, the runtime and nvcc may have different versions.
     found = _CUDART.search(header)
     number = int(found[1]) if found else toolkit.cuda_version
-    known = f"{number // 1000}.{number // 10 % 100}"
+    version = f"{number // 1000}.{number // 10 % 100}"
     names = (STATIC_RUNTIME, *((STATIC_DEVICE_RUNTIME,) if relocatable else ()))
     for name in names:
         digest = sha256(toolkit.library_folder / name)
-        yield Tool(name=name, version=known, sha256=digest)
+        yield Tool(name=name, version=version, sha256=digest)
 
 
 def _uses_cccl(recipe: Recipe) -> bool:
     """Return True if a file of the recipe includes CUDA's C++ headers by their names."""
-    text = (".cu", ".cuh", ".h", ".hpp", ".cpp", ".cc", ".cxx", ".inl")
-    paths = (recipe.root / path for path in recipe.input_files if path.suffix in text)
+    suffixes = (".cu", ".cuh", ".h", ".hpp", ".cpp", ".cc", ".cxx", ".inl")
+    paths = (recipe.root / path for path in recipe.input_files if path.suffix in suffixes)
     return any(_CCCL_INCLUDE.search(read_file(path)) for path in paths)
 
 
 def _cccl(root: Path) -> str:
     """Return the version in the C++ headers of CUDA: 3000001 is 3.0.1."""
-    for place in _CCCL_PLACES:
-        if (root / place).is_file() and (found := _CCCL.search(read_file(root / place))):
+    for header in _CCCL_HEADERS:
+        if (root / header).is_file() and (found := _CCCL.search(read_file(root / header))):
             number = int(found[1])
             return f"{number // 1_000_000}.{number // 1_000 % 1_000}.{number % 1_000}"
     return "unknown"
@@ -257,7 +258,7 @@ def _cccl(root: Path) -> str:
 def _licenses(root: Path, parts: Iterable[str]) -> Iterator[tuple[str, bytes]]:
     """Yield NVIDIA's license texts with their names in plugins.
 
-    They lie in the dist-info of NVIDIA's wheels, or in the folder of an installed toolkit.
+    They are in the dist-info of NVIDIA's wheels, or in the folder of an installed toolkit.
     """
     for part in parts:
         beside = root.parents[1].glob(f"nvidia_cuda_{part}*.dist-info/licenses/*")

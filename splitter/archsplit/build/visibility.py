@@ -1,7 +1,7 @@
 """Visibility of the interface's symbols, checked in each host object before the link.
 
 The sources are compiled with ``-fvisibility=hidden``: only marked functions can be exported. A
-function without the mark would show after the link of all targets. So the object of each source is
+missing mark would be an error only after the link of all targets. So the object of each source is
 read right after its host compile, and one such object is made before all others.
 """
 
@@ -28,14 +28,14 @@ _MANGLED = re.compile(r"_Z(\d+)(\w+)")
 
 VISIBILITY_HINT = (
     'declare each with __attribute__((visibility("default"))); or write host-flags ='
-    ' ["-fvisibility=default"] in [compile], or for these sources in a [[source.group]]: only'
-    " [interface] symbols are exported all the same"
+    ' ["-fvisibility=default"] in [compile], or for these sources in a [[source.group]]: in'
+    " any case, the library exports the [interface] symbols only"
 )
-LINKAGE_HINT = 'declare each with extern "C": its name in the library is that of C++'
+LINKAGE_HINT = 'declare each with extern "C": C++ gives it another, mangled name in the library'
 
 
 def check_visibility(path: Path, source: PurePosixPath, symbols: Sequence[str]) -> None:
-    """Check that the object of a source defines the interface's symbols as visible ones.
+    """Check that the object of a source defines the interface's symbols with default visibility.
 
     Args:
         path: the object; it may define some of the symbols, or none.
@@ -66,7 +66,7 @@ def check_visibility(path: Path, source: PurePosixPath, symbols: Sequence[str]) 
 
 
 def find_probe_source(recipe: Recipe) -> PurePosixPath | None:
-    """Return the source with most symbols of the interface, of equals the smallest.
+    """Return the source with the most symbols of the interface; of several, the smallest.
 
     Raises:
         InputError: a source can't be read.

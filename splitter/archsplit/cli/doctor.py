@@ -4,25 +4,42 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from archsplit.cli import options
+from archsplit.cli.inputs import check_folder
 from archsplit.cli.verbs import add_verb
+from archsplit.errors import UsageError
 
 if TYPE_CHECKING:
     import argparse
 
     from rich.console import Console
 
-    from archsplit.cli import options
-
 
 def add_to(verbs: options.Verbs) -> None:
     """Describe the verb."""
     parser = add_verb(
-        verbs, "doctor", "archsplit doctor xgboost", "archsplit doctor site-packages/xgboost --json"
+        verbs,
+        "doctor",
+        "archsplit doctor xgboost",
+        "archsplit doctor --site-packages .venv/lib/python3.12/site-packages",
     )
     parser.add_argument(
-        "package", help="the core's import package, its folder, or its distribution"
+        "package", nargs="?", help="the core's import package, its folder, or its distribution"
+    )
+    parser.add_argument(
+        "--site-packages",
+        type=Path,
+        metavar="DIR",
+        help="compare the GPUs here with those that this environment was slimmed for",
+    )
+    parser.add_argument(
+        "--device",
+        action="append",
+        metavar="GPU",
+        help="with --site-packages: other GPUs than those of this machine (default: native)",
     )
     parser.add_argument("--full", action="store_true", help="read all of every plugin")
     parser.add_argument("--json", action="store_true", help="print JSON, for programs")
@@ -30,7 +47,11 @@ def add_to(verbs: options.Verbs) -> None:
 
 
 def run(arguments: argparse.Namespace, console: Console) -> int:
-    """Run the doctor of the core, and pass its report and exit code on."""
+    """Run the doctor of the core or of an environment; return the exit code."""
+    if (arguments.package is None) == (arguments.site_packages is None):
+        raise UsageError("name a package, or an environment with --site-packages")
+    if arguments.site_packages is not None:
+        return _check_site(arguments)
     from archsplit.release.installed_core import run_doctor
     from archsplit.system.process import SubprocessRunner
 
@@ -41,3 +62,13 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     print(done.stdout, end="")  # noqa: T201 - standard output is where data goes
     print(done.stderr, end="", file=sys.stderr)  # noqa: T201 - and talk goes here
     return done.returncode
+
+
+def _check_site(arguments: argparse.Namespace) -> int:
+    from archsplit.slim.gpu_check import check_gpus
+
+    check_folder(arguments.site_packages)
+    capabilities = options.capabilities(arguments.device or ["native"])
+    for line in check_gpus(arguments.site_packages, capabilities):
+        print(line)  # noqa: T201 - standard output is where data goes
+    return 0

@@ -92,8 +92,7 @@ def add_to(verbs: Verbs) -> None:
 
 def run(arguments: argparse.Namespace, console: Console) -> int:
     """Change the index, or check it."""
-    from archsplit.index.static_folder import check_index, lock_folder, open_folder
-    from archsplit.index.static_update import update_index
+    from archsplit.index.static_folder import check_index, open_folder
 
     if arguments.add:
         from archsplit.release.merge import require_all_cells
@@ -107,21 +106,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     if arguments.reason and not (arguments.yank or arguments.status):
         raise UsageError("--reason has no meaning without --yank or --status")
     if any(given) or not arguments.check:
-        change = _change(arguments)
-        # A run without a change still deletes files whose grace time is over, but makes no index.
-        if not any(given):
-            open_folder(arguments.folder)
-        with lock_folder(arguments.folder) as folder:
-            done = update_index(folder, change)
-        _print(_as_json(folder, done) if arguments.json else _as_text(done))
-        limit = change.limits.size if change.limits else None
-        # No error: the newest release of a project is never removed.
-        if limit is not None and done.size > limit:
-            console.print(
-                f"the newest of each project are {done.size} bytes, more than {limit}",
-                markup=False,
-                soft_wrap=True,
-            )
+        _update(arguments, console, is_change=any(given))
     if arguments.check:
         wheels = check_index(open_folder(arguments.folder))
         if not arguments.json:
@@ -130,6 +115,28 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
         elif not any(given):
             _print(json.dumps({"schema": _SCHEMA, "wheels": wheels, "sound": True}, indent=2))
     return 0
+
+
+def _update(arguments: argparse.Namespace, console: Console, *, is_change: bool) -> None:
+    """Carry out a change, and print what was done."""
+    from archsplit.index.static_folder import lock_folder, open_folder
+    from archsplit.index.static_update import update_index
+
+    change = _change(arguments)
+    # A run without a change still deletes files whose grace time is over, but makes no index.
+    if not is_change:
+        open_folder(arguments.folder)
+    with lock_folder(arguments.folder) as folder:
+        done = update_index(folder, change)
+    _print(_as_json(folder, done) if arguments.json else _as_text(done))
+    limit = change.limits.size if change.limits else None
+    # No error: the newest release of a project is never removed.
+    if limit is not None and done.size > limit:
+        console.print(
+            f"the newest of each project are {done.size} bytes, more than {limit}",
+            markup=False,
+            soft_wrap=True,
+        )
 
 
 def _change(arguments: argparse.Namespace) -> IndexChange:

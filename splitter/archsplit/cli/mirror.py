@@ -131,6 +131,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     request = _request(arguments)
     with options.effects(console) as effects:
         report = update_mirror(request, effects)
+    # The mirror is complete by now: if the page can't be written, no edit is lost.
     if arguments.html is not None:
         from archsplit.mirror.html import mirror_page
 

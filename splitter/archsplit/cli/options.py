@@ -1,4 +1,4 @@
-"""Options that several verbs share, and the effects that the command line brings in."""
+"""Options that several verbs share, and the effects of the command line."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     Verbs = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001
 
 GPU_LIST = 'sm_90,compute_120, 9.0, H100, "RTX 4090" or native'
-"""The spellings of GPUs, for help texts; `archsplit.arch.gpu_list` has all."""
+"""Examples of GPU names for help texts; `archsplit.arch.gpu_list` parses all forms."""
 
 
 def output_time() -> int:
-    """Return the time that outputs name: SOURCE_DATE_EPOCH, or else now, in seconds."""
+    """Return the timestamp for outputs: SOURCE_DATE_EPOCH, or else now, in seconds."""
     return source_date_epoch(os.environ) if has_epoch(os.environ) else int(time.time())
 
 
@@ -106,7 +106,7 @@ def add_jobs_option(parser: argparse.ArgumentParser, text: str) -> None:
         type=_job_count,
         default=available_cores(),
         metavar="N",
-        help=f"{text} (default: %(default)s, the cores there are)",
+        help=f"{text} (default: %(default)s, the number of cores)",
     )
 
 
@@ -121,7 +121,7 @@ def add_nvcc_option(parser: argparse.ArgumentParser) -> None:
 
 
 def build_request(arguments: argparse.Namespace) -> BuildRequest:
-    """Return the request that the recipe options make."""
+    """Return the build request from the recipe options."""
     from archsplit.build.plan import BuildRequest
 
     return BuildRequest(
@@ -134,7 +134,7 @@ def build_request(arguments: argparse.Namespace) -> BuildRequest:
 
 
 def targets(text: str | None) -> tuple[Target, ...] | None:
-    """Read an option that takes a list of targets or GPUs; None where it isn't given.
+    """Read an option that takes a list of targets or GPUs; None if it is not given.
 
     Raises:
         TargetError: an entry can't be read.
@@ -205,6 +205,7 @@ def _job_count(text: str) -> int:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
+# More than the cores here: the steps run on machines of the farm.
 _FARM_JOBS = 64
 _TOKEN_VARIABLE = "ARCHSPLIT_REMOTE_TOKEN"
 
@@ -336,10 +337,10 @@ def given_cache_variables(arguments: argparse.Namespace) -> dict[str, str]:
 
 
 def given_settings(arguments: argparse.Namespace, environment: Mapping[str, str]) -> Settings:
-    """The settings: flags before environment before file.
+    """Return the settings: flags override the environment, which overrides the file.
 
     Raises:
-        UsageError: one makes no sense.
+        UsageError: a setting is invalid.
     """
     flags = {
         setting.name: getattr(arguments, _DESTINATION + setting.field) for setting in SETTINGS_TABLE
@@ -351,7 +352,7 @@ def given_settings(arguments: argparse.Namespace, environment: Mapping[str, str]
 def cache_settings(
     arguments: argparse.Namespace, environment: Mapping[str, str]
 ) -> Settings | None:
-    """The same, or None where there shall be no cache."""
+    """Return the settings, or None if the cache is off."""
     settings = given_settings(arguments, environment)
     return None if settings.mode == "off" else settings
 
@@ -379,7 +380,7 @@ def add_variants_option(parser: argparse.ArgumentParser) -> None:
 
 
 def write_built_variants(report: Release, out: Path, console: Console) -> None:
-    """Write the variants of what was built.
+    """Write the variants of a build.
 
     Raises:
         InputError: no core was built.
@@ -388,7 +389,7 @@ def write_built_variants(report: Release, out: Path, console: Console) -> None:
     from archsplit.wheels.filename import plugin_distribution
 
     if report.core is None or report.build is None:
-        raise InputError("there is no core to make variants of", hint="leave out --no-core")
+        raise InputError("variants need a core, and none was built", hint="leave out --no-core")
     plugins = {
         target: f"{plugin_distribution(report.project, target)}=={report.version}"
         for target in report.build.targets
@@ -400,10 +401,11 @@ def write_built_variants(report: Release, out: Path, console: Console) -> None:
 
 
 def write_split_variants(report: Release, out: Path, console: Console) -> None:
-    """Write the variants of what was split."""
+    """Write the variants of a split."""
     from archsplit.release.requirements import exact_pin
     from archsplit.release.variants import split_variants
 
+    # The verb has checked both; this is for callers of another kind.
     if report.core is None or report.split is None:
         raise ValueError("only a split with a core has variants")
     requirements = {
@@ -421,7 +423,7 @@ def _write(core: Path, variants: Sequence[Variant], console: Console) -> None:
     names = write_variants(core, variants, core.parent / VARIANTS_FOLDER)
     console.print(
         f"experimental: {len(names) - 1} wheel variants (PEP 825, a draft) and {names[-1]} in"
-        f" {core.parent / VARIANTS_FOLDER}; stock installers don't take them yet",
+        f" {core.parent / VARIANTS_FOLDER}; pip and uv don't install them yet",
         markup=False,
         soft_wrap=True,
     )

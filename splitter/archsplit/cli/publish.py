@@ -47,7 +47,9 @@ def add_places(parser: argparse.ArgumentParser) -> None:
         metavar="URL",
         help="another index, for the core's other dependencies",
     )
-    parser.add_argument("--config-file", type=Path, metavar="FILE", help="instead of ~/.pypirc")
+    parser.add_argument(
+        "--config-file", type=Path, metavar="FILE", help="file to use instead of ~/.pypirc"
+    )
 
 
 def add_rules(parser: argparse.ArgumentParser) -> None:
@@ -57,7 +59,7 @@ def add_rules(parser: argparse.ArgumentParser) -> None:
         choices=["auto", "public", "private"],
         default="auto",
         help="public: few new names in 24 hours, no local versions, no linux_* tags;"
-        " private: none of it; auto: public for PyPI and TestPyPI (default: %(default)s)",
+        " private: none of these; auto: public for PyPI and TestPyPI (default: %(default)s)",
     )
     parser.add_argument(
         "--max-file-size",
@@ -93,7 +95,7 @@ def add_retry_options(parser: argparse.ArgumentParser) -> None:
         type=_seconds,
         default=300.0,
         metavar="SECONDS",
-        help="time limit of one attempt, besides 10 s for each MB (default: 300)",
+        help="time limit of one attempt, plus 10 s for each MB (default: 300)",
     )
     parser.add_argument(
         "--no-download",
@@ -108,7 +110,7 @@ def _size(text: str) -> int:
     except UsageError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
     if size < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a size of a byte or more")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size of at least one byte")
     return size
 
 
@@ -155,7 +157,10 @@ def add_to(verbs: options.Verbs) -> None:
     add_places(parser)
     add_rules(parser)
     parser.add_argument(
-        "--source", type=Path, metavar="FILE", help="a source distribution to publish, too"
+        "--source",
+        type=Path,
+        metavar="FILE",
+        help="a source distribution to publish with the wheels",
     )
     parser.add_argument(
         "--plan", "--dry-run", action="store_true", help="check all, show the plan, upload nothing"
@@ -190,7 +195,9 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     for name in _NEEDED:
         # All tools are checked before the first request, which may already need a password.
         if find_spec(name) is None:
-            raise ToolNotFoundError(f"no {name}", hint="pip install 'archsplit[publish]'")
+            raise ToolNotFoundError(
+                f"{name} is not installed", hint="pip install 'archsplit[publish]'"
+            )
     with options.effects(console, quiet=arguments.quiet) as effects:
         effects.progress.begin_stage("check of the release", 0)
         # Faults of the command line are reported before the first request.
@@ -201,7 +208,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
         address = twine.where()
         for warning in preflight_check(release, twine, partial(_verify, effects=effects)):
             console.print(f"warning: {warning}", markup=False, soft_wrap=True)
-        effects.progress.begin_stage("look at the index", 0)
+        effects.progress.begin_stage("state of the index", 0)
         repository = find_repository(address, index, _retry_policy(arguments, effects))
         publisher = _publisher(arguments, effects, twine, repository, others)
         if arguments.plan:
@@ -212,10 +219,11 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
         confirm = partial(_confirm_plan, arguments=arguments, console=console)
         try:
             publication = publisher.publish(release, confirm)
-        # Each uploaded file is complete, so an interrupted run needs no repair.
+        # Each uploaded file is complete, so nothing has to be removed.
         except KeyboardInterrupt:
             raise InterruptedByUserError(
-                "interrupted; what is live stays", hint="the same command goes on from there"
+                "interrupted; uploaded files stay on the index",
+                hint="the same command goes on from there",
             ) from None
     if arguments.json:
         print(publication.as_json(), end="")  # noqa: T201 - standard output is where data goes

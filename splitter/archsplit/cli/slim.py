@@ -68,10 +68,9 @@ def add_to(verbs: options.Verbs) -> None:
     parser.add_argument(
         "--unregistered",
         choices=["keep", "zero"],
-        default="keep",
         help="machine code that only the library finds, and that these GPUs can't run: keep it, or"
-        " overwrite it with zeros where it lies. No test of archsplit has proven zero for a library"
-        " yet (default: %(default)s)",
+        " overwrite it with zeros where it lies (default: zero for versions of libraries whose"
+        " results a GPU has proven to stay equal, keep for others)",
     )
     # The drivers of users decide about the mode, so they are named where it is chosen.
     floors = "; ".join(f"{packing.value} needs {floor}" for packing, floor in MIN_DRIVERS.items())
@@ -266,7 +265,9 @@ def _request(arguments: argparse.Namespace) -> SlimRequest:
         selection=selection,
         mode=EditMode(arguments.mode),
         recompress=recompress,
-        zeroes_unregistered=arguments.unregistered == "zero",
+        zeroes_unregistered=None
+        if arguments.unregistered is None
+        else arguments.unregistered == "zero",
         label=arguments.label,
         trust_record=not arguments.ignore_record,
         dry_run=arguments.dry_run,

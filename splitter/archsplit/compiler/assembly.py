@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import re
 
-_STRING = rb'R"(?P<raw>\w{0,16})\((?s:.*?)\)(?P=raw)"|"(?:[^"\\]|\\.)*"'
+_STRING = rb'R"(?P<raw>\w{0,16})\((?s:.*?)\)(?P=raw)"|"[^"\\]*(?:\\.[^"\\]*)*"'
 _STATEMENT = re.compile(rb'asm(?:__)?\b(?:[^;"R]+|%s|R(?!"))*' % _STRING)
 _READS = re.compile(
     rb'\.incbin\b[ \t]*(?:\\*"([^"\\\n]*))?|\.include[ \t]*\\*"|\.(?:macro|irpc?|altmacro)\b',
     re.IGNORECASE,
 )
 """An assembler macro can build any directive, so that none is parsed."""
-_MENTIONED = (b".inc", b".irp", b".macro", b".altmacro")
+_MENTIONED = re.compile(rb"\.(?:inc|irp|macro|altmacro)")
 _JOINT = re.compile(rb'(?:\)\w{0,16})?"(?:\s|^#[^\n]*\n)*(?:u8)?(?:R"\w{0,16}\(|")', re.MULTILINE)
 """Strings beside each other are one, also with a line marker between them."""
 _ESCAPE = re.compile(
@@ -36,8 +36,8 @@ def reads_more(text: bytes, own: str = "") -> bool:
         text: of a source, preprocessed or not, or assembly.
         own: what the paths of those begin with that are known all the same.
     """
-    lower = text.lower()
-    if any(word in lower for word in _MENTIONED) and _reads(text, own):
+    # Of lower case: a pattern that ignores case can't look for its first characters alone.
+    if _MENTIONED.search(text.lower()) and _reads(text, own):
         return True
     # Nearly no text has inline assembly, and the patterns below are slow.
     if b"asm" not in text:

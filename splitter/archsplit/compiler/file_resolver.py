@@ -76,6 +76,11 @@ class FileResolver(NamedTuple):
         """The digest of a file, or None where there's none."""
         return self.digests.digest(self.resolve(spelled), group=self.group)
 
+    def tool_digest(self, spelled: str) -> str | None:
+        """The digest of a tool of the compiler, which is saved for all requests."""
+        # nvcc has 30 MB, and many requests are of sources that are compiled once.
+        return self.digests.digest(self.resolve(spelled), group=PROGRAM_GROUP)
+
     def program_digest(self, name: str) -> str | None:
         """The digest of a program, or None where it isn't found.
 

@@ -312,7 +312,7 @@ def describe_reads(
     if dated and reading.epoch is None:
         return None
     files = {name: text_digest(text) for name, text in read.items()}
-    tools = {tool: resolver.digest(tool) for tool in reading.tools}
+    tools = {tool: resolver.tool_digest(tool) for tool in reading.tools}
     programs = {name: resolver.program_digest(name) for name in reading.programs}
     if dated:
         programs[VARIABLE_PREFIX + EPOCH] = reading.epoch

@@ -220,11 +220,12 @@ def _without_unused(
     """Leave out definitions of macros that no text of the project names."""
     macros = {flag: _macros(flag) for flag in counted}
     named = {macro for names in macros.values() for macro in names}
-    used = _used(named, (flag.partition("=")[2] for flag in counted))
+    values = (flag.partition("=")[2] for flag in counted)
+    used = _used(named, (os.fsencode(value) for value in values))
     for number, text in enumerate(
         _texts(*_forced_includes(source, flags, cwd), most=_MOST_SEARCHED)
     ):
-        used |= _used(named - used, [text.decode(errors="replace")])
+        used |= _used(named - used, [text])
         if len(used) == len(named):
             break
         if number == _MOST_SEARCHED - 1:
@@ -249,11 +250,11 @@ def _macros(flag: str) -> set[str]:
     return set() if defines is None else set(_MACRO.findall(defines[1].strip("'\"")))
 
 
-def _used(names: set[str], texts: Iterable[str]) -> set[str]:
-    if not names:
-        return set()
-    pattern = re.compile(rf"\b(?:{'|'.join(map(re.escape, sorted(names)))})\b")
-    return {name for text in texts for name in pattern.findall(text)}
+def _used(names: set[str], texts: Iterable[bytes]) -> set[str]:
+    # A search for plain bytes is several times as fast as one for all names as words. Headers have
+    # megabytes, and a command line has dozens of macros.
+    likely = ((name, text) for text in texts for name in names if name.encode() in text)
+    return {name for name, text in likely if re.search(rb"(?<!\w)%s(?!\w)" % name.encode(), text)}
 
 
 def _forced_includes(

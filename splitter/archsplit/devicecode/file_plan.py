@@ -37,6 +37,7 @@ from archsplit.devicecode.edits import (
     zero_in_place,
 )
 from archsplit.devicecode.elf_shrink import Cut, NotShrinkableError, section_edits, shrink_elf
+from archsplit.devicecode.proven import is_proven
 from archsplit.devicecode.scan import (
     HEAD_SIZE,
     PE_PLACES,
@@ -95,12 +96,13 @@ class FileEdit:
     """A request to remove images from a file.
 
     Attributes:
-        zeroes_unregistered: overwrite code that only the library finds, where no GPU needs it.
+        zeroes_unregistered: overwrite code that only the library finds, where no GPU needs it; None
+            for libraries of which a GPU has proven that it changes no result.
     """
 
     selection: Selection
     mode: EditMode = EditMode.SHRINK
-    zeroes_unregistered: bool = False
+    zeroes_unregistered: bool | None = None
     encode: ImageEncoder = copy_entry
 
 
@@ -162,7 +164,11 @@ def plan_rewrite(window: Window, edit: FileEdit) -> FilePlan:
             note = str(obstacle)
         edits = edits or zero_in_place(containers)
     unregistered = _unregistered(window, form, edit.selection)
-    if edit.zeroes_unregistered:
+    zeroes = edit.zeroes_unregistered
+    # Hashed only where it decides something: these libraries have hundreds of megabytes.
+    if zeroes is None:
+        zeroes = bool(unregistered) and is_proven(window, edit.selection)
+    if zeroes:
         edits = (*edits, *zero_unregistered(unregistered))
     release_pages(window)
     pieces = apply_edits(edits, len(window))
@@ -173,7 +179,7 @@ def plan_rewrite(window: Window, edit: FileEdit) -> FilePlan:
         pieces=pieces,
         note=note,
         unregistered=unregistered,
-        zeroes_unregistered=edit.zeroes_unregistered,
+        zeroes_unregistered=zeroes,
     )
 
 

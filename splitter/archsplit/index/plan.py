@@ -197,7 +197,6 @@ def plan_publish(
             )
         )
     left_out = [one for one in ranked if one not in ordered]
-    is_core_new = any(_action(one, state) is Action.UPLOAD for one in ordered if one.role == CORE)
     return PublishPlan(
         project=release.project,
         version=release.version,
@@ -209,13 +208,7 @@ def plan_publish(
         conflicts=tuple(_conflicts(release, state)),
         notes=tuple(_notes(steps, state)),
         left_out=_names(left_out),
-        missing=_names(
-            [
-                one
-                for one in left_out
-                if is_core_new and one.role == PLUGIN and one.path.name not in state.same
-            ]
-        ),
+        missing=_missing_plugins(ordered, left_out, state),
         first=tuple(rules.first_release(new)),
     )
 
@@ -228,6 +221,17 @@ def _rank(one: Artifact, state: IndexState) -> tuple[int, int, str, str]:
 
 def _names(artifacts: list[Artifact]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(one.project for one in artifacts))
+
+
+def _missing_plugins(
+    ordered: list[Artifact], left_out: list[Artifact], state: IndexState
+) -> tuple[str, ...]:
+    """Return the plugins of a new core that plan and index lack."""
+    cores = [one for one in ordered if one.role == CORE]
+    if all(_action(one, state) is not Action.UPLOAD for one in cores):
+        return ()
+    plugins = [one for one in left_out if one.role == PLUGIN]
+    return _names([one for one in plugins if one.path.name not in state.same])
 
 
 def _must_follow(one: Artifact, other: Artifact) -> bool:

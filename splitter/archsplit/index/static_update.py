@@ -236,25 +236,36 @@ def update_index(folder: IndexFolder, change: IndexChange) -> IndexUpdate:
     _copy_in(new, folder)
     for one in restored:
         copy_in(one, folder)
-    order = requirements_first(grown)
-    for name in order:
-        folder.write_project(grown[name], url)
-    folder.write_root(iter(order), url)
-    entries = list(_entries(grown))
-    pruning = prune(entries, change.limits or RetentionLimits(), now=change.now)
+    pruning = prune(list(_entries(grown)), change.limits or RetentionLimits(), now=change.now)
     left = frozenset(entry.file for one in pruning.gone for entry in one.entries) | change.remove
     final = {name: project.without(left) for name, project in grown.items()}
-    for name in reversed(order):
-        folder.write_project(final[name], url)
+    _write_pages(folder, grown, final, url)
     return IndexUpdate(
-        added=tuple(one.entry.file for one in new),
-        unchanged=tuple(one.entry.file for one in unchanged),
-        restored=tuple(one.entry.file for one in restored),
+        added=_files(new),
+        unchanged=_files(unchanged),
+        restored=_files(restored),
         gone=pruning.gone,
         waiting=_delete_orphans(folder, final, change),
         size=sum(entry.size for entry in _entries(final)),
         wheels=sum(1 for _ in _entries(final)),
     )
+
+
+def _files(wheels: Iterable[NewWheel]) -> tuple[str, ...]:
+    return tuple(one.entry.file for one in wheels)
+
+
+def _write_pages(folder: IndexFolder, grown: Projects, final: Projects, url: str) -> None:
+    """Write the pages with all that is added, then those without all that is removed.
+
+    The order lets a reader of both kinds of pages find the plugins of each core.
+    """
+    order = requirements_first(grown)
+    for name in order:
+        folder.write_project(grown[name], url)
+    folder.write_root(iter(order), url)
+    for name in reversed(order):
+        folder.write_project(final[name], url)
 
 
 def _newly_attested(unchanged: Iterable[NewWheel], projects: Projects) -> Iterator[NewWheel]:

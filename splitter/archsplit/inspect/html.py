@@ -365,7 +365,7 @@ def _proposal_table(advice: Advice) -> str:
             f'<tr{style}><td class="mono">{" ".join(map(str, proposal.targets))}'
             f"{size_cell(proposal.size)}"
             f'<td class="number">{percent_text(proposal.machine_code)}'
-            f'<td class="number">{percent_text(proposal.served)}<td>{note}</tr>'
+            f'<td class="number">{percent_text(proposal.served)}<td class="number">{note}</tr>'
         )
     heads = ("targets", "#size", "#users with machine code", "#users served", "")
     return render_table("the last row is everything", heads, rows, style="sortable")

@@ -159,23 +159,26 @@ def _in_folder(folder: Path) -> Mapping[str, Path]:
 
     Symbolic links are left out, because their targets are there too.
     """
-    return dict(_regular_files(folder, ""))
+    files: dict[str, Path] = {}
+    waiting = [(str(folder), "")]
+    while waiting:
+        path, prefix = waiting.pop()
+        for entry in _entries(path):
+            if entry.is_dir(follow_symlinks=False):
+                waiting.append((entry.path, f"{prefix}{entry.name}/"))
+            elif entry.is_file(follow_symlinks=False):
+                files[f"{prefix}{entry.name}"] = Path(entry.path)
+    return files
 
 
-def _regular_files(folder: Path, prefix: str) -> Iterator[tuple[str, Path]]:
-    """Yield the shown name and the path of each file in a folder tree.
-
-    A folder that can't be listed is an error: a report would have too little code, and a gate would
-    pass.
-    """
-    with input_errors(folder), os.scandir(folder) as entries:
-        # The list has the kinds too: no file is asked for its status.
-        found = list(entries)
-    for entry in found:
-        if entry.is_dir(follow_symlinks=False):
-            yield from _regular_files(Path(entry.path), f"{prefix}{entry.name}/")
-        elif entry.is_file(follow_symlinks=False):
-            yield f"{prefix}{entry.name}", Path(entry.path)
+def _entries(folder: str) -> list[os.DirEntry[str]]:
+    """Return the entries of a folder, which have their kinds: no file is asked for its status."""
+    try:
+        with os.scandir(folder) as entries:
+            return list(entries)
+    except OSError as error:
+        # Without this folder, a report would have too little code, and a gate would pass.
+        raise InputError(f"can't read {folder}: {error.strerror}") from error
 
 
 def _package(request: InspectRequest) -> Inventory:

@@ -21,9 +21,9 @@ from archsplit import __version__
 from archsplit.system.units import size_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
-_TERMS = {
+TERMS = {
     "container": "A set of images from which a GPU takes one. nvcc makes one for each source file.",
     "image": "Device code for one target: machine code, PTX or input for a link.",
     "machine code": "Instructions of one GPU generation (SASS, sm_90). They run on GPUs of the same"
@@ -71,6 +71,8 @@ def render_page(
     origin: PageOrigin,
     body: str,
     data: dict[str, Any] | None = None,
+    *,
+    terms: Mapping[str, str] = TERMS,
 ) -> str:
     """Return a whole page.
 
@@ -78,13 +80,14 @@ def render_page(
         title, headline: text.
         body: markup.
         data: for the script; None for a page of tables.
+        terms: words that the end of the page explains.
     """
     script = _asset("page.js")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     # The policy enforces it: browsers load nothing, and run nothing but this script, even if a
     # name on the page were markup.
     policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
-    terms = (f"<dt>{escape(term)}</dt><dd>{escape(text)}</dd>" for term, text in _TERMS.items())
+    rows = (f"<dt>{escape(term)}</dt><dd>{escape(text)}</dd>" for term, text in terms.items())
     return Template(_asset("page.html")).substitute(
         policy=policy,
         version=__version__,
@@ -93,7 +96,7 @@ def render_page(
         origin=origin.markup(),
         style=_asset("page.css"),
         body=body,
-        terms="\n".join(terms),
+        terms="\n".join(rows),
         # The one sequence that could end the element is a closing tag.
         data=json.dumps(data or _NO_MAP, separators=(",", ":")).replace("<", "\\u003c"),
         script=script,
@@ -101,7 +104,12 @@ def render_page(
 
 
 def render_table(
-    caption: str, heads: Iterable[str], rows: Iterable[str], *, style: str = ""
+    caption: str,
+    heads: Iterable[str],
+    rows: Iterable[str],
+    *,
+    style: str = "",
+    terms: Mapping[str, str] = TERMS,
 ) -> str:
     """Return a table that scrolls by itself on a narrow screen.
 
@@ -112,12 +120,12 @@ def render_table(
         name = head.lstrip("#.")
         style_of = ' class="number"' if head.startswith("#") else ""
         style_of = ' class="wide"' if head == "." else style_of
-        text = f'<abbr title="{escape(_TERMS[name])}">{name}</abbr>' if name in _TERMS else name
+        text = f'<abbr title="{escape(terms[name])}">{name}</abbr>' if name in terms else name
         # A heading without words is no heading for a screen reader.
         cells.append(f'<th scope="col"{style_of}>{text}' if name else f"<td{style_of}>")
     return (
         f'<div class="scroll" role="region" aria-label="{escape(caption)}" tabindex="0">'
-        f'<table class="{style}"><caption>{escape(caption)}</caption>'
+        f'<table class="{style}"><caption><span>{escape(caption)}</span></caption>'
         f"<thead><tr>{''.join(cells)}</tr></thead>\n<tbody>\n"
         + "\n".join(rows)
         + "\n</tbody></table></div>"

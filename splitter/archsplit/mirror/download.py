@@ -1,7 +1,7 @@
 """Download of originals: resumed after a break, and compared with the digest of the resolution.
 
-A wheel grows as ``NAME.part`` in the folder of downloads, and gets its name when its digest is the
-expected one. So a killed run loses nothing, and a name stands for a complete file.
+A wheel is written to ``NAME.part`` in the folder of downloads, and renamed when its digest is the
+expected one. So a killed run loses nothing, and a file without ``.part`` is complete.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _CHUNK = 1 << 16
 """Bytes of a transfer that are lost when the connection breaks, at most."""
 _PARTIAL = 206
 _NO_SUCH_RANGE = 416
-_FAULT = 400
+_CLIENT_ERROR = 400
 
 
 def public_url(url: str) -> str:
@@ -62,7 +62,7 @@ class Downloader:
             OutputError: the file can't be written.
         """
         target = self.folder / wheel.file
-        # Without a digest nothing tells whether an old file is the one of the index.
+        # Without a digest, an old file may differ from the one on the index.
         if target.exists() and wheel.sha256 and sha256(target) == wheel.sha256:
             return target
         part = self.folder / f"{wheel.file}.part"
@@ -72,7 +72,10 @@ class Downloader:
         elif parts.scheme in {"http", "https"}:
             self._download(wheel, part)
         else:
-            raise InputError(f"{wheel.file}: {public_url(wheel.url)} is no address of a wheel")
+            raise InputError(
+                f"{wheel.file}: {public_url(wheel.url)} is not the address of a wheel",
+                hint="an address begins with https://, http:// or file://",
+            )
         self._check(wheel, part)
         with output_errors(target):
             part.replace(target)
@@ -91,13 +94,13 @@ class Downloader:
         )
 
     def _download(self, wheel: ResolvedWheel, part: Path) -> None:
-        # Without a digest a rest can't be told from the rest of another file.
+        # Without a digest, the part may be of another file of that name.
         if not wheel.sha256:
             _remove(part)
         resumed = part.exists()
         what = f"downloading {public_url(wheel.url)}"
         self.retry.keep_trying(what, lambda: self._receive(wheel.url, part))
-        # The beginning may be of another file of that name; then all of it comes again.
+        # The part was of another file of that name: download the whole file.
         if resumed and sha256(part) != wheel.sha256:
             _remove(part)
             self.retry.keep_trying(what, lambda: self._receive(wheel.url, part))
@@ -113,18 +116,18 @@ class Downloader:
             import requests  # noqa: PLC0415 - an extra
         except ImportError:
             raise ToolNotFoundError(
-                "no requests to download with", hint="pip install 'archsplit[mirror]'"
+                "the package requests is not installed", hint="pip install 'archsplit[mirror]'"
             ) from None
         have = part.stat().st_size if part.exists() else 0
-        # Compressed transfers have no ranges.
+        # A range counts bytes of the file, not of a compressed transfer.
         headers = {"Accept-Encoding": "identity", **({"Range": f"bytes={have}-"} if have else {})}
         try:
             with requests.get(url, headers=headers, timeout=_TIMEOUTS, stream=True) as reply:
-                # Everything had come before the break.
+                # The part was complete: no bytes are left to send.
                 if have and reply.status_code == _NO_SUCH_RANGE:
                     return
                 self._check_status(reply, url)
-                # A server without ranges sends the whole file.
+                # A server that doesn't support ranges sends the whole file.
                 _write_body(reply, part, append=reply.status_code == _PARTIAL)
         except requests.RequestException as error:
             raise RetryableError(f"{type(error).__name__}: {error}") from None
@@ -134,10 +137,10 @@ class Downloader:
         if is_retryable(status):
             wait = retry_after_seconds(reply.headers, self.retry.clock.now())
             raise RetryableError(f"{status} {reply.reason}", wait=wait)
-        if status >= _FAULT:
+        if status >= _CLIENT_ERROR:
             raise IndexRefusedError(
                 f"{public_url(url)}: {status} {reply.reason}",
-                hint="where reading needs a password, write it into ~/.netrc",
+                hint="if the index needs a password, write it into ~/.netrc",
             )
 
 
@@ -161,10 +164,10 @@ def _write_body(reply: requests.Response, part: Path, *, append: bool) -> None:
     with file:
         for block in reply.iter_content(_CHUNK):
             rest = memoryview(block)
-            # Around the writing alone: an error of the connection is an OSError too.
+            # Around the write only: an error of the connection is an OSError too.
             with output_errors(part):
                 while rest:
                     rest = rest[file.write(rest) :]
             size += len(block)
     if expected.isdecimal() and size != int(expected):
-        raise RetryableError(f"{size} of {expected} bytes came")
+        raise RetryableError(f"received {size} of {expected} bytes")

@@ -92,11 +92,13 @@ def describe_original(path: Path, resolved: ResolvedWheel) -> OriginalWheel:
     Raises:
         WheelError: the file is not a sound wheel.
     """
+    # Wheels of others have small faults, which the edit judges, not this record.
     with open_wheel(path, same_tags=False, full_record=False) as wheel:
         license_name = change_ban(wheel.read(f"{wheel.dist_info}/METADATA"))
     return OriginalWheel(
         file=resolved.file,
         url=public_url(resolved.url),
+        # For an index without digests: `--verify` compares later downloads with this one.
         sha256=resolved.sha256 or sha256(path),
         size=path.stat().st_size,
         license=license_name,

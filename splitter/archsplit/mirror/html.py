@@ -27,6 +27,13 @@ if TYPE_CHECKING:
     from archsplit.mirror.mirror import MirrorReport
     from archsplit.mirror.model import MirroredWheel
 
+_TERMS = {
+    "edit": "slim removes the code that none of the GPUs can run. split makes a core wheel and one"
+    " pack of device code for each GPU. kept: the original bytes.",
+    "GPU": "Compute capability, NVIDIA's number of a GPU generation: an H100 is 9.0.",
+    "lock": "A file for pip or uv that names each wheel of an installation with its SHA-256.",
+}
+
 
 def mirror_page(report: MirrorReport, origin: PageOrigin = NO_ORIGIN) -> str:
     """Return the page of ``archsplit mirror --html``: wheels, edits, GPUs and locks."""
@@ -41,8 +48,8 @@ def mirror_page(report: MirrorReport, origin: PageOrigin = NO_ORIGIN) -> str:
         "<h2>Locks</h2>",
         _lock_list(report),
     ]
-    title = f"The mirror in {report.out}"
-    return render_page(title, _headline(report), origin, "\n".join(body))
+    title = f"Mirror: {report.out}"
+    return render_page(title, _headline(report), origin, "\n".join(body), terms=_TERMS)
 
 
 def _headline(report: MirrorReport) -> str:
@@ -66,8 +73,8 @@ def _wheel_table(report: MirrorReport) -> str:
     ]
     titles = [f"#for {one}" for one in devices] if len(devices) > 1 else ["#after"]
     heads = ("package", "version", "edit", "#before", *titles, "#saved", "notes")
-    caption = "the largest wheel first; what is saved counts for the GPU with the largest download"
-    return render_table(caption, heads, rows, style="sortable filtered")
+    caption = "the largest wheel first; saved: for the GPU with the largest download"
+    return render_table(caption, heads, rows, style="sortable filtered", terms=_TERMS)
 
 
 def _wheel_row(wheel: MirroredWheel, report: MirrorReport, devices: tuple[str, ...]) -> str:
@@ -100,7 +107,7 @@ def _gpu_table(report: MirrorReport) -> str:
             f'{size_cell(before)}{size_cell(after)}<td class="number">{share}</tr>'
         )
     heads = ("GPU", ".", "#before", "#after", "#share")
-    return render_table("all wheels together", heads, rows, style="sortable")
+    return render_table("all wheels together", heads, rows, style="sortable", terms=_TERMS)
 
 
 def _lock_list(report: MirrorReport) -> str:

@@ -57,7 +57,8 @@ DOWNLOADS = ".downloads"
 
 _GRACE = 3600
 """Seconds for which a wheel stays after it left all pages; the default of `archsplit index`."""
-_PATIENCE = 300.0
+_RETRY_SECONDS = 300.0
+"""Time limit for the retries of one download."""
 _AHEAD = 3
 """Downloads at a time; more would only fill the disk while a wheel is edited."""
 
@@ -267,5 +268,5 @@ def quiet(effects: Effects) -> Effects:
 
 def mirror_downloader(folder: Path, effects: Effects) -> Downloader:
     """Return the downloader of originals."""
-    retry = RetryPolicy(seconds=_PATIENCE, clock=SystemClock(), note=effects.progress.note)
+    retry = RetryPolicy(seconds=_RETRY_SECONDS, clock=SystemClock(), note=effects.progress.note)
     return Downloader(folder=folder, retry=retry)

@@ -88,7 +88,9 @@ class MirrorRequest:
         """The edit of each wheel with device code."""
         return MirrorEdit(
             kind="split" if self.split else "slim",
+            # Sorted: the same GPUs in another order are the same edit.
             devices=tuple(sorted(map(str, self.devices))),
+            # A split has no such choice: a value here would make equal edits differ.
             ptx="" if self.split else self.ptx.value,
         )
 

@@ -1,8 +1,8 @@
 """Resolution of the inputs of a mirror by pip or uv: which wheels a machine would install.
 
-In: requirement files, ``pylock.toml`` (PEP 751) or ``uv.lock`` files. Out: one wheel a project.
-pip resolves requirements, uv exports its lock, `packaging` selects from a lock: nothing is resolved
-here. The Python that runs archsplit decides about markers and tags, as for an installation.
+In: requirement files, ``pylock.toml`` (PEP 751) or ``uv.lock`` files. Out: one wheel
+for each project. pip resolves requirements, uv exports its lock, `packaging` selects from a lock.
+ The Python that runs archsplit decides about markers and tags, as for an installation.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 UV_LOCK = "uv.lock"
 
 _LINES = 6
+"""Lines of another program's errors in a message."""
 
 
 def pip_command(environment: Mapping[str, str]) -> tuple[str, ...]:
@@ -55,9 +56,7 @@ def pip_command(environment: Mapping[str, str]) -> tuple[str, ...]:
         return (sys.executable, "-m", "pip", "--disable-pip-version-check")
     uv = find_uv(environment)
     if uv is None:
-        raise ToolNotFoundError(
-            "neither pip nor uv is here to download with", hint="python -m ensurepip"
-        )
+        raise ToolNotFoundError("neither pip nor uv is installed", hint="python -m ensurepip")
     # pip does not read the settings of uv.
     index = environment.get("UV_DEFAULT_INDEX") or environment.get("UV_INDEX_URL")
     own = ("--index-url", index) if index else ()
@@ -124,7 +123,7 @@ def _resolve_requirements(
         done = runner.run(command)
         if done.returncode != 0 or not report.exists():
             raise InputError(
-                f"pip can't resolve {names}:\n  {_complaint(done.stderr)}",
+                f"pip can't resolve {names}:\n  {_last_errors(done.stderr)}",
                 hint="every project needs a wheel for this Python: build a missing one, and name"
                 " its folder in the file with --find-links",
             )
@@ -161,11 +160,11 @@ def _resolve_uv_lock(
     read_file(path)
     uv = find_uv(environment)
     if uv is None:
-        raise ToolNotFoundError(f"uv is not here to read {path}", hint="pip install uv")
+        raise ToolNotFoundError(f"{path} needs uv, which is not installed", hint="pip install uv")
     with temporary_dir() as folder:
         lock = folder / "pylock.toml"
         words = ["export", "--frozen", "--format=pylock.toml", "--quiet", "--no-header"]
-        # The project itself is installed by its developers.
+        # The project itself has no wheel in an index.
         words += ["--no-emit-project", "--no-default-groups", f"--output-file={lock}"]
         words += [f"--extra={name}" for name in request.extras]
         words += [f"--group={name}" for name in request.groups]
@@ -173,7 +172,7 @@ def _resolve_uv_lock(
         done = runner.run(command)
         if done.returncode != 0 or not lock.exists():
             raise InputError(
-                f"uv can't export {path}:\n  {_complaint(done.stderr)}",
+                f"uv can't export {path}:\n  {_last_errors(done.stderr)}",
                 hint="the lock needs the pyproject.toml beside it, of the same state: uv lock",
             )
         return tuple(_select(lock, path, extras=(), groups=()))
@@ -235,7 +234,7 @@ def _locked_wheel(package: Package, wheel: PackageWheel, origin: Path) -> Resolv
     )
 
 
-def _complaint(text: str) -> str:
+def _last_errors(text: str) -> str:
     """Return the last errors of a program, without its notes."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     errors = [line for line in lines if line.startswith(("ERROR", "error", "\u00d7", "\u2570"))]

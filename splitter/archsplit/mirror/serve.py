@@ -1,7 +1,7 @@
 """A mirror that fills itself: wheels are edited when an installer asks for them.
 
 A project's page lists the wheels of the upstream index. A wheel that was edited before has its new
-name and digest; any other has its own name and no digest, because its new bytes don't exist yet.
+name and digest; any other keeps its name and has no digest, because its new bytes don't exist yet.
 The first request for it downloads and edits the wheel into the static index of the mirror, with one
 lock for each file. Without the upstream index, the pages list the edited wheels alone.
 """
@@ -46,7 +46,8 @@ SERVED = ".served"
 
 _PAGE_SECONDS = 60.0
 """Age up to which an upstream page is used again: installers ask for it before each file."""
-_PATIENCE = 2.0
+_RETRY_SECONDS = 2.0
+"""Time limit of a request to the upstream index: an installer waits for the reply."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +96,7 @@ class PullThrough:
         try:
             upstream = self._upstream(project)
         except (IndexUnreachableError, IndexRefusedError):
-            # A laptop without a network installs what it installed before.
+            # A machine without a network can still install the edited wheels.
             if not own:
                 raise
             upstream = {}
@@ -105,6 +106,7 @@ class PullThrough:
             original = upstream.get(wheel.original.file)
             found += [_own_file(file, original) for file in wheel.files]
         found += [_upstream_file(file) for name, file in upstream.items() if name not in edited]
+        # A 404 for an empty page: installers then look into their other indexes.
         return found or None
 
     def wheel(self, project: str, name: str) -> Path | None:
@@ -113,24 +115,24 @@ class PullThrough:
         Raises:
             ArchsplitError: see `update_mirror`.
         """
-        path = self._place(project, name)
+        path = self._index_path(project, name)
         if path is None:
             return None
         if path.is_file():
             return path
         # One edit of a file at a time, in all processes; requests for other files go on.
         with self._locked(name):
-            earlier = self._earlier(name)
+            earlier = self._find_edited(name)
             original = None if earlier else self._upstream(project).get(name)
             if original is not None:
                 earlier = self._edit(project, original)
         if earlier is None:
             return None
-        return self._place(project, earlier.files[0].file)
+        return self._index_path(project, earlier.files[0].file)
 
     def metadata(self, project: str, name: str) -> bytes | None:
         """Return the METADATA of a wheel (PEP 658), or None."""
-        path = self._place(project, name)
+        path = self._index_path(project, name)
         if path is not None and (own := path.with_name(f"{name}.metadata")).is_file():
             return own.read_bytes()
         original = self._upstream(project).get(name)
@@ -138,7 +140,7 @@ class PullThrough:
             return None
         return self._fetch_metadata(original)
 
-    def _place(self, project: str, name: str) -> Path | None:
+    def _index_path(self, project: str, name: str) -> Path | None:
         """Return the path of a wheel in the index; None for a name of another project."""
         try:
             own = WheelName.parse(name).project
@@ -146,7 +148,7 @@ class PullThrough:
             return None
         return self.request.out / project / name if own == project else None
 
-    def _earlier(self, name: str) -> MirroredWheel | None:
+    def _find_edited(self, name: str) -> MirroredWheel | None:
         edits = (self.request.edit, KEEP)
         state = read_state(self.request.out)
         found = (one for one in state.wheels if one.original.file == name and one.edit in edits)
@@ -191,14 +193,14 @@ class PullThrough:
         return edited.wheel
 
     def _upstream(self, project: str) -> Mapping[str, IndexFile]:
-        seconds, page = self._pages.get(project, (0.0, {}))
-        if page and time.monotonic() - seconds < _PAGE_SECONDS:
+        fetched_at, page = self._pages.get(project, (0.0, {}))
+        if page and time.monotonic() - fetched_at < _PAGE_SECONDS:
             return page
-        # Without a network each page would wait for its own time limit.
+        # One time limit for all pages: without a network, each of them would wait for it.
         failed = self._outage.get(self.upstream)
         recent = failed is not None and time.monotonic() - failed < _PAGE_SECONDS
         retry = RetryPolicy(
-            seconds=0.0 if recent else _PATIENCE,
+            seconds=0.0 if recent else _RETRY_SECONDS,
             clock=SystemClock(),
             note=self.effects.progress.note,
         )
@@ -214,10 +216,10 @@ class PullThrough:
         import requests  # noqa: PLC0415 - an extra
 
         try:
-            reply = requests.get(original.metadata_url, timeout=_PATIENCE)
+            reply = requests.get(original.metadata_url, timeout=_RETRY_SECONDS)
             reply.raise_for_status()
         except requests.RequestException:
-            # Installers read METADATA out of the wheel then.
+            # Not an error: installers then read METADATA from the wheel.
             return None
         expected = (original.metadata or {}).get("sha256")
         if expected and hashlib.sha256(reply.content).hexdigest() != expected:
@@ -243,6 +245,7 @@ def _upstream_file(file: IndexFile) -> ServedFile:
         name=file.name,
         # Source distributions have no device code to remove.
         url=quote(file.name) if is_wheel else file.url,
+        # The edit changes the bytes: installers would refuse the wheel for the upstream digest.
         sha256="" if is_wheel else file.digests.get("sha256", ""),
         requires_python=file.requires_python,
         yanked=file.yanked,

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 __pure__ = True
 
 _MAIN = re.compile(rb'^# \d+ "((?:[^"\\\n]|\\.)+)"', re.MULTILINE)
-_ENTERED = re.compile(rb'^# 1 "((?:[^"\\\n]|\\.)+)" 1((?: \d)*)', re.MULTILINE)
+_ENTERED = re.compile(rb'\n# 1 "((?:[^"\\\n]|\\.)+)" 1((?: \d)*)')
+"""With the end of the line before: it is found ten times as fast as the beginning of a line."""
 _MARKER_ESCAPE = re.compile(rb"\\(\d{3}|.)")
 _SYSTEM = b"3"
 _TARGET = "listing"
@@ -86,7 +87,7 @@ def _object_name(names: Iterable[bytes]) -> str:
 def _included_files(text: bytes, *, user_only: bool) -> Iterator[bytes]:
     main = _MAIN.search(text)
     entered = [(name, b"") for name in ([] if main is None else [main[1]])]
-    for spelled, flags in dict.fromkeys([*entered, *_ENTERED.findall(text)]):
+    for spelled, flags in dict.fromkeys([*entered, *_ENTERED.findall(b"\n" + text)]):
         if not (user_only and _SYSTEM in flags):
             yield _MARKER_ESCAPE.sub(_unescape, spelled)
 

@@ -1,4 +1,4 @@
-"""Removal of dependencies between steps that nvcc's order has and its tools don't need.
+"""Removal of the dependencies between steps that nvcc adds and its tools don't need.
 
 In: a transcript; out: a `RelaxedPlan` of the same outputs with a shorter critical path.
 
@@ -32,7 +32,7 @@ __pure__ = True
 _EMBEDDED = "--embedded-fatbin"
 _REGISTER = "--register-link-binaries"
 _GNU = re.compile(r"(?:.*-)?(?:gcc|g\+\+)(?:-[\d.]+)?")
-_WATCHED = re.compile(
+_EXTRA_OUTPUT = re.compile(
     r"-(?:M|g|save-temps|fdump|dump|fprofile|ftest-coverage|-coverage|Wa,|specs|fplugin|flto|#"
     r"|fstack-usage|fcallgraph-info|fsave-optimization|aux-info)|@"
 )
@@ -133,14 +133,18 @@ def without_module_id(step: NvccStep, files: Container[Path]) -> NvccStep:
 def _separate_registrations(steps: Sequence[NvccStep]) -> list[NvccStep]:
     """Give each nvlink a registration file of its own."""
     # The last nvlink keeps the common file: it is the last to write there in nvcc's order, too.
-    left = [name for step in steps for name in _registration(step)]
+    remaining = [name for step in steps for name in _registration(step)]
     results = {path for step in steps if step.kind is StepKind.NVLINK for path in step.writes}
     done = []
     for step in steps:
         for name in _registration(step):
-            left.remove(name)
-            # With -G its name, without the folder, gets into the result.
-            folder = Path(name).parent / f"link-{len(left)}" if name in left else Path(name).parent
+            remaining.remove(name)
+            # Another folder, not another name: with -G the result contains the name.
+            folder = (
+                Path(name).parent / f"link-{len(remaining)}"
+                if name in remaining
+                else Path(name).parent
+            )
             done.append(_move_registration(step, name, folder / Path(name).name, results))
         if not _registration(step):
             done.append(step)
@@ -195,10 +199,10 @@ def _include_bytes(template: str, container: Path) -> str | None:
 
 def _can_wait(step: NvccStep) -> bool:
     # The object of a device link is small and made from nvcc's own source: no compile to divide.
-    ours = any(str(path) in step.argv for path in step.reads)
-    plain = not any(_WATCHED.match(word) for word in step.argv[1:])
+    has_source = any(str(path) in step.argv for path in step.reads)
+    plain = not any(_EXTRA_OUTPUT.match(word) for word in step.argv[1:])
     gnu = _GNU.fullmatch(Path(step.argv[0]).name)
-    return step.kind is StepKind.HOST_COMPILE and ours and plain and gnu is not None
+    return step.kind is StepKind.HOST_COMPILE and has_source and plain and gnu is not None
 
 
 def _create_container(step: NvccStep, embedded: Path) -> NvccStep:

@@ -1,7 +1,7 @@
 """Installed cores: the loader package of a core, and the report of the core's doctor.
 
-In comes a name that a user knows a project by: the import package, its folder, or the
-distribution. Out comes the folder of the loader package in that core, or a message that says what
+In: the name of a project as users write it, which is the import package, its folder, or the
+distribution. Out: the folder of the loader package in that core, or a message that says what
 is installed instead. The doctor of a core runs in a child process, because it belongs to the core:
 it may be older than this tool, and it works where importing the core fails.
 """
@@ -84,7 +84,7 @@ class CapabilityService:
     """The plugin that serves GPUs of one capability.
 
     Attributes:
-        target: of the installed plugin; of a split core, a sentence; None without a plugin.
+        target: target of the installed plugin; a sentence for a split core; None without one.
         plugin: the file of that plugin, or None.
         native: False for PTX, which the driver compiles at first use.
         needs: the target (of a split core, the packs) that would serve best; None if none exists.
@@ -179,7 +179,10 @@ def diagnose_core(
         content = _OBJECT.validate_json(done.stdout)
         # The core may be newer than this tool.
         if content.pop("schema", None) != DOCTOR_SCHEMA:
-            raise ToolFailedError(f"the doctor of {name} reports in another schema than 1")
+            raise ToolFailedError(
+                f"the doctor of {name} reports in another schema than {DOCTOR_SCHEMA}",
+                hint="install a newer archsplit: the core may be newer than this one",
+            )
         return _REPORT.validate_python(content)
     except ValidationError:
         raise ToolFailedError(
@@ -194,7 +197,7 @@ def run_doctor(
     """Run the doctor of an installed core.
 
     Args:
-        options: without their dashes.
+        options: names of options, without the dashes.
 
     Raises:
         InputError: nothing of that name is installed, or it is no core.
@@ -250,7 +253,7 @@ def _distributed_loaders(name: str) -> Iterator[Path]:
 
 
 def _has_name(distribution: Distribution, name: str) -> bool:
-    """Return True if a user may call a distribution so: by its own name or by its package's."""
+    """Return True if a distribution or one of its packages has this name."""
     return _normal_name(distribution) == canonicalize_name(name) or any(
         row.startswith(f"{name}/") for row in _record_rows(distribution)
     )
@@ -274,7 +277,7 @@ def required_core(distribution: Distribution) -> str | None:
     for text in distribution.requires or ():
         try:
             requirement = Requirement(text)
-        # Environments have metadata that today's tools would refuse.
+        # Old packages may have requirements that today's grammar refuses.
         except InvalidRequirement:
             continue
         # A plugin has one exact pin; other requirements are of other projects.
@@ -286,7 +289,7 @@ def required_core(distribution: Distribution) -> str | None:
 def missing_core_text(name: str, fat: Distribution, installed: Iterable[Distribution]) -> str:
     """Return a message about a fat wheel instead of a core, and its unused plugins."""
     plugins = sorted(_normal_name(each) for each in installed if required_core(each) == name)
-    # Without plugins of ours there was never a core: an ordinary wheel.
+    # Without plugins there was never a core: this is an ordinary wheel.
     if not plugins:
         return f"{name} {fat.version} is no core of archsplit's"
     return (

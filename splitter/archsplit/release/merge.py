@@ -57,29 +57,29 @@ def gather(
 
     Args:
         without: patterns of the cells that may be missing.
-        partial: the rest is gathered later, so every cell may be missing.
+        partial: allow any missing cell, because further parts are gathered later.
 
     Raises:
         InputError: a report, a manifest or a wheel can't be read.
         VerifyError: the parts are of different builds, or a wheel isn't the one of its report, or
             a cell of the release's matrix has no wheel.
-        OutputError: ``out`` can't be written, or has another release; it is as it was.
+        OutputError: ``out`` can't be written, or has another release; it is unchanged.
     """
     read = {folder: _read(folder) for folder in folders}
     earlier = find_report(out) if out.is_dir() else None
-    # The list that is there already is of the same release: nothing of it gets lost.
+    # An earlier run has gathered parts of this release: its wheels stay in the manifest.
     if (
         earlier is not None
         and earlier.build_id == read[folders[0]].build_id
         and (out / MANIFEST_FILE).exists()
     ):
         read.setdefault(out, earlier)
-    united = _united(read)
-    parts = {folder: united[folder] for folder in folders}
+    complete = _with_all_splits(read)
+    parts = {folder: complete[folder] for folder in folders}
     # Before the comparison of fields, whose message would be about each field.
     if len({part.kind for part in parts.values()}) > 1:
         raise VerifyError(
-            "some of the folders have a split's wheels and some a build's",
+            "some folders have the wheels of a split, others those of a build",
             hint="gather the parts of one split, or those of one build",
         )
     hint = _hint(parts.values())
@@ -168,8 +168,8 @@ def require_all_cells(folders: Iterable[Path], without: Sequence[str] = ()) -> N
         require_cells(release, without)
 
 
-def _united(parts: Mapping[Path, Release]) -> Mapping[Path, Release]:
-    """Return the parts, each with what the splits of all parts have for each core.
+def _with_all_splits(parts: Mapping[Path, Release]) -> Mapping[Path, Release]:
+    """Return the parts, each with the sources and libraries of all splits.
 
     Splits of wheels for several Pythons and platforms have their own sources and libraries, and
     all else in common.
@@ -179,7 +179,7 @@ def _united(parts: Mapping[Path, Release]) -> Mapping[Path, Release]:
     if not splits or any(not split.sources for split in splits):
         return parts
     sources = sorted({one for split in splits for one in split.sources}, key=lambda one: one.core)
-    # Parts of one split say the same already.
+    # Parts of one split are equal already.
     if len({one.core for one in sources}) == 1:
         return parts
     common: dict[str, Any] = {
@@ -266,7 +266,7 @@ def _hint(parts: Iterable[Release]) -> str:
 
 
 def _merged(parts: Mapping[Path, _Record], hint: str) -> _Record:
-    """All wheels of records that say the same of everything else."""
+    """Return one record with the wheels of all; their other fields must be equal."""
     (first_folder, first), *others = parts.items()
     # A report's rows or a manifest's: both have a file and can be compared.
     wheels: dict[str, Any] = {wheel.file: wheel for wheel in first.wheels}
@@ -280,7 +280,11 @@ def _merged(parts: Mapping[Path, _Record], hint: str) -> _Record:
         for wheel in other.wheels:
             # Equal rows are one wheel: parts may overlap.
             if wheels.setdefault(wheel.file, wheel) != wheel:
-                raise VerifyError(f"{wheel.file} is in {folder} and before, and not the same")
+                raise VerifyError(
+                    f"{wheel.file} in {folder} differs from the wheel of that name in another"
+                    " folder",
+                    hint=hint,
+                )
     return replace(first, wheels=tuple(wheels[name] for name in sorted(wheels)))
 
 

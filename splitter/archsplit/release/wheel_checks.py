@@ -95,13 +95,8 @@ def pin_faults(
     kind = release_kind(identity.kind)
     core, version = distribution_name(metadata.name), str(metadata.version)
     requirements, own = metadata.requires_dist or [], set(identity.plugins.values())
-    extras = plugin_extras(identity)
-    for extra, plugins in sorted(extras.items()):
-        wanted = {identity.plugins[one] for one in plugins if one in identity.plugins}
-        held = {each.name for each in requirements if requirement_holds(each, extra)}
-        for name in sorted(wanted - held):
-            yield finding(kind, "incomplete-extra", file, f"[{extra}] doesn't bring {name}")
-    yield from _undeclared_extras(file, metadata, set(extras), kind)
+    yield from _incomplete_extras(file, metadata, identity)
+    yield from _undeclared_extras(file, metadata, set(plugin_extras(identity)), kind)
     missing: dict[str, Requirement] = {}
     for each in requirements:
         name, exact = distribution_name(each.name), str(each.specifier) == f"=={version}"
@@ -113,9 +108,20 @@ def pin_faults(
             missing.setdefault(name, each)
         elif not exact:
             yield finding(kind, "loose-pin", file, f"requires {each}", f"exactly =={version}")
-    for name, each in sorted(missing.items()):
-        found = f"requires {each}, and there is no wheel of {name}"
+    for plugin, each in sorted(missing.items()):
+        found = f"requires {each}, and there is no wheel of {plugin}"
         yield finding(kind, "missing-requirement", file, found)
+
+
+def _incomplete_extras(file: str, metadata: Metadata, identity: Identity) -> Iterator[Finding]:
+    kind = release_kind(identity.kind)
+    for extra, plugins in sorted(plugin_extras(identity).items()):
+        wanted = {identity.plugins[one] for one in plugins if one in identity.plugins}
+        held = {
+            each.name for each in metadata.requires_dist or [] if requirement_holds(each, extra)
+        }
+        for name in sorted(wanted - held):
+            yield finding(kind, "incomplete-extra", file, f"[{extra}] doesn't bring {name}")
 
 
 def _undeclared_extras(

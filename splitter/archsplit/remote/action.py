@@ -37,6 +37,7 @@ TOOLS_FILE = PurePosixPath(".archsplit/tools")
 STEPS_FILE = PurePosixPath(".archsplit/steps")
 _WORK = ".archsplit/work"
 _SEARCH_PATH = "/usr/local/bin:/usr/bin:/bin"
+# The second sha256sum prints the files that differ; the first one is quiet for the usual case.
 _CHECKED_RUN = f"""\
 sha256sum --check --strict --status {TOOLS_FILE} || {{
     sha256sum --check --strict --quiet {TOOLS_FILE}
@@ -130,6 +131,7 @@ def action_spec(
     environments = [_environment(command, paths) for command in commands]
     # Steps of one source have the same variables, and only a link has others.
     common = dict(set.intersection(*(set(each.items()) for each in environments)))
+    # Sorted, so that the same tools are the same action for all machines.
     rows = sorted({f"{tool.sha256}  {tool.path}\n" for tool in tools})
     texts = {TOOLS_FILE: "".join(rows).encode(errors="surrogateescape")}
     argv: tuple[str, ...] = tuple(map(paths.text, commands[0].argv))
@@ -158,6 +160,7 @@ def _script(
     folders = {paths.name(path).parent for part in step.parts for path in part.writes}
     lines = [shlex.join(["mkdir", "-p", *sorted(map(str, folders))])]
     for number, part in enumerate(step.parts):
+        # Variables of this command alone; the others are those of the action.
         more = sorted(environments[number].items() - common.items())
         assigned = [f"{name}={shlex.quote(value)}" for name, value in more]
         words = shlex.join(map(paths.text, part.command.argv))

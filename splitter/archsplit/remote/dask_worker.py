@@ -79,6 +79,7 @@ def run_action(
     began = time.monotonic()
     files = dict(action["files"])
     for result in made:
+        # Each result has only some of the inputs.
         files |= {
             name: result["files"][name] for name in action["inputs"] if name in result["files"]
         }
@@ -88,6 +89,7 @@ def run_action(
             path = folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
+        # Compilers don't make the folders of their outputs.
         for name in action["outputs"]:
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
         command = Command(argv=tuple(action["argv"]), cwd=folder, env=action["environment"])
@@ -95,6 +97,7 @@ def run_action(
         done = (runner or SubprocessRunner()).run(command)
         ended = time.monotonic()
         paths = {name: folder / name for name in action["outputs"]}
+        # A failed tool leaves no outputs, or some: its exit status decides, at the client.
         outputs = {name: path.read_bytes() for name, path in paths.items() if path.is_file()}
     return {
         "returncode": done.returncode,
@@ -114,6 +117,7 @@ def run_action(
 
 def drop_files(result: DaskResult) -> DaskSummary:
     """Return a result without its files."""
+    # Key by key, because a copy without one key would lose the types.
     return {
         "returncode": result["returncode"],
         "stdout": result["stdout"],

@@ -1,4 +1,4 @@
-"""The address of a build farm, and what its servers ask of a client."""
+"""The address of a build farm, and the credentials for its servers."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class DaskEndpoint:
 
     Attributes:
         address: ``tls://``, host and port.
-        certificates: file with the certificates of the authority that has signed all others.
+        certificates: file with the certificates of the authority that signed those of all machines.
         certificate: file with the certificate of this machine.
         key: file with its key.
     """
@@ -78,9 +78,10 @@ def parse_dask_endpoint(
         UsageError: the address has another form, or the connection would not be encrypted.
     """
     parts = urlsplit(address)
+    # dask would choose a port of its own if there is none.
     if parts.scheme != "tls" or not parts.hostname or not re.search(r":\d+$", parts.netloc):
         raise UsageError(
-            f"{address!r} is no address of a dask scheduler with TLS",
+            f"{address!r} is not the address of a dask scheduler with TLS",
             hint="write it as tls://host:port; whoever reaches a scheduler without TLS can run"
             " programs on all of its workers",
         )
@@ -109,7 +110,7 @@ def parse_endpoint(
 
     Args:
         address: ``grpc://`` or ``grpcs://``, host, port and instance.
-        token: see `Endpoint`; so are the three files.
+        token, certificates, client_certificate, client_key: see `Endpoint`.
         properties: in the form ``NAME=VALUE``.
 
     Raises:
@@ -121,16 +122,19 @@ def parse_endpoint(
         port = parts.port
     except ValueError:
         raise UsageError(f"{address} has no valid port", hint=_FORM) from None
+    # A query or fragment would be ignored: most often it is a typo for the instance.
     if parts.scheme not in _TLS or not parts.hostname or parts.query or parts.fragment:
-        raise UsageError(f"{address!r} is no address of a build farm", hint=_FORM)
+        raise UsageError(f"{address!r} is not the address of a build farm", hint=_FORM)
     if parts.username is not None:
         raise UsageError(
             f"the address of {parts.hostname} has a user or a password",
             hint="put a token into ARCHSPLIT_REMOTE_TOKEN: addresses get into logs",
         )
     tls = _TLS[parts.scheme]
+    # gRPC has a standard port with TLS only.
     if port is None and not tls:
         raise UsageError(f"{address} has no port", hint=_FORM)
+    # A token on the loopback stays on this machine, as with an SSH tunnel.
     if token and not tls and not _is_loopback(parts.hostname):
         raise UsageError(
             f"the token would be sent to {parts.hostname} without encryption",
@@ -141,6 +145,7 @@ def parse_endpoint(
     named = [text.partition("=") for text in properties]
     if faulty := [name for name, equals, _ in named if not (name and equals)]:
         raise UsageError(f"--remote-property {faulty[0]}: expected NAME=VALUE")
+    # urlsplit removes the brackets of an IPv6 address, and gRPC needs them.
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
     return Endpoint(
         host=f"{host}:{port or _PORT}",
@@ -150,6 +155,7 @@ def parse_endpoint(
         certificates=certificates,
         client_certificate=client_certificate,
         client_key=client_key,
+        # Sorted as the Remote Execution API requires: the digest of an action depends on it.
         properties=tuple(sorted((name, value) for name, _, value in named)),
     )
 

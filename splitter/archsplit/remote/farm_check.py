@@ -63,6 +63,7 @@ def run_checks(checks: Iterable[FarmCheck], on_row: Callable[[CheckRow], None]) 
         try:
             text = check.run()
             works = True
+        # The row of a failed check is printed before its error.
         finally:
             seconds = time.monotonic() - began
             on_row(CheckRow(name=check.name, works=works, seconds=seconds, text=text))

@@ -39,12 +39,13 @@ if TYPE_CHECKING:
 
 _ATTEMPTS = 3
 """Attempts at an action whose worker was lost."""
-_NOBODY_SECONDS = 30.0
-"""Seconds in which no worker takes any action, until the farm counts as empty."""
+_NO_WORKER_SECONDS = 30.0
+"""Seconds until a build fails because no worker has taken any of its actions."""
 _DESERTED_SECONDS = 300.0
 """The same after a worker has taken one: other builds may keep all workers busy."""
 _QUEUED, _EXECUTING = 2, 3
 _KILLED = {-9, 137}
+"""Exit statuses after SIGKILL: by the kernel for want of memory, or with the worker."""
 _CLOSE_SECONDS = 5.0
 
 
@@ -95,6 +96,7 @@ class ReapiExecutor:
         self._client: ReapiClient = self._wait_for(_new_client(endpoint))
         try:
             self._wait_for(self._client.check_capabilities())
+        # Otherwise the thread of the loop would outlive the failed start.
         except BaseException:
             self.close()
             raise
@@ -131,6 +133,7 @@ class ReapiExecutor:
     def close(self) -> None:
         """See `Executor.close`."""
         if self._loop.is_running():
+            # A farm that doesn't reply can't keep the build from its end.
             with contextlib.suppress(TimeoutError):
                 self._wait_for(self._end(), seconds=_CLOSE_SECONDS)
             self._loop.call_soon_threadsafe(self._loop.stop)
@@ -168,10 +171,10 @@ class ReapiExecutor:
         if result is not None and await self._is_usable(result):
             self.hits += 1
         else:
-            known = result is not None
-            result = await self._execute(step, action, blobs, clock, known=known)
+            is_cached = result is not None
+            result = await self._execute(step, action, blobs, clock, is_cached=is_cached)
             self.runs += 1
-        stdout, stderr = await self._said(result)
+        stdout, stderr = await self._read_output(result)
         if result.exit_code == OTHER_TOOLS_STATUS:
             raise other_tools_error(step.name, stdout, self._client.endpoint.address)
         if result.exit_code == 0:
@@ -194,7 +197,7 @@ class ReapiExecutor:
         return result.exit_code == 0 and not await self._client.find_missing(outputs)
 
     def _blobs(self, spec: ActionSpec) -> dict[Digest, bytes | Path]:
-        """Return all blobs of an action but other steps' outputs, the action's own last."""
+        """Return the blobs of an action without other steps' outputs; its own is the last."""
         blobs: dict[Digest, bytes | Path] = {}
         files = {}
         for name, path in spec.inputs.items():
@@ -240,7 +243,7 @@ class ReapiExecutor:
         blobs: dict[Digest, bytes | Path],
         clock: StepClock,
         *,
-        known: bool,
+        is_cached: bool,
     ) -> Any:
         reason = ""
         for attempt in range(_ATTEMPTS):
@@ -251,13 +254,14 @@ class ReapiExecutor:
                     action,
                     priority=self._priorities.get(step.name, 0),
                     # A cached failure may be that of a worker, or of lost outputs.
-                    again=attempt > 0 or known,
+                    again=attempt > 0 or is_cached,
                     on_stage=partial(self._on_stage, step.name),
                 )
             )
             self._add_progress(step.name)
             clock.end_remote(*_worker_stages(reply.result.execution_metadata))
             if reply.status.code == grpc.StatusCode.FAILED_PRECONDITION.value[0]:
+                # The storage has evicted an input since its upload: send all of them once more.
                 self._client.forget_uploads()
                 if attempt == 0:
                     continue
@@ -296,13 +300,13 @@ class ReapiExecutor:
         task = asyncio.ensure_future(call)
         try:
             while True:
-                done, _ = await asyncio.wait({task}, timeout=_NOBODY_SECONDS / 10)
+                done, _ = await asyncio.wait({task}, timeout=_NO_WORKER_SECONDS / 10)
                 if done:
                     return await task
                 since = self._began_to_wait
                 # Servers that report no begin of an execution can't be told from idle ones.
                 most = _DESERTED_SECONDS if self._reports_begin else math.inf
-                most = most if self.is_taken else _NOBODY_SECONDS
+                most = most if self.is_taken else _NO_WORKER_SECONDS
                 waits = since is not None and time.monotonic() - since > most
                 if waits and not self._executing:
                     raise EngineUnavailableError(
@@ -313,7 +317,7 @@ class ReapiExecutor:
         finally:
             task.cancel()
 
-    async def _said(self, result: Any) -> tuple[str, str]:
+    async def _read_output(self, result: Any) -> tuple[str, str]:
         texts = []
         for stream in ("stdout", "stderr"):
             raw = getattr(result, f"{stream}_raw")

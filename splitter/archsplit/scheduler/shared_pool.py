@@ -67,7 +67,8 @@ class SlotQueue:
         self._yielding_since = None
         self._join(urgency)
         place = sorted(os.listdir(self._folder)).index(self._name)  # noqa: PTH208 - names sort
-        return min(_POLL * (1 + place), MAX_POLL_SECONDS)
+        # Squared: each reading costs CPU time that steps of others could use.
+        return min(_POLL * (1 + place) ** 2, MAX_POLL_SECONDS)
 
     def is_first(self, urgency: float) -> bool:
         """Return True if this process may take a free slot; else join the queue."""

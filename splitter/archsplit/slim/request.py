@@ -24,7 +24,8 @@ class SlimRequest:
         source: a library, object, static library, fatbin, wheel or site-packages folder.
         out: the output folder.
         recompress: compression for uncompressed machine code; None leaves it uncompressed.
-        zeroes_unregistered: overwrite code that only the library finds, where no GPU needs it.
+        zeroes_unregistered: overwrite code that only the library finds, where no GPU needs it; None
+            for libraries of which a GPU has proven that it changes no result.
         label: local version label of a wheel, "" for a default one; None for a build tag.
         trust_record: False accepts members that don't match RECORD.
         dry_run: plan, and write nothing.
@@ -37,7 +38,7 @@ class SlimRequest:
     selection: Selection
     mode: EditMode = EditMode.SHRINK
     recompress: CompressMode | None = None
-    zeroes_unregistered: bool = False
+    zeroes_unregistered: bool | None = None
     label: str | None = None
     trust_record: bool = True
     dry_run: bool = False
@@ -72,6 +73,6 @@ class SlimRequest:
         # `--keep-ptx` has no effect beside `--drop`.
         if not selection.drop:
             words.append(f"--keep-ptx {selection.ptx.value}")
-        if self.zeroes_unregistered:
-            words.append("--unregistered zero")
+        if self.zeroes_unregistered is not None:
+            words.append(f"--unregistered {'zero' if self.zeroes_unregistered else 'keep'}")
         return " ".join(words)
