@@ -45,15 +45,17 @@ def test_the_toolkit_is_noted(samples: Samples) -> None:
     version = Cubin(samples.window("sm_90a.cubin")).toolkit_version()
     assert version is not None
     assert version >= 13000
-    for found, changed in (
-        (struct.pack("<H", version // 100), b"\xff\xff"),
-        (b"NVIDIA Corp\0", b"ANOTHER Corp"),
-        (b".note.nv.cuinfo", b".note.nv.cuelse"),
+    noted = struct.pack("<H", version // 1000 * 10 + version % 1000 // 10)
+    for found, changed, expected in (
+        (noted, struct.pack("<H", 132), 13020),
+        (noted, b"\xff\xff", None),
+        (b"NVIDIA Corp\0", b"ANOTHER Corp", None),
+        (b".note.nv.cuinfo", b".note.nv.cuelse", None),
     ):
         # The section's names come before the notes.
         at = data.find(found, 0 if found[:1] == b"." else section.offset)
         other = data[:at] + changed + data[at + len(found) :]
-        assert Cubin(Window(other, source="changed")).toolkit_version() is None
+        assert Cubin(Window(other, source="changed")).toolkit_version() == expected
 
 
 def test_device_functions_are_not_kernels(samples: Samples) -> None:

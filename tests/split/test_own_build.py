@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+import zipfile
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,6 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from archsplit.errors import NothingToDoError, ToolFailedError, ToolNotFoundError
+from archsplit.formats.device_pack import PACK_FILE, read_pack
+from archsplit.formats.reader import Window
 from archsplit.recipe.load_prebuilt import load_split_recipe
 from archsplit.release.context import Effects
 from archsplit.release.verify import verify_release
@@ -184,9 +187,18 @@ def test_a_build_that_goes_around_the_wrapper_is_told(
     tmp_path: Path, effects: Effects, told: Told, toolkit: Toolkit
 ) -> None:
     setup = SETUP.replace('os.environ["CUDA_HOME"] + "/bin/nvcc"', repr(str(toolkit.nvcc)))
-    recipe = project(tmp_path / "project", f"{PYTHON} -m {FRONTENDS[0]}", **{"setup.py": setup})
+    text = f'[source]\nbuild = """{PYTHON} -m {FRONTENDS[0]}"""\n[targets]\nsass = ["sm_80"]\n'
+    files = {"setup.py": setup, "recipe.toml": text}
+    recipe = project(tmp_path / "project", "", **files)
     split_by_recipe(recipe, effects, out=tmp_path / "out")
     assert told.notes[0].startswith("the build compiled nothing through the compiler wrapper")
+    # A pack without PTX has its CUDA version from the machine code, where ptxas has noted it.
+    (wheel,) = (tmp_path / "out").glob("ownbuild_cc80-*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (one for one in archive.namelist() if one.endswith(PACK_FILE))
+        pack = read_pack(Window(archive.read(name), source=name))
+    is_noted = toolkit.cuda_version >= 13000
+    assert pack.descriptor.cuda_version == (toolkit.cuda_version if is_noted else 11000)
 
 
 def test_what_a_toolkit_lacks_is_the_hint_of_a_failed_build(

@@ -113,7 +113,9 @@ class Cubin:
             return None
         _, virtual, toolkit = _CUDA_FIELDS.unpack(fields)
         # Another layout would have other numbers in these places.
-        return toolkit * 100 if virtual in _SM_NUMBERS and toolkit in _TOOLKITS else None
+        if virtual not in _SM_NUMBERS or toolkit not in _TOOLKITS:
+            return None
+        return int(toolkit // 10 * 1000 + toolkit % 10 * 10)
 
 
 def read_capability(head: Window) -> Capability:
