@@ -43,6 +43,8 @@ def index(
     served_wheels.requests.clear()
     served_wheels.breaks.clear()
     _use(served_wheels, monkeypatch)
+    # HOME may be read-only.
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path.with_name(f"{tmp_path.name}-uv")))
     monkeypatch.chdir(tmp_path)
     return served_wheels
 

@@ -14,7 +14,14 @@ from archsplit.release.findings import HINTS, ReleaseKind, error_finding, findin
 from archsplit.system.finding import Finding
 
 WORDS = {"target": "sm_90", "program": "pip", "policy": "2_28", "cell": "*:9.0"}
-CALLS = {"finding", "fault", "release.fault", "subject.release.fault", "self.release.fault"}
+CALLS = {
+    "finding",
+    "fault",
+    "release.fault",
+    "subject.release.fault",
+    "self.release.fault",
+    "view.fault",
+}
 FOLDER = Path(archsplit.__file__).parent
 
 

@@ -130,6 +130,7 @@ def effects(environment: dict[str, str], toolkit: Toolkit, cache: Path, told: To
     path = f"{Path(PYTHON).parent}:{environment['PATH']}"
     around = {**environment, "PATH": path, "ARCHSPLIT_CACHE_DIR": str(cache)}
     around |= {"ARCHSPLIT_CACHE": "on", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+    around["UV_CACHE_DIR"] = str(cache.with_name("uv"))  # HOME may be read-only
     return Effects(progress=told, environment=around, jobs=2)
 
 
