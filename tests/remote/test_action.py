@@ -99,6 +99,19 @@ def test_the_right_tools_run_with_a_folder_for_temporary_files(tmp_path: Path) -
     assert done.stdout.strip() == f"{tmp_path}/.archsplit/tmp"
 
 
+@pytest.mark.parametrize("grouped", [False, True])
+def test_a_program_without_a_folder_is_the_compared_one(tmp_path: Path, grouped: bool) -> None:
+    tool = tmp_path / "archsplit-test-ptxas"
+    tool.write_text('#!/bin/sh\necho "$1"\n')
+    tool.chmod(0o755)
+    digest = hashlib.sha256(tool.read_bytes()).hexdigest()
+    one = step(tool.name, f"{PRIVATE}/0/a", writes=f"{PRIVATE}/0/a")
+    one = group(one, one) if grouped else one
+    done = run_step(tmp_path, one, ToolFile(path=str(tool), sha256=digest))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert set(done.stdout.split()) == {".archsplit/work/0/a"}
+
+
 def test_other_tools_run_nothing_and_are_named(tmp_path: Path) -> None:
     tool = tmp_path / "ptxas"
     tool.write_bytes(b"another")

@@ -131,12 +131,22 @@ def action_spec(
     environments = [_environment(command, paths) for command in commands]
     # Steps of one source have the same variables, and only a link has others.
     common = dict(set.intersection(*(set(each.items()) for each in environments)))
+    tools = tuple(tools)
     # Sorted, so that the same tools are the same action for all machines.
     rows = sorted({f"{tool.sha256}  {tool.path}\n" for tool in tools})
     texts = {TOOLS_FILE: "".join(rows).encode(errors="surrogateescape")}
-    argv: tuple[str, ...] = tuple(map(paths.text, commands[0].argv))
+    # nvcc calls `ptxas` by its name alone: what runs has to be the file that is compared.
+    programs = {PurePosixPath(tool.path).name: tool.path for tool in tools}
+    calls = [
+        (
+            programs.get(command.argv[0]) or paths.text(command.argv[0]),
+            *map(paths.text, command.argv[1:]),
+        )
+        for command in commands
+    ]
+    argv: tuple[str, ...] = calls[0]
     if step.parts:
-        texts[STEPS_FILE] = _script(step, paths, environments, common)
+        texts[STEPS_FILE] = _script(step, paths, calls, environments, common)
         argv = ("/bin/sh", str(STEPS_FILE))
     return ActionSpec(
         argv=("/bin/sh", "-c", _CHECKED_RUN, "archsplit", *argv),
@@ -154,17 +164,20 @@ def _environment(command: Command, paths: PathMap) -> dict[str, str]:
 
 
 def _script(
-    step: Step, paths: PathMap, environments: list[dict[str, str]], common: Mapping[str, str]
+    step: Step,
+    paths: PathMap,
+    calls: list[tuple[str, ...]],
+    environments: list[dict[str, str]],
+    common: Mapping[str, str],
 ) -> bytes:
     """Return the shell commands of an action that runs several steps."""
     folders = {paths.name(path).parent for part in step.parts for path in part.writes}
     lines = [shlex.join(["mkdir", "-p", *sorted(map(str, folders))])]
-    for number, part in enumerate(step.parts):
+    for number, call in enumerate(calls):
         # Variables of this command alone; the others are those of the action.
         more = sorted(environments[number].items() - common.items())
         assigned = [f"{name}={shlex.quote(value)}" for name, value in more]
-        words = shlex.join(map(paths.text, part.command.argv))
-        lines.append(f"part={number}; {' '.join([*assigned, words])} || fail $?")
+        lines.append(f"part={number}; {' '.join([*assigned, shlex.join(call)])} || fail $?")
     function = 'fail() { echo "archsplit: step $part of the action failed" >&2; exit "$1"; }'
     return "\n".join([function, *lines, ""]).encode(errors="surrogateescape")
 

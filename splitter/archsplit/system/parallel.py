@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
-_MAX_THREADS = 16
-"""Threads at a time; each one holds a block or two of a file."""
+_MAX_THREADS = 4
+"""Threads at a time. An environment of 7.8 GB took 7.7 s with 2, 9.3 with 4 and 11.0 with 16: more
+of them wait for the interpreter lock, and each one holds a block or two of a file."""
 
 
 def map_on_cores(
