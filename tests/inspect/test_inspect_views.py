@@ -315,6 +315,23 @@ def test_the_page_shows_the_largest_kernels_and_the_sum_of_the_others(samples: S
     assert sum(part["bytes"]["files"] for part in parts) == sum(range(101))
 
 
+@pytest.mark.parametrize(
+    ("name", "form"), [("liboutside.so", "unregistered"), ("rdc.o", "link code")]
+)
+def test_all_boxes_of_a_file_have_names_of_their_own(
+    samples: Samples, name: str, form: str
+) -> None:
+    inventory = inspected(samples, name)
+    page = inventory_page(inventory, ())
+    file = page_data(page)["root"]["parts"][0]
+    boxes = [part.get("name", part["label"]) for part in file["parts"]]
+    drawn = [node.label for node in inventory_tree(inventory, in_download=False).parts[0].parts]
+    for names in (boxes, drawn):
+        assert len(names) == len(set(names))
+        assert f"sm_80 ({form})" in names
+    assert f"</span>sm_80 ({form})</button>" in page, "in the legend"
+
+
 def test_the_page_says_where_it_came_from(samples: Samples) -> None:
     inventory = inspected(samples, "libkernels.so")
     origin = PageOrigin(command=("archsplit", "inspect", "a b.so"), date="2026-01-02")
