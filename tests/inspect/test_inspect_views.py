@@ -315,6 +315,16 @@ def test_the_page_shows_the_largest_kernels_and_the_sum_of_the_others(samples: S
     assert sum(part["bytes"]["files"] for part in parts) == sum(range(101))
 
 
+def test_paper_has_the_map_without_its_controls(samples: Samples) -> None:
+    page = inventory_page(inspected(samples, "libkernels.so"), ())
+    rule = re.search(r"@media print \{.*?\n  ([^{}]*) \{ display: none \}", page, re.DOTALL)
+    assert rule is not None
+    hidden = set(rule[1].split(", "))
+    assert {".controls", ".note", "p.needs-script"} <= hidden
+    # The map is in an element of this class, which is there with scripts only.
+    assert not {".needs-script", "div.needs-script", ".map", ".legend"} & hidden
+
+
 @pytest.mark.parametrize(
     ("name", "form"), [("liboutside.so", "unregistered"), ("rdc.o", "link code")]
 )
