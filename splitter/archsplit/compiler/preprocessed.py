@@ -50,7 +50,7 @@ def without_markers(text: bytes) -> bytes:
 
 
 def asks_for_place(text: bytes) -> bool:
-    """Return True if code asks for the file or the line that it is in or is called from."""
+    """Return True if code asks for its own file or line, or for its caller's."""
     return _ASKED.search(text) is not None
 
 

@@ -221,7 +221,7 @@ def script_target(program: str) -> str | None:
 
 
 def is_gnu_compiler(program: str, environment: Mapping[str, str]) -> bool:
-    """Return True if a host compiler is GCC, by the name of the executable behind all links."""
+    """Return True if a host compiler is GCC, by the name of its executable."""
     found = shutil.which(program, path=environment.get("PATH", ""))
     real = os.path.realpath(found or program)
     return _GNU_COMPILER.fullmatch(Path(real).name) is not None and _is_executable(real)
