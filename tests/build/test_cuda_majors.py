@@ -12,8 +12,6 @@ import pytest
 
 from archsplit.cli.main import main
 from archsplit.nvcc.toolkit import installed_toolkits
-from archsplit.recipe.cuda_majors import select_cuda_major
-from archsplit.recipe.load import load_recipe
 from archsplit.wheels.metadata import decode_metadata
 from archsplit.wheels.reader import open_wheel
 
@@ -37,11 +35,11 @@ def recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def older(tmp_path_factory: pytest.TempPathFactory, toolkit: Toolkit) -> Path:
-    """The toolkit of the tests, in another folder, which calls itself CUDA 12.9.
+    """The toolkit of the tests, in a folder with a space, which calls itself CUDA 12.9.
 
     The index has no driver of CUDA 12; the programs behind it are not of interest here.
     """
-    root: Path = tmp_path_factory.mktemp("majors") / "cuda-12.9"
+    root: Path = tmp_path_factory.mktemp("majors") / "cuda 12.9"
     (root / "bin").mkdir(parents=True)
     for path in (*toolkit.root.iterdir(), *(toolkit.root / "bin").iterdir()):
         if path.name not in {"bin", "nvcc"}:
@@ -129,14 +127,6 @@ def test_one_major_of_a_recipe_is_chosen(
         assert f"{option.partition('=')[0]} is for one release" in capsys.readouterr().err
     assert main(["build", str(TINYVEC), *out, "--nvcc", "a", "--nvcc", "b"]) == 2
     assert "a build of one release takes one --nvcc" in capsys.readouterr().err
-
-
-def test_a_major_has_the_targets_of_its_toolkit() -> None:
-    whole = load_recipe(TINYVEC)
-    target = whole.targets.sass[0]
-    part = select_cuda_major(whole, 12, {target})
-    assert (part.project.name, part.python.package) == ("tinyvec-cu12", "tinyvec")
-    assert part.targets.all == part.release == (target,)
 
 
 def test_the_newest_installed_toolkit_comes_first(tmp_path: Path) -> None:

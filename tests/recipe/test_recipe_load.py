@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 from recipe_samples import MINIMAL, fill_folder, message_for
 
-from archsplit.errors import InputError
+from archsplit.errors import InputError, UsageError
+from archsplit.recipe.cuda_majors import check_cuda_major, select_cuda_major
 from archsplit.recipe.interface import hash_interface
 from archsplit.recipe.load import load_recipe
 from archsplit.recipe.load_prebuilt import load_split_recipe
@@ -271,3 +272,24 @@ def test_cuda_majors_and_a_name_that_has_one(tmp_path: Path) -> None:
     assert "cuda.majors" in message_for(tmp_path)
     fill_folder(tmp_path, f"{MINIMAL}\n[cuda]\nmajors = [12, 13]\n")
     assert load_recipe(tmp_path).cuda.majors == (12, 13)
+
+
+def test_a_major_is_one_of_the_recipe(tmp_path: Path) -> None:
+    plain = load_recipe(fill_folder(tmp_path))
+    check_cuda_major(plain, None)
+    with pytest.raises(UsageError, match=r"not for CUDA 12: its cuda\.majors are not set"):
+        check_cuda_major(plain, 12)
+    both = load_recipe(fill_folder(tmp_path, f"{MINIMAL}\n[cuda]\nmajors = [12, 13]\n"))
+    check_cuda_major(both, 13)
+    with pytest.raises(UsageError, match="is for CUDA 12, 13, and makes a release for each"):
+        check_cuda_major(both, None)
+    with pytest.raises(UsageError, match=r"not for CUDA 11: its cuda\.majors are 12, 13"):
+        check_cuda_major(both, 11)
+
+
+def test_a_major_has_the_targets_of_its_toolkit(tmp_path: Path) -> None:
+    whole = load_recipe(fill_folder(tmp_path))
+    target = whole.targets.sass[0]
+    part = select_cuda_major(whole, 12, {target})
+    assert (part.project.name, part.python.package) == ("vec-sort-cu12", "vec_sort")
+    assert part.targets.all == part.release == (target,)

@@ -104,11 +104,7 @@ class Compiler:
             left = [one for one in passes if one.left]
             planned = list(pool.map(self._plan_pass, left))
             viewed = list(pool.map(self._list_includes, planned))
-        faults = [fault for one in passes for fault in self._faults(one.source, one.known.listed)]
-        faults += [fault for part in viewed for fault in self._faults(part.source, part.listed)]
-        # All sources are read first, so that one run shows every unlisted file.
-        if faults:
-            raise RecipeError("\n".join(dict.fromkeys(faults)), hint=_UNLISTED_HINT)
+        self._check_listed(passes, viewed)
         made = collect_objects(passes, viewed)
         unreadable = {part.name for part in viewed if part.is_unreadable}
         probe = find_probe_source(self.site.recipe)
@@ -222,6 +218,13 @@ class Compiler:
             listed=listed,
             unit=self._unit(part, listed, done.stderr),
         )
+
+    def _check_listed(self, passes: Sequence[CompilePass], viewed: Sequence[PassOutput]) -> None:
+        faults = [fault for one in passes for fault in self._faults(one.source, one.known.listed)]
+        faults += [fault for part in viewed for fault in self._faults(part.source, part.listed)]
+        # All sources are read first, so that one run shows every unlisted file.
+        if faults:
+            raise RecipeError("\n".join(dict.fromkeys(faults)), hint=_UNLISTED_HINT)
 
     def _faults(self, source: PurePosixPath, listed: Iterable[str]) -> Iterator[str]:
         found = find_unlisted_inputs(self.site.recipe, map(Path, listed), self.site.toolkit.root)

@@ -32,7 +32,7 @@ from archsplit.compiler.once_headers import has_equal_headers
 from archsplit.compiler.preprocessed import include_markers, text_digest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 
 _ASKS = (b"has_include", b"HAS_INCLUDE")
@@ -295,34 +295,29 @@ def describe_reads(
     found = [*map(scans.source, (*read.values(), *map(_definition, reading.macros)))]
     own = {name for name in read if not resolver.normalize(name).startswith(reading.foreign)}
     asked = has_include_names(found, reading.macros)
-    preprocessed = map(scans.preprocessed, reading.preprocessed)
-    is_unseen = any(scan.is_unseen for scan in found)
-    is_unseen = is_unseen or any(scan.has_timestamp for scan in preprocessed)
-    if is_unseen or len(read) != len(contents) or asked is None:
+    if len(read) != len(contents) or asked is None:
         return None
-    could_be = reading.has_unseen and _could_be_unseen(
-        [scan.joined for scan in found], [read[name] for name in own]
-    )
-    if could_be or has_equal_headers(read, resolver, foreign=reading.foreign):
+    if _has_unlisted_reads(
+        reading, found, [read[name] for name in own], scans
+    ) or has_equal_headers(read, resolver, foreign=reading.foreign):
         return None
     dated = any(scan.has_clock for scan in found) or has_time_text(
         reading.preprocessed, since=reading.since, epoch=reading.epoch
     )
     # The clock goes on, and no entry would be right a minute later.
-    if dated and reading.epoch is None:
+    if dated and not reading.epoch:
         return None
     files = {name: text_digest(text) for name, text in read.items()}
-    tools = {tool: resolver.tool_digest(tool) for tool in reading.tools}
-    programs = {name: resolver.program_digest(name) for name in reading.programs}
-    if dated:
-        programs[VARIABLE_PREFIX + EPOCH] = reading.epoch
-    known = {name: digest for name, digest in {**tools, **programs}.items() if digest}
+    tools = _known_digests(reading.tools, resolver.tool_digest)
+    programs = _known_digests(reading.programs, resolver.program_digest)
     # A tool that is gone can't be compared the next time.
-    if len(known) != len(tools) + len(programs) or _has_other_tools(reading, resolver):
+    if tools is None or programs is None or _has_other_tools(reading, resolver):
         return None
+    if dated and reading.epoch:
+        programs[VARIABLE_PREFIX + EPOCH] = reading.epoch
     row = ManifestEntry(
-        files=(*files.items(), *((tool, known[tool]) for tool in tools)),
-        programs=tuple((name, known[name]) for name in programs),
+        files=(*files.items(), *tools.items()),
+        programs=tuple(programs.items()),
         # Of what a flag includes, the folder where the compiler runs is the first to be looked in.
         folders=tuple(dict.fromkeys([*resolver.includes, *map(os.path.dirname, files), ""])),
         names=tuple(sorted({*asked, *_searched_for(files, resolver)})),
@@ -336,6 +331,25 @@ def describe_reads(
         row=row._replace(beside=beside),
         texts={files[name]: read[name] for name in own},
     )
+
+
+def _has_unlisted_reads(
+    reading: ObservedReads, found: list[TextScan], own: list[bytes], scans: TextScans
+) -> bool:
+    """Return True if the compiler may have read files that no list names."""
+    if any(scan.is_unseen for scan in found):
+        return True
+    if any(scans.preprocessed(text).has_timestamp for text in reading.preprocessed):
+        return True
+    return reading.has_unseen and _could_be_unseen([scan.joined for scan in found], own)
+
+
+def _known_digests(
+    names: Iterable[str], digest: Callable[[str], str | None]
+) -> dict[str, str] | None:
+    """Return each name's digest; None if one of them has none."""
+    known = {name: digest(name) for name in names}
+    return {name: one for name, one in known.items() if one} if all(known.values()) else None
 
 
 def _has_other_tools(reading: ObservedReads, resolver: FileResolver) -> bool:

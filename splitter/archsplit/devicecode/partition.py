@@ -213,18 +213,11 @@ def _share_common(plan: PackPlan, size_by_image: Mapping[_Key, int]) -> PackPlan
     The pack of the newest PTX stays whole: it is for GPUs that need nothing else.
     """
     packs = {pack.name: pack for pack in plan.packs}
-    holders: dict[_Key, list[str]] = {}
-    for pack in plan.packs:
-        for key in _pack_keys(pack) if pack.name != PTX_PACK else ():
-            holders.setdefault(key, []).append(pack.name)
-    keys_by_packs: dict[tuple[str, ...], set[_Key]] = {}
-    for key, pack_names in holders.items():
-        keys_by_packs.setdefault(tuple(pack_names), set()).add(key)
     total = sum(size_by_image[key] for pack in plan.packs for key in _pack_keys(pack))
     minimum = least_saving(total)
     needs, added = dict(plan.needs), list[PackContents]()
     # Sorted, so that the packs' names don't depend on the order of containers.
-    for names, keys in sorted(keys_by_packs.items()):
+    for names, keys in sorted(_keys_by_packs(plan).items()):
         # Every pack but one saves a copy.
         if (len(names) - 1) * sum(size_by_image[key] for key in keys) < minimum:
             continue
@@ -249,6 +242,18 @@ def _share_common(plan: PackPlan, size_by_image: Mapping[_Key, int]) -> PackPlan
         packs=tuple(sorted((*kept, *added), key=lambda pack: pack.name == REST_PACK)),
         needs={one: tuple(n for n in each if n not in empty) for one, each in needs.items()},
     )
+
+
+def _keys_by_packs(plan: PackPlan) -> dict[tuple[str, ...], set[_Key]]:
+    """Return the images that exactly these packs have in common."""
+    holders: dict[_Key, list[str]] = {}
+    for pack in plan.packs:
+        for key in _pack_keys(pack) if pack.name != PTX_PACK else ():
+            holders.setdefault(key, []).append(pack.name)
+    keys: dict[tuple[str, ...], set[_Key]] = {}
+    for key, pack_names in holders.items():
+        keys.setdefault(tuple(pack_names), set()).add(key)
+    return keys
 
 
 def _shared_name(names: Sequence[str], names_in_use: Collection[str]) -> str:
