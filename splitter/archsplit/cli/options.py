@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from archsplit.arch.target import Capability, Target
     from archsplit.build.plan import BuildRequest
     from archsplit.cache.config import Settings
-    from archsplit.release.context import Effects, EngineChoice
+    from archsplit.release.context import Effects
     from archsplit.release.report import Release
     from archsplit.release.variants import Variant
-    from archsplit.remote.endpoint import DaskEndpoint, Endpoint
+    from archsplit.remote.endpoint import DaskEndpoint, Endpoint, EngineChoice
 
 if TYPE_CHECKING:
     # argparse has no public name for what add_subparsers returns.
@@ -261,7 +261,7 @@ def engine_choice(
     Raises:
         UsageError: the options contradict each other, or the address is invalid.
     """
-    from archsplit.release.context import EngineChoice
+    from archsplit.remote.endpoint import EngineChoice
 
     if arguments.engine == "local":
         # A forgotten --engine would silently build on this machine.
