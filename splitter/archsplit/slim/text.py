@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rich.text import Text
 
 from archsplit.arch.compat import GPU_BY_CAPABILITY
 from archsplit.devicecode.compression import MIN_DRIVERS
+from archsplit.devicecode.cubin_files import cubin_family
 from archsplit.devicecode.select import Coverage, PtxPolicy
 from archsplit.system.table import Column, FittingTable, name_column, word_column
 from archsplit.system.units import size_text
@@ -66,7 +68,7 @@ def _slimmed_files(report: SlimReport) -> FittingTable:
             name_column("removed"),
         )
     )
-    for file in report.files:
+    for file in _grouped(report.files):
         size_by_target: Counter[str] = Counter()
         for row in file.removed:
             size_by_target[row.target or row.kind] += row.file_bytes
@@ -77,6 +79,25 @@ def _slimmed_files(report: SlimReport) -> FittingTable:
         sizes = (size_text(size) for size in (file.size_before, file.size_after))
         table.add_row(file.path, *sizes, removed or "nothing")
     return table
+
+
+def _grouped(files: tuple[SlimmedFile, ...]) -> Iterator[SlimmedFile]:
+    """Yield the files of the table, with one row for all cubins of a family."""
+    cubins: dict[str, list[SlimmedFile]] = {}
+    for file in files:
+        family = cubin_family(file.path)
+        if family is None:
+            yield file
+        else:
+            cubins.setdefault(family.folder, []).append(file)
+    for folder, group in cubins.items():
+        yield replace(
+            group[0],
+            path=f"{folder}: {len(group)} cubins for other GPUs",
+            size_before=sum(file.size_before for file in group),
+            size_after=sum(file.size_after for file in group),
+            removed=tuple(row for file in group for row in file.removed),
+        )
 
 
 def _effects(effects: tuple[CoverageChange, ...], asked: Iterable[Capability]) -> FittingTable:
