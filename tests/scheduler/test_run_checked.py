@@ -135,7 +135,7 @@ def test_a_missing_header_of_cuda_is_named_with_its_library(
 ) -> None:
     (tmp_path / "k.cpp").write_text(f"#include <{header}>\n")
     with pytest.raises(StepError) as caught:
-        run(shell(tmp_path, "read", "LC_ALL=C g++ -nostdinc -E k.cpp"))
+        run(shell(tmp_path, "read", "LC_ALL=C g++ -nostdinc -I. -E k.cpp"))
     assert f'cuda-libraries = ["{library}"] in [link]' in str(caught.value.hint)
 
 

@@ -67,7 +67,7 @@ _MIN_FREE_BYTES = 1 << 20
 """Bytes; a compiler that fails with less free space most likely fails for that reason."""
 _COMPILER_TOO_NEW = re.compile(r"gcc versions later than (\d+) are not supported")
 _MISSING_HEADER = re.compile(
-    r"error: ((?:cublas|cufft|cufile|curand|cusolver|cusparse|nvjpeg|nvrtc)(?:Lt|Mg)?)\w*\.h: No such"
+    r"error: ((?:cublas|cufft|cufile|curand|cusolver|cusparse|nvjpeg|nvrtc)(?:Lt|Mg)?)\w*\.h: No"
 )
 """A header that comes with one of CUDA's libraries, and not with nvcc."""
 
