@@ -264,6 +264,9 @@ def output_dir(path: Path) -> Iterator[Path]:
     path = path.absolute()
     # Only the folders that are made here are removed again.
     created = [folder for folder in (path, *path.parents) if not folder.exists()]
+    # The system's message would be "File exists".
+    if path.is_file():
+        raise OutputError(f"{path} is a file, not a folder", hint="choose another folder")
     try:
         with output_errors(path):
             path.mkdir(parents=True, exist_ok=True)
