@@ -67,5 +67,7 @@ def _squeeze(name: str) -> str:
 @functools.cache
 def _capability_by_name() -> dict[str, Capability]:
     return {
-        _squeeze(_normalize(name)): Capability.from_sm_number(row.sm) for row in GPUS for name in row.models
+        _squeeze(_normalize(name)): Capability.from_sm_number(row.sm)
+        for row in GPUS
+        for name in row.models
     }
