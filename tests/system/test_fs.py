@@ -140,7 +140,8 @@ def test_ctrl_c_just_after_a_temporary_folder_leaves_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
     def interrupt(folder: Path, mode: int = 0o700) -> None:
-        folder.exists() or os.mkdir(folder, mode)  # noqa: PTH102 - Path.mkdir is replaced
+        if not folder.exists():
+            os.mkdir(folder, mode)  # noqa: PTH102 - Path.mkdir is replaced
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Path if moment == "mkdir" else fs, moment, interrupt)
