@@ -95,7 +95,7 @@ class ToolFiles:
     def _headers(self) -> tuple[ToolFile, ...]:
         if "headers" not in self._more:
             # nvcc's profile names this folder; the wheels of the index put it there, too.
-            folders = [self._site.toolkit.root / "include"]
+            folders = [part.toolkit.root / "include" for part in self._site.parts]
             folders += [one.include for one in self._site.cuda_libraries if one.include]
             paths = sorted({path for folder in folders for path in folder.rglob("*")})
             found = (self._file(path, _HEADER_GROUP) for path in paths if path.is_file())
@@ -104,8 +104,8 @@ class ToolFiles:
 
     def _link_parts(self, command: Command) -> tuple[ToolFile, ...]:
         if "link" not in self._more:
-            folder = self._site.toolkit.library_folder
-            paths = [folder / name for name in _RUNTIME_LIBRARIES]
+            folders = [part.toolkit.library_folder for part in self._site.parts]
+            paths = [folder / name for folder in folders for name in _RUNTIME_LIBRARIES]
             paths = [path for path in paths if path.is_file()]
             paths += [library.file for library in self._site.cuda_libraries]
             for part in _LINKERS:

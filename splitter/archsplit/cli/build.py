@@ -99,7 +99,8 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     # One machine needs no folder of its own.
     if len(machines) == 1 and not arguments.machine:
         (arguments.machine,) = machines
-    for_all_majors = arguments.cuda is None and recipe.cuda.majors
+    cuda = recipe.cuda
+    for_all_majors = arguments.cuda is None and cuda.majors and not cuda.one_core
     build = _majors_build(arguments) if for_all_majors else _release_build(arguments)
     with _effects(arguments, console) as effects:
         if arguments.machine or not machines:
