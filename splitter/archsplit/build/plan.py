@@ -207,6 +207,9 @@ def open_site(order: BuildRequest, effects: Effects) -> Iterator[BuildContext]:
                 hint="use another toolkit with --nvcc, or take its major out of cuda.majors",
             )
         recipe = select_cuda_major(recipe, order.cuda_major, toolkit.targets)
+    if not by_major:
+        # All targets of the release, also those that are not built now: nvcc compiles for all.
+        toolkit.check_targets(recipe.release)
     cross = "" if effects.machine == platform.machine() else effects.machine
     if cross:
         toolkit = _cross_toolkit(recipe, toolkit, cross)
