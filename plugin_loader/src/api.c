@@ -10,6 +10,7 @@
 #include "graft.h"
 #include "open.h"
 #include "os.h"
+#include "process.h"
 #include "selection.h"
 #include "trace.h"
 #include "verify.h"
@@ -179,7 +180,7 @@ archsplit_status archsplit_process_service(const archsplit_loader *loader, const
     }
     archsplit_status status = selection_full(loader, &state);
     if (status == ARCHSPLIT_OK) {
-        status = graft_coverage(state, folder, (struct capability){major, minor}, &known);
+        status = process_service(state, folder, (struct capability){major, minor}, &known);
     }
     return status == ARCHSPLIT_OK ? give(service, &known, sizeof known) : status;
 }
@@ -187,7 +188,7 @@ archsplit_status archsplit_process_service(const archsplit_loader *loader, const
 archsplit_status archsplit_process_container(const char *folder, uint32_t index,
                                              archsplit_grafted *grafted) {
     archsplit_grafted known = {0};
-    archsplit_status status = folder != NULL ? graft_describe(folder, index, &known)
+    archsplit_status status = folder != NULL ? process_container(folder, index, &known)
                                              : error_bad_argument("a folder is needed");
     return status == ARCHSPLIT_OK ? give(grafted, &known, sizeof known) : status;
 }

@@ -1,10 +1,12 @@
 /* Two parts. The first points the wrappers of one library at the images of packs. The second finds
- * the library for the stub that calls.
+ * the library for the stub that calls. process.c reports on the result.
  *
  * A wrapper is only changed in the stub's constructor, which runs in the same dlopen as the
  * constructors that register the wrapper. CUDA doesn't define when it reads a registered wrapper,
  * and has no function that reports it: a later change could come too late, and nobody would know.
- * So a pack that arrives later is reported as late, and a new process has it. */
+ * So each wrapper of a library is changed in that call, also one without code: it gets an empty
+ * container of the loader. A call for the same library then finds no wrapper as ld.so left it, and
+ * changes none. A pack that arrives later is reported as late, and a new process has it. */
 #include "graft.h"
 
 #include <inttypes.h>
@@ -165,16 +167,32 @@ static archsplit_status map_container(struct candidate *sole, uint32_t number, u
     return status;
 }
 
+/* Find the code of one container, and record its targets. `place` is NULL if there is none, or if
+ * its images are only measured. */
+static archsplit_status find_code(const struct device_state *state, uint32_t number,
+                                  const struct wanted *wanted, struct merged *merged,
+                                  struct grafted_container *record, uint8_t **place) {
+    struct candidate *sole = sole_pack(state, number, wanted);
+    archsplit_status status = sole == NULL ? merge(state, number, wanted, merged, place)
+                                           : map_container(sole, number, place);
+    if (status == ARCHSPLIT_OK && *place != NULL) {
+        status = record_targets(state, sole, number, wanted, record);
+    }
+    return status;
+}
+
 /* Serve one container. The first pass measures `merged`, and serves the containers that need no
- * merging; the second pass serves the others. */
+ * merging; the second pass serves the others, which have failed where it can't run. */
 static archsplit_status serve(const struct device_state *state, uint32_t number,
                               const struct os_object *object, struct merged *merged,
                               struct grafted_container *record) {
     const archsplit_pack_container *row = pack_container(&state->loader->table, number);
     uint64_t *pointer = object_pointer(object, row->wrapper);
+    record->wrapper = object->base + row->wrapper;
     if (pointer != NULL && record->place != 0 && *pointer == record->place) {
-        return ARCHSPLIT_OK; /* the stub called before */
+        return ARCHSPLIT_OK; /* by the first pass, or an earlier call: CUDA may have read it */
     }
+    record->place = 0;
     if (pointer == NULL || *pointer != object->base + row->address) {
         record->state = ARCHSPLIT_GRAFT_UNMATCHED;
         return ARCHSPLIT_OK;
@@ -185,19 +203,17 @@ static archsplit_status serve(const struct device_state *state, uint32_t number,
     if (!wanted.all && wanted.count == 0) {
         return ARCHSPLIT_OK;
     }
-    struct candidate *sole = sole_pack(state, number, &wanted);
     uint8_t *place = NULL;
-    archsplit_status status = sole == NULL ? merge(state, number, &wanted, merged, &place)
-                                           : map_container(sole, number, &place);
-    if (status == ARCHSPLIT_OK && place != NULL) {
-        status = record_targets(state, sole, number, &wanted, record);
-    }
-    if (status == ARCHSPLIT_OK && place != NULL) {
-        *pointer = record->place = (uint64_t)(uintptr_t)place;
-        record->state = ARCHSPLIT_GRAFT_SERVED;
-    } else if (status != ARCHSPLIT_OK) {
+    size_t size = merged->size;
+    archsplit_status status = find_code(state, number, &wanted, merged, record, &place);
+    if (status != ARCHSPLIT_OK) {
         record->state = ARCHSPLIT_GRAFT_FAILED;
         trace("container %u gets no device code: %s", number, error_text());
+    } else if (place != NULL) {
+        *pointer = record->place = (uint64_t)(uintptr_t)place;
+        record->state = ARCHSPLIT_GRAFT_SERVED;
+    } else if (merged->size != size) {
+        record->state = ARCHSPLIT_GRAFT_FAILED;
     }
     return status;
 }
@@ -211,6 +227,18 @@ static archsplit_status serve_all(const struct device_state *state, const struct
         status = own != ARCHSPLIT_OK ? own : status;
     }
     return status;
+}
+
+/* Point the wrappers that found no code at empty containers of the loader. */
+static void close_empty(const struct os_object *object, struct grafted_library *record) {
+    for (uint32_t i = 0; i < record->count; i++) {
+        struct grafted_container *each = &record->containers[i];
+        uint64_t *pointer = object_pointer(object, each->wrapper - object->base);
+        if (each->place == 0 && each->state != ARCHSPLIT_GRAFT_UNMATCHED && pointer != NULL) {
+            pack_write_header((uint8_t *)each->empty, CONTAINER_HEADER);
+            *pointer = each->place = (uint64_t)(uintptr_t)each->empty;
+        }
+    }
 }
 
 static archsplit_status graft_library(const struct device_state *state,
@@ -252,6 +280,8 @@ static bool graft_object(const struct os_object *object, void *context) {
         return true;
     }
     search->status = graft_library(selection_now(search->core->loader), object, record);
+    close_empty(object, record);
+    record->is_loaded = true;
     search->unmatched += grafts_count(record, ARCHSPLIT_GRAFT_UNMATCHED);
     trace("%s: %u of %u containers served, %u unmatched", record->name,
           grafts_count(record, ARCHSPLIT_GRAFT_SERVED), record->count,
@@ -304,78 +334,4 @@ archsplit_status graft(const char *folder, const char *stub) {
     }
     free(resolved);
     return status;
-}
-
-/* The search for libraries that are loaded, but whose stub didn't call. */
-struct loaded {
-    const char *folder;
-    const char *stub;
-    const struct grafted_library *record;
-    bool is_loaded;
-    bool is_missed;
-};
-
-static bool look_up_object(const struct os_object *object, void *context) {
-    struct loaded *loaded = context;
-    if (object_needs(object, loaded->stub)) {
-        loaded->is_loaded = true;
-        loaded->record = grafts_find(loaded->folder, loaded->stub, object->base);
-        loaded->is_missed = loaded->record == NULL;
-    }
-    return loaded->is_missed;
-}
-
-/* Count the containers of one library: as they are in this process where it is loaded, else as the
- * packs at hand would serve them. */
-static void count_library(const struct device_state *state, const archsplit_pack_library *library,
-                          const struct loaded *loaded, struct capability capability,
-                          archsplit_service *service) {
-    for (uint32_t i = 0; i < library->container_count; i++) {
-        uint32_t number = library->first_container + i;
-        archsplit_target now = coverage_found(state, number, capability), found = now;
-        if (loaded->is_loaded) {
-            archsplit_graft_state became = loaded->record != NULL
-                                               ? loaded->record->containers[i].state
-                                               : ARCHSPLIT_GRAFT_UNMATCHED;
-            found = grafts_found(loaded->record, i, capability);
-            bool better = now.kind != 0 && (found.kind == 0 || target_is_better(&now, &found));
-            service->unmatched += became == ARCHSPLIT_GRAFT_UNMATCHED ? 1 : 0;
-            service->late += better && became < ARCHSPLIT_GRAFT_UNMATCHED ? 1 : 0;
-        }
-        coverage_add(state, number, capability, &found, service);
-    }
-}
-
-archsplit_status graft_coverage(const struct device_state *state, const char *folder,
-                                struct capability capability, archsplit_service *service) {
-    const struct pack *table = &state->loader->table;
-    char *resolved = cores_folder(folder);
-    if (resolved == NULL) {
-        return ARCHSPLIT_BAD_ARGUMENT;
-    }
-    *service = (archsplit_service){0};
-    cores_lock();
-    for (uint32_t i = 0; i < table->head.library_count; i++) {
-        const archsplit_pack_library *library = pack_library(table, i);
-        char stub[ARCHSPLIT_MAX_TEXT + 1] = {0};
-        memcpy(stub, table->index + library->stub_offset, library->stub_length);
-        struct loaded loaded = {.folder = resolved, .stub = stub};
-        os_each_object(look_up_object, &loaded);
-        count_library(state, library, &loaded, capability, service);
-    }
-    cores_unlock();
-    free(resolved);
-    return ARCHSPLIT_OK;
-}
-
-archsplit_status graft_describe(const char *folder, uint32_t index, archsplit_grafted *grafted) {
-    char *resolved = cores_folder(folder);
-    if (resolved == NULL) {
-        return ARCHSPLIT_BAD_ARGUMENT;
-    }
-    cores_lock();
-    bool found = grafts_describe(resolved, index, grafted);
-    cores_unlock();
-    free(resolved);
-    return found ? ARCHSPLIT_OK : error_bad_argument("there is no container of this number");
 }

@@ -7,11 +7,4 @@
 /* See archsplit_graft. */
 archsplit_status graft(const char *folder, const char *stub);
 
-/* See archsplit_process_service, for the core of the state's loader. */
-archsplit_status graft_coverage(const struct device_state *state, const char *folder,
-                                struct capability capability, archsplit_service *service);
-
-/* See archsplit_process_container. */
-archsplit_status graft_describe(const char *folder, uint32_t index, archsplit_grafted *grafted);
-
 #endif

@@ -7,7 +7,7 @@
 
 static struct grafted_library *first, **last = &first;
 
-const struct grafted_library *grafts_find(const char *folder, const char *stub, uint64_t base) {
+struct grafted_library *grafts_find(const char *folder, const char *stub, uint64_t base) {
     struct grafted_library *library = first;
     while (library != NULL && (library->base != base || strcmp(library->stub, stub) != 0 ||
                                strcmp(library->folder, folder) != 0)) {
@@ -48,8 +48,7 @@ static struct grafted_library *create(const char *folder, const struct pack *tab
 struct grafted_library *grafts_take(const char *folder, const struct pack *table,
                                     const archsplit_pack_library *row, uint64_t base) {
     struct grafted_library *made = create(folder, table, row, base);
-    struct grafted_library *found =
-        made != NULL ? (struct grafted_library *)grafts_find(folder, made->stub, base) : NULL;
+    struct grafted_library *found = made != NULL ? grafts_find(folder, made->stub, base) : NULL;
     if (found != NULL) {
         destroy(made);
         return found;
@@ -59,6 +58,14 @@ struct grafted_library *grafts_take(const char *folder, const struct pack *table
         last = &made->next;
     }
     return made;
+}
+
+void grafts_each(const char *folder, void (*call)(struct grafted_library *library)) {
+    for (struct grafted_library *library = first; library != NULL; library = library->next) {
+        if (strcmp(library->folder, folder) == 0) {
+            call(library);
+        }
+    }
 }
 
 bool grafts_set_targets(struct grafted_container *container, const archsplit_target *targets,
@@ -101,7 +108,7 @@ archsplit_target grafts_found(const struct grafted_library *library, uint32_t co
 bool grafts_describe(const char *folder, uint32_t index, archsplit_grafted *grafted) {
     const struct grafted_library *library = first;
     for (; library != NULL; library = library->next) {
-        if (strcmp(library->folder, folder) == 0) {
+        if (library->is_loaded && strcmp(library->folder, folder) == 0) {
             if (index < library->count) {
                 break;
             }

@@ -1,5 +1,5 @@
 /* The record of what was put under libraries in this process. Records stay for the life of the
- * process, and the caller holds the lock of graft.c. */
+ * process, and the caller holds the lock of cores.c. */
 #ifndef ARCHSPLIT_GRAFTS_H
 #define ARCHSPLIT_GRAFTS_H
 
@@ -8,7 +8,9 @@
 
 struct grafted_container {
     archsplit_graft_state state;
-    uint64_t place; /* that its wrapper points at; 0 for the empty one of the library */
+    uint64_t wrapper; /* its address in the process */
+    uint64_t place;   /* that the wrapper points at; 0 if it was not changed */
+    uint64_t empty[CONTAINER_HEADER / sizeof(uint64_t)];
     uint32_t target_count;
     archsplit_target *targets; /* of its images that the driver can load */
 };
@@ -19,6 +21,7 @@ struct grafted_library {
     char *name;   /* its place in the core's wheel */
     char *stub;
     uint64_t base; /* load address */
+    bool is_loaded;
     uint32_t first;
     uint32_t count;
     struct grafted_container containers[];
@@ -28,7 +31,10 @@ struct grafted_library {
 struct grafted_library *grafts_take(const char *folder, const struct pack *table,
                                     const archsplit_pack_library *library, uint64_t base);
 /* The same, NULL where there is none. */
-const struct grafted_library *grafts_find(const char *folder, const char *stub, uint64_t base);
+struct grafted_library *grafts_find(const char *folder, const char *stub, uint64_t base);
+
+/* Call a function with each library of a core. */
+void grafts_each(const char *folder, void (*call)(struct grafted_library *library));
 
 /* Copy the targets of a container; false without memory. */
 bool grafts_set_targets(struct grafted_container *container, const archsplit_target *targets,
@@ -41,7 +47,7 @@ uint32_t grafts_count(const struct grafted_library *library, archsplit_graft_sta
 archsplit_target grafts_found(const struct grafted_library *library, uint32_t container,
                               struct capability capability);
 
-/* Fill in the index-th container of all that were recorded for a core, in the order of loading;
+/* Fill in the index-th container of the core's libraries that are loaded, in the order of loading;
  * false past the last one. */
 bool grafts_describe(const char *folder, uint32_t index, archsplit_grafted *grafted);
 

@@ -34,8 +34,8 @@ from archsplit.build.plan import BuildRequest, requested_recipe
 from archsplit.cache.config import resolve_settings
 from archsplit.errors import UsageError, VerifyError
 from archsplit.recipe.pyproject_table import check_project_table
-from archsplit.release.context import Effects, EngineChoice
-from archsplit.remote.endpoint import parse_dask_endpoint, parse_endpoint
+from archsplit.release.context import Effects
+from archsplit.remote.endpoint import EngineChoice, parse_dask_endpoint, parse_endpoint
 from archsplit.system.fs import read_file, temporary_dir
 from archsplit.system.nvidia import detect_gpus
 from archsplit.system.progress import PlainLines

@@ -36,11 +36,11 @@ def recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def older(tmp_path_factory: pytest.TempPathFactory, toolkit: Toolkit) -> Path:
-    """The toolkit of the tests, in another folder, which calls itself CUDA 12.9.
+    """The toolkit of the tests, in a folder with a space, which calls itself CUDA 12.9.
 
     The index has no driver of CUDA 12; the programs behind it are not of interest here.
     """
-    root: Path = tmp_path_factory.mktemp("majors") / "cuda-12.9"
+    root: Path = tmp_path_factory.mktemp("majors") / "cuda 12.9"
     (root / "bin").mkdir(parents=True)
     for path in (*toolkit.root.iterdir(), *(toolkit.root / "bin").iterdir()):
         if path.name not in {"bin", "nvcc"}:

@@ -19,9 +19,15 @@ struct wrapper wrappers[2] = {{0x466243b1, 1, &empty[0], 0}, {0x466243b1, 1, &em
 
 static const struct container *registered[2];
 
+/* Of the CUDA runtime, if the process has one. */
+__attribute__((weak)) void **__cudaRegisterFatBinary(void *wrapper);
+
 __attribute__((constructor)) static void register_all(void) {
     for (int i = 0; i < 2; i++) {
         registered[i] = wrappers[i].data;
+        if (__cudaRegisterFatBinary) {
+            __cudaRegisterFatBinary(&wrappers[i]);
+        }
     }
 }
 

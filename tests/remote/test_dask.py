@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from shell_steps import Work
+from wrapped_calls import WrappedCalls
 
 from archsplit.errors import EngineRefusedError, EngineUnavailableError
 from archsplit.remote.action import PathMap, ToolFile
@@ -26,6 +27,7 @@ from archsplit.scheduler.graph import Graph
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from archsplit.nvcc.toolkit import Toolkit
     from archsplit.remote.dask_executor import DaskExecutor
     from archsplit.scheduler.graph import Step
 
@@ -302,3 +304,15 @@ def test_a_scheduler_that_ends_is_an_error(cluster: Cluster, tmp_path: Path) -> 
     assert not list((tmp_path / "out").glob("*"))
     # Workers end with their scheduler, so that no machine is kept by nobody.
     worker.wait(timeout=SECONDS)
+
+
+@pytest.mark.nvcc
+def test_the_wrapper_makes_the_same_objects_with_a_cluster(
+    cluster: Cluster, tmp_path: Path, toolkit: Toolkit
+) -> None:
+    cluster.add_worker("one")
+    cluster.add_worker("two")
+    calls = WrappedCalls(tmp_path / "calls", toolkit.nvcc)
+    engine = ("--engine", "dask", *cluster.files, "--remote")
+    report = calls.check(*engine, cluster.address, dead=(*engine, "tls://127.0.0.1:1"))
+    assert f"{cluster.address}: 6 results were made" in report

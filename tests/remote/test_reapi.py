@@ -18,6 +18,7 @@ import pytest
 import shell_steps
 from farm import Farm
 from shell_steps import SHELL
+from wrapped_calls import WrappedCalls
 
 from archsplit.arch.target import Target
 from archsplit.backend import build_wheel
@@ -30,9 +31,9 @@ from archsplit.errors import (
     InputError,
     WorkerLostError,
 )
-from archsplit.release.context import Effects, EngineChoice
+from archsplit.release.context import Effects
 from archsplit.remote.action import PathMap, ToolFile
-from archsplit.remote.endpoint import parse_endpoint
+from archsplit.remote.endpoint import EngineChoice, parse_endpoint
 from archsplit.remote.farm_check import CheckRow, run_checks
 from archsplit.system.progress import SilentProgress
 
@@ -45,6 +46,8 @@ from archsplit.remote.reapi_executor import ReapiExecutor
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from archsplit.nvcc.toolkit import Toolkit
 
 
 TINYVEC = Path(__file__).parents[1] / "tinyvec"
@@ -236,7 +239,7 @@ def test_a_lost_connection_costs_no_result(farm: Farm, work: Work) -> None:
 def test_a_farm_whose_last_worker_goes_is_an_error(
     farm: Farm, work: Work, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reapi_executor, "_NOBODY_SECONDS", 0.5)
+    monkeypatch.setattr(reapi_executor, "_NO_WORKER_SECONDS", 0.5)
     monkeypatch.setattr(reapi_executor, "_DESERTED_SECONDS", 0.5)
     executor = work.executor(farm.address)
     executor._on_stage("before", 3)
@@ -382,3 +385,15 @@ def test_wheels_have_the_same_bytes_as_on_this_machine(
     name = build_wheel(str(tmp_path), settings)
     assert hashlib.sha256((tmp_path / name).read_bytes()).hexdigest() == here[name]
     assert "6 of 6 results were there" in capsys.readouterr().err
+
+
+@pytest.mark.nvcc
+def test_the_wrapper_makes_the_same_objects_with_a_farm(
+    farm: Farm, tmp_path: Path, toolkit: Toolkit
+) -> None:
+    calls = WrappedCalls(tmp_path / "calls", toolkit.nvcc)
+    farm_options = ("--engine", "reapi", "--remote")
+    dead = (*farm_options, "grpc://127.0.0.1:1")
+    report = calls.check(*farm_options, farm.address, dead=dead)
+    # cicc and ptxas for two targets, cudafe++ and the host's compiler.
+    assert f"{farm.address}: 0 of 6 results were there" in report

@@ -9,17 +9,26 @@ import pytest
 from scheduler_samples import step
 
 from archsplit.scheduler.executor import DaemonThreads
-from archsplit.scheduler.graph import Graph
+from archsplit.scheduler.graph import Graph, Step
 from archsplit.scheduler.outcome import Placement
-from archsplit.scheduler.pool import ALL_MEMORY, Denied, PoolRequest, SlotPool, WaitReason
+from archsplit.scheduler.pool import (
+    ALL_MEMORY,
+    Denied,
+    LocalPool,
+    MixedPool,
+    PoolRequest,
+    SlotPool,
+    WaitReason,
+)
 from archsplit.scheduler.run_log import WaitLog, WaitRecord
 from archsplit.scheduler.runner import run_graph
-from archsplit.system.process import CompletedProcess, SubprocessRunner
+from archsplit.system.process import Command, CompletedProcess, SubprocessRunner
 from archsplit.system.progress import SilentProgress
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from archsplit.scheduler.executor import Ended
-    from archsplit.scheduler.graph import Step
     from archsplit.scheduler.outcome import Outcome
     from archsplit.scheduler.pool import Grant
 
@@ -153,3 +162,34 @@ def test_each_second_of_waiting_has_one_reason() -> None:
     log.update(now=6.0, short=frozenset())
     assert log.close(0, now=8.0) == WaitRecord(1.0, "", 3.0, 4.0)
     assert log.close(2, now=8.0) == WaitRecord(3.0, "b", 5.0, 0.0)
+
+
+def test_remote_steps_take_no_slot_of_this_machine(tmp_path: Path) -> None:
+    def shell(name: str, script: str, *, weight: float, is_remote: bool) -> Step:
+        return Step(
+            name=name,
+            command=Command(argv=("/bin/sh", "-c", script), cwd=tmp_path, env={}),
+            reads=(),
+            writes=(),
+            weight=weight,
+            is_remote=is_remote,
+        )
+
+    # The longest start first: the second one finds no slot of the farm, and the last one has its
+    # slot here nevertheless. Without it, the first one would wait forever.
+    waiting = "while [ ! -e made ]; do sleep 0.01; done"
+    steps = (
+        shell("first there", waiting, weight=9.0, is_remote=True),
+        shell("second there", "true", weight=8.0, is_remote=True),
+        shell("here", "touch made", weight=1.0, is_remote=False),
+    )
+    outcome = run_graph(
+        Graph(steps=steps),
+        pool=MixedPool(LocalPool(1), 1),
+        runner=SubprocessRunner(),
+        progress=SilentProgress(),
+    )
+    assert outcome.failure is None
+    assert [done.name for done in sorted(outcome.finished, key=lambda one: one.ended)][-1] == (
+        "second there"
+    )

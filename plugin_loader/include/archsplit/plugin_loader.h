@@ -254,7 +254,8 @@ ARCHSPLIT_API archsplit_status archsplit_process_service(const archsplit_loader 
                                                          uint32_t minor,
                                                          archsplit_service *service);
 /* The index-th container of the loaded libraries of the core in `folder`;
- * ARCHSPLIT_BAD_ARGUMENT past the last one. The texts and targets stay valid. */
+ * ARCHSPLIT_BAD_ARGUMENT past the last one. Number 0 finds out which libraries are still loaded,
+ * and the next numbers hold to that. The texts and targets stay valid. */
 ARCHSPLIT_API archsplit_status archsplit_process_container(const char *folder, uint32_t index,
                                                            archsplit_grafted *grafted);
 
@@ -265,8 +266,9 @@ ARCHSPLIT_API archsplit_status archsplit_loader_verify(const archsplit_loader *l
                                                        uint32_t candidate);
 
 /* Called by a library's stub before the library registers its device code: point the library's
- * wrappers at the images of the packs. `folder` is the loader's own, `stub` the stub's SONAME. If a
- * GPU has no code, the reason is written to standard error; with ARCHSPLIT_STRICT=1 the process
+ * wrappers at the images of the packs. `folder` is the loader's own, `stub` the stub's SONAME. A
+ * second call for the same library changes no wrapper, also not those without code. If a GPU has no
+ * code, the reason is written to standard error; with ARCHSPLIT_STRICT=1 the process
  * ends then. */
 ARCHSPLIT_API archsplit_status archsplit_graft(const char *folder, const char *stub);
 

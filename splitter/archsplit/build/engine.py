@@ -7,122 +7,31 @@ need this machine's tools at the same paths; `ToolFiles` lists the files of whic
 from __future__ import annotations
 
 import contextlib
-import shutil
-import threading
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING
 
 from archsplit.build.provenance import STATIC_DEVICE_RUNTIME
-from archsplit.cache.file_digests import FileDigests
-from archsplit.compiler.file_resolver import PROGRAM_GROUP
-from archsplit.compiler.step_key import is_host_compiler
-from archsplit.compiler.tool_identity import ToolIdentities
-from archsplit.errors import ToolNotFoundError
-from archsplit.remote.action import PathMap, ToolFile
-from archsplit.remote.endpoint import DaskEndpoint
+from archsplit.compiler.tool_files import ToolFiles
+from archsplit.remote.action import PathMap
+from archsplit.remote.connect import ExecutorSettings, open_executor
 from archsplit.scheduler.grouping import MovedBytes, group_steps, guess_size, moved_bytes
 from archsplit.scheduler.history import History
 from archsplit.scheduler.pool import SlotPool
 from archsplit.system.fs import cache_folder
-from archsplit.system.process import Command, run_checked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from pathlib import Path
 
     from archsplit.build.context import BuildContext
     from archsplit.build.plan import BuildPlan
-    from archsplit.release.context import Effects, EngineChoice
-    from archsplit.remote.endpoint import Endpoint
+    from archsplit.release.context import Effects
+    from archsplit.remote.endpoint import EngineChoice
     from archsplit.scheduler.estimates import StepEstimate
     from archsplit.scheduler.executor import Executor
-    from archsplit.scheduler.graph import Graph, Step
-    from archsplit.system.process import Runner
-    from archsplit.system.progress import ProgressSink
+    from archsplit.scheduler.graph import Graph
 
-_HEADER_GROUP = "toolkit headers"
-_LINKERS = ("collect2", "ld")
 _RUNTIME_LIBRARIES = ("libcudart_static.a", STATIC_DEVICE_RUNTIME)
-
-
-class ToolFiles:
-    """The files of the tools of each step, with their digests.
-
-    Args:
-        site: the tools of the build.
-        runner: asks compilers for their parts.
-        folder: folder of known digests.
-    """
-
-    def __init__(self, site: BuildContext, runner: Runner, folder: Path) -> None:
-        self._site = site
-        self._digests = FileDigests(folder)
-        self._digests.load(PROGRAM_GROUP)
-        self._digests.load(_HEADER_GROUP)
-        self._runner = runner
-        self._tools = ToolIdentities(runner=runner, digests=self._digests, cwd=site.recipe.root)
-        self._more: dict[str, tuple[ToolFile, ...]] = {}
-        self._lock = threading.Lock()
-
-    def __call__(self, step: Step) -> tuple[ToolFile, ...]:
-        """Return the files of a step's tools; several threads may call it.
-
-        Raises:
-            ToolNotFoundError: one of them is gone.
-        """
-        with self._lock:
-            return tuple(dict.fromkeys(self._find_all(step)))
-
-    def save(self) -> None:
-        """Store the digests for the next build."""
-        self._digests.save()
-
-    def _find_all(self, step: Step) -> Iterator[ToolFile]:
-        for part in step.parts or (step,):
-            yield from self._find(part.command)
-
-    def _find(self, command: Command) -> Iterator[ToolFile]:
-        if command.argv[0] == str(self._site.host.objcopy):
-            # `ToolIdentities` takes each other program for a compiler with parts.
-            yield self._file(self._site.host.objcopy, PROGRAM_GROUP)
-            return
-        for path in self._tools.files(command.argv, command.env):
-            yield self._file(path, PROGRAM_GROUP)
-        if is_host_compiler(command.argv[0]):
-            compiles = "-E" in command.argv or "-c" in command.argv
-            yield from self._headers() if compiles else self._link_parts(command)
-
-    def _headers(self) -> tuple[ToolFile, ...]:
-        if "headers" not in self._more:
-            # nvcc's profile names this folder; the wheels of the index put it there, too.
-            folders = [part.toolkit.root / "include" for part in self._site.parts]
-            folders += [one.include for one in self._site.cuda_libraries if one.include]
-            paths = sorted({path for folder in folders for path in folder.rglob("*")})
-            found = (self._file(path, _HEADER_GROUP) for path in paths if path.is_file())
-            self._more["headers"] = tuple(found)
-        return self._more["headers"]
-
-    def _link_parts(self, command: Command) -> tuple[ToolFile, ...]:
-        if "link" not in self._more:
-            folders = [part.toolkit.library_folder for part in self._site.parts]
-            paths = [folder / name for folder in folders for name in _RUNTIME_LIBRARIES]
-            paths = [path for path in paths if path.is_file()]
-            paths += [library.file for library in self._site.cuda_libraries]
-            for part in _LINKERS:
-                argv = (command.argv[0], f"-print-prog-name={part}")
-                query = Command(argv=argv, cwd=command.cwd, env=command.env)
-                name = run_checked(self._runner, query, what=f"asking for {part}").stdout.strip()
-                # A bare name is one that the compiler looks for on the PATH.
-                place = shutil.which(name, path=command.env.get("PATH", ""))
-                paths += [] if place is None else [Path(place)]
-            self._more["link"] = tuple(self._file(path, PROGRAM_GROUP) for path in paths)
-        return self._more["link"]
-
-    def _file(self, path: Path | None, group: str) -> ToolFile:
-        digest = None if path is None else self._digests.digest(str(path), group=group)
-        if path is None or digest is None:
-            raise ToolNotFoundError(f"a part of the tools is gone: {path or 'a compiler'}")
-        return ToolFile(path=str(path), sha256=digest)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,6 +84,23 @@ def build_history(plan: BuildPlan, environment: Mapping[str, str]) -> History:
     return History(cache_folder(environment) / "history", str(plan.site.recipe.root))
 
 
+def _tool_files(site: BuildContext, effects: Effects) -> ToolFiles:
+    # nvcc's profile names this folder; the wheels of the index put it there, too.
+    folders = [part.toolkit.root / "include" for part in site.parts]
+    folders += [one.include for one in site.cuda_libraries if one.include]
+    places = [part.toolkit.library_folder for part in site.parts]
+    libraries = [place / name for place in places for name in _RUNTIME_LIBRARIES]
+    libraries = [path for path in libraries if path.is_file()]
+    return ToolFiles(
+        effects.runner,
+        cache_folder(effects.environment) / "digests",
+        cwd=site.recipe.root,
+        objcopy=site.host.objcopy,
+        headers=lambda: (path for folder in folders for path in folder.rglob("*")),
+        libraries=[*libraries, *(library.file for library in site.cuda_libraries)],
+    )
+
+
 @contextlib.contextmanager
 def open_farm(
     plan: BuildPlan, effects: Effects, choice: EngineChoice
@@ -187,7 +113,7 @@ def open_farm(
         EngineRefusedError: it runs no actions, or wants credentials.
     """
     site = plan.site
-    tools = ToolFiles(site, effects.runner, cache_folder(effects.environment) / "digests")
+    tools = _tool_files(site, effects)
     farm = plan_farm(plan, build_history(plan, effects.environment).estimates)
     lengths = farm.graph.critical_path()
     # Lower numbers first; a tenth of a second is exact enough.
@@ -195,57 +121,13 @@ def open_farm(
         step.name: -round(10 * length)
         for step, length in zip(farm.graph.steps, lengths, strict=True)
     }
-    common = _Common(
+    settings = ExecutorSettings(
         paths=PathMap(site.recipe.root, site.folder),
         tools=tools,
         wanted=farm.wanted,
         priorities=priorities,
     )
-    if isinstance(choice.endpoint, DaskEndpoint):
-        opened = _open_dask(choice.endpoint, farm.graph, common)
-    else:
-        opened = _open_reapi(choice.endpoint, common, effects.progress)
+    opened = open_executor(choice.endpoint, farm.graph, settings, note=effects.progress.note)
     with opened as executor:
         yield farm.graph, SlotPool(choice.jobs), executor
     tools.save()
-
-
-class _Common(TypedDict):
-    """The arguments of all executors."""
-
-    paths: PathMap
-    tools: ToolFiles
-    wanted: frozenset[Path]
-    priorities: dict[str, int]
-
-
-@contextlib.contextmanager
-def _open_reapi(endpoint: Endpoint, common: _Common, progress: ProgressSink) -> Iterator[Executor]:
-    try:
-        # An optional dependency, and 0.2 s of a start.
-        from archsplit.remote.reapi_executor import ReapiExecutor  # noqa: PLC0415
-    except ImportError as error:
-        raise missing_library_error(error, "reapi") from None
-    executor = ReapiExecutor(endpoint, **common)
-    yield executor
-    progress.note(
-        f"{endpoint.address}: {executor.hits} of {executor.hits + executor.runs} results"
-        f" were there; {executor.sent / 1e6:.1f} MB sent, {executor.received / 1e6:.1f} MB received"
-    )
-
-
-@contextlib.contextmanager
-def _open_dask(endpoint: DaskEndpoint, graph: Graph, common: _Common) -> Iterator[Executor]:
-    try:
-        # An optional dependency, and a second of a start.
-        from archsplit.remote.dask_executor import DaskExecutor  # noqa: PLC0415
-    except ImportError as error:
-        raise missing_library_error(error, "dask") from None
-    yield DaskExecutor(endpoint, graph=graph, **common)
-
-
-def missing_library_error(error: ImportError, extra: str) -> ToolNotFoundError:
-    """Return the error of an extra that is not installed."""
-    return ToolNotFoundError(
-        f"no {error.name} to reach the machines with", hint=f"pip install 'archsplit[{extra}]'"
-    )

@@ -6,7 +6,6 @@ import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from archsplit.build.engine import missing_library_error
 from archsplit.build.toolkits import find_toolkit
 from archsplit.cache.file_digests import FileDigests
 from archsplit.compiler.file_resolver import PROGRAM_GROUP
@@ -15,6 +14,7 @@ from archsplit.errors import ToolNotFoundError
 from archsplit.nvcc.host_tools import find_host_tools
 from archsplit.nvcc.toolkit import choose_toolkit
 from archsplit.remote.action import ToolFile
+from archsplit.remote.connect import missing_library_error
 from archsplit.remote.endpoint import DaskEndpoint
 from archsplit.system.fs import cache_folder, temporary_dir
 

@@ -48,6 +48,8 @@ _SLOW_MODULES = (
 """Modules of every plan, which take about 20 ms each to import."""
 _RUN_OPTIONS = {"--jobs", "--memory", "--reproducible", "--faithful", "--sequential"}
 """Options that print nothing."""
+_PREFIXES_OF_RUNS = ("-j", "--cache", "--engine", "--remote")
+"""Beginnings of further ones."""
 _BROKEN_PIPE = 128 + 13
 """The exit code that a shell gives to a program that SIGPIPE ended."""
 
@@ -133,7 +135,7 @@ def _requests_reports(options: str) -> bool:
     """Return True unless all options are about how steps run, and where results are kept."""
     # argparse is 6 ms, and takes the beginning of an option for the option.
     words = [word.partition("=")[0] for word in options.split() if word.startswith("-")]
-    return not all(word in _RUN_OPTIONS or word.startswith(("-j", "--cache")) for word in words)
+    return not all(word in _RUN_OPTIONS or word.startswith(_PREFIXES_OF_RUNS) for word in words)
 
 
 def _open_streams() -> None:
@@ -188,7 +190,7 @@ def _parse_options_variable(options: str) -> argparse.Namespace:
 def _add_options(parser: argparse.ArgumentParser) -> None:
     from pathlib import Path
 
-    from archsplit.cli.options import add_cache_options
+    from archsplit.cli.options import add_cache_options, add_engine_options
     from archsplit.system.resources import parse_job_count
     from archsplit.system.units import parse_size
 
@@ -201,6 +203,7 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     run.add_argument("--sequential", action="store_true", help="one by one, in nvcc's order")
     run.add_argument("--verify", action="store_true", help="run nvcc too, and compare")
     add_cache_options(parser)
+    add_engine_options(parser)
     reports = parser.add_argument_group("reports")
     reports.add_argument(
         "--explain", action="store_true", help="print hits and miss reasons of the cache"
@@ -336,7 +339,7 @@ def _run_wrapper(
 ) -> int:
     import contextlib
 
-    from archsplit.cli.options import cache_settings
+    from archsplit.cli.options import cache_settings, engine_choice
     from archsplit.compiler.wrapper import run_wrapper
     from archsplit.compiler.wrapper_context import WrapperContext, WrapperRunner
     from archsplit.scheduler.find_pool import find_pool
@@ -364,6 +367,7 @@ def _run_wrapper(
             warn=_say,
             cache=cache_settings(arguments, os.environ),
             explain_cache=arguments.explain,
+            farm=engine_choice(arguments, os.environ),
             record=_record_call,
         )
         return run_wrapper(_make_invocation(arguments, nvcc, argv, direct_key, early), context)

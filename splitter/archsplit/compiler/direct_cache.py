@@ -32,6 +32,7 @@ from archsplit.compiler.preprocessed import included_files
 from archsplit.compiler.step_key import DEPFILE_FLAG, is_host_compiler
 from archsplit.compiler.tool_identity import (
     identity_query,
+    is_gnu_compiler,
     record_versions,
     recorded_version,
     version_text,
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 
     from archsplit.cache.cache import Cache
     from archsplit.cache.manifest import ManifestEntry
+    from archsplit.compiler.isolated_folders import IsolatedFolders
     from archsplit.compiler.request_key import CompileRequest
     from archsplit.compiler.tool_identity import ToolIdentities
 
@@ -234,13 +236,14 @@ class DirectCache:
         self._cache.digests.load(key)
         self._cache.digests.load(PROGRAM_GROUP)
         found: dict[str, CachedResult] = {}
-        for row in self._cache.manifest_entries(key):
+        for stored in self._cache.manifest_entries(key):
+            row = self._request.isolated.restore_entry(stored)
             self._rows.append(row)
             if self._resolver.is_current(row):
                 for portion in portions:
                     if portion in found:
                         continue
-                    if result := self._find_portion(row, portion):
+                    if result := self._find_portion(stored, portion):
                         found[portion] = result
             # Older rows could only have the same results again.
             if len(found) == len(portions):
@@ -270,23 +273,40 @@ class DirectCache:
         includes = self._include_folders(done)
         resolver = self._file_resolver(includes)
         read = describe_reads(reading, resolver, self._scans) if reading and includes else None
-        if read is None:
+        if reading is None or read is None:
             return {}
-        key = self._request.key
+        key, isolated = self._request.key, self._request.isolated
+        row = isolated.hide_entry(read.row)
+        if isolated.paths and not self._has_no_names(done, texts, reading):
+            return {}
         stored = {}
         for portion, files in done.outputs.items():
-            entry = self._new_entry(done, texts, portion, _key_components(read.row, key, portion))
-            if self._cache.store(entry):
+            parts = _key_components(row, key, portion)
+            entry = _hidden_entry(self._new_entry(done, texts, portion, parts), isolated)
+            if entry is not None and self._cache.store(entry):
                 stored[compute_key(entry.components)] = files
-                self.stored[portion] = _cached_result(read.row, entry, LOCAL_TIER)
+                self.stored[portion] = _cached_result(row, entry, LOCAL_TIER, isolated)
         if stored:
             record_versions(self._cache, self._tools, (name for name, _ in read.row.files))
             # After the entry: a row without one would be looked up in vain.
-            self._cache.add_manifest_entry(key, read.row)
+            self._cache.add_manifest_entry(key, row)
             self._cache.miss_log.add_components(self._request.subject, self._request.parts)
             for digest, text in read.texts.items():
                 self._cache.store_content(digest, text)
         return stored
+
+    def _has_no_names(
+        self, done: CompletedCompile, texts: Mapping[Path, bytes], reading: ObservedReads
+    ) -> bool:
+        """Return True if no result depends on the names of isolated folders."""
+        # A source without a preprocessed text may use any name.
+        if reading.has_unseen:
+            return False
+        hosts = {argv[0] for argv in done.commands if is_host_compiler(argv[0])}
+        # clang names a lambda by the file that it is in.
+        if not all(is_gnu_compiler(program, done.environment) for program in hosts):
+            return False
+        return not any(map(self._request.isolated.is_named_in_code, texts.values()))
 
     def _include_folders(self, done: CompletedCompile) -> tuple[str, ...]:
         """Return all include folders of the host compiles; none if one is unknown."""
@@ -311,7 +331,7 @@ class DirectCache:
         if found is None:
             return None
         self._cache.count_lookup(_STEP, portion, found.tier, found.entry.cpu_seconds)
-        return _cached_result(row, found.entry, found.tier)
+        return _cached_result(row, found.entry, found.tier, self._request.isolated)
 
     def _observe_reads(
         self, done: CompletedCompile, texts: Mapping[Path, bytes]
@@ -382,19 +402,51 @@ class DirectCache:
         return max(done.cpu_seconds / len(done.outputs), least)
 
 
-def _cached_result(row: ManifestEntry, entry: CacheEntry, tier: str) -> CachedResult:
+def _hidden_entry(entry: CacheEntry, isolated: IsolatedFolders) -> CacheEntry | None:
+    """Return an entry without the names of isolated folders; None if an output has one."""
+    if not isolated.paths:
+        return entry
+    files: dict[str, bytes | None] = {
+        # Rules for make name headers, and are written anew on a hit.
+        role: isolated.hide_text(content) if role.startswith(_RULE) else content
+        for role, content in entry.files.items()
+    }
+    said = [isolated.hide_text(_encoded(text)) for text in (entry.stdout, entry.stderr)]
+    hidden = {role: content for role, content in files.items() if content is not None}
+    if len(hidden) < len(files) or None in said or any(map(isolated.is_named, hidden.values())):
+        return None
+    stdout, stderr = (_decoded(text) for text in said if text is not None)
+    return entry._replace(files=hidden, stdout=stdout, stderr=stderr)
+
+
+def _cached_result(
+    row: ManifestEntry, entry: CacheEntry, tier: str, isolated: IsolatedFolders
+) -> CachedResult:
     rules = {role for role in entry.files if role.startswith(_RULE)}
+    stdout, stderr = (
+        _decoded(isolated.restore_text(_encoded(text))) for text in (entry.stdout, entry.stderr)
+    )
     return CachedResult(
         outputs={role: text for role, text in entry.files.items() if role not in rules},
-        rules={role.removeprefix(_RULE): entry.files[role] for role in rules},
+        rules={
+            role.removeprefix(_RULE): isolated.restore_text(entry.files[role]) for role in rules
+        },
         notes=entry.notes,
-        stdout=entry.stdout,
-        stderr=entry.stderr,
+        stdout=stdout,
+        stderr=stderr,
         cpu_seconds=entry.cpu_seconds,
         tier=tier,
-        row=row,
+        row=isolated.restore_entry(row),
         key=compute_key(entry.components),
     )
+
+
+def _encoded(text: str) -> bytes:
+    return text.encode(errors="surrogateescape")
+
+
+def _decoded(text: bytes) -> str:
+    return text.decode(errors="surrogateescape")
 
 
 def _key_components(row: ManifestEntry, request: str, portion: str) -> tuple[KeyComponent, ...]:

@@ -49,6 +49,11 @@ def without_markers(text: bytes) -> bytes:
     return _MARKER_OR_BLANK.sub(b"", text)
 
 
+def asks_for_place(text: bytes) -> bool:
+    """Return True if code asks for its own file or line, or for its caller's."""
+    return _ASKED.search(text) is not None
+
+
 def include_markers(text: bytes) -> bytes:
     """The markers that say which files a text was made from: the source, and each file once."""
     main = _MAIN.search(text)
@@ -96,7 +101,7 @@ def strip_unused_line_markers(text: bytes) -> bytes:
     nothing of what asks is named anywhere else: then those of the toolkit's files stay.
     """
     # No code asks for its line, so that no marker has a meaning.
-    if _ASKED.search(text) is None:
+    if not asks_for_place(text):
         return without_markers(text)
     kit = _KIT.search(text)
     # Without the toolkit's own headers nobody knows whose the question is.

@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING
 
 from archsplit.cache.keys import KeyComponent, compute_key
 from archsplit.compiler.environment_key import has_extra_outputs, hashed_environment
+from archsplit.compiler.isolated_folders import NO_FOLDERS, hide_include_folders
 from archsplit.compiler.step_key import has_line_info
 from archsplit.nvcc.cmdline import parse_arguments
 from archsplit.nvcc.options import FLAG_VARIABLES, unsupported_reason
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from archsplit.compiler.isolated_folders import IsolatedFolders
 
 __pure__ = True
 
@@ -42,12 +45,14 @@ class CompileRequest:
         cwd: where nvcc would run.
         named: files that the command line names, by what they are: `OUTPUT`, `RULES`.
         precise: see `archsplit.compiler.step_key.has_line_info`.
+        isolated: folders whose random names are not in the parts.
     """
 
     parts: tuple[KeyComponent, ...]
     cwd: Path
     named: Mapping[str, Path]
     precise: bool
+    isolated: IsolatedFolders = NO_FOLDERS
 
     @property
     def key(self) -> str:
@@ -88,6 +93,7 @@ def compile_request(
     environment: Mapping[str, str],
     salt: str,
     version: str,
+    isolated: IsolatedFolders = NO_FOLDERS,
 ) -> CompileRequest | None:
     """The request, or None where it can't be known what it reads or writes.
 
@@ -96,6 +102,7 @@ def compile_request(
         nvcc: where nvcc really is: the toolkit around it is meant, too.
         driver: what is known of nvcc itself, see `splitter.reuse.tools.Tools.driver`.
         version: archsplit's own, which decides how steps are changed.
+        isolated: folders with random names among the include folders.
     """
     added = list(split_flags(environment.get(name, "") for name in FLAG_VARIABLES))
     # Words of a file, and the GPU of the machine, are not in the key.
@@ -116,7 +123,12 @@ def compile_request(
     precise = has_line_info([*added, *split_flags(asked)])
     # The names of units with relocatable code are seen by others: see `unit_seed`.
     placed = precise or any(map(_RELOCATABLE.match, [*asked, *added]))
-    place = (KeyComponent("folder", str(cwd)),) if placed else ()
+    place = [KeyComponent("folder", str(cwd))] if placed else []
+    # Line numbers name headers, and so does what the linker is given to compile.
+    if precise or any("lto" in word for word in [*asked, *added]):
+        isolated = NO_FOLDERS
+    if isolated.paths:
+        place.append(KeyComponent("isolated folders", str(len(isolated.paths))))
     return CompileRequest(
         parts=(
             KeyComponent("archsplit", version),
@@ -127,11 +139,12 @@ def compile_request(
             *hashed_environment(environment, dated=False, driver=True),
             # Not what they are called, but that they are.
             KeyComponent("named", " ".join(sorted(named))),
-            *(KeyComponent("flag", word) for word in words),
+            *(KeyComponent("flag", word) for word in hide_include_folders(words, isolated)),
         ),
         cwd=cwd,
         named=named,
         precise=precise,
+        isolated=isolated,
     )
 
 

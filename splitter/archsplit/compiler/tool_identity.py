@@ -54,6 +54,7 @@ _ALSO = re.compile(r"-nostdinc\S*|-mx?\d+|-stdlib=\S*|--(?:gcc-toolchain|include
 _PLACES = ("-B", "--sysroot")
 _ASKED = re.compile(r"-m\w+=native")
 _SAID = re.compile(r"^#\$ (?!PATH=|LD_LIBRARY_PATH=)\w+=.*$", re.MULTILINE)
+_GNU_COMPILER = re.compile(r"(?:.*-)?(?:gcc|g\+\+|c\+\+|cc)(?:-[\d.]+)?")
 _EXECUTABLE = b"\x7fELF"
 _FORWARDING = re.compile(rb'#! ?/bin/sh\n(?:#[^\n]*\n|\n)*exec (/[\w./+-]+) "\$@"\s*')
 """A script that only starts another program, as packages put it on the PATH."""
@@ -217,6 +218,13 @@ def script_target(program: str) -> str | None:
     target = None if found is None else os.path.realpath(os.fsdecode(found[1]))
     # Such scripts could lead to each other for ever.
     return target if target is not None and _is_executable(target) else None
+
+
+def is_gnu_compiler(program: str, environment: Mapping[str, str]) -> bool:
+    """Return True if a host compiler is GCC, by the name of its executable."""
+    found = shutil.which(program, path=environment.get("PATH", ""))
+    real = os.path.realpath(found or program)
+    return _GNU_COMPILER.fullmatch(Path(real).name) is not None and _is_executable(real)
 
 
 def identity_query(argv: tuple[str, ...]) -> str | None:

@@ -121,8 +121,17 @@ def _run(compilation: Compilation, step_cache: ResultCache | None = None) -> Out
     invocation, engine = compilation.invocation, compilation.context.engine
     for path, text in compilation.texts.items():
         path.write_text(text)
+    choice = compilation.context.farm
     if invocation.sequential:
         outcome = engine.run_in_order(compilation.graph)
+    elif choice is not None:
+        # Imported late: most compilations run here alone.
+        from archsplit.compiler.wrapper_farm import WrapperFarm  # noqa: PLC0415
+
+        farm = WrapperFarm(compilation, choice, engine.runner)
+        outcome = engine.run_elsewhere(
+            farm.graph, slots=choice.jobs, executor=farm, result_cache=step_cache
+        )
     else:
         outcome = engine.run(
             compilation.graph,

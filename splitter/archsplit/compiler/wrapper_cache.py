@@ -21,6 +21,7 @@ from archsplit.compiler.direct_cache import WHOLE, CompletedCompile, DirectCache
 from archsplit.compiler.direct_record import DirectRecord, save_record
 from archsplit.compiler.file_resolver import FileResolver
 from archsplit.compiler.include_scan import TextScans
+from archsplit.compiler.isolated_folders import find_isolated_folders
 from archsplit.compiler.prefetch import StorePrefetch
 from archsplit.compiler.reply_cache import ReplyCache
 from archsplit.compiler.request_key import compile_request
@@ -173,6 +174,7 @@ class WrapperCache:
             environment=invocation.environment,
             salt=self._session.cache.settings.salt,
             version=__version__ + spread,
+            isolated=find_isolated_folders(arguments.query),
         )
 
     def _save_direct_record(self, hit: CachedResult, request: CompileRequest) -> None:

@@ -8,6 +8,7 @@ from typing import IO, TYPE_CHECKING
 from archsplit.scheduler.graph import Graph
 from archsplit.scheduler.history import History
 from archsplit.scheduler.outcome import Outcome
+from archsplit.scheduler.pool import MixedPool
 from archsplit.scheduler.runner import run_graph
 
 if TYPE_CHECKING:
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from archsplit.cache.config import Settings
+    from archsplit.remote.endpoint import EngineChoice
+    from archsplit.scheduler.executor import Executor
     from archsplit.scheduler.pool import Pool
     from archsplit.scheduler.runner import ResultCache
     from archsplit.system.process import Runner, Starter
@@ -38,7 +41,12 @@ class WrapperRunner:
     history: Path
 
     def run(
-        self, graph: Graph, *, group: str, parallel: bool, result_cache: ResultCache | None = None
+        self,
+        graph: Graph,
+        *,
+        group: str,
+        parallel: bool,
+        result_cache: ResultCache | None = None,
     ) -> Outcome:
         """Run a graph.
 
@@ -55,6 +63,32 @@ class WrapperRunner:
             history=History(self.history, group),
             parallel=parallel,
             result_cache=result_cache,
+        )
+
+    def run_elsewhere(
+        self,
+        graph: Graph,
+        *,
+        slots: int,
+        executor: Executor,
+        result_cache: ResultCache | None = None,
+    ) -> Outcome:
+        """Run a graph whose remote steps run on other machines.
+
+        Args:
+            slots: most remote steps at a time.
+            executor: runs all steps.
+            result_cache: restores results instead of running steps.
+        """
+        # No history: the times of other machines say nothing about this one.
+        return run_graph(
+            graph,
+            pool=MixedPool(self.pool, slots),
+            runner=self.runner,
+            progress=self.progress,
+            parallel=False,
+            result_cache=result_cache,
+            executor=executor,
         )
 
     def run_in_order(self, graph: Graph) -> Outcome:
@@ -105,6 +139,7 @@ class WrapperContext:
         warn: shows a line of archsplit's own to a person.
         cache: settings of the cache; None to do without.
         explain_cache: report hits, and the reason of each miss.
+        farm: the farm for the long steps; None for this machine alone.
         record: receives ``cached`` or ``compiled`` for a build that counts the calls.
     """
 
@@ -115,6 +150,7 @@ class WrapperContext:
     warn: Callable[[str], None]
     cache: Settings | None = None
     explain_cache: bool = False
+    farm: EngineChoice | None = None
     record: Callable[[str], None] | None = None
 
     def record_result(self, *, cached: bool) -> None:

@@ -46,6 +46,8 @@ COVERAGE_WORDS = {
     Coverage.NONE: "not at all",
 }
 _MAX_SHOWN = 20
+_NOTABLE = 0.01
+"""The least share of all bytes for which files of another kind are named."""
 _MAX_NAME = 240
 """Letters of a kernel's name."""
 ADVICE_SCHEMA = 1
@@ -82,9 +84,24 @@ def inventory_text(
             code += ["", _files(inventory)]
         usage: list[RenderableType] = ["", *_usage(inventory, tuple(devices))]
         yield from (*usage, *code) if gpus_first else (*code, *usage)
+    other = other_files_text(inventory)
+    if other:
+        yield from ("", other)
     kernels = inventory.kernels()
     if kernels:
         yield from ("", *_kernels(kernels))
+
+
+def other_files_text(inventory: Inventory) -> str:
+    """Return the line about headers, static libraries and tests; "" for less than a hundredth."""
+    files = inventory.other_files
+    if sum(one.size for one in files) < inventory.size * _NOTABLE:
+        return ""
+    words = ", ".join(f"{one.kind} {size_text(one.size)}" for one in files)
+    return (
+        f"not device code in libraries: {words}. Programs that compile nothing seldom read these;"
+        " slim leaves them"
+    )
 
 
 def _usage(inventory: Inventory, devices: tuple[DeviceUsage, ...]) -> Iterator[RenderableType]:

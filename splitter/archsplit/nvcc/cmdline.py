@@ -10,6 +10,7 @@ is the next word.
 from __future__ import annotations
 
 import re
+import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -308,7 +309,11 @@ def _prefix_maps(toolkit: Toolkit) -> tuple[str, str]:
     # __FILE__ in the toolkit's own headers (CUB's asserts have it) must not name this machine's
     # folders. nvcc spells them with bin/.., and gcc follows the links in a system header's path.
     maps = (f"{toolkit.root}=/cuda", f"{toolkit.nvcc.parent}/..=/cuda")
-    return (f"-ffile-prefix-map={maps[0]}", f"-ffile-prefix-map={maps[1]}")
+    # nvcc hands the flag to a shell as it is: a toolkit in a folder with a space needs quotes.
+    return (
+        shlex.quote(f"-ffile-prefix-map={maps[0]}"),
+        shlex.quote(f"-ffile-prefix-map={maps[1]}"),
+    )
 
 
 def code_flags(targets: Iterable[Target]) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from archsplit.cache.config import Settings
-    from archsplit.remote.endpoint import DaskEndpoint, Endpoint
+    from archsplit.remote.endpoint import EngineChoice
     from archsplit.system.process import Starter
     from archsplit.system.progress import ProgressSink
 
@@ -31,19 +31,6 @@ def _site_folders() -> tuple[Path, ...]:
 def _python_path() -> str:
     # Under pip's build isolation, auditwheel is where only this process's sys.path leads.
     return os.pathsep.join(filter(None, sys.path))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EngineChoice:
-    """A build farm or a dask cluster to run steps on.
-
-    Attributes:
-        endpoint: its address and credentials.
-        jobs: most steps on it at a time.
-    """
-
-    endpoint: Endpoint | DaskEndpoint
-    jobs: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

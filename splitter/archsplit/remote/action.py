@@ -35,7 +35,8 @@ OTHER_TOOLS_STATUS = 113
 """Exit status of an action whose machine has other tools."""
 TOOLS_FILE = PurePosixPath(".archsplit/tools")
 STEPS_FILE = PurePosixPath(".archsplit/steps")
-_WORK = ".archsplit/work"
+WORK_FOLDER = ".archsplit/work"
+"""The private folder in an action."""
 _SEARCH_PATH = "/usr/local/bin:/usr/bin:/bin"
 # The second sha256sum prints the files that differ; the first one is quiet for the usual case.
 _CHECKED_RUN = f"""\
@@ -103,13 +104,14 @@ class PathMap:
             ValueError: the file is in neither folder.
         """
         if path.is_relative_to(self._private):
-            return PurePosixPath(_WORK, path.relative_to(self._private))
+            return PurePosixPath(WORK_FOLDER, path.relative_to(self._private))
         return PurePosixPath(path.relative_to(self._root))
 
     def text(self, word: str) -> str:
         """Return an argument or a variable with names for both folders."""
         # The private folder first: it may be below the other one.
-        word = word.replace(f"{self._private}/", f"{_WORK}/").replace(str(self._private), _WORK)
+        word = word.replace(f"{self._private}/", f"{WORK_FOLDER}/")
+        word = word.replace(str(self._private), WORK_FOLDER)
         return word.replace(f"{self._root}/", "")
 
 

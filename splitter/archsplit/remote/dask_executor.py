@@ -56,6 +56,10 @@ class DaskExecutor:
         tools: returns the files of the tools of a step.
         wanted: files that are written here; all others stay on the workers.
         priorities: the number of each step by its name; the lowest starts first.
+
+    Attributes:
+        runs: number of steps that workers have run.
+        dashboard: address of the scheduler's own pages; "" for a scheduler without them.
     """
 
     is_local = False
@@ -87,6 +91,8 @@ class DaskExecutor:
         self._running: dict[str, Ended] = {}
         self._closing = threading.Event()
         self._client = connect_to_scheduler(endpoint)
+        has_pages = "dashboard" in self._client.scheduler_info()["services"]
+        self.dashboard: str = self._client.dashboard_link if has_pages else ""
         threading.Thread(target=self._watch_workers, daemon=True).start()
 
     def start(self, step: Step, *, cores: int, ended: Ended) -> DaskStep:

@@ -69,6 +69,19 @@ class DaskEndpoint:
     key: Path
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineChoice:
+    """A build farm or a dask cluster to run steps on.
+
+    Attributes:
+        endpoint: its address and credentials.
+        jobs: most steps on it at a time.
+    """
+
+    endpoint: Endpoint | DaskEndpoint
+    jobs: int
+
+
 def parse_dask_endpoint(
     address: str, *, certificates: Path | None, certificate: Path | None, key: Path | None
 ) -> DaskEndpoint:

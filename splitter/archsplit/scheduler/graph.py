@@ -48,6 +48,7 @@ class Step:
         check: called after a success, in the runner's thread; it raises an error that ends the run.
         unit: the source that the step compiles, for `group_steps`; "" for none.
         parts: the steps that this one runs, one after the other; empty for a single command.
+        is_remote: True if the step takes a slot of a farm, and none of this machine.
     """
 
     name: str
@@ -64,6 +65,7 @@ class Step:
     check: Callable[[], None] | None = None
     unit: str = ""
     parts: tuple[Step, ...] = ()
+    is_remote: bool = False
 
     def __post_init__(self) -> None:
         if self.weight < 0 or self.memory < 0:

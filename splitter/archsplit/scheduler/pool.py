@@ -29,10 +29,12 @@ class PoolRequest(NamedTuple):
     Attributes:
         memory: expected peak bytes; `ALL_MEMORY` to run alone.
         urgency: expected seconds from the step's start to the end of the build.
+        is_remote: True for a slot of a farm; see `MixedPool`.
     """
 
     memory: int
     urgency: float = 0.0
+    is_remote: bool = False
 
 
 class PoolEntry(NamedTuple):
@@ -221,6 +223,39 @@ class SlotPool:
     def release(self) -> None:
         """Count a slot as free."""
         self._used -= 1
+
+    def close(self) -> None:
+        """See `Pool.close`."""
+
+
+class MixedPool:
+    """A `Pool` of this machine's slots, and of slots on other machines for remote steps.
+
+    Args:
+        here: the pool of this machine; stays open.
+        slots: most remote steps at a time.
+    """
+
+    def __init__(self, here: Pool, slots: int) -> None:
+        self.slots = here.slots
+        self._here = here
+        self._remote = SlotPool(slots)
+
+    def acquire(self, request: PoolRequest) -> Grant | Denied:
+        """See `Pool.acquire`."""
+        return (self._remote if request.is_remote else self._here).acquire(request)
+
+    def idle_slots(self) -> int:
+        """See `Pool.idle_slots`."""
+        return self._here.idle_slots()
+
+    def free_memory(self) -> int:
+        """See `Pool.free_memory`."""
+        return self._here.free_memory()
+
+    def entries(self) -> list[PoolEntry]:
+        """See `Pool.entries`."""
+        return self._here.entries()
 
     def close(self) -> None:
         """See `Pool.close`."""

@@ -243,6 +243,8 @@ class GraphRunner:
         self._allocator = CoreAllocator(graph, estimates, self._schedule, pool, enabled=parallel)
         self._log = RunLog(graph, estimates, self._urgency)
         self._watchdog = MemoryWatchdog(pool)
+        # Of steps: those of this machine, and those of a farm.
+        self._kinds = len({step.is_remote for step in graph.steps})
         self._active: dict[int, RunningTask] = {}
         self._alone: set[int] = set()
         self._free_slots: list[int] = []
@@ -281,23 +283,31 @@ class GraphRunner:
         running = tuple(self._active.values())
         admission = MemoryAdmission(now=self._log.now(), running=self._expected_uses(running))
         retry, lacking_memory = _IDLE_RETRY, set()
+        full: set[bool] = set()
         for position in self._ready_now():
+            is_remote = self._graph.steps[position].is_remote
+            if is_remote in full:
+                continue
             seconds, memory = self._estimates.seconds[position], self._memory(position)
             if not admission.admits(memory, seconds=seconds):
                 lacking_memory.add(position)
                 continue
             # Count idle cores before the slot is acquired: the step's own slot is one of them.
             cores = self._cores(position)
-            grant = self._pool.acquire(PoolRequest(memory, self._urgency[position]))
+            request = PoolRequest(memory, self._urgency[position], is_remote)
+            grant = self._pool.acquire(request)
             if not isinstance(grant, Denied):
                 self._start(position, grant, memory, cores)
                 admission.count_started(memory, seconds=seconds)
                 continue
             retry = min(retry, grant.retry or retry)
-            # Without a slot no later step can start either; with too little memory a smaller one
-            # can.
+            # Without a slot no later step of its kind can start either; with too little memory a
+            # smaller one can.
             if grant.reason is not WaitReason.MEMORY:
-                break
+                full.add(is_remote)
+                if len(full) == self._kinds:
+                    break
+                continue
             lacking_memory.add(position)
             admission.hold_back(memory, short=grant.short)
         self._log.update_waits(lacking_memory)
@@ -322,6 +332,8 @@ class GraphRunner:
                 self._lookups.start(position, self._graph.steps[position])
 
     def _memory(self, position: int) -> int:
+        if self._graph.steps[position].is_remote:
+            return 0
         return ALL_MEMORY if position in self._alone else self._estimates.memory(position)
 
     def _expected_uses(self, tasks: Iterable[RunningTask]) -> Iterator[ExpectedUse]:
@@ -430,7 +442,9 @@ class GraphRunner:
         position, step = task.position, self._graph.steps[task.position]
         self._estimates.observe(position, max(done.peak_memory, task.peak_memory))
         fault = self._executor.find_fault(step, done)
-        starved = is_out_of_memory(done) and self._executor.is_local and not task.is_alone
+        # A farm has begun a step again before it reports such an end.
+        is_here = self._executor.is_local and not step.is_remote
+        starved = is_out_of_memory(done) and is_here and not task.is_alone
         if fault and (task.killed_for_memory or starved):
             self._restart(task, step)
             return

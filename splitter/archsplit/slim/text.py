@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rich.table import Table
 
 from archsplit.arch.compat import capability_text
 from archsplit.devicecode.compression import MIN_DRIVERS
+from archsplit.devicecode.cubin_files import cubin_family
 from archsplit.devicecode.select import Coverage, PtxPolicy
 
 if TYPE_CHECKING:
@@ -56,7 +58,7 @@ def _slimmed_files(report: SlimReport) -> Table:
     table.add_column("MB before", justify="right")
     table.add_column("MB after", justify="right")
     table.add_column("removed", overflow="fold")
-    for file in report.files:
+    for file in _grouped(report.files):
         size_by_target: Counter[str] = Counter()
         for row in file.removed:
             size_by_target[row.target or row.kind] += row.file_bytes
@@ -64,6 +66,25 @@ def _slimmed_files(report: SlimReport) -> Table:
         sizes = (f"{size / 1e6:.2f}" for size in (file.size_before, file.size_after))
         table.add_row(file.path, *sizes, removed or "nothing")
     return table
+
+
+def _grouped(files: tuple[SlimmedFile, ...]) -> Iterator[SlimmedFile]:
+    """Yield the files of the table, with one row for all cubins of a family."""
+    cubins: dict[str, list[SlimmedFile]] = {}
+    for file in files:
+        family = cubin_family(file.path)
+        if family is None:
+            yield file
+        else:
+            cubins.setdefault(family.folder, []).append(file)
+    for folder, group in cubins.items():
+        yield replace(
+            group[0],
+            path=f"{folder}: {len(group)} cubins for other GPUs",
+            size_before=sum(file.size_before for file in group),
+            size_after=sum(file.size_after for file in group),
+            removed=tuple(row for file in group for row in file.removed),
+        )
 
 
 def _effects(effects: tuple[CoverageChange, ...]) -> Table:

@@ -1,0 +1,225 @@
+"""A farm behind the compiler wrapper: the long steps of a compilation run on other machines.
+
+In: a planned compilation and a farm. Out: a graph, a pool and an executor that run the
+preprocessor, fatbinary and the last step here, and the compilers on the farm:
+
+    here   source ─> preprocess ──┐                        ┌─> fatbinary ─> assemble ─> object
+    farm                          └─> cicc ─> ptxas, cudafe++ ─> host compile ──┘
+
+So workers need no header of the project: preprocessed text is sent, as by sccache-dist. Every
+result comes back, and so the compile cache holds the entries of a compilation on this machine.
+The farm is reached when the first step needs it: hits of the cache open no connection.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from archsplit.compiler.environment_key import hashed_variables
+from archsplit.compiler.step_key import has_line_info, is_host_compiler
+from archsplit.compiler.tool_files import ToolFiles
+from archsplit.nvcc.step_args import option_values
+from archsplit.remote.action import WORK_FOLDER, PathMap
+from archsplit.remote.connect import ExecutorSettings, open_executor
+from archsplit.scheduler.executor import LocalExecutor
+from archsplit.scheduler.graph import Graph
+from archsplit.system.fs import cache_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from archsplit.compiler.wrapper_graph import Compilation
+    from archsplit.remote.endpoint import EngineChoice
+    from archsplit.scheduler.executor import Ended, Executor, RunningStep
+    from archsplit.scheduler.graph import Step
+    from archsplit.scheduler.outcome import Placement
+    from archsplit.system.process import CompletedProcess, Starter
+
+_REMOTE = {"cicc", "ptxas", "cudafe++"}
+_LISTING_FLAG = "-MF"
+_OPENS_MORE = ("-include", "-imacros", "-fprofile", "-fplugin", "-specs", "--specs", "@")
+"""Arguments by which a host compiler reads files that no step declares."""
+_OF_MACHINE = {"-march=native", "-mtune=native", "-mcpu=native"}
+_TEXTS = {".c", ".cpp", ".d", ".ptx", ".s"}
+_CUDA_VARIABLES = {"CICC_PATH", "NVVMIR_LIBRARY_DIR", "LD_LIBRARY_PATH"}
+
+
+class WrapperFarm:
+    """Runs the long steps of a compilation on a farm, and all others here; an `Executor`.
+
+    Args:
+        compilation: the compilation.
+        choice: the farm.
+        starter: starts programs here.
+
+    Attributes:
+        graph: the steps, with marks at those for the farm.
+    """
+
+    is_local = True
+
+    def __init__(self, compilation: Compilation, choice: EngineChoice, starter: Starter) -> None:
+        graph = compilation.graph
+        self._compilation = compilation
+        self._choice = choice
+        self._here = LocalExecutor(starter)
+        self._there: Executor | None = None
+        self._closing = contextlib.ExitStack()
+        self._tools: ToolFiles | None = None
+        self._private = compilation.folder
+        # The name of the working directory would get into debug information.
+        words = (word for step in graph.steps for word in step.command.argv)
+        # nvcc's own order, without texts, has files that only its own steps know of.
+        steps = graph.steps if compilation.texts and not has_line_info(words) else ()
+        self._remote = {step.name: self._remote_step(step) for step in steps if self._fits(step)}
+        marked = (replace(step, is_remote=step.name in self._remote) for step in graph.steps)
+        self.graph = Graph(steps=tuple(marked))
+
+    def start(self, step: Step, *, cores: int, ended: Ended) -> RunningStep:
+        """See `Executor.start`."""
+        if not step.is_remote:
+            return self._here.start(step, cores=cores, ended=ended)
+        if self._there is None:
+            self._there = self._closing.enter_context(self._open())
+        remote = self._remote[step.name]
+        return self._there.start(remote, cores=1, ended=partial(self._end, remote, ended))
+
+    def find_fault(self, step: Step, done: CompletedProcess) -> str:
+        """See `Executor.find_fault`."""
+        if step.is_remote and self._there is not None:
+            return self._there.find_fault(step, done)
+        return self._here.find_fault(step, done)
+
+    def find_placement(self, step: Step) -> Placement | None:
+        """See `Executor.find_placement`."""
+        if not step.is_remote or self._there is None:
+            return None
+        return self._there.find_placement(step)
+
+    def kill_unawaited(self) -> None:
+        """See `Executor.kill_unawaited`."""
+        self._here.kill_unawaited()
+
+    def close(self) -> None:
+        """See `Executor.close`."""
+        self._here.close()
+        if self._there is not None:
+            self._there.close()
+        self._closing.close()
+        if self._tools is not None:
+            self._tools.save()
+
+    def _fits(self, step: Step) -> bool:
+        """Return True if a step reads and writes files of the private folder alone."""
+        argv = step.command.argv
+        files = (*step.reads, *step.writes)
+        # The last step writes where the command line says; the first one reads sources.
+        if not step.reads or not all(path.is_relative_to(self._private) for path in files):
+            return False
+        if any(word.startswith(_OPENS_MORE) for word in argv[1:]):
+            return False
+        if is_host_compiler(argv[0]):
+            return not {"-c", "-S"}.isdisjoint(argv) and not (
+                "-E" in argv or "assembler" in argv or not _OF_MACHINE.isdisjoint(argv)
+            )
+        return Path(argv[0]).name in _REMOTE
+
+    def _remote_step(self, step: Step) -> Step:
+        """Return the step with all its files and the variables that its tools read."""
+        argv, texts = step.command.argv, self._compilation.texts
+        named = (path for path in texts if str(path) in argv)
+        # A stub includes them by their bare names.
+        embedded = (
+            path
+            for path in texts
+            for source in step.reads
+            if source.suffix == ".cpp"
+            and path.parent == source.parent
+            and path.name.endswith(".fatbin.c")
+        )
+        listings = map(Path, option_values(argv, (_LISTING_FLAG,)))
+        environment = {**step.command.env}
+        # All others are this user's: a token has no business on a worker.
+        kept = {*hashed_variables(environment), *_CUDA_VARIABLES}
+        environment = {name: text for name, text in environment.items() if name in kept}
+        return replace(
+            step,
+            command=replace(step.command, env={**environment, "PATH": step.command.env["PATH"]}),
+            reads=tuple(dict.fromkeys((*step.reads, *named, *embedded))),
+            writes=(*step.writes, *listings),
+            parallel_flags=(),
+        )
+
+    @contextlib.contextmanager
+    def _open(self) -> Iterator[Executor]:
+        compilation = self._compilation
+        invocation = compilation.invocation
+        self._tools = ToolFiles(
+            compilation.context.runner,
+            cache_folder(invocation.environment) / "digests",
+            cwd=invocation.cwd,
+            headers=self._headers,
+        )
+        steps = tuple(self._remote.values())
+        settings = ExecutorSettings(
+            # No other folder: names of this machine's folders mean nothing there.
+            paths=PathMap(self._private, self._private),
+            tools=self._tools,
+            # Later steps here and the cache read them.
+            wanted=frozenset(path for step in steps for path in step.writes),
+            priorities={},
+        )
+        is_explained = invocation.files.explain or compilation.context.explain_cache
+        note = compilation.context.warn if is_explained else _ignore
+        with open_executor(
+            self._choice.endpoint, Graph(steps=steps), settings, note=note
+        ) as executor:
+            yield executor
+
+    def _headers(self) -> Iterator[Path]:
+        # What a stub includes is beside `cuda_runtime.h` and in the folder `crt`.
+        roots = {
+            Path(text).resolve().parents[1]
+            for step in self._remote.values()
+            if (text := step.command.env.get("CICC_PATH"))
+        }
+        for root in roots:
+            folder = root / "include"
+            yield from folder.glob("*.h*")
+            yield from (folder / "crt").glob("*")
+
+    def _end(self, step: Step, ended: Ended, done: CompletedProcess | BaseException) -> None:
+        """Pass an exit on with this machine's names; called in a thread of the library's."""
+        if isinstance(done, BaseException):
+            ended(done)
+            return
+        try:
+            for path in step.writes if done.returncode == 0 else ():
+                self._rename_folder(path)
+        except OSError as error:
+            ended(error)
+            return
+        private = str(self._private)
+        ended(
+            replace(
+                done,
+                stdout=done.stdout.replace(WORK_FOLDER, private),
+                stderr=done.stderr.replace(WORK_FOLDER, private),
+            )
+        )
+
+    def _rename_folder(self, path: Path) -> None:
+        """Write this machine's name of the private folder into a text."""
+        if path.suffix not in _TEXTS or not path.is_file():
+            return
+        content = path.read_bytes()
+        if WORK_FOLDER.encode() in content:
+            path.write_bytes(content.replace(WORK_FOLDER.encode(), bytes(self._private)))
+
+
+def _ignore(text: str) -> None:
+    del text
