@@ -515,7 +515,7 @@ class Targets:
 @with_config(TABLE_CONFIG)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cuda:
-    """The major versions of CUDA, each of which becomes a release of its own, or all of them one.
+    """The major versions of CUDA, each a release of its own, or all together one.
 
     Attributes:
         majors: the majors, as in 12 and 13. Each is built with a toolkit of its own, as NAME-cu12;
