@@ -64,7 +64,7 @@ class Cluster:
 
     def build(self, out: Path, *more: object) -> subprocess.Popen[str]:
         words: tuple[object, ...]
-        words = ("build", TINYVEC, "--targets", "sm_80", "--out", out, "--json")
+        words = ("build", TINYVEC, "--targets", "sm_80", "--cache", "off", "--out", out, "--json")
         where = ("--engine", "dask", "--remote", self.address, *self.files)
         return self._start(
             ARCHSPLIT, *words, *where, *more, cwd=self.folder, stderr=subprocess.PIPE

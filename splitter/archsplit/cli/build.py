@@ -132,7 +132,7 @@ def _effects(arguments: argparse.Namespace, console: Console) -> Iterator[Effect
             options.for_machine(effects, arguments),
             memory=arguments.memory,
             # A farm has a cache of its own, for all machines that build there.
-            cache=None if engine else cache_settings(arguments, effects.environment),
+            cache=cache_settings(arguments, effects.environment),
             explain=arguments.explain,
             trace=arguments.trace,
             engine=engine,
