@@ -243,8 +243,10 @@ def fpscan(session: nox.Session) -> None:
 
     Not for CI: it downloads torch with CUDA, 2.5 GB, and compiles for minutes.
     """
-    # torch 2.15 requires the libraries of CUDA 13.2, and `archsplit[nvcc]` has CUDA 13.0.
-    session.install("-e", ".[nvcc]", "pip", "torch==2.14.*", "setuptools<81", "wheel", "ninja")
+    # torch pins a release of the toolkit, and not the one of `archsplit[nvcc]`: pip takes its nvcc.
+    toolkit = "cuda-toolkit[nvcc,cccl]"
+    tools = ("pip", "setuptools<81", "wheel", "ninja")
+    session.install("-e", ".", "torch==2.14.*", toolkit, *tools)
     wheels = Path("dist/fpscan")
     shutil.rmtree(wheels, ignore_errors=True)
     # The nvcc beside torch, with its headers, whatever the machine has.

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from archsplit.devicecode.model import Inventory
     from archsplit.devicecode.stats import DeviceUsage
     from archsplit.inspect.inspection import Inspection
+    from archsplit.mirror.mirror import MirrorReport
     from archsplit.release.context import Effects
     from archsplit.release.installed_core import DoctorReport
     from archsplit.release.report import Release
@@ -50,12 +51,14 @@ __all__ = [
     "Inspection",
     "Inventory",
     "Joined",
+    "MirrorReport",
     "Release",
     "SlimReport",
     "build",
     "doctor",
     "inspect",
     "join",
+    "mirror",
     "slim",
     "split",
     "verify",
@@ -79,6 +82,7 @@ def _import_records() -> Iterator[type]:
     from archsplit.devicecode.model import Inventory
     from archsplit.devicecode.stats import DeviceUsage
     from archsplit.inspect.inspection import Inspection
+    from archsplit.mirror.mirror import MirrorReport
     from archsplit.release.installed_core import DoctorReport
     from archsplit.release.report import Release
     from archsplit.release.verify import CheckedRelease
@@ -87,7 +91,7 @@ def _import_records() -> Iterator[type]:
     from archsplit.system.finding import Finding
 
     yield from (CheckedRelease, DeviceUsage, DoctorReport, Finding, Inspection)
-    yield from (Inventory, Joined, Release, SlimReport)
+    yield from (Inventory, Joined, MirrorReport, Release, SlimReport)
 
 
 def inspect(
@@ -250,6 +254,73 @@ def join(folder: StrPath, *, out: StrPath) -> tuple[Joined, ...]:
     from archsplit.split.restore import join_split as restore
 
     return restore(Path(folder), Path(out))
+
+
+def mirror(
+    *inputs: StrPath,
+    out: StrPath,
+    device: Spellings,
+    split: bool = False,
+    keep_ptx: Literal["all", "newest", "none"] = "newest",
+    unregistered: Literal["keep", "zero"] | None = None,
+    keep_proprietary: bool = False,
+    extras: Iterable[str] = (),
+    groups: Iterable[str] = (),
+    python_version: str | None = None,
+    platform: str | None = None,
+    lock_name: str = "",
+    url: str = "",
+    downloads: StrPath | None = None,
+) -> MirrorReport:
+    """Make or update a package index with the wheels of a resolution.
+
+    Args:
+        inputs: requirement files, ``pylock.toml`` or ``uv.lock`` files, of one environment.
+        out: the folder of the index.
+        device: the GPUs of all machines that install from it.
+        split: make a core and a pack for each GPU, in place of one wheel for all GPUs.
+        keep_ptx: the PTX that stays in slimmed wheels.
+        unregistered: code that only a library finds; None for zeros in proven files alone.
+        keep_proprietary: leave wheels as they are whose licence forbids changes.
+        extras: extras of a lock.
+        groups: dependency groups of a lock.
+        python_version: of the machines that install; None for this Python.
+        platform: their platform tag; None for this machine.
+        lock_name: the name of the lock among those of one mirror.
+        url: the address at which the index is served; "" for relative paths in the lock.
+        downloads: a folder that keeps the originals; None to remove them after use.
+
+    Raises:
+        UsageError: there is no input, or the Python or platform is not one.
+        ArchsplitError: that, or a wheel can't be resolved, downloaded or written.
+    """
+    from archsplit.devicecode.select import PtxPolicy
+    from archsplit.mirror.mirror import update_mirror
+    from archsplit.mirror.model import MirrorRequest
+    from archsplit.mirror.resolve import target_python
+    from archsplit.system.env import output_time
+
+    # An empty resolution would remove every wheel of an earlier one.
+    if not inputs:
+        raise UsageError("a mirror needs requirements or a lock")
+    request = MirrorRequest(
+        inputs=tuple(map(Path, inputs)),
+        out=Path(out),
+        devices=_capabilities(device),
+        ptx=PtxPolicy(keep_ptx),
+        split=split,
+        keeps_proprietary=keep_proprietary,
+        lock_name=lock_name,
+        url=url,
+        downloads=None if downloads is None else Path(downloads),
+        extras=tuple(extras),
+        groups=tuple(groups),
+        python=target_python(python_version, platform),
+        unregistered=unregistered or "",
+        now=output_time(os.environ),
+    )
+    with _effects(jobs=1) as effects:
+        return update_mirror(request, effects)
 
 
 def build(

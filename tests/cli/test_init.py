@@ -34,6 +34,7 @@ __declspec(dllexport) int dot_two(float *to) {
 }
 """
 SETUP = "import subprocess\nsubprocess.run(['nvcc', 'a.cu'])\n"
+CMAKE = "project(foo LANGUAGES CXX CUDA)\n"
 HEADER = """\
 /* int foo_gone(void); */
 #ifndef FOO_H
@@ -101,6 +102,26 @@ def test_a_library_of_c_functions_gets_a_recipe_of_sources(
     assert list(map(str, recipe.source.files)) == ["src/dot.cu", "src/help.c"]
     assert recipe.interface.symbols == ("foo_dot", "foo_error")
     assert (recipe.python.package, str(recipe.python.root)) == ("foo_dot", "src")
+    # Without a word about visibility in the code, its functions would be hidden.
+    assert recipe.compile.host_flags == ("-fvisibility=default",)
+    # CMake has nothing to configure here.
+    assert "cmake" not in told.err
+
+
+def test_a_package_beside_setup_py_gets_its_own_files_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    module = "import ctypes\nctypes.CDLL('libfoo.so')\n"
+    files = {name: text for name, text in C_LIBRARY.items() if not name.startswith("src/foo_dot")}
+    files |= {"foo_dot/__init__.py": "", "foo_dot/low/level.py": module, "CMakeLists.txt": CMAKE}
+    files["include/foo.h"] = HEADER.replace("FOO_EXPORT", '__attribute__((visibility("default")))')
+    assert main(["init", str(tree(tmp_path, files))]) == 0
+    recipe = load_recipe(tmp_path)
+    assert [*map(str, recipe.python.files)] == ["foo_dot/__init__.py", "foo_dot/low/level.py"]
+    assert recipe.compile.host_flags == ()
+    told = capsys.readouterr().err
+    assert "foo_dot/low/level.py must open the plugin: `from foo_dot._archsplit import" in told
+    assert "the build: `cmake -S . -B build" in told
 
 
 def test_include_folders_and_macros_come_from_a_configuration(tmp_path: Path) -> None:
@@ -136,7 +157,7 @@ def test_include_folders_and_macros_come_from_a_configuration(tmp_path: Path) ->
         (
             {
                 "pyproject.toml": '[build-system]\nbuild-backend = "scikit_build_core.build"\n',
-                "CMakeLists.txt": "project(foo LANGUAGES CXX CUDA)\n"
+                "CMakeLists.txt": CMAKE + "FetchContent_Declare(pybind11 GIT_TAG v3)\n"
                 'set(CMAKE_CUDA_ARCHITECTURES "80-real;90")\n'
                 "set(CMAKE_CUDA_COMPILER /usr/local/cuda-12/bin/nvcc)\n",
                 "src/bind.cpp": "#include <pybind11/pybind11.h>\n",
@@ -167,7 +188,7 @@ def test_include_folders_and_macros_come_from_a_configuration(tmp_path: Path) ->
             {"setup.py": SETUP, "b.py": "ctypes.CDLL('x')\n", "src/foo.h": HEADER},
             'sh -c \'NVCC_APPEND_FLAGS="$ARCHSPLIT_GENCODE" python3 -m pip wheel --no-deps'
             " --wheel-dir {out} .'",
-            "name, version or license text are not in the tree",
+            "the tree has no name and no version and no license text (a file LICENSE or COPYING)",
         ),
         ({"setup.py": ""}, "python3 -m pip wheel --no-deps --wheel-dir {out} .", "ctypes or cffi"),
         (
@@ -195,6 +216,10 @@ def test_all_others_get_their_own_build(
     assert recipe.source.build == command
     assert words in (tmp_path / "recipe.toml").read_text()
     told = capsys.readouterr().err
+    if "the tree has no name" in words:
+        assert "better: the tree has no name and no version and no license text" in told
+    if "FetchContent" in files.get("CMakeLists.txt", ""):
+        assert "the network during the build: CMakeLists.txt fetches other sources" in told
     if "no header" in words:
         assert "no header declares dot_one, dot_two; with one that does" in told
     if "CMakeLists.txt" in files:
@@ -231,6 +256,16 @@ def test_a_build_without_cuda_sources_in_the_tree(tmp_path: Path) -> None:
             "there is nothing to split",
         ),
         (
+            {"a.cu": "", "a.py": "from torch.utils.cpp_extension import CUDA_HOME, load\n"},
+            "compiles its kernels at run time (PyTorch's cpp_extension)",
+            "there is nothing to split",
+        ),
+        (
+            {"a.so": "", "b/a.so": "", "b/b.so": "", "b/c.so": "", "c/.venv/d.so": ""},
+            "has no CUDA sources (*.cu), but built libraries: a.so, b/a.so, b/b.so and 1 more",
+            "pip wheel --no-deps --wheel-dir fat",
+        ),
+        (
             {"a.cu": "", "a.py": "import cupy as cp\ncp.RawModule(code='')\n"},
             "compiles its kernels at run time (CuPy)",
             "there is nothing to split",
@@ -255,9 +290,9 @@ def test_what_is_no_project_is_refused(tmp_path: Path, capsys: pytest.CaptureFix
     files = {"a.txt": "no archive", "a.tar.gz": "no archive", "a.whl": "", "recipe.toml": ""}
     tree(tmp_path, {**files, "b.cu": KERNEL})
     for name, words in (
-        ("gone", "pip download --no-deps --no-binary :all: gone gets"),
-        ("gone.tar.gz", "--no-binary :all: gone gets"),
-        ("gone-1.0.tar.gz", "--no-binary :all: gone==1.0 gets"),
+        ("gone", "pip download --no-deps --no-binary gone gone gets"),
+        ("gone.tar.gz", "--no-binary gone gone gets"),
+        ("gone-1.0.tar.gz", "--no-binary gone gone==1.0 gets"),
         ("a.txt", "is no source tree and no sdist"),
         ("a.tar.gz", "can't be unpacked: file could not be opened successfully\n"),
         ("a.whl", "archsplit split"),

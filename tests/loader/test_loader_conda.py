@@ -5,9 +5,11 @@ rattler is the library of pixi and of other clients of conda's format.
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import json
+import os
+import subprocess
+import sys
 import tarfile
 from typing import TYPE_CHECKING
 
@@ -83,13 +85,25 @@ def write_channel(workbench: Workbench, folder: Path) -> Path:
     return channel
 
 
-async def create_environment(channel: Path, environment: Path, links: str, *specs: str) -> None:
-    rattler = pytest.importorskip("rattler", reason="py-rattler is not installed")
-    config = rattler.Config.from_toml(LINKS.get(links, LINKS["hard"]))
+CREATE = """
+import asyncio, pathlib, sys, rattler
+async def create(channel, environment, options, *specs):
+    config = rattler.Config.from_toml(options)
     await rattler.index.index_fs(channel)
-    records = await rattler.solve([channel.as_uri()], list(specs))
-    cache = environment.parent / "pkgs"
-    await rattler.install(records, environment, cache_dir=cache, config=config, show_progress=False)
+    records = await rattler.solve([pathlib.Path(channel).as_uri()], specs)
+    cache = pathlib.Path(environment).parent / "pkgs"
+    places = {"target_prefix": environment, "cache_dir": cache}
+    await rattler.install(records, **places, config=config, show_progress=False)
+asyncio.run(create(*sys.argv[1:]))
+"""
+
+
+@pytest.fixture(scope="module")
+def rattler(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("rattler")
+    pip = (sys.executable, "-m", "pip", "install", "-q", "--target", str(folder))
+    subprocess.run([*pip, "py-rattler==0.28.0"], check=True)
+    return folder
 
 
 def link_softly(environment: Path) -> None:
@@ -102,13 +116,18 @@ def link_softly(environment: Path) -> None:
             path.symlink_to(cached)
 
 
+@pytest.mark.download
 @pytest.mark.parametrize("links", [*LINKS, "soft"])
-def test_packs_of_a_conda_environment_are_found(workbench: Workbench, links: str) -> None:
-    pytest.importorskip("rattler", reason="py-rattler is not installed")
+def test_packs_of_a_conda_environment_are_found(
+    workbench: Workbench, rattler: Path, links: str
+) -> None:
     with visible_folder() as folder:
         channel = write_channel(workbench, folder)
         environment = folder / "environment"
-        asyncio.run(create_environment(channel, environment, links, "toy-cc90", "toy-cc80"))
+        options = LINKS.get(links, LINKS["hard"])
+        command = (sys.executable, "-c", CREATE, str(channel), str(environment), options)
+        child = {"PATH": os.environ["PATH"], "HOME": str(folder), "PYTHONPATH": str(rattler)}
+        subprocess.run([*command, "toy-cc90", "toy-cc80"], env=child, check=True)
         if links == "soft":
             link_softly(environment)
         site = environment / SITE

@@ -27,7 +27,14 @@ from mirror_samples import (
     write_lock,
 )
 
+from archsplit import api
+from archsplit.arch.target import Capability
 from archsplit.cli.main import main
+from archsplit.devicecode.select import PtxPolicy
+from archsplit.errors import UsageError
+from archsplit.mirror.model import MirrorRequest
+from archsplit.mirror.resolve import select_wheels
+from archsplit.mirror.target_python import TargetPython
 from archsplit.system.units import size_text
 from handmade_samples import held as container_targets
 
@@ -112,7 +119,12 @@ def test_the_state_has_each_original_and_its_edit(
     digest = hashlib.sha256((wheels / FAT).read_bytes()).hexdigest()
     assert fat["original"]["sha256"] == digest
     assert fat["original"]["url"] == f"{index.url}fat/{FAT}"
-    assert fat["edit"] == {"kind": "slim", "devices": ["9.0"], "ptx": "newest"}
+    assert fat["edit"] == {
+        "kind": "slim",
+        "devices": ["9.0"],
+        "ptx": "newest",
+        "unregistered": "",
+    }
     (file,) = fat["files"]
     assert file["sha256"] == hashlib.sha256((slimmed / "fat" / SLIM).read_bytes()).hexdigest()
     assert plain["unchanged"]
@@ -533,6 +545,10 @@ def test_other_bytes_under_a_known_name_are_refused(
         (["a.txt", "--verify", "--out", "out"], "--verify goes with --out alone"),
         (["a", "--device", "9.0", "--split", "--keep-ptx", "all", "--out", "o"], "--keep-ptx"),
         (["a", "--device", "9.0", "--lock-name", "a.b", "--out", "o"], "name of a lock"),
+        (["a", "--device", "9.0", "--split", "--unregistered", "keep", "--out", "o"], "in cores"),
+        (["--serve", "--device", "9.0", "--platform", "win_amd64", "--out", "o"], "resolution"),
+        (["a", "--device", "9.0", "--platform", "musllinux_1_2", "--out", "o"], "no"),
+        (["a", "--device", "9.0", "--python-version", "2.7", "--out", "o"], "of a Python 3"),
     ],
 )
 def test_options_that_do_not_go_together(
@@ -540,6 +556,87 @@ def test_options_that_do_not_go_together(
 ) -> None:
     assert mirror(*arguments) == 2
     assert words in capsys.readouterr().err
+
+
+# Another Python, and code that only a library finds
+
+
+def test_uv_resolves_for_another_python_and_platform(index: ServedIndex) -> None:
+    Path("r.txt").write_text(
+        'plain; python_version == "3.19" and platform_machine == "aarch64"\n'
+        'fat; sys_platform == "win32"\n'
+    )
+    other = ("--python-version", "3.19", "--platform", "manylinux_2_28_aarch64")
+    assert mirror("r.txt", "--device", "9.0", *other, "--out", "out") == 0
+    assert wheel_files(Path("out")) == {PLAIN}
+
+
+def test_a_platform_without_a_wheel_is_refused(
+    index: ServedIndex, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("r.txt").write_text("fat\n")
+    assert mirror("r.txt", "--device", "9.0", "--platform", "win_amd64", "--out", "out") == 14
+    error = capsys.readouterr().err
+    assert "uv can't resolve r.txt for Python 3." in error
+    assert "on win_amd64" in error
+
+
+def test_a_lock_is_selected_for_another_python(tmp_path: Path) -> None:
+    head = 'lock-version = "1.0"\ncreated-by = "a test"\n[[packages]]\nname = "a"\nversion = "1"\n'
+    names = [
+        f"a-1-cp312-abi3-{platform}.whl" for platform in ("manylinux2014_aarch64", "win_amd64")
+    ]
+    rows = [
+        f'{{ url = "https://files.example/{name}", hashes = {{ sha256 = "{"0" * 64}" }} }}'
+        for name in names
+    ]
+    lock = tmp_path / "pylock.toml"
+    lock.write_text(f"{head}wheels = [{', '.join(rows)}]\n")
+    for platform, name in zip(("manylinux_2_28_aarch64", "win_amd64"), names, strict=True):
+        request = MirrorRequest(
+            inputs=(lock,),
+            out=tmp_path,
+            devices=(Capability(9, 0),),
+            ptx=PtxPolicy.NEWEST,
+            python=TargetPython(version="3.13.1", platform=platform),
+        )
+        assert [wheel.file for wheel in select_wheels(lock, request)] == [name]
+
+
+@pytest.mark.parametrize(
+    ("version", "platform", "words", "oldest", "machine"),
+    [
+        ("3.12", "manylinux_2_28_x86_64", "x86_64-manylinux_2_28", "manylinux1_x86_64", "x86_64"),
+        ("3.9.1", "manylinux_2_17_aarch64", "aarch64-manylinux_2_17", "linux_aarch64", "aarch64"),
+        ("3.12", "win_arm64", "aarch64-pc-windows-msvc", "win_arm64", "ARM64"),
+    ],
+)
+def test_a_target_python_is_known_to_uv_and_by_its_tags(
+    version: str, platform: str, words: str, oldest: str, machine: str
+) -> None:
+    python = TargetPython(version=version, platform=platform)
+    assert python.uv_options() == ("--python-version", version, "--python-platform", words)
+    assert oldest in {tag.platform for tag in python.tags()}
+    assert python.markers()["platform_machine"] == machine
+    assert python.markers()["python_full_version"].count(".") == 2
+
+
+def test_unregistered_code_is_kept_or_zeroed_as_for_slim(make: Maker, own: Path) -> None:
+    assert make("--unregistered", "zero", "--lock-name", "zero") == 0
+    edits = {wheel["edit"]["unregistered"] for wheel in state(own)["wheels"]}
+    assert edits == {"", "zero"}
+    assert SLIM.replace("cc90", "cc90.zero") in wheel_files(own)
+    assert mirror("--verify", "--out", own) == 0
+
+
+def test_the_api_makes_the_same_mirror(index: ServedIndex, wheels: Path, slimmed: Path) -> None:
+    lock = write_lock(Path("pylock.toml"), index, wheels, FAT, PLAIN)
+    report = api.mirror(lock, out="own", device="9.0")
+    assert report.new == (FAT, PLAIN)
+    assert wheel_files(Path("own")) == wheel_files(slimmed)
+    assert Path("own/fat", SLIM).read_bytes() == (slimmed / "fat" / SLIM).read_bytes()
+    with pytest.raises(UsageError, match="needs requirements"):
+        api.mirror(out="own", device="9.0")
 
 
 def test_a_missing_input_is_named(index: ServedIndex, capsys: pytest.CaptureFixture[str]) -> None:

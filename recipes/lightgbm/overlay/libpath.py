@@ -11,7 +11,7 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
-from ._archsplit import load
+from ._archsplit import load  # type: ignore[import-not-found]  # made by the build
 
 __all__: list[str] = []
 

@@ -101,20 +101,24 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
         (arguments.machine,) = machines
     for_all_majors = arguments.cuda is None and recipe.cuda.majors
     build = _majors_build(arguments) if for_all_majors else _release_build(arguments)
+    is_one = bool(arguments.machine or not machines)
+    if arguments.variants and not is_one:
+        raise UsageError(
+            "--variants is for one release, and this recipe makes one for each machine",
+            hint="choose the machine, as in --machine aarch64",
+        )
     with _effects(arguments, console) as effects:
-        if arguments.machine or not machines:
-            done = build(effects, arguments.out)
-            _show(done, arguments)
-            if arguments.variants and isinstance(done, Release):
-                write_built_variants(done, arguments.out, console)
-            return 0
-        if arguments.variants:
-            raise UsageError(
-                "--variants is for one release, and this recipe makes one for each machine",
-                hint="choose the machine, as in --machine aarch64",
-            )
-        each = build_machines(machines, build, effects, out=arguments.out)
-    if arguments.json:
+        if is_one:
+            each = {"": build(effects, arguments.out)}
+        else:
+            each = dict(build_machines(machines, build, effects, out=arguments.out))
+    # Printed after the display of the progress has ended: it would draw over the table.
+    if is_one:
+        done = each[""]
+        _show(done, arguments)
+        if arguments.variants and isinstance(done, Release):
+            write_built_variants(done, arguments.out, console)
+    elif arguments.json:
         documents = {machine: _document(one) for machine, one in each.items()}
         print(json.dumps({"schema": 1, "machines": documents}, indent=2))  # noqa: T201 - data
     else:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from archsplit.cli.options import add_without, output_time
+from archsplit.cli.options import add_without
 from archsplit.cli.verbs import add_verb
 from archsplit.errors import UsageError, WheelError
+from archsplit.system.env import output_time
 from archsplit.system.units import parse_size
 
 if TYPE_CHECKING:
@@ -151,7 +153,7 @@ def _change(arguments: argparse.Namespace) -> IndexChange:
         reason=arguments.reason,
         url=arguments.url,
         grace=arguments.grace,
-        now=output_time(),
+        now=output_time(os.environ),
     )
 
 

@@ -14,6 +14,7 @@ from archsplit.cli.finding_files import add_finding_files, finding_files
 from archsplit.cli.inputs import find_subject
 from archsplit.cli.verbs import add_verb
 from archsplit.errors import UsageError, VerifyError
+from archsplit.system.env import output_time
 from archsplit.system.fs import output_errors, write_file
 from archsplit.system.units import parse_size
 
@@ -125,7 +126,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     with finding_files(arguments, check="inspect", checked=arguments.subject):
         findings = limit_findings(inventory, limits)
         if findings:
-            raise VerifyError(f"{inventory.name} breaks limits:", findings=findings)
+            raise VerifyError(f"limits are broken by {inventory.name}:", findings=findings)
     return 0
 
 
@@ -173,7 +174,7 @@ def page_origin(arguments: argparse.Namespace) -> PageOrigin:
     from archsplit.inspect.page import PageOrigin
 
     # Today's date would make a page differ at each run, which reproducible builds forbid.
-    date = time.strftime("%Y-%m-%d", time.gmtime(options.output_time()))
+    date = time.strftime("%Y-%m-%d", time.gmtime(output_time(os.environ)))
     return PageOrigin(command=arguments.command_line, date=date)
 
 

@@ -11,6 +11,7 @@ from archsplit.cli import options
 from archsplit.cli.inspect import page_origin
 from archsplit.cli.verbs import add_verb
 from archsplit.errors import ToolNotFoundError, UsageError
+from archsplit.system.env import output_time
 from archsplit.system.fs import write_file
 
 if TYPE_CHECKING:
@@ -64,6 +65,11 @@ def add_to(verbs: options.Verbs) -> None:
         help="the PTX that stays in slimmed wheels, as for slim (default: newest)",
     )
     parser.add_argument(
+        "--unregistered",
+        choices=["keep", "zero"],
+        help="machine code that only a library finds, as for slim (default: zero for proven files)",
+    )
+    parser.add_argument(
         "--proprietary",
         choices=["edit", "keep"],
         default="edit",
@@ -72,6 +78,17 @@ def add_to(verbs: options.Verbs) -> None:
     )
     parser.add_argument("--extra", action="append", default=[], help="an extra of a lock")
     parser.add_argument("--group", action="append", default=[], help="a dependency group of a lock")
+    parser.add_argument(
+        "--python-version",
+        metavar="3.12",
+        help="the Python of the machines that install (default: the one that runs archsplit)",
+    )
+    parser.add_argument(
+        "--platform",
+        metavar="TAG",
+        help="their platform, as in the name of a wheel: manylinux_2_28_x86_64 (default: this"
+        " machine's)",
+    )
     parser.add_argument(
         "--lock-name",
         default="",
@@ -209,11 +226,13 @@ def _check(arguments: argparse.Namespace) -> None:
         raise UsageError("--serve slims wheels, and doesn't split", hint="leave out --split")
     if not (arguments.verify or arguments.serve or arguments.inputs):
         raise UsageError("name requirements or a lock to mirror, or --verify")
+    other = arguments.python_version or arguments.platform
+    if other and not arguments.inputs:
+        raise UsageError("--python-version and --platform are for the resolution of inputs")
     # No default: a mirror for wrong GPUs would install, and fail at the first kernel.
     if not arguments.verify and not arguments.device:
         raise UsageError("name the GPUs with --device", hint="--device native, or --device 9.0")
-    if arguments.split and arguments.keep_ptx is not None:
-        raise UsageError("--keep-ptx means nothing with --split: a pack has the GPU's own code")
+    _check_split(arguments)
     # The name becomes a part of a file name.
     if arguments.lock_name and not _LOCK_NAME.fullmatch(arguments.lock_name):
         raise UsageError(
@@ -222,9 +241,17 @@ def _check(arguments: argparse.Namespace) -> None:
         )
 
 
+def _check_split(arguments: argparse.Namespace) -> None:
+    if arguments.split and arguments.keep_ptx is not None:
+        raise UsageError("--keep-ptx means nothing with --split: a pack has the GPU's own code")
+    if arguments.split and arguments.unregistered is not None:
+        raise UsageError("--unregistered is for slimmed wheels: a split leaves such code in cores")
+
+
 def _request(arguments: argparse.Namespace) -> MirrorRequest:
     from archsplit.devicecode.select import PtxPolicy
     from archsplit.mirror.model import MirrorRequest
+    from archsplit.mirror.resolve import target_python
 
     return MirrorRequest(
         inputs=tuple(arguments.inputs),
@@ -238,5 +265,7 @@ def _request(arguments: argparse.Namespace) -> MirrorRequest:
         downloads=arguments.downloads,
         extras=tuple(arguments.extra),
         groups=tuple(arguments.group),
-        now=options.output_time(),
+        python=target_python(arguments.python_version, arguments.platform),
+        unregistered=arguments.unregistered or "",
+        now=output_time(os.environ),
     )

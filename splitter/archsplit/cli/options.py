@@ -5,14 +5,12 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from archsplit.cache.config import SETTINGS_TABLE, resolve_settings
 from archsplit.errors import InputError, UsageError
-from archsplit.system.env import has_epoch, source_date_epoch
 from archsplit.system.resources import available_cores, parse_job_count
 
 if TYPE_CHECKING:
@@ -34,11 +32,6 @@ if TYPE_CHECKING:
 
 GPU_LIST = 'sm_90,compute_120, 9.0, H100, "RTX 4090" or native'
 """Examples of GPU names for help texts; `archsplit.arch.gpu_list` parses all forms."""
-
-
-def output_time() -> int:
-    """Return the timestamp for outputs: SOURCE_DATE_EPOCH, or else now, in seconds."""
-    return source_date_epoch(os.environ) if has_epoch(os.environ) else int(time.time())
 
 
 def add_recipe_options(parser: argparse.ArgumentParser) -> None:

@@ -115,7 +115,8 @@ class FilePlan:
         containers: all of them, in the file's order.
         pieces: the new file.
         note: the reason why a file that should shrink keeps its length, or None.
-        unregistered: code of a library that only the library finds, and that no GPU needs.
+        unregistered: code that only a library finds, and that no GPU needs; of a cubin, the image
+            that leaves an empty file.
         zeroes_unregistered: True if that code is overwritten with zeros.
     """
 

@@ -302,6 +302,19 @@ def _is_in_table(unit: Unit) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OtherFiles:
+    """Files of one kind that only compilers, tests and profilers read.
+
+    Attributes:
+        size: bytes of the files, or of the download where the inventory is of a download.
+    """
+
+    kind: str
+    count: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Inventory:
     """The device code of a file, wheel, folder or installed package.
 
@@ -313,6 +326,7 @@ class Inventory:
         size: bytes of the file, or of all files.
         is_wheel: True if ``size`` is that of a download.
         files: all that can hold device code, with or without any.
+        other_files: headers, static libraries, tests and the like, the largest sum first.
     """
 
     path: str
@@ -320,6 +334,7 @@ class Inventory:
     size: int
     is_wheel: bool
     files: tuple[File, ...] = field(repr=False)
+    other_files: tuple[OtherFiles, ...] = field(default=(), repr=False)
 
     @property
     def name(self) -> str:

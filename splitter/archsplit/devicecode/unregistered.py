@@ -65,11 +65,12 @@ def unused_unregistered(
         for unit in units
         if unit.place is Place.OUTSIDE
         for image in unit.images
-        if _is_unused(image, selection) and (head := _head_size(window, image)) is not None
+        if is_unused_code(image, selection) and (head := _head_size(window, image)) is not None
     )
 
 
-def _is_unused(image: Image, selection: Selection) -> bool:
+def is_unused_code(image: Image, selection: Selection) -> bool:
+    """Return True for machine code that no GPU or target of the choice can run."""
     target = image.target
     if image.kind is not EntryKind.CUBIN or target is None or target.kind is not CodeKind.SASS:
         return False

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from archsplit.devicecode.compression import decompress
 from archsplit.devicecode.file_plan import container_holders
-from archsplit.devicecode.scan import release_pages
+from archsplit.devicecode.scan import Form, release_pages
 from archsplit.devicecode.unregistered import planned_bytes
 from archsplit.errors import VerifyError
 from archsplit.formats.elf import SectionType
@@ -69,6 +69,8 @@ def verify_kept_images(plan: FilePlan, new: Window) -> tuple[KeptImage, ...]:
         else [f"{len(new_parts)} parts, expected {len(old_parts)}"]
     )
     findings += _image_findings(plan, new_parts, images)
+    if plan.form is Form.CUBIN and len(new) != plan.size:
+        findings.append(f"{len(new)} bytes, expected {plan.size}")
     for before, after in zip(old_parts, new_parts, strict=False):
         if before.elf is not None and after.elf is not None:
             findings += _wrapper_findings(before.elf, after.elf)

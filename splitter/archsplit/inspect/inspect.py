@@ -20,6 +20,7 @@ from archsplit.formats.descriptor import read_descriptor
 from archsplit.formats.device_pack import read_pack
 from archsplit.formats.elf import Elf
 from archsplit.formats.reader import Window, open_file
+from archsplit.inspect.build_files import sum_build_files
 from archsplit.release.identity import IDENTITY_ENDING
 from archsplit.system.fs import input_errors, read_file, sha256
 from archsplit.system.parallel import map_on_cores
@@ -73,7 +74,17 @@ def read_inventory(request: InspectRequest) -> Inventory:
         sha256=sha256(path) if request.digest else None,
         size=path.stat().st_size,
         is_wheel=is_wheel,
+        other_files=sum_build_files(_download_sizes(path)) if is_wheel else (),
     )
+
+
+def _download_sizes(wheel: Path) -> Iterator[tuple[str, int]]:
+    """Yield the members of a wheel with their packed bytes."""
+    from archsplit.wheels.zip_checks import open_archive  # noqa: PLC0415
+
+    with open_archive(wheel) as archive:
+        for info in archive.members.values():
+            yield info.filename, info.compress_size
 
 
 def _single_file(path: Path, request: InspectRequest) -> File:
@@ -108,15 +119,18 @@ def _inventory(request: InspectRequest, paths: Mapping[str, Path], name: str) ->
     )
     for shown, path in sorted(wheels.items()):
         files += _wheel_or_problem(path, shown, request, in_download=in_download)
-    sizes = [path.stat().st_size for path in (paths if in_download else others).values()]
+    sizes = {
+        shown: path.stat().st_size for shown, path in (paths if in_download else others).items()
+    }
     installed = 0 if in_download else sum(map(_installed_size, wheels.values()))
-    size = sum(sizes) + installed
+    size = sum(sizes.values()) + installed
     return Inventory(
         path=name,
         sha256=None,
         size=size,
         is_wheel=in_download,
         files=drop_placeholders(tuple(files)),
+        other_files=sum_build_files(sizes.items()),
     )
 
 

@@ -30,6 +30,10 @@ def inventory_json(inventory: Inventory, devices: Iterable[DeviceUsage]) -> str:
         "files": [_file(file) for file in inventory.files],
         "totals": _images(inventory.rows()),
         "devices": [_device(device) for device in devices],
+        "other_files": [
+            {"kind": one.kind, "count": one.count, "size": one.size}
+            for one in inventory.other_files
+        ],
     }
     return json.dumps(content, indent=2)
 

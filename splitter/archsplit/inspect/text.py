@@ -46,6 +46,8 @@ COVERAGE_WORDS = {
     Coverage.NONE: "not at all",
 }
 _MAX_SHOWN = 20
+_NOTABLE = 0.01
+"""The least share of all bytes for which files of another kind are named."""
 _MAX_NAME = 240
 """Letters of a kernel's name."""
 ADVICE_SCHEMA = 1
@@ -82,9 +84,24 @@ def inventory_text(
             code += ["", _files(inventory)]
         usage: list[RenderableType] = ["", *_usage(inventory, tuple(devices))]
         yield from (*usage, *code) if gpus_first else (*code, *usage)
+    other = other_files_text(inventory)
+    if other:
+        yield from ("", other)
     kernels = inventory.kernels()
     if kernels:
         yield from ("", *_kernels(kernels))
+
+
+def other_files_text(inventory: Inventory) -> str:
+    """Return the line about headers, static libraries and tests; "" for less than a hundredth."""
+    files = inventory.other_files
+    if sum(one.size for one in files) < inventory.size * _NOTABLE:
+        return ""
+    words = ", ".join(f"{one.kind} {size_text(one.size)}" for one in files)
+    return (
+        f"not device code in libraries: {words}. Programs that compile nothing seldom read these;"
+        " slim leaves them"
+    )
 
 
 def _usage(inventory: Inventory, devices: tuple[DeviceUsage, ...]) -> Iterator[RenderableType]:
@@ -361,9 +378,9 @@ def _effect_json(advice: Advice, effect: TargetListEffect) -> dict[str, Any]:
 def _headline(advice: Advice) -> str:
     costs = advice.costs
     what = "to download" if costs.in_download else "in all"
-    kind = "the core" if costs.is_release else "not device code that could be left out"
+    kind = "are the core" if costs.is_release else "stay with any list of targets"
     sizes = size_text(costs.size), size_text(costs.fixed)
-    return f"{costs.name}: {sizes[0]} {what}; {sizes[1]} of it are {kind}"
+    return f"{costs.name}: {sizes[0]} {what}; {sizes[1]} of it {kind}"
 
 
 def _unknown_gpus(advice: Advice) -> Iterator[str]:

@@ -144,6 +144,7 @@ def _slim(
         selection=Selection(
             devices=frozenset(map(Capability.parse, edit.devices)), ptx=PtxPolicy(edit.ptx)
         ),
+        zeroes_unregistered={"zero": True, "keep": False}.get(edit.unregistered),
     )
     report = slim_wheel(request, effects)
     # The slim report has the reason, for example that all images are needed.

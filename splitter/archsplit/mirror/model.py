@@ -22,12 +22,15 @@ if TYPE_CHECKING:
 
     from archsplit.arch.target import Capability
     from archsplit.devicecode.select import PtxPolicy
+    from archsplit.mirror.target_python import TargetPython
 
 MIRROR_SCHEMA = 1
 STATE_FILE = "archsplit-mirror.json"
 """The state of a mirror, beside the pages of the index."""
 
 FileRole = Literal["wheel", "core", "plugin"]
+Unregistered = Literal["", "keep", "zero"]
+"""The treatment of code that only a library finds; "" for zeros in proven files alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +66,9 @@ class MirrorRequest:
         url: the address at which the index is served, for the lock; "" for relative paths.
         downloads: a folder that keeps the originals; None to remove them after use.
         extras, groups: of a lock, to install.
+        python: of the machines that install; None for this Python and machine.
+        unregistered: code that only a library finds: ``keep``, ``zero``, or "" for zeros in proven
+            files alone.
         now: seconds since 1970, for the pages.
     """
 
@@ -77,6 +83,8 @@ class MirrorRequest:
     downloads: Path | None = None
     extras: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
+    python: TargetPython | None = None
+    unregistered: Unregistered = ""
     now: int = 0
 
     def __post_init__(self) -> None:
@@ -92,6 +100,7 @@ class MirrorRequest:
             devices=tuple(sorted(map(str, self.devices))),
             # A split has no such choice: a value here would make equal edits differ.
             ptx="" if self.split else self.ptx.value,
+            unregistered="" if self.split else self.unregistered,
         )
 
 
@@ -103,15 +112,19 @@ class MirrorEdit:
         kind: ``keep`` for a wheel that is not to be edited.
         devices: capabilities, sorted; empty for ``keep``.
         ptx: the PTX that stays in a slimmed wheel.
+        unregistered: as in `MirrorRequest`.
     """
 
     kind: Literal["slim", "split", "keep"]
     devices: tuple[str, ...] = ()
     ptx: str = ""
+    unregistered: Unregistered = ""
 
     def __str__(self) -> str:
         words = [self.kind, *(f"--device {device}" for device in self.devices)]
-        return " ".join([*words, *([f"--keep-ptx {self.ptx}"] if self.ptx else [])])
+        words += [f"--keep-ptx {self.ptx}"] if self.ptx else []
+        words += [f"--unregistered {self.unregistered}"] if self.unregistered else []
+        return " ".join(words)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,8 @@
 
 In: requirement files, ``pylock.toml`` (PEP 751) or ``uv.lock`` files. Out: one wheel
 for each project. pip resolves requirements, uv exports its lock, `packaging` selects from a lock.
- The Python that runs archsplit decides about markers and tags, as for an installation.
+The Python that runs archsplit decides about markers and tags, as for an installation; for another
+Python or platform uv resolves, because pip takes markers from its own Python.
 """
 
 from __future__ import annotations
@@ -25,10 +26,12 @@ from packaging.pylock import (
     PylockValidationError,
     is_valid_pylock_path,
 )
+from packaging.tags import platform_tags
 from packaging.utils import canonicalize_name
 
 from archsplit.errors import ConflictError, InputError, ToolNotFoundError
 from archsplit.mirror.model import ResolvedWheel
+from archsplit.mirror.target_python import TargetPython
 from archsplit.system.env import without_credentials
 from archsplit.system.fs import read_file, temporary_dir
 from archsplit.system.process import Command
@@ -69,6 +72,22 @@ def find_uv(environment: Mapping[str, str]) -> str | None:
     return which("uv", path=environment.get("PATH")) or which("uv", path=beside)
 
 
+def target_python(version: str | None, platform: str | None) -> TargetPython | None:
+    """Return another Python than this one; None if neither is given.
+
+    Args:
+        version: None for this Python's.
+        platform: a platform tag; None for this machine's.
+
+    Raises:
+        UsageError: it is not a version of Python 3, or no platform with CUDA wheels.
+    """
+    if version is None and platform is None:
+        return None
+    own = f"{sys.version_info.major}.{sys.version_info.minor}"
+    return TargetPython(version=version or own, platform=platform or next(platform_tags()))
+
+
 def resolve_inputs(
     request: MirrorRequest, runner: Runner, environment: Mapping[str, str]
 ) -> tuple[ResolvedWheel, ...]:
@@ -83,7 +102,9 @@ def resolve_inputs(
     found: list[ResolvedWheel] = []
     own = without_credentials(environment)
     # Together, because pip resolves all requirements of an environment at once.
-    if requirements:
+    if requirements and request.python is not None:
+        found += _resolve_for_other_python(requirements, request.python, runner, own)
+    elif requirements:
         found += _resolve_requirements(requirements, runner, own)
     for path in request.inputs:
         if path.name == UV_LOCK:
@@ -146,6 +167,33 @@ def _resolve_requirements(
     _refuse_sources(names, refused)
 
 
+def _resolve_for_other_python(
+    paths: Iterable[Path], python: TargetPython, runner: Runner, environment: Mapping[str, str]
+) -> tuple[ResolvedWheel, ...]:
+    paths = tuple(paths)
+    names = ", ".join(map(str, paths))
+    for path in paths:
+        read_file(path)
+    uv = find_uv(environment)
+    if uv is None:
+        raise ToolNotFoundError(
+            f"{python} needs uv, which is not installed: pip takes markers from its own Python",
+            hint="pip install uv",
+        )
+    with temporary_dir() as folder:
+        lock = folder / "pylock.toml"
+        words = ["pip", "compile", "--quiet", "--no-header", "--format=pylock.toml"]
+        words += ["--only-binary=:all:", *python.uv_options(), f"--output-file={lock}"]
+        command = Command(argv=(uv, *words, *map(str, paths)), cwd=Path.cwd(), env=environment)
+        done = runner.run(command)
+        if done.returncode != 0 or not lock.exists():
+            raise InputError(
+                f"uv can't resolve {names} for {python}:\n  {_last_errors(done.stderr)}",
+                hint="every project needs a wheel for that Python and platform",
+            )
+        return tuple(_select(lock, paths[0], extras=(), groups=(), python=python))
+
+
 def _refuse_sources(where: str, refused: list[str]) -> None:
     if refused:
         raise InputError(
@@ -175,20 +223,27 @@ def _resolve_uv_lock(
                 f"uv can't export {path}:\n  {_last_errors(done.stderr)}",
                 hint="the lock needs the pyproject.toml beside it, of the same state: uv lock",
             )
-        return tuple(_select(lock, path, extras=(), groups=()))
+        return tuple(_select(lock, path, extras=(), groups=(), python=request.python))
 
 
 def select_wheels(path: Path, request: MirrorRequest) -> tuple[ResolvedWheel, ...]:
-    """Return the wheels that this Python would install from a lock (PEP 751).
+    """Return the wheels that the request's Python would install from a lock (PEP 751).
 
     Raises:
-        InputError: the lock can't be read, or has no wheel of a project for this Python.
+        InputError: the lock can't be read, or has no wheel of a project for that Python.
     """
-    return tuple(_select(path, path, extras=request.extras, groups=request.groups))
+    return tuple(
+        _select(path, path, extras=request.extras, groups=request.groups, python=request.python)
+    )
 
 
 def _select(
-    path: Path, origin: Path, *, extras: tuple[str, ...], groups: tuple[str, ...]
+    path: Path,
+    origin: Path,
+    *,
+    extras: tuple[str, ...],
+    groups: tuple[str, ...],
+    python: TargetPython | None,
 ) -> Iterator[ResolvedWheel]:
     """Yield the wheels of a lock; ``origin`` is the file that the user named."""
     refused = []
@@ -196,7 +251,12 @@ def _select(
         lock = Pylock.from_dict(loads(read_file(path).decode()))
         default = list(lock.default_groups or ())
         chosen = list(
-            lock.select(extras=extras, dependency_groups=[*default, *groups] if groups else None)
+            lock.select(
+                extras=extras,
+                dependency_groups=[*default, *groups] if groups else None,
+                environment=None if python is None else python.markers(),
+                tags=None if python is None else python.tags(),
+            )
         )
     except (
         ValueError,
@@ -205,8 +265,9 @@ def _select(
         PylockValidationError,
     ) as error:
         raise InputError(
-            f"{origin} can't be resolved for this Python: {error}",
-            hint="lock again for this Python and platform, or run archsplit with another Python",
+            f"{origin} can't be resolved for {python or 'this Python'}: {error}",
+            hint="lock again for that Python and platform, or name others with --python-version"
+            " and --platform",
         ) from error
     for package, artifact in chosen:
         if isinstance(artifact, PackageWheel):

@@ -8,6 +8,7 @@ its wheel.
 from __future__ import annotations
 
 import json
+import shlex
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
@@ -17,13 +18,14 @@ from archsplit.arch.target_lists import cmake_architectures, torch_arch_list
 from archsplit.errors import NothingToDoError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from archsplit.recipe.project_scan import ProjectFacts
 
 __pure__ = True
 
 _DEFAULT_TARGETS = ("sm_75", "sm_80", "sm_90", "sm_100", "sm_120", "compute_120")
+_MOST_NAMES = 3
 FILL_IN = "FILL IN"
 """The mark of a value that only a person knows."""
 _NO_WHEEL = (
@@ -84,11 +86,23 @@ def _nothing(facts: ProjectFacts, folder: str) -> NothingToDoError:
             " has no device code",
             hint="there is nothing to split; the libraries that it requires may be split",
         )
+    if facts.libraries:
+        return NothingToDoError(
+            f"{folder} has no CUDA sources (*.cu), but built libraries: {_some(facts.libraries)}",
+            hint="split the wheel that has them: `python3 -m pip wheel --no-deps"
+            f" --wheel-dir fat {shlex.quote(folder)}`, then `archsplit split fat/*.whl --out dist`",
+        )
     aside = f", but {facts.aside} in tests, examples or bundled projects" if facts.aside else ""
     return NothingToDoError(
         f"{folder} has no CUDA sources (*.cu){aside}, and no build file that compiles CUDA",
         hint="if its wheel has device code all the same, `archsplit split WHEEL` splits that",
     )
+
+
+def _some(names: Sequence[str]) -> str:
+    """Return the first names, and the number of the others."""
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    return ", ".join(names[:_MOST_NAMES]) + more
 
 
 def _against_sources(facts: ProjectFacts) -> Iterator[str]:
@@ -101,8 +115,18 @@ def _against_sources(facts: ProjectFacts) -> Iterator[str]:
         yield "no Python file opens the library with ctypes or cffi"
     if not facts.interfaces:
         yield 'no header has functions of C (extern "C")'
-    if not (facts.name and facts.version and facts.license_files):
-        yield "name, version or license text are not in the tree"
+    if absent := _absent(facts):
+        yield f"the tree has no {' and no '.join(absent)}"
+
+
+def _absent(facts: ProjectFacts) -> list[str]:
+    """Return what a recipe of sources needs and the tree lacks."""
+    needed = {
+        "name": facts.name,
+        "version": facts.version,
+        "license text (a file LICENSE or COPYING)": facts.license_files,
+    }
+    return [what for what, value in needed.items() if not value]
 
 
 def _own_build(facts: ProjectFacts, reason: str) -> ProposedRecipe:
@@ -179,10 +203,20 @@ def _unknown_of_build(facts: ProjectFacts) -> Iterator[str]:
         names = ", ".join(facts.definitions)
         yield (
             f"if a recipe of sources fits better: no header declares {names}; with one that does,"
-            " `archsplit init` writes such a recipe"
+            " `archsplit init --force` writes such a recipe"
+        )
+    if facts.loading and facts.interfaces and not facts.bindings and (absent := _absent(facts)):
+        yield (
+            f"if a recipe of sources fits better: the tree has no {' and no '.join(absent)}; with"
+            " that, `archsplit init --force` writes such a recipe"
         )
     for place in facts.own_nvcc:
         yield f"{place}: the build may ignore the compiler wrapper; it works all the same, uncached"
+    if facts.downloads:
+        yield (
+            f"the network during the build: {', '.join(facts.downloads)} fetches other sources"
+            " (FetchContent, ExternalProject)"
+        )
     if facts.targets and not facts.has_defaults and "PyTorch" not in facts.bindings:
         yield "if the build takes its targets from CUDAARCHS or ARCHSPLIT_GENCODE"
     if not facts.targets:
@@ -234,6 +268,7 @@ def _of_sources(facts: ProjectFacts) -> ProposedRecipe:
         f"include = {json.dumps(list(folders))}",
         f"defines = {json.dumps(list(facts.defines))}",
         "",
+        *_compile_lines(facts),
         "[link]",
         '# "cublas", "cusparse", …: libraries of CUDA that the sources use.',
         "cuda-libraries = []",
@@ -249,8 +284,19 @@ def _of_sources(facts: ProjectFacts) -> ProposedRecipe:
         "[python]",
         f"package = {_text(package[1])}",
         f"root = {_text(package[0])}",
+        # Beside a package at the top are setup.py, tests and more, which are no part of it.
+        *([f"files = [{_text(f'{package[1]}/**/*.py')}]"] if package[0] == "." else []),
     ]
     return ProposedRecipe(text="\n".join(lines) + "\n", reason=reason, unknown=tuple(unknown))
+
+
+def _compile_lines(facts: ProjectFacts) -> Iterator[str]:
+    # Where the project chooses what it exports, its choice counts.
+    if not facts.has_visibility:
+        yield "[compile]"
+        yield "# Host code is compiled with -fvisibility=hidden; no source exports its functions."
+        yield 'host-flags = ["-fvisibility=default"]'
+        yield ""
 
 
 def _unknown_of_sources(facts: ProjectFacts) -> Iterator[str]:
@@ -259,12 +305,16 @@ def _unknown_of_sources(facts: ProjectFacts) -> Iterator[str]:
     if not facts.license:
         yield "project.license: fill it in"
     if not facts.configured:
-        yield (
-            "include folders and defines of the build: `cmake -S . -B build"
-            " -DCMAKE_EXPORT_COMPILE_COMMANDS=ON`, then `archsplit init` again reads them"
-        )
+        configure = "`cmake -S . -B build -DCMAKE_EXPORT_COMPILE_COMMANDS=ON`"
+        known = f": {configure}, then `archsplit init --force` reads them"
+        yield f"include folders and defines of the build{known if 'CMake' in facts.systems else ''}"
     yield "the libraries of CUDA that the sources use: link.cuda-libraries"
-    yield f"{facts.loading[0]} must open the plugin: docs/how-to/loader-ctypes.md has the two lines"
+    package = _package(facts)[1]
+    yield (
+        f"{', '.join(facts.loading[:3])} must open the plugin: `from {package}._archsplit import"
+        " load`, and `load()` in place of ctypes.CDLL(PATH), at the first call that needs a GPU;"
+        " docs/reference/loader.md has all of it"
+    )
 
 
 def _package(facts: ProjectFacts) -> tuple[str, str]:

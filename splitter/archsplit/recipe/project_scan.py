@@ -54,6 +54,8 @@ _RUNTIME: Mapping[str, str] = {
     "PyCUDA": r"\bpycuda\.compiler\b|\bSourceModule\b",
     "Triton": r"@triton\.jit",
     "NVRTC": r"\bnvrtcCompileProgram\b|\bnvrtc\b",
+    "PyTorch's cpp_extension": r"\bcpp_extension\.load(_inline)?\s*\("
+    r"|\bfrom torch\.utils\.cpp_extension import [^\n]*\bload(_inline)?\b",
 }
 _LOADING = r"\bctypes\.(CDLL|cdll|PyDLL)\b|\bcdll\.LoadLibrary\b|\bffi\.dlopen\b|\bload_library\("
 _BUILD_CUDA: Mapping[str, str] = {
@@ -77,6 +79,8 @@ _TARGET = re.compile(r"\b((?:sm|compute)_\d{2,3}[af]?)\b")
 _NUMBER = re.compile(r"(\d+)\.?(\d?)([af]?)(-real|-virtual|\+PTX)?")
 _NAMED_CUDA = re.compile(r"[\"']([\w./+-]*[\w+-]\.cu)[\"']")
 _DEFAULT_GUARD = re.compile(r"if\s*\(\s*NOT\s+(DEFINED\s+)?CMAKE_CUDA_ARCHITECTURES", re.IGNORECASE)
+_FETCHES = re.compile(r"\b(?:FetchContent_Declare|ExternalProject_Add|CPMAddPackage)\s*\(")
+_VISIBILITY = re.compile(r"\bvisibility\s*\(\s*\"")
 _C_BLOCK = re.compile(r"extern\s+\"C\"")
 _FUNCTION = re.compile(
     r"^[ \t]*(?:[A-Z][A-Z0-9_]*(?:\([^()\n]*\))?\s+)*[A-Za-z_][\w \t*]*?\b"
@@ -122,6 +126,9 @@ class ProjectFacts:
         has_defaults: True if targets are set only where the caller sets none.
         own_nvcc: places where a build file names an nvcc by its path.
         is_hip: True for sources of AMD's HIP.
+        has_visibility: True if code sets the visibility of functions.
+        libraries: shared libraries that the tree has.
+        downloads: the build files that fetch other sources while they run.
         at_run_time: the tools that compile kernels at run time.
         includes: include folders, from a configuration of CMake.
         defines: macros, from a configuration of CMake.
@@ -148,6 +155,9 @@ class ProjectFacts:
     has_defaults: bool = False
     own_nvcc: tuple[str, ...] = ()
     is_hip: bool = False
+    has_visibility: bool = False
+    libraries: tuple[str, ...] = ()
+    downloads: tuple[str, ...] = ()
     at_run_time: tuple[str, ...] = ()
     includes: tuple[str, ...] = ()
     defines: tuple[str, ...] = ()
@@ -182,6 +192,9 @@ def scan_project(root: Path) -> ProjectFacts:
         has_defaults=any(map(_DEFAULT_GUARD.search, build.values())),
         own_nvcc=tuple(f"{name}: {one[0]}" for name, one in _matches(_OWN_NVCC, build)),
         is_hip=files.is_hip(),
+        has_visibility=any(map(_VISIBILITY.search, code.values())),
+        libraries=tuple(_libraries(root)),
+        downloads=tuple(name for name, text in sorted(build.items()) if _FETCHES.search(text)),
         at_run_time=_found(_RUNTIME, files.python),
         includes=includes,
         defines=defines,
@@ -239,6 +252,20 @@ class _SourceTree:
 
 
 def _read_texts(root: Path) -> Iterator[tuple[str, str]]:
+    for path in _files(root):
+        if _wanted(path) and path.stat().st_size <= _LARGEST:
+            name = path.relative_to(root).as_posix()
+            yield name, path.read_text(encoding="utf-8", errors="replace")
+
+
+def _libraries(root: Path) -> Iterator[str]:
+    for path in _files(root):
+        if path.suffix == ".so":
+            yield path.relative_to(root).as_posix()
+
+
+def _files(root: Path) -> Iterator[Path]:
+    """Yield the files of a tree, without links and folders of tools."""
     waiting = [root]
     while waiting:
         for path in sorted(waiting.pop().iterdir()):
@@ -246,9 +273,8 @@ def _read_texts(root: Path) -> Iterator[tuple[str, str]]:
                 continue
             if path.is_dir():
                 waiting.append(path)
-            elif _wanted(path) and path.stat().st_size <= _LARGEST:
-                name = path.relative_to(root).as_posix()
-                yield name, path.read_text(encoding="utf-8", errors="replace")
+            else:
+                yield path
 
 
 def _wanted(path: Path) -> bool:

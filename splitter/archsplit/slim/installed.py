@@ -15,11 +15,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from archsplit.devicecode.apply import plan_file
+from archsplit.devicecode.cubin_files import cubin_family
 from archsplit.devicecode.effects import check_code_stays, check_coverage_stays, has_code_for
-from archsplit.devicecode.scan import HEAD_SIZE, detect_form
+from archsplit.devicecode.scan import HEAD_SIZE, Form, detect_form
 from archsplit.errors import BinaryFormatError, WheelError
-from archsplit.slim.wheel import SLIMMABLE_FORMS, SlimmedLibrary
+from archsplit.slim.wheel import SLIMMABLE_FORMS, SlimmedLibrary, plan_member
 from archsplit.system.fs import blocks, input_errors, read_file
 from archsplit.system.parallel import map_on_cores
 from archsplit.wheels.installed import read_distributions
@@ -113,7 +113,7 @@ def _library_path(site: Path, row: InstalledFile, notes: list[str]) -> str | Non
     """Return the path of a file that can have device code and be replaced."""
     path = site / row.path
     # First, because most rows are Python files: they need no remark.
-    if not _can_have_code(path):
+    if not _can_have_code(path) and not _is_cubin_file(path, row):
         return None
     # `../../bin/tool`: scripts, or the data files of another prefix.
     if row.normalized_path is None:
@@ -138,6 +138,11 @@ def _can_have_code(path: Path) -> bool:
             return detect_form(file.read(HEAD_SIZE)) in SLIMMABLE_FORMS
 
 
+def _is_cubin_file(path: Path, row: InstalledFile) -> bool:
+    # By its name in RECORD: another distribution's cubins have another loader.
+    return cubin_family(row.normalized_path or "") is not None and path.is_file()
+
+
 def _symlinked_folder(site: Path, path: str) -> str | None:
     """Return the folder of ``place`` that is a symbolic link: its files may belong to others."""
     # The last parent is site-packages itself.
@@ -157,7 +162,7 @@ def _plan_libraries(
 ) -> Iterator[SlimmedLibrary]:
     def plan_or_error(path: str) -> FilePlan | BinaryFormatError:
         try:
-            return plan_file(site / path, request.file_edit)
+            return plan_member(path, site / path, request.file_edit)
         except BinaryFormatError as error:
             return error
 
@@ -183,7 +188,9 @@ def _select_libraries(
     # One of many distributions without code for the GPU is no mistake in the choice.
     selected: list[OwnedLibrary] = []
     for name, group in groups.items():
-        if not has_code_for(request.selection, _containers(group)):
+        # Cubins as files are in no container: all of them may be for other GPUs.
+        has_cubins = any(each.library.plan.form is Form.CUBIN for each in group)
+        if not has_cubins and not has_code_for(request.selection, _containers(group)):
             notes.append(f"{name} is left unchanged: it has no code for {request.choice}")
             continue
         for each in group:

@@ -11,6 +11,8 @@ from collections import Counter
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
+from archsplit.devicecode.scan import Form
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
@@ -119,6 +121,9 @@ def describe_file(
     path: str, plan: FilePlan, mode: str, kept: Iterable[KeptImage] = ()
 ) -> SlimmedFile:
     """Return the effect of a plan on a file."""
+    # A cubin is removed as a whole: nothing of it stays in its place.
+    is_cubin = plan.form is Form.CUBIN
+    unregistered = _unregistered_images(plan)
     return SlimmedFile(
         path=path,
         size_before=len(plan.window),
@@ -126,9 +131,9 @@ def describe_file(
         # An unchanged file has all of its images, whatever mode was requested.
         mode=mode if plan.is_changed else "untouched",
         note=plan.note,
-        removed=_removed_images(plan),
+        removed=unregistered if is_cubin else _removed_images(plan),
         kept=tuple(kept),
-        unregistered=_unregistered_images(plan),
+        unregistered=() if is_cubin else unregistered,
         zeroed=bool(plan.zeroed),
     )
 

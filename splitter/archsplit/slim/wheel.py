@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from archsplit.devicecode.apply import check_plan, plan_file, write_plan
+from archsplit.devicecode.cubin_files import cubin_family, plan_cubin_file
 from archsplit.devicecode.effects import check_code_stays, check_coverage_stays, coverage_changes
 from archsplit.devicecode.scan import HEAD_SIZE, Form, detect_form
 from archsplit.errors import OutputError, TargetError, WheelError
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from archsplit.devicecode.file_plan import FilePlan
+    from archsplit.devicecode.file_plan import FileEdit, FilePlan
     from archsplit.devicecode.verify import KeptImage
     from archsplit.release.context import Effects
     from archsplit.slim.report import SlimmedFile
@@ -143,7 +144,7 @@ def plan_libraries(wheel: Wheel, request: SlimRequest, folder: Path) -> tuple[Sl
         path = folder / f"{number}.old"
         if not _unpack_library(wheel, name, path, trust_record=request.trust_record):
             continue
-        plan = plan_file(path, request.file_edit)
+        plan = plan_member(name, path, request.file_edit)
         if plan.containers or plan.unregistered:
             # Checked for each library: one that serves the GPU would otherwise hide one that
             # doesn't.
@@ -156,12 +157,17 @@ def plan_libraries(wheel: Wheel, request: SlimRequest, folder: Path) -> tuple[Sl
     return tuple(libraries)
 
 
+def plan_member(name: str, path: Path, edit: FileEdit) -> FilePlan:
+    """Plan a file by the rule for its name; raise the same errors as `plan_file`."""
+    return plan_file(path, edit) if cubin_family(name) is None else plan_cubin_file(path, edit)
+
+
 def _unpack_library(wheel: Wheel, name: str, path: Path, *, trust_record: bool) -> bool:
     """Unpack a member that can have device code; read others to check them."""
     # A row without a digest is not compared.
     entry = wheel.record.get(name, RecordRow(path=name)) if trust_record else RecordRow(path=name)
     head = read_head(wheel.archive, wheel.archive.members[name], HEAD_SIZE)
-    if detect_form(head) in SLIMMABLE_FORMS:
+    if detect_form(head) in SLIMMABLE_FORMS or cubin_family(name) is not None:
         extract_member(wheel.archive, entry, path)
         return True
     with wheel.archive.open(entry) as stream:
@@ -294,7 +300,8 @@ def check_slimmed_wheel(
     results = {
         library.name: _load_library(trial, library, site)
         for library in libraries
-        if library.plan.is_changed
+        # Cubins have no loader here: a GPU's driver takes them.
+        if library.plan.is_changed and library.plan.form is not Form.CUBIN
     }
     return ("RECORD and all contents agree", "pip installs it", *trial_results(results))
 

@@ -163,6 +163,15 @@ def has_epoch(environment: Mapping[str, str]) -> bool:
     return bool(environment.get("SOURCE_DATE_EPOCH"))
 
 
+def output_time(environment: Mapping[str, str]) -> int:
+    """Return the timestamp for outputs: ``SOURCE_DATE_EPOCH``, or else now, in seconds.
+
+    Raises:
+        UsageError: as for `source_date_epoch`.
+    """
+    return source_date_epoch(environment) if has_epoch(environment) else int(time.time())
+
+
 def build_date(environment: Mapping[str, str]) -> str:
     """Return the date of a build in UTC, as ``20261121``: ``SOURCE_DATE_EPOCH``, else today.
 
