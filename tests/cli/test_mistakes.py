@@ -45,6 +45,7 @@ MISTAKES = [
     ("inspect http://x.org/f.zip", 2, "f.zip is not the URL of a wheel", "download the file first"),
     ("split cupy-cuda12x --out o", 14, "neither a path nor", "pip download --no-deps cupy-cuda12x"),
     ("inspect cupy-cuda12x", 14, "neither a path nor", "pip download --no-deps cupy-cuda12x"),
+    ("inspect cupy-cuda12x", 14, "neither a path nor", "add --site-packages DIR"),
     ("inspect foo==2.9.0", 14, "the index has no wheel of foo==2.9.0", "pip config list"),
     ("slim pytest --device 9.0", 14, "is installed", "archsplit inspect pytest shows its device"),
     ("doctor cupy-cuda12x", 14, "cupy-cuda12x is not installed", "what pip calls it"),

@@ -93,6 +93,9 @@ def find_subject(text: str, site_folders: Iterable[Path], console: Console) -> s
     folders = [str(folder) for folder in site_folders]
     if not _readable_mode(Path(text)) and not any(distributions(name=text, path=folders)):
         message, hint = _missing_input(text, folders)
+        # Often the package is in an environment that is not archsplit's own.
+        if _PROJECT.fullmatch(text) and not text.endswith(_ENDINGS):
+            hint = f"if it is installed elsewhere, add --site-packages DIR; {hint}"
         raise InputError(message, hint=hint)
     return text
 

@@ -79,7 +79,8 @@ def _run(argv: Sequence[str]) -> int:
         check_options(words[0], words[1:], _all_options(parser, words[0]))
     try:
         if not words:
-            parser.print_usage(sys.stderr)
+            # Whoever types the name alone looks for the verbs.
+            parser.print_help(sys.stderr)
         arguments = parser.parse_args(words)
         # Pages name the command that made them.
         arguments.command_line = ("archsplit", *words)
