@@ -101,7 +101,8 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     # One machine needs no folder of its own.
     if len(machines) == 1 and not arguments.machine:
         (arguments.machine,) = machines
-    for_all_majors = arguments.cuda is None and recipe.cuda.majors
+    cuda = recipe.cuda
+    for_all_majors = arguments.cuda is None and cuda.majors and not cuda.one_core
     build = _majors_build(arguments) if for_all_majors else _release_build(arguments)
     is_one = bool(arguments.machine or not machines)
     if arguments.variants and not is_one:
@@ -138,7 +139,7 @@ def _effects(arguments: argparse.Namespace, console: Console) -> Iterator[Effect
             options.for_machine(effects, arguments),
             memory=arguments.memory,
             # A farm has a cache of its own, for all machines that build there.
-            cache=None if engine else cache_settings(arguments, effects.environment),
+            cache=cache_settings(arguments, effects.environment),
             explain=arguments.explain,
             trace=arguments.trace,
             engine=engine,

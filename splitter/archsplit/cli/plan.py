@@ -75,10 +75,13 @@ def _check(path: Path) -> int:
 
 
 def _as_text(plan: BuildPlan) -> str:
-    toolkit = plan.site.toolkit
     lines = [
         f"{plan.identity.package} {plan.identity.version}, build {plan.identity.build_id[:16]}",
-        f"CUDA {toolkit.release} from {toolkit.origin} ({toolkit.nvcc})",
+        *(
+            f"CUDA {part.toolkit.release} from {part.toolkit.origin} ({part.toolkit.nvcc})"
+            + (f": {', '.join(map(str, part.recipe.release))}" if plan.site.by_toolkit else "")
+            for part in plan.site.parts
+        ),
         f"{plan.site.host.versions[0]} ({plan.site.host.compiler})",
         f"targets: {', '.join(map(str, plan.targets))}",
         "private folder: $BUILD; files written before the first step:",
@@ -142,7 +145,7 @@ def _as_json(plan: BuildPlan) -> str:
         "project": plan.identity.package,
         "version": plan.identity.version,
         "build_id": plan.identity.build_id,
-        "toolkit": plan.site.toolkit.release,
+        "toolkit": plan.site.toolkit_releases,
         "targets": [str(target) for target in plan.targets],
         "texts": {_shown(str(path), plan): text for path, text in plan.texts.items()},
         "path": _search_path(plan),
