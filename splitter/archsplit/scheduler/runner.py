@@ -64,8 +64,12 @@ _LOOKUP_THREADS = 64
 """Lookups at a time; each may wait for another process that computes the same step."""
 _NO_SPACE = "No space left on device"
 _MIN_FREE_BYTES = 1 << 20
-_COMPILER_TOO_NEW = re.compile(r"gcc versions later than (\d+) are not supported")
 """Bytes; a compiler that fails with less free space most likely fails for that reason."""
+_COMPILER_TOO_NEW = re.compile(r"gcc versions later than (\d+) are not supported")
+_MISSING_HEADER = re.compile(
+    r"error: ((?:cublas|cufft|cufile|curand|cusolver|cusparse|nvjpeg|nvrtc)(?:Lt|Mg)?)\w*\.h: No"
+)
+"""A header that comes with one of CUDA's libraries, and not with nvcc."""
 
 
 class ResultCache(Protocol):
@@ -201,6 +205,10 @@ def _failure_error(step: Step, failed: FinishedStep) -> StepError | DiskFullErro
     if newest := _COMPILER_TOO_NEW.search(failed.stderr):
         program = f"g++-{newest[1]}"
         return StepError(message, hint=f"install {program}, and set NVCC_CCBIN={program}")
+    if header := _MISSING_HEADER.search(failed.stderr):
+        line = f'cuda-libraries = ["{header[1]}"]'
+        hint = f"{line} in [link] of a recipe finds the library and its headers"
+        return StepError(message, hint=hint)
     return StepError(message)
 
 
