@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from archsplit.cli import options
+from archsplit.cli.inputs import check_path
 from archsplit.cli.options import (
     add_cache_options,
     add_engine_options,
@@ -92,6 +93,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     from archsplit.recipe.load_prebuilt import load_split_recipe
     from archsplit.release.report import Release
 
+    check_path(arguments.recipe)
     if (prebuilt := load_split_recipe(arguments.recipe)) is not None:
         return build_prebuilt(prebuilt, arguments, console)
     recipe = load_recipe(arguments.recipe)

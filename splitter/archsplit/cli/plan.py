@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 from archsplit.cli import options
+from archsplit.cli.inputs import check_path
 from archsplit.cli.verbs import add_verb
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     from archsplit.build.plan import plan_build
     from archsplit.recipe.load_prebuilt import load_split_recipe
 
+    check_path(arguments.recipe)
     if arguments.check:
         return _check(arguments.recipe)
     if (prebuilt := load_split_recipe(arguments.recipe)) is not None:
