@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from archsplit.cli import options
+from archsplit.cli.inputs import check_path
 from archsplit.cli.options import (
     add_cache_options,
     add_engine_options,
@@ -92,6 +93,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     from archsplit.recipe.load_prebuilt import load_split_recipe
     from archsplit.release.report import Release
 
+    check_path(arguments.recipe)
     if (prebuilt := load_split_recipe(arguments.recipe)) is not None:
         return build_prebuilt(prebuilt, arguments, console)
     recipe = load_recipe(arguments.recipe)
@@ -99,7 +101,8 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     # One machine needs no folder of its own.
     if len(machines) == 1 and not arguments.machine:
         (arguments.machine,) = machines
-    for_all_majors = arguments.cuda is None and recipe.cuda.majors
+    cuda = recipe.cuda
+    for_all_majors = arguments.cuda is None and cuda.majors and not cuda.one_core
     build = _majors_build(arguments) if for_all_majors else _release_build(arguments)
     is_one = bool(arguments.machine or not machines)
     if arguments.variants and not is_one:

@@ -48,6 +48,16 @@ def find_file(path: Path, console: Console) -> Path:
     return path
 
 
+def check_path(path: Path) -> None:
+    """Refuse a path that does not exist.
+
+    Raises:
+        InputError: it does not exist, or can't be read.
+    """
+    if not _readable_mode(path):
+        raise InputError(f"{path} does not exist", hint=_near(path))
+
+
 def check_folder(path: Path) -> None:
     """Refuse what is not a folder.
 
