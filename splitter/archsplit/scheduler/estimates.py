@@ -106,7 +106,7 @@ def _with_margin(memory: int) -> int:
 
 
 def minutes_left(elapsed: float, *, done: float, total: float) -> int:
-    """Return the expected minutes to the end of a run, from its speed up to now.
+    """Return the minutes to the end of a run at its speed up to now.
 
     Args:
         elapsed: seconds since the run began.
