@@ -11,6 +11,7 @@ import subprocess
 import sys
 import zipfile
 from dataclasses import replace
+from html import unescape
 from pathlib import Path
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
@@ -219,7 +220,13 @@ def test_pictures_are_small_and_load_nothing() -> None:
         assert ET.fromstring(text).tag == "{http://www.w3.org/2000/svg}svg", title
         assert re.findall(r"(?:href|src)=|url\((?!#)|<script|/tmp/", text) == [], title
     for verb in ("inspect", "split", "build", "publish"):
-        assert f"archsplit {verb} " in drawings[f"terminal-{verb}.svg"]
+        recording = drawings[f"terminal-{verb}.svg"]
+        assert f"archsplit {verb} " in recording
+        lines = re.findall(r'<text[^>]* textLength="(\d+)"[^>]*>(.*?)</text>', recording)
+        letters = [len(unescape(re.sub("<[^>]*>", "", text))) for _, text in lines]
+        # A line of another length than its letters would be drawn too wide or too narrow.
+        lengths = [int(length) for length, _ in lines]
+        assert lengths == pytest.approx([7.8 * count for count in letters], abs=1)
 
 
 def test_links_of_the_readme_are_absolute() -> None:
