@@ -196,6 +196,13 @@ def line_text(text: str, y: int, name: str) -> str:
     return f'<text x="{MARGIN}" y="{y}"{kind}{length}>{"".join(parts)}</text>'
 
 
+def replaced(text: str, names: dict[str, str]) -> str:
+    """Return a text with other names."""
+    for old, new in names.items():
+        text = text.replace(old, new)
+    return text
+
+
 def last_picture(svg: str) -> list[str]:
     """Return the lines that a recording ends with, without their times."""
     return [TIME.sub("", re.sub("<[^>]*>", "", line)).rstrip() for line in STAYS.findall(svg)]
@@ -252,10 +259,17 @@ def main() -> None:
         try:
             for file, command in commands.items():
                 pictures = record(command.split(), folder=folder, environment=environment)
-                shown = command.replace(index, "https://index.example/")
-                text = picture(shown, pictures).replace(index, "https://index.example/")
-                # The recording is of no machine in particular.
-                text = text.replace(f"{name}/", "").replace(str(arguments.nvcc), "nvcc")
+                # The recording is of no machine in particular. What is drawn has the final texts:
+                # the length of a line is that of its letters.
+                names = {
+                    index: "https://index.example/",
+                    f"{name}/": "",
+                    str(arguments.nvcc): "nvcc",
+                }
+                text = picture(
+                    replaced(command, names),
+                    [(when, [replaced(line, names) for line in lines]) for when, lines in pictures],
+                )
                 path = arguments.out / f"{file}.svg"
                 # Two runs never take the same time: only another result is a change.
                 if path.exists() and last_picture(path.read_text()) == last_picture(text):

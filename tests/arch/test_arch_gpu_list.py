@@ -59,6 +59,7 @@ def patterns(text: str) -> str:
         ("H100", "9.0", "sm_90", "sm_90*"),
         ("h100 pcie", "9.0", "sm_90", "sm_90*"),
         ("RTX 4090", "8.9", "sm_89", "sm_89*"),
+        ("RTX4090", "8.9", "sm_89", "sm_89*"),
         ("NVIDIA GeForce RTX 4090 Laptop GPU", "8.9", "sm_89", "sm_89*"),
         ("Hopper", "9.0", "sm_90 compute_90", "sm_90*"),
         ("native", "9.0 8.0", "sm_80 sm_90", "sm_90* sm_80*"),

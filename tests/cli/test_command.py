@@ -134,6 +134,8 @@ def test_no_verb_is_a_usage_error() -> None:
     done = archsplit()
     assert done.returncode == 2
     assert "usage: archsplit" in done.stderr
+    assert "  inspect " in done.stderr, "the verbs, for whoever types the name alone"
+    assert done.stderr.endswith("hint: see: archsplit help\n")
 
 
 @pytest.mark.parametrize("jobs", ["0", "-3", "many"])
@@ -223,7 +225,7 @@ def test_all_faults_of_a_recipe_at_once(recipe: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (("build", "/nowhere", "--out", "out"), 14, "can't read /nowhere"),
+        (("build", "/nowhere", "--out", "out"), 14, "/nowhere does not exist"),
         (("build", TINYVEC, "--out", "/dev/null/x"), 10, "can't write"),
         (("build", TINYVEC, "--out", "out", "--nvcc", "/no/nvcc"), 4, "--nvcc: /no/nvcc: no such"),
         (("plan", TINYVEC, "--targets", "sm_9"), 5, "sm_9"),
@@ -355,3 +357,5 @@ def test_a_terminal_gets_a_live_display(recipe: Path, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout
     assert "\x1b[" in done.stdout
     assert "compile and link [1/" not in done.stdout
+    # The display would draw over a table that is printed before its end.
+    assert 0 < done.stdout.rindex("check of all wheels") < done.stdout.index("tinyvec 1.2.3 in ")

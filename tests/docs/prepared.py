@@ -238,7 +238,8 @@ def split(desk: Desk) -> None:
 
 def torch(desk: Desk) -> None:
     """PyTorch for CUDA 13, and what its extensions are built with."""
-    desk.run("pip install --quiet torch ninja wheel")
+    # The last release with the headers of CUDA 13.0, as the desk's nvcc.
+    desk.run("pip install --quiet torch==2.14.* ninja wheel")
     # The index's wheels have the runtime under its SONAME alone.
     desk.libraries.mkdir()
     (runtime,) = desk.toolkit.library_folder.glob("libcudart.so.*")

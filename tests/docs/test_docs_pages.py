@@ -11,6 +11,7 @@ import subprocess
 import sys
 import zipfile
 from dataclasses import replace
+from html import unescape
 from pathlib import Path
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
@@ -219,7 +220,13 @@ def test_pictures_are_small_and_load_nothing() -> None:
         assert ET.fromstring(text).tag == "{http://www.w3.org/2000/svg}svg", title
         assert re.findall(r"(?:href|src)=|url\((?!#)|<script|/tmp/", text) == [], title
     for verb in ("inspect", "split", "build", "publish"):
-        assert f"archsplit {verb} " in drawings[f"terminal-{verb}.svg"]
+        recording = drawings[f"terminal-{verb}.svg"]
+        assert f"archsplit {verb} " in recording
+        lines = re.findall(r'<text[^>]* textLength="(\d+)"[^>]*>(.*?)</text>', recording)
+        letters = [len(unescape(re.sub("<[^>]*>", "", text))) for _, text in lines]
+        # A line of another length than its letters would be drawn too wide or too narrow.
+        lengths = [int(length) for length, _ in lines]
+        assert lengths == pytest.approx([7.8 * count for count in letters], abs=1)
 
 
 def test_links_of_the_readme_are_absolute() -> None:
@@ -320,6 +327,7 @@ def test_pages_build_without_a_warning(tmp_path: Path) -> None:
 def test_the_workflow_passes_actionlint() -> None:
     """By its maintained fork; the original's checks are its profile ``correctness``."""
     workflows = sorted([*DOCS.rglob("workflows/*.yml"), *ROOT.glob(".github/workflows/*.yml")])
+    workflows.append(ROOT / "action.yml")
     lint = str(Path(sys.executable).with_name("jactionlint"))
     command = [lint, "--profile", "correctness", "--no-hints", *map(str, workflows)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -353,6 +361,21 @@ def test_the_scripts_of_the_action_run(tmp_path: Path) -> None:
         subprocess.run(command, cwd=tmp_path, env=environment, check=True, capture_output=True)
     assert "Size of releases" in summary.read_text()
     assert (tmp_path / "log.jsonl").read_text().count("\n") == 1
+
+
+def test_workflows_give_the_action_inputs_that_it_has() -> None:
+    """The linter doesn't know the inputs of an action in another repository."""
+    inputs: dict[str, Any] = yaml.safe_load((ROOT / "action.yml").read_text())["inputs"]
+    given = [
+        step["with"]
+        for path in DOCS.rglob("workflows/*.yml")
+        for job in yaml.safe_load(path.read_text())["jobs"].values()
+        for step in job["steps"]
+        if step.get("uses", "").startswith("archsplit/archsplit@")
+    ]
+    required = {name for name, one in inputs.items() if one.get("required")}
+    assert given
+    assert all(required <= set(one) <= set(inputs) for one in given)
 
 
 def workflow_jobs() -> Mapping[str, Any]:

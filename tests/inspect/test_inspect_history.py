@@ -137,6 +137,15 @@ def test_a_chart_has_every_release_and_target() -> None:
     assert ET.fromstring(history_picture(())).tag.endswith("svg")
 
 
+def test_a_chart_tells_ptx_and_targets_of_one_color_apart() -> None:
+    releases = (release("1.0", 1000, sm_120=400, compute_120=400, sm_121=10),)
+    root = ET.fromstring(history_picture(releases))
+    striped = [one for one in root.iter() if one.attrib.get("fill") == "url(#ptx)"]
+    assert [one.attrib["height"] for one in striped] == ["22", "14"], "in the bar and the legend"
+    inside = [text.text for text in root.iter() if text.attrib.get("class") == "in"]
+    assert inside == ["sm_120", "compute_120"], "the third has no room"
+
+
 def test_a_job_summary_is_appended_to(
     samples: Samples, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

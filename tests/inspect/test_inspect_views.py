@@ -316,6 +316,33 @@ def test_the_page_shows_the_largest_kernels_and_the_sum_of_the_others(samples: S
     assert sum(part["bytes"]["files"] for part in parts) == sum(range(101))
 
 
+def test_paper_has_the_map_without_its_controls(samples: Samples) -> None:
+    page = inventory_page(inspected(samples, "libkernels.so"), ())
+    rule = re.search(r"@media print \{.*?\n  ([^{}]*) \{ display: none \}", page, re.DOTALL)
+    assert rule is not None
+    hidden = set(rule[1].split(", "))
+    assert {".controls", ".note", "p.needs-script"} <= hidden
+    # The map is in an element of this class, which is there with scripts only.
+    assert not {".needs-script", "div.needs-script", ".map", ".legend"} & hidden
+
+
+@pytest.mark.parametrize(
+    ("name", "form"), [("liboutside.so", "unregistered"), ("rdc.o", "link code")]
+)
+def test_all_boxes_of_a_file_have_names_of_their_own(
+    samples: Samples, name: str, form: str
+) -> None:
+    inventory = inspected(samples, name)
+    page = inventory_page(inventory, ())
+    file = page_data(page)["root"]["parts"][0]
+    boxes = [part.get("name", part["label"]) for part in file["parts"]]
+    drawn = [node.label for node in inventory_tree(inventory, in_download=False).parts[0].parts]
+    for names in (boxes, drawn):
+        assert len(names) == len(set(names))
+        assert f"sm_80 ({form})" in names
+    assert f"</span>sm_80 ({form})</button>" in page, "in the legend"
+
+
 def test_the_page_says_where_it_came_from(samples: Samples) -> None:
     inventory = inspected(samples, "libkernels.so")
     origin = PageOrigin(command=("archsplit", "inspect", "a b.so"), date="2026-01-02")

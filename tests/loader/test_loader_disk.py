@@ -107,3 +107,28 @@ def test_pack_that_goes_away_between_the_index_and_the_images_is_told(
     assert done.stdout == "--\n"
     assert os.strerror(errno.ESTALE) in done.stderr
     assert str(core.path("cc90")) in done.stderr
+
+
+FULL = """
+from toy._archsplit import PluginError, require
+try:
+    require(verify="full")
+    print("fine")
+except PluginError as error:
+    print(str(error).replace("\\n", " "))
+"""
+
+
+def test_pack_that_is_truncated_during_its_verification_is_reported(
+    workbench: Workbench, programs: Path, core: SplitSite
+) -> None:
+    """Mapped memory of a truncated file would end the process by SIGBUS."""
+    for after in itertools.count():
+        child = failing(workbench, programs, "pread", 0, "device.pack", after)
+        del child["LD_LIBRARY_PATH"], child["STAND_IN_GPUS"]
+        done = workbench.python(core.site, FULL, gpus="9.0", **child)
+        assert (done.returncode, done.stderr) == (0, "")
+        if done.stdout == "fine\n":
+            break
+        assert "became shorter" in done.stdout or "no plugin of vecsort" in done.stdout
+    assert after > 4  # head, index, the header of each container, each image

@@ -57,6 +57,41 @@ def test_upgrade_in_place_needs_a_new_process(
     assert second.endswith("start it again")
 
 
+SWAP = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+void *dlopen(const char *path, int mode) {
+    void *(*next)(const char *, int) = (void *(*)(const char *, int))dlsym(RTLD_NEXT, "dlopen");
+    if (path != NULL && strcmp(path, getenv("SWAP_OLD")) == 0) {
+        rename(getenv("SWAP_NEW"), path);
+    }
+    return next(path, mode);
+}
+"""
+
+
+@pytest.mark.parametrize("version", [b"1.2.4", b"1.2.3"])
+def test_plugin_that_is_swapped_between_check_and_opening_is_refused(
+    workbench: Workbench, site: Path, tmp_path: Path, version: bytes
+) -> None:
+    plugin = workbench.plugin(site, "sm_90")
+    other = workbench.stub(tmp_path / "other.so", Stub(version=version))
+    source = tmp_path / "swap.c"
+    source.write_text(SWAP)
+    swap = compile_c(tmp_path / "swap.so", "-shared", "-fPIC", str(source), "-ldl")
+    code = (
+        "import vecsort\ntry:\n    vecsort.load(capability='9.0')\n"
+        "except vecsort.PluginOpenError as error:\n    print(error)\n"
+    )
+    places = {"LD_PRELOAD": swap, "SWAP_OLD": plugin, "SWAP_NEW": other}
+    done = workbench.python(site, code, **{name: str(path) for name, path in places.items()})
+    assert not other.exists(), done.stderr
+    assert done.stdout.startswith(f"{plugin} is not what was loaded under its name"), done.stderr
+
+
 @pytest.mark.parametrize("version", [b"1.2.4", b"1.2.3"])
 def test_plugin_whose_name_is_taken_is_refused(
     workbench: Workbench, site: Path, tmp_path: Path, version: bytes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 import zipfile
 from dataclasses import replace
 from functools import partial
@@ -255,6 +256,28 @@ def test_without_pip_and_uv(dist: Path, effects: Effects, monkeypatch: pytest.Mo
     text = str(caught.value)
     assert "pip is not here to install the wheels with; pip install pip" in text
     assert "uv is not here to install the wheels with; pip install uv" in text
+
+
+def test_a_pip_that_is_too_new_for_a_python(
+    built: tuple[Path, Release], effects: Effects, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = Path(sys.executable)
+    refusing = tmp_path / "python"
+    text = "This version of pip does not support python 3.9 (requires >=3.10)."
+    refusing.write_text(
+        '#!/bin/sh\ncase " $* " in *" -m pip --python "*)'
+        f' echo "{text}" >&2; exit 1;; esac\nexec "{real}" "$@"\n'
+    )
+    refusing.chmod(0o755)
+    monkeypatch.setattr("sys.executable", str(refusing))
+    if (uv := real.with_name("uv")).exists():
+        (tmp_path / "uv").symlink_to(uv)
+    # The Python has that pip as its own, or an older one.
+    verdict = check_release(built[0], effects, Requirements(pythons=(str(real),)))
+    (note,) = verdict.notes
+    assert note.startswith("pip was not tried")
+    refused, older = verdict.sample
+    assert refused == f"{older} (uv alone)"
 
 
 def test_a_truncated_pack_is_to_be_copied_or_split_again(packs: Path, effects: Effects) -> None:

@@ -2,38 +2,30 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
 import pytest
+from dask_cluster import ARCHSPLIT, TINYVEC, Cluster, open_cluster
 from shell_steps import Work
 from wrapped_calls import WrappedCalls
 
 from archsplit.errors import EngineRefusedError, EngineUnavailableError
-from archsplit.remote.action import PathMap, ToolFile
+from archsplit.remote.action import ToolFile
 from archsplit.remote.dask_worker import DaskAction, drop_files, run_action, take_file
-from archsplit.remote.endpoint import DaskEndpoint
 from archsplit.remote.farm_check import CheckRow, run_checks
-from archsplit.scheduler.graph import Graph
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from archsplit.nvcc.toolkit import Toolkit
-    from archsplit.remote.dask_executor import DaskExecutor
-    from archsplit.scheduler.graph import Step
 
-ARCHSPLIT = Path(sys.executable).with_name("archsplit")
-TINYVEC = Path(__file__).parents[1] / "tinyvec"
-BATCH_SCRIPT = Path(__file__).parents[2] / "docs/how-to/cluster/workers.sbatch"
 SECONDS = 120
 
 
@@ -62,96 +54,10 @@ def test_an_action_has_its_inputs_and_nothing_else() -> None:
     assert (failed["returncode"], failed["stderr"], failed["sizes"]) == (3, "no\n", {})
 
 
-class Cluster:
-    """A scheduler, and workers that share nothing but its connections."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self._programs: list[subprocess.Popen[str]] = []
-        script = str(Path(__file__).with_name("dask_scheduler.py"))
-        scheduler = self._start(sys.executable, script, str(folder), cwd=folder)
-        assert scheduler.stdout is not None
-        self.address = scheduler.stdout.readline().strip()
-        files = {name: folder / f"{name}.pem" for name in ("ca", "cert", "key")}
-        self.files = [word for name, path in files.items() for word in (f"--remote-{name}", path)]
-
-    def add_worker(self, name: str, jobs: int = 1) -> subprocess.Popen[str]:
-        folder = self.folder / name
-        folder.mkdir()
-        words = ("worker", self.address, "--jobs", jobs, "--folder", folder)
-        return self._start(ARCHSPLIT, *words, *self.files, cwd=folder)
-
-    def add_plain_worker(self) -> subprocess.Popen[str]:
-        words = [f"--tls-{name}={self.folder / name}.pem" for name in ("cert", "key")]
-        words += [f"--tls-ca-file={self.folder / 'ca.pem'}", "--no-dashboard", "--no-nanny"]
-        program = ("-m", "distributed.cli.dask_worker", self.address, "--nthreads=2")
-        return self._start(sys.executable, *program, *words, cwd=self.folder)
-
-    def add_batch_job(self) -> subprocess.Popen[str]:
-        """Start a worker as the batch system does: by the script, with its variables."""
-        names = {"SCHEDULER": self.address, "CERTIFICATES": str(self.folder)}
-        names |= {"SLURM_CPUS_ON_NODE": "2", "TMPDIR": str(self.folder)}
-        names["PATH"] = f"{ARCHSPLIT.parent}:{os.environ['PATH']}"
-        words = ["env", *(f"{name}={text}" for name, text in names.items()), "bash", BATCH_SCRIPT]
-        return self._start(*words, cwd=self.folder)
-
-    def build(self, out: Path, *more: object) -> subprocess.Popen[str]:
-        words: tuple[object, ...]
-        words = ("build", TINYVEC, "--targets", "sm_80", "--out", out, "--json")
-        where = ("--engine", "dask", "--remote", self.address, *self.files)
-        return self._start(
-            ARCHSPLIT, *words, *where, *more, cwd=self.folder, stderr=subprocess.PIPE
-        )
-
-    def kill_scheduler(self) -> None:
-        self._programs[0].kill()
-
-    def endpoint(self) -> DaskEndpoint:
-        ca, cert, key = (self.folder / f"{name}.pem" for name in ("ca", "cert", "key"))
-        return DaskEndpoint(address=self.address, certificates=ca, certificate=cert, key=key)
-
-    def executor(self, work: Work, *steps: Step) -> DaskExecutor:
-        # An optional dependency: the fixture has skipped the test without it.
-        from archsplit.remote.dask_executor import DaskExecutor  # noqa: PLC0415
-
-        return DaskExecutor(
-            self.endpoint(),
-            graph=Graph(steps=steps),
-            paths=PathMap(work.root, work.private),
-            tools=lambda _: work.tools,
-            wanted=(),
-            priorities={},
-        )
-
-    def close(self) -> None:
-        for program in reversed(self._programs):
-            program.kill()
-            program.communicate()
-
-    def _start(
-        self, *words: object, cwd: Path, stderr: int = subprocess.DEVNULL
-    ) -> subprocess.Popen[str]:
-        program = subprocess.Popen(
-            list(map(str, words)),
-            cwd=cwd,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=stderr,
-            text=True,
-        )
-        self._programs.append(program)
-        return program
-
-
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    for name in ("cryptography", "distributed"):
-        if importlib.util.find_spec(name) is None:
-            pytest.skip("needs archsplit[dask]")
-    (tmp_path / "cluster").mkdir()
-    made = Cluster(tmp_path / "cluster")
-    yield made
-    made.close()
+    with open_cluster(tmp_path / "cluster") as made:
+        yield made
 
 
 def wait_until(is_true: Callable[[], bool]) -> None:
@@ -316,3 +222,4 @@ def test_the_wrapper_makes_the_same_objects_with_a_cluster(
     engine = ("--engine", "dask", *cluster.files, "--remote")
     report = calls.check(*engine, cluster.address, dead=(*engine, "tls://127.0.0.1:1"))
     assert f"{cluster.address}: 6 results were made" in report
+    assert "dask's dashboard: http://127.0.0.1:" in report

@@ -7,8 +7,13 @@ import contextlib
 import dataclasses
 import hashlib
 import json
+import os
+import random
 import shutil
+import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -24,6 +29,7 @@ from archsplit.arch.target import Target
 from archsplit.backend import build_wheel
 from archsplit.build.pipeline import build_recipe
 from archsplit.build.plan import BuildRequest
+from archsplit.cache.config import resolve_settings
 from archsplit.cli.main import main
 from archsplit.errors import (
     EngineRefusedError,
@@ -397,3 +403,89 @@ def test_the_wrapper_makes_the_same_objects_with_a_farm(
     report = calls.check(*farm_options, farm.address, dead=dead)
     # cicc and ptxas for two targets, cudafe++ and the host's compiler.
     assert f"{farm.address}: 0 of 6 results were there" in report
+
+
+@pytest.mark.nvcc
+def test_objects_of_the_compile_cache_are_linked_on_the_farm(
+    farm: Farm, environment: dict[str, str], tmp_path: Path
+) -> None:
+    notes = Notes()
+    variables = {
+        **environment,
+        "ARCHSPLIT_CACHE": "on",
+        "ARCHSPLIT_CACHE_DIR": str(tmp_path / "cache"),
+        "ARCHSPLIT_CACHE_MIN_SECONDS": "0",
+    }
+
+    def build(name: str, engine: EngineChoice | None) -> dict[str, str]:
+        effects = Effects(
+            progress=notes,
+            environment=environment,
+            jobs=2,
+            engine=engine,
+            cache=resolve_settings({}, variables),
+        )
+        order = BuildRequest(recipe=TINYVEC, targets=(Target.parse("sm_80"),))
+        release = build_recipe(order, effects, out=tmp_path / name)
+        return {wheel.file: wheel.sha256 for wheel in release.wheels}
+
+    here = build("here", None)
+    assert build("there", EngineChoice(endpoint=parse_endpoint(farm.address), jobs=8)) == here
+    # The link alone, of the six actions of a cold build.
+    assert f"{farm.address}: 0 of 1 results were there" in notes.lines[-1]
+
+
+@pytest.mark.stress
+@pytest.mark.timeout(3600)
+@pytest.mark.nvcc
+def test_a_hundred_kills_of_the_driver_leave_nothing_half_made(
+    farm: Farm, environment: dict[str, str], tmp_path: Path
+) -> None:
+    """Each at a random time between its start and a little more than a whole build takes."""
+    program = str(Path(sys.executable).with_name("archsplit"))
+    command = [program, "build", str(TINYVEC), "--targets", "sm_80", "--cache", "off"]
+    command += ["--engine", "reapi", "--remote", farm.address, "--out"]
+    variables = {**environment, "SOURCE_DATE_EPOCH": "1700000000"}
+
+    def start(out: Path) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            [*command, str(out)],
+            env=variables,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+
+    def digests(folder: Path) -> dict[str, str]:
+        files = (path for path in folder.glob("*") if path.is_file())
+        return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+    assert start(tmp_path / "whole").wait() == 0
+    began = time.monotonic()
+    assert start(tmp_path / "warm").wait() == 0
+    most = 1.2 * (time.monotonic() - began)
+    whole = {name: text for name, text in digests(tmp_path / "whole").items() if "whl" in name}
+    chance = random.Random(17)
+    ended = 0
+    for number in range(100):
+        out = tmp_path / f"out-{number}"
+        driver = start(out)
+        try:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                driver.wait(chance.uniform(0, most))
+                ended += 1
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(driver.pid, signal.SIGKILL)
+            driver.wait()
+        found = digests(out)
+        wheels = {name: text for name, text in found.items() if name.endswith(".whl")}
+        assert wheels.items() <= whole.items()
+        # The report comes last: a folder that has one is complete.
+        assert "archsplit-report.json" not in found or wheels == whole
+    assert ended < 100
+    assert start(tmp_path / "last").wait() == 0
+    assert {name: text for name, text in digests(tmp_path / "last").items() if "whl" in name} == (
+        whole
+    )

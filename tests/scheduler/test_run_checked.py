@@ -126,6 +126,19 @@ def test_a_newer_compiler_than_the_toolkit_is_named(tmp_path: Path, toolkit: Too
         run(shell(tmp_path, "read", script))
 
 
+@pytest.mark.parametrize(
+    ("header", "library"),
+    [("curand_kernel.h", "curand"), ("cublasLt.h", "cublasLt"), ("cublas_v2.h", "cublas")],
+)
+def test_a_missing_header_of_cuda_is_named_with_its_library(
+    tmp_path: Path, header: str, library: str
+) -> None:
+    (tmp_path / "k.cpp").write_text(f"#include <{header}>\n")
+    with pytest.raises(StepError) as caught:
+        run(shell(tmp_path, "read", "LC_ALL=C g++ -nostdinc -I. -E k.cpp"))
+    assert f'cuda-libraries = ["{library}"] in [link]' in str(caught.value.hint)
+
+
 def test_a_folder_that_is_missing_is_no_full_disk(tmp_path: Path) -> None:
     with pytest.raises(StepError, match="exit status 1"):
         run(shell(tmp_path, "lost", "exit 1", writes="no/such/file"))

@@ -55,6 +55,10 @@ def test_a_library(library: Path, tmp_path: Path, capsys: pytest.CaptureFixture[
     assert "the newest PTX of each container stays" in said
     assert "8.6" in said
     assert "stops" in said
+    # No borders, and the GPU that was asked for is first.
+    assert not set("┃│━─┏┗") & set(said)
+    first = said.partition("\nGPU ")[2].splitlines()[1].rstrip().split("  ")
+    assert (first[0], first[-1].strip()) == ("9.0 H100, H200", "as before")
 
 
 def test_json(library: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

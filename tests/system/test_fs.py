@@ -135,6 +135,21 @@ def test_a_temporary_folder_is_removed_on_success_and_failure(tmp_path: Path) ->
     assert os.listdir(tmp_path) == []
 
 
+@pytest.mark.parametrize("moment", ["mkdir", "_locked"])
+def test_ctrl_c_just_after_a_temporary_folder_leaves_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    def interrupt(folder: Path, mode: int = 0o700) -> None:
+        if not folder.exists():
+            os.mkdir(folder, mode)  # noqa: PTH102 - Path.mkdir is replaced
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Path if moment == "mkdir" else fs, moment, interrupt)
+    with pytest.raises(KeyboardInterrupt), fs.temporary_dir(tmp_path):
+        pass
+    assert os.listdir(tmp_path) == []
+
+
 def test_a_missing_input_is_named(tmp_path: Path) -> None:
     for read in (fs.read_file, fs.sha256):
         with pytest.raises(InputError, match=r"can't read .*gone: No such file"):
@@ -174,19 +189,18 @@ def test_a_folder_in_use_is_not_removed(tmp_path: Path) -> None:
 def test_a_folder_that_another_process_removes_is_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, removes: bool
 ) -> None:
-    make = tempfile.mkdtemp
+    make = Path.mkdir
     held: list[int] = []
 
-    def met(**arguments: str) -> str:
-        name = make(**arguments)
+    def met(folder: Path, mode: int = 0o777) -> None:
+        make(folder, mode)
         if not held:
-            held.append(os.open(name, os.O_RDONLY))
+            held.append(os.open(folder, os.O_RDONLY))
             fcntl.flock(held[0], fcntl.LOCK_EX)
             if removes:
-                Path(name).rmdir()
-        return name
+                folder.rmdir()
 
-    monkeypatch.setattr(tempfile, "mkdtemp", met)
+    monkeypatch.setattr(Path, "mkdir", met)
     with fs.temporary_dir(tmp_path) as folder:
         os.close(held[0])
         os.utime(folder, (0, 0))

@@ -40,6 +40,19 @@ def test_the_memory_has_a_limit_and_is_given_back(tmp_path: Path) -> None:
     assert not (tmp_path / "c").is_symlink()
 
 
+def test_one_short_lived_file_at_a_time_exceeds_the_limit(tmp_path: Path) -> None:
+    with ScratchFiles(tmp_path, memory=SIZE) as scratch:
+        # Within the limit it counts like any other.
+        counted = scratch.create_short_lived("a", SIZE)
+        first, second = (scratch.create_short_lived(name, 2 * SIZE) for name in "bc")
+        assert [one.is_symlink() for one in (counted, first, second)] == [True, True, False]
+        assert not scratch.create("d", 1).is_symlink()
+        scratch.remove(first)
+        assert not scratch.create("e", 1).is_symlink()
+        assert scratch.create_short_lived("f", 2 * SIZE).is_symlink()
+    assert not any(one.is_symlink() for one in tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("memory", [SIZE, 0])
 def test_freed_ranges_take_no_space_and_leave_the_rest(tmp_path: Path, memory: int) -> None:
     with ScratchFiles(tmp_path, memory=memory) as scratch:

@@ -34,12 +34,12 @@ def product_capability(name: str) -> Capability | None:
     words, capabilities = _normalize(name), _capability_by_name()
     # One addition is cut at a time: a longer name may be in the table, with another chip than the
     # shorter one.
-    while words and words not in capabilities:
+    while words and _squeeze(words) not in capabilities:
         shorter = _VARIANTS.sub("", words)
         if shorter == words:
             return None
         words = shorter
-    return capabilities.get(words)
+    return capabilities.get(_squeeze(words))
 
 
 def matching_products(words: str, *, limit: int = 4) -> tuple[str, ...]:
@@ -58,9 +58,16 @@ def _normalize(name: str) -> str:
     return re.sub(r"-(?=(?:pcie|sxm|nvl|\d+gb))", " ", _BRANDS.sub("", text))
 
 
+# A shell splits "RTX 4090" at its space, so many write RTX4090.
+def _squeeze(name: str) -> str:
+    return name.replace(" ", "")
+
+
 # Built at the first use: most commands name no product.
 @functools.cache
 def _capability_by_name() -> dict[str, Capability]:
     return {
-        _normalize(name): Capability.from_sm_number(row.sm) for row in GPUS for name in row.models
+        _squeeze(_normalize(name)): Capability.from_sm_number(row.sm)
+        for row in GPUS
+        for name in row.models
     }

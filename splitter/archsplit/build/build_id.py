@@ -64,9 +64,13 @@ def _lines(site: BuildContext, version: str) -> Iterator[str]:
     yield f"archsplit {version}"
     yield f"SOURCE_DATE_EPOCH {site.epoch}"
     yield from site.host.versions
-    yield from _toolkit_lines(site.toolkit)
-    if site.recipe.compile.relocatable:
-        yield from _device_link_lines(site.toolkit)
+    for part in site.parts:
+        yield from _toolkit_lines(part.toolkit)
+        if site.recipe.compile.relocatable:
+            yield from _device_link_lines(part.toolkit)
+        # One toolkit has all targets of the recipe, whose files are hashed below.
+        if site.by_toolkit:
+            yield f"targets {' '.join(map(str, part.recipe.targets.all))}"
     for library in site.cuda_libraries:
         yield f"{library.soname} {library.requirement}"
     yield from _recipe_lines(site.recipe)

@@ -135,7 +135,7 @@ class Compiler:
         # One pass over all targets of the release, also of those that are not built now, keeps
         # __CUDA_ARCH_LIST__ the same: CUB puts it into the names of its namespaces.
         for number, source in enumerate(self.site.recipe.source.files):
-            name = f"{number:03}-{source.stem}"
+            name = f"{self.site.name}{number:03}-{source.stem}"
             if self.site.recipe.compile.host_pass == "once":
                 release = self.site.recipe.release
                 yield CompilePass(

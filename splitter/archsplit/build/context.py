@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import PurePosixPath
 
+    from archsplit.arch.target import Target
     from archsplit.nvcc.cuda_libraries import CudaLibrary
     from archsplit.nvcc.host_tools import HostTools
     from archsplit.nvcc.toolkit import Toolkit, ToolkitProbe
@@ -35,6 +36,8 @@ class BuildContext:
         folder: the private folder of the build, removed at its end.
         cuda_libraries: the libraries of CUDA that plugins are linked with.
         epoch: the modification time of all output files, in seconds since 1970.
+        name: the start of this context's step and file names; "" for the only one of a build.
+        by_toolkit: a context for each toolkit of a build with several, with its targets alone.
     """
 
     recipe: Recipe
@@ -45,6 +48,22 @@ class BuildContext:
     folder: Path
     epoch: int
     cuda_libraries: tuple[CudaLibrary, ...] = ()
+    name: str = ""
+    by_toolkit: tuple[BuildContext, ...] = ()
+
+    @property
+    def parts(self) -> tuple[BuildContext, ...]:
+        """The contexts that compile: one for each toolkit."""
+        return self.by_toolkit or (self,)
+
+    @property
+    def toolkit_releases(self) -> str:
+        """The versions of all toolkits, for people."""
+        return ", ".join(part.toolkit.release for part in self.parts)
+
+    def part_of(self, target: Target) -> BuildContext:
+        """Return the context whose toolkit compiles for a target of the recipe."""
+        return next(part for part in self.parts if target in part.recipe.targets.all)
 
     @property
     def compile_options(self) -> CompileOptions:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from archsplit.build.plan import open_site, requested_recipe, select_targets
-from archsplit.build.provenance import add_licenses, read_origins
+from archsplit.build.provenance import add_licenses, read_plugin_origins
 from archsplit.release.core_files import hook_entry_points
 from archsplit.release.plugin_wheels import core_metadata, plugin_metadata
 from archsplit.system.fs import output_errors, read_file
@@ -74,7 +74,7 @@ def read_metadata(
         # Raises for a target that the recipe doesn't have.
         select_targets(site.recipe, (target,))
         plugin = plugin_metadata(site.recipe, target, site.plugin_requires)
-        metadata, more = add_licenses(plugin, read_origins(site))
+        metadata, more = add_licenses(plugin, read_plugin_origins(site, target))
         texts = {f"licenses/{name}": text for name, text in more.items()}
         return metadata, {**_licenses(site.recipe), **texts}
 

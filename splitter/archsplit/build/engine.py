@@ -86,9 +86,10 @@ def build_history(plan: BuildPlan, environment: Mapping[str, str]) -> History:
 
 def _tool_files(site: BuildContext, effects: Effects) -> ToolFiles:
     # nvcc's profile names this folder; the wheels of the index put it there, too.
-    folders = [site.toolkit.root / "include"]
+    folders = [part.toolkit.root / "include" for part in site.parts]
     folders += [one.include for one in site.cuda_libraries if one.include]
-    libraries = [site.toolkit.library_folder / name for name in _RUNTIME_LIBRARIES]
+    places = [part.toolkit.library_folder for part in site.parts]
+    libraries = [place / name for place in places for name in _RUNTIME_LIBRARIES]
     libraries = [path for path in libraries if path.is_file()]
     return ToolFiles(
         effects.runner,

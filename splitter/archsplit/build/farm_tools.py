@@ -6,7 +6,7 @@ import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from archsplit.build.plan import find_toolkit
+from archsplit.build.toolkits import find_toolkit
 from archsplit.cache.file_digests import FileDigests
 from archsplit.compiler.file_resolver import PROGRAM_GROUP
 from archsplit.compiler.tool_identity import ToolIdentities

@@ -17,7 +17,12 @@ from archsplit import __version__
 from archsplit.build.engine import build_history, open_farm
 from archsplit.build.link import check_library
 from archsplit.build.plan import plan_build
-from archsplit.build.provenance import add_bill, built_manifest, read_origins
+from archsplit.build.provenance import (
+    add_bill,
+    built_manifest,
+    read_origins,
+    read_plugin_origins,
+)
 from archsplit.compiler.cache_session import cache_summary, open_build_session
 from archsplit.errors import BudgetError, InputError, OutputError
 from archsplit.nvcc.warnings import fold_warnings
@@ -263,6 +268,9 @@ def _with_digests(identity: Identity, libraries: Mapping[Target, Path]) -> Ident
 
 
 def _with_bill(plan: BuildPlan, product: Product, origins: Origins) -> Product:
+    # A plugin has the runtime of its own toolkit alone.
+    if plan.site.by_toolkit and product.targets:
+        origins = read_plugin_origins(plan.site, product.targets[0])
     return replace(product, plan=add_bill(product.plan, origins, epoch=plan.site.epoch))
 
 
@@ -340,7 +348,7 @@ def _report(plan: BuildPlan, wheels: tuple[ReleaseWheel, ...]) -> Release:
         interface_hash=plan.identity.interface_hash,
         wheels=tuple(sorted(wheels, key=lambda entry: entry.file)),
         build=BuildDetails(
-            toolkit=plan.site.toolkit.release,
+            toolkit=plan.site.toolkit_releases,
             host=plan.site.host.versions,
             deflate=version("deflate"),
             epoch=plan.site.epoch,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import platform
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from archsplit import __version__
@@ -17,7 +17,8 @@ from archsplit.build.build_id import identify
 from archsplit.build.compile import Compiler
 from archsplit.build.context import BuildContext
 from archsplit.build.link import DeviceLinker, Linker, check_link_libraries
-from archsplit.errors import TargetError
+from archsplit.build.toolkits import find_recipe_toolkits, find_toolkit, toolkit_contexts
+from archsplit.errors import TargetError, UsageError
 from archsplit.nvcc import toolkit as toolkits
 from archsplit.nvcc.cuda_libraries import find_cuda_libraries
 from archsplit.nvcc.host_tools import find_host_tools
@@ -34,11 +35,12 @@ if TYPE_CHECKING:
 
     from archsplit.arch.target import Target
     from archsplit.compiler.cache_session import CacheSession
-    from archsplit.compiler.object_cache import SourceUnit
-    from archsplit.nvcc.toolkit import ToolkitProbe
+    from archsplit.compiler.object_cache import ObjectCache, SourceUnit
+    from archsplit.nvcc.toolkit import Toolkit, ToolkitProbe
     from archsplit.recipe.model import Recipe
     from archsplit.release.context import Effects
     from archsplit.release.identity import Identity
+    from archsplit.scheduler.graph import Step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +52,7 @@ class BuildRequest:
         targets: the targets to build plugins for; None for all targets of the recipe.
         core: True to build the core too, and the meta wheel if the recipe has one.
         nvcc: the value of ``--nvcc``.
+        more_nvcc: further values, for a recipe with one core for several majors of CUDA.
         policy: the name of the policy to apply; None for a release.
         cuda_major: the major to build of a recipe for several; None for a recipe without majors.
     """
@@ -58,6 +61,7 @@ class BuildRequest:
     targets: tuple[Target, ...] | None = None
     core: bool = True
     nvcc: Path | None = None
+    more_nvcc: tuple[Path, ...] = ()
     policy: str | None = None
     cuda_major: int | None = None
 
@@ -87,14 +91,6 @@ class BuildPlan:
     warnings: tuple[str, ...]
 
 
-def find_toolkit(effects: Effects, explicit: Path | None) -> tuple[ToolkitProbe, ...]:
-    """Search nvcc; return each place with its result."""
-    places = toolkits.nvcc_candidates(
-        explicit=explicit, environment=effects.environment, site_folders=effects.site_folders
-    )
-    return toolkits.probe_toolkits(places, effects.runner)
-
-
 @contextlib.contextmanager
 def plan_build(
     order: BuildRequest, effects: Effects, *, session: CacheSession | None = None
@@ -109,38 +105,66 @@ def plan_build(
     """
     with open_site(order, effects) as site:
         targets = select_targets(site.recipe, order.targets)
-        # A core alone links no library of the toolkit.
-        if targets:
-            check_link_libraries(site, effects.runner)
         identity = identify(site, version=__version__)
         root = site.recipe.root
         units = None if session is None else session.open_objects(root, site.environment)
-        compiler = Compiler(
-            site=site, runner=effects.runner, units=units, keeps_text=effects.engine is None
-        )
-        objects = compiler.plan(targets, jobs=effects.jobs)
-        linker = DeviceLinker(site=site, runner=effects.runner)
-        links = linker.plan(objects.relocatable, jobs=effects.jobs)
-        inputs = {
-            target: (*files, *links.files.get(target, ()))
-            for target, files in objects.files.items()
-        }
-        libraries = Linker(site=site, identity=identity).plan(inputs)
+        parts = []
+        for part in site.parts:
+            mine = tuple(target for target in targets if target in part.recipe.targets.all)
+            # A toolkit without a target has nothing to do; a core alone links no library of it.
+            if mine:
+                check_link_libraries(part, effects.runner)
+                parts.append(_plan_part(part, mine, identity, units, effects))
+        files = {target: path for part in parts for target, path in part.libraries.items()}
+        warnings = [line for part in parts for line in part.warnings]
         yield BuildPlan(
             site=site,
             identity=identity,
             targets=targets,
             core=order.core,
-            graph=Graph(steps=objects.steps + links.steps + libraries.steps),
-            texts={**objects.texts, **libraries.texts},
-            libraries=libraries.files,
-            units=objects.units,
-            warnings=tuple(
-                dict.fromkeys(
-                    (*_date_warnings(order, effects, identity), *objects.warnings, *links.warnings)
-                )
-            ),
+            graph=Graph(steps=tuple(step for part in parts for step in part.steps)),
+            texts={path: text for part in parts for path, text in part.texts.items()},
+            libraries={target: files[target] for target in targets},
+            units=tuple(unit for part in parts for unit in part.units),
+            warnings=tuple(dict.fromkeys((*_date_warnings(order, effects, identity), *warnings))),
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Part:
+    """The plan for the targets of one toolkit; see `BuildPlan`."""
+
+    steps: tuple[Step, ...]
+    texts: Mapping[Path, str]
+    libraries: Mapping[Target, Path]
+    units: tuple[SourceUnit, ...]
+    warnings: tuple[str, ...]
+
+
+def _plan_part(
+    site: BuildContext,
+    targets: tuple[Target, ...],
+    identity: Identity,
+    units: ObjectCache | None,
+    effects: Effects,
+) -> _Part:
+    compiler = Compiler(
+        site=site, runner=effects.runner, units=units, keeps_text=effects.engine is None
+    )
+    objects = compiler.plan(targets, jobs=effects.jobs)
+    linker = DeviceLinker(site=site, runner=effects.runner)
+    links = linker.plan(objects.relocatable, jobs=effects.jobs)
+    inputs = {
+        target: (*files, *links.files.get(target, ())) for target, files in objects.files.items()
+    }
+    libraries = Linker(site=site, identity=identity).plan(inputs)
+    return _Part(
+        steps=objects.steps + links.steps + libraries.steps,
+        texts={**objects.texts, **libraries.texts},
+        libraries=libraries.files,
+        units=objects.units,
+        warnings=(*objects.warnings, *links.warnings),
+    )
 
 
 def requested_recipe(order: BuildRequest, effects: Effects) -> Recipe:
@@ -164,8 +188,16 @@ def open_site(order: BuildRequest, effects: Effects) -> Iterator[BuildContext]:
         ArchsplitError: the recipe or a tool is not usable.
     """
     recipe = requested_recipe(order, effects)
-    tried = find_toolkit(effects, order.nvcc)
-    toolkit = toolkits.choose_toolkit(tried)
+    by_major: Mapping[int, Toolkit] = {}
+    tried: tuple[ToolkitProbe, ...] = ()
+    given = (*([] if order.nvcc is None else [order.nvcc]), *order.more_nvcc)
+    if recipe.cuda.one_core:
+        by_major = find_recipe_toolkits(recipe, given, effects)
+        toolkit = by_major[max(by_major)]
+    else:
+        _refuse_several(given)
+        tried = find_toolkit(effects, order.nvcc)
+        toolkit = toolkits.choose_toolkit(tried)
     if order.cuda_major is not None:
         _check_major(toolkit, order.cuda_major)
         # A core without any plugin would look like a release.
@@ -175,14 +207,18 @@ def open_site(order: BuildRequest, effects: Effects) -> Iterator[BuildContext]:
                 hint="use another toolkit with --nvcc, or take its major out of cuda.majors",
             )
         recipe = select_cuda_major(recipe, order.cuda_major, toolkit.targets)
+    if not by_major:
+        # All targets of the release, also those that are not built now: nvcc compiles for all.
+        toolkit.check_targets(recipe.release)
     cross = "" if effects.machine == platform.machine() else effects.machine
     if cross:
         toolkit = _cross_toolkit(recipe, toolkit, cross)
+        by_major = {major: _cross_toolkit(recipe, one, cross) for major, one in by_major.items()}
     cuda_libraries = find_cuda_libraries(recipe.link.cuda_libraries, toolkit, effects.site_folders)
     host = find_host_tools(effects.environment, effects.runner, cross=cross)
     epoch = source_date_epoch(effects.environment)
     with temporary_dir() as folder:
-        yield BuildContext(
+        site = BuildContext(
             recipe=recipe,
             toolkit=toolkit,
             tried=tried,
@@ -191,6 +227,20 @@ def open_site(order: BuildRequest, effects: Effects) -> Iterator[BuildContext]:
             folder=folder,
             epoch=epoch,
             cuda_libraries=cuda_libraries,
+        )
+        parts = toolkit_contexts(site, by_major)
+        for part in parts:
+            effects.progress.note(
+                f"CUDA {part.toolkit.release} compiles {', '.join(map(str, part.recipe.release))}"
+            )
+        yield replace(site, by_toolkit=parts)
+
+
+def _refuse_several(nvcc: tuple[Path, ...]) -> None:
+    if len(nvcc) > 1:
+        raise UsageError(
+            "a build of one release takes one --nvcc",
+            hint="several are for a recipe with cuda.majors, without --cuda",
         )
 
 

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
+    from archsplit.arch.target import Target
     from archsplit.build.context import BuildContext
     from archsplit.nvcc.toolkit import Toolkit
     from archsplit.recipe.model import Recipe
@@ -195,11 +196,35 @@ def _in_core(origins: Origins, loader: bytes | Path) -> Iterator[BillComponent]:
 
 
 def read_origins(context: BuildContext) -> Origins:
-    """Read and hash the inputs and tools of a build.
+    """Read and hash the inputs and tools of a build, of all its toolkits.
 
     Raises:
         InputError: one of the files can't be read.
     """
+    if not context.by_toolkit:
+        return _read_origins(context)
+    # The core and the manifest are of all toolkits, and the newest has the licenses in force.
+    return replace(
+        _read_origins(context),
+        toolchain=_unique(_read_origins(part).toolchain for part in context.parts),
+        runtime=_unique(_read_origins(part).runtime for part in context.parts),
+    )
+
+
+def read_plugin_origins(context: BuildContext, target: Target) -> Origins:
+    """Read and hash the inputs and tools of one plugin.
+
+    Raises:
+        InputError: one of the files can't be read.
+    """
+    return _read_origins(context.part_of(target))
+
+
+def _unique(tools: Iterable[tuple[Tool, ...]]) -> tuple[Tool, ...]:
+    return tuple(dict.fromkeys(tool for part in tools for tool in part))
+
+
+def _read_origins(context: BuildContext) -> Origins:
     recipe = context.recipe
     runtime = tuple(_runtime(context.toolkit, relocatable=recipe.compile.relocatable))
     cccl = _cccl(context.toolkit.root) if _uses_cccl(recipe) else None

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from archsplit.cli import options
+from archsplit.cli.inputs import check_path
 from archsplit.cli.options import (
     add_cache_options,
     add_engine_options,
@@ -92,6 +93,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     from archsplit.recipe.load_prebuilt import load_split_recipe
     from archsplit.release.report import Release
 
+    check_path(arguments.recipe)
     if (prebuilt := load_split_recipe(arguments.recipe)) is not None:
         return build_prebuilt(prebuilt, arguments, console)
     recipe = load_recipe(arguments.recipe)
@@ -99,22 +101,27 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     # One machine needs no folder of its own.
     if len(machines) == 1 and not arguments.machine:
         (arguments.machine,) = machines
-    for_all_majors = arguments.cuda is None and recipe.cuda.majors
+    cuda = recipe.cuda
+    for_all_majors = arguments.cuda is None and cuda.majors and not cuda.one_core
     build = _majors_build(arguments) if for_all_majors else _release_build(arguments)
+    is_one = bool(arguments.machine or not machines)
+    if arguments.variants and not is_one:
+        raise UsageError(
+            "--variants is for one release, and this recipe makes one for each machine",
+            hint="choose the machine, as in --machine aarch64",
+        )
     with _effects(arguments, console) as effects:
-        if arguments.machine or not machines:
-            done = build(effects, arguments.out)
-            _show(done, arguments)
-            if arguments.variants and isinstance(done, Release):
-                write_built_variants(done, arguments.out, console)
-            return 0
-        if arguments.variants:
-            raise UsageError(
-                "--variants is for one release, and this recipe makes one for each machine",
-                hint="choose the machine, as in --machine aarch64",
-            )
-        each = build_machines(machines, build, effects, out=arguments.out)
-    if arguments.json:
+        if is_one:
+            each = {"": build(effects, arguments.out)}
+        else:
+            each = dict(build_machines(machines, build, effects, out=arguments.out))
+    # Printed after the display of the progress has ended: it would draw over the table.
+    if is_one:
+        done = each[""]
+        _show(done, arguments)
+        if arguments.variants and isinstance(done, Release):
+            write_built_variants(done, arguments.out, console)
+    elif arguments.json:
         documents = {machine: _document(one) for machine, one in each.items()}
         print(json.dumps({"schema": 1, "machines": documents}, indent=2))  # noqa: T201 - data
     else:
@@ -132,7 +139,7 @@ def _effects(arguments: argparse.Namespace, console: Console) -> Iterator[Effect
             options.for_machine(effects, arguments),
             memory=arguments.memory,
             # A farm has a cache of its own, for all machines that build there.
-            cache=None if engine else cache_settings(arguments, effects.environment),
+            cache=cache_settings(arguments, effects.environment),
             explain=arguments.explain,
             trace=arguments.trace,
             engine=engine,

@@ -108,7 +108,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     if arguments.reason and not (arguments.yank or arguments.status):
         raise UsageError("--reason has no meaning without --yank or --status")
     if any(given) or not arguments.check:
-        _update(arguments, console, is_change=any(given))
+        _update(arguments, console)
     if arguments.check:
         wheels = check_index(open_folder(arguments.folder))
         if not arguments.json:
@@ -119,15 +119,15 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     return 0
 
 
-def _update(arguments: argparse.Namespace, console: Console, *, is_change: bool) -> None:
+def _update(arguments: argparse.Namespace, console: Console) -> None:
     """Carry out a change, and print what was done."""
     from archsplit.index.static_folder import lock_folder, open_folder
     from archsplit.index.static_update import update_index
 
-    change = _change(arguments)
-    # A run without a change still deletes files whose grace time is over, but makes no index.
-    if not is_change:
+    # Only wheels make an index; a typo in the folder's name must not make an empty one.
+    if not arguments.add:
         open_folder(arguments.folder)
+    change = _change(arguments)
     with lock_folder(arguments.folder) as folder:
         done = update_index(folder, change)
     _print(_as_json(folder, done) if arguments.json else _as_text(done))

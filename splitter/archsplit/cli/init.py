@@ -88,9 +88,12 @@ def _check_archive(path: Path) -> str:
         InputError: the path is no archive of sources.
     """
     if not path.exists():
+        wanted = _requirement(path)
+        # Of the name alone: with `:all:`, pip also compiles what the build requires.
+        name = wanted.partition("==")[0]
         raise InputError(
             f"{path} is not there",
-            hint=f"pip download --no-deps --no-binary :all: {_requirement(path)} gets an sdist",
+            hint=f"pip download --no-deps --no-binary {name} {wanted} gets an sdist",
         )
     if path.suffix == ".whl":
         raise InputError(f"{path} is a wheel", hint=f"archsplit split {path} --out DIR")

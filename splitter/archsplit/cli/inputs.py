@@ -48,6 +48,16 @@ def find_file(path: Path, console: Console) -> Path:
     return path
 
 
+def check_path(path: Path) -> None:
+    """Refuse a path that does not exist.
+
+    Raises:
+        InputError: it does not exist, or can't be read.
+    """
+    if not _readable_mode(path):
+        raise InputError(f"{path} does not exist", hint=_near(path))
+
+
 def check_folder(path: Path) -> None:
     """Refuse what is not a folder.
 
@@ -93,6 +103,9 @@ def find_subject(text: str, site_folders: Iterable[Path], console: Console) -> s
     folders = [str(folder) for folder in site_folders]
     if not _readable_mode(Path(text)) and not any(distributions(name=text, path=folders)):
         message, hint = _missing_input(text, folders)
+        # Often the package is in an environment that is not archsplit's own.
+        if _PROJECT.fullmatch(text) and not text.endswith(_ENDINGS):
+            hint = f"if it is installed elsewhere, add --site-packages DIR; {hint}"
         raise InputError(message, hint=hint)
     return text
 

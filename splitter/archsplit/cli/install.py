@@ -359,7 +359,9 @@ def _run_installer(command: tuple[str, ...], *, dry_run: bool) -> None:
     free = without_credentials(os.environ)
     done = SubprocessRunner().run(Command(argv=command, cwd=Path.cwd(), env=free))
     if done.returncode != 0:
-        raise ToolFailedError(f"{Path(command[0]).name} failed:\n{done.tail()}")
+        # Of `python -m pip` the program is python3, which did nothing wrong.
+        name = command[2] if command[1] == "-m" else Path(command[0]).name
+        raise ToolFailedError(f"{name} failed:\n{done.tail()}")
 
 
 def _run(argv: tuple[str, ...]) -> str | None:

@@ -74,12 +74,16 @@ def _run(argv: Sequence[str]) -> int:
         sys.stdout.write(f"{exit_codes()}\n")
         return 0
     parser = _parser(words)
-    if words and not words[0].startswith("-"):
+    if words and words[0].startswith("-"):
+        # argparse would report a misspelled option as a missing verb.
+        check_options("", words[:1], parser._option_string_actions)  # noqa: SLF001
+    elif words:
         check_verb(words[0], ["help"])
         check_options(words[0], words[1:], _all_options(parser, words[0]))
     try:
         if not words:
-            parser.print_usage(sys.stderr)
+            # Whoever types the name alone looks for the verbs.
+            parser.print_help(sys.stderr)
         arguments = parser.parse_args(words)
         # Pages name the command that made them.
         arguments.command_line = ("archsplit", *words)

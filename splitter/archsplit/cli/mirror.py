@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from archsplit.cli import options
+from archsplit.cli.inputs import check_path
 from archsplit.cli.inspect import page_origin
 from archsplit.cli.verbs import add_verb
 from archsplit.errors import ToolNotFoundError, UsageError
@@ -145,6 +146,8 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     from archsplit.mirror.mirror import update_mirror
     from archsplit.mirror.text import license_warning, mirror_json, mirror_text
 
+    for path in arguments.inputs:
+        check_path(path)
     request = _request(arguments)
     with options.effects(console) as effects:
         report = update_mirror(request, effects)

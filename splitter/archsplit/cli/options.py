@@ -117,10 +117,12 @@ def build_request(arguments: argparse.Namespace) -> BuildRequest:
     """Return the build request from the recipe options."""
     from archsplit.build.plan import BuildRequest
 
+    nvcc: list[Path | None] = arguments.nvcc or [None]
     return BuildRequest(
         recipe=arguments.recipe,
         targets=targets(arguments.targets),
-        nvcc=single_nvcc(arguments),
+        nvcc=nvcc[0],
+        more_nvcc=tuple(filter(None, nvcc[1:])),
         policy=arguments.policy,
         cuda_major=arguments.cuda,
     )

@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 from archsplit.cli import options
+from archsplit.cli.inputs import check_path
 from archsplit.cli.verbs import add_verb
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     from archsplit.build.plan import plan_build
     from archsplit.recipe.load_prebuilt import load_split_recipe
 
+    check_path(arguments.recipe)
     if arguments.check:
         return _check(arguments.recipe)
     if (prebuilt := load_split_recipe(arguments.recipe)) is not None:
@@ -73,10 +75,13 @@ def _check(path: Path) -> int:
 
 
 def _as_text(plan: BuildPlan) -> str:
-    toolkit = plan.site.toolkit
     lines = [
         f"{plan.identity.package} {plan.identity.version}, build {plan.identity.build_id[:16]}",
-        f"CUDA {toolkit.release} from {toolkit.origin} ({toolkit.nvcc})",
+        *(
+            f"CUDA {part.toolkit.release} from {part.toolkit.origin} ({part.toolkit.nvcc})"
+            + (f": {', '.join(map(str, part.recipe.release))}" if plan.site.by_toolkit else "")
+            for part in plan.site.parts
+        ),
         f"{plan.site.host.versions[0]} ({plan.site.host.compiler})",
         f"targets: {', '.join(map(str, plan.targets))}",
         "private folder: $BUILD; files written before the first step:",
@@ -140,7 +145,7 @@ def _as_json(plan: BuildPlan) -> str:
         "project": plan.identity.package,
         "version": plan.identity.version,
         "build_id": plan.identity.build_id,
-        "toolkit": plan.site.toolkit.release,
+        "toolkit": plan.site.toolkit_releases,
         "targets": [str(target) for target in plan.targets],
         "texts": {_shown(str(path), plan): text for path, text in plan.texts.items()},
         "path": _search_path(plan),

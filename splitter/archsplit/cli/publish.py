@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
     from archsplit.index.client import Repository
     from archsplit.index.plan import PublishPlan, Rules
-    from archsplit.index.publish import Publisher
+    from archsplit.index.publish import Publication, Publisher
+    from archsplit.index.release import UploadRelease
     from archsplit.index.retry import RetryPolicy
     from archsplit.index.upload import Twine
     from archsplit.release.context import Effects
@@ -184,6 +185,7 @@ def add_to(verbs: options.Verbs) -> None:
 def run(arguments: argparse.Namespace, console: Console) -> int:
     """Publish, and print the files that are live."""
     from archsplit.index.client import find_repository, index_address
+    from archsplit.index.plan import PublishPlan
     from archsplit.index.preflight import preflight_check
     from archsplit.index.publish import refuse
     from archsplit.index.release import read_release
@@ -211,25 +213,39 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
         effects.progress.begin_stage("state of the index", 0)
         repository = find_repository(address, index, _retry_policy(arguments, effects))
         publisher = _publisher(arguments, effects, twine, repository, others)
-        if arguments.plan:
-            plan = publisher.plan(release)
-            print(_plan_output(plan, arguments))  # noqa: T201 - standard output is where data goes
-            refuse(plan)
-            return 0
-        confirm = partial(_confirm_plan, arguments=arguments, console=console)
-        try:
-            publication = publisher.publish(release, confirm)
-        # Each uploaded file is complete, so nothing has to be removed.
-        except KeyboardInterrupt:
-            raise InterruptedByUserError(
-                "interrupted; uploaded files stay on the index",
-                hint="the same command goes on from there",
-            ) from None
+        done = (
+            publisher.plan(release)
+            if arguments.plan
+            else _publish(publisher, release, arguments, console)
+        )
+    # Printed after the display of the progress has ended: it would draw over the text.
+    if isinstance(done, PublishPlan):
+        print(_plan_output(done, arguments))  # noqa: T201 - standard output is where data goes
+        refuse(done)
+        return 0
     if arguments.json:
-        print(publication.as_json(), end="")  # noqa: T201 - standard output is where data goes
+        print(done.as_json(), end="")  # noqa: T201 - standard output is where data goes
     else:
-        print(publication.text())  # noqa: T201 - the same
-    return 0 if publication.is_complete else TryLaterError.exit_code
+        print(done.text())  # noqa: T201 - the same
+    return 0 if done.is_complete else TryLaterError.exit_code
+
+
+def _publish(
+    publisher: Publisher,
+    release: UploadRelease,
+    arguments: argparse.Namespace,
+    console: Console,
+) -> Publication:
+    try:
+        return publisher.publish(
+            release, partial(_confirm_plan, arguments=arguments, console=console)
+        )
+    # Each uploaded file is complete, so nothing has to be removed.
+    except KeyboardInterrupt:
+        raise InterruptedByUserError(
+            "interrupted; uploaded files stay on the index",
+            hint="the same command goes on from there",
+        ) from None
 
 
 def _twine(arguments: argparse.Namespace, effects: Effects) -> Twine:

@@ -31,7 +31,7 @@ def add_to(verbs: options.Verbs) -> None:
 
 def run(arguments: argparse.Namespace, console: Console) -> int:
     """Search for nvcc, and print the result."""
-    from archsplit.build.plan import find_toolkit
+    from archsplit.build.toolkits import find_toolkit
     from archsplit.nvcc.toolkit import choose_toolkit
 
     with options.effects(console, quiet=True) as effects:

@@ -135,6 +135,7 @@ def check_options(verb: str, words: Iterable[str], options: Collection[str]) -> 
     a missing argument.
 
     Args:
+        verb: "" for the options before a verb.
         options: of the verb and of its own verbs.
 
     Raises:
@@ -149,5 +150,6 @@ def check_options(verb: str, words: Iterable[str], options: Collection[str]) -> 
         # argparse takes the beginning of an option for the option.
         if is_long and not any(each.startswith(option) for each in options):
             near = difflib.get_close_matches(option, options, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"see: archsplit help {verb}"
-            raise UsageError(f"archsplit {verb} has no option {option}", hint=hint)
+            hint = f"did you mean {near[0]}?" if near else f"see: archsplit help {verb}".rstrip()
+            command = f"archsplit {verb}".rstrip()
+            raise UsageError(f"{command} has no option {option}", hint=hint)

@@ -382,7 +382,7 @@ def _missing_targets(inventory: Inventory, patterns: Iterable[str]) -> Iterator[
             yield _finding(
                 "missing-target",
                 f"{pattern} is required; found {', '.join(names) or 'no device code'}",
-                hint="add it to the targets of the build",
+                hint="add it to the targets of the build, or of archsplit slim",
             )
 
 

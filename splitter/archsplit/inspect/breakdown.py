@@ -83,6 +83,20 @@ class BreakdownPart:
     wheel_bytes: int | None
 
     @property
+    def form(self) -> str:
+        """Empty for machine code and for other bytes; PTX, link code or unregistered."""
+        if self.note == PLACE_WORDS[Place.OUTSIDE]:
+            return "unregistered"
+        if self.kind == "PTX" and not self.note:
+            return "PTX"
+        return "" if self.kind in {"SASS", ""} and not self.note else "link code"
+
+    @property
+    def name(self) -> str:
+        """The label with the form: one target may have machine code and link code."""
+        return f"{self.label} ({self.form})" if self.form else self.label
+
+    @property
     def weight(self) -> int:
         """Bytes of the download; bytes of the file where there is no download."""
         return self.file_bytes if self.wheel_bytes is None else self.wheel_bytes

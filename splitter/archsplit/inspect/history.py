@@ -36,9 +36,18 @@ _LEGEND_COLUMNS = 6
 _STYLE = """\
 text { font: 13px system-ui, sans-serif; fill: #1c2026 } .soft { fill: #586069 }
 .paper { fill: #fff } rect { stroke: #fff; stroke-width: 1 } .paper { stroke: none }
+.in { fill: #fff; font-size: 12px; pointer-events: none }
 @media (prefers-color-scheme: dark) {
 text { fill: #e6e9ed } .soft { fill: #a3acb7 } .paper { fill: #14171b } rect { stroke: #14171b }
 .paper { stroke: none } }"""
+_STRIPES = (
+    '<defs><pattern id="ptx" width="9" height="9" patternUnits="userSpaceOnUse"'
+    ' patternTransform="rotate(45)"><path d="M0 0h3v9h-3z" fill="#000" opacity=".4"/>'
+    "</pattern></defs>"
+)
+"""The texture of PTX, as in the map of a page: a color is that of a whole generation."""
+_LETTER = 7.5
+"""The width of a letter in a bar, on average."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,6 +159,7 @@ def history_picture(releases: Sequence[ReleaseSize]) -> str:
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" role="img">',
         f"<title>{escape(_summary(releases))}</title><style>{_STYLE}</style>",
+        _STRIPES,
         f'<rect class="paper" width="{_WIDTH}" height="{height}"/>',
     ]
     for number, release in enumerate(releases):
@@ -179,11 +189,16 @@ def _bar(release: ReleaseSize, labels: Iterable[str], *, top: int, longest: int)
     ):
         if size:
             title = escape(f"{release.version}, {label}, {size_text(size)}")
+            width = size * scale
             yield (
-                f'<rect x="{x:.1f}" y="{top}" width="{size * scale:.1f}" height="{_BAR}"'
+                f'<rect x="{x:.1f}" y="{top}" width="{width:.1f}" height="{_BAR}"'
                 f' fill="{color}"><title>{title}</title></rect>'
             )
-            x += size * scale
+            yield from _stripes(label, f'x="{x:.1f}" y="{top}" width="{width:.1f}" height="{_BAR}"')
+            # Two targets of one generation have one color: their names tell them apart.
+            if label in release.targets and width > _LETTER * len(label) + 8:
+                yield f'<text class="in" x="{x + 4:.1f}" y="{middle}">{escape(label)}</text>'
+            x += width
     yield f'<text class="soft" x="{x + 8:.1f}" y="{middle}">{size_text(release.size)}</text>'
 
 
@@ -193,4 +208,10 @@ def _legend(labels: Iterable[str], *, top: int) -> Iterator[str]:
         row, column = divmod(number, _LEGEND_COLUMNS)
         x, y = 8 + column * _LEGEND_STEP, top + 24 * row
         yield f'<rect x="{x}" y="{y}" width="14" height="14" fill="{color}"/>'
+        yield from _stripes(label, f'x="{x}" y="{y}" width="14" height="14"')
         yield f'<text x="{x + 20}" y="{y + 12}">{escape(label)}</text>'
+
+
+def _stripes(label: str, place: str) -> Iterator[str]:
+    if label.startswith("compute_"):
+        yield f'<rect {place} fill="url(#ptx)" pointer-events="none"/>'

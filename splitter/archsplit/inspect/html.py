@@ -163,27 +163,23 @@ def _choice(name: str, label: str, options: dict[str, str]) -> str:
 
 def _legend(inventory: Inventory) -> str:
     """Return the colors and textures that the map uses."""
-    parts = {(part.label, part.color, _texture(part)): None for part in breakdown(inventory.rows())}
-    swatches = [*parts, (REST_LABEL, REST_COLOR, "")]
+    parts = breakdown(inventory.rows())
+    swatches = dict.fromkeys(
+        (part.name, part.label, part.color, _TEXTURES[part.form]) for part in parts
+    )
+    swatches[REST_LABEL, REST_LABEL, REST_COLOR, ""] = None
     # A button for each, so that the mouse, the keyboard and a screen reader mark its boxes alike.
     items = (
         f'<li><button type="button" aria-pressed="false" data-target="{escape(label)}"'
         f' data-texture="{texture}"><span class="swatch {texture}"'
-        f' style="background-color:{color}"></span>{escape(label)}'
-        f"{_TEXTURE_WORDS[texture]}</button>"
-        for label, color, texture in swatches
+        f' style="background-color:{color}"></span>{escape(name)}</button>'
+        for name, label, color, texture in swatches
     )
     return f'<ul class="legend" aria-label="legend">{"".join(items)}</ul>'
 
 
-_TEXTURE_WORDS = {"": "", "ptx": " (PTX)", "link": " (link code)"}
-
-
-def _texture(part: BreakdownPart) -> str:
-    """Return the class of a kind's texture: plain for machine code."""
-    if part.kind == "PTX":
-        return "ptx"
-    return "" if part.kind in ("SASS", "") and not part.note else "link"
+_TEXTURES = {"": "", "PTX": "ptx", "link code": "link", "unregistered": "outside"}
+"""The class of the texture of each form of code: plain for machine code."""
 
 
 def _gpu_data(device: DeviceUsage) -> dict[str, Any]:
@@ -227,8 +223,10 @@ def _file_data(file: File) -> dict[str, Any]:
             {"download": part.wheel_bytes or 0, "files": part.file_bytes},
             color=part.color,
             note=" ".join(filter(None, (part.kind, part.note, f"{part.count} images"))),
-            texture=_texture(part),
+            texture=_TEXTURES[part.form],
             target=part.label,
+            # Machine code and link code of one target are two boxes, and need two names.
+            name=part.name,
             live=not part.note,
             parts=list(_kernel_data(file, part)),
         )

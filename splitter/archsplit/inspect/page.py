@@ -31,6 +31,7 @@ TERMS = {
     "PTX": "Text that the driver compiles at the first start (compute_90), for this generation and"
     " all later ones.",
     "link code": "Input of a device link (-rdc=true, LTO). No GPU can load it as it is.",
+    "unregistered": "Code outside of the fatbin sections. Only the library itself finds it.",
     "dead weight": "Machine code and PTX that a GPU never takes.",
     "download": "The part of the wheel's compressed bytes.",
     "capability": "NVIDIA's number of a GPU generation: an H100 is 9.0, its target sm_90.",

@@ -208,7 +208,7 @@ def _file_node(file: File, *, in_download: bool) -> TreeNode:
     weight = (file.wheel_bytes or 0) if in_download else file.size
     parts = [
         TreeNode(
-            label=part.label,
+            label=part.name,
             note=" ".join(filter(None, (part.kind, part.note, f"{part.count} images"))),
             weight=(part.wheel_bytes or 0) if in_download else part.file_bytes,
             color=part.color,

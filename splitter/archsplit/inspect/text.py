@@ -378,9 +378,9 @@ def _effect_json(advice: Advice, effect: TargetListEffect) -> dict[str, Any]:
 def _headline(advice: Advice) -> str:
     costs = advice.costs
     what = "to download" if costs.in_download else "in all"
-    kind = "the core" if costs.is_release else "not device code that could be left out"
+    kind = "are the core" if costs.is_release else "stay with any list of targets"
     sizes = size_text(costs.size), size_text(costs.fixed)
-    return f"{costs.name}: {sizes[0]} {what}; {sizes[1]} of it are {kind}"
+    return f"{costs.name}: {sizes[0]} {what}; {sizes[1]} of it {kind}"
 
 
 def _unknown_gpus(advice: Advice) -> Iterator[str]:

@@ -2,6 +2,8 @@
 
 The major is in the name of the distributions, ``foo-cu12``: the index has no local versions. The
 import package keeps its name, so that code which imports it is the same for all majors.
+
+With ``one-core`` the name has no major: the release is one, and each target belongs to one toolkit.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from archsplit.errors import UsageError
 from archsplit.recipe.faults import RecipeFault
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from collections.abc import Set as AbstractSet
 
     from archsplit.arch.target import Target
@@ -29,11 +31,28 @@ CUDA_IN_NAME = re.compile(r"-cu(?:da)?-?(\d\d)x?$")
 def find_cuda_faults(tables: dict[str, Any]) -> Iterator[RecipeFault]:
     """Return the contradictions between ``[cuda]`` and the project's name."""
     cuda, project = tables.get("cuda"), tables.get("project")
-    if cuda and cuda.majors and project and CUDA_IN_NAME.search(project.name):
+    adds_major = cuda and cuda.majors and not cuda.one_core
+    if adds_major and project and CUDA_IN_NAME.search(project.name):
         yield RecipeFault(
             path=("project", "name"),
             message=f"{project.name} has the major of CUDA in it, and [cuda] adds one",
             hint="leave it out of the name, or leave out cuda.majors",
+        )
+    if not cuda or not cuda.one_core:
+        return
+    if not cuda.majors[1:]:
+        yield RecipeFault(
+            path=("cuda", "one-core"),
+            message="it is for several majors, and cuda.majors has fewer than two",
+            hint="write majors = [12, 13], or leave out one-core",
+        )
+    link = tables.get("link")
+    # Core and plugins are one release, and an environment has these libraries of one major.
+    if link and link.cuda_libraries:
+        yield RecipeFault(
+            path=("cuda", "one-core"),
+            message=f"{', '.join(link.cuda_libraries)} of link.cuda-libraries are of one major",
+            hint="leave out one-core: then each major is a release of its own",
         )
 
 
@@ -44,6 +63,13 @@ def check_cuda_major(recipe: Recipe, major: int | None) -> None:
         UsageError: they don't fit.
     """
     majors = ", ".join(map(str, recipe.cuda.majors))
+    if recipe.cuda.one_core:
+        if major is not None:
+            raise UsageError(
+                f"the recipe has one core for CUDA {majors}, and no release of CUDA {major} alone",
+                hint="choose plugins with --targets, or leave out cuda.one-core in the recipe",
+            )
+        return
     if major is None and recipe.cuda.majors:
         raise UsageError(
             f"the recipe is for CUDA {majors}, and makes a release for each",
@@ -63,10 +89,34 @@ def select_cuda_major(recipe: Recipe, major: int, supported: AbstractSet[Target]
         supported: the targets of the major's toolkit; the others are left out.
     """
     project = replace(recipe.project, name=f"{recipe.project.name}-cu{major}")
-    targets = replace(
+    return replace(keep_targets(recipe, supported), project=project)
+
+
+def keep_targets(recipe: Recipe, targets: AbstractSet[Target]) -> Recipe:
+    """Return the recipe without its other targets."""
+    kept = replace(
         recipe.targets,
-        sass=tuple(target for target in recipe.targets.sass if target in supported),
-        ptx=tuple(target for target in recipe.targets.ptx if target in supported),
+        sass=tuple(target for target in recipe.targets.sass if target in targets),
+        ptx=tuple(target for target in recipe.targets.ptx if target in targets),
     )
-    release = tuple(target for target in recipe.release if target in supported)
-    return replace(recipe, project=project, targets=targets, release=release)
+    release = tuple(target for target in recipe.release if target in targets)
+    return replace(recipe, targets=kept, release=release)
+
+
+def targets_by_major(
+    recipe: Recipe, supported: Mapping[int, AbstractSet[Target]]
+) -> dict[int, frozenset[Target]]:
+    """Return the targets of a release that each major compiles: the lowest that can.
+
+    Code of an older toolkit runs with more drivers. A major without a target is left out.
+
+    Args:
+        supported: the targets of each major's toolkit.
+    """
+    left = {*recipe.release, *recipe.targets.all}
+    chosen = {}
+    for major in sorted(supported):
+        if mine := frozenset(left & supported[major]):
+            chosen[major] = mine
+            left -= mine
+    return chosen

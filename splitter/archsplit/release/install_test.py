@@ -166,8 +166,15 @@ class Installer:
             yield view.fault("no-environment", wanted.requirement, found)
             return
         python = str(folder / "bin" / "python")
+        own = self._pip_for(program, python, interpreter) if name == "pip" else program
+        if own is None:
+            self.notes.append(
+                f"pip was not tried for Python {interpreter.version}: it supports only newer ones"
+            )
+            self.installed[-1] += " (uv alone)"
+            return
         for step, words in _steps(name, python, view.folder.absolute(), wanted):
-            done = self._run((*program, *words))
+            done = self._run((*own, *words))
             if done.returncode != 0:
                 found = f"{name} can't {step}{with_python}:\n{_indented(done)}"
                 yield view.fault("install-failed", wanted.requirement, found, program=name)
@@ -210,6 +217,18 @@ class Installer:
     def _pip(self) -> tuple[str, ...] | None:
         program = (sys.executable, "-m", "pip")
         return program if self._run((*program, "--version")).returncode == 0 else None
+
+    def _pip_for(
+        self, program: tuple[str, ...], python: str, interpreter: Interpreter
+    ) -> tuple[str, ...] | None:
+        """Return the pip for an environment; None if there is none for its Python.
+
+        A new pip refuses old Pythons, which often have an older pip of their own.
+        """
+        for one in (program, (interpreter.program, "-m", "pip")):
+            if self._run((*one, "--python", python, "--version")).returncode == 0:
+                return one
+        return None
 
     def _uv(self) -> tuple[str, ...] | None:
         found = _find_uv(self.environment)

@@ -6,37 +6,44 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from rich.table import Table
+from rich.text import Text
 
-from archsplit.arch.compat import capability_text
+from archsplit.arch.compat import GPU_BY_CAPABILITY
 from archsplit.devicecode.compression import MIN_DRIVERS
 from archsplit.devicecode.cubin_files import cubin_family
 from archsplit.devicecode.select import Coverage, PtxPolicy
+from archsplit.system.table import Column, FittingTable, name_column, word_column
+from archsplit.system.units import size_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from rich.console import RenderableType
 
+    from archsplit.arch.target import Capability
     from archsplit.devicecode.effects import CoverageChange
     from archsplit.slim.report import SlimmedFile, SlimReport
     from archsplit.slim.request import SlimRequest
 
 _COVERAGE_TEXT = {
     Coverage.NATIVE: "native",
-    Coverage.OLDER_MINOR: "by an older minor",
-    Coverage.PTX: "by PTX",
+    Coverage.OLDER_MINOR: "older minor",
+    Coverage.PTX: "PTX",
     Coverage.NONE: "not at all",
 }
+"""The words of ``archsplit inspect``."""
 
 
 def slim_text(report: SlimReport, request: SlimRequest) -> Iterator[RenderableType]:
     """Yield the output of ``archsplit slim``."""
+    yield report.choice
     if report.files:
         yield _slimmed_files(report)
+    # Empty if every GPU runs what it ran before.
     if report.effects:
-        # Empty if every GPU runs what it ran before.
-        yield _effects(report.effects)
+        yield ""
+        yield _effects(report.effects, request.selection.devices)
+        yield ""
     yield from _notes(report, request)
     if report.output is not None:
         if report.size_after is not None:
@@ -52,18 +59,24 @@ def slim_text(report: SlimReport, request: SlimRequest) -> Iterator[RenderableTy
         yield "no image can be removed; nothing was written"
 
 
-def _slimmed_files(report: SlimReport) -> Table:
-    table = Table(title=report.choice)
-    table.add_column("file", overflow="fold")
-    table.add_column("MB before", justify="right")
-    table.add_column("MB after", justify="right")
-    table.add_column("removed", overflow="fold")
+def _slimmed_files(report: SlimReport) -> FittingTable:
+    table = FittingTable(
+        (
+            name_column("file"),
+            Column(heading="before"),
+            Column(heading="after"),
+            name_column("removed"),
+        )
+    )
     for file in _grouped(report.files):
         size_by_target: Counter[str] = Counter()
         for row in file.removed:
             size_by_target[row.target or row.kind] += row.file_bytes
-        removed = ", ".join(f"{name} {size / 1e6:.1f}" for name, size in size_by_target.items())
-        sizes = (f"{size / 1e6:.2f}" for size in (file.size_before, file.size_after))
+        # The largest first: they explain the difference of the sizes.
+        removed = ", ".join(
+            f"{name} {size_text(size)}" for name, size in size_by_target.most_common()
+        )
+        sizes = (size_text(size) for size in (file.size_before, file.size_after))
         table.add_row(file.path, *sizes, removed or "nothing")
     return table
 
@@ -87,14 +100,23 @@ def _grouped(files: tuple[SlimmedFile, ...]) -> Iterator[SlimmedFile]:
         )
 
 
-def _effects(effects: tuple[CoverageChange, ...]) -> Table:
-    table = Table(title="containers by the kind of code that runs")
-    table.add_column("GPU", overflow="fold")
-    table.add_column("before")
-    table.add_column("after")
-    for effect in effects:
-        # The one line that must not be overlooked: launches fail on this GPU afterwards.
-        stops = " [bold red]stops[/]" if effect.stops > 0 else ""
+def _effects(effects: tuple[CoverageChange, ...], asked: Iterable[Capability]) -> FittingTable:
+    """Return the containers that serve each GPU, by their code; the GPUs asked for are first."""
+    table = FittingTable(
+        (
+            name_column("GPU"),
+            word_column("containers, before", rank=2),
+            word_column("after"),
+            word_column(""),
+        )
+    )
+    changed = {effect.capability: effect for effect in effects}
+    asked = sorted(asked)
+    for capability in asked:
+        if capability not in changed:
+            table.add_row(_gpu_text(capability), "", "as before", "")
+    for capability in sorted(changed, key=lambda one: (one not in asked, one)):
+        effect = changed[capability]
         before, after = (
             ", ".join(
                 f"{side[coverage]} {_COVERAGE_TEXT[coverage]}"
@@ -103,8 +125,15 @@ def _effects(effects: tuple[CoverageChange, ...]) -> Table:
             )
             for side in (effect.before, effect.after)
         )
-        table.add_row(capability_text(effect.capability), before, after + stops)
+        # The one word that must not be overlooked: launches fail on this GPU afterwards.
+        stops = Text("stops", style="bold red") if effect.stops > 0 else ""
+        table.add_row(_gpu_text(capability), before, after, stops)
     return table
+
+
+def _gpu_text(capability: Capability) -> str:
+    known = GPU_BY_CAPABILITY.get(capability)
+    return str(capability) if known is None else f"{capability} {known.display}"
 
 
 def _unregistered_text(file: SlimmedFile) -> str:

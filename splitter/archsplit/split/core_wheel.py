@@ -29,21 +29,17 @@ from archsplit.wheels.rewrite import WheelRewrite, new_dist_info, write_members
 from archsplit.wheels.zip_writer import pack, pack_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
     from pathlib import Path
     from typing import BinaryIO
 
     from archsplit.split.model import Core
-    from archsplit.wheels.zip_writer import PackedContent
 
 
-def write_core(
-    file: BinaryIO, core: Core, libraries: Mapping[str, PackedContent], *, loader: Path, stub: Path
-) -> None:
+def write_core(file: BinaryIO, core: Core, *, loader: Path, stub: Path) -> None:
     """Write the wheel of a core.
 
     Args:
-        libraries: the stripped libraries, by their names in the wheel.
         loader: the compiled loader.
         stub: the library that each stub is a renamed copy of.
     """
@@ -52,7 +48,7 @@ def write_core(
         f"{fat.dist_info}/{name}" for name in ("WHEEL", "METADATA", "entry_points.txt")
     )
     changed = {
-        **libraries,
+        **{library.member: library.packed for library in core.libraries},
         metadata: pack(_metadata(core, fat.read(metadata))),
         info: pack(edit_wheel_info(fat.read(info), tags=core.name.tags, build=core.name.build)),
     }

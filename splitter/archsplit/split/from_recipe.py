@@ -329,7 +329,7 @@ def _tell_missing_targets(recipe: SplitRecipe, request: SplitRequest, effects: E
 
 _NO_CODE_HINT = (
     "run the command by hand and read its output: some builds go on without CUDA where nvcc fails"
-    " or is not found"
+    " or is not found, others install no extension module"
 )
 
 

@@ -206,8 +206,8 @@ class WrapperCalls:
             names = ", ".join((*_COMPILERS, *_TOOLKITS))
             yield (
                 "the build compiled nothing through the compiler wrapper: it has no CUDA sources to"
-                f" compile, or starts an nvcc by a path of its own; {names} and PATH lead to the"
-                " wrapper"
+                " compile, compiles in a container, or starts an nvcc by a path of its own;"
+                f" {names} and PATH lead to the wrapper"
             )
 
 

@@ -55,7 +55,6 @@ from archsplit.system.resources import SystemMemory
 from archsplit.system.scratch import ScratchFiles
 from archsplit.wheels.filename import WheelName
 from archsplit.wheels.reader import open_wheel
-from archsplit.wheels.zip_writer import pack_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -74,7 +73,6 @@ if TYPE_CHECKING:
     from archsplit.system.progress import ProgressSink
     from archsplit.wheels.filename import WheelName
     from archsplit.wheels.reader import Wheel
-    from archsplit.wheels.zip_writer import PackedContent
 
 
 _FOREIGN = ("win", "macosx")
@@ -415,20 +413,12 @@ class WheelJobs:
         submit, contents = self.workers.submit, self.writer.contents
         self.progress.begin_stage("writing wheels", len(self.writer.cores) + len(contents.files))
         # The compression releases the GIL.
-        # The libraries first: they are the largest part of the cores, which wait for them.
-        packed = [
-            {one.member: submit(pack_file, one.path) for one in core.libraries}
-            for core in self.writer.cores
-        ]
         space = ImageSpace(contents)
         packs = [
             submit(self._write_pack, number, file, space)
             for number, file in enumerate(contents.files)
         ]
-        wheels = [
-            self._write_core(core, {name: job.result() for name, job in jobs.items()}, loaders)
-            for core, jobs in zip(self.writer.cores, packed, strict=True)
-        ]
+        wheels = [self._write_core(core, loaders) for core in self.writer.cores]
         # Otherwise the core itself names all packs: in extras, or as requirements.
         if self.writer.core.install is InstallDefaults.META:
             wheels.append(self._write_meta())
@@ -437,15 +427,12 @@ class WheelJobs:
     def _write_core(
         self,
         core: Core,
-        packed: Mapping[str, PackedContent],
         loaders: Mapping[str, Future[tuple[Path, Path]]],
     ) -> ReleaseWheel:
         path, began = self.staging / str(core.name), time.monotonic()
-        for library in core.libraries:
-            self.scratch.remove(library.path)
         loader, stub = loaders[core.machine].result()
         with output_errors(path), path.open("wb") as file:
-            write_core(file, core, packed, loader=loader, stub=stub)
+            write_core(file, core, loader=loader, stub=stub)
         self.progress.finish_step(path.name, time.monotonic() - began)
         return _wheel_record(path, role="core", distribution=core.name.project)
 

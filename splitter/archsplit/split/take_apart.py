@@ -1,9 +1,9 @@
 """Split of one library.
 
-In: a library, and the same library patched to need a stub. Out: a `StrippedLibrary` with a file
-without the movable images, a table of the containers that they belong to, and a record to restore
-the original. Device code that stays is listed with the reason. After the file is written, the table
-is made from the file itself, and not from the plan.
+In: a library, and the same library patched to need a stub. Out: a `StrippedLibrary`: the packed
+library without the movable images, a table of the containers that they belong to, and a record to
+restore the original. Device code that stays is listed with the reason. After the file is written,
+the table is made from the file itself, and not from the plan.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from archsplit.release.report import UnmovedCode
 from archsplit.split.restore import Restore, build_restore
 from archsplit.system.fs import output_errors
 from archsplit.system.scratch import free_ranges
+from archsplit.wheels.zip_writer import pack_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from archsplit.formats.reader import Window
     from archsplit.split.restore import OriginalLibrary
     from archsplit.system.scratch import ScratchFiles
+    from archsplit.wheels.zip_writer import PackedContent
 
 _UNREGISTERED = (
     "it is outside of the fatbin sections, in {section}, where only the library finds it"
@@ -56,7 +58,7 @@ class StrippedLibrary:
     """A library without its movable images.
 
     Attributes:
-        path: the file of the stripped library.
+        packed: the stripped library, packed for the core's wheel.
         table: the containers and images that moved.
         original_images: the same images, read before the library was changed.
         moved: the original containers, in the order of the table.
@@ -69,7 +71,7 @@ class StrippedLibrary:
         member: its name in the wheel, which differs from the table's for files in ``.data``.
     """
 
-    path: Path
+    packed: PackedContent = field(repr=False)
     table: PackLibrary
     moved: tuple[RegisteredContainer, ...] = field(repr=False)
     original_images: ContainerImages = field(repr=False)
@@ -108,7 +110,7 @@ def strip_library(
     elf = Elf(window)
     containers = registered_containers(elf)
     plan = _plan_removal(window, elf, containers)
-    path = scratch.create(f"{patched.stem}.core", plan.size)
+    path = scratch.create_short_lived(f"{patched.stem}.core", plan.size)
     write_plan(patched, plan, path)
     # Containers that stay must be equal, and those that go must be empty.
     check_plan(plan, path)
@@ -122,8 +124,11 @@ def strip_library(
     with output_errors(patched):
         # Only the images are read again, by the packs.
         free_ranges(patched, _ranges_between(images, len(window)))
+    # Before any pack is written: unpacked, it would take its space beside the images and the packs.
+    packed = pack_file(path)
+    scratch.remove(path)
     return StrippedLibrary(
-        path=path,
+        packed=packed,
         table=table,
         original_images=original.images,
         moved=moved,

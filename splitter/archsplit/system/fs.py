@@ -264,6 +264,9 @@ def output_dir(path: Path) -> Iterator[Path]:
     path = path.absolute()
     # Only the folders that are made here are removed again.
     created = [folder for folder in (path, *path.parents) if not folder.exists()]
+    # The system's message would be "File exists".
+    if path.is_file():
+        raise OutputError(f"{path} is a file, not a folder", hint="choose another folder")
     try:
         with output_errors(path):
             path.mkdir(parents=True, exist_ok=True)
@@ -296,16 +299,20 @@ def temporary_dir(parent: Path | None = None) -> Iterator[Path]:
     parent_dir = parent or Path(tempfile.gettempdir())
     _remove_abandoned_dirs(parent_dir)
     while True:
-        with output_errors(parent_dir):
-            folder = Path(tempfile.mkdtemp(prefix=_TEMPORARY_PREFIX, dir=parent_dir)).resolve()
-        with _locked(folder) as state:
-            # Another process may have locked the new folder first, to remove it.
-            if state is not _LockState.TAKEN:
-                try:
+        folder = parent_dir.resolve() / f"{_TEMPORARY_PREFIX}{os.urandom(4).hex()}"
+        if os.path.lexists(folder):
+            continue
+        # Named before it is made: a signal in between would leave a folder that nobody knows.
+        try:
+            with output_errors(parent_dir):
+                folder.mkdir(mode=0o700)
+            with _locked(folder) as state:
+                # Another process may have locked the new folder first, to remove it.
+                if state is not _LockState.TAKEN:
                     yield folder
                     return
-                finally:
-                    shutil.rmtree(folder, ignore_errors=True)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 class _LockState(enum.Enum):

@@ -34,6 +34,7 @@ class ScratchFiles:
         self.folder = folder
         self._free_memory = memory
         self._in_memory: dict[Path, tuple[int, int]] = {}
+        self._beyond_limit: Path | None = None
         # Several threads of the job make and remove files.
         self._lock = threading.Lock()
 
@@ -50,12 +51,28 @@ class ScratchFiles:
         Args:
             size: the expected bytes, which decide between memory and disk.
         """
+        # Too large a file goes to the disk; a later, smaller one may still fit.
+        return self._create(name, size, is_short_lived=False)
+
+    def create_short_lived(self, name: str, size: int) -> Path:
+        """Return the path of a new file that is removed soon: one at a time may exceed the limit.
+
+        Args:
+            size: as for `create`.
+        """
+        return self._create(name, size, is_short_lived=True)
+
+    def _create(self, name: str, size: int, *, is_short_lived: bool) -> Path:
         path = self.folder / name
         with self._lock:
-            # Too large a file goes to the disk; a later, smaller one may still fit.
-            if size <= self._free_memory and (descriptor := _memory_file(path)) is not None:
-                self._free_memory -= size
-                self._in_memory[path] = (descriptor, size)
+            fits = size <= self._free_memory
+            exceeds = not fits and is_short_lived and self._beyond_limit is None
+            if (fits or exceeds) and (descriptor := _memory_file(path)) is not None:
+                # What exceeds the limit takes nothing of it: it would be negative.
+                counted = size if fits else 0
+                self._free_memory -= counted
+                self._in_memory[path] = (descriptor, counted)
+                self._beyond_limit = path if exceeds else self._beyond_limit
         return path
 
     def remove(self, path: Path) -> None:
@@ -66,6 +83,8 @@ class ScratchFiles:
                 descriptor, size = self._in_memory.pop(path)
                 os.close(descriptor)
                 self._free_memory += size
+            if path == self._beyond_limit:
+                self._beyond_limit = None
 
 
 def _memory_file(path: Path) -> int | None:

@@ -1,0 +1,113 @@
+# ruff: noqa: INP001, T201 - a script, whose table goes to standard output
+"""CPU time of an action on a farm beside its program: of the driver, and of the server.
+
+    python bench/bench_actions.py grpc://127.0.0.1:8980 [--server PID] [--actions N] [--json FILE]
+
+Each action copies a file of a few bytes with the shell. All run twice: the first time on workers,
+then their results are in the action cache. With the process id of a server on this machine, its
+time and that of its workers are measured, too; the shell's own time is a part of these.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import tempfile
+import time
+import uuid
+from pathlib import Path
+from typing import NamedTuple
+
+from archsplit.remote.action import PathMap, ToolFile
+from archsplit.remote.endpoint import parse_endpoint
+from archsplit.remote.reapi_executor import ReapiExecutor
+from archsplit.scheduler.graph import Graph, Step
+from archsplit.scheduler.pool import SlotPool
+from archsplit.scheduler.runner import run_graph
+from archsplit.system.process import Command, SubprocessRunner
+from archsplit.system.progress import SilentProgress
+
+_SHELL = Path("/bin/sh")
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+class Row(NamedTuple):
+    """Milliseconds of CPU for each action."""
+
+    run: str
+    driver: float
+    server: float
+
+
+def cpu_seconds(pid: int) -> float:
+    """Return the CPU time of a process, and of its children that have ended; 0 without one."""
+    if not pid:
+        return 0.0
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return sum(map(int, fields[11:15])) / _TICKS
+
+
+def copy_steps(folder: Path, count: int) -> tuple[Step, ...]:
+    """Return steps whose results no farm has."""
+    root, private = folder / "root", folder / "private"
+    root.mkdir()
+    private.mkdir()
+    found = []
+    for number in range(count):
+        source, target = root / f"source-{number}", private / f"copy-{number}"
+        source.write_text(f"{uuid.uuid4()}\n")
+        script = f"cat {source} > {target}"
+        command = Command(argv=(str(_SHELL), "-c", script), cwd=root, env={})
+        found.append(Step(name=source.name, command=command, reads=(source,), writes=(target,)))
+    return tuple(found)
+
+
+def measure(address: str, steps: tuple[Step, ...], folder: Path, server: int, run: str) -> Row:
+    """Run all steps, and return the CPU time of each."""
+    tools = (ToolFile(path=str(_SHELL), sha256=hashlib.sha256(_SHELL.read_bytes()).hexdigest()),)
+    executor = ReapiExecutor(
+        parse_endpoint(address),
+        paths=PathMap(folder / "root", folder / "private"),
+        tools=lambda _: tools,
+        wanted=[path for step in steps for path in step.writes],
+    )
+    before, elsewhere = time.process_time(), cpu_seconds(server)
+    outcome = run_graph(
+        Graph(steps=steps),
+        pool=SlotPool(64),
+        runner=SubprocessRunner(),
+        progress=SilentProgress(),
+        executor=executor,
+    )
+    assert outcome.failure is None
+    each = 1000 / len(steps)
+    driver = (time.process_time() - before) * each
+    return Row(run, round(driver, 2), round((cpu_seconds(server) - elsewhere) * each, 2))
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("address")
+    parser.add_argument("--server", type=int, default=0, metavar="PID")
+    parser.add_argument("--actions", type=int, default=200, metavar="N")
+    parser.add_argument("--json", type=Path, metavar="FILE")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        steps = copy_steps(folder, arguments.actions)
+        rows = [
+            measure(arguments.address, steps, folder, arguments.server, run)
+            for run in ("executed", "cached")
+        ]
+    print("ms of CPU per action   driver   server")
+    for row in rows:
+        print(f"{row.run:<20}{row.driver:9.2f}{row.server:9.2f}")
+    if arguments.json:
+        arguments.json.write_text(json.dumps([row._asdict() for row in rows]))
+
+
+if __name__ == "__main__":
+    main()

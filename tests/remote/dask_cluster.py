@@ -1,0 +1,122 @@
+"""A scheduler of dask and workers, each of which is a process of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from archsplit.remote.action import PathMap
+from archsplit.remote.endpoint import DaskEndpoint
+from archsplit.scheduler.graph import Graph
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from shell_steps import Work
+
+    from archsplit.remote.dask_executor import DaskExecutor
+    from archsplit.scheduler.graph import Step
+
+ARCHSPLIT = Path(sys.executable).with_name("archsplit")
+TINYVEC = Path(__file__).parents[1] / "tinyvec"
+BATCH_SCRIPT = Path(__file__).parents[2] / "docs/how-to/cluster/workers.sbatch"
+
+
+class Cluster:
+    """A scheduler, and workers that share nothing but its connections."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._programs: list[subprocess.Popen[str]] = []
+        script = str(Path(__file__).with_name("dask_scheduler.py"))
+        scheduler = self._start(sys.executable, script, str(folder), cwd=folder)
+        assert scheduler.stdout is not None
+        self.address = scheduler.stdout.readline().strip()
+        files = {name: folder / f"{name}.pem" for name in ("ca", "cert", "key")}
+        self.files = [word for name, path in files.items() for word in (f"--remote-{name}", path)]
+
+    def add_worker(self, name: str, jobs: int = 1) -> subprocess.Popen[str]:
+        folder = self.folder / name
+        folder.mkdir()
+        words = ("worker", self.address, "--jobs", jobs, "--folder", folder)
+        return self._start(ARCHSPLIT, *words, *self.files, cwd=folder)
+
+    def add_plain_worker(self) -> subprocess.Popen[str]:
+        words = [f"--tls-{name}={self.folder / name}.pem" for name in ("cert", "key")]
+        words += [f"--tls-ca-file={self.folder / 'ca.pem'}", "--no-dashboard", "--no-nanny"]
+        program = ("-m", "distributed.cli.dask_worker", self.address, "--nthreads=2")
+        return self._start(sys.executable, *program, *words, cwd=self.folder)
+
+    def add_batch_job(self) -> subprocess.Popen[str]:
+        """Start a worker as the batch system does: by the script, with its variables."""
+        names = {"SCHEDULER": self.address, "CERTIFICATES": str(self.folder)}
+        names |= {"SLURM_CPUS_ON_NODE": "2", "TMPDIR": str(self.folder)}
+        names["PATH"] = f"{ARCHSPLIT.parent}:{os.environ['PATH']}"
+        words = ["env", *(f"{name}={text}" for name, text in names.items()), "bash", BATCH_SCRIPT]
+        return self._start(*words, cwd=self.folder)
+
+    def build(self, out: Path, *more: object) -> subprocess.Popen[str]:
+        words: tuple[object, ...]
+        words = ("build", TINYVEC, "--targets", "sm_80", "--cache", "off", "--out", out, "--json")
+        where = ("--engine", "dask", "--remote", self.address, *self.files)
+        return self._start(
+            ARCHSPLIT, *words, *where, *more, cwd=self.folder, stderr=subprocess.PIPE
+        )
+
+    def kill_scheduler(self) -> None:
+        self._programs[0].kill()
+
+    def endpoint(self) -> DaskEndpoint:
+        ca, cert, key = (self.folder / f"{name}.pem" for name in ("ca", "cert", "key"))
+        return DaskEndpoint(address=self.address, certificates=ca, certificate=cert, key=key)
+
+    def executor(self, work: Work, *steps: Step) -> DaskExecutor:
+        # An optional dependency: the fixture has skipped the test without it.
+        from archsplit.remote.dask_executor import DaskExecutor  # noqa: PLC0415
+
+        return DaskExecutor(
+            self.endpoint(),
+            graph=Graph(steps=steps),
+            paths=PathMap(work.root, work.private),
+            tools=lambda _: work.tools,
+            wanted=(),
+            priorities={},
+        )
+
+    def close(self) -> None:
+        for program in reversed(self._programs):
+            program.kill()
+            program.communicate()
+
+    def _start(
+        self, *words: object, cwd: Path, stderr: int = subprocess.DEVNULL
+    ) -> subprocess.Popen[str]:
+        program = subprocess.Popen(
+            list(map(str, words)),
+            cwd=cwd,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            text=True,
+        )
+        self._programs.append(program)
+        return program
+
+
+@contextlib.contextmanager
+def open_cluster(folder: Path) -> Iterator[Cluster]:
+    """Start a scheduler, or skip the test."""
+    for name in ("cryptography", "distributed"):
+        if importlib.util.find_spec(name) is None:
+            pytest.skip("needs archsplit[dask]")
+    folder.mkdir()
+    cluster = Cluster(folder)
+    yield cluster
+    cluster.close()
