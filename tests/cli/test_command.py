@@ -225,7 +225,7 @@ def test_all_faults_of_a_recipe_at_once(recipe: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (("build", "/nowhere", "--out", "out"), 14, "can't read /nowhere"),
+        (("build", "/nowhere", "--out", "out"), 14, "/nowhere does not exist"),
         (("build", TINYVEC, "--out", "/dev/null/x"), 10, "can't write"),
         (("build", TINYVEC, "--out", "out", "--nvcc", "/no/nvcc"), 4, "--nvcc: /no/nvcc: no such"),
         (("plan", TINYVEC, "--targets", "sm_9"), 5, "sm_9"),

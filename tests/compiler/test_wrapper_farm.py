@@ -182,9 +182,10 @@ def test_the_compilers_run_on_workers_and_make_the_same_bytes(calls: Calls) -> N
         assert action["environment"]["CICC_MADE_UP"] == "known to cicc"
         # Neither the project's name nor its headers leave this machine.
         assert not [name for name in action["files"] if "h.h" in name]
-    assert [name.removesuffix("-12") for name in calls.remote_programs()] == [
-        *("cicc", "cudafe++", "gcc", "ptxas")
-    ]
+    programs = calls.remote_programs()
+    # And the host's compiler, whatever its name is.
+    assert set(programs) > {"cicc", "cudafe++", "ptxas"}
+    assert len(programs) == 4
 
 
 def test_an_error_of_a_worker_is_that_of_nvcc(calls: Calls) -> None:

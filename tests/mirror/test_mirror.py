@@ -547,8 +547,6 @@ def test_other_bytes_under_a_known_name_are_refused(
         (["a", "--device", "9.0", "--lock-name", "a.b", "--out", "o"], "name of a lock"),
         (["a", "--device", "9.0", "--split", "--unregistered", "keep", "--out", "o"], "in cores"),
         (["--serve", "--device", "9.0", "--platform", "win_amd64", "--out", "o"], "resolution"),
-        (["a", "--device", "9.0", "--platform", "musllinux_1_2", "--out", "o"], "no"),
-        (["a", "--device", "9.0", "--python-version", "2.7", "--out", "o"], "of a Python 3"),
     ],
 )
 def test_options_that_do_not_go_together(
@@ -569,6 +567,22 @@ def test_uv_resolves_for_another_python_and_platform(index: ServedIndex) -> None
     other = ("--python-version", "3.19", "--platform", "manylinux_2_28_aarch64")
     assert mirror("r.txt", "--device", "9.0", *other, "--out", "out") == 0
     assert wheel_files(Path("out")) == {PLAIN}
+
+
+@pytest.mark.parametrize(
+    ("option", "text", "words"),
+    [
+        ("--platform", "musllinux_1_2_x86_64", "is not a platform with CUDA wheels"),
+        ("--python-version", "2.7", "is not the version of a Python 3"),
+    ],
+)
+def test_another_python_is_one_that_cuda_wheels_are_for(
+    tmp_path: Path, option: str, text: str, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "r.txt").write_text("plain\n")
+    choice = ("--device", "9.0", option, text, "--out", tmp_path / "out")
+    assert mirror(tmp_path / "r.txt", *choice) == 2
+    assert f"'{text}' {words}" in capsys.readouterr().err
 
 
 def test_a_platform_without_a_wheel_is_refused(
@@ -641,4 +655,4 @@ def test_the_api_makes_the_same_mirror(index: ServedIndex, wheels: Path, slimmed
 
 def test_a_missing_input_is_named(index: ServedIndex, capsys: pytest.CaptureFixture[str]) -> None:
     assert mirror("missing.txt", "--device", "9.0", "--out", "out") == 14
-    assert "can't read missing.txt" in capsys.readouterr().err
+    assert "missing.txt does not exist" in capsys.readouterr().err

@@ -16,7 +16,9 @@ async def main(folder: Path) -> None:
     (folder / "ca.pem").write_text(security.tls_ca_file)
     (folder / "cert.pem").write_text(security.tls_scheduler_cert)
     (folder / "key.pem").write_text(security.tls_scheduler_key)
-    scheduler = Scheduler(host="127.0.0.1", protocol="tls", security=security, dashboard=False)
+    scheduler = Scheduler(
+        host="127.0.0.1", protocol="tls", security=security, dashboard_address="127.0.0.1:0"
+    )
     async with scheduler:
         print(scheduler.address, flush=True)  # noqa: T201 - the test reads it
         await scheduler.finished()

@@ -222,3 +222,4 @@ def test_the_wrapper_makes_the_same_objects_with_a_cluster(
     engine = ("--engine", "dask", *cluster.files, "--remote")
     report = calls.check(*engine, cluster.address, dead=(*engine, "tls://127.0.0.1:1"))
     assert f"{cluster.address}: 6 results were made" in report
+    assert "dask's dashboard: http://127.0.0.1:" in report

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from scheduler_samples import MB, step
 
-from archsplit.scheduler.estimates import DEFAULT_MEMORY, Estimates, StepEstimate
+from archsplit.scheduler.estimates import DEFAULT_MEMORY, Estimates, StepEstimate, minutes_left
 
 STEPS = (
     step("cicc a", weight=6, memory=1000 * MB, key="a"),
@@ -64,3 +64,11 @@ def test_what_is_read_says_what_is_needed() -> None:
     assert forecast.memory(0) == 1100 * MB
     assert forecast.memory(0) == 1100 * MB
     assert asked == [Path("a"), Path("b")]
+
+
+def test_the_minutes_left_follow_from_the_speed_up_to_now() -> None:
+    # A tenth of the work in ten minutes.
+    assert minutes_left(600.0, done=10.0, total=100.0) == 90
+    assert minutes_left(600.0, done=99.0, total=100.0) == 0
+    assert minutes_left(600.0, done=1.0, total=100.0) == 0
+    assert minutes_left(600.0, done=0.0, total=0.0) == 0

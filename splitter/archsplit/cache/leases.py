@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import socket
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -51,7 +50,7 @@ class Leases:
         # On a full disk the file stays empty: a lease without a known holder.
         with contextlib.suppress(OSError):
             try:
-                os.write(descriptor, f"{socket.gethostname()} {os.getpid()}".encode())
+                os.write(descriptor, f"{os.uname().nodename} {os.getpid()}".encode())
             finally:
                 os.close(descriptor)
         return True
@@ -92,7 +91,7 @@ class Leases:
             (self._folder / key).unlink()
         self._held.add(key)
         with contextlib.suppress(OSError):
-            (self._folder / key).write_text(f"{socket.gethostname()} {os.getpid()}")
+            (self._folder / key).write_text(f"{os.uname().nodename} {os.getpid()}")
         return True
 
     def _is_held(self, path: Path) -> bool:
@@ -104,7 +103,7 @@ class Leases:
             return False
         if not -self._seconds < age < self._seconds:
             return False
-        return host != socket.gethostname() or not process.isdigit() or _is_running(int(process))
+        return host != os.uname().nodename or not process.isdigit() or _is_running(int(process))
 
 
 def _is_running(process: int) -> bool:

@@ -16,6 +16,10 @@ DEFAULT_MEMORY = 256 << 20
 """Bytes for a step without history and guess: enough for most; the watchdog measures the others."""
 
 
+_LEAST_SHARE = 0.05
+"""Share of a run after which its speed says something about its end."""
+
+
 class StepEstimate(NamedTuple):
     """Measurements of a step in earlier builds.
 
@@ -99,3 +103,20 @@ class Estimates:
 
 def _with_margin(memory: int) -> int:
     return memory + memory // 10
+
+
+def minutes_left(elapsed: float, *, done: float, total: float) -> int:
+    """Return the minutes to the end of a run at its speed up to now.
+
+    Args:
+        elapsed: seconds since the run began.
+        done: expected seconds of the steps that have ended.
+        total: the same of all steps.
+
+    Returns:
+        0 while too little is done to tell, and in the last minute.
+    """
+    # The first steps say little: some of them wait for workers that start.
+    if done < _LEAST_SHARE * total or not done:
+        return 0
+    return int(elapsed * (total - done) / done / 60)

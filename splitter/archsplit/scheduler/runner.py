@@ -28,7 +28,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Protocol
 
 from archsplit.errors import DiskFullError, StepError
-from archsplit.scheduler.estimates import Estimates
+from archsplit.scheduler.estimates import Estimates, minutes_left
 from archsplit.scheduler.executor import DaemonThreads, LocalExecutor
 from archsplit.scheduler.plan import (
     CoreAllocator,
@@ -257,6 +257,8 @@ class GraphRunner:
         self._alone: set[int] = set()
         self._free_slots: list[int] = []
         self._ended_count = 0
+        self._ended_seconds = 0.0
+        self._all_seconds = sum(estimates.seconds)
         # A step is looked up or run, never both at a time: its position tells which has ended.
         self._ended: SimpleQueue[tuple[int, CompletedProcess | BaseException | None]] = (
             SimpleQueue()
@@ -434,6 +436,7 @@ class GraphRunner:
 
     def _succeeded(self, position: int, seconds: float) -> None:
         name = self._graph.steps[position].name
+        self._ended_seconds += self._estimates.seconds[position]
         self._progress.finish_step(self._progress_label(name), seconds)
         self._add_ready(self._schedule.succeed(position), after=name)
 
@@ -444,7 +447,9 @@ class GraphRunner:
         self._ended_count += 1
         running = len(self._active)
         remaining = len(self._graph.steps) - self._ended_count - running
-        return f"{name}; {running} running, {remaining} remaining"
+        minutes = minutes_left(self._log.now(), done=self._ended_seconds, total=self._all_seconds)
+        left = f", {minutes} min left" if minutes else ""
+        return f"{name}; {running} running, {remaining} remaining{left}"
 
     def _handle_exit(self, task: RunningTask, done: CompletedProcess) -> None:
         position, step = task.position, self._graph.steps[task.position]
