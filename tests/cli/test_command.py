@@ -350,7 +350,7 @@ def test_a_pipe_that_closes_early_is_no_error() -> None:
 
 
 def test_a_terminal_gets_a_live_display(recipe: Path, tmp_path: Path) -> None:
-    script = f"{ARCHSPLIT} build {recipe} --out {tmp_path / 'out'} --targets sm_80"
+    script = f"{shlex.quote(ARCHSPLIT)} build {recipe} --out {tmp_path / 'out'} --targets sm_80"
     done = subprocess.run(
         ["script", "-qec", script, "/dev/null"], capture_output=True, text=True, check=False
     )

@@ -54,7 +54,7 @@ def launcher(tmp_path: Path) -> Path:
     path.parent.mkdir()
     path.write_text(
         f'#!/bin/sh\necho "$*" >> {tmp_path}/calls\n'
-        f'exec {sys.executable} -c "from archsplit.cli.nvcc import launcher; launcher()" "$@"\n'
+        f'exec "{sys.executable}" -c "from archsplit.cli.nvcc import launcher; launcher()" "$@"\n'
     )
     path.chmod(0o755)
     return path

@@ -52,7 +52,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def built(make: str, *arguments: str, rule: str, project: Path, toolkit: Toolkit) -> list[str]:
     """Return the wrapper's messages about the cache when make builds everything again."""
     (project / "Makefile").write_text(rule)
-    wrapper = f"{sys.executable} -c 'from archsplit.cli.nvcc import launcher; launcher()'"
+    wrapper = f"'{sys.executable}' -c 'from archsplit.cli.nvcc import launcher; launcher()'"
     environment = {
         "PATH": f"{toolkit.nvcc.parent}:/usr/bin:/bin",
         "PYTHONPATH": SOURCE_PATH,

@@ -31,14 +31,15 @@ class Machine:
     def __init__(self, folder: Path, toolkit: Toolkit) -> None:
         self.folder = folder
         self.real = toolkit.nvcc
-        python = f"#!{sys.executable}\n"
+        # As pip writes it: a line with #! ends at the first space of the path.
+        python = f"#!/bin/sh\n'''exec' '{sys.executable}' \"$0\" \"$@\"\n' '''\n"
         code = f"{python}from archsplit.cli.nvcc import launcher\nlauncher()\n"
         self.wrapper = program(folder / "own/archsplit-nvcc", code)
         self.first, self.second = self.recorder("first"), self.recorder("second")
         (folder / "p.cpp").write_text("int p() { return 1; }\n")
 
     def recorder(self, name: str) -> Path:
-        text = f'#!/bin/sh\necho {name} >> {self.folder}/calls\nexec {self.real} "$@"\n'
+        text = f'#!/bin/sh\necho {name} >> {self.folder}/calls\nexec "{self.real}" "$@"\n'
         return program(self.folder / name / "nvcc", text)
 
     def run(self, *argv: str, path: tuple[str, ...] = (), **more: str) -> str:

@@ -48,7 +48,7 @@ class Folder:
         environment = {
             "PATH": "/usr/bin:/bin",
             "ARCHSPLIT_CACHE_DIR": str(self.path.parent / "cache"),
-            "ARCHSPLIT_NVCC_OPTIONS": f"--nvcc {self.nvcc} --explain",
+            "ARCHSPLIT_NVCC_OPTIONS": f"--nvcc '{self.nvcc}' --explain",
         }
         done = subprocess.run(argv, cwd=self.path, env=environment, capture_output=True, check=True)
         assert known is None or (b"all of it was known" in done.stderr) == known

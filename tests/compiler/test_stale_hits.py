@@ -206,7 +206,7 @@ def script(path: Path, *lines: str) -> Path:
 
 
 def test_an_nvcc_that_is_a_script_may_lead_elsewhere(project: Project, tmp_path: Path) -> None:
-    nvcc = script(tmp_path / "bin/nvcc", f'INCLUDES=-I$FOLDER exec {project.nvcc} "$@"')
+    nvcc = script(tmp_path / "bin/nvcc", f'INCLUDES=-I$FOLDER exec "{project.nvcc}" "$@"')
     project.write("early/v.h", value(2))
     known(replace(project, nvcc=nvcc, extra={"FOLDER": "late"}))
     assert is_new(replace(project, nvcc=nvcc, extra={"FOLDER": "early"}))

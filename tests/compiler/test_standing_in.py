@@ -149,7 +149,7 @@ def test_a_difference_is_found(folder: Folder) -> None:
     other = folder.path / "nvcc"
     other.write_text(
         f'#!/bin/sh\ncase "$*" in *--dryrun*) ;; *) set -- "$@" -DONE=2.0f ;; esac\n'
-        f'exec {folder.toolkit.nvcc} "$@"\n'
+        f'exec "{folder.toolkit.nvcc}" "$@"\n'
     )
     other.chmod(0o755)
     (folder.path / "k.h").write_text("#ifndef ONE\n#define ONE 1.0f\n#endif\n")
@@ -250,7 +250,7 @@ def test_what_is_kept_names_what_is_there(folder: Folder, line: str) -> None:
 def test_what_is_left_is_what_nvcc_leaves(
     folder: Folder, line: str, variables: dict[str, str]
 ) -> None:
-    named = {"ARCHSPLIT_NVCC_OPTIONS": f"--nvcc {folder.toolkit.nvcc}"}
+    named = {"ARCHSPLIT_NVCC_OPTIONS": f"--nvcc '{folder.toolkit.nvcc}'"}
     assert folder.run((str(folder.toolkit.nvcc), *line.split()), **variables).returncode == 0
     theirs = folder.files()
     folder.clean()

@@ -44,7 +44,7 @@ pytestmark = pytest.mark.nvcc
 @pytest.fixture
 def peer() -> str:
     program = "from archsplit.cli.nvcc import launcher; raise SystemExit(launcher())"
-    return f"{sys.executable} -c {shlex.quote(program)} {{nvcc}}"
+    return f"{shlex.quote(sys.executable)} -c {shlex.quote(program)} {{nvcc}}"
 
 
 def verdicts_on(toolkit: Toolkit, peer: str, texts: tuple[str, ...]) -> list[Verdict]:
@@ -75,7 +75,7 @@ def test_it_does_so_for_random_command_lines(toolkit: Toolkit, peer: str) -> Non
 
 def test_a_difference_is_found(tmp_path: Path, toolkit: Toolkit) -> None:
     program = "import os, sys; os.execv(sys.argv[1], [*sys.argv[1:], '-G'])"
-    different = f"{sys.executable} -c {shlex.quote(program)} {{nvcc}}"
+    different = f"{shlex.quote(sys.executable)} -c {shlex.quote(program)} {{nvcc}}"
     field = Field(tmp_path, toolkit.nvcc, different)
     (fault, *_) = field.verdict(Line(name="0", words="-cubin k.cu -arch=sm_80")).faults
     assert fault.startswith("k.cubin: ")

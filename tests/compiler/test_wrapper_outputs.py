@@ -36,7 +36,7 @@ class Folder:
             "PATH": "/usr/bin:/bin",
             "ARCHSPLIT_CACHE_DIR": str(self.path / "cache"),
             "ARCHSPLIT_CACHE": self.cache,
-            "ARCHSPLIT_NVCC_OPTIONS": f"--nvcc {self.toolkit.nvcc} --reproducible {options}",
+            "ARCHSPLIT_NVCC_OPTIONS": f"--nvcc '{self.toolkit.nvcc}' --reproducible {options}",
         }
         return subprocess.run(
             (*LAUNCH, "-arch=sm_80", *line.split()),

@@ -152,8 +152,8 @@ def _pip_lines(installer: str) -> str:
     uv = Path(sys.executable).with_name("uv")
     return {
         "ensurepip": 'exec "$(dirname "$0")/python" -m pip "$@"',
-        "pip": f'exec {sys.executable} -m pip {python} "$@"',
-        "uv": f'verb=$1; shift; exec {uv} pip "$verb" {python} "$@"',
+        "pip": f'exec "{sys.executable}" -m pip {python} "$@"',
+        "uv": f'verb=$1; shift; exec "{uv}" pip "$verb" {python} "$@"',
     }[installer]
 
 

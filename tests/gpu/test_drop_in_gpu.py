@@ -130,7 +130,7 @@ def test_pytorch_builds_an_extension_with_it(tmp_path: Path) -> None:
     program = "from archsplit.cli.nvcc import launcher; launcher()"
     calls = tmp_path / "calls"
     launcher.write_text(
-        f'#!/bin/sh\necho "$*" >> {calls}\nexec {sys.executable} -c "{program}" "$@"\n'
+        f'#!/bin/sh\necho "$*" >> {calls}\nexec "{sys.executable}" -c "{program}" "$@"\n'
     )
     launcher.chmod(0o755)
     (tmp_path / "probe.cu").write_text(EXTENSION)

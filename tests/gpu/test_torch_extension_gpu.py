@@ -32,7 +32,7 @@ def launcher(path: Path, module: str, name: str) -> Path:
     """Write the console script that pip would install."""
     path.parent.mkdir(exist_ok=True)
     code = RUN.format(module=module, name=name)
-    path.write_text(f'#!/bin/sh\nexec {sys.executable} -c "{code}" "$@"\n')
+    path.write_text(f'#!/bin/sh\nexec "{sys.executable}" -c "{code}" "$@"\n')
     path.chmod(0o755)
     return path
 

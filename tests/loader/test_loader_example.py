@@ -210,7 +210,7 @@ def test_sources_may_be_a_part_of_another_project(
 
 @pytest.mark.stress
 def test_zig_keeps_the_promise_of_glibc_2_17(tmp_path: Path) -> None:
-    compiler = f"{sys.executable} -m ziglang cc -target x86_64-linux-gnu.2.17"
+    compiler = f"'{sys.executable}' -m ziglang cc -target x86_64-linux-gnu.2.17"
     place = {"HOME": str(tmp_path), "CC": compiler}
     asked = ("-DARCHSPLIT_GLIBC=2.17", "-DCMAKE_INSTALL_LIBDIR=lib")
     done("cmake", "-S", LOADER, "-B", tmp_path / "build", *asked, **place)

@@ -171,7 +171,7 @@ def test_terminal_that_knows_no_such_letters_is_written_to(
 def test_reader_that_goes_away_gets_no_traceback(workbench: Workbench, site: Path) -> None:
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(site)}
     done = subprocess.run(
-        ["sh", "-c", f"({sys.executable} -m vecsort.doctor) | true"],
+        ["sh", "-c", f"('{sys.executable}' -m vecsort.doctor) | true"],
         env={**environment, **workbench.environment("9.0")},
         capture_output=True, text=True, check=False,
     )  # fmt: skip

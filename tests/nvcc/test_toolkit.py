@@ -131,7 +131,7 @@ def test_wheels_of_different_versions_are_skipped(tmp_path: Path, toolkit: Toolk
     root.parent.mkdir(parents=True)
     program(
         root / "bin/nvcc",
-        f'case $1 in --dryrun) echo "#\\$ TOP={root}";; *) exec {toolkit.nvcc} "$@";; esac',
+        f'case $1 in --dryrun) echo "#\\$ TOP={root}";; *) exec "{toolkit.nvcc}" "$@";; esac',
     )
     (site / "nvidia_nvvm-99.1.2.dist-info").mkdir()
     attempts = probe(environment={}, sites=(site,))

@@ -121,7 +121,7 @@ def test_a_newer_compiler_than_the_toolkit_is_named(tmp_path: Path, toolkit: Too
     newer.write_text('#!/bin/sh\nexec g++ -U__GNUC__ -D__GNUC__=99 "$@"\n')
     newer.chmod(0o755)
     (tmp_path / "k.cu").write_text("__global__ void k() {}\n")
-    script = f"{toolkit.nvcc} -ccbin {newer} -E k.cu"
+    script = f"'{toolkit.nvcc}' -ccbin {newer} -E k.cu"
     with pytest.raises(StepError, match=r"(?s)later than \d.*hint: install g\+\+-\d+, and"):
         run(shell(tmp_path, "read", script))
 

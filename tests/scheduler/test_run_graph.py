@@ -109,7 +109,7 @@ def test_wide_steps_take_no_more_slots_than_there_are(
 
 def test_what_a_step_used_is_measured(tmp_path: Path) -> None:
     text = "block = bytearray(200 << 20); sum(range(3000000))"
-    script = f"{sys.executable} -c '{text}'; echo out; echo err >&2"
+    script = f"'{sys.executable}' -c '{text}'; echo out; echo err >&2"
     (done,) = run(shell(tmp_path, "hungry", script)).finished
     assert done.peak_memory > 200 * MB
     assert done.cpu_seconds > 0.05

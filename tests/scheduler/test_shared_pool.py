@@ -77,6 +77,30 @@ def test_idle_slots_are_those_that_nobody_has_or_waits_for(member: Member) -> No
     assert (one.idle_slots(), other.idle_slots()) == (1, 0)
 
 
+def test_who_waits_long_runs_one_step_as_nvcc_would(
+    member: Member, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    busy, small, third = member(2), member(2), member(2)
+    held = [granted(busy.acquire(PoolRequest(0, urgency=9.0))) for _ in range(2)]
+    assert why(small.acquire(PoolRequest(0))) is WaitReason.SLOT
+    monkeypatch.setattr("archsplit.scheduler.shared_pool._LONGEST_WAIT", 0.0)
+    first = granted(small.acquire(PoolRequest(100 * MB)))
+    # One at a time, and others count its memory.
+    assert why(small.acquire(PoolRequest(0))) is WaitReason.SLOT
+    assert len(third.entries()) == 3
+    monkeypatch.undo()
+    first.release()
+    # Each step of a small compilation would wait anew.
+    second = granted(small.acquire(PoolRequest(0)))
+    assert why(third.acquire(PoolRequest(0))) is WaitReason.SLOT
+    assert why(busy.acquire(PoolRequest(0))) is WaitReason.SLOT
+    for each in (*held, second):
+        each.release()
+    third.acquire(PoolRequest(0)), busy.acquire(PoolRequest(0))
+    assert why(third.acquire(PoolRequest(0))) is WaitReason.SLOT
+    assert third.idle_slots() == 0
+
+
 def test_members_share_memory(member: Member) -> None:
     one, other = member(4, limit=1000), member(4, limit=1000)
     first = granted(one.acquire(PoolRequest(600 * MB)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shlex
 import subprocess
 import sys
 import sysconfig
@@ -75,7 +76,7 @@ def static_runtime(folder: Path, toolkit: Toolkit) -> Path:
 
 def shared_runtime(folder: Path, toolkit: Toolkit) -> Path:
     (runtime,) = toolkit.library_folder.glob("libcudart.so.*")
-    words = ("-cudart", "none", "-Xlinker", str(runtime))
+    words = ("-cudart", "none", "-Xlinker", shlex.quote(str(runtime)))
     return by_nvcc(folder, toolkit, HERE / "toyfat" / "whole.cu", *words)
 
 
@@ -97,7 +98,9 @@ def by_clang(folder: Path, toolkit: Toolkit) -> Path:
         (cuda / each).mkdir(parents=True)
     (cuda / "bin" / "ptxas").symlink_to(toolkit.nvcc.with_name("ptxas"))
     fatbinary = cuda / "bin" / "fatbinary"
-    fatbinary.write_text(FATBINARY.replace("FATBINARY", str(toolkit.nvcc.with_name("fatbinary"))))
+    fatbinary.write_text(
+        FATBINARY.replace("FATBINARY", shlex.quote(str(toolkit.nvcc.with_name("fatbinary"))))
+    )
     fatbinary.chmod(0o755)
     (cuda / "include" / "cuda.h").write_text("#define CUDA_VERSION 12060\n")
     clang = (sys.executable, "-m", "ziglang", "clang", "-target", "x86_64-linux-gnu")

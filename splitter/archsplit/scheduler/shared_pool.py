@@ -4,7 +4,8 @@ Each slot is a file; the process that has it locked (flock) has the slot, and ha
 memory into the file. The kernel unlocks the files of a process that ends, however it ends.
 
     folder/lock                  held while the slots are read: one process at a time
-    folder/slot-0 … slot-N       a file for each slot: locked = in use; reserved, resident, started
+    folder/slot-0 … slot-N       a file for each slot: locked = in use; reserved, resident, started;
+                                 those beyond the number of slots are of processes that waited long
     folder/waiting/RANK-PID-ID   a file for each waiting process; the most urgent one sorts first
     folder/drain                 locked by a process that needs the memory of all others
 """
@@ -38,6 +39,12 @@ _EPOCH = 10**15
 _DRAIN_AFTER = 10.0
 """Seconds that a step waits for memory before all other starts have to wait."""
 
+_LONGEST_WAIT = 10.0
+"""Seconds after which a process that runs nothing takes a slot beyond the number.
+
+One command at a time is what nvcc itself runs, however busy the machine is.
+"""
+
 _RETRY = 0.02
 _WAITING = "waiting"
 _ROW = "{:020d} {:020d} {:020d}"
@@ -57,6 +64,10 @@ class SlotQueue:
         self._descriptor = -1
         self._arrived = 0.0
         self._yielding_since: float | None = None
+
+    def seconds_waited(self) -> float:
+        """Return the seconds since this process joined the queue; 0 if it is not in it."""
+        return time.monotonic() - self._arrived if self._name else 0.0
 
     def is_empty(self) -> bool:
         """Return True if no other process waits."""
@@ -187,6 +198,7 @@ class SharedPool:
         self._lock = os.open(folder / "lock", LOCK_FILE_FLAGS, 0o600)
         self._drain = DrainLock(folder / "drain")
         self._queue = SlotQueue(folder / _WAITING)
+        self._has_waited_long = False
         with self._locked():
             # Some file systems have no locks: they fail here, and the caller takes another pool.
             pass
@@ -204,7 +216,9 @@ class SharedPool:
     def idle_slots(self) -> int:
         """See `Pool.idle_slots`."""
         with self._locked():
-            return self.slots - len(self._read_slots()[1]) if self._queue.is_empty() else 0
+            if not self._queue.is_empty():
+                return 0
+            return max(0, self.slots - len(self._read_slots()[1]))
 
     def free_memory(self) -> int:
         """See `Pool.free_memory`."""
@@ -242,14 +256,16 @@ class SharedPool:
 
     def _take(self, request: PoolRequest) -> Grant | Denied:
         with self._locked():
-            free, rows = self._read_slots()
-            if not free:
+            free, rows, extra = self._read_slots()
+            if not free and self._may_exceed():
+                free = [extra]
+            elif not free:
                 retry = self._queue.join(request.urgency)
                 # If all slots are this process's own, no other process can free one.
                 return Denied(
                     WaitReason.SLOT, MAX_POLL_SECONDS if len(self._own) == self.slots else retry
                 )
-            if not self._queue.is_first(request.urgency):
+            elif not self._queue.is_first(request.urgency):
                 return Denied(WaitReason.TURN, _RETRY)
             # A process that waits for memory must not keep others from the slots.
             self._queue.leave()
@@ -261,6 +277,13 @@ class SharedPool:
             self._drain.release(request.memory)
             return self._make_grant(request.memory, free[0])
 
+    def _may_exceed(self) -> bool:
+        """Return True if this process may run one step in spite of all slots being in use."""
+        # Once is enough: a small compilation has ten steps, and each would wait anew.
+        if self._queue.seconds_waited() > _LONGEST_WAIT:
+            self._has_waited_long = True
+        return self._has_waited_long and not self._own
+
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
         # Held only while some small files are read, so the wait for it is short.
@@ -270,23 +293,24 @@ class SharedPool:
         finally:
             unlock(self._lock)
 
-    def _read_slots(self) -> tuple[list[int], list[PoolEntry]]:
-        """Return the free slots and the entries of all running steps."""
-        free, rows = [], []
+    def _read_slots(self) -> tuple[list[int], list[PoolEntry], int]:
+        """Return the free slots, the entries of running steps, and a number beyond the slots."""
+        unused: list[int] = []
+        rows: list[PoolEntry] = []
         number = 0
-        while number < self.slots and self._has_file(number):
+        while self._has_file(number):
             if number in self._own:
                 rows.append(self._own[number])
             elif try_lock(self._files[number]):
                 unlock(self._files[number])
-                free.append(number)
+                unused.append(number)
             else:
                 rows.append(_read_row(self._files[number]))
             number += 1
-        if number < self.slots:
-            # The first slot that was never used: it has no file yet.
-            free.append(number)
-        return free, rows
+        # The first that was never used: it has no file yet.
+        unused.append(number)
+        free = [each for each in unused if each < self.slots]
+        return free, rows, next((each for each in unused if each >= self.slots), self.slots)
 
     def _has_file(self, number: int) -> bool:
         if number == len(self._files):
