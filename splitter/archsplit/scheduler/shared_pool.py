@@ -278,7 +278,7 @@ class SharedPool:
             return self._make_grant(request.memory, free[0])
 
     def _may_exceed(self) -> bool:
-        """Return True if this process may run one step in spite of all slots being in use."""
+        """Return True if this process may run one step beyond the slots."""
         # Once is enough: a small compilation has ten steps, and each would wait anew.
         if self._queue.seconds_waited() > _LONGEST_WAIT:
             self._has_waited_long = True
