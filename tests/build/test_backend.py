@@ -121,8 +121,8 @@ def test_a_setting_that_makes_no_sense_is_refused(
         ({"remote": "grpcs://farm/main"}, "remote is for a farm, and engine is local"),
         ({"engine": "reapi"}, "engine=reapi names no farm"),
         ({"engine": "ray", "remote": "ray://head"}, "engine=ray names no farm"),
-        ({"engine": "dask", "remote": "tcp://head:8786"}, "no address of a dask scheduler"),
-        ({"engine": "reapi", "remote": "http://farm"}, "no address of a build farm"),
+        ({"engine": "dask", "remote": "tcp://head:8786"}, "is not the address of a dask scheduler"),
+        ({"engine": "reapi", "remote": "http://farm"}, "is not the address of a build farm"),
     ):
         with pytest.raises(UsageError, match=fault):
             build_wheel(str(tmp_path), settings)

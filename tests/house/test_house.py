@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections import defaultdict
+from fnmatch import fnmatch
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -143,3 +144,16 @@ def test_compiled_loader_is_as_of_todays_sources() -> None:
     folder = ROOT / "plugin_loader" / "prebuilt"
     again = "run `nox -s loader` (python -m archsplit.release.loader_build), and commit the result"
     assert stale_files(folder) == (), again
+
+
+def test_every_file_of_tests_is_collected(pytestconfig: pytest.Config) -> None:
+    # pytest leaves out folders by name, and says nothing.
+    patterns = pytestconfig.getini("norecursedirs")
+    folders = {path.parent for path in (ROOT / "tests").rglob("test_*.py")}
+    left_out = [
+        str(folder.relative_to(ROOT))
+        for folder in sorted(folders)
+        for part in folder.relative_to(ROOT).parts
+        if any(fnmatch(part, pattern) for pattern in patterns)
+    ]
+    assert left_out == []

@@ -58,3 +58,12 @@ def test_bars_shrink_before_names_break() -> None:
     assert narrow.startswith(NAME)
     # Where a name has no room at all, the bar goes too.
     assert "█" not in lines(34)[1]
+
+
+def test_brackets_and_colons_are_a_part_of_a_name() -> None:
+    table = FittingTable((name_column("name"),))
+    table.add_row("lib[bold]:smile:.so")
+    console = Console(file=io.StringIO(), width=60)
+    console.print(table)
+    assert isinstance(console.file, io.StringIO)
+    assert console.file.getvalue().split() == ["name", "lib[bold]:smile:.so"]

@@ -300,6 +300,11 @@ def _differing(first: object, other: object) -> Iterator[str]:
 
 
 def _copy(source: Path, target: Path) -> None:
+    if not source.exists():
+        raise InputError(
+            f"{source.parent} has no {source.name}, which its {REPORT_FILE} lists",
+            hint="copy the folder again from where it was written",
+        )
     with input_errors(source):
         # `copyfile` reports one error for both paths; this shows which of them failed.
         source.open("rb").close()

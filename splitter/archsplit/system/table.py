@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 from rich.bar import Bar
 from rich.cells import cell_len
 from rich.table import Table
+from rich.text import Text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
-    from rich.text import Text
 
 _GAP = 2
 _MAX_BAR, _MIN_BAR = 24, 8
@@ -105,8 +105,7 @@ class FittingTable:
                 overflow="fold" if column.folds else "ellipsis",
             )
         for row in self.rows:
-            cells: list[RenderableType] = [row[place] for place in shown]
-            table.add_row(*cells)
+            table.add_row(*(_plain(row[place]) for place in shown))
         return table
 
     def _natural_width(self, place: int) -> int:
@@ -127,6 +126,11 @@ class FittingTable:
 
 def _sum(places: Sequence[int], widths: Sequence[int]) -> int:
     return sum(widths[place] for place in places) + _GAP * (len(places) - 1)
+
+
+def _plain(cell: str | Text | Bar) -> RenderableType:
+    # rich would read "[name]" in a string as markup, and leave it out.
+    return Text(cell) if isinstance(cell, str) else cell
 
 
 def _words(cell: str | Text | Bar) -> str:
