@@ -94,11 +94,9 @@ def test_who_waits_long_runs_one_step_as_nvcc_would(
     second = granted(small.acquire(PoolRequest(0)))
     assert why(third.acquire(PoolRequest(0))) is WaitReason.SLOT
     assert why(busy.acquire(PoolRequest(0))) is WaitReason.SLOT
-    for each in (*held, second):
+    for each in held:
         each.release()
-    third.acquire(PoolRequest(0)), busy.acquire(PoolRequest(0))
-    assert why(third.acquire(PoolRequest(0))) is WaitReason.SLOT
-    assert third.idle_slots() == 0
+    second.release()
 
 
 def test_members_share_memory(member: Member) -> None:
