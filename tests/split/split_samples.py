@@ -58,6 +58,15 @@ for path in sys.argv[1:]:
 maps = {line.split("/")[-2] for line in open("/proc/self/maps") if "device.pack" in line}
 print(json.dumps([found, sorted(maps)]), flush=True)
 """
+PACKAGE = b"""
+import ctypes, os
+_library = ctypes.CDLL(os.path.join(os.path.dirname(__file__), "lib", "liba.so"))
+_library.container.restype = ctypes.c_void_p
+def sizes():
+    starts = map(_library.container, range(3))
+    return [int.from_bytes(ctypes.string_at(start + 8, 8), "little") for start in starts]
+"""
+"""The package of a fat wheel with one library: `sizes` reads its three containers."""
 
 
 def image(name: str, size: int = 0x2000, seed: int = 0, *, lto: bool = False) -> bytes:

@@ -8,21 +8,13 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
-from split_samples import environment, fat_wheel, library, split
+from split_samples import PACKAGE, environment, fat_wheel, library, split
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from archsplit.release.context import Effects
 
-PACKAGE = b"""
-import ctypes, os
-_library = ctypes.CDLL(os.path.join(os.path.dirname(__file__), "lib", "liba.so"))
-_library.container.restype = ctypes.c_void_p
-def sizes():
-    starts = map(_library.container, range(3))
-    return [int.from_bytes(ctypes.string_at(start + 8, 8), "little") for start in starts]
-"""
 PROGRAM = """
 import sys, toyfat, toyfat._archsplit
 def main():

@@ -8,7 +8,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
-from split_samples import Sample, environment, fat_wheel, library, python, split, unpacked
+from split_samples import PACKAGE, Sample, environment, fat_wheel, library, python, split, unpacked
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,14 +25,6 @@ assert "toyfat" not in sys.modules, "its libraries may not load here"
 names = runpy.run_path(folder + "/hook-toyfat.py")
 print(*sorted(place for _, place in names["datas"] + names["binaries"]))
 print(*names["hiddenimports"])
-"""
-PACKAGE = b"""
-import ctypes, os
-_library = ctypes.CDLL(os.path.join(os.path.dirname(__file__), "lib", "liba.so"))
-_library.container.restype = ctypes.c_void_p
-def sizes():
-    starts = map(_library.container, range(3))
-    return [int.from_bytes(ctypes.string_at(start + 8, 8), "little") for start in starts]
 """
 PROGRAM = """
 import toyfat, toyfat._archsplit

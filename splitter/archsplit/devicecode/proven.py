@@ -6,12 +6,11 @@ before and after, and the digests. ``nox -s gpu_tests`` makes it, and a test com
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from archsplit.arch.target import Capability
-from archsplit.system.units import BLOCK
+from archsplit.system.fs import hex_digest
 
 if TYPE_CHECKING:
     from archsplit.devicecode.select import Selection
@@ -74,11 +73,4 @@ def is_proven(window: Window, selection: Selection) -> bool:
         for library in PROVEN_LIBRARIES
         if selection.devices <= frozenset(library.capabilities)
     ]
-    return bool(found) and _digest(window) in found
-
-
-def _digest(window: Window) -> str:
-    hashed = hashlib.sha256()
-    for start in range(0, len(window), BLOCK):
-        hashed.update(window.data[start : start + BLOCK])
-    return hashed.hexdigest()
+    return bool(found) and hex_digest([window.data]) in found
