@@ -34,9 +34,8 @@ if TYPE_CHECKING:
 
     from archsplit.compiler.wrapper_graph import Compilation
     from archsplit.remote.endpoint import EngineChoice
-    from archsplit.scheduler.executor import Ended, Executor, RunningStep
+    from archsplit.scheduler.executor import Ended, Executor, Placement, RunningStep
     from archsplit.scheduler.graph import Step
-    from archsplit.scheduler.outcome import Placement
     from archsplit.system.process import CompletedProcess, Starter
 
 _REMOTE = {"cicc", "ptxas", "cudafe++"}
