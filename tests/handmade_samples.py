@@ -17,10 +17,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from archsplit.arch.target import Capability, CodeKind, Target
+from archsplit.devicecode.apply import KeptImage, verify_kept_images
 from archsplit.devicecode.edits import CopiedBytes, NewBytes
 from archsplit.devicecode.file_plan import EditMode, FileEdit, FilePlan, plan_rewrite
 from archsplit.devicecode.select import PtxPolicy, Selection
-from archsplit.devicecode.verify import KeptImage, verify_kept_images
 from archsplit.formats.elf import Elf
 from archsplit.formats.fatbin import host_containers
 from archsplit.formats.reader import open_file

@@ -166,9 +166,8 @@ def slim(
     """
     from archsplit.devicecode.file_plan import EditMode
     from archsplit.devicecode.select import PtxPolicy, Selection
-    from archsplit.slim.file import slim_file
     from archsplit.slim.request import SlimRequest
-    from archsplit.slim.wheel import slim_wheel
+    from archsplit.slim.wheel import slim_file, slim_wheel
 
     request = SlimRequest(
         source=Path(source),

@@ -17,7 +17,7 @@ import pytest
 from archsplit.arch.target import Target
 from archsplit.build.pipeline import build_recipe
 from archsplit.build.plan import BuildRequest, plan_build
-from archsplit.devicecode.library import read_library
+from archsplit.devicecode.registered import read_library
 from archsplit.errors import OutputError, StepError, TargetError, ToolNotFoundError
 from archsplit.release.manifest import MANIFEST_FILE as MANIFEST
 from archsplit.release.report import REPORT_FILE, Release

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from archsplit.cli.main import main
-from archsplit.devicecode.library import read_library
+from archsplit.devicecode.registered import read_library
 from archsplit.nvcc.toolkit import installed_toolkits
 from archsplit.wheels.metadata import decode_metadata
 from archsplit.wheels.reader import open_wheel

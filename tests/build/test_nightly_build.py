@@ -16,7 +16,7 @@ import pytest
 
 from archsplit.build.pipeline import build_recipe
 from archsplit.build.plan import BuildRequest, plan_build
-from archsplit.devicecode.library import read_library
+from archsplit.devicecode.registered import read_library
 from archsplit.errors import BudgetError, TargetError
 from archsplit.release.report import read_report
 from archsplit.release.verify import verify_release

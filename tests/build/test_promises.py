@@ -10,7 +10,7 @@ import pytest
 from packaging.metadata import Metadata
 
 from archsplit.arch.target import Target
-from archsplit.devicecode.library import Library
+from archsplit.devicecode.registered import Library
 from archsplit.errors import InputError, WheelError
 from archsplit.formats.descriptor import Descriptor, Shape
 from archsplit.release.checks import CheckScope, release_faults

@@ -16,7 +16,7 @@ from archsplit.arch.target import Target
 from archsplit.build.context import identify
 from archsplit.build.pipeline import build_recipe
 from archsplit.build.plan import BuildPlan, BuildRequest, plan_build
-from archsplit.devicecode.library import read_library
+from archsplit.devicecode.registered import read_library
 from archsplit.errors import StepError
 from archsplit.release.context import Effects
 from archsplit.release.verify import verify_release
@@ -27,7 +27,7 @@ from archsplit.system.progress import SilentProgress
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from archsplit.devicecode.library import Library
+    from archsplit.devicecode.registered import Library
     from archsplit.release.report import Release
 
 TINYRDC = Path(__file__).parents[1] / "tinyrdc"

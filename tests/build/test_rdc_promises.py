@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from archsplit.arch.target import Target
-from archsplit.devicecode.library import Library
+from archsplit.devicecode.registered import Library
 from archsplit.formats.descriptor import Descriptor, Shape
 from archsplit.release.device_checks import plugin_faults
 from archsplit.release.identity import Identity

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from archsplit.arch.target import CodeKind
+from archsplit.devicecode.apply import verify_kept_images
 from archsplit.devicecode.compression import MIN_DRIVERS, CompressMode, compress_images, decompress
 from archsplit.devicecode.file_plan import FileEdit, plan_rewrite
 from archsplit.devicecode.select import PtxPolicy
-from archsplit.devicecode.verify import verify_kept_images
 from archsplit.formats.fatbin import Compression, EntryFlag, read_containers
 from archsplit.formats.reader import open_file
 from handmade_samples import PTX, Maker, container, content_of, for_devices, image

@@ -8,8 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from archsplit.arch.target import Capability
-from archsplit.devicecode.pack_files import PackFile, ReleaseCores, divide_packs
-from archsplit.devicecode.partition import PackContents, PackPlan
+from archsplit.devicecode.partition import (
+    PackContents,
+    PackFile,
+    PackPlan,
+    ReleaseCores,
+    divide_packs,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from archsplit.arch.target import Capability, Target
-from archsplit.devicecode import proven
-from archsplit.devicecode.proven import PROVEN_LIBRARIES, is_proven
+from archsplit.devicecode import unregistered
 from archsplit.devicecode.select import Selection
+from archsplit.devicecode.unregistered import PROVEN_LIBRARIES, is_proven
 from archsplit.formats.reader import Window
 
 EVIDENCE = Path(__file__).parents[1] / "gpu" / "evidence"
@@ -40,7 +40,7 @@ def test_every_row_has_its_evidence() -> None:
 @pytest.fixture
 def known(monkeypatch: pytest.MonkeyPatch) -> Window:
     row = replace(PROVEN_LIBRARIES[0], sha256=hashlib.sha256(CONTENT).hexdigest())
-    monkeypatch.setattr(proven, "PROVEN_LIBRARIES", (row,))
+    monkeypatch.setattr(unregistered, "PROVEN_LIBRARIES", (row,))
     return Window(CONTENT, source="a library")
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from archsplit.devicecode.apply import verify_kept_images
 from archsplit.devicecode.file_plan import FileEdit, plan_rewrite
-from archsplit.devicecode.verify import verify_kept_images
 from archsplit.errors import ArchsplitError, BinaryFormatError
 from archsplit.formats.elf import Elf
 from archsplit.formats.reader import Window

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from archsplit.arch.compat import GPU_BY_CAPABILITY, published_targets
 from archsplit.arch.target import Capability, CodeKind, Target
+from archsplit.devicecode.apply import check_code_stays, check_coverage_stays, coverage_changes
 from archsplit.devicecode.edits import (
     CopiedBytes,
     FilteredContainer,
@@ -17,7 +18,6 @@ from archsplit.devicecode.edits import (
     total_size,
     zero_in_place,
 )
-from archsplit.devicecode.effects import check_code_stays, check_coverage_stays, coverage_changes
 from archsplit.devicecode.select import PtxPolicy, Selection, code_targets, selected_images
 from archsplit.errors import TargetError, UsageError
 from archsplit.formats.fatbin import read_container

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from archsplit.arch.target import parse_targets
-from archsplit.devicecode.effects import check_coverage_stays, coverage_changes
+from archsplit.devicecode.apply import check_coverage_stays, coverage_changes
 from archsplit.devicecode.file_plan import FileEdit, FilePlan, is_stub, plan_rewrite
 from archsplit.devicecode.select import PtxPolicy, Selection
 from archsplit.errors import TargetError

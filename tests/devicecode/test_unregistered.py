@@ -11,13 +11,12 @@ import pytest
 import zstandard
 
 from archsplit.arch.target import Target
-from archsplit.devicecode import proven
-from archsplit.devicecode.apply import plan_file, write_plan
+from archsplit.devicecode import unregistered
+from archsplit.devicecode.apply import plan_file, verify_kept_images, write_plan
 from archsplit.devicecode.file_plan import EditMode, FileEdit, plan_rewrite
 from archsplit.devicecode.model import Place
 from archsplit.devicecode.scan import read_contents
 from archsplit.devicecode.select import Selection
-from archsplit.devicecode.verify import verify_kept_images
 from archsplit.errors import VerifyError
 from archsplit.formats.fatbin import Compression
 from archsplit.formats.reader import open_file
@@ -176,8 +175,8 @@ def test_keep_counts_and_changes_nothing_there(library: Path) -> None:
 def test_a_proven_library_needs_no_option(library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     edit = replace(zero("9.0"), zeroes_unregistered=None)
     assert slim(library, edit)[1].zeroed == ()
-    row = replace(proven.PROVEN_LIBRARIES[0], sha256=sha256(library))
-    monkeypatch.setattr(proven, "PROVEN_LIBRARIES", (row,))
+    row = replace(unregistered.PROVEN_LIBRARIES[0], sha256=sha256(library))
+    monkeypatch.setattr(unregistered, "PROVEN_LIBRARIES", (row,))
     target, plan = slim(library, edit)
     assert framed(target) == ["sm_90", "sm_90"]
     assert plan.zeroed == plan.unregistered

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from archsplit.devicecode.verify import verify_kept_images
+from archsplit.devicecode.apply import verify_kept_images
 from archsplit.errors import VerifyError
 from archsplit.formats.elf import Elf
 from archsplit.formats.fatbin import host_containers

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from archsplit.cli.main import main
-from archsplit.inspect.build_files import build_file_kind, sum_build_files
+from archsplit.inspect.breakdown import build_file_kind, sum_build_files
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -31,10 +31,9 @@ from archsplit.inspect.breakdown import (
     summarize,
     target_color,
 )
-from archsplit.inspect.html import growth_page, inventory_page
+from archsplit.inspect.html import PageOrigin, growth_page, inventory_page
 from archsplit.inspect.inspect import InspectRequest, read_inventory
-from archsplit.inspect.json import growth_json, inventory_json
-from archsplit.inspect.page import PageOrigin
+from archsplit.inspect.inspection import growth_json, inventory_json
 from archsplit.inspect.svg import (
     Rectangle,
     inventory_picture,

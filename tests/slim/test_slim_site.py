@@ -39,8 +39,12 @@ from archsplit.errors import (
     WheelError,
 )
 from archsplit.slim.site_packages import commit_site, slim_site, undo_site
-from archsplit.slim.staging import check_free_space, check_writable
-from archsplit.slim.transaction import TRANSACTION_FOLDER, open_transaction
+from archsplit.slim.transaction import (
+    TRANSACTION_FOLDER,
+    check_free_space,
+    check_writable,
+    open_transaction,
+)
 from handmade_samples import Maker, container, held, image
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from archsplit.formats.device_pack import (
     write_pack,
 )
 from archsplit.formats.reader import Window
-from archsplit.split.pack_wheel import min_cuda_version
+from archsplit.split.output_wheels import min_cuda_version
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from archsplit.errors import ToolNotFoundError
-from archsplit.split import stub
-from archsplit.split.stub import find_patchelf
+from archsplit.split import take_apart
+from archsplit.split.take_apart import find_patchelf
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,7 +23,7 @@ def no_package(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     def not_installed(name: str) -> None:
         raise PackageNotFoundError(name)
 
-    monkeypatch.setattr(stub, "distribution", not_installed)
+    monkeypatch.setattr(take_apart, "distribution", not_installed)
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     return tmp_path
 

@@ -20,7 +20,7 @@ from archsplit.build.context import DRYRUN_SECONDS
 from archsplit.build.provenance import STATIC_DEVICE_RUNTIME
 from archsplit.compiler.wrapper_graph import step_from_nvcc
 from archsplit.devicecode.kernels import device_runtime_calls
-from archsplit.devicecode.library import read_library
+from archsplit.devicecode.registered import read_library
 from archsplit.errors import RecipeError, StepError
 from archsplit.formats.descriptor import NOTE_SECTION, Descriptor, Shape, encode_note
 from archsplit.nvcc.cmdline import device_link_command

@@ -56,8 +56,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     """Inspect both, compare them, print the differences."""
     from archsplit.devicecode.stats import compare_inventories
     from archsplit.inspect.inspect import InspectRequest, read_inventory
-    from archsplit.inspect.json import growth_json
-    from archsplit.inspect.markdown import growth_markdown
+    from archsplit.inspect.inspection import growth_json, growth_markdown
     from archsplit.inspect.text import growth_text
 
     places = inspect_verb.places(arguments)

@@ -61,7 +61,7 @@ def add_to(verbs: options.Verbs) -> None:
 def run(arguments: argparse.Namespace, console: Console) -> int:
     """Measure the files, show all releases, and check the limit."""
     from archsplit.inspect.history import history_picture, merge_releases
-    from archsplit.inspect.markdown import history_markdown
+    from archsplit.inspect.inspection import history_markdown
 
     if not arguments.files and arguments.log is None:
         raise UsageError("nothing to show", hint="name wheels, or a log with --log FILE")

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from archsplit.devicecode.model import Inventory
     from archsplit.devicecode.stats import DeviceUsage, SizeLimits
-    from archsplit.inspect.page import PageOrigin
+    from archsplit.inspect.html import PageOrigin
 
 _PIPE_WIDTH = 140
 _SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
@@ -171,7 +171,7 @@ def write_summary(arguments: argparse.Namespace, text: Callable[[], str]) -> Non
 
 def page_origin(arguments: argparse.Namespace) -> PageOrigin:
     """Return the date and the command for the header of a page."""
-    from archsplit.inspect.page import PageOrigin
+    from archsplit.inspect.html import PageOrigin
 
     # Today's date would make a page differ at each run, which reproducible builds forbid.
     date = time.strftime("%Y-%m-%d", time.gmtime(output_time(os.environ)))
@@ -193,8 +193,7 @@ def print_all(parts: Iterable[RenderableType]) -> None:
 def _show(
     inventory: Inventory, devices: tuple[DeviceUsage, ...], arguments: argparse.Namespace
 ) -> None:
-    from archsplit.inspect.json import inventory_json
-    from archsplit.inspect.markdown import inventory_markdown
+    from archsplit.inspect.inspection import inventory_json, inventory_markdown
     from archsplit.inspect.text import inventory_text
 
     _write_pictures(inventory, devices, arguments)

@@ -144,7 +144,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     if arguments.serve:
         return _serve(arguments, console)
     from archsplit.mirror.mirror import update_mirror
-    from archsplit.mirror.text import license_warning, mirror_json, mirror_text
+    from archsplit.mirror.report import license_warning, mirror_json, mirror_text
 
     for path in arguments.inputs:
         check_path(path)
@@ -153,7 +153,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
         report = update_mirror(request, effects)
     # The mirror is complete by now: if the page can't be written, no edit is lost.
     if arguments.html is not None:
-        from archsplit.mirror.html import mirror_page
+        from archsplit.mirror.report import mirror_page
 
         write_file(arguments.html, mirror_page(report, page_origin(arguments)))
     if arguments.json:
@@ -172,7 +172,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
 
 
 def _verify(arguments: argparse.Namespace, console: Console) -> int:
-    from archsplit.mirror.verify import verify_mirror
+    from archsplit.mirror.mirror import verify_mirror
 
     with options.effects(console) as effects:
         verified = verify_mirror(arguments.out, effects, downloads=arguments.downloads)

@@ -220,9 +220,8 @@ def _is_choice(arguments: argparse.Namespace) -> bool:
 def _slim(
     request: SlimRequest, arguments: argparse.Namespace
 ) -> Callable[[SlimRequest, Effects], SlimReport]:
-    from archsplit.slim.file import slim_file
     from archsplit.slim.site_packages import slim_site
-    from archsplit.slim.wheel import slim_wheel
+    from archsplit.slim.wheel import slim_file, slim_wheel
 
     if arguments.file is None:
         return slim_site
@@ -232,7 +231,7 @@ def _slim(
 def _show(report: SlimReport, request: SlimRequest, arguments: argparse.Namespace) -> None:
     from rich.console import Console
 
-    from archsplit.slim.text import slim_text
+    from archsplit.slim.report import slim_text
 
     if arguments.json:
         print(report.as_json(), end="")  # noqa: T201 - standard output is where data goes

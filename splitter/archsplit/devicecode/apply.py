@@ -1,26 +1,200 @@
-"""A planned rewrite of one file: plan, write beside the old file, read back."""
+"""A planned rewrite of one file: effect on GPUs, writing beside the old file, reading back.
+
+`coverage_changes` gives for each capability how many containers serve it and how, before and after,
+and the checks beside it refuse a harmful selection. `check_plan` reads the new file by the readers
+alone, which share no code with the writers: its containers must hold exactly the images that were
+to stay, byte for byte; pointers must lead to the same images as before; and every section without a
+reason to change must be equal.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import os
+from collections import Counter
+from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
+from archsplit.arch.compat import GPU_BY_CAPABILITY, best_target
+from archsplit.arch.target import CodeKind
+from archsplit.devicecode.compression import decompress
 from archsplit.devicecode.edits import CopiedBytes, NewBytes, ZeroBytes
-from archsplit.devicecode.file_plan import plan_rewrite
-from archsplit.devicecode.verify import verify_kept_images
-from archsplit.errors import InputError
+from archsplit.devicecode.file_plan import container_holders, is_stub, plan_rewrite
+from archsplit.devicecode.scan import Form, release_pages
+from archsplit.devicecode.select import Coverage, classify_coverage, code_targets
+from archsplit.devicecode.unregistered import planned_bytes
+from archsplit.errors import InputError, TargetError, VerifyError
+from archsplit.formats.elf import SectionType
+from archsplit.formats.fatbin import EXECUTABLE, RELOCATABLE
+from archsplit.formats.fatbin_wrappers import read_wrappers
 from archsplit.formats.reader import open_file
 from archsplit.system.fs import input_errors, output_errors
+from archsplit.system.parallel import are_equal
 from archsplit.system.units import BLOCK
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
     from typing import BinaryIO
 
-    from archsplit.devicecode.edits import EditPiece
-    from archsplit.devicecode.file_plan import FileEdit, FilePlan
-    from archsplit.devicecode.verify import KeptImage
+    from archsplit.arch.target import Capability
+    from archsplit.devicecode.edits import EditPiece, FilteredContainer
+    from archsplit.devicecode.file_plan import ContainerHolder, FileEdit, FilePlan
+    from archsplit.devicecode.select import Selection
+    from archsplit.devicecode.unregistered import UnregisteredImage
+    from archsplit.formats.elf import Elf, Section
+    from archsplit.formats.fatbin import Container, FatbinEntry
+    from archsplit.formats.reader import Window
+
+_DYNAMIC_SYMBOLS = 11  # SHT_DYNSYM
+_WITH_POINTERS = {SectionType.SYMBOLS, SectionType.RELA, _DYNAMIC_SYMBOLS}
+# The sections with wrappers. `.data.rel.ro` begins like this too: it has pointers.
+_DATA = (".data", ".nvFatBinSegment")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptImage:
+    """An image that stayed, with its new place and the SHA-256 of its payload."""
+
+    kind: str
+    target: str | None
+    container: int
+    offset: int
+    sha256: str
+
+
+def verify_kept_images(plan: FilePlan, new: Window) -> tuple[KeptImage, ...]:
+    """Compare a written file with its plan.
+
+    Returns:
+        Every image in the file.
+
+    Raises:
+        VerifyError: it is not as planned; the message lists all findings.
+        BinaryFormatError: it can't be read.
+    """
+    old_parts, new_parts = list(container_holders(plan.window)), list(container_holders(new))
+    images: list[KeptImage] = []
+    findings = (
+        []
+        # Parts are an archive's members; any other file has one.
+        if len(old_parts) == len(new_parts)
+        else [f"{len(new_parts)} parts, expected {len(old_parts)}"]
+    )
+    findings += _image_findings(plan, new_parts, images)
+    if plan.form is Form.CUBIN and len(new) != plan.size:
+        findings.append(f"{len(new)} bytes, expected {plan.size}")
+    for before, after in zip(old_parts, new_parts, strict=False):
+        if before.elf is not None and after.elf is not None:
+            findings += _wrapper_findings(before.elf, after.elf)
+            findings += _section_findings(before.elf, after.elf, plan.zeroed)
+    if findings:
+        raise VerifyError("\n  ".join([f"{new.source} is not as planned:", *findings]))
+    return tuple(images)
+
+
+def _image_findings(
+    plan: FilePlan, parts: list[ContainerHolder], images: list[KeptImage]
+) -> Iterator[str]:
+    containers = [container for part in parts for _, container in part.containers()]
+    for number, (planned, actual) in enumerate(zip_longest(plan.containers, containers)):
+        if planned is None or actual is None:
+            yield f"{len(containers)} containers, expected {len(plan.containers)}"
+            return
+        entries = tuple(actual.entries())
+        if list(map(_identity, planned.kept)) != list(map(_identity, entries)):
+            yield f"container {number}: its images are not the ones to keep"
+            continue
+        for old, new in zip(planned.kept, entries, strict=True):
+            if not _is_same_image(planned.container, old, actual, new):
+                yield f"container {number}: the image at {new.offset:#x} differs from the old one"
+            images.append(_kept_image(number, actual, new))
+        release_pages(planned.container.body)
+        release_pages(actual.body)
+
+
+def _identity(entry: FatbinEntry) -> tuple[object, ...]:
+    # Sizes and flags are left out: compressing an image changes them.
+    return (entry.kind_number, entry.arch, entry.suffix, entry.version)
+
+
+def _is_same_image(before: Container, old: FatbinEntry, after: Container, new: FatbinEntry) -> bool:
+    old_payload, new_payload = before.payload(old), after.payload(new)
+    # Images that were compressed anew are equal when decompressed.
+    if old.compression is new.compression:
+        return are_equal(old_payload.data, new_payload.data)
+    return decompress(old, old_payload) == decompress(new, new_payload)
+
+
+def _kept_image(number: int, container: Container, entry: FatbinEntry) -> KeptImage:
+    return KeptImage(
+        kind=entry.kind_name,
+        target=None if entry.target is None else str(entry.target),
+        container=number,
+        offset=entry.offset,
+        sha256=hashlib.sha256(container.payload(entry).data).hexdigest(),
+    )
+
+
+def _wrapper_findings(before: Elf, after: Elf) -> Iterator[str]:
+    """Compare the containers that wrappers point at, by the containers' order."""
+    if _container_numbers(before) != _container_numbers(after):
+        yield "wrappers point at other containers than before"
+
+
+def _container_numbers(elf: Elf) -> list[int | None]:
+    containers = [wrapper.container for wrapper in read_wrappers(elf)]
+    starts = sorted({one.offset for one in containers if one is not None})
+    # Containers move, so their numbers are compared and not their offsets.
+    return [None if one is None else starts.index(one.offset) for one in containers]
+
+
+def _section_findings(
+    before: Elf, after: Elf, zeroed: tuple[UnregisteredImage, ...]
+) -> Iterator[str]:
+    for old, new in zip_longest(before.sections(), after.sections()):
+        if old is None or new is None:
+            yield "the number of sections differs"
+            return
+        # Offsets may differ, addresses may not: code has them in its instructions.
+        if (old.name, old.type, old.address) != (new.name, new.type, new.address):
+            yield f"section {old.name} has another name, type or address"
+        # Pointers, symbols and containers change; all other sections stay equal.
+        elif not _may_change(old) and not _has_planned_bytes(
+            before.content(old), after.content(new), zeroed
+        ):
+            yield f"section {old.name} has other bytes"
+        release_pages(before.window)
+        release_pages(after.window)
+
+
+def _may_change(section: Section) -> bool:
+    return (
+        section.name in {EXECUTABLE, RELOCATABLE}
+        or section.name.startswith(_DATA)
+        or section.type in _WITH_POINTERS
+    )
+
+
+def _has_planned_bytes(old: Window, new: Window, zeroed: tuple[UnregisteredImage, ...]) -> bool:
+    if len(old) != len(new):
+        return False
+    end = old.start + len(old)
+    within = [image for image in zeroed if old.start <= image.start < end]
+    # In blocks: comparing two views at once would map both sections whole.
+    for at in range(0, len(old), BLOCK):
+        size = min(BLOCK, len(old) - at)
+        start = old.start + at
+        overwritten = [one for one in within if one.start < start + size and start < one.end]
+        planned = (
+            memoryview(planned_bytes(old, start, size, overwritten))
+            if overwritten
+            else old.data[at : at + size]
+        )
+        if not are_equal(planned, new.data[at : at + size]):
+            return False
+    return True
 
 
 def plan_file(path: Path, edit: FileEdit) -> FilePlan:
@@ -84,3 +258,131 @@ def _blocks(old: BinaryIO, piece: EditPiece, source: Path) -> Iterator[bytes]:
         if len(block) < size:
             raise InputError(f"{source} became shorter while it was read")
         yield block
+
+
+_MAX_SHOWN = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoverageChange:
+    """The number of containers that serve a GPU, by coverage, before and after."""
+
+    capability: Capability
+    before: Mapping[Coverage, int] = field(repr=False)
+    after: Mapping[Coverage, int] = field(repr=False)
+
+    @property
+    def stops(self) -> int:
+        """The number of containers that ran on the GPU before and do not run after."""
+        return self.after.get(Coverage.NONE, 0) - self.before.get(Coverage.NONE, 0)
+
+    @property
+    def is_changed(self) -> bool:
+        """True if the coverage of any container differs."""
+        return self.before != self.after
+
+
+def coverage_changes(containers: Iterable[FilteredContainer]) -> tuple[CoverageChange, ...]:
+    """Return the changes for each known capability; unchanged ones are left out.
+
+    Containers of ``-rdc=true`` objects are not counted: no device takes an image from them before
+    the device link. Nor are stub containers that lose images: nothing in them can be launched.
+    """
+    # A library has thousands of containers and few different sets of targets.
+    pairs = Counter(
+        (code_targets(filtered.entries), code_targets(filtered.kept))
+        for filtered in containers
+        if is_used_at_run_time(filtered)
+    )
+    changes = []
+    # Every published GPU, not only the selected ones: the report names all that lose code.
+    for capability in GPU_BY_CAPABILITY:
+        before: Counter[Coverage] = Counter()
+        after: Counter[Coverage] = Counter()
+        for (whole, kept), count in pairs.items():
+            before[classify_coverage(best_target(capability, whole), capability)] += count
+            after[classify_coverage(best_target(capability, kept), capability)] += count
+        changes.append(CoverageChange(capability=capability, before=before, after=after))
+    return tuple(change for change in changes if change.is_changed)
+
+
+def is_for_run_time(filtered: FilteredContainer) -> bool:
+    """Return True if a device takes code directly from this container."""
+    return filtered.section is None or filtered.section.name != RELOCATABLE
+
+
+def is_used_at_run_time(filtered: FilteredContainer) -> bool:
+    """Return True if a device misses code when the container has nothing for it."""
+    return is_for_run_time(filtered) and not (
+        len(filtered.kept) < len(filtered.entries) and is_stub(filtered)
+    )
+
+
+def has_code_for(selection: Selection, containers: Iterable[FilteredContainer]) -> bool:
+    """Return True if anything runs on a device, or is to be kept."""
+    # Code that runs through PTX or an older minor counts for a device, not for a list.
+    if selection.devices:
+        target_sets = {code_targets(filtered.entries) for filtered in containers}
+        return any(
+            best_target(device, targets) for device in selection.devices for targets in target_sets
+        )
+    return any(code_targets(filtered.kept) for filtered in containers)
+
+
+def check_code_stays(
+    selection: Selection, containers: Iterable[FilteredContainer], *, subject: str
+) -> None:
+    """Refuse a selection that matches nothing in any of the containers.
+
+    Raises:
+        TargetError: nothing runs on one of the devices, or no listed target is present.
+    """
+    containers = tuple(containers)
+    hint = f"`archsplit inspect {subject}` shows its targets"
+    target_sets = {code_targets(filtered.entries) for filtered in containers} - {frozenset()}
+    # A file without any device code is no fault of the selection.
+    for device in sorted(selection.devices) if target_sets else ():
+        if not any(best_target(device, targets) for targets in target_sets):
+            raise TargetError(f"{subject}: nothing in it runs on {device}", hint=hint)
+    if target_sets and not any(code_targets(filtered.kept) for filtered in containers):
+        raise TargetError(f"{subject}: none of its device code would stay", hint=hint)
+
+
+def check_coverage_stays(
+    selection: Selection, containers: Iterable[FilteredContainer], *, subject: str
+) -> None:
+    """Refuse a list of targets that leaves a served GPU without code in some container.
+
+    Checked are the GPUs whose own code is on the list of targets to keep; with a list of targets to
+    drop, the GPUs whose own machine code stays somewhere in the file.
+
+    Raises:
+        TargetError: the message names the containers.
+    """
+    # A selection by devices keeps in each container the image that the device takes.
+    used = (
+        ()
+        if selection.devices
+        else tuple(filtered for filtered in containers if is_used_at_run_time(filtered))
+    )
+    checked = {target.capability for target in selection.keep} or {
+        target.capability
+        for filtered in used
+        for target in code_targets(filtered.kept)
+        if target.kind is CodeKind.SASS
+    }
+    unserved = [
+        f"{filtered.start:#x} ({device} took {best})"
+        for device in sorted(checked)
+        for filtered in used
+        if (best := best_target(device, code_targets(filtered.entries))) is not None
+        and best_target(device, code_targets(filtered.kept)) is None
+    ]
+    if unserved:
+        more = f" and {len(unserved) - _MAX_SHOWN} more" if len(unserved) > _MAX_SHOWN else ""
+        raise TargetError(
+            f"{subject}: GPUs whose code stays would find nothing in {len(unserved)} containers "
+            f"that serve them now, at {', '.join(unserved[:_MAX_SHOWN])}{more}",
+            hint=f"name the GPUs instead, as in --device {min(checked)}: then each container keeps "
+            "what they take from it",
+        )

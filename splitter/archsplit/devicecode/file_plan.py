@@ -13,12 +13,19 @@ nvcc's device link writes a stub container into every library, also where no obj
 link: cubins of notes and bookkeeping for each machine-code target, and no PTX. A GPU that takes PTX
 everywhere else finds nothing in it, and misses nothing: no host code can name a kernel or variable
 of it.
+
+Some wheels ship cubins as files, in place of fatbins in libraries: `CUBIN_FAMILIES` has a rule for
+each family. A cubin is one image, so a file is kept or emptied as a whole. Emptied, not removed:
+RECORD keeps a row for it, and ``--undo`` restores it. Only families are listed whose loader
+compares a digest before it gives the bytes to the driver, so that an emptied file is never taken
+for code.
 """
 
 from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, field
+from pathlib import PurePosixPath
 from struct import Struct
 from typing import TYPE_CHECKING
 
@@ -37,16 +44,23 @@ from archsplit.devicecode.edits import (
     zero_in_place,
 )
 from archsplit.devicecode.elf_shrink import Cut, NotShrinkableError, section_edits, shrink_elf
-from archsplit.devicecode.proven import is_proven
+from archsplit.devicecode.model import Place
 from archsplit.devicecode.scan import (
     HEAD_SIZE,
     PE_PLACES,
     Form,
+    cubin_unit,
     detect_form,
     release_pages,
     search_unregistered,
 )
-from archsplit.devicecode.unregistered import unused_unregistered, zero_unregistered
+from archsplit.devicecode.unregistered import (
+    UnregisteredImage,
+    is_proven,
+    is_unused_code,
+    unused_unregistered,
+    zero_unregistered,
+)
 from archsplit.errors import BinaryFormatError
 from archsplit.formats import ar
 from archsplit.formats.cubin import Cubin
@@ -54,14 +68,14 @@ from archsplit.formats.elf import Elf, FileType, SectionType
 from archsplit.formats.elf_dynamic import section_symbols
 from archsplit.formats.fatbin import host_containers, read_containers
 from archsplit.formats.pe import is_signed_pe, read_pe_sections
-from archsplit.formats.reader import Window
+from archsplit.formats.reader import Window, open_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from pathlib import Path
 
     from archsplit.devicecode.edits import EditPiece, FilteredContainer, ImageEncoder
     from archsplit.devicecode.select import Selection
-    from archsplit.devicecode.unregistered import UnregisteredImage
     from archsplit.formats.elf import Section
     from archsplit.formats.fatbin import Container, FatbinEntry
     from archsplit.formats.pe import PeSection
@@ -401,3 +415,65 @@ def _is_stub_image(filtered: FilteredContainer, entry: FatbinEntry) -> bool:
 
 def _is_code_or_data(section: str) -> bool:
     return section.startswith(_CODE_AND_DATA)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CubinFamily:
+    """A distribution whose cubins are files.
+
+    Attributes:
+        folder: the folder of the cubins below site-packages.
+        loader: the function that compares digests, and its reply to an emptied file.
+    """
+
+    distribution: str
+    folder: str
+    loader: str
+
+
+CUBIN_FAMILIES = (
+    CubinFamily(
+        distribution="flashinfer-cubin",
+        folder="flashinfer_cubin/cubins",
+        loader="flashinfer.jit.cubin_loader.get_artifact compares the SHA-256: it downloads the"
+        " file again, or raises RuntimeError where FLASHINFER_NO_DOWNLOAD is set",
+    ),
+)
+"""All families, by distribution."""
+
+
+def cubin_family(path: str) -> CubinFamily | None:
+    """Return the family of a file below site-packages or in a wheel; None for other files."""
+    place = PurePosixPath(path)
+    if place.suffix != ".cubin":
+        return None
+    return next((one for one in CUBIN_FAMILIES if place.is_relative_to(one.folder)), None)
+
+
+def plan_cubin_file(path: Path, edit: FileEdit) -> FilePlan:
+    """Plan a cubin of a family: no bytes if no chosen GPU can run it, else the same bytes.
+
+    Raises:
+        InputError: it can't be read.
+        BinaryFormatError: it is damaged.
+    """
+    window = open_file(path)
+    form = detect_form(window.data[:HEAD_SIZE].tobytes())
+    unused: tuple[UnregisteredImage, ...] = ()
+    # An earlier run may have emptied it.
+    if form is Form.CUBIN:
+        unit = cubin_unit(window, None, section=None, place=Place.EXECUTABLE)
+        unused = tuple(
+            UnregisteredImage(
+                kind=image.kind_name, target=str(image.target), start=0, end=len(window)
+            )
+            for image in unit.images
+            if is_unused_code(image, edit.selection)
+        )
+    return FilePlan(
+        window=window,
+        form=form,
+        containers=(),
+        pieces=(NewBytes(content=b""),) if unused else (),
+        unregistered=unused,
+    )

@@ -2,7 +2,8 @@
 
 In goes an ELF library; out comes each container with its wrapper (the ``__fatBinC_Wrapper_t`` of
 nvcc) or with the reason why it must stay. A container can move into a pack if exactly one wrapper
-points at it, and if that wrapper can be written to after the library was loaded.
+points at it, and if that wrapper can be written to after the library was loaded. `read_library`
+gives the facts of a library that a release is checked by.
 """
 
 from __future__ import annotations
@@ -15,15 +16,21 @@ from archsplit.devicecode.edits import filter_container
 from archsplit.devicecode.file_plan import is_stub
 from archsplit.devicecode.scan import release_pages
 from archsplit.devicecode.select import is_code
+from archsplit.formats.descriptor import read_descriptor
 from archsplit.formats.device_pack import PackImage
-from archsplit.formats.elf import SegmentType
-from archsplit.formats.fatbin import RELOCATABLE, host_containers
+from archsplit.formats.elf import Elf, SegmentType
+from archsplit.formats.elf_dynamic import Dynamic
+from archsplit.formats.fatbin import EXECUTABLE, RELOCATABLE, host_containers
 from archsplit.formats.fatbin_wrappers import LINKED, WRAPPER_SECTION, read_wrappers
+from archsplit.formats.reader import open_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
-    from archsplit.formats.elf import Elf, Section
+    from archsplit.arch.target import Target
+    from archsplit.formats.descriptor import Descriptor
+    from archsplit.formats.elf import Section
     from archsplit.formats.fatbin import Container, FatbinEntry
 
 ContainerImages = tuple[tuple[PackImage, ...], ...]
@@ -162,3 +169,48 @@ def container_images(registered: RegisteredContainer) -> tuple[PackImage, ...]:
         )
     release_pages(registered.container.body)
     return tuple(images)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Library:
+    """A shared library.
+
+    Attributes:
+        descriptor: the plugin's descriptor; None for a library that is no plugin.
+        containers: the targets of each fatbin container.
+        exports: the names of the symbols that it defines for others.
+        relocatable: the targets of each container that a device link takes.
+    """
+
+    descriptor: Descriptor | None
+    containers: tuple[frozenset[Target], ...]
+    exports: frozenset[str]
+    relocatable: tuple[frozenset[Target], ...] = ()
+
+    @property
+    def targets(self) -> frozenset[Target]:
+        """All targets that the library has code for."""
+        return frozenset().union(*self.containers, *self.relocatable)
+
+
+def read_library(path: Path) -> Library:
+    """Read a library without decompressing device code.
+
+    Raises:
+        InputError: the file can't be read.
+        BinaryFormatError: it is no ELF file, or a damaged one.
+    """
+    elf = Elf(open_file(path))
+    # Containers of the two sections are judged by different rules.
+    targets_by_section: dict[str, list[frozenset[Target]]] = {EXECUTABLE: [], RELOCATABLE: []}
+    for section, container in host_containers(elf):
+        targets = (entry.target for entry in container.entries())
+        targets_by_section[section.name].append(
+            frozenset(target for target in targets if target is not None)
+        )
+    return Library(
+        descriptor=read_descriptor(elf),
+        containers=tuple(targets_by_section[EXECUTABLE]),
+        relocatable=tuple(targets_by_section[RELOCATABLE]),
+        exports=frozenset(symbol.name for symbol in Dynamic(elf).exported_symbols()),
+    )

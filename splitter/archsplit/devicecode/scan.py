@@ -17,8 +17,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from archsplit.arch.target import CodeKind, Target
-from archsplit.devicecode.framed_cubins import framed_cubin
 from archsplit.devicecode.model import FatContainer, Image, Place, Unit
+from archsplit.devicecode.unregistered import framed_cubin
 from archsplit.errors import BinaryFormatError
 from archsplit.formats import device_pack
 from archsplit.formats.ar import AR_MAGIC, read_members

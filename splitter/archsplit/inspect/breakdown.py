@@ -1,18 +1,27 @@
-"""Device code by target, with one color for each GPU generation: the numbers of all views."""
+"""The numbers of all views: device code by target, and files for compilers and tests; pure.
+
+Each GPU generation has one color. A machine that only runs programs seldom reads headers, static
+libraries and profilers. They are not device code in libraries, so `archsplit slim` leaves them. A
+name decides, and nothing is opened: a compiler at run time (NVRTC, Triton) may need the headers.
+"""
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
-from archsplit.devicecode.model import Place, sum_wheel_bytes
+from archsplit.devicecode.model import OtherFiles, Place, sum_wheel_bytes
 from archsplit.system.units import size_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from archsplit.devicecode.model import Inventory, InventoryRow
+
+__pure__ = True
 
 REST_COLOR = "#c9ccd1"
 """The color of bytes that are no device code."""
@@ -165,3 +174,45 @@ def summarize(inventory: Inventory) -> str:
 
 def _count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+_KIND_BY_SUFFIX = {
+    ".a": "static libraries",
+    ".lib": "static libraries",
+    **dict.fromkeys((".h", ".hh", ".hpp", ".hxx", ".cuh", ".inl", ".ipp"), "headers"),
+    **dict.fromkeys((".pdb", ".debug", ".dwo"), "debug information"),
+}
+# Not ptxas and nvlink: Triton and XLA start them.
+_PROFILERS = re.compile(
+    r"(nsight|nsys|ncu|compute-sanitizer|cuobjdump|nvdisasm|cu\+\+filt|nvprune|cuda-gdb)\b"
+)
+_TEST_FOLDERS = {"test", "tests"}
+
+
+def build_file_kind(path: str) -> str | None:
+    """Return the kind of a file by its path, such as ``headers``; None for all others."""
+    place = PurePosixPath(path)
+    # The folder first: a header of a profiler is the profiler's.
+    if any(_PROFILERS.match(part) for part in place.parts):
+        return "profilers and disassemblers"
+    if not _TEST_FOLDERS.isdisjoint(place.parts[:-1]):
+        return "tests"
+    # Headers of C++ libraries have no suffix, and lie below `include`.
+    if "include" in place.parts[:-1] and place.suffix in {"", ".inc"}:
+        return "headers"
+    return _KIND_BY_SUFFIX.get(place.suffix)
+
+
+def sum_build_files(sizes: Iterable[tuple[str, int]]) -> tuple[OtherFiles, ...]:
+    """Add up files by kind, the largest first; each is a path and its bytes."""
+    counts: Counter[str] = Counter()
+    totals: Counter[str] = Counter()
+    for path, size in sizes:
+        kind = build_file_kind(path)
+        if kind is not None:
+            counts[kind] += 1
+            totals[kind] += size
+    return tuple(
+        OtherFiles(kind=kind, count=counts[kind], size=size)
+        for kind, size in sorted(totals.items(), key=lambda each: (-each[1], each[0]))
+    )

@@ -20,7 +20,7 @@ from archsplit.formats.descriptor import read_descriptor
 from archsplit.formats.device_pack import read_pack
 from archsplit.formats.elf import Elf
 from archsplit.formats.reader import Window, open_file
-from archsplit.inspect.build_files import sum_build_files
+from archsplit.inspect.breakdown import sum_build_files
 from archsplit.release.identity import IDENTITY_ENDING
 from archsplit.system.fs import input_errors, read_file, sha256
 from archsplit.system.parallel import map_on_cores

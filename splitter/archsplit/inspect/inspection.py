@@ -1,20 +1,128 @@
-"""The result of an inspection: an inventory, and its worth for GPUs, in all its forms."""
+"""The result of an inspection in all its forms: JSON (schema 1), Markdown, HTML, SVG.
+
+Keys of the JSON are only ever added. ``problem`` is present where there is one, ``kernels`` if they
+were requested. The Markdown tables are for the summaries of CI jobs and for pull requests.
+"""
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from html import escape
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from archsplit.inspect.breakdown import breakdown, summarize
+from archsplit.arch.compat import capability_text
+from archsplit.inspect.breakdown import breakdown, remaining_part, share_text, summarize
 from archsplit.inspect.html import inventory_page
-from archsplit.inspect.json import inventory_json
 from archsplit.inspect.svg import stacked_bars
-from archsplit.system.units import size_text
+from archsplit.inspect.text import coverage_text, product_text
+from archsplit.system.units import change_text, size_text
 
 if TYPE_CHECKING:
-    from archsplit.devicecode.model import Inventory
-    from archsplit.devicecode.stats import DeviceUsage
+    from collections.abc import Iterable, Sequence
+
+    from archsplit.devicecode.model import File, Inventory, InventoryRow
+    from archsplit.devicecode.stats import CodeSize, DeviceUsage, Growth, SizeChange
+    from archsplit.inspect.history import ReleaseSize
+
+INVENTORY_SCHEMA = 1
+
+
+def inventory_json(inventory: Inventory, devices: Iterable[DeviceUsage]) -> str:
+    """Return the output of ``archsplit inspect --json``."""
+    content = {
+        "schema": INVENTORY_SCHEMA,
+        "path": inventory.path,
+        "sha256": inventory.sha256,
+        "size": inventory.size,
+        "files": [_file(file) for file in inventory.files],
+        "totals": _images(inventory.rows()),
+        "devices": [_device(device) for device in devices],
+        "other_files": [
+            {"kind": one.kind, "count": one.count, "size": one.size}
+            for one in inventory.other_files
+        ],
+    }
+    return json.dumps(content, indent=2)
+
+
+def growth_json(old: Inventory, new: Inventory, growth: Growth) -> str:
+    """Return the output of ``archsplit diff --json``."""
+    content = {
+        "schema": INVENTORY_SCHEMA,
+        "old": _identity(old),
+        "new": _identity(new),
+        # Two numbers are compared in one unit: see `Growth.in_download`.
+        "unit": "wheel_bytes" if growth.in_download else "file_bytes",
+        "targets": [_change(change) for change in growth.targets],
+        "kernels": [_change(change) for change in growth.kernels],
+    }
+    return json.dumps(content, indent=2)
+
+
+def _identity(inventory: Inventory) -> dict[str, Any]:
+    return {"path": inventory.path, "sha256": inventory.sha256, "size": inventory.size}
+
+
+def _file(file: File) -> dict[str, Any]:
+    content: dict[str, Any] = {
+        "path": file.path,
+        "size": file.size,
+        "wheel_bytes": file.wheel_bytes,
+        "containers": file.containers,
+        "images": _images(file.rows()),
+    }
+    # The key is present only where there is a problem, as the schema says.
+    if file.problem is not None:
+        content["problem"] = file.problem
+    if file.kernels:
+        content["kernels"] = [
+            {
+                "target": kernel.target,
+                "name": kernel.name,
+                "count": kernel.count,
+                "code_bytes": kernel.code_bytes,
+            }
+            for kernel in file.kernels
+        ]
+    return content
+
+
+def _images(rows: Iterable[InventoryRow]) -> list[dict[str, Any]]:
+    return [
+        {
+            "kind": row.kind,
+            "target": row.target,
+            "section": row.section,
+            "compression": row.compression,
+            "count": row.count,
+            "file_bytes": row.file_bytes,
+            "wheel_bytes": row.wheel_bytes,
+        }
+        for row in rows
+    ]
+
+
+def _device(device: DeviceUsage) -> dict[str, Any]:
+    return {
+        "device": str(device.capability),
+        "name": capability_text(device.capability),
+        "targets": [str(target) for target in device.targets],
+        "containers": {coverage.value: count for coverage, count in device.containers.items()},
+        "usable": _weight(device.usable),
+        "dead": _weight(device.dead),
+    }
+
+
+def _weight(weight: CodeSize) -> dict[str, Any]:
+    return {"file_bytes": weight.file_bytes, "wheel_bytes": weight.wheel_bytes}
+
+
+def _change(change: SizeChange) -> dict[str, Any]:
+    content: dict[str, Any] = {"target": change.target}
+    if change.name is not None:
+        content["name"] = change.name
+    return {**content, "old": change.old, "new": change.new, "growth": change.growth}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,3 +160,69 @@ class Inspection:
         picture = stacked_bars(self.inventory, in_download=self.inventory.is_wheel)
         head = "<tr><th>target</th><th>kind</th><th>images</th><th>size</th></tr>"
         return f"<p>{title}</p>{picture}<table>{head}{rows}</table>"
+
+
+def inventory_markdown(inventory: Inventory, devices: Iterable[DeviceUsage]) -> str:
+    """Return a section for ``archsplit inspect --summary``."""
+    parts = breakdown(inventory.rows())
+    rows = [
+        (part.label, " ".join(filter(None, (part.kind, part.note))), size_text(part.weight))
+        for part in (*parts, remaining_part(inventory.size, parts))
+    ]
+    lines = [f"### {_escape(inventory.name)}", "", summarize(inventory), ""]
+    lines += _table(("target", "kind", "#size"), rows)
+    served = [
+        (
+            f"{device.capability} {product_text(device)}",
+            size_text(device.usable.cost),
+            share_text(device.usable.cost, device.whole),
+            coverage_text(device),
+        )
+        for device in devices
+        if device.targets
+    ]
+    if served:
+        lines += ["", *_table(("GPU", "#can use", "#share", "containers"), served)]
+    return "\n".join(lines) + "\n"
+
+
+def growth_markdown(old: Inventory, new: Inventory, growth: Growth) -> str:
+    """Return a section for ``archsplit diff --summary``."""
+    rows = [
+        (change.target, size_text(change.old), size_text(change.new), change_text(change.growth))
+        for change in growth.targets
+    ]
+    whole = (size_text(old.size), size_text(new.size), change_text(new.size - old.size))
+    lines = [f"### {_escape(old.name)} → {_escape(new.name)}", ""]
+    lines += _table(("target", "#before", "#after", "#growth"), [*rows, ("**whole**", *whole)])
+    return "\n".join(lines) + "\n"
+
+
+def history_markdown(releases: Sequence[ReleaseSize]) -> str:
+    """Return a section for ``archsplit history --summary``."""
+    sizes = [0, *(release.size for release in releases)]
+    rows = [
+        (
+            release.version,
+            size_text(release.size),
+            size_text(release.device_code),
+            change_text(release.size - before) if before else "",
+        )
+        for release, before in zip(releases, sizes, strict=False)
+    ]
+    lines = ["### Size of releases", ""]
+    lines += _table(("release", "#size", "#device code", "#growth"), rows)
+    return "\n".join(lines) + "\n"
+
+
+def _table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> list[str]:
+    """Return the lines of a table; a heading that begins with ``#`` stands above numbers."""
+    names = tuple(heads)
+    lines = ["| " + " | ".join(name.lstrip("#") for name in names) + " |"]
+    lines.append("|" + "|".join("---:" if name.startswith("#") else "---" for name in names) + "|")
+    return [*lines, *("| " + " | ".join(map(_escape, row)) + " |" for row in rows)]
+
+
+def _escape(text: str) -> str:
+    """Return a text that can't become markup: names come from other people's wheels."""
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace("|", "\\|").replace("`", "\\`")

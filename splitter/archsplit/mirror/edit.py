@@ -1,11 +1,17 @@
-"""The edit of one wheel of a mirror: slimmed, split, or left as it is with the reason."""
+"""A wheel of a mirror: downloaded, then slimmed, split, or kept with the reason.
+
+A download is written to ``NAME.part`` in the folder of downloads, and renamed when its digest is
+the expected one. So a killed run loses nothing, and a file without ``.part`` is complete.
+"""
 
 from __future__ import annotations
 
 import re
+import shutil
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit, urlunsplit
 
 from packaging.metadata import parse_email
 
@@ -15,34 +21,186 @@ from archsplit.arch.target import Capability
 from archsplit.devicecode.select import PtxPolicy, Selection
 from archsplit.errors import (
     BinaryFormatError,
+    IndexRefusedError,
+    InputError,
     NothingToDoError,
     TargetError,
     ToolFailedError,
+    ToolNotFoundError,
     VerifyError,
     WheelError,
 )
-from archsplit.mirror.download import public_url
-from archsplit.mirror.model import (
-    KEEP,
-    MirroredFile,
-    MirroredWheel,
-    OriginalWheel,
-)
+from archsplit.index.retry import RetryableError, is_retryable, retry_after_seconds
+from archsplit.mirror.model import KEEP, MirroredFile, MirroredWheel, OriginalWheel
 from archsplit.slim.request import SlimRequest
 from archsplit.slim.wheel import slim_wheel
 from archsplit.split.model import SplitRequest
 from archsplit.split.split import split_wheel
-from archsplit.system.fs import sha256
+from archsplit.system.fs import input_errors, output_errors, sha256
 from archsplit.system.nvidia import detect_gpus
+from archsplit.system.units import BLOCK
 from archsplit.wheels.filename import WheelName
 from archsplit.wheels.reader import open_wheel
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    import requests
+
+    from archsplit.index.retry import RetryPolicy
     from archsplit.mirror.model import MirrorEdit, ResolvedWheel
     from archsplit.release.context import Effects
     from archsplit.release.report import Release
+
+_TIMEOUTS = (10.0, 60.0)
+"""Seconds to connect, and between two packets."""
+_CHUNK = 1 << 16
+"""Bytes of a transfer that are lost when the connection breaks, at most."""
+_PARTIAL = 206
+_NO_SUCH_RANGE = 416
+_CLIENT_ERROR = 400
+
+
+def public_url(url: str) -> str:
+    """Return an address without credentials and query, for files that others read."""
+    parts = urlsplit(url)
+    host = parts.netloc.rpartition("@")[2]
+    return urlunsplit((parts.scheme, host, parts.path, "", ""))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Downloader:
+    """Fetches wheels into a folder; several threads may call it for different wheels.
+
+    Attributes:
+        retry: for connections that fail or break.
+    """
+
+    folder: Path
+    retry: RetryPolicy = field(repr=False)
+
+    def fetch(self, wheel: ResolvedWheel) -> Path:
+        """Return the path of a wheel, downloaded unless it is there.
+
+        Raises:
+            VerifyError: the file has another digest than the resolution.
+            InputError: a local file can't be read.
+            IndexUnreachableError: the index can't be reached, or failed until the time limit.
+            IndexRefusedError: the index refuses the file.
+            ToolNotFoundError: ``requests`` is missing.
+            OutputError: the file can't be written.
+        """
+        target = self.folder / wheel.file
+        # Without a digest, an old file may differ from the one on the index.
+        if target.exists() and wheel.sha256 and sha256(target) == wheel.sha256:
+            return target
+        part = self.folder / f"{wheel.file}.part"
+        parts = urlsplit(wheel.url)
+        if parts.scheme == "file":
+            _copy_local(Path(unquote(parts.path)), part)
+        elif parts.scheme in {"http", "https"}:
+            self._download(wheel, part)
+        else:
+            raise InputError(
+                f"{wheel.file}: {public_url(wheel.url)} is not the address of a wheel",
+                hint="an address begins with https://, http:// or file://",
+            )
+        self._check(wheel, part)
+        with output_errors(target):
+            part.replace(target)
+        return target
+
+    def _check(self, wheel: ResolvedWheel, part: Path) -> None:
+        found = sha256(part)
+        if wheel.sha256 in {"", found}:
+            return
+        # Removed: it would be resumed, and could never become the right file.
+        _remove(part)
+        raise VerifyError(
+            f"{wheel.file} from {public_url(wheel.url)} has the SHA-256 {found}, expected"
+            f" {wheel.sha256}",
+            hint="the index or the lock was changed: lock again, if you trust the new file",
+        )
+
+    def _download(self, wheel: ResolvedWheel, part: Path) -> None:
+        # Without a digest, the part may be of another file of that name.
+        if not wheel.sha256:
+            _remove(part)
+        resumed = part.exists()
+        what = f"downloading {public_url(wheel.url)}"
+        self.retry.keep_trying(what, lambda: self._receive(wheel.url, part))
+        # The part was of another file of that name: download the whole file.
+        if resumed and sha256(part) != wheel.sha256:
+            _remove(part)
+            self.retry.keep_trying(what, lambda: self._receive(wheel.url, part))
+
+    def _receive(self, url: str, part: Path) -> None:
+        """Download the rest of a file.
+
+        Raises:
+            RetryableError: the connection failed or broke; the received bytes are kept.
+            IndexRefusedError: the server refuses the file.
+        """
+        try:
+            import requests  # noqa: PLC0415 - an extra
+        except ImportError:
+            raise ToolNotFoundError(
+                "the package requests is not installed", hint="pip install 'archsplit[mirror]'"
+            ) from None
+        have = part.stat().st_size if part.exists() else 0
+        # A range counts bytes of the file, not of a compressed transfer.
+        headers = {"Accept-Encoding": "identity", **({"Range": f"bytes={have}-"} if have else {})}
+        try:
+            with requests.get(url, headers=headers, timeout=_TIMEOUTS, stream=True) as reply:
+                # The part was complete: no bytes are left to send.
+                if have and reply.status_code == _NO_SUCH_RANGE:
+                    return
+                self._check_status(reply, url)
+                # A server that doesn't support ranges sends the whole file.
+                _write_body(reply, part, append=reply.status_code == _PARTIAL)
+        except requests.RequestException as error:
+            raise RetryableError(f"{type(error).__name__}: {error}") from None
+
+    def _check_status(self, reply: requests.Response, url: str) -> None:
+        status = reply.status_code
+        if is_retryable(status):
+            wait = retry_after_seconds(reply.headers, self.retry.clock.now())
+            raise RetryableError(f"{status} {reply.reason}", wait=wait)
+        if status >= _CLIENT_ERROR:
+            raise IndexRefusedError(
+                f"{public_url(url)}: {status} {reply.reason}",
+                hint="if the index needs a password, write it into ~/.netrc",
+            )
+
+
+def _remove(part: Path) -> None:
+    with output_errors(part):
+        part.unlink(missing_ok=True)
+
+
+def _copy_local(source: Path, part: Path) -> None:
+    with input_errors(source):
+        old = source.open("rb")
+    with old, output_errors(part), part.open("wb") as new:
+        shutil.copyfileobj(old, new, BLOCK)
+
+
+def _write_body(reply: requests.Response, part: Path, *, append: bool) -> None:
+    expected, size = reply.headers.get("Content-Length", ""), 0
+    with output_errors(part):
+        # Without a buffer, which closing would try to write to a full disk once more.
+        file = part.open("ab" if append else "wb", buffering=0)
+    with file:
+        for block in reply.iter_content(_CHUNK):
+            rest = memoryview(block)
+            # Around the write only: an error of the connection is an OSError too.
+            with output_errors(part):
+                while rest:
+                    rest = rest[file.write(rest) :]
+            size += len(block)
+    if expected.isdecimal() and size != int(expected):
+        raise RetryableError(f"received {size} of {expected} bytes")
+
 
 NO_CODE_FOR_GPU = "it has no code for the GPU"
 """The beginning of the reason why a wheel of another GPU stays as it is."""

@@ -6,6 +6,10 @@
 Every wheel is in the index and in the state before the next one begins, so a kill loses at most one
 edit. Locks come last: they never name a wheel that is not in the index. Wheels that no lock names
 any more leave the index after that.
+
+`verify_mirror` compares the index with its pages first. Then each original is downloaded by the
+address and the digest of the state, and edited as the state has it; every output must have the
+recorded digest.
 """
 
 from __future__ import annotations
@@ -17,29 +21,31 @@ from typing import TYPE_CHECKING
 
 from packaging.utils import canonicalize_name
 
-from archsplit.errors import ConflictError, TargetError
+from archsplit import __version__
+from archsplit.errors import ConflictError, InputError, TargetError, VerifyError
 from archsplit.index.retry import RetryPolicy, SystemClock
-from archsplit.index.static_folder import lock_folder
+from archsplit.index.static_folder import check_index, lock_folder, open_folder
 from archsplit.index.static_update import IndexChange, update_index
-from archsplit.mirror.bill import BILL_FILE, mirror_bill
-from archsplit.mirror.download import Downloader
+from archsplit.mirror.documents import BILL_FILE, lock_texts, mirror_bill
 from archsplit.mirror.edit import (
     NO_CODE_FOR_GPU,
+    Downloader,
     EditedWheel,
     describe_original,
     edit_wheel,
     keep_edit,
 )
-from archsplit.mirror.lock_files import lock_texts
 from archsplit.mirror.model import (
     KEEP,
     STATE_FILE,
     MirroredWheel,
     MirrorLock,
     MirrorState,
+    ResolvedWheel,
     read_state,
 )
 from archsplit.mirror.resolve import resolve_inputs
+from archsplit.system.finding import Finding
 from archsplit.system.fs import output_errors, temporary_dir, write_file
 from archsplit.system.progress import SilentProgress
 
@@ -49,7 +55,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from archsplit.index.static_folder import IndexFolder
-    from archsplit.mirror.model import MirrorRequest, ResolvedWheel
+    from archsplit.mirror.model import MirrorRequest
     from archsplit.release.context import Effects
 
 DOWNLOADS = ".downloads"
@@ -270,3 +276,84 @@ def mirror_downloader(folder: Path, effects: Effects) -> Downloader:
     """Return the downloader of originals."""
     retry = RetryPolicy(seconds=_RETRY_SECONDS, clock=SystemClock(), note=effects.progress.note)
     return Downloader(folder=folder, retry=retry)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifiedMirror:
+    """The result of a check without a finding.
+
+    Attributes:
+        wheels: the number of originals that were fetched and edited again.
+        files: the number of wheels on the pages.
+    """
+
+    wheels: int
+    files: int
+
+
+def verify_mirror(root: Path, effects: Effects, *, downloads: Path | None = None) -> VerifiedMirror:
+    """Fetch the originals of a mirror again, edit them again, and compare.
+
+    Args:
+        downloads: a folder that keeps originals; None to remove each after use.
+
+    Raises:
+        VerifyError: the index differs from its pages, or an output from the repeated edit.
+        InputError: the folder is no mirror.
+        IndexUnreachableError: an original can't be downloaded.
+    """
+    state = read_state(root)
+    if not state.wheels:
+        raise InputError(f"{root} is no mirror: it has no {STATE_FILE}")
+    # The pages first: a wrong digest there would be blamed on the edit.
+    files = check_index(open_folder(root))
+    findings: list[Finding] = []
+    effects.progress.begin_stage("editing again", len(state.wheels))
+    with temporary_dir(downloads or root) as folder:
+        downloader = mirror_downloader(downloads or folder, effects)
+        for wheel in state.wheels:
+            with temporary_dir(folder) as scratch:
+                findings += _edit_again(wheel, downloader, scratch, effects)
+            # Originals have gigabytes, so each is removed before the next download.
+            if downloads is None:
+                with output_errors(folder):
+                    (folder / wheel.original.file).unlink(missing_ok=True)
+            effects.progress.finish_step(wheel.original.file, 0.0)
+    if findings:
+        raise VerifyError(
+            f"{root}: the originals make other wheels:",
+            findings=tuple(findings),
+            hint="an edit depends on the version of archsplit: use the recorded one, or make the"
+            " mirror again in another folder",
+        )
+    return VerifiedMirror(wheels=len(state.wheels), files=files)
+
+
+def _edit_again(
+    wheel: MirroredWheel, downloader: Downloader, scratch: Path, effects: Effects
+) -> Iterator[Finding]:
+    original = wheel.original
+    resolved = ResolvedWheel(
+        name=wheel.name,
+        version=wheel.version,
+        file=original.file,
+        url=original.url,
+        sha256=original.sha256,
+        attestations=original.attestations,
+    )
+    path = downloader.fetch(resolved)
+    edited = edit_wheel(
+        path, describe_original(path, resolved), wheel.edit, scratch, quiet(effects)
+    )
+    found = {file.file: file.sha256 for file in edited.wheel.files}
+    for file in wheel.files:
+        # Another version of archsplit may choose another file name, for example for a new pack.
+        again = found.get(file.file, "no such file")
+        if again != file.sha256:
+            yield Finding(
+                code="mirror-edit-differs",
+                subject=file.file,
+                found=f"{again} by archsplit {__version__}",
+                expected=f"{file.sha256} by archsplit {wheel.tool}",
+                hint="make the mirror again in another folder, or use that version",
+            )

@@ -16,8 +16,7 @@ from archsplit.release.findings import finding, release_kind
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from archsplit.devicecode.library import Library
-    from archsplit.devicecode.registered import ContainerImages
+    from archsplit.devicecode.registered import ContainerImages, Library
     from archsplit.formats.descriptor import Descriptor
     from archsplit.formats.device_pack import Pack, PackImage
     from archsplit.release.identity import Identity

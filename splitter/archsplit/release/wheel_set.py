@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
-from archsplit.devicecode.library import read_library
+from archsplit.devicecode.registered import read_library
 from archsplit.devicecode.scan import release_pages
 from archsplit.errors import (
     ArchsplitError,
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
     from packaging.metadata import Metadata
 
-    from archsplit.devicecode.library import Library
+    from archsplit.devicecode.registered import Library
     from archsplit.formats.device_pack import Pack
     from archsplit.release.identity import Identity
     from archsplit.release.report import Role

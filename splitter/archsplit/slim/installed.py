@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from archsplit.devicecode.cubin_files import cubin_family
-from archsplit.devicecode.effects import check_code_stays, check_coverage_stays, has_code_for
+from archsplit.devicecode.apply import check_code_stays, check_coverage_stays, has_code_for
+from archsplit.devicecode.file_plan import cubin_family
 from archsplit.devicecode.scan import HEAD_SIZE, Form, detect_form
 from archsplit.errors import BinaryFormatError, WheelError
 from archsplit.slim.wheel import SLIMMABLE_FORMS, SlimmedLibrary, plan_member

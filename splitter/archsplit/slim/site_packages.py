@@ -11,14 +11,18 @@ import os
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from archsplit.devicecode.effects import coverage_changes
+from archsplit.devicecode.apply import coverage_changes
 from archsplit.devicecode.scan import Form
 from archsplit.errors import InputError, TargetError, UsageError, VerifyError
 from archsplit.release.trial import Trial, trial_results
 from archsplit.slim.installed import check_digests, plan_installation
 from archsplit.slim.report import SLIM_NOTE_FILE, SlimReport, describe_file, earlier_slim_hint
-from archsplit.slim.staging import StagingFolder
-from archsplit.slim.transaction import SlimJournal, TransactionState, open_transaction
+from archsplit.slim.transaction import (
+    SlimJournal,
+    StagingFolder,
+    TransactionState,
+    open_transaction,
+)
 from archsplit.system.fs import read_file, sha256, temporary_dir
 from archsplit.system.parallel import map_on_cores
 
@@ -29,8 +33,7 @@ if TYPE_CHECKING:
     from archsplit.release.context import Effects
     from archsplit.slim.installed import Installation, OwnedLibrary
     from archsplit.slim.request import SlimRequest
-    from archsplit.slim.staging import StagedFiles
-    from archsplit.slim.transaction import FileChange, Transaction
+    from archsplit.slim.transaction import FileChange, StagedFiles, Transaction
 
 _STAT_BLOCK = 512
 

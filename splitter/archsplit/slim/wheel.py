@@ -1,8 +1,9 @@
-"""Slim a wheel: every library in it, then RECORD, WHEEL, METADATA and the file name.
+"""Slim a wheel, or one library (of Linux or Windows), object, static library or fatbin.
 
-In: a wheel and a request. Out: a smaller wheel under another name, and a report. Unchanged members
-are copied as packed bytes. The new wheel is read again, installed by pip, and each changed library
-is loaded, before it takes its name.
+In: a wheel and a request. Out: a smaller wheel under another name, and a report. Every library is
+slimmed, then RECORD, WHEEL, METADATA and the file name follow. Unchanged members are copied as
+packed bytes. The new wheel is read again, installed by pip, and each changed library is loaded,
+before it takes its name. `slim_file` does the same for a file that is in no wheel.
 """
 
 from __future__ import annotations
@@ -13,13 +14,18 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from archsplit.devicecode.apply import check_plan, plan_file, write_plan
-from archsplit.devicecode.cubin_files import cubin_family, plan_cubin_file
-from archsplit.devicecode.effects import check_code_stays, check_coverage_stays, coverage_changes
+from archsplit.devicecode.apply import (
+    check_code_stays,
+    check_coverage_stays,
+    check_plan,
+    coverage_changes,
+    plan_file,
+    write_plan,
+)
+from archsplit.devicecode.file_plan import cubin_family, plan_cubin_file
 from archsplit.devicecode.scan import HEAD_SIZE, Form, detect_form
-from archsplit.errors import OutputError, TargetError, WheelError
+from archsplit.errors import OutputError, TargetError, UsageError, WheelError
 from archsplit.release.trial import Trial, trial_results
-from archsplit.slim.kept_code import wheel_kept_code_reasons
 from archsplit.slim.report import (
     SLIM_NOTE_FILE,
     SlimReport,
@@ -28,6 +34,7 @@ from archsplit.slim.report import (
     removal_note,
     removal_record,
 )
+from archsplit.slim.request import NO_CODE, kept_code_reasons, wheel_kept_code_reasons
 from archsplit.system.fs import output_dir, output_errors, put_file, sha256, temporary_dir
 from archsplit.system.units import BLOCK
 from archsplit.wheels.filename import WheelName
@@ -39,11 +46,11 @@ from archsplit.wheels.rewrite import WheelRewrite, new_dist_info
 from archsplit.wheels.zip_writer import pack, pack_file
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
+    from archsplit.devicecode.apply import KeptImage
     from archsplit.devicecode.file_plan import FileEdit, FilePlan
-    from archsplit.devicecode.verify import KeptImage
     from archsplit.release.context import Effects
     from archsplit.slim.report import SlimmedFile
     from archsplit.slim.request import SlimRequest
@@ -358,6 +365,99 @@ def _report(
         choice=request.choice,
         files=_describe_files(request, libraries, kept),
         effects=coverage_changes(one for each in libraries for one in each.plan.containers),
+        checks=checks,
+        notes=notes,
+    )
+
+
+_PERMISSIONS = 0o777
+
+
+def slim_file(request: SlimRequest, effects: Effects) -> SlimReport:
+    """Write a copy of a file without the images outside of the choice.
+
+    Raises:
+        InputError: the file can't be read.
+        UsageError: a file of that form has no separate images.
+        BinaryFormatError: the file is damaged, or has no section headers.
+        TargetError: a GPU of the choice would be left without code.
+        VerifyError: the new file fails its checks, and was removed.
+        OutputError: the output can't be written, or would be the input.
+    """
+    source = request.source
+    plan = plan_file(source, request.file_edit)
+    _check_form(source, plan)
+    check_code_stays(request.selection, plan.containers, subject=str(source))
+    check_coverage_stays(request.selection, plan.containers, subject=str(source))
+    if request.dry_run or not plan.is_changed:
+        return _file_report(request, plan)
+    with output_dir(request.out) as out, temporary_dir(out) as folder:
+        target = out / f"{source.stem}.slim.{request.name_label}{source.suffix}"
+        if target.exists() and target.samefile(source):
+            raise OutputError(f"{target} is the input", hint="choose another folder with --out")
+        new = folder / source.name
+        write_plan(source, plan, new)
+        kept = check_plan(plan, new)
+        checks = _load_both(source, new, plan, prepare_trial(request, effects, folder))
+        with output_errors(target):
+            new.chmod(source.stat().st_mode & _PERMISSIONS)
+            put_file(new, target)
+    return _file_report(request, plan, output=target, kept=kept, checks=checks)
+
+
+def _check_form(source: Path, plan: FilePlan) -> None:
+    if plan.form is Form.CUBIN:
+        raise UsageError(
+            f"{source} is a cubin, a single image: nothing can be removed",
+            hint="`archsplit inspect` shows the GPUs that run it",
+        )
+    if plan.form is Form.DEVICE_PACK:
+        raise UsageError(
+            f"{source} is a device pack: its core would refuse it with less code",
+            hint="split the fat wheel with --targets, or slim the fat wheel",
+        )
+    if plan.form is None:
+        raise UsageError(
+            f"{source} is not an ELF file, Windows library, static library, fatbin or wheel",
+            hint="slim takes .so, .o, .a, .dll, .pyd, .fatbin and .whl files",
+        )
+
+
+def _load_both(source: Path, new: Path, plan: FilePlan, trial: Trial) -> tuple[str, ...]:
+    if plan.form is not Form.ELF:
+        return ()
+    # Both are loaded from folders of the same depth without other files: a library may load
+    # its neighbors.
+    old_folder = new.parent / "old"
+    old_folder.mkdir()
+    old = old_folder / source.name
+    old.symlink_to(source.resolve())
+    folders = [str(source.resolve().parent), trial.environment.get("LD_LIBRARY_PATH", "")]
+    environment = {**trial.environment, "LD_LIBRARY_PATH": ":".join(filter(None, folders))}
+    return trial_results({source.name: replace(trial, environment=environment).load(new, old)})
+
+
+def _file_report(
+    request: SlimRequest,
+    plan: FilePlan,
+    *,
+    output: Path | None = None,
+    kept: Iterable[KeptImage] = (),
+    checks: tuple[str, ...] = (),
+) -> SlimReport:
+    name = request.source.name
+    notes: tuple[str, ...] = ()
+    if not plan.is_changed:
+        notes = tuple(kept_code_reasons(name, request.source, request.choice)) or (NO_CODE,)
+    return SlimReport(
+        source=str(request.source),
+        output=None if output is None else str(output),
+        size_before=len(plan.window),
+        size_after=plan.size,
+        sha256=None if output is None else sha256(output),
+        choice=request.choice,
+        files=(describe_file(name, plan, request.mode.value, kept),),
+        effects=coverage_changes(plan.containers),
         checks=checks,
         notes=notes,
     )

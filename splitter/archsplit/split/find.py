@@ -30,8 +30,7 @@ from archsplit.formats.elf import MACHINE_NAMES, Elf, ElfMachine, FileType
 from archsplit.formats.reader import open_file
 from archsplit.release.identity import IDENTITY_FILE, LOADER_PACKAGE
 from archsplit.split.restore import read_original
-from archsplit.split.stub import stub_name
-from archsplit.split.take_apart import strip_library, unsplit_images
+from archsplit.split.take_apart import strip_library, stub_name, unsplit_images
 from archsplit.system.parallel import map_on_cores
 from archsplit.system.units import BLOCK
 from archsplit.wheels.filename import distribution_name
@@ -46,8 +45,7 @@ if TYPE_CHECKING:
 
     from archsplit.release.report import UnmovedCode
     from archsplit.split.model import SplitRequest
-    from archsplit.split.stub import Patcher
-    from archsplit.split.take_apart import StrippedLibrary
+    from archsplit.split.take_apart import Patcher, StrippedLibrary
     from archsplit.system.scratch import ScratchFiles
     from archsplit.wheels.filename import WheelName
     from archsplit.wheels.reader import Wheel

@@ -35,8 +35,6 @@ from archsplit.release.report import (
 )
 from archsplit.release.requirements import meta_name
 from archsplit.release.verify import verify_release
-from archsplit.split.contents import contents_build_id, plan_contents
-from archsplit.split.core_wheel import write_core, write_meta
 from archsplit.split.find import (
     core_key,
     core_name,
@@ -46,10 +44,16 @@ from archsplit.split.find import (
     strip_libraries,
     tagged_machine,
 )
-from archsplit.split.model import Core, InstallDefaults
-from archsplit.split.pack_wheel import OLDEST_CUDA, ImageSpace, PackWriter
-from archsplit.split.provenance import split_manifest
-from archsplit.split.stub import Patcher
+from archsplit.split.model import Core, InstallDefaults, contents_build_id, plan_contents
+from archsplit.split.output_wheels import (
+    OLDEST_CUDA,
+    ImageSpace,
+    PackWriter,
+    split_manifest,
+    write_core,
+    write_meta,
+)
+from archsplit.split.take_apart import Patcher
 from archsplit.system.fs import output_dir, output_errors, replace_all, sha256, temporary_dir
 from archsplit.system.resources import SystemMemory
 from archsplit.system.scratch import ScratchFiles
@@ -61,13 +65,12 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
     from pathlib import Path
 
-    from archsplit.devicecode.pack_files import PackFile
+    from archsplit.devicecode.partition import PackFile
     from archsplit.formats.elf import ElfMachine
     from archsplit.release.context import Effects
     from archsplit.release.manifest import Manifest
     from archsplit.release.report import UnmovedCode
-    from archsplit.split.contents import ReleaseContents
-    from archsplit.split.model import SplitRequest
+    from archsplit.split.model import ReleaseContents, SplitRequest
     from archsplit.split.take_apart import StrippedLibrary
     from archsplit.system.process import Runner
     from archsplit.system.progress import ProgressSink

