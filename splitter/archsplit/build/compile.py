@@ -20,13 +20,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from archsplit.build.context import DRYRUN_SECONDS
-from archsplit.compiler.compile_pass import (
+from archsplit.compiler.object_cache import (
     CompilePass,
     PassOutput,
+    SourceUnit,
     collect_objects,
     group_by_target,
 )
-from archsplit.compiler.object_cache import SourceUnit
 from archsplit.compiler.wrapper_graph import step_from_nvcc
 from archsplit.errors import OutputError, RecipeError, StepError
 from archsplit.formats.elf import Elf, SectionType

@@ -16,8 +16,8 @@ from archsplit.build.provenance import STATIC_DEVICE_RUNTIME
 from archsplit.build.toolkits import find_toolkit
 from archsplit.cache.file_digests import FileDigests
 from archsplit.compiler.file_resolver import PROGRAM_GROUP
-from archsplit.compiler.tool_files import ToolFiles
 from archsplit.compiler.tool_identity import ToolIdentities
+from archsplit.compiler.wrapper_farm import ToolFiles
 from archsplit.errors import ToolNotFoundError
 from archsplit.nvcc.host_tools import find_host_tools
 from archsplit.nvcc.toolkit import choose_toolkit
