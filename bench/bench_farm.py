@@ -19,8 +19,7 @@ import random
 from pathlib import Path
 from typing import NamedTuple
 
-from archsplit.scheduler.graph import Graph, Step
-from archsplit.scheduler.grouping import group_steps, guess_size, moved_bytes
+from archsplit.scheduler.graph import Graph, Step, group_steps, guess_size, moved_bytes
 from archsplit.system.process import Command
 
 _SOURCES, _TARGETS, _SLOTS = 500, 8, 16

@@ -27,8 +27,12 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from archsplit.arch.gpu_list import parse_gpu_targets
-from archsplit.build.dist_info import METADATA_FILE, read_metadata, write_dist_info
-from archsplit.build.editable import build_editable_core
+from archsplit.build.backend_hooks import (
+    METADATA_FILE,
+    build_editable_core,
+    read_metadata,
+    write_dist_info,
+)
 from archsplit.build.pipeline import build_recipe, write_source
 from archsplit.build.plan import BuildRequest, requested_recipe
 from archsplit.cache.config import resolve_settings

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from archsplit.arch.target import Target
-from archsplit.build.build_id import identify
+from archsplit.build.context import identify
 from archsplit.build.pipeline import build_recipe
 from archsplit.build.plan import BuildPlan, BuildRequest, plan_build
 from archsplit.devicecode.registered import read_library

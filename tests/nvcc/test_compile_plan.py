@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from archsplit.build.build_id import identify
 from archsplit.build.compile import Compiler, ObjectPlan
-from archsplit.build.context import BuildContext
+from archsplit.build.context import BuildContext, identify
 from archsplit.errors import OutputError, RecipeError, StepError, ToolFailedError
 from archsplit.nvcc.depfile import parse_depfile
 from archsplit.recipe.load import load_recipe

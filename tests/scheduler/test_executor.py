@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 from scheduler_samples import step
 
-from archsplit.scheduler.executor import DaemonThreads
+from archsplit.scheduler.executor import DaemonThreads, Placement
 from archsplit.scheduler.graph import Graph, Step
-from archsplit.scheduler.outcome import Placement
+from archsplit.scheduler.outcome import WaitLog, WaitRecord
 from archsplit.scheduler.pool import (
     ALL_MEMORY,
     Denied,
@@ -20,7 +20,6 @@ from archsplit.scheduler.pool import (
     SlotPool,
     WaitReason,
 )
-from archsplit.scheduler.run_log import WaitLog, WaitRecord
 from archsplit.scheduler.runner import run_graph
 from archsplit.system.process import Command, CompletedProcess, SubprocessRunner
 from archsplit.system.progress import SilentProgress

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from archsplit.scheduler.graph import Graph, Step
-from archsplit.scheduler.grouping import group_steps, guess_size, moved_bytes
+from archsplit.scheduler.graph import Graph, Step, group_steps, guess_size, moved_bytes
 from archsplit.system.process import Command
 
 PLACE = Path("/work")

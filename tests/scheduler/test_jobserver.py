@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 from pool_samples import MB, budget
 
-from archsplit.scheduler.jobserver import Jobserver, TokenPool, connect_jobserver
+from archsplit.scheduler.find_pool import Jobserver, TokenPool, connect_jobserver
 from archsplit.scheduler.pool import Denied, LocalPool, PoolRequest, WaitReason
 
 if TYPE_CHECKING:
@@ -234,7 +234,7 @@ threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGTERM)).start()
 BY_EXCEPTION = """
 def fail(*_):
     raise ValueError
-from archsplit.scheduler.task import MemoryWatchdog
+from archsplit.scheduler.executor import MemoryWatchdog
 MemoryWatchdog.check = fail
 """
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 from scheduler_samples import MB
 
+from archsplit.scheduler.executor import MemoryWatchdog, RunningTask
 from archsplit.scheduler.pool import Denied, Grant, PoolEntry, PoolRequest
-from archsplit.scheduler.task import MemoryWatchdog, RunningTask
 
 if TYPE_CHECKING:
     from archsplit.system.process import CompletedProcess

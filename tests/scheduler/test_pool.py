@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 import pytest
 from pool_samples import MB, budget
 
-from archsplit.scheduler.find_pool import find_pool, runtime_folder
-from archsplit.scheduler.jobserver import TokenPool
+from archsplit.scheduler.find_pool import TokenPool, find_pool, runtime_folder
 from archsplit.scheduler.pool import (
     ALL_MEMORY,
     Denied,

@@ -16,12 +16,12 @@ from scheduler_samples import MB, FakeRunner, graphs, made_up_memory, plenty, sh
 
 from archsplit.errors import InterruptedByUserError, ToolFailedError, ToolNotFoundError
 from archsplit.scheduler.estimates import StepEstimate
+from archsplit.scheduler.executor import MemoryWatchdog
 from archsplit.scheduler.graph import Graph, Step
 from archsplit.scheduler.history import History
 from archsplit.scheduler.pool import LocalPool, MemoryBudget
 from archsplit.scheduler.reports import explain_run
 from archsplit.scheduler.runner import run_graph
-from archsplit.scheduler.task import MemoryWatchdog
 from archsplit.system.process import Command, CompletedProcess, SubprocessRunner
 from archsplit.system.progress import SilentProgress
 
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
+    from archsplit.scheduler.executor import RunningTask
     from archsplit.scheduler.outcome import Outcome
-    from archsplit.scheduler.task import RunningTask
     from archsplit.system.process import Starter
 
 

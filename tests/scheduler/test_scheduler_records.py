@@ -14,8 +14,9 @@ import pytest
 from hypothesis import given
 from scheduler_samples import MB, graphs, shell, step
 
+from archsplit.scheduler.executor import Placement, Stage
 from archsplit.scheduler.graph import Graph
-from archsplit.scheduler.outcome import FinishedStep, Outcome, Placement, Stage, StepStart
+from archsplit.scheduler.outcome import FinishedStep, Outcome, StepStart
 from archsplit.scheduler.reports import (
     TABLE_HEADER,
     critical_chain,

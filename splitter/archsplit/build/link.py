@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from archsplit.arch.target import CodeKind
+from archsplit.build.compile import VISIBILITY_HINT
 from archsplit.build.context import DRYRUN_SECONDS
 from archsplit.build.provenance import STATIC_DEVICE_RUNTIME
-from archsplit.build.visibility import VISIBILITY_HINT
 from archsplit.compiler.wrapper_graph import step_from_nvcc
 from archsplit.devicecode.kernels import device_runtime_calls
 from archsplit.devicecode.registered import read_library

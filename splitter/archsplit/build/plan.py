@@ -13,9 +13,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from archsplit import __version__
-from archsplit.build.build_id import identify
 from archsplit.build.compile import Compiler
-from archsplit.build.context import BuildContext
+from archsplit.build.context import BuildContext, identify
 from archsplit.build.link import DeviceLinker, Linker, check_link_libraries
 from archsplit.build.toolkits import find_recipe_toolkits, find_toolkit, toolkit_contexts
 from archsplit.errors import TargetError, UsageError

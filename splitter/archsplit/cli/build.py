@@ -88,7 +88,7 @@ def add_to(verbs: options.Verbs) -> None:
 
 def run(arguments: argparse.Namespace, console: Console) -> int:
     """Build, and print the report."""
-    from archsplit.build.several import build_machines
+    from archsplit.build.pipeline import build_machines
     from archsplit.recipe.load import load_recipe
     from archsplit.recipe.load_prebuilt import load_split_recipe
     from archsplit.release.report import Release
@@ -165,8 +165,8 @@ def _release_build(arguments: argparse.Namespace) -> Build:
 
 def _majors_build(arguments: argparse.Namespace) -> Build:
     """Return the build of a release for each CUDA major."""
+    from archsplit.build.pipeline import build_cuda_majors
     from archsplit.build.plan import BuildRequest
-    from archsplit.build.several import build_cuda_majors
 
     given = {
         "--no-core": arguments.no_core,

@@ -56,7 +56,7 @@ def fetch_wheel(text: str, console: Console) -> Path:
         ToolNotFoundError: there is neither pip nor uv.
     """
     from archsplit.cache.config import resolve_settings
-    from archsplit.cache.downloads import downloads_folder, mark_download, trim_downloads
+    from archsplit.cache.local import downloads_folder, mark_download, trim_downloads
     from archsplit.mirror.resolve import pip_command
     from archsplit.system.process import Command, SubprocessRunner
 

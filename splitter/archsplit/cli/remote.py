@@ -45,7 +45,7 @@ def add_to(verbs: options.Verbs) -> None:
 
 def run(arguments: argparse.Namespace, console: Console) -> int:
     """Check, and print a row for each part."""
-    from archsplit.build.farm_tools import build_tools, open_checks
+    from archsplit.build.engine import build_tools, open_checks
     from archsplit.remote.farm_check import run_checks
 
     endpoint = options.remote_endpoint(

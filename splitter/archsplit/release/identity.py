@@ -58,7 +58,7 @@ class Identity:
     Attributes:
         package: the normalized project name, also in every descriptor.
         version: exact.
-        build_id: 64 hexadecimal digits, see `archsplit.build.build_id`.
+        build_id: 64 hexadecimal digits, see `archsplit.build.context`.
         interface_hash: 64 hexadecimal digits over the public header and the exported symbols; of a
             split, over the index of its images.
         library: the file name of every plugin's library, or of every pack.

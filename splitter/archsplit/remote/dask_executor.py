@@ -38,9 +38,8 @@ if TYPE_CHECKING:
     from archsplit.remote.action import ActionSpec, PathMap, ToolFile
     from archsplit.remote.dask_worker import DaskSummary
     from archsplit.remote.endpoint import DaskEndpoint
-    from archsplit.scheduler.executor import Ended
+    from archsplit.scheduler.executor import Ended, Placement
     from archsplit.scheduler.graph import Graph, Step
-    from archsplit.scheduler.outcome import Placement
 
 _NOBODY_SECONDS = 30
 """Seconds without a scheduler or a worker until there counts to be none."""

@@ -33,9 +33,8 @@ if TYPE_CHECKING:
 
     from archsplit.remote.action import ActionSpec, PathMap, ToolFile
     from archsplit.remote.endpoint import Endpoint
-    from archsplit.scheduler.executor import Ended
+    from archsplit.scheduler.executor import Ended, Placement
     from archsplit.scheduler.graph import Step
-    from archsplit.scheduler.outcome import Placement
 
 _ATTEMPTS = 3
 """Attempts at an action whose worker was lost."""

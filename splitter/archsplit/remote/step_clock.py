@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from archsplit.scheduler.outcome import Placement, Stage
+from archsplit.scheduler.executor import Placement, Stage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from archsplit.scheduler.estimates import Estimates
+    from archsplit.scheduler.executor import RunningTask
     from archsplit.scheduler.graph import Graph
     from archsplit.scheduler.pool import Pool
-    from archsplit.scheduler.task import RunningTask
 
 __pure__ = True
 

@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
+    from archsplit.scheduler.executor import Placement
     from archsplit.scheduler.graph import Graph
-    from archsplit.scheduler.outcome import FinishedStep, Outcome, Placement, StepStart
+    from archsplit.scheduler.outcome import FinishedStep, Outcome, StepStart
 
 __pure__ = True
 

@@ -29,7 +29,14 @@ from typing import TYPE_CHECKING, Protocol
 
 from archsplit.errors import DiskFullError, StepError
 from archsplit.scheduler.estimates import Estimates, minutes_left
-from archsplit.scheduler.executor import DaemonThreads, LocalExecutor
+from archsplit.scheduler.executor import (
+    DaemonThreads,
+    LocalExecutor,
+    MemoryWatchdog,
+    RunningTask,
+    is_out_of_memory,
+)
+from archsplit.scheduler.outcome import RunLog
 from archsplit.scheduler.plan import (
     CoreAllocator,
     ExpectedUse,
@@ -38,8 +45,6 @@ from archsplit.scheduler.plan import (
     parallel_seconds,
 )
 from archsplit.scheduler.pool import ALL_MEMORY, Denied, PoolRequest, WaitReason
-from archsplit.scheduler.run_log import RunLog
-from archsplit.scheduler.task import MemoryWatchdog, RunningTask, is_out_of_memory
 from archsplit.system.process import output_tail
 
 if TYPE_CHECKING:

@@ -393,7 +393,7 @@ def extract_member(archive: Archive, entry: RecordRow, path: Path) -> None:
 
 
 def check_member(archive: Archive, entry: RecordRow) -> None:
-    """Read the member of a RECORD row to its end, and compare its size, checksum and hash.
+    """Compare a member with the archive and with its row of RECORD.
 
     Raises:
         WheelError: the member is damaged, or its size or hash is another one.
