@@ -19,7 +19,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from archsplit.errors import InputError, UsageError
-from archsplit.recipe.cuda_majors import CUDA_IN_NAME
+from archsplit.recipe.single_build import CUDA_IN_NAME
 from archsplit.release.front_package import (
     CudaReleases,
     refuse_cuda_folders,
