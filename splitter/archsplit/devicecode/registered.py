@@ -91,11 +91,11 @@ def registered_containers(elf: Elf) -> tuple[RegisteredContainer, ...]:
     return tuple(_classify(elf, wrappers_by_offset, fixed, is_linked=is_linked))
 
 
-def wrapper_address(elf: Elf, number: int) -> int:
-    """Return the address of a wrapper, relative to the library's load address."""
+def wrapper_addresses(elf: Elf) -> range:
+    """Return the address of each wrapper by its number, relative to the load address."""
     section = next(section for section in elf.sections() if section.name == WRAPPER_SECTION)
     # Relative to the load address, because addresses of a library begin at 0.
-    return section.address + number * _WRAPPER_SIZE
+    return range(section.address, section.address + section.size, _WRAPPER_SIZE)
 
 
 def unmovable_reason(elf: Elf) -> str:
