@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import TypeAdapter
 
 from archsplit.errors import TargetError
-from archsplit.release.listing import read_listing
+from archsplit.release.report import read_listing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
