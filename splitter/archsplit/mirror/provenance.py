@@ -16,7 +16,7 @@ from urllib.parse import urljoin, urlsplit
 
 from archsplit.errors import ToolNotFoundError, VerifyError
 from archsplit.index.static_model import PROVENANCE_SUFFIX
-from archsplit.index.static_sources import read_provenance
+from archsplit.index.static_update import read_provenance
 from archsplit.system.fs import output_errors, read_file, sha256, write_file
 
 if TYPE_CHECKING:
