@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
     from archsplit.recipe.prebuilt import SplitRecipe
     from archsplit.release.context import Effects
-    from archsplit.release.front_package import CudaReleases
     from archsplit.release.report import Release
+    from archsplit.release.wheel_plans import CudaReleases
     from archsplit.system.table import FittingTable
 
     Build = Callable[[Effects, Path], Release | CudaReleases]

@@ -78,7 +78,7 @@ def run_release(arguments: argparse.Namespace, console: Console) -> int:
     from dataclasses import asdict
     from functools import partial
 
-    from archsplit.index.descriptions import check_where_installed
+    from archsplit.index.preflight import check_where_installed
     from archsplit.release.completeness import Requirements, check_release
     from archsplit.release.install_test import require_installers
 

@@ -28,14 +28,16 @@ from archsplit.formats.elf_dynamic import Dynamic, read_pointers
 from archsplit.formats.fatbin import (
     EXECUTABLE,
     FATBIN_MAGIC,
+    LINKED,
     RELOCATABLE,
+    WRAPPER_VERSIONS,
     Compression,
     EntryKind,
     host_containers,
     read_container,
     read_containers,
+    read_wrappers,
 )
-from archsplit.formats.fatbin_wrappers import LINKED, WRAPPER_VERSIONS, read_wrappers
 from archsplit.formats.pe import PE_MAGIC, read_pe_sections
 from archsplit.formats.zstd_frame import ZSTD_MAGIC
 from archsplit.system.parallel import find_bytes
