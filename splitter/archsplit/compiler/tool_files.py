@@ -7,6 +7,7 @@ the step.
 
 from __future__ import annotations
 
+import os
 import shutil
 import threading
 from pathlib import Path
@@ -16,8 +17,8 @@ from archsplit.cache.file_digests import FileDigests
 from archsplit.compiler.file_resolver import PROGRAM_GROUP
 from archsplit.compiler.step_key import is_host_compiler
 from archsplit.compiler.tool_identity import ToolIdentities
-from archsplit.errors import ToolNotFoundError
-from archsplit.remote.action import ToolFile
+from archsplit.errors import ToolNotFoundError, UsageError
+from archsplit.remote.action import ShippedFolders, ToolFile
 from archsplit.system.process import Command, run_checked
 
 if TYPE_CHECKING:
@@ -28,6 +29,37 @@ if TYPE_CHECKING:
 
 _HEADER_GROUP = "toolkit headers"
 _LINKERS = ("collect2", "ld")
+_SYSTEM_FOLDERS = {Path("/"), Path("/usr"), Path("/usr/local"), Path("/opt")}
+
+
+def find_shipped_folders(folders: Iterable[Path]) -> ShippedFolders:
+    """Return the folders of a toolkit that workers get.
+
+    Args:
+        folders: those of the toolkit, and of other packages with headers and libraries of CUDA.
+
+    Raises:
+        UsageError: other programs are in one of them.
+    """
+    places = {Path(os.path.normpath(folder)) for folder in folders}
+    # As named and as resolved: commands may have both.
+    places |= {folder.resolve() for folder in places}
+    if system := sorted(places & _SYSTEM_FOLDERS):
+        raise UsageError(
+            f"the toolkit is in {system[0]}, together with other programs, and can't be shipped",
+            hint="use the toolkit of the index (pip install 'nvidia-cuda-nvcc'), or"
+            " --remote-toolkit named",
+        )
+    outer = sorted(each for each in places if places.isdisjoint(each.parents))
+    links = {}
+    for root in outer:
+        for folder, folders_inside, _ in os.walk(root):
+            for name in folders_inside:
+                path = Path(folder, name)
+                # A link out of the toolkit has no meaning on a worker.
+                if path.is_symlink() and path.resolve().is_relative_to(root.resolve()):
+                    links[str(path)] = os.path.relpath(path.resolve(), path.parent.resolve())
+    return ShippedFolders(paths=tuple(map(str, outer)), links=links)
 
 
 class ToolFiles:
