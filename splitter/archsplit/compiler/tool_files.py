@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 
 from archsplit.cache.file_digests import FileDigests
 from archsplit.compiler.file_resolver import PROGRAM_GROUP
-from archsplit.compiler.step_key import is_host_compiler
 from archsplit.compiler.tool_identity import ToolIdentities
 from archsplit.errors import ToolNotFoundError, UsageError
+from archsplit.nvcc.step_args import is_host_compiler
 from archsplit.remote.action import ShippedFolders, ToolFile
 from archsplit.system.process import Command, run_checked
 

@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from archsplit.compiler.environment_key import hashed_variables
-from archsplit.compiler.step_key import has_line_info, is_host_compiler
+from archsplit.compiler.step_key import has_line_info
 from archsplit.compiler.tool_files import ToolFiles, find_shipped_folders
-from archsplit.nvcc.step_args import option_values
+from archsplit.nvcc.step_args import is_host_compiler, option_values
 from archsplit.remote.action import TOOLKIT_FOLDER, WORK_FOLDER, PathMap
 from archsplit.remote.connect import ExecutorSettings, open_executor
 from archsplit.scheduler.executor import LocalExecutor

@@ -12,8 +12,8 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from archsplit.compiler.step_key import has_line_info, is_host_compiler
-from archsplit.nvcc.step_args import OUTPUT_FLAGS, option_values
+from archsplit.compiler.step_key import has_line_info
+from archsplit.nvcc.step_args import OUTPUT_FLAGS, is_host_compiler, option_values
 from archsplit.nvcc.steps import FIRST_MEMORY, WEIGHTS, NvccStep, StepKind
 from archsplit.scheduler.graph import Graph, Step
 from archsplit.system.outputs import is_replaceable

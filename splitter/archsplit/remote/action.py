@@ -26,7 +26,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from archsplit.errors import EngineRefusedError
-from archsplit.nvcc.step_args import option_values
+from archsplit.nvcc.step_args import is_host_compiler, option_values
 from archsplit.scheduler.graph import Step
 from archsplit.system.process import Command
 
@@ -262,7 +262,7 @@ def _call(argv: tuple[str, ...], programs: Mapping[str, str], paths: PathMap) ->
     if name in programs and paths.shipped.has(programs[name]):
         return (str(paths.shipped.name(programs[name])), *map(paths.text, argv[1:]))
     program = programs.get(argv[0]) or paths.text(argv[0])
-    is_compiler = not _COMPILES.isdisjoint(argv)
+    is_compiler = is_host_compiler(program) and not _COMPILES.isdisjoint(argv)
     words = paths.host_words(argv[1:]) if is_compiler else map(paths.text, argv[1:])
     return (program, *words)
 
