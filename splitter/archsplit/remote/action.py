@@ -326,7 +326,7 @@ def probe_step(root: Path, private: Path) -> Step:
 
 
 def describe_tools(tools: Iterable[ToolFile], shipped: ShippedFolders) -> str:
-    """Return the beginning of a sentence on a worker, with the numbers of files of tools."""
+    """Return the beginning of a sentence on the tools of a worker."""
     places = [shipped.has(tool.path) for tool in tools]
     count = sum(places)
     ships = f"{count} files of the toolkit are shipped, " if count else ""

@@ -284,7 +284,7 @@ class DaskStep:
 
 
 def ship_toolkit(client: Client, files: ToolkitFiles) -> None:
-    """Pass a toolkit to all workers of a scheduler that lack it, and to those that come later."""
+    """Pass a toolkit to all workers of a scheduler, now and later."""
     # A build without steps has none. The scheduler has what all of its workers have: it has passed
     # the toolkit on. Packing takes seconds.
     if files.name and not all(client.run(has_toolkit, files.name).values()):
