@@ -12,13 +12,12 @@ import pytest
 from archsplit.arch.target import Target
 from archsplit.build import engine
 from archsplit.build.plan import BuildRequest, plan_build
-from archsplit.compiler.tool_files import find_shipped_folders
 from archsplit.errors import EngineRefusedError, UsageError
 from archsplit.release.context import Effects
 from archsplit.remote.action import ToolFile, action_spec
 from archsplit.remote.dask_worker import DaskAction, run_action
 from archsplit.remote.endpoint import EngineChoice, parse_endpoint
-from archsplit.remote.shipped_toolkit import ToolkitFiles, unpack_toolkit
+from archsplit.remote.shipped_toolkit import ToolkitFiles, find_shipped_folders, unpack_toolkit
 from archsplit.system.fs import sha256
 from archsplit.system.process import SubprocessRunner
 from archsplit.system.progress import SilentProgress

@@ -8,9 +8,7 @@ from pathlib import Path
 
 from archsplit.cache.cache import Cache
 from archsplit.cache.config import Settings
-from archsplit.cache.entry import CacheEntry
-from archsplit.cache.keys import KeyComponent
-from archsplit.cache.manifest import ManifestEntry
+from archsplit.cache.entry import CacheEntry, KeyComponent, ManifestEntry
 
 
 def entry(number: int) -> CacheEntry:

@@ -8,9 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from archsplit.cache.entry import CacheEntry, decode_entry, encode_entry, file_spans
-from archsplit.cache.keys import KeyComponent, compute_key, key_differences
-from archsplit.cache.manifest import ManifestEntry, decode_manifest, encode_manifest
+from archsplit.cache.entry import (
+    CacheEntry,
+    KeyComponent,
+    ManifestEntry,
+    compute_key,
+    decode_entry,
+    decode_manifest,
+    encode_entry,
+    encode_manifest,
+    file_spans,
+    key_differences,
+)
 from archsplit.cache.sealed import DamagedError, is_sealed, seal, unseal
 
 TEXT = st.text(max_size=8)

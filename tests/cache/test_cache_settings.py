@@ -8,8 +8,7 @@ import pytest
 
 from archsplit.cache.cache import Cache
 from archsplit.cache.config import SETTINGS_TABLE, Settings, resolve_settings
-from archsplit.cache.entry import CacheEntry
-from archsplit.cache.keys import KeyComponent
+from archsplit.cache.entry import CacheEntry, KeyComponent
 from archsplit.errors import UsageError
 
 

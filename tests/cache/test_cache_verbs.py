@@ -12,13 +12,10 @@ import pytest
 
 from archsplit.cache.cache import Cache
 from archsplit.cache.config import Settings
-from archsplit.cache.downloads import mark_download, trim_downloads
-from archsplit.cache.entry import CacheEntry, encode_entry
-from archsplit.cache.keys import KeyComponent
-from archsplit.cache.local import LocalStore, StoreKind, import_store
-from archsplit.cache.manifest import ManifestEntry
-from archsplit.cache.miss_log import MissLog
+from archsplit.cache.entry import CacheEntry, KeyComponent, ManifestEntry, encode_entry
+from archsplit.cache.local import LocalStore, StoreKind, import_store, mark_download, trim_downloads
 from archsplit.cache.sealed import seal
+from archsplit.cache.stats import MissLog
 from archsplit.cli.main import main
 
 if TYPE_CHECKING:

@@ -14,12 +14,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from archsplit.cache.cache import Cache
+from archsplit.cache.cache import Cache, Leases
 from archsplit.cache.config import Settings
-from archsplit.cache.entry import CacheEntry, encode_entry
+from archsplit.cache.entry import CacheEntry, KeyComponent, ManifestEntry, compute_key, encode_entry
 from archsplit.cache.file_digests import FileDigests
-from archsplit.cache.keys import KeyComponent, compute_key
-from archsplit.cache.leases import Leases
 from archsplit.cache.local import (
     LocalStore,
     StoreKind,
@@ -28,9 +26,7 @@ from archsplit.cache.local import (
     is_eviction_due,
     store_size,
 )
-from archsplit.cache.manifest import ManifestEntry
-from archsplit.cache.miss_log import MissLog
-from archsplit.cache.stats import CacheStats, read_counts
+from archsplit.cache.stats import CacheStats, MissLog, read_counts
 
 if TYPE_CHECKING:
     from pathlib import Path

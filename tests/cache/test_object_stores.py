@@ -13,8 +13,7 @@ from moto.server import ThreadedMotoServer
 
 from archsplit.cache.cache import Cache
 from archsplit.cache.config import Settings
-from archsplit.cache.entry import CacheEntry
-from archsplit.cache.keys import KeyComponent, compute_key
+from archsplit.cache.entry import CacheEntry, KeyComponent, compute_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

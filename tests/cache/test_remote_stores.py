@@ -14,9 +14,7 @@ import pytest
 from archsplit.cache.backends import open_remote
 from archsplit.cache.cache import Cache
 from archsplit.cache.config import Settings, resolve_settings
-from archsplit.cache.entry import CacheEntry, encode_entry
-from archsplit.cache.keys import KeyComponent, compute_key
-from archsplit.cache.manifest import ManifestEntry
+from archsplit.cache.entry import CacheEntry, KeyComponent, ManifestEntry, compute_key, encode_entry
 from archsplit.cache.remote import TimeBudget
 from archsplit.errors import UsageError
 from cache_server import serving
@@ -345,7 +343,7 @@ import sys
 from pathlib import Path
 from archsplit.cache.cache import Cache
 from archsplit.cache.entry import CacheEntry
-from archsplit.cache.keys import KeyComponent
+from archsplit.cache.entry import KeyComponent
 from archsplit.cache.config import Settings
 
 settings = Settings(folder=Path(sys.argv[1]), remote=(sys.argv[2],), remote_seconds=0.5)

@@ -8,14 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from archsplit.cache.keys import KeyComponent
-from archsplit.compiler.assembly import has_macro_in_assembly, reads_more
-from archsplit.compiler.clock_macros import has_time_text, has_timestamp_text
+from archsplit.cache.entry import KeyComponent
 from archsplit.compiler.direct_cache import changed_lines
 from archsplit.compiler.environment_key import has_extra_outputs, hashed_environment
+from archsplit.compiler.hidden_inputs import (
+    has_macro_in_assembly,
+    has_time_text,
+    has_timestamp_text,
+    reads_more,
+)
 from archsplit.compiler.include_scan import TextScans, has_include_names
+from archsplit.compiler.invocation import expand_options
 from archsplit.compiler.module_id import module_id_seed
-from archsplit.compiler.option_files import expand_options
 from archsplit.compiler.preprocessed import (
     from_placeholder,
     include_markers,

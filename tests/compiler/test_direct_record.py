@@ -43,8 +43,8 @@ except SystemExit as ended:
 ALLOWED = {
     *("_sha256", "_sha2", "zlib", "__future__"),  # the rest is imported by Python's start
     *("archsplit", "archsplit.cache", "archsplit.cli", "archsplit.compiler", "archsplit.nvcc"),
-    *("archsplit.system", "archsplit.cache.file_times", "archsplit.cache.sealed"),
-    *("archsplit.cache.usage", "archsplit.cli.nvcc", "archsplit.compiler.direct_hit"),
+    *("archsplit.system", "archsplit.cache.usage", "archsplit.cache.sealed"),
+    *("archsplit.cli.nvcc", "archsplit.compiler.direct_hit"),
     *("archsplit.compiler.environment_key", "archsplit.nvcc.driver_search"),
     *("archsplit.nvcc.options", "archsplit.system.env", "archsplit.system.outputs"),
 }

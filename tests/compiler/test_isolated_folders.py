@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from wrapper_project import KNOWN, Project, ran, settle
 
-from archsplit.cache.manifest import ManifestEntry
-from archsplit.compiler.isolated_folders import (
+from archsplit.cache.entry import ManifestEntry
+from archsplit.compiler.request_key import (
     IsolatedFolders,
+    compile_request,
     find_isolated_folders,
     hide_include_folders,
 )
-from archsplit.compiler.request_key import compile_request
 
 ONE, TWO = "pip-build-env-abcd_012", "build-env-zyxwvuts"
 NVCC = pytest.mark.nvcc

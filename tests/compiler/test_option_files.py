@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from archsplit.compiler.invocation import FallBackToNvccError
-from archsplit.compiler.option_files import expand_options
+from archsplit.compiler.invocation import FallBackToNvccError, expand_options
 
 if TYPE_CHECKING:
     from pathlib import Path

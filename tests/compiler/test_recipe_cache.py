@@ -20,7 +20,7 @@ from archsplit.cache.cache import Cache
 from archsplit.cache.config import Settings
 from archsplit.cache.entry import decode_entry, encode_entry
 from archsplit.cache.local import StoreKind
-from archsplit.cache.miss_log import MissLog
+from archsplit.cache.stats import MissLog
 from archsplit.errors import RecipeError, VerifyError
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from archsplit.system.process import SubprocessRunner
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from archsplit.cache.keys import KeyComponent
+    from archsplit.cache.entry import KeyComponent
     from archsplit.nvcc.toolkit import Toolkit
 
 pytestmark = pytest.mark.nvcc

@@ -17,8 +17,7 @@ from farm import Farm, find_casd
 from archsplit.cache.backends import open_remote
 from archsplit.cache.cache import Cache
 from archsplit.cache.config import Settings
-from archsplit.cache.entry import CacheEntry
-from archsplit.cache.keys import KeyComponent
+from archsplit.cache.entry import CacheEntry, KeyComponent
 from archsplit.cache.remote import RemoteError
 
 if TYPE_CHECKING:

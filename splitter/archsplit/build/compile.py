@@ -20,13 +20,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from archsplit.build.context import DRYRUN_SECONDS
-from archsplit.compiler.compile_pass import (
+from archsplit.compiler.object_cache import (
     CompilePass,
     PassOutput,
+    SourceUnit,
     collect_objects,
     group_by_target,
 )
-from archsplit.compiler.object_cache import SourceUnit
 from archsplit.compiler.wrapper_graph import step_from_nvcc
 from archsplit.errors import OutputError, RecipeError, StepError
 from archsplit.formats.elf import Elf, SectionType
@@ -38,8 +38,12 @@ from archsplit.nvcc.dryrun import parse_dryrun
 from archsplit.nvcc.per_target import per_target_steps, source_module_id
 from archsplit.nvcc.step_args import module_ids, unusable_character
 from archsplit.nvcc.steps import StepKind
-from archsplit.recipe.inputs import find_included_files, find_unlisted_inputs, relative_name
-from archsplit.recipe.interface import declared_identifiers
+from archsplit.recipe.inputs import (
+    declared_identifiers,
+    find_included_files,
+    find_unlisted_inputs,
+    relative_name,
+)
 from archsplit.system.fs import read_file
 from archsplit.system.process import run_checked
 

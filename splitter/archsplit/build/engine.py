@@ -16,14 +16,15 @@ from archsplit.build.provenance import STATIC_DEVICE_RUNTIME
 from archsplit.build.toolkits import find_toolkit
 from archsplit.cache.file_digests import FileDigests
 from archsplit.compiler.file_resolver import PROGRAM_GROUP
-from archsplit.compiler.tool_files import ToolFiles, find_shipped_folders
 from archsplit.compiler.tool_identity import ToolIdentities
+from archsplit.compiler.wrapper_farm import ToolFiles
 from archsplit.errors import ToolNotFoundError
 from archsplit.nvcc.host_tools import find_host_tools
 from archsplit.nvcc.toolkit import choose_toolkit
 from archsplit.remote.action import PathMap, ToolFile
 from archsplit.remote.connect import ExecutorSettings, missing_library_error, open_executor
 from archsplit.remote.endpoint import DaskEndpoint
+from archsplit.remote.shipped_toolkit import find_shipped_folders
 from archsplit.scheduler.graph import MovedBytes, group_steps, guess_size, moved_bytes
 from archsplit.scheduler.history import History
 from archsplit.scheduler.pool import SlotPool

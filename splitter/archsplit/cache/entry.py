@@ -1,23 +1,95 @@
-"""Entries of the cache and their encoding as a sealed blob.
+"""Keys, entries and manifests of the cache, and their encoding as sealed blobs.
 
-The content of the blob is the length of a description in JSON, the description, and the contents of
-the files one after the other.
+A key follows from components that a person can read. The content of an entry's blob is the length
+of a description in JSON, the description, and the contents of the files one after the other.
+
+The inputs of a request, such as a command line, are known only after it ran. A manifest keeps them
+with their digests, as ccache's direct mode does: one entry for each different set.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import struct
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from archsplit.cache.keys import KeyComponent
 from archsplit.cache.sealed import DamagedError, seal, unseal
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 __pure__ = True
+
+KEY_SCHEMA = "archsplit cache 3"
+"""Version of keys and entries; a part of each key."""
+
+
+class KeyComponent(NamedTuple):
+    """A dependency of a result.
+
+    Attributes:
+        name: such as ``flag -O3``, ``program cicc``, ``environment LANG``; may repeat.
+        value: the text itself, or the SHA-256 of a file's content.
+    """
+
+    name: str
+    value: str
+
+
+def compute_key(parts: Iterable[KeyComponent]) -> str:
+    """Return the key as 64 hexadecimal digits; the order of the components counts."""
+    digest = hashlib.sha256(KEY_SCHEMA.encode())
+    for part in parts:
+        for text in part:
+            content = text.encode(errors="surrogateescape")
+            # With lengths, no two lists of texts have the same bytes.
+            digest.update(b"%d:" % len(content))
+            digest.update(content)
+    return digest.hexdigest()
+
+
+def key_differences(old: Sequence[KeyComponent], new: Sequence[KeyComponent]) -> tuple[str, ...]:
+    """Return the differences of two results' components, sorted by name."""
+    before, after = _by_name(old), _by_name(new)
+    lines = []
+    for name in sorted(before.keys() | after.keys()):
+        was, now = before.get(name, []), after.get(name, [])
+        # Names may repeat, so that all values of a name are compared at once.
+        if was != now:
+            lines.append(_difference(name, was, now))
+    return tuple(lines)
+
+
+def _by_name(parts: Iterable[KeyComponent]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for part in parts:
+        found.setdefault(part.name, []).append(part.value)
+    return found
+
+
+def _difference(name: str, was: list[str], now: list[str]) -> str:
+    if not was:
+        return f"{name} is new: {_shown(now)}"
+    if not now:
+        return f"{name} is gone: {_shown(was)}"
+    gone = [value for value in was if value not in now]
+    come = [value for value in now if value not in was]
+    # Only added, or only removed: the other half would be noise.
+    if bool(gone) != bool(come):
+        return f"{name} is {'new' if come else 'gone'}: {_shown(come or gone)}"
+    return f"{name}: {_shown(come or now)}, before {_shown(gone or was)}"
+
+
+def _shown(values: list[str]) -> str:
+    short = [value[:12] if _is_digest(value) else value for value in values]
+    return " ".join(short) or "nothing"
+
+
+def _is_digest(value: str) -> bool:
+    return len(value) == hashlib.sha256().digest_size * 2 and value.isalnum()
+
 
 _LENGTH = struct.Struct("<I")
 _NOTHING: Mapping[str, str] = MappingProxyType({})
@@ -109,3 +181,78 @@ def _description(content: bytes) -> tuple[dict[str, Any], dict[str, tuple[int, i
     if at != len(content):
         raise DamagedError("the files' lengths are wrong")
     return fields, spans
+
+
+_MOST_ROWS = 16
+
+
+class ManifestEntry(NamedTuple):
+    """A set of input files, from which one result was made.
+
+    Attributes:
+        files: paths as the command spelled them, and the SHA-256 of the contents.
+        programs: names that were searched on the PATH, and the SHA-256 of the programs.
+        folders: folders in which a new file could shadow one that was read.
+        names: possible names of such files, relative to the folders.
+        beside: files with such names that existed already and were not read.
+    """
+
+    files: tuple[tuple[str, str], ...]
+    programs: tuple[tuple[str, str], ...] = ()
+    folders: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+    beside: tuple[str, ...] = ()
+
+    def components(self, request: str) -> tuple[KeyComponent, ...]:
+        """Return the key components of the result."""
+        return (
+            KeyComponent("request", request),
+            *(KeyComponent(f"file {path}", digest) for path, digest in self.files),
+            *(KeyComponent(f"program {name}", digest) for name, digest in self.programs),
+            *(KeyComponent("beside", path) for path in self.beside),
+        )
+
+
+def encode_manifest(rows: Sequence[ManifestEntry], *, request: str) -> bytes:
+    """Return a manifest as a blob; only the first entries are kept."""
+    # The newest entries are first, and a lookup compares each of them.
+    described = {"request": request, "rows": [row._asdict() for row in rows[:_MOST_ROWS]]}
+    return seal(json.dumps(described).encode())
+
+
+def decode_manifest(blob: bytes, *, request: str) -> tuple[ManifestEntry, ...]:
+    """Return the entries of a request's manifest.
+
+    Raises:
+        DamagedError: the blob was changed or cut, or is no manifest of this request.
+    """
+    try:
+        described = json.loads(unseal(blob))
+        # A file that was copied to a wrong name has a right digest all the same.
+        if described["request"] != request:
+            raise DamagedError("the manifest of another request")
+        return tuple(parse_manifest_entry(fields) for fields in described["rows"])
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise DamagedError(f"it is no manifest: {error}") from None
+
+
+def parse_manifest_entry(fields: dict[str, list[object]]) -> ManifestEntry:
+    """Return the manifest entry in a decoded JSON object.
+
+    Raises:
+        ValueError: a field is invalid; `TypeError` and `KeyError` mean the same.
+    """
+    return ManifestEntry(
+        files=tuple(_pairs(fields["files"])),
+        programs=tuple(_pairs(fields["programs"])),
+        folders=tuple(map(str, fields["folders"])),
+        names=tuple(map(str, fields["names"])),
+        beside=tuple(map(str, fields["beside"])),
+    )
+
+
+def _pairs(rows: list[object]) -> Iterator[tuple[str, str]]:
+    for row in rows:
+        if not (isinstance(row, list) and len(row) == 2 and all(isinstance(x, str) for x in row)):  # noqa: PLR2004 - a pair
+            raise ValueError(f"{row!r} is not a path and a digest")
+        yield row[0], row[1]

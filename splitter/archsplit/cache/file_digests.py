@@ -12,7 +12,7 @@ import os
 import time
 from typing import TYPE_CHECKING
 
-from archsplit.cache.file_times import SETTLED_NS
+from archsplit.cache.usage import SETTLED_NS
 from archsplit.system.fs import hash_stream, store_file
 
 if TYPE_CHECKING:

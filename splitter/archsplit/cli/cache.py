@@ -195,7 +195,7 @@ def _run(arguments: argparse.Namespace, console: Console) -> int:
 
 
 def _explain(arguments: argparse.Namespace, settings: Settings, store: LocalStore) -> None:
-    from archsplit.cache.miss_log import MissLog
+    from archsplit.cache.stats import MissLog
 
     del store
     lines = MissLog(settings.folder).read_reasons(str(arguments.file.absolute()))
@@ -220,8 +220,7 @@ def _step_targets(text: str | None) -> Iterator[str]:
 
 
 def _stats(arguments: argparse.Namespace, settings: Settings, store: LocalStore) -> None:
-    from archsplit.cache.downloads import downloads_folder, downloads_size
-    from archsplit.cache.local import store_size
+    from archsplit.cache.local import downloads_folder, downloads_size, store_size
 
     del store
     counts = read_counts(settings.folder)
@@ -245,8 +244,7 @@ def _stats(arguments: argparse.Namespace, settings: Settings, store: LocalStore)
 
 
 def _trim(arguments: argparse.Namespace, settings: Settings, store: LocalStore) -> None:
-    from archsplit.cache.downloads import trim_downloads
-    from archsplit.cache.local import evict
+    from archsplit.cache.local import evict, trim_downloads
 
     del arguments, store
     wheels = trim_downloads(settings.folder, maximum=settings.max_size)
@@ -261,8 +259,7 @@ def _trim(arguments: argparse.Namespace, settings: Settings, store: LocalStore) 
 
 
 def _clear(arguments: argparse.Namespace, settings: Settings, store: LocalStore) -> None:
-    from archsplit.cache.downloads import trim_downloads
-    from archsplit.cache.local import clear_store
+    from archsplit.cache.local import clear_store, trim_downloads
 
     del arguments, store
     files, size = clear_store(settings.folder)

@@ -305,8 +305,7 @@ def _plan_early(
 
     words: Sequence[str] = argv
     if has_flags or has_options_files(argv):
-        from archsplit.compiler.invocation import FallBackToNvccError
-        from archsplit.compiler.option_files import expand_options
+        from archsplit.compiler.invocation import FallBackToNvccError, expand_options
         from archsplit.nvcc.cmdline import apply_flag_variables
 
         # The plan's dry run has these options on its command line.

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 from archsplit import __version__
 from archsplit.cache.cache import Cache
-from archsplit.cache.keys import KeyComponent
-from archsplit.cache.miss_log import MissLog
+from archsplit.cache.entry import KeyComponent
+from archsplit.cache.stats import MissLog
 from archsplit.compiler.file_resolver import PROGRAM_GROUP
 from archsplit.compiler.object_cache import ObjectCache
 from archsplit.compiler.replay import save_recording

@@ -22,8 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from archsplit.cache.entry import CacheEntry
-from archsplit.cache.keys import KeyComponent, compute_key, key_differences
+from archsplit.cache.entry import CacheEntry, KeyComponent, compute_key, key_differences
 from archsplit.cache.stats import LOCAL_TIER
 from archsplit.compiler.environment_key import EPOCH
 from archsplit.compiler.file_resolver import PROGRAM_GROUP, VARIABLE_PREFIX, FileResolver
@@ -45,9 +44,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from archsplit.cache.cache import Cache
-    from archsplit.cache.manifest import ManifestEntry
-    from archsplit.compiler.isolated_folders import IsolatedFolders
-    from archsplit.compiler.request_key import CompileRequest
+    from archsplit.cache.entry import ManifestEntry
+    from archsplit.compiler.request_key import CompileRequest, IsolatedFolders
     from archsplit.compiler.tool_identity import ToolIdentities
 
 _STEP = "request"

@@ -25,9 +25,8 @@ from __future__ import annotations
 import os
 import time
 
-from archsplit.cache.file_times import settled_stamp, stamp_text
 from archsplit.cache.sealed import DamagedError, seal, sealed_digest, sha256_digest, unseal
-from archsplit.cache.usage import append_counts, mark_used
+from archsplit.cache.usage import append_counts, mark_used, settled_stamp, stamp_text
 from archsplit.compiler.environment_key import hashed_variables
 from archsplit.system.env import cache_dir, find_program
 from archsplit.system.outputs import overwrite_file

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from archsplit.cache.entry import file_spans
-from archsplit.cache.file_times import settled_stamp
 from archsplit.cache.sealed import DamagedError, sealed_digest
+from archsplit.cache.usage import settled_stamp
 from archsplit.compiler.direct_hit import HEAD_FIELDS, RECORDS_FOLDER, write_record
 from archsplit.compiler.file_resolver import PROGRAM_GROUP, VARIABLE_PREFIX
 from archsplit.system.env import find_program
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from archsplit.cache.manifest import ManifestEntry
+    from archsplit.cache.entry import ManifestEntry
     from archsplit.compiler.file_resolver import FileResolver
     from archsplit.compiler.reply_cache import ReplyCache
 

@@ -10,7 +10,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from archsplit.cache.keys import KeyComponent
+    from archsplit.cache.entry import KeyComponent
 
 _STEP_NAMES = {
     *("CPATH", "LPATH", "LIBRARY_PATH", "COMPILER_PATH", "SOURCE_DATE_EPOCH", "LANG", "LANGUAGE"),
@@ -95,7 +95,7 @@ def hashed_environment(
             ``__TIME__`` any more: nightlies of several days share the results of its steps.
         driver: True for nvcc as a whole, False for one of its steps.
     """
-    from archsplit.cache.keys import KeyComponent  # with `hashlib` and `typing`, 6 ms of a hit
+    from archsplit.cache.entry import KeyComponent  # with `hashlib` and `typing`, 6 ms of a hit
 
     names = hashed_variables(environment, dated=dated, driver=driver)
     return tuple(KeyComponent(f"environment {name}", environment[name]) for name in names)

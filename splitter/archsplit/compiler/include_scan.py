@@ -15,20 +15,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from archsplit.cache.manifest import ManifestEntry
-from archsplit.compiler.assembly import has_macro_in_assembly, reads_more
-from archsplit.compiler.clock_macros import (
+from archsplit.cache.entry import ManifestEntry
+from archsplit.compiler.direct_hit import PRECOMPILED_SUFFIX
+from archsplit.compiler.environment_key import EPOCH
+from archsplit.compiler.file_resolver import VARIABLE_PREFIX, FileResolver, has_equal_headers
+from archsplit.compiler.hidden_inputs import (
+    has_macro_in_assembly,
     has_time_macro,
     has_time_text,
     has_timestamp_text,
     join_continued_lines,
     may_have_time_macro,
     may_paste_time_macro,
+    reads_more,
 )
-from archsplit.compiler.direct_hit import PRECOMPILED_SUFFIX
-from archsplit.compiler.environment_key import EPOCH
-from archsplit.compiler.file_resolver import VARIABLE_PREFIX, FileResolver
-from archsplit.compiler.once_headers import has_equal_headers
 from archsplit.compiler.preprocessed import include_markers, text_digest
 
 if TYPE_CHECKING:

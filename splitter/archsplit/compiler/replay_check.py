@@ -10,8 +10,7 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from archsplit.cache.entry import decode_entry
-from archsplit.cache.keys import compute_key
+from archsplit.cache.entry import compute_key, decode_entry
 from archsplit.cache.local import StoreKind
 from archsplit.cache.sealed import DamagedError
 from archsplit.compiler.file_resolver import PROGRAM_GROUP

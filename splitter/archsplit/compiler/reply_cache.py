@@ -17,9 +17,9 @@ import shlex
 import shutil
 from typing import TYPE_CHECKING
 
+from archsplit.cache.entry import KeyComponent, compute_key
 from archsplit.cache.file_digests import read_stamp
-from archsplit.cache.file_times import SETTLED_NS
-from archsplit.cache.keys import KeyComponent, compute_key
+from archsplit.cache.usage import SETTLED_NS
 from archsplit.compiler.environment_key import hashed_environment
 
 if TYPE_CHECKING:

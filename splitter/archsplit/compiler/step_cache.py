@@ -12,12 +12,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from archsplit.cache.entry import CacheEntry
-from archsplit.cache.keys import KeyComponent, compute_key, key_differences
-from archsplit.cache.manifest import ManifestEntry
-from archsplit.compiler.assembly import reads_more
+from archsplit.cache.entry import (
+    CacheEntry,
+    KeyComponent,
+    ManifestEntry,
+    compute_key,
+    key_differences,
+)
 from archsplit.compiler.environment_key import hashed_environment
 from archsplit.compiler.file_resolver import INCLUDE_PREFIX, PROGRAM_GROUP, FileResolver
+from archsplit.compiler.hidden_inputs import reads_more
 from archsplit.compiler.include_scan import has_changed
 from archsplit.compiler.preprocessed import (
     from_placeholder,

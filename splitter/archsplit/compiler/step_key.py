@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from archsplit.cache.keys import KeyComponent
+from archsplit.cache.entry import KeyComponent
 from archsplit.nvcc.step_args import is_host_compiler, option_values, step_target
 from archsplit.nvcc.steps import StepKind
 

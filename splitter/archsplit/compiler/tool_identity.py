@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from archsplit.cache.keys import KeyComponent
+from archsplit.cache.entry import KeyComponent
 from archsplit.compiler.environment_key import query_environment
 from archsplit.compiler.file_resolver import PROGRAM_GROUP
 from archsplit.compiler.preprocessed import text_digest

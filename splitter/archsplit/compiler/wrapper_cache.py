@@ -21,10 +21,9 @@ from archsplit.compiler.direct_cache import WHOLE, CompletedCompile, DirectCache
 from archsplit.compiler.direct_record import DirectRecord, save_record
 from archsplit.compiler.file_resolver import FileResolver
 from archsplit.compiler.include_scan import TextScans
-from archsplit.compiler.isolated_folders import find_isolated_folders
 from archsplit.compiler.prefetch import StorePrefetch
 from archsplit.compiler.reply_cache import ReplyCache
-from archsplit.compiler.request_key import compile_request
+from archsplit.compiler.request_key import compile_request, find_isolated_folders
 from archsplit.compiler.step_key import DEPFILE_FLAG, has_unsupported_flags
 from archsplit.compiler.tool_identity import driver_files
 from archsplit.nvcc.cmdline import parse_arguments

@@ -9,20 +9,22 @@ from __future__ import annotations
 
 import hashlib
 import io
+import os
 import tarfile
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
-from archsplit.errors import EngineRefusedError
-from archsplit.remote.action import TOOLKIT_FOLDER
+from archsplit.errors import EngineRefusedError, UsageError
+from archsplit.remote.action import TOOLKIT_FOLDER, ShippedFolders
 from archsplit.system.fs import sha256
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from archsplit.remote.action import ShippedFolders, ToolFile
+    from archsplit.remote.action import ToolFile
 
+_SYSTEM_FOLDERS = {Path("/"), Path("/usr"), Path("/usr/local"), Path("/opt")}
 # More saves a tenth of the bytes, and takes ten times as long.
 _LEVEL = 1
 
@@ -77,6 +79,36 @@ class ToolkitFiles:
                 link.type, link.linkname = tarfile.SYMTYPE, target
                 archive.addfile(link)
         return {"name": self.name, "digests": self._digests, "archive": blob.getvalue()}
+
+
+def find_shipped_folders(folders: Iterable[Path]) -> ShippedFolders:
+    """Return the folders of a toolkit that workers get.
+
+    Args:
+        folders: those of the toolkit, and of other packages with headers and libraries of CUDA.
+
+    Raises:
+        UsageError: other programs are in one of them.
+    """
+    places = {Path(os.path.normpath(folder)) for folder in folders}
+    # As named and as resolved: commands may have both.
+    places |= {folder.resolve() for folder in places}
+    if system := sorted(places & _SYSTEM_FOLDERS):
+        raise UsageError(
+            f"the toolkit is in {system[0]}, together with other programs, and can't be shipped",
+            hint="use the toolkit of the index (pip install 'nvidia-cuda-nvcc'), or"
+            " --remote-toolkit named",
+        )
+    outer = sorted(each for each in places if places.isdisjoint(each.parents))
+    links = {}
+    for root in outer:
+        for folder, folders_inside, _ in os.walk(root):
+            for name in folders_inside:
+                path = Path(folder, name)
+                # A link out of the toolkit has no meaning on a worker.
+                if path.is_symlink() and path.resolve().is_relative_to(root.resolve()):
+                    links[str(path)] = os.path.relpath(path.resolve(), path.parent.resolve())
+    return ShippedFolders(paths=tuple(map(str, outer)), links=links)
 
 
 def unpack_toolkit(toolkit: PackedToolkit, folder: Path) -> None:
