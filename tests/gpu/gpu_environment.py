@@ -6,6 +6,9 @@ environment of this Python stays as it is.
 
 from __future__ import annotations
 
+import base64
+import csv
+import io
 import json
 import os
 import shutil
@@ -77,6 +80,27 @@ class GpuEnvironment:
         """Return all shared libraries."""
         return sorted(self.site.rglob("*.so*"))
 
+    def distribution(self, name: str) -> Path:
+        """Return the ``.dist-info`` folder of a package."""
+        return next(self.site.glob(f"{name}-*.dist-info"))
+
+    def record_paths(self, info: Path) -> list[str]:
+        """Return the files that a ``.dist-info`` folder lists, without byte code and programs."""
+        with (info / "RECORD").open(newline="") as file:
+            paths = [row[0] for row in csv.reader(file) if row]
+        return [path for path in paths if not path.startswith("..") and "__pycache__" not in path]
+
+    def make_python(self) -> None:
+        """Make what ``python -m venv`` makes, without its copy of pip."""
+        self.python.parent.mkdir(parents=True)
+        base = Path(getattr(sys, "_base_executable", sys.executable)).resolve()
+        self.python.symlink_to(base)
+        version = ".".join(map(str, sys.version_info[:3]))
+        settings = (
+            f"home = {base.parent}\ninclude-system-site-packages = false\nversion = {version}\n"
+        )
+        (self.folder / "pyvenv.cfg").write_text(settings)
+
     def digests(self) -> dict[str, str]:
         """Return the SHA-256 of all shared libraries."""
         paths = self.libraries()
@@ -143,7 +167,7 @@ class GpuEnvironment:
 def copy_environment(folder: Path) -> GpuEnvironment:
     """Make an environment of hard links to the site-packages folder of this Python."""
     environment = GpuEnvironment(folder=folder)
-    _make_python(environment)
+    environment.make_python()
     environment.site.parent.mkdir(parents=True)
     _copy_tree(Path(sysconfig.get_path("purelib")), environment.site)
     return environment
@@ -162,7 +186,7 @@ def link_environment(folder: Path, original: GpuEnvironment) -> GpuEnvironment:
     Libraries find others by ``..``, which leads out of a linked folder: so frameworks are copies.
     """
     environment = GpuEnvironment(folder=folder)
-    _make_python(environment)
+    environment.make_python()
     environment.site.mkdir(parents=True)
     for path in original.site.iterdir():
         target = environment.site / path.name
@@ -173,40 +197,35 @@ def link_environment(folder: Path, original: GpuEnvironment) -> GpuEnvironment:
     return environment
 
 
-def _make_python(environment: GpuEnvironment) -> None:
-    environment.python.parent.mkdir(parents=True)
-    # What `python -m venv` makes, without its copy of pip.
-    base = Path(getattr(sys, "_base_executable", sys.executable)).resolve()
-    environment.python.symlink_to(base)
-    version = ".".join(map(str, sys.version_info[:3]))
-    settings = f"home = {base.parent}\ninclude-system-site-packages = false\nversion = {version}\n"
-    (environment.folder / "pyvenv.cfg").write_text(settings)
-
-
 def stored_wheel(environment: GpuEnvironment, distribution: str, folder: Path) -> Path:
-    """Write the wheel of an installed distribution, without compression."""
-    info = next(environment.site.glob(f"{distribution}-*.dist-info"))
+    """Write the wheel of an installed distribution, without compression.
+
+    Its RECORD is that of the files as they are.
+    """
+    info = environment.distribution(distribution)
+    # A wheel may have several tags, and each of them fits this machine.
     tag = next(
         line.partition(": ")[2]
         for line in (info / "WHEEL").read_text().splitlines()
         if line.startswith("Tag: ")
     )
-    own = {"RECORD", "INSTALLER", "REQUESTED", "direct_url.json"}
-    rows = [
-        row
-        for row in (info / "RECORD").read_text().splitlines()
-        if not row.startswith("..")
-        and row.split(",")[0].removeprefix(f"{info.name}/") not in own
-        # Byte code is the installer's.
-        and "__pycache__" not in row
+    own = {"RECORD", "INSTALLER", "REQUESTED", "direct_url.json", "uv_cache.json"}
+    names = [
+        path
+        for path in environment.record_paths(info)
+        if path.removeprefix(f"{info.name}/") not in own
     ]
     path = folder / f"{info.name.removesuffix('.dist-info')}-{tag}.whl"
+    rows = io.StringIO(newline="")
+    record = csv.writer(rows, lineterminator="\n")
     with zipfile.ZipFile(path, "w") as archive:
-        for row in rows:
-            name = row.rsplit(",", 2)[0].strip('"')
-            archive.write(environment.site / name, name)
-        record = "".join(f"{row}\n" for row in (*rows, f"{info.name}/RECORD,,"))
-        archive.writestr(f"{info.name}/RECORD", record)
+        for name in names:
+            file = environment.site / name
+            archive.write(file, name)
+            digest = base64.urlsafe_b64encode(bytes.fromhex(sha256(file))).decode().rstrip("=")
+            record.writerow((name, f"sha256={digest}", file.stat().st_size))
+        record.writerow((f"{info.name}/RECORD", "", ""))
+        archive.writestr(f"{info.name}/RECORD", rows.getvalue())
     return path
 
 
@@ -247,13 +266,21 @@ def run_archsplit(*words: str, cores: Iterable[int] = (), seconds: float = 300) 
 
 
 def _watch(process: subprocess.Popen[str], result: TimedCommand) -> None:
+    before = _memory_files()
     while process.poll() is None:
-        result.peak_bytes = max(result.peak_bytes, _own_memory(process.pid))
+        memory = _own_memory(process.pid) + max(0, _memory_files() - before)
+        result.peak_bytes = max(result.peak_bytes, memory)
         time.sleep(_POLL)
 
 
+def _memory_files() -> int:
+    """Return the bytes of all files in memory on this machine, which no process maps."""
+    rows = Path("/proc/meminfo").read_text().splitlines()
+    return next(int(row.split()[1]) * 1024 for row in rows if row.startswith("Shmem:"))
+
+
 def _own_memory(root: int) -> int:
-    """Return the memory of a process and its children, without the pages of files."""
+    """Return the memory of a process and its children, without the pages of any files."""
     parents: dict[int, int] = {}
     sizes: dict[int, int] = {}
     for path in Path("/proc").glob("[0-9]*"):

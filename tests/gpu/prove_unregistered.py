@@ -346,19 +346,25 @@ def timings(proof: Proof) -> None:
             proof.say(f"{words[0]}, {label}: {figures(timed)}")
     for distribution in ("nvidia_cublas", "torch"):
         wheel = stored_wheel(environment, distribution, proof.folder)
-        out = proof.folder / f"split-{distribution}"
-        timed = run_archsplit("split", str(wheel), "--out", str(out), seconds=proof.left)
-        result[f"split {distribution}"] = figures(timed)
-        proof.say(
-            f"split {wheel.name}: {figures(timed)} {timed.output[-200:] if timed.code else ''}"
-        )
+        for label, cores in (("all cores", ()), ("2 cores", _TWO)):
+            if cores and not several:
+                continue
+            out = proof.folder / f"split-{distribution}{len(cores)}"
+            timed = run_archsplit(
+                "split", str(wheel), "--out", str(out), cores=cores, seconds=proof.left
+            )
+            result[f"split {distribution}, {label}"] = figures(timed)
+            problem = timed.output[-200:] if timed.code else ""
+            proof.say(f"split {wheel.name}, {label}: {figures(timed)} {problem}")
+            shutil.rmtree(out, ignore_errors=True)
         wheel.unlink()
     proof.evidence["timings"] = result
     proof.keep()
 
 
-def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+def parse(description: str) -> argparse.Namespace:
+    """Return the options of a proof."""
+    parser = argparse.ArgumentParser(description=description.partition("\n")[0])
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--device", default="native", help="the GPU to slim for")
     parser.add_argument("--gpu", default="cuda", help="the device of operations; cpu for a trial")
@@ -373,7 +379,7 @@ def parse() -> argparse.Namespace:
 
 def main() -> int:
     """Prove it; exit with 1 if something differs."""
-    arguments = parse()
+    arguments = parse(__doc__ or "")
     arguments.out.mkdir(parents=True, exist_ok=True)
     # On the file system of the environment: hard links can't cross to another.
     with tempfile.TemporaryDirectory(

@@ -76,6 +76,19 @@ def test_stronger_hashes_are_fine(tmp_path: Path) -> None:
     check(toy_wheel(tmp_path, {"toy/empty": b""}, record=record))
 
 
+def test_faults_of_large_and_small_members_are_listed_together(tmp_path: Path) -> None:
+    large = {f"toy/{name}.so": name.encode() * (2 << 20) for name in "abc"}
+    files = {**TOY_FILES, **large}
+    check(toy_wheel(tmp_path, large, record=record_of(files)))
+    lies = {**files, "toy/a.so": b"A" * (2 << 20), "toy/c.so": b"C" * (2 << 20)}
+    path = toy_wheel(tmp_path, large, record=record_of({**lies, "toy/__init__.py": b"x" * 12}))
+    with pytest.raises(WheelError) as caught:
+        check(path)
+    found = [line.strip() for line in str(caught.value).splitlines()[1:]]
+    expected = ("toy/__init__.py", "toy/a.so", "toy/c.so")
+    assert found == [f"{name} doesn't match its hash in RECORD" for name in expected]
+
+
 def test_folders_are_passed_over(tmp_path: Path) -> None:
     path = toy_wheel(tmp_path)
     with zipfile.ZipFile(path, "a") as archive:

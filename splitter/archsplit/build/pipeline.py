@@ -29,11 +29,9 @@ from archsplit.errors import BudgetError, InputError, OutputError
 from archsplit.nvcc.warnings import fold_warnings
 from archsplit.recipe.load import load_recipe
 from archsplit.release.checks import CheckScope
-from archsplit.release.front_package import CudaReleases, refuse_cuda_folders, write_front_package
 from archsplit.release.identity import PluginKind
 from archsplit.release.loader_files import copy_loader
 from archsplit.release.manifest import MANIFEST_FILE as MANIFEST
-from archsplit.release.plugin_wheels import Product, WheelPlanner, core_metadata
 from archsplit.release.report import (
     REPORT_FILE,
     BuildDetails,
@@ -42,8 +40,16 @@ from archsplit.release.report import (
     ReleaseWheel,
     find_report,
 )
-from archsplit.release.sdist import pack_source
 from archsplit.release.verify import open_tag_judge, verify_wheel_set
+from archsplit.release.wheel_plans import (
+    CudaReleases,
+    Product,
+    WheelPlanner,
+    core_metadata,
+    pack_source,
+    refuse_cuda_folders,
+    write_front_package,
+)
 from archsplit.release.wheel_set import read_wheel_set
 from archsplit.scheduler.find_pool import find_pool
 from archsplit.scheduler.reports import explain_run, format_chrome_trace

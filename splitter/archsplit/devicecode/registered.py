@@ -20,8 +20,14 @@ from archsplit.formats.descriptor import read_descriptor
 from archsplit.formats.device_pack import PackImage
 from archsplit.formats.elf import Elf, SegmentType
 from archsplit.formats.elf_dynamic import Dynamic
-from archsplit.formats.fatbin import EXECUTABLE, RELOCATABLE, host_containers
-from archsplit.formats.fatbin_wrappers import LINKED, WRAPPER_SECTION, read_wrappers
+from archsplit.formats.fatbin import (
+    EXECUTABLE,
+    LINKED,
+    RELOCATABLE,
+    WRAPPER_SECTION,
+    host_containers,
+    read_wrappers,
+)
 from archsplit.formats.reader import open_file
 
 if TYPE_CHECKING:
@@ -85,11 +91,11 @@ def registered_containers(elf: Elf) -> tuple[RegisteredContainer, ...]:
     return tuple(_classify(elf, wrappers_by_offset, fixed, is_linked=is_linked))
 
 
-def wrapper_address(elf: Elf, number: int) -> int:
-    """Return the address of a wrapper, relative to the library's load address."""
+def wrapper_addresses(elf: Elf) -> range:
+    """Return the address of each wrapper by its number, relative to the load address."""
     section = next(section for section in elf.sections() if section.name == WRAPPER_SECTION)
     # Relative to the load address, because addresses of a library begin at 0.
-    return section.address + number * _WRAPPER_SIZE
+    return range(section.address, section.address + section.size, _WRAPPER_SIZE)
 
 
 def unmovable_reason(elf: Elf) -> str:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import TypeAdapter
 
 from archsplit.errors import TargetError
-from archsplit.release.listing import read_listing
+from archsplit.release.report import read_listing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -134,6 +134,8 @@ class OriginalWheel:
     Attributes:
         url: the source, without credentials.
         license: a licence that forbids changes, in the words of METADATA; "" for others.
+        attestations: the publishers that the lock or the provenance object names.
+        provenance_sha256: of the provenance object (PEP 740) of its index; "" without one.
     """
 
     file: str
@@ -141,6 +143,7 @@ class OriginalWheel:
     sha256: str
     size: int
     license: str = ""
+    provenance_sha256: str = ""
     attestations: tuple[Mapping[str, object], ...] = ()
 
 

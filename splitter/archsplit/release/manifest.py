@@ -18,7 +18,7 @@ from pydantic import TypeAdapter
 from archsplit.formats.elf import Elf
 from archsplit.formats.fatbin import host_containers
 from archsplit.formats.reader import open_file
-from archsplit.release.listing import merge_listings, read_listing
+from archsplit.release.report import merge_listings, read_listing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

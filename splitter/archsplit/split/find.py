@@ -32,7 +32,6 @@ from archsplit.release.identity import IDENTITY_FILE, LOADER_PACKAGE
 from archsplit.split.restore import read_original
 from archsplit.split.take_apart import strip_library, stub_name, unsplit_images
 from archsplit.system.parallel import map_on_cores
-from archsplit.system.units import BLOCK
 from archsplit.wheels.filename import distribution_name
 from archsplit.wheels.installed import installed_path
 from archsplit.wheels.offsets import read_head
@@ -49,6 +48,7 @@ if TYPE_CHECKING:
     from archsplit.system.scratch import ScratchFiles
     from archsplit.wheels.filename import WheelName
     from archsplit.wheels.reader import Wheel
+    from archsplit.wheels.zip_writer import ParallelDeflater
 
 _INTERPRETER = 3
 """PT_INTERP: only programs have it, position-independent ones too."""
@@ -95,32 +95,47 @@ def find_splittable(wheel: Wheel, scratch: ScratchFiles, *, prefix: str = "") ->
         NothingToDoError: there is nothing to split.
     """
     _refuse_split(wheel)
-    libraries: list[SplittableLibrary] = []
-    unmoved: list[UnmovedCode] = []
-    for number, name in enumerate(wheel.names):
-        info = wheel.archive.members[name]
-        form = detect_form(read_head(wheel.archive, info, HEAD_SIZE))
-        # Read nevertheless: the core takes this member over, so RECORD must hold for it.
-        if form is None:
-            _read_through(wheel, name)
-            continue
-        # By number: members of several folders may have the same file name.
-        path = scratch.create(f"{prefix}{number}.fat", info.file_size)
-        extract_member(wheel.archive, wheel.record.get(name, RecordRow(path=name)), path)
-        # Other forms have a reason of their own (`unsplit_images`); "-" is never shown.
-        obstacle = _split_obstacle(wheel, name, path) if form is Form.ELF else "-"
-        if obstacle:
-            unmoved += unsplit_images(name, path, form, obstacle)
-            scratch.remove(path)
-        else:
-            target = installed_path(wheel, name)
-            assert target is not None, "a file outside of site-packages has an obstacle"
-            machine = MACHINE_NAMES[Elf(open_file(path)).header.machine]
-            libraries.append(
-                SplittableLibrary(name=name, installed_path=target, path=path, machine=machine)
-            )
+    # By number: members of several folders may have the same file name.
+    numbers = {name: number for number, name in enumerate(wheel.names)}
+
+    def search(names: tuple[str, ...]) -> list[tuple[str, SplittableLibrary | UnmovedCode]]:
+        return [
+            (name, one)
+            for name in names
+            for one in _search_member(wheel, name, scratch, f"{prefix}{numbers[name]}.fat")
+        ]
+
+    found = [one for group in wheel.map_members(search, wheel.names) for one in group]
+    # In the order of the wheel, whichever core was faster.
+    found.sort(key=lambda one: numbers[one[0]])
+    libraries = [one for _, one in found if isinstance(one, SplittableLibrary)]
+    unmoved = [one for _, one in found if not isinstance(one, SplittableLibrary)]
     _check_machines(wheel, libraries, unmoved)
     return ScanResult(libraries=tuple(libraries), unmoved=tuple(unmoved))
+
+
+def _search_member(
+    wheel: Wheel, name: str, scratch: ScratchFiles, file: str
+) -> Iterator[SplittableLibrary | UnmovedCode]:
+    """Yield a member as a library to split, or its code that stays; compare it with RECORD."""
+    info = wheel.archive.members[name]
+    form = detect_form(read_head(wheel.archive, info, HEAD_SIZE))
+    # Read nevertheless: the core takes this member over, so RECORD must hold for it.
+    if form is None:
+        wheel.check(name)
+        return
+    path = scratch.create(file, info.file_size)
+    extract_member(wheel.archive, wheel.record.get(name, RecordRow(path=name)), path)
+    # Other forms have a reason of their own (`unsplit_images`); "-" is never shown.
+    obstacle = _split_obstacle(wheel, name, path) if form is Form.ELF else "-"
+    if obstacle:
+        yield from unsplit_images(name, path, form, obstacle)
+        scratch.remove(path)
+        return
+    target = installed_path(wheel, name)
+    assert target is not None, "a file outside of site-packages has an obstacle"
+    machine = MACHINE_NAMES[Elf(open_file(path)).header.machine]
+    yield SplittableLibrary(name=name, installed_path=target, path=path, machine=machine)
 
 
 def strip_libraries(
@@ -130,6 +145,7 @@ def strip_libraries(
     loader_folder: str,
     patcher: Patcher,
     scratch: ScratchFiles,
+    deflater: ParallelDeflater,
 ) -> tuple[StrippedLibrary, ...]:
     """Strip the libraries, in their order; of each unpacked file only the images are kept.
 
@@ -156,6 +172,7 @@ def strip_libraries(
                 library.path,
                 member=library.name,
                 scratch=scratch,
+                deflater=deflater,
             )
 
     # patchelf is a process of its own, and most of the rest compares and hashes.
@@ -227,13 +244,6 @@ def _check_machines(
     # The core has one loader, for one machine.
     if len({one.machine for one in libraries}) > 1:
         raise WheelError(f"{wheel.path} has libraries for several processors")
-
-
-def _read_through(wheel: Wheel, name: str) -> None:
-    with wheel.open(name) as stream:
-        # The reader compares size, CRC-32 and digest at the end.
-        while stream.read(BLOCK):
-            pass
 
 
 def core_name(request: SplitRequest, fat: WheelName) -> WheelName:

@@ -27,7 +27,7 @@ from archsplit.formats.cubin import Cubin
 from archsplit.formats.device_pack import PACK_FILE, TABLE_FILE, PackLibrary, write_pack
 from archsplit.formats.fatbin import EntryKind
 from archsplit.formats.reader import Window
-from archsplit.release.core_files import CoreFiles
+from archsplit.release.identity import CoreFiles
 from archsplit.release.manifest import Manifest, Tool, pack_images, wheel_records
 from archsplit.release.requirements import (
     meta_metadata,
@@ -78,6 +78,7 @@ if TYPE_CHECKING:
     from archsplit.release.report import ReleaseWheel
     from archsplit.split.model import Core, ReleaseContents, SharedContainer, SplitRequest
     from archsplit.wheels.filename import WheelName
+    from archsplit.wheels.zip_writer import ParallelDeflater
 
 SBOM_MEMBER = f"{SBOM_FOLDER}/{SPLIT}"
 """The name of the bill in ``.dist-info``."""
@@ -365,7 +366,9 @@ class PackWriter:
             abis=("none",) if file.is_generic else tuple(sorted(abis)),
         )
 
-    def write_wheel(self, stream: BinaryIO, file: PackFile, device_pack: Path) -> None:
+    def write_wheel(
+        self, stream: BinaryIO, file: PackFile, device_pack: Path, deflater: ParallelDeflater
+    ) -> None:
         """Write the wheel of a pack's file."""
         name = self.name(file)
         place = f"{self.core.package}_plugins/cuda/{file.pack.name}/{PACK_FILE}"
@@ -383,7 +386,7 @@ class PackWriter:
             **{f"licenses/{each}": text for each, text in self.licenses.items()},
         }
         members = {f"{name.dist_info}/{each}": pack(text) for each, text in own.items()}
-        write_members(stream, name, {place: pack_file(device_pack), **members})
+        write_members(stream, name, {place: pack_file(device_pack, deflater), **members})
 
     def _metadata(self, file: PackFile, name: WheelName) -> CoreMetadata:
         raw = self.core.raw_metadata

@@ -1,14 +1,14 @@
 """Split of the wheels of a release: cores without device code, and packs.
 
-All wheels are written into a private folder, two at a time, read again and compared with the
-originals; only then they replace those in the output folder, all or none.
+All wheels are written into a private folder, two to four at a time, read again and compared with
+the originals; only then they replace those in the output folder, all or none.
 """
 
 from __future__ import annotations
 
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -55,10 +55,11 @@ from archsplit.split.output_wheels import (
 )
 from archsplit.split.take_apart import Patcher
 from archsplit.system.fs import output_dir, output_errors, replace_all, sha256, temporary_dir
-from archsplit.system.resources import SystemMemory
+from archsplit.system.resources import SystemMemory, available_cores
 from archsplit.system.scratch import ScratchFiles
 from archsplit.wheels.filename import WheelName
 from archsplit.wheels.reader import open_wheel
+from archsplit.wheels.zip_writer import ParallelDeflater
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -77,6 +78,9 @@ if TYPE_CHECKING:
     from archsplit.wheels.filename import WheelName
     from archsplit.wheels.reader import Wheel
 
+
+_MANY_WORKERS, _MANY_CORES = 4, 8
+"""Wheels written at a time, on a machine where two would leave most cores idle."""
 
 _FOREIGN = ("win", "macosx")
 """Beginnings of the platform tags of other systems."""
@@ -118,6 +122,8 @@ def split_wheel(
         # A quarter of the free memory: patchelf holds a library in memory too, and others work.
         memory = SystemMemory().available() // 4
         scratch = stack.enter_context(ScratchFiles(folder, memory=memory))
+        # One for all files: the pieces in its queue are the memory that packing takes.
+        deflater = stack.enter_context(closing(ParallelDeflater()))
         split = _Split(
             request=request,
             effects=effects,
@@ -125,6 +131,7 @@ def split_wheel(
             wheels=tuple(sorted(wheels, key=lambda wheel: str(wheel.name))),
             origin=origin,
             scratch=scratch,
+            deflater=deflater,
         )
         return split.run(out)
 
@@ -184,6 +191,7 @@ class _Split:
     wheels: tuple[Wheel, ...] = field(repr=False)
     origin: SourceFile | None
     scratch: ScratchFiles = field(repr=False)
+    deflater: ParallelDeflater = field(repr=False)
     loaders: dict[str, Future[tuple[Path, Path]]] = field(default_factory=dict, repr=False)
 
     @property
@@ -198,7 +206,7 @@ class _Split:
             staging.mkdir()
         progress = self.effects.progress
         progress.begin_stage(f"reading {', '.join(one.path.name for one in self.wheels)}", 0)
-        with two_workers(self.effects.runner) as workers:
+        with wheel_workers(self.effects.runner) as workers:
             # If the tags name the machine, the loader is copied while the wheel is read.
             for wheel in self.wheels:
                 if machine := tagged_machine(wheel.name.platforms):
@@ -218,6 +226,7 @@ class _Split:
             jobs = WheelJobs(
                 writer=writer,
                 scratch=self.scratch,
+                deflater=self.deflater,
                 staging=staging,
                 workers=workers,
                 progress=progress,
@@ -270,6 +279,7 @@ class _Split:
             loader_folder=f"{import_package(wheel)}/{LOADER_PACKAGE}",
             patcher=Patcher(runner=self.effects.runner, folder=self.folder),
             scratch=self.scratch,
+            deflater=self.deflater,
         )
         return _Source(
             wheel=wheel,
@@ -403,6 +413,7 @@ class WheelJobs:
 
     writer: PackWriter
     scratch: ScratchFiles
+    deflater: ParallelDeflater = field(repr=False)
     staging: Path
     workers: ThreadPoolExecutor = field(repr=False)
     progress: ProgressSink = field(repr=False)
@@ -447,7 +458,7 @@ class WheelJobs:
             writer.write_pack(file, pack)
             space.release(contents)
         with output_errors(path), path.open("wb") as stream:
-            writer.write_wheel(stream, file, pack)
+            writer.write_wheel(stream, file, pack, self.deflater)
         images = [
             image
             for library in writer.libraries(file)
@@ -490,13 +501,14 @@ def _wheel_record(path: Path, *, role: Role, distribution: str) -> ReleaseWheel:
 
 
 @contextmanager
-def two_workers(runner: Runner) -> Iterator[ThreadPoolExecutor]:
-    """Yield a pool of two threads; after an error its waiting jobs are dropped.
+def wheel_workers(runner: Runner) -> Iterator[ThreadPoolExecutor]:
+    """Yield a pool of two or four threads; after an error its waiting jobs are dropped.
 
     Args:
         runner: the runner of the jobs' programs, which end after Ctrl-C.
     """
-    with ThreadPoolExecutor(2) as workers:
+    # Each pack is unpacked beside the others, so more workers take more space.
+    with ThreadPoolExecutor(_MANY_WORKERS if available_cores() >= _MANY_CORES else 2) as workers:
         try:
             yield workers
         except BaseException as error:

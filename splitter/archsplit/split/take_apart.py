@@ -19,6 +19,7 @@ import shutil
 import struct
 import sys
 from collections import defaultdict
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
@@ -29,7 +30,11 @@ from archsplit.devicecode.edits import apply_edits, filter_container, zero_in_pl
 from archsplit.devicecode.elf_shrink import NotShrinkableError, shrink_elf
 from archsplit.devicecode.file_plan import FilePlan
 from archsplit.devicecode.model import Place
-from archsplit.devicecode.registered import container_images, registered_containers, wrapper_address
+from archsplit.devicecode.registered import (
+    container_images,
+    registered_containers,
+    wrapper_addresses,
+)
 from archsplit.devicecode.scan import Form, read_contents
 from archsplit.errors import BinaryFormatError, ToolFailedError, ToolNotFoundError, VerifyError
 from archsplit.formats.device_pack import PackContainer, PackLibrary, container_key
@@ -54,7 +59,7 @@ if TYPE_CHECKING:
     from archsplit.split.restore import OriginalLibrary
     from archsplit.system.process import Runner
     from archsplit.system.scratch import ScratchFiles
-    from archsplit.wheels.zip_writer import PackedContent
+    from archsplit.wheels.zip_writer import PackedContent, ParallelDeflater
 
 _UNREGISTERED = (
     "it is outside of the fatbin sections, in {section}, where only the library finds it"
@@ -107,6 +112,7 @@ def strip_library(
     *,
     member: str,
     scratch: ScratchFiles,
+    deflater: ParallelDeflater | None = None,
 ) -> StrippedLibrary:
     """Take the images out of a library.
 
@@ -116,6 +122,7 @@ def strip_library(
         original: the unchanged library.
         patched: the library with the stub as a needed library; only its images are kept.
         member: its name in the wheel.
+        deflater: shared by the libraries of a wheel.
 
     Raises:
         BinaryFormatError: the library is damaged.
@@ -130,17 +137,19 @@ def strip_library(
     # Containers that stay must be equal, and those that go must be empty.
     check_plan(plan, path)
     moved = tuple(registered for registered in containers if registered.wrapper is not None)
-    table = _table(name, stub, containers, path)
     # Made against the original, so that `join` gives back the bytes from before patchelf.
     restore = build_restore(original, window, plan.pieces, moved)
-    # Of the written file: what is in there after the split, not what was planned.
-    unmoved = (*unmoved_images(member, containers), *unregistered_images(member, path))
     images = ((entry.offset, entry.size) for registered in moved for entry in registered.entries)
     with output_errors(patched):
         # Only the images are read again, by the packs.
         free_ranges(patched, _ranges_between(images, len(window)))
-    # Before any pack is written: unpacked, it would take its space beside the images and the packs.
-    packed = pack_file(path)
+    with ThreadPoolExecutor(1) as worker:
+        # Before any pack is written: unpacked, it would take its space beside the images and packs.
+        packing = worker.submit(pack_file, path, deflater)
+        table = _table(name, stub, containers, path)
+        # Of the written file: what is in there after the split, not what was planned.
+        unmoved = (*unmoved_images(member, containers), *unregistered_images(member, path))
+        packed = packing.result()
     scratch.remove(path)
     return StrippedLibrary(
         packed=packed,
@@ -195,12 +204,14 @@ def _table(
     addresses = container_addresses(elf)
     if len(addresses) != len(containers):
         raise VerifyError(f"{path} has {len(addresses)} containers, expected {len(containers)}")
+    # Once for all wrappers: a library has thousands of them, and as many sections.
+    wrappers = wrapper_addresses(elf) if containers else range(0)
     return PackLibrary(
         name=name,
         stub=stub,
         containers=tuple(
             PackContainer(
-                wrapper=wrapper_address(elf, registered.wrapper),
+                wrapper=wrappers[registered.wrapper],
                 address=address,
                 images=images,
                 is_unused=registered.is_unused,

@@ -26,6 +26,7 @@ from isal.igzip_lib import IsalError
 
 from archsplit.errors import InputError, WheelError
 from archsplit.system.fs import atomic_replace, hash_stream, input_errors, output_errors
+from archsplit.system.parallel import map_on_cores
 from archsplit.system.units import BLOCK
 from archsplit.wheels import metadata, record
 from archsplit.wheels.filename import WheelName
@@ -35,7 +36,8 @@ from archsplit.wheels.zip_checks import open_archive, unsound_wheel
 from archsplit.wheels.zip_writer import read_packed_blocks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+    from concurrent.futures import Future
     from pathlib import Path
     from zipfile import ZipInfo
 
@@ -292,19 +294,44 @@ class Wheel:
         Raises:
             WheelError: members are damaged, or RECORD has other hashes; the message lists all.
         """
-        names = (name for name in self.names if name not in besides)
-        findings = [finding for name in names for finding in self._findings(name)]
+        names = [name for name in self.names if name not in besides]
+        found = self.map_members(self._findings, names)
+        findings = [finding for group in found for finding in group]
         if findings:
             raise unsound_wheel(self.path, findings)
 
-    def _findings(self, name: str) -> Iterator[str]:
+    def map_members(
+        self, function: Callable[[tuple[str, ...]], _T], names: Iterable[str]
+    ) -> list[_T]:
+        """Return the results of a function for groups of members, computed on several cores.
+
+        Each large member is a group of its own, and all small ones together are the last: a thread
+        for each of thousands of Python files would take longer than the work.
+        """
+        sizes = {name: self.archive.members[name].file_size for name in names}
+        groups: list[tuple[str, ...]] = [(name,) for name, size in sizes.items() if size > BLOCK]
+        groups.append(tuple(name for name, size in sizes.items() if size <= BLOCK))
+        return map_on_cores(
+            function, groups, weight=lambda group: sum(sizes[name] for name in group)
+        )
+
+    def _findings(self, names: Iterable[str]) -> tuple[str, ...]:
+        return tuple(finding for name in names if (finding := self._finding(name)))
+
+    def _finding(self, name: str) -> str:
         try:
-            with self.open(name) as stream:
-                # The comparison happens at the end of the member.
-                while stream.read(BLOCK):
-                    pass
+            self.check(name)
         except WheelError as error:
-            yield str(error)
+            return str(error)
+        return ""
+
+    def check(self, name: str) -> None:
+        """Read a member to its end, and compare it with the archive and RECORD.
+
+        Raises:
+            WheelError: see `open`.
+        """
+        check_member(self.archive, self.record.get(name, RecordRow(path=name)))
 
 
 @contextlib.contextmanager
@@ -356,44 +383,81 @@ def is_sound_without_record(path: Path) -> bool:
 def extract_member(archive: Archive, entry: RecordRow, path: Path) -> None:
     """Write the member of a RECORD row to ``path``; fast, for members of hundreds of megabytes.
 
-    ISA-L inflates at twice zlib's speed, and another core hashes and writes meanwhile.
-
     Raises:
         WheelError: the member is damaged, or its size or hash is another one.
         OutputError: ``path`` can't be written.
         InputError: the archive can't be read.
     """
+    with output_errors(path), path.open("wb") as file:
+        _read_member(archive, entry, file.write)
+
+
+def check_member(archive: Archive, entry: RecordRow) -> None:
+    """Compare a member with the archive and with its row of RECORD.
+
+    Raises:
+        WheelError: the member is damaged, or its size or hash is another one.
+        InputError: the archive can't be read.
+    """
+    _read_member(archive, entry, None)
+
+
+def _read_member(
+    archive: Archive, entry: RecordRow, write: Callable[[bytes], object] | None
+) -> None:
+    """Read a member to its end, and hand its blocks to ``write``.
+
+    ISA-L inflates at twice zlib's speed, and other cores hash and write meanwhile.
+    """
     info = archive.members[entry.path]
     where = f"{archive.path}: {entry.path}"
-    with ThreadPoolExecutor(1) as worker, output_errors(path), path.open("wb") as file:
-        writer = _HashingWriter(file, entry.algorithm)
-        # One block waits at most: memory stays bounded when the disk is slower.
-        written = worker.submit(writer.write, b"")
-        for block in _inflate_member(archive, info, where):
-            written.result()
-            # More than declared: a bomb is stopped here, not on a full disk.
-            if writer.size > info.file_size:
-                break
-            written = worker.submit(writer.write, block)
-        written.result()
-    if (writer.size, writer.crc) != (info.file_size, info.CRC):
-        raise WheelError(f"{where} doesn't match the size or checksum in the archive")
+    hasher = _Hasher(entry.algorithm)
+    sinks = (hasher.update,) if write is None else (hasher.update, write)
+    blocks = _blocks_up_to(info.file_size, _inflate_member(archive, info, where))
+    if info.file_size <= BLOCK:
+        # A thread for a small member would take longer than its hash.
+        for block in blocks:
+            for sink in sinks:
+                sink(block)
+    else:
+        with ThreadPoolExecutor(len(sinks)) as workers:
+            # One block waits at most: memory stays bounded when the disk is slower.
+            pending: list[Future[object]] = []
+            for block in blocks:
+                for each in pending:
+                    each.result()
+                pending = [workers.submit(sink, block) for sink in sinks]
+            for each in pending:
+                each.result()
+    if hasher.size != info.file_size:
+        raise WheelError(f"{where} doesn't match the size in the archive")
+    if hasher.crc != info.CRC:
+        raise WheelError(f"{where} is damaged: Bad CRC-32")
     # A row without a digest (RECORD itself) has nothing to compare.
-    if entry.digest not in {None, writer.digest.digest()}:
+    if entry.digest not in {None, hasher.digest.digest()}:
         raise WheelError(f"{where} doesn't match its hash in RECORD")
 
 
-class _HashingWriter:
-    """An output file that counts and hashes, used from one thread."""
+def _blocks_up_to(limit: int, blocks: Iterator[bytes]) -> Iterator[bytes]:
+    """Yield blocks until they have more bytes than a limit together."""
+    size = 0
+    for block in blocks:
+        yield block
+        size += len(block)
+        # More than declared: a bomb is stopped here, not on a full disk.
+        if size > limit:
+            return
 
-    def __init__(self, file: BinaryIO, algorithm: str) -> None:
-        self._file = file
+
+class _Hasher:
+    """The size, checksum and digest of a content, used from one thread."""
+
+    def __init__(self, algorithm: str) -> None:
         self.digest = hashlib.new(algorithm)
         self.size, self.crc = 0, 0
 
-    def write(self, block: bytes) -> None:
-        """Write, hash and count a block."""
-        self._file.write(block)
+    def update(self, block: bytes) -> None:
+        """Hash and count a block."""
         self.digest.update(block)
         self.crc = zlib.crc32(block, self.crc)
         self.size += len(block)

@@ -123,18 +123,22 @@ def pack(content: bytes) -> PackedContent:
     return _pack_all(HashingReader(content, where="the content"))
 
 
-def pack_file(path: Path) -> PackedContent:
+def pack_file(path: Path, deflater: ParallelDeflater | None = None) -> PackedContent:
     """Pack a file; only the packed bytes are held in memory.
+
+    Args:
+        deflater: shared by files that are packed at the same time; None makes one for this file.
 
     Raises:
         InputError: the file can't be read, or changes meanwhile.
     """
-    return _pack_all(HashingReader(path, where=f"{path}"))
+    return _pack_all(HashingReader(path, where=f"{path}"), deflater)
 
 
-def _pack_all(reader: HashingReader) -> PackedContent:
+def _pack_all(reader: HashingReader, shared: ParallelDeflater | None = None) -> PackedContent:
     stream = bytearray()
-    with contextlib.closing(ParallelDeflater()) as deflater:
+    with contextlib.ExitStack() as stack:
+        deflater = shared or stack.enter_context(contextlib.closing(ParallelDeflater()))
         # The digest is complete when the last piece was read, before the last is packed.
         for _, content in deflater.pack(reader.pieces(0), PACK_LEVEL):
             stream += content
