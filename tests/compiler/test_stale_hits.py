@@ -16,6 +16,7 @@ import pytest
 from wrapper_project import KNOWN, SOURCE, Project, ran, settle, toolkit_of_links
 
 from archsplit.cache.file_digests import FileDigests
+from archsplit.compiler import include_scan
 from archsplit.compiler.tool_identity import ToolIdentities
 from archsplit.system.process import SubprocessRunner
 
@@ -281,6 +282,29 @@ def test_in_cuda_sources_they_are_never_known_either(project: Project, text: str
     flags = ("-arch=sm_80",)
     project.compile(*flags)
     assert KNOWN[0] not in project.compile(*flags)
+
+
+def test_a_header_of_the_toolkit_may_begin_to_ask_the_time(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The age from which facts about a header are remembered.
+    monkeypatch.setattr(include_scan, "SETTLED_NS", -(10**12))
+    nvcc = toolkit_of_links(project.nvcc, project.folder.parent / "toolkit")
+    include = nvcc.parent.parent / "include"
+    include.unlink()
+    include.mkdir()
+    for path in (project.nvcc.parent.parent / "include").iterdir():
+        (include / path.name).symlink_to(path)
+    (include / "asks.h").write_text('#define ASKED "12:00"\n')
+    project = replace(project, nvcc=nvcc)
+    project.write("k.cu", "#include <asks.h>\n__device__ const char *k() { return ASKED; }\n")
+    known(project, make="-c k.cu")
+    (facts,) = project.store.glob("digests/*/headers-*")
+    assert "/asks.h" in facts.read_text()
+    (include / "asks.h").write_text("#define ASKED  __TIME__\n")
+    settle()
+    project.compile(make="-c k.cu")
+    assert KNOWN[0] not in project.compile(make="-c k.cu")
 
 
 def test_what_only_looks_like_it_stays_known(project: Project) -> None:
