@@ -27,7 +27,7 @@ from archsplit.cache.stats import LOCAL_TIER
 from archsplit.compiler.environment_key import EPOCH
 from archsplit.compiler.file_resolver import PROGRAM_GROUP, VARIABLE_PREFIX, FileResolver
 from archsplit.compiler.preprocessed import included_files
-from archsplit.compiler.step_key import DEPFILE_FLAG, is_host_compiler
+from archsplit.compiler.step_key import DEPFILE_FLAG
 from archsplit.compiler.tool_identity import (
     identity_query,
     is_gnu_compiler,
@@ -37,7 +37,7 @@ from archsplit.compiler.tool_identity import (
     with_versions,
 )
 from archsplit.nvcc.depfile import parse_depfile
-from archsplit.nvcc.step_args import option_values
+from archsplit.nvcc.step_args import is_host_compiler, option_values
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

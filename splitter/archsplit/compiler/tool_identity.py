@@ -22,8 +22,7 @@ from archsplit.compiler.environment_key import query_environment
 from archsplit.compiler.file_resolver import PROGRAM_GROUP
 from archsplit.compiler.preprocessed import text_digest
 from archsplit.compiler.reply_cache import ReplyCache, may_be_gnu
-from archsplit.compiler.step_key import is_host_compiler
-from archsplit.nvcc.step_args import option_values
+from archsplit.nvcc.step_args import is_host_compiler, option_values
 from archsplit.system.process import Command
 
 if TYPE_CHECKING:

@@ -54,7 +54,12 @@ _TABLE: dict[str, dict[str, dict[str, str]]] = {
         "Digest": {"hash": "1 string", "size_bytes": "2 int64"},
         "FileNode": {"name": "1 string", "digest": "2 Digest", "is_executable": "4 bool"},
         "DirectoryNode": {"name": "1 string", "digest": "2 Digest"},
-        "Directory": {"files": "1 *FileNode", "directories": "2 *DirectoryNode"},
+        "SymlinkNode": {"name": "1 string", "target": "2 string"},
+        "Directory": {
+            "files": "1 *FileNode",
+            "directories": "2 *DirectoryNode",
+            "symlinks": "3 *SymlinkNode",
+        },
         "Property": {"name": "1 string", "value": "2 string"},
         "Platform": {"properties": "1 *Property"},
         "EnvironmentVariable": {"name": "1 string", "value": "2 string"},
