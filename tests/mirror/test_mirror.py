@@ -34,8 +34,8 @@ from archsplit.arch.target import Capability
 from archsplit.cli.main import main
 from archsplit.devicecode.select import PtxPolicy
 from archsplit.errors import UsageError
-from archsplit.mirror.model import MirrorRequest
-from archsplit.mirror.provenance import provenance_index
+from archsplit.mirror.model import MirrorRequest, ResolvedWheel
+from archsplit.mirror.provenance import fetch_provenance, provenance_index
 from archsplit.mirror.resolve import select_wheels
 from archsplit.mirror.target_python import TargetPython
 from archsplit.system.units import size_text
@@ -717,6 +717,21 @@ def test_provenance_objects_are_recorded_and_served_for_unchanged_wheels(
     page = json.loads(Path("out/plain/index.json").read_text())
     assert page["files"][0]["provenance"].endswith(f"plain/{PLAIN}.provenance")
     assert main(["index", "out", "--check"]) == 0
+
+
+def test_an_index_without_a_reply_is_asked_once_for_provenance(
+    wheels: Path, tmp_path: Path
+) -> None:
+    with served(tmp_path) as index:
+        gone = f"{index.url}simple/"
+    notes: list[str] = []
+    unreachable: set[str] = set()
+    copy = Path(shutil.copy(wheels / PLAIN, tmp_path))
+    wheel = ResolvedWheel(name="plain", version="2.0", file=PLAIN, url=f"{gone}{PLAIN}")
+    for _ in range(2):
+        fetch_provenance(copy, wheel, gone, notes.append, unreachable)
+    assert notes == [f"{gone} is not asked for provenance objects: ConnectionError"]
+    assert unreachable == {gone}
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -12,7 +13,7 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
 import pytest
-from dask_cluster import ARCHSPLIT, TINYVEC, Cluster, open_cluster
+from dask_cluster import ARCHSPLIT, Cluster, open_cluster
 from shell_steps import Work
 from wrapped_calls import WrappedCalls
 
@@ -36,6 +37,7 @@ def action(script: str, **more: object) -> DaskAction:
         "files": {},
         "inputs": [],
         "outputs": [],
+        "toolkit": "",
     }
     return {**usual, **more}  # type: ignore[typeddict-item]
 
@@ -168,24 +170,54 @@ def test_wheels_have_the_same_bytes_though_a_worker_is_killed(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     first, _ = cluster.add_worker("one"), cluster.add_worker("two")
-    here = subprocess.run(
-        [ARCHSPLIT, "build", TINYVEC, "--targets", "sm_80", "--json", "--out", tmp_path / "here"],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    here = cluster.build_here(tmp_path / "here")
     build = cluster.build(tmp_path / "there", "--trace", tmp_path / "trace.json", "--explain")
     wait_for_steps(build, 2)
     first.send_signal(signal.SIGKILL)
     stdout, stderr = build.communicate(timeout=SECONDS)
     assert build.returncode == 0, stderr
-    assert digests(stdout) == digests(here.stdout)
+    assert digests(stdout) == digests(here)
     events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
     names = [event["args"]["name"] for event in events if event["ph"] == "M" and event["pid"] == 2]
     assert {name.partition(" ")[2] for name in names} == {"slot 0"}
     assert ": queue " in stderr
     assert " running, 0 remaining (" in stderr
+
+
+@pytest.mark.nvcc
+def test_workers_get_a_toolkit_that_they_lack_once(
+    cluster: Cluster, toolkit: Toolkit, tmp_path: Path
+) -> None:
+    root = tmp_path / "the toolkit"
+    shutil.copytree(toolkit.root, root, symlinks=True)
+    cluster.add_worker("one", hidden=root)
+    words = ("--nvcc", root / "bin" / toolkit.nvcc.name)
+    shipped = ("--remote-toolkit", "shipped")
+    build = cluster.build(tmp_path / "there", *words, *shipped)
+    stdout, stderr = build.communicate(timeout=SECONDS)
+    assert build.returncode == 0, stderr
+    here = cluster.build_here(tmp_path / "here", *words)
+    assert digests(stdout) == digests(here)
+    (first,) = cluster.folder.glob("one/**/toolkits/*")
+    changed = first.stat().st_mtime_ns
+    # A worker that comes later has it from the scheduler, before it takes a step.
+    cluster.add_worker("two", hidden=root)
+    again = cluster.build(tmp_path / "again", *words, *shipped)
+    stdout, stderr = again.communicate(timeout=SECONDS)
+    assert again.returncode == 0, stderr
+    assert digests(stdout) == digests(here)
+    assert [each.name for each in cluster.folder.glob("*/**/toolkits/*")] == [first.name] * 2
+    assert first.stat().st_mtime_ns == changed
+    options = (*words, *shipped, *cluster.files)
+    check = subprocess.run(
+        list(map(str, (ARCHSPLIT, "remote", "check", cluster.address, *options))),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert check.returncode == 0, check.stderr
+    assert " files of the toolkit are shipped, " in check.stdout
 
 
 @pytest.mark.nvcc

@@ -24,6 +24,7 @@ from archsplit.nvcc.toolkit import choose_toolkit
 from archsplit.remote.action import PathMap, ToolFile
 from archsplit.remote.connect import ExecutorSettings, missing_library_error, open_executor
 from archsplit.remote.endpoint import DaskEndpoint
+from archsplit.remote.shipped_toolkit import find_shipped_folders
 from archsplit.scheduler.graph import MovedBytes, group_steps, guess_size, moved_bytes
 from archsplit.scheduler.history import History
 from archsplit.scheduler.pool import SlotPool
@@ -111,6 +112,14 @@ def _tool_files(site: BuildContext, effects: Effects) -> ToolFiles:
     )
 
 
+def _toolkit_folders(site: BuildContext) -> Iterator[Path]:
+    for part in site.parts:
+        yield part.toolkit.root
+    for package in site.cuda_libraries:
+        yield from (package.include,) if package.include else ()
+        yield package.file.parent
+
+
 @contextlib.contextmanager
 def open_farm(
     plan: BuildPlan, effects: Effects, choice: EngineChoice
@@ -131,8 +140,9 @@ def open_farm(
         step.name: -round(10 * length)
         for step, length in zip(farm.graph.steps, lengths, strict=True)
     }
+    shipped = find_shipped_folders(_toolkit_folders(site)) if choice.ships_toolkit else None
     settings = ExecutorSettings(
-        paths=PathMap(site.recipe.root, site.folder),
+        paths=PathMap(site.recipe.root, site.folder, shipped),
         tools=tools,
         wanted=farm.wanted,
         priorities=priorities,
@@ -143,8 +153,10 @@ def open_farm(
     tools.save()
 
 
-def build_tools(effects: Effects, nvcc: Path | None) -> tuple[ToolFile, ...]:
-    """Return the programs and device libraries that steps of each build run with.
+def build_tools(effects: Effects, nvcc: Path | None) -> tuple[tuple[ToolFile, ...], Path]:
+    """Return the files that steps of each build run with, and the toolkit's folder.
+
+    The files are programs and device libraries; builds have headers, too.
 
     Raises:
         ToolNotFoundError: there is no toolkit or host compiler, or a part of it is gone.
@@ -165,18 +177,27 @@ def build_tools(effects: Effects, nvcc: Path | None) -> tuple[ToolFile, ...]:
             raise ToolNotFoundError(f"a part of the tools is gone: {path or 'a compiler'}")
         found.append(ToolFile(path=str(path), sha256=digest))
     digests.save()
-    return tuple(found)
+    return tuple(found), toolkit.root
 
 
 @contextlib.contextmanager
 def open_checks(
-    endpoint: Endpoint | DaskEndpoint, tools: tuple[ToolFile, ...]
+    endpoint: Endpoint | DaskEndpoint,
+    tools: tuple[ToolFile, ...],
+    *,
+    shipped: Path | None = None,
 ) -> Iterator[Iterator[FarmCheck]]:
     """Yield the checks of a farm or a cluster.
+
+    Args:
+        endpoint: the farm or the scheduler.
+        tools: files of the tools.
+        shipped: folder of the toolkit that workers get; None for one that they have.
 
     Raises:
         ToolNotFoundError: the libraries for it are not installed.
     """
+    folders = find_shipped_folders(() if shipped is None else (shipped,))
     with temporary_dir() as folder:
         if isinstance(endpoint, DaskEndpoint):
             try:
@@ -184,7 +205,7 @@ def open_checks(
                 from archsplit.remote.dask_check import DaskChecks  # noqa: PLC0415
             except ImportError as error:
                 raise missing_library_error(error, "dask") from None
-            cluster = DaskChecks(endpoint, tools=tools, folder=folder)
+            cluster = DaskChecks(endpoint, tools=tools, shipped=folders, folder=folder)
             with contextlib.closing(cluster):
                 yield cluster.checks()
         else:
@@ -193,6 +214,6 @@ def open_checks(
                 from archsplit.remote.reapi_check import ReapiChecks  # noqa: PLC0415
             except ImportError as error:
                 raise missing_library_error(error, "reapi") from None
-            farm = ReapiChecks(endpoint, tools=tools, folder=folder)
+            farm = ReapiChecks(endpoint, tools=tools, shipped=folders, folder=folder)
             with contextlib.closing(farm):
                 yield farm.checks()

@@ -163,11 +163,16 @@ def _check_code(request: MirrorRequest, wheels: Sequence[MirroredWheel]) -> None
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _MirrorRun:
-    """A run of a mirror, with its folder locked."""
+    """A run of a mirror, with its folder locked.
+
+    Attributes:
+        unreachable: indexes that gave no reply when they were asked for provenance objects.
+    """
 
     request: MirrorRequest
     effects: Effects
     folder: IndexFolder = field(repr=False)
+    unreachable: set[str] = field(default_factory=set, repr=False)
 
     def mirror(
         self, resolved: Sequence[ResolvedWheel], state: MirrorState
@@ -204,7 +209,7 @@ class _MirrorRun:
     def _fetch(self, downloader: Downloader, wheel: ResolvedWheel) -> Path:
         path = downloader.fetch(wheel)
         index = provenance_index(wheel.url, self.effects.environment)
-        fetch_provenance(path, wheel, index, self.effects.progress.note)
+        fetch_provenance(path, wheel, index, self.effects.progress.note, self.unreachable)
         return path
 
     def _earlier(self, resolved: ResolvedWheel, state: MirrorState) -> MirroredWheel | None:

@@ -82,7 +82,11 @@ def offered_provenance(wheel: Path, url: str) -> Iterator[None]:
 
 
 def fetch_provenance(
-    path: Path, wheel: ResolvedWheel, index: str, note: Callable[[str], None]
+    path: Path,
+    wheel: ResolvedWheel,
+    index: str,
+    note: Callable[[str], None],
+    unreachable: set[str],
 ) -> None:
     """Write the provenance object of a wheel beside it, if the index has one.
 
@@ -92,13 +96,14 @@ def fetch_provenance(
         path: the downloaded wheel.
         index: the address of the index's pages, ending with a slash.
         note: takes the line about a fault.
+        unreachable: indexes that were not reached; they are not asked again, and more are added.
 
     Raises:
         ToolNotFoundError: ``requests`` is missing.
         OutputError: the object can't be written.
     """
     place = provenance_path(path)
-    if not index or place.exists():
+    if not index or index in unreachable or place.exists():
         return
     try:
         import requests  # noqa: PLC0415 - an extra
@@ -115,6 +120,10 @@ def fetch_provenance(
             return
         write_file(place, content)
         read_provenance(_named(path), digest)
+    except (requests.ConnectionError, requests.Timeout) as error:
+        # The files may come from another host, and each wheel would wait for this one.
+        unreachable.add(index)
+        note(f"{index} is not asked for provenance objects: {type(error).__name__}")
     except (requests.RequestException, VerifyError, ValueError) as error:
         with output_errors(place):
             place.unlink(missing_ok=True)
