@@ -11,10 +11,9 @@ from collections.abc import Mapping  # noqa: TC003 - pydantic reads the annotati
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from pydantic import TypeAdapter
-
 from archsplit.errors import TargetError
 from archsplit.release.listing import read_listing
+from archsplit.system.schema import type_adapter
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -269,8 +268,6 @@ class MirrorState:
 KEEP = MirrorEdit(kind="keep")
 """The edit of a wheel that stays as it is on request."""
 
-_STATE = TypeAdapter(MirrorState)
-
 
 def read_state(folder: Path) -> MirrorState:
     """Read the state of a mirror; an empty one for a folder without.
@@ -281,4 +278,8 @@ def read_state(folder: Path) -> MirrorState:
     path = folder / STATE_FILE
     if not path.exists():
         return MirrorState()
-    return read_listing(path, {MIRROR_SCHEMA: _STATE.validate_python}, what="the state of a mirror")
+    return read_listing(
+        path,
+        {MIRROR_SCHEMA: type_adapter(MirrorState).validate_python},
+        what="the state of a mirror",
+    )

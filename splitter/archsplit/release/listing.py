@@ -8,11 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from pydantic import TypeAdapter, ValidationError
-
 from archsplit.errors import InputError
 from archsplit.system.fs import read_file
-from archsplit.system.schema import schema_faults
+from archsplit.system.schema import schema_faults, type_adapter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -21,8 +19,6 @@ if TYPE_CHECKING:
 __pure__ = True
 
 _Listing = TypeVar("_Listing")
-
-_OBJECT = TypeAdapter(dict[str, object])
 
 
 class Listed(Protocol):
@@ -59,8 +55,10 @@ def read_listing(
     Raises:
         InputError: the file can't be read, has another schema, or a field is missing or wrong.
     """
+    from pydantic import ValidationError  # noqa: PLC0415 (0.1 s for whoever reads none)
+
     try:
-        fields = _OBJECT.validate_json(read_file(path))
+        fields = type_adapter(dict[str, object]).validate_json(read_file(path))
         schema = fields.pop("schema", None)
         decode = next((each for number, each in decoders.items() if number == schema), None)
         # A newer schema may have moved a field, so nothing is guessed.

@@ -12,11 +12,10 @@ from collections.abc import Mapping  # noqa: TC003 - pydantic reads the annotati
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
-from pydantic import TypeAdapter
-
 from archsplit.errors import ArchsplitError, InputError, OutputError
 from archsplit.release.identity import PluginKind
 from archsplit.release.listing import merge_listings, read_listing
+from archsplit.system.schema import type_adapter
 from archsplit.wheels.filename import WheelName
 
 if TYPE_CHECKING:
@@ -281,17 +280,17 @@ def read_report(path: Path) -> Release:
     decoders: dict[int, Callable[[dict[str, object]], Release]] = (
         {1: _decode_old_split}
         if path.name == OLD_SPLIT_REPORT_FILE
-        else {REPORT_SCHEMA: _RELEASE.validate_python, 1: _decode_old_build}
+        else {REPORT_SCHEMA: type_adapter(Release).validate_python, 1: _decode_old_build}
     )
     return read_listing(path, decoders, what="a release's report")
 
 
 def _decode_old_build(fields: dict[str, object]) -> Release:
-    return _OLD_BUILD.validate_python(fields).to_release()
+    return type_adapter(_OldBuild).validate_python(fields).to_release()
 
 
 def _decode_old_split(fields: dict[str, object]) -> Release:
-    return _OLD_SPLIT.validate_python(fields).to_release()
+    return type_adapter(_OldSplit).validate_python(fields).to_release()
 
 
 def refuse_other_release(folder: Path, build_id: str) -> None:
@@ -444,8 +443,3 @@ def _version(file: str) -> str:
         return WheelName.parse(file).version
     except ArchsplitError:
         return ""
-
-
-_RELEASE = TypeAdapter(Release)
-_OLD_BUILD = TypeAdapter(_OldBuild)
-_OLD_SPLIT = TypeAdapter(_OldSplit)
