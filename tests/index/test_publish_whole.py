@@ -37,7 +37,6 @@ except Exception as error:
 """
 
 
-@pytest.mark.stress  # Always run are its parts: build, publish, and installs by pip and uv.
 @pytest.mark.nvcc
 def test_from_a_recipe_to_its_users(
     scene: Scene, tmp_path: Path, environment: dict[str, str]
