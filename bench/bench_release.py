@@ -23,8 +23,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from archsplit.wheels.filename import WheelName, distribution_name
-from archsplit.wheels.member_names import WheelMember
 from archsplit.wheels.metadata import CoreMetadata
+from archsplit.wheels.record import WheelMember
 from archsplit.wheels.writer import WheelPlan, write_wheels
 
 WHEEL_GOALS = "goals: 4 times as fast, not larger, no more than 300 MB of memory"

@@ -349,13 +349,13 @@ def build(
         RecipeError: the recipe is wrong; the message lists every fault.
         ArchsplitError: that, or a step failed; ``out`` is as it was.
     """
-    from archsplit.recipe.load_prebuilt import load_split_recipe
+    from archsplit.recipe.load import load_split_recipe
 
     prebuilt = load_split_recipe(Path(recipe))
     with _effects(jobs=jobs) as effects:
         # The same file name, two kinds of recipes: `[source]` instead of sources to compile.
         if prebuilt is not None:
-            from archsplit.recipe.load_prebuilt import apply_policy_to_prebuilt
+            from archsplit.recipe.load import apply_policy_to_prebuilt
             from archsplit.split.from_recipe import split_by_recipe
             from archsplit.system.env import build_date
 

@@ -53,7 +53,9 @@ if TYPE_CHECKING:
     from archsplit.cache.config import Settings
     from archsplit.remote.endpoint import DaskEndpoint, Endpoint
 
-_FARM_SETTINGS = ("remote", "remote-jobs", "remote-ca", "remote-cert", "remote-key")
+_FARM_SETTINGS = (
+    *("remote", "remote-jobs", "remote-ca", "remote-cert", "remote-key", "remote-toolkit"),
+)
 _SETTINGS = ("target", "nvcc", "jobs", "policy", "cache", "engine", *_FARM_SETTINGS)
 _FARM_JOBS = "64"
 _TOKEN_VARIABLE = "ARCHSPLIT_REMOTE_TOKEN"
@@ -244,7 +246,7 @@ def _engine(settings: Mapping[str, str]) -> EngineChoice | None:
             " or engine=dask and remote=tls://host:port",
         )
     ca, cert, key = (
-        Path(settings[name]) if name in settings else None for name in _FARM_SETTINGS[2:]
+        Path(settings[name]) if name in settings else None for name in _FARM_SETTINGS[2:5]
     )
     endpoint: Endpoint | DaskEndpoint
     if engine == "dask":
@@ -258,7 +260,10 @@ def _engine(settings: Mapping[str, str]) -> EngineChoice | None:
             client_key=key,
         )
     jobs = _jobs(settings.get("remote-jobs", _FARM_JOBS), name="remote-jobs")
-    return EngineChoice(endpoint=endpoint, jobs=jobs)
+    toolkit = settings.get("remote-toolkit", "named")
+    if toolkit not in {"named", "shipped"}:
+        raise UsageError(f"--config-setting remote-toolkit={toolkit} is neither named nor shipped")
+    return EngineChoice(endpoint=endpoint, jobs=jobs, ships_toolkit=toolkit == "shipped")
 
 
 def _cache(settings: Mapping[str, str]) -> Settings | None:

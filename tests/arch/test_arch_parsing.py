@@ -5,8 +5,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from archsplit.arch.compat import published_targets
-from archsplit.arch.parsing import cmake_names, nvcc_names, target_names, torch_names
-from archsplit.arch.target import CodeKind, Target, parse_targets
+from archsplit.arch.target import (
+    CodeKind,
+    Target,
+    cmake_names,
+    nvcc_names,
+    parse_targets,
+    target_names,
+    torch_names,
+)
 from archsplit.errors import TargetError
 
 target_sets = st.sets(st.sampled_from(published_targets()), min_size=1, max_size=8)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from archsplit.arch.target import parse_targets
-from archsplit.arch.target_lists import cmake_architectures, gencode_flags, torch_arch_list
+from archsplit.arch.target import cmake_architectures, gencode_flags, parse_targets, torch_arch_list
 
 TARGETS = tuple(parse_targets("sm_90a,sm_80,compute_90,sm_120f"))
 

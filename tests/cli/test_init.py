@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from archsplit.cli.main import main
-from archsplit.recipe.load import load_recipe
-from archsplit.recipe.load_prebuilt import load_split_recipe
+from archsplit.recipe.load import load_recipe, load_split_recipe
 
 if TYPE_CHECKING:
     from pathlib import Path

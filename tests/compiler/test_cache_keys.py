@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from archsplit.cache.entry import KeyComponent
+from archsplit.compiler import include_scan
 from archsplit.compiler.direct_cache import changed_lines
 from archsplit.compiler.environment_key import has_extra_outputs, hashed_environment
 from archsplit.compiler.hidden_inputs import (
@@ -17,7 +18,7 @@ from archsplit.compiler.hidden_inputs import (
     has_timestamp_text,
     reads_more,
 )
-from archsplit.compiler.include_scan import TextScans, has_include_names
+from archsplit.compiler.include_scan import HeaderFacts, TextScans, has_include_names
 from archsplit.compiler.invocation import expand_options
 from archsplit.compiler.module_id import module_id_seed
 from archsplit.compiler.preprocessed import (
@@ -520,6 +521,56 @@ def test_macros_of_the_command_line_may_name_headers() -> None:
     text = b"#if __has_include(CONFIG)"
     for macros in (("CONFIG=<a.h>", "B"), ('CONFIG="a.h"',)):
         assert has_include_names([TextScans().source(text)], macros) == frozenset({"a.h"})
+
+
+def test_facts_of_a_header_hold_while_it_is_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    header, other, facts = tmp_path / "sys/h.h", tmp_path / "own/h.h", tmp_path / "facts"
+    plain = '#if __has_include("a.h")\n#endif\n'
+    for path in (header, other):
+        path.parent.mkdir()
+        path.write_text(plain)
+
+    def opened() -> HeaderFacts:
+        return HeaderFacts(facts, foreign=(f"{tmp_path}/sys/",))
+
+    def remember(path: Path = header) -> None:
+        scans = TextScans(headers=opened())
+        scans.prepare(str(path))
+        scans.save()
+
+    remember()
+    assert opened().find(str(header)) is None, "it has just been written, and may be again"
+    # From here on, a file's age is of no matter.
+    monkeypatch.setattr(include_scan, "SETTLED_NS", -(10**12))
+    remember(other)
+    assert opened().find(str(other)) is None, "the user's own headers are read each time"
+    remember()
+    found = opened().find(str(header))
+    assert found is not None
+    assert (found[0].questions, found[1]) == ((b'"a.h"',), text_digest(plain.encode()))
+    # The stamp of a link is that of the header that it leads to.
+    moved = header.rename(tmp_path / "sys/a.h")
+    (tmp_path / "sys/b.h").write_text("int b;\n")
+    header.symlink_to(moved)
+    remember()
+    assert opened().find(str(header)) is not None
+    header.unlink()
+    header.symlink_to("b.h")
+    assert opened().find(str(header)) is None
+    remember()
+    assert opened().find(str(header)) is not None
+    for text in ("int a = __TIME__;", "__TIM", 'asm(".incbin");', "#if __has_include(A(b))\n"):
+        (tmp_path / "sys/b.h").write_text(text)
+        remember()
+        assert opened().find(str(header)) is None, text
+    for damaged in ("[", "[]", f'{{"{header}": [1]}}', f'{{"{header}": [[1], 2, 3]}}'):
+        (facts / "headers-1").write_text(damaged)
+        assert opened().find(str(header)) is None, damaged
+        (tmp_path / "sys/b.h").write_text("int b;\n")
+        remember()
+        assert opened().find(str(header)) is not None
 
 
 def test_a_compiler_is_asked_what_it_would_start() -> None:

@@ -16,6 +16,7 @@ import pytest
 from wrapper_project import KNOWN, SOURCE, Project, ran, settle, toolkit_of_links
 
 from archsplit.cache.file_digests import FileDigests
+from archsplit.compiler import include_scan, reply_cache
 from archsplit.compiler.tool_identity import ToolIdentities
 from archsplit.system.process import SubprocessRunner
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     from archsplit.cache.entry import KeyComponent
     from archsplit.nvcc.toolkit import Toolkit
+    from archsplit.system.process import Command, CompletedProcess
 
 pytestmark = pytest.mark.nvcc
 
@@ -283,6 +285,29 @@ def test_in_cuda_sources_they_are_never_known_either(project: Project, text: str
     assert KNOWN[0] not in project.compile(*flags)
 
 
+def test_a_header_of_the_toolkit_may_begin_to_ask_the_time(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The age from which facts about a header are remembered.
+    monkeypatch.setattr(include_scan, "SETTLED_NS", -(10**12))
+    nvcc = toolkit_of_links(project.nvcc, project.folder.parent / "toolkit")
+    include = nvcc.parent.parent / "include"
+    include.unlink()
+    include.mkdir()
+    for path in (project.nvcc.parent.parent / "include").iterdir():
+        (include / path.name).symlink_to(path)
+    (include / "asks.h").write_text('#define ASKED "12:00"\n')
+    project = replace(project, nvcc=nvcc)
+    project.write("k.cu", "#include <asks.h>\n__device__ const char *k() { return ASKED; }\n")
+    known(project, make="-c k.cu")
+    (facts,) = project.store.glob("digests/*/headers-*")
+    assert "/asks.h" in facts.read_text()
+    (include / "asks.h").write_text("#define ASKED  __TIME__\n")
+    settle()
+    project.compile(make="-c k.cu")
+    assert KNOWN[0] not in project.compile(make="-c k.cu")
+
+
 def test_what_only_looks_like_it_stays_known(project: Project) -> None:
     text = (
         'enum { TIME = 1, DATE };\nint n() { return TIME; }\nvoid *p() { asm("nop"); return 0; }\n'
@@ -490,3 +515,60 @@ def test_a_library_that_is_put_into_every_program_counts(tmp_path: Path) -> None
         return tools.parts((str(script(tmp_path / "ptxas")),), environment)
 
     assert parts("one") == parts("one") != parts("two")
+
+
+class CountingRunner(SubprocessRunner):
+    """A runner that keeps the commands that it has run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.commands: list[tuple[str, ...]] = []
+
+    def run(self, command: Command) -> CompletedProcess:
+        self.commands.append(command.argv)
+        return super().run(command)
+
+
+def test_replies_about_folders_hold_while_the_folders_are_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The age from which the times of a folder are believed.
+    monkeypatch.setattr(reply_cache, "SETTLED_NS", -(10**12))
+    for name in ("there", "first", "second"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "link").symlink_to("first")
+    late = tmp_path / "late"
+    argv = ("g++", "-Ithere", f"-I{late}", "-Ilink", "-Ifirst", "-c", "x.cpp", "-o", "x.o")
+    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
+
+    def ask() -> tuple[list[tuple[str, ...]], tuple[str, ...]]:
+        runner = CountingRunner()
+        digests = FileDigests(tmp_path / "store")
+        tools = ToolIdentities(runner=runner, digests=digests, cwd=tmp_path)
+        assert tools.parts(argv, environment)
+        return runner.commands, tools.includes(argv, environment)
+
+    asked, before = ask()
+    assert {"-###", "-print-search-dirs", "-print-prog-name=as"} <= {w for a in asked for w in a}
+    ask()
+    assert ask() == ([], before), "a process after another asks nothing"
+
+    def asks_for_includes() -> bool:
+        commands, found = ask()
+        quiet = ask()
+        assert quiet == ([], found)
+        return [argv[-2:] for argv in commands] == [("-v", "/dev/null")]
+
+    late.mkdir()
+    assert asks_for_includes()
+    (late / "h.h").write_text("")
+    assert ask()[0] == [], "what is in a folder makes no difference"
+    to_link(tmp_path / "link", "second")
+    assert asks_for_includes()
+    (tmp_path / "there").rmdir()
+    assert asks_for_includes()
+    for path in tmp_path.glob("store/*/answer-*"):
+        path.write_text("[]")
+    assert ask()[1] == ask()[1]
+    other = ToolIdentities(runner=SubprocessRunner(), digests=FileDigests(None), cwd=tmp_path)
+    assert other.includes(argv, environment) == ask()[1]

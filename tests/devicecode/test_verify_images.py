@@ -10,8 +10,7 @@ import pytest
 from archsplit.devicecode.apply import verify_kept_images
 from archsplit.errors import VerifyError
 from archsplit.formats.elf import Elf
-from archsplit.formats.fatbin import host_containers
-from archsplit.formats.fatbin_wrappers import read_wrappers
+from archsplit.formats.fatbin import host_containers, read_wrappers
 from archsplit.formats.reader import open_file
 from handmade_samples import THREE, Maker, container, for_devices, image, slimmed
 

@@ -21,8 +21,7 @@ from archsplit.formats.cubin import Cubin
 from archsplit.formats.descriptor import decode_note, read_descriptor
 from archsplit.formats.elf import Elf, read_notes
 from archsplit.formats.elf_dynamic import Dynamic, section_symbols
-from archsplit.formats.fatbin import Container, host_containers, read_containers
-from archsplit.formats.fatbin_wrappers import read_wrappers
+from archsplit.formats.fatbin import Container, host_containers, read_containers, read_wrappers
 from archsplit.formats.reader import Window
 
 if TYPE_CHECKING:

@@ -10,8 +10,7 @@ import pytest
 
 from archsplit.errors import BinaryFormatError
 from archsplit.formats.elf import Elf
-from archsplit.formats.elf_dynamic import Dynamic, Tag
-from archsplit.formats.elf_versions import NeededSymbol, needed_symbols, newer_symbols
+from archsplit.formats.elf_dynamic import Dynamic, NeededSymbol, Tag, needed_symbols, newer_symbols
 from archsplit.formats.reader import open_file
 
 if TYPE_CHECKING:

@@ -9,8 +9,7 @@ from formats_samples import WRAPPED
 from archsplit.errors import BinaryFormatError
 from archsplit.formats.elf import Elf
 from archsplit.formats.elf_dynamic import Dynamic, Tag, read_pointers, section_symbols
-from archsplit.formats.fatbin import host_containers
-from archsplit.formats.fatbin_wrappers import WRAPPER_SECTION, read_wrappers
+from archsplit.formats.fatbin import WRAPPER_SECTION, host_containers, read_wrappers
 from archsplit.formats.reader import Window
 
 if TYPE_CHECKING:

@@ -11,8 +11,7 @@ import pytest
 
 from archsplit.formats.cubin import Cubin
 from archsplit.formats.elf import Elf
-from archsplit.formats.fatbin import Compression, EntryKind, host_containers
-from archsplit.formats.fatbin_wrappers import read_wrappers
+from archsplit.formats.fatbin import Compression, EntryKind, host_containers, read_wrappers
 from archsplit.formats.reader import open_file
 from index_wheels import index_wheel, members, program
 

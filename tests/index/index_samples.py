@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from archsplit.release.report import REPORT_FILE
 from archsplit.wheels.filename import WheelName, distribution_name
-from archsplit.wheels.member_names import WheelMember
 from archsplit.wheels.metadata import CoreMetadata
+from archsplit.wheels.record import WheelMember
 from archsplit.wheels.writer import WheelPlan, write_wheels
 
 if TYPE_CHECKING:

@@ -33,9 +33,9 @@ from archsplit.index.journal import PublishJournal, held_journal, journal_file, 
 from archsplit.index.pip_resolve import _platform, read_requirements
 from archsplit.index.preflight import preflight_check
 from archsplit.index.publish import _core_plugin_pairs
-from archsplit.index.read_back import ReadBack
 from archsplit.index.release import CORE, META, PLUGIN, SOURCE, read_release
 from archsplit.index.retry import RetryableError, RetryPolicy, SystemClock, utc_text
+from archsplit.index.state import ReadBack
 from archsplit.index.upload import TwineResult
 from archsplit.release.report import (
     OLD_SPLIT_REPORT_FILE,

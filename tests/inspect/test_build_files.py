@@ -53,9 +53,15 @@ def test_inspect_names_them_where_they_are_notable(
     assert main(["inspect", str(tmp_path)]) == 0
     text = " ".join(capsys.readouterr().out.split())
     assert "not device code in libraries: headers 3.0 kB" in text
+    page = tmp_path.parent / f"{tmp_path.name}.html"
+    assert main(["inspect", str(tmp_path), "--html", str(page)]) == 0
+    assert "<p>not device code in libraries: headers 3.0 kB." in page.read_text()
+    capsys.readouterr()
     assert main(["inspect", str(tmp_path), "--json"]) == 0
     other = json.loads(capsys.readouterr().out)["other_files"]
     assert other == [{"kind": "headers", "count": 1, "size": 3000}]
     (tmp_path / "foo.txt").write_bytes(bytes(500_000))
+    assert main(["inspect", str(tmp_path), "--html", str(page)]) == 0
+    assert "not device code" not in page.read_text()
     assert main(["inspect", str(tmp_path)]) == 0
     assert "not device code" not in capsys.readouterr().out

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from archsplit.arch import gpu_names
+from archsplit.arch import gpu_list
 from archsplit.arch.compat import GPU_BY_CAPABILITY
-from archsplit.arch.gpu_names import product_capability
+from archsplit.arch.gpu_list import product_capability
 from archsplit.arch.gpus import GPUS
 from archsplit.arch.target import Capability
 from archsplit.errors import InputError
@@ -54,9 +54,7 @@ def test_names_as_surveys_and_nvidia_smi_have_them(name: str, expected: str | No
 
 def test_every_model_is_listed_once_and_known_by_its_name() -> None:
     models = {model: row.sm for row in GPUS for model in row.models}
-    assert len({gpu_names._normalize(model) for model in models}) == sum(
-        len(r.models) for r in GPUS
-    )
+    assert len({gpu_list._normalize(model) for model in models}) == sum(len(r.models) for r in GPUS)
     for model, sm in models.items():
         assert product_capability(f"NVIDIA {model}") == Capability.from_sm_number(sm)
 

@@ -112,6 +112,12 @@ class Handler(http.server.SimpleHTTPRequestHandler):
         wanted = self.headers.get("Range", "")
         self.index.requests.append((self.path, wanted))
         path = Path(self.translate_path(self.path))
+        if "json" in self.headers.get("Accept", "") and (path / "index.json").exists():
+            self.send_response(200)
+            self.send_header("Content-Type", "application/vnd.pypi.simple.v1+json")
+            self.end_headers()
+            self.wfile.write((path / "index.json").read_bytes())
+            return
         if path.suffix != ".whl" or not path.exists():
             super().do_GET()
             return

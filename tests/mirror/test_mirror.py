@@ -7,6 +7,7 @@ import json
 import shutil
 import subprocess
 import sys
+from base64 import b64encode
 from dataclasses import dataclass
 from html.parser import HTMLParser
 from pathlib import Path
@@ -25,6 +26,7 @@ from mirror_samples import (
     mirror,
     served,
     write_lock,
+    write_simple,
 )
 
 from archsplit import api
@@ -32,7 +34,8 @@ from archsplit.arch.target import Capability
 from archsplit.cli.main import main
 from archsplit.devicecode.select import PtxPolicy
 from archsplit.errors import UsageError
-from archsplit.mirror.model import MirrorRequest
+from archsplit.mirror.model import MirrorRequest, ResolvedWheel
+from archsplit.mirror.provenance import fetch_provenance, provenance_index
 from archsplit.mirror.resolve import select_wheels
 from archsplit.mirror.target_python import TargetPython
 from archsplit.system.units import size_text
@@ -656,3 +659,92 @@ def test_the_api_makes_the_same_mirror(index: ServedIndex, wheels: Path, slimmed
 def test_a_missing_input_is_named(index: ServedIndex, capsys: pytest.CaptureFixture[str]) -> None:
     assert mirror("missing.txt", "--device", "9.0", "--out", "out") == 14
     assert "missing.txt does not exist" in capsys.readouterr().err
+
+
+def _attest(project: Path, wheel: Path, *, subject: str = "") -> None:
+    """Write a page (PEP 691) and the provenance object of a wheel; the signature is nobody's."""
+    digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
+    statement = {"subject": [{"name": wheel.name, "digest": {"sha256": subject or digest}}]}
+    envelope = {"statement": b64encode(json.dumps(statement).encode()).decode(), "signature": ""}
+    attestation = {"version": 1, "verification_material": {}, "envelope": envelope}
+    publisher = {"kind": "GitHub", "repository": "someone/toy", "workflow": "release.yml"}
+    bundles = [{"publisher": publisher, "attestations": [attestation]}]
+    (project / f"{wheel.name}.provenance").write_text(
+        json.dumps({"version": 1, "attestation_bundles": bundles})
+    )
+    file = {
+        "filename": wheel.name,
+        "url": wheel.name,
+        "hashes": {"sha256": digest},
+        "provenance": f"{wheel.name}.provenance",
+    }
+    page = {"meta": {"api-version": "1.3"}, "name": project.name, "files": [file]}
+    (project / "index.json").write_text(json.dumps(page))
+
+
+def test_provenance_objects_are_recorded_and_served_for_unchanged_wheels(
+    wheels: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    simple = tmp_path / "simple"
+    write_simple(simple, wheels)
+    _attest(simple / "fat", wheels / FAT)
+    _attest(simple / "plain", wheels / PLAIN)
+    _attest(simple / "vendor", wheels / VENDOR, subject="0" * 64)
+    monkeypatch.chdir(tmp_path)
+    with served(simple) as index:
+        monkeypatch.setenv("PIP_INDEX_URL", index.url)
+        lock = write_lock(Path("pylock.toml"), index, wheels, FAT, PLAIN, VENDOR)
+        common = (lock, "--device", "9.0", "--downloads", "originals", "--out")
+        assert mirror(*common, "paths") == 0
+        assert mirror(*common, "out", "--url", "https://wheels.example.org/") == 0
+    assert state(Path("paths"))["wheels"] == state(Path("out"))["wheels"]
+    # An object has an absolute address, which a mirror of paths doesn't know.
+    assert not [*Path("paths").glob("*/*.provenance")]
+    # An object about another file is left out, with a note, and the mirror is complete.
+    assert f"{VENDOR}: its provenance object is left out" in capsys.readouterr().err
+    originals = {one["name"]: one["original"] for one in state(Path("out"))["wheels"]}
+    objects = {name: one["provenance_sha256"] for name, one in originals.items()}
+    given = (simple / "plain" / f"{PLAIN}.provenance").read_bytes()
+    assert objects["plain"] == hashlib.sha256(given).hexdigest()
+    assert (bool(objects["fat"]), objects["vendor"]) == (True, "")
+    assert originals["fat"]["attestations"][0]["repository"] == "someone/toy"
+    # The edited wheel has other bytes than the statement: only the unchanged one has an object.
+    assert [path.name for path in Path("out").glob("*/*.provenance")] == [f"{PLAIN}.provenance"]
+    assert f"sha256:{objects['fat']}" in Path("out/archsplit-mirror.cdx.json").read_text()
+    page = json.loads(Path("out/plain/index.json").read_text())
+    assert page["files"][0]["provenance"].endswith(f"plain/{PLAIN}.provenance")
+    assert main(["index", "out", "--check"]) == 0
+
+
+def test_an_index_without_a_reply_is_asked_once_for_provenance(
+    wheels: Path, tmp_path: Path
+) -> None:
+    with served(tmp_path) as index:
+        gone = f"{index.url}simple/"
+    notes: list[str] = []
+    unreachable: set[str] = set()
+    copy = Path(shutil.copy(wheels / PLAIN, tmp_path))
+    wheel = ResolvedWheel(name="plain", version="2.0", file=PLAIN, url=f"{gone}{PLAIN}")
+    for _ in range(2):
+        fetch_provenance(copy, wheel, gone, notes.append, unreachable)
+    assert notes == [f"{gone} is not asked for provenance objects: ConnectionError"]
+    assert unreachable == {gone}
+
+
+@pytest.mark.parametrize(
+    ("url", "named", "expected"),
+    [
+        ("https://files.pythonhosted.org/a.whl", "", "https://pypi.org/simple/"),
+        ("http://localhost:8/a.whl", "http://localhost:8/simple", "http://localhost:8/simple/"),
+        ("https://elsewhere.example/a.whl", "http://localhost:8/simple", ""),
+        ("file:///wheels/a.whl", "", ""),
+        ("file:///wheels/a.whl", "file:///wheels", ""),
+    ],
+)
+def test_only_the_index_of_a_wheel_is_asked_for_provenance(
+    url: str, named: str, expected: str
+) -> None:
+    assert provenance_index(url, {"PIP_INDEX_URL": named}) == expected

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from archsplit.recipe.flags import HostFlag, NvccFlag
+from archsplit.recipe.values import HostFlag, NvccFlag
 
 REFUSED_BY_NVCC = """
     -arch=sm_90 --gpu-code=sm_90 -std=c++20 -Xcompiler=-O2 -Ix -Dx -Lx -lx --library=x

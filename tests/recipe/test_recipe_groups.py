@@ -9,7 +9,7 @@ import pytest
 from recipe_samples import MINIMAL, fill_folder, message_for
 
 from archsplit.nvcc.cuda_libraries import CUDA_WHEELS, is_cuda_wheel
-from archsplit.recipe.interface import declared_identifiers, hash_interface
+from archsplit.recipe.inputs import declared_identifiers, hash_interface
 from archsplit.recipe.load import load_recipe
 
 if TYPE_CHECKING:

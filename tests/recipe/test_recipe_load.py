@@ -10,11 +10,10 @@ import pytest
 from recipe_samples import MINIMAL, fill_folder, message_for
 
 from archsplit.errors import InputError, UsageError
-from archsplit.recipe.cuda_majors import check_cuda_major, select_cuda_major, targets_by_major
-from archsplit.recipe.interface import hash_interface
-from archsplit.recipe.load import load_recipe
-from archsplit.recipe.load_prebuilt import load_split_recipe
+from archsplit.recipe.inputs import hash_interface
+from archsplit.recipe.load import load_recipe, load_split_recipe
 from archsplit.recipe.model import Author
+from archsplit.recipe.single_build import check_cuda_major, select_cuda_major, targets_by_major
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

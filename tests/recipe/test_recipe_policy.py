@@ -11,9 +11,9 @@ from packaging.version import Version
 from recipe_samples import MINIMAL, fill_folder, message_for
 
 from archsplit.errors import UsageError
-from archsplit.recipe.apply_policy import apply_policy
 from archsplit.recipe.load import load_recipe
 from archsplit.recipe.policy import Policy, next_version
+from archsplit.recipe.single_build import apply_policy
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,8 +7,7 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 from archsplit.errors import InputError, RecipeError
-from archsplit.recipe.load import load_recipe
-from archsplit.recipe.load_prebuilt import load_split_recipe
+from archsplit.recipe.load import load_recipe, load_split_recipe
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from archsplit.errors import RecipeError, UsageError
-from archsplit.recipe.load_prebuilt import apply_policy_to_prebuilt, load_split_recipe
+from archsplit.recipe.load import apply_policy_to_prebuilt, load_split_recipe
 
 if TYPE_CHECKING:
     from pathlib import Path

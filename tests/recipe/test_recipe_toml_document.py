@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from archsplit.recipe.toml_document import KeyPath, locate_keys
+from archsplit.recipe.document import KeyPath, locate_keys
 from archsplit.system.toml import loads
 
 EXAMPLE = """\

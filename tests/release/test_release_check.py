@@ -18,10 +18,9 @@ from archsplit.build.pipeline import build_recipe
 from archsplit.build.plan import BuildRequest
 from archsplit.cli.main import main
 from archsplit.errors import InputError, VerifyError
-from archsplit.index.descriptions import check_where_installed
+from archsplit.index.preflight import check_where_installed
 from archsplit.release import completeness
-from archsplit.release.completeness import CheckResult, Requirements
-from archsplit.release.kernel_coverage import kernel_faults
+from archsplit.release.completeness import CheckResult, Requirements, kernel_faults
 from archsplit.release.manifest import MANIFEST_FILE as MANIFEST
 from archsplit.release.report import REPORT_FILE as REPORT
 from archsplit.release.report import Release

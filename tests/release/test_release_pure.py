@@ -10,10 +10,9 @@ from release_samples import ptx, sass
 
 from archsplit.errors import WheelError
 from archsplit.formats.reader import Window
-from archsplit.release.core_files import CoreFiles
+from archsplit.release.completeness import Reader
 from archsplit.release.findings import ReleaseKind
-from archsplit.release.identity import Identity, PackIdentity, parse_identity
-from archsplit.release.kernel_coverage import Reader
+from archsplit.release.identity import CoreFiles, Identity, PackIdentity, parse_identity
 from archsplit.release.requirements import plugin_extras
 from archsplit.release.wheel_checks import duplicate_faults, meta_faults, pin_faults
 from archsplit.wheels.metadata import CoreMetadata, decode_metadata, encode_metadata

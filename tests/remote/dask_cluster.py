@@ -42,11 +42,15 @@ class Cluster:
         files = {name: folder / f"{name}.pem" for name in ("ca", "cert", "key")}
         self.files = [word for name, path in files.items() for word in (f"--remote-{name}", path)]
 
-    def add_worker(self, name: str, jobs: int = 1) -> subprocess.Popen[str]:
+    def add_worker(
+        self, name: str, jobs: int = 1, *, hidden: Path | None = None
+    ) -> subprocess.Popen[str]:
+        """Start a worker, which does not see a hidden folder where that can be had."""
         folder = self.folder / name
         folder.mkdir()
         words = ("worker", self.address, "--jobs", jobs, "--folder", folder)
-        return self._start(ARCHSPLIT, *words, *self.files, cwd=folder)
+        before = () if hidden is None else hide_folder(hidden)
+        return self._start(*before, ARCHSPLIT, *words, *self.files, cwd=folder)
 
     def add_plain_worker(self) -> subprocess.Popen[str]:
         words = [f"--tls-{name}={self.folder / name}.pem" for name in ("cert", "key")]
@@ -70,6 +74,18 @@ class Cluster:
             ARCHSPLIT, *words, *where, *more, cwd=self.folder, stderr=subprocess.PIPE
         )
 
+    def build_here(self, out: Path, *more: object) -> str:
+        """Return the report of a build on this machine."""
+        words = ("build", TINYVEC, "--targets", "sm_80", "--cache", "off", "--out", out, "--json")
+        done = subprocess.run(
+            list(map(str, (ARCHSPLIT, *words, *more))),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        return done.stdout
+
     def kill_scheduler(self) -> None:
         self._programs[0].kill()
 
@@ -77,7 +93,7 @@ class Cluster:
         ca, cert, key = (self.folder / f"{name}.pem" for name in ("ca", "cert", "key"))
         return DaskEndpoint(address=self.address, certificates=ca, certificate=cert, key=key)
 
-    def executor(self, work: Work, *steps: Step) -> DaskExecutor:
+    def executor(self, work: Work, *steps: Step, wanted: tuple[Path, ...] = ()) -> DaskExecutor:
         # An optional dependency: the fixture has skipped the test without it.
         from archsplit.remote.dask_executor import DaskExecutor  # noqa: PLC0415
 
@@ -86,7 +102,7 @@ class Cluster:
             graph=Graph(steps=steps),
             paths=PathMap(work.root, work.private),
             tools=lambda _: work.tools,
-            wanted=(),
+            wanted=wanted,
             priorities={},
         )
 
@@ -108,6 +124,17 @@ class Cluster:
         )
         self._programs.append(program)
         return program
+
+
+def hide_folder(folder: Path) -> tuple[object, ...]:
+    """Return the words before a program that hide a folder from it; none without privileges."""
+    script = 'mount -t tmpfs none "$0" && exec "$@"'
+    words = ("unshare", "--mount", "--map-root-user", "sh", "-c", script, str(folder))
+    try:
+        done = subprocess.run((*words, "true"), capture_output=True, check=False)
+    except OSError:
+        return ()
+    return words if done.returncode == 0 else ()
 
 
 @contextlib.contextmanager

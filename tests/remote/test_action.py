@@ -12,10 +12,13 @@ import pytest
 
 from archsplit.remote.action import (
     OTHER_TOOLS_STATUS,
+    STEPS_FILE,
     TOOLS_FILE,
     PathMap,
+    ShippedFolders,
     ToolFile,
     action_spec,
+    describe_tools,
     failed_part,
     other_tools_error,
     probe_step,
@@ -160,3 +163,52 @@ def test_the_step_of_a_check_copies_a_file_that_no_farm_has(tmp_path: Path) -> N
     first, second = (one.reads[0].read_text() for one in steps)
     assert first != second
     assert steps[0].writes == (tmp_path / "out 0/copy",)
+
+
+SHIPPED = ShippedFolders(
+    paths=("/opt/cuda",), links={"/opt/cuda/targets/x/include": "../../include"}
+)
+
+
+def test_a_shipped_toolkit_is_below_one_folder_of_the_action() -> None:
+    tools = [
+        ToolFile(path=path, sha256="ab" * 32)
+        for path in ("/usr/bin/g++", "/opt/cuda/targets/x/include/a.h", "/opt/cuda/bin/ptxas")
+    ]
+    compiles = step(
+        "/usr/bin/g++",
+        *("-E", "-ffile-prefix-map=/opt/cuda=/cuda", "-ffile-prefix-map=/home=/", "k.cu"),
+        *("-I/opt/cuda/nvvm/../targets/x/include", "-isystem", "/opt/cuda-13/include"),
+        *("-o", f"{PRIVATE}/0/k.ii"),
+        writes=f"{PRIVATE}/0/k.ii",
+        LIBRARIES="/opt/cuda",
+    )
+    spec = action_spec(compiles, PathMap(ROOT, PRIVATE, SHIPPED), tools)
+    # The link leads to the folder; `nvvm/..` needs a folder of that name.
+    top = PurePosixPath(".archsplit/toolkit/opt/cuda")
+    assert {name: tool.path for name, tool in spec.tools.items()} == {
+        top / "include/a.h": "/opt/cuda/targets/x/include/a.h",
+        top / "bin/ptxas": "/opt/cuda/bin/ptxas",
+    }
+    assert spec.links == {top / "targets/x/include": "../../include"}
+    assert spec.folders == (top / "nvvm",)
+    assert spec.texts[TOOLS_FILE].decode() == f"{'ab' * 32}  /usr/bin/g++\n"
+    assert dict(spec.environment)["LIBRARIES"] == str(top)
+    assert spec.argv[4:] == ("/bin/sh", ".archsplit/steps")
+    made, compiled, restored = spec.texts[STEPS_FILE].decode().splitlines()[1:]
+    assert made == "mkdir -p .archsplit/work/0"
+    assert compiled == (
+        "part=0; /usr/bin/g++ -ffile-prefix-map=.archsplit/toolkit/=/ -E"
+        f" -ffile-prefix-map=/opt/cuda=/cuda -ffile-prefix-map={top}=/cuda"
+        f" -ffile-prefix-map=/home=/ k.cu -I{top}/nvvm/../targets/x/include"
+        " -isystem /opt/cuda-13/include -o .archsplit/work/0/k.ii || fail $?"
+    )
+    assert restored.startswith("sed -i ")
+    alone = action_spec(step("ptxas", "k.ptx"), PathMap(ROOT, PRIVATE, SHIPPED), tools[2:])
+    assert alone.argv[4:] == (f"{top}/bin/ptxas", "k.ptx")
+    # All tools are shipped, and none is compared.
+    assert alone.texts == {TOOLS_FILE: b""}
+    assert not alone.links
+    assert describe_tools(tools, SHIPPED) == (
+        "2 files of the toolkit are shipped, 1 files of the tools are the same on"
+    )

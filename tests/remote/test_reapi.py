@@ -6,9 +6,11 @@ import asyncio
 import contextlib
 import dataclasses
 import hashlib
+import io
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import socket
@@ -54,6 +56,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from archsplit.nvcc.toolkit import Toolkit
+    from archsplit.remote.endpoint import Endpoint
 
 
 TINYVEC = Path(__file__).parents[1] / "tinyvec"
@@ -78,6 +81,11 @@ class Work(shell_steps.Work):
             tools=lambda _: self.tools,
             wanted=[self.private / each for each in wanted],
         )
+
+
+def with_property(farm: Farm) -> Endpoint:
+    """Return an endpoint whose actions are other ones."""
+    return parse_endpoint(farm.address, properties=["a=property"])
 
 
 class Notes(SilentProgress):
@@ -403,6 +411,45 @@ def test_the_wrapper_makes_the_same_objects_with_a_farm(
     report = calls.check(*farm_options, farm.address, dead=dead)
     # cicc and ptxas for two targets, cudafe++ and the host's compiler.
     assert f"{farm.address}: 0 of 6 results were there" in report
+
+
+@pytest.mark.nvcc
+def test_workers_get_a_toolkit_that_they_lack(
+    farm: Farm, environment: dict[str, str], toolkit: Toolkit, tmp_path: Path
+) -> None:
+    # In no folder that the sandboxes see.
+    root = tmp_path / "the toolkit"
+    shutil.copytree(toolkit.root, root, symlinks=True)
+    nvcc = root / "bin" / toolkit.nvcc.name
+    notes = Notes()
+
+    def build(name: str, engine: EngineChoice | None) -> dict[str, str]:
+        effects = Effects(progress=notes, environment=environment, jobs=2, engine=engine)
+        order = BuildRequest(recipe=TINYVEC, targets=(Target.parse("sm_80"),), nvcc=nvcc)
+        release = build_recipe(order, effects, out=tmp_path / name)
+        return {wheel.file: wheel.sha256 for wheel in release.wheels}
+
+    named = EngineChoice(endpoint=parse_endpoint(farm.address), jobs=8)
+    shipped = dataclasses.replace(named, ships_toolkit=True)
+    with pytest.raises(EngineRefusedError, match="other tools") as caught:
+        build("refused", named)
+    assert "--remote-toolkit shipped" in str(caught.value.hint)
+    here = build("here", None)
+    assert build("there", shipped) == here
+    sizes = [path.stat().st_size for path in (root / "nvvm/bin/cicc", root / "bin/ptxas")]
+    (sent,) = re.findall(r"([\d.]+) MB sent", notes.lines[-1])
+    assert float(sent) > sum(sizes) / 1e6
+    # Other actions, whose toolkit the farm has.
+    assert build("once", dataclasses.replace(shipped, endpoint=with_property(farm))) == here
+    (sent,) = re.findall(r"([\d.]+) MB sent", notes.lines[-1])
+    assert float(sent) < 1
+    calls = WrappedCalls(tmp_path / "calls", nvcc)
+    options = ("--remote-toolkit", "shipped", "--engine", "reapi", "--remote")
+    calls.check(*options, farm.address, dead=(*options, "grpc://127.0.0.1:1"))
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        words = ("--remote-toolkit", "shipped", "--nvcc", str(nvcc))
+        assert main(["remote", "check", farm.address, *words]) == 0
+    assert re.search(r"[1-9]\d* files of the toolkit are shipped, [1-9]\d* files", out.getvalue())
 
 
 @pytest.mark.nvcc

@@ -79,7 +79,9 @@ def test_a_run_that_was_interrupted_is_finished(
     journal = site / TRANSACTION_FOLDER / "journal.json"
     journal.write_text(journal.read_text().replace('"slimmed"', '"switching"'))
     assert run("--site-packages", site, "--device", "9.0") == 0
-    assert "an interrupted run was finished" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "an interrupted run was finished" in said
+    assert f"`archsplit doctor --site-packages {site}` refuses it" in said
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import pytest
 from archsplit.errors import NothingToDoError, ToolFailedError, ToolNotFoundError
 from archsplit.formats.device_pack import PACK_FILE, read_pack
 from archsplit.formats.reader import Window
-from archsplit.recipe.load_prebuilt import load_split_recipe
+from archsplit.recipe.load import load_split_recipe
 from archsplit.release.context import Effects
 from archsplit.release.verify import verify_release
 from archsplit.split.from_recipe import FAT_FOLDER, split_by_recipe

@@ -20,7 +20,7 @@ from archsplit import backend
 from archsplit.arch.target import parse_targets
 from archsplit.cli.main import main
 from archsplit.errors import RecipeError, ToolFailedError, ToolNotFoundError
-from archsplit.recipe.load_prebuilt import load_split_recipe
+from archsplit.recipe.load import load_split_recipe
 from archsplit.release import context
 from archsplit.release.checks import CheckScope
 from archsplit.release.verify import verify_release

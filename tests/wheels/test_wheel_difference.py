@@ -10,7 +10,7 @@ from wheel_samples import EPOCH, TOY_FILES, TOY_NAME, plugin_plan, toy_wheel, zi
 
 from archsplit.errors import InputError, WheelError
 from archsplit.wheels.diff import compare_wheels
-from archsplit.wheels.member_names import WheelMember
+from archsplit.wheels.record import WheelMember
 from archsplit.wheels.writer import WheelPlan, write_wheel
 
 if TYPE_CHECKING:

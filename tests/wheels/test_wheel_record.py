@@ -10,18 +10,16 @@ from hypothesis import strategies as st
 from installer.records import RecordEntry, parse_record_file
 
 from archsplit.errors import WheelError
-from archsplit.wheels.member_names import (
-    MAX_COMPONENT_BYTES,
-    MAX_NAME_BYTES,
-    WheelMember,
-    duplicate_names,
-    member_fault,
-)
 from archsplit.wheels.record import (
     ALGORITHMS,
+    MAX_COMPONENT_BYTES,
+    MAX_NAME_BYTES,
     RecordRow,
+    WheelMember,
     decode_record,
+    duplicate_names,
     encode_record,
+    member_fault,
     record_digest,
 )
 

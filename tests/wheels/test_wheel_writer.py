@@ -19,8 +19,8 @@ from wheel_samples import EPOCH, PLATFORMS, core_plan, plugin_plan
 from archsplit.errors import DiskFullError, InputError, OutputError, WheelError
 from archsplit.system.env import ZIP_EPOCH
 from archsplit.system.fs import output_errors
-from archsplit.wheels.member_names import WheelMember
 from archsplit.wheels.reader import open_wheel
+from archsplit.wheels.record import WheelMember
 from archsplit.wheels.writer import LATEST_ZIP_TIME, WheelPlan, write_archive, write_wheel
 from archsplit.wheels.zip_writer import ParallelDeflater
 from child_processes import running

@@ -10,8 +10,8 @@ import zipfile
 from typing import TYPE_CHECKING
 
 from archsplit.wheels.filename import WheelName, distribution_name
-from archsplit.wheels.member_names import WheelMember
 from archsplit.wheels.metadata import CoreMetadata, MetadataAuthor
+from archsplit.wheels.record import WheelMember
 from archsplit.wheels.writer import WheelPlan
 
 if TYPE_CHECKING:

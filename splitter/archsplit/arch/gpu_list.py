@@ -7,28 +7,90 @@ product. Each function returns the type that its option needs: capabilities, tar
 The capability of a target is the target's own; the target of a capability is its plain machine
 code.
 
-A product is never guessed: a name that isn't in ``gpus.toml`` is refused.
+Products are the column ``models`` of ``gpus.toml``, as ``nvidia-smi`` and surveys write them. They
+are never guessed: a name that isn't there is refused.
 """
 
 from __future__ import annotations
 
+import functools
 import re
 from typing import TYPE_CHECKING, TypeVar
 
 from archsplit.arch.compat import GPU_BY_CAPABILITY
-from archsplit.arch.gpu_names import matching_products, product_capability
-from archsplit.arch.parsing import target_names
-from archsplit.arch.target import Capability, CodeKind, Target
+from archsplit.arch.gpus import GPUS
+from archsplit.arch.target import Capability, CodeKind, Target, target_names
 from archsplit.errors import TargetError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+__pure__ = True
+
+_SPACES = re.compile(r"[\s_]+")
+_MARKS = re.compile(r"\((?:r|tm|c)\)|[®™]")
+# nvidia-smi prints "NVIDIA GeForce RTX 4090" where a survey has "RTX 4090".
+_BRANDS = re.compile(r"^(?:nvidia|geforce|tesla|graphics|\s)+")
+_VARIANTS = re.compile(
+    r"[ -]+(?:laptop gpu|mobile|super|ti|d|max-q(?: design)?|with max-q design|generation|gpu"
+    r"|workstation edition|server edition|max-q workstation edition|boost|nvl|pcie|sxm\d?|hbm\w+"
+    r"|\d+ ?gb)$"
+)
+"""Additions to a model's name that don't change the generation of its chip."""
+
+
+def product_capability(name: str) -> Capability | None:
+    """Return the capability of a product, or None for an unknown name.
+
+    Laptop, Ti, SUPER, Max-Q and variants of other memory have the capability of their model.
+    """
+    words, capabilities = _normalize(name), _capability_by_name()
+    # One addition is cut at a time: a longer name may be in the table, with another chip than the
+    # shorter one.
+    while words and _squeeze(words) not in capabilities:
+        shorter = _VARIANTS.sub("", words)
+        if shorter == words:
+            return None
+        words = shorter
+    return capabilities.get(_squeeze(words))
+
+
+def matching_products(words: str, *, limit: int = 4) -> tuple[str, ...]:
+    """Return the products that have all these words in their names, with their capabilities."""
+    query = set(_normalize(words).split())
+    return tuple(
+        f"{model} ({Capability.from_sm_number(row.sm)})"
+        for row in GPUS
+        for model in row.models
+        if query and query <= set(_normalize(model).split())
+    )[:limit]
+
+
+def _normalize(name: str) -> str:
+    text = _SPACES.sub(" ", _MARKS.sub("", name.casefold())).strip()
+    return re.sub(r"-(?=(?:pcie|sxm|nvl|\d+gb))", " ", _BRANDS.sub("", text))
+
+
+# A shell splits "RTX 4090" at its space, so many write RTX4090.
+def _squeeze(name: str) -> str:
+    return name.replace(" ", "")
+
+
+# Built at the first use: most commands name no product.
+@functools.cache
+def _capability_by_name() -> dict[str, Capability]:
+    return {
+        _squeeze(_normalize(name)): Capability.from_sm_number(row.sm)
+        for row in GPUS
+        for name in row.models
+    }
+
+
+if TYPE_CHECKING:
     Detector = Callable[[], Iterable[str]]
     """A function that returns the capability or product name of each GPU of this machine."""
 
 _T = TypeVar("_T")
-__pure__ = True
 
 _NATIVE = "native"
 # cc90 is how a pack names its GPU, in its extra (`foo[cc90]`) and its file name.

@@ -3,6 +3,11 @@
 A `Capability` is a property of a GPU (9.0), a `Target` a property of code (``sm_90a``,
 ``compute_90``). Both accept unpublished numbers; `archsplit.arch.compat` has the rules that connect
 them.
+
+Lists of targets are read and written in the spellings of nvcc's own flags, of PyTorch's
+``TORCH_CUDA_ARCH_LIST`` and of CMake's ``CUDAARCHS``. Words whose meaning depends on the machine or
+on the tool's version (``native``, ``all``) are refused: a release needs a fixed set. Sources:
+``torch.utils.cpp_extension`` and CMake's property CUDA_ARCHITECTURES.
 """
 
 from __future__ import annotations
@@ -11,15 +16,16 @@ import difflib
 import enum
 import functools
 import re
+import shlex
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Literal
 
 from archsplit.arch.gpus import GPUS
-from archsplit.arch.parsing import target_names
 from archsplit.errors import TargetError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Iterator
 
 __pure__ = True
 
@@ -134,10 +140,215 @@ class Target:
         return (self.kind is CodeKind.PTX, self.capability, self.suffix)
 
 
+_TORCH = re.compile(r"([1-9][0-9]{0,2})\.([0-9])([af]?)(\+PTX)?")
+_CMAKE = re.compile(r"([1-9][0-9]{1,3}[af]?)(-real|-virtual)?")
+_GENCODE = re.compile(r"arch=compute_([0-9]+[af]?),code=\[?([a-z0-9_,]+)\]?")
+
+# Source: named_arches in torch/utils/cpp_extension.py of the PyTorch releases for CUDA 13.
+# Kept as text in PyTorch's own form, so that they can be compared with its source line by line.
+_TORCH_NAMES = {
+    "Kepler+Tesla": "3.7",
+    "Kepler": "3.5+PTX",
+    "Maxwell+Tegra": "5.3",
+    "Maxwell": "5.0;5.2+PTX",
+    "Pascal": "6.0;6.1+PTX",
+    "Volta+Tegra": "7.2",
+    "Volta": "7.0+PTX",
+    "Turing": "7.5+PTX",
+    "Ampere+Tegra": "8.7",
+    "Ampere": "8.0;8.6+PTX",
+    "Ada": "8.9+PTX",
+    "Hopper": "9.0+PTX",
+    "Blackwell+Tegra": "11.0",
+    "Blackwell": "10.0;10.3;12.0;12.1+PTX",
+}
+
+# nvcc, CMake and PyTorch accept these words; the same recipe would build another release on another
+# machine or with another toolkit.
+_REFUSED = {
+    "all": "every target that the toolkit happens to know",
+    "all-major": "every major target that the toolkit happens to know",
+    "native": "the GPUs of the machine that builds",
+    "auto": "the GPUs of the machine that builds",
+    "common": "a set that differs between versions of the build system",
+    "off": "no flags at all",
+}
+
+_NVCC_OPTIONS = {
+    "-gencode": "gencode",
+    "--generate-code": "gencode",
+    "-arch": "arch",
+    "--gpu-architecture": "arch",
+    "-code": "code",
+    "--gpu-code": "code",
+}
+
+
+def target_names(text: str) -> tuple[str, ...]:
+    """Read a list of target names or of words in any of the spellings below.
+
+    Entries are separated by commas, semicolons or spaces. No word has two meanings: ``9.0`` is
+    PyTorch's, ``90`` is CMake's, ``sm_90`` is a target.
+
+    Raises:
+        TargetError: a word is in none of the spellings, or names no fixed set of targets.
+    """
+    if text.lstrip().startswith(("-", "arch=")):
+        return nvcc_names(text)
+    return tuple(chain.from_iterable(map(_any_word, re.findall(r"[^,;\s]+", text))))
+
+
+def torch_names(text: str) -> tuple[str, ...]:
+    """Read ``TORCH_CUDA_ARCH_LIST``: ``8.0;9.0a;12.0+PTX``, or generations such as ``Hopper``.
+
+    Raises:
+        TargetError: PyTorch would refuse a word, too, or it is ``native``.
+    """
+    return tuple(chain.from_iterable(map(_torch_word, re.findall(r"[^;\s]+", text))))
+
+
+def cmake_names(text: str) -> tuple[str, ...]:
+    """Read ``CMAKE_CUDA_ARCHITECTURES``: ``80-real;90a;120-virtual``; no suffix means both kinds.
+
+    Source: https://cmake.org/cmake/help/latest/prop_tgt/CUDA_ARCHITECTURES.html
+
+    Raises:
+        TargetError: CMake would refuse a word, too, or it is ``all``, ``native`` and such.
+    """
+    return tuple(chain.from_iterable(map(_cmake_word, re.findall(r"[^;\s]+", text))))
+
+
+def nvcc_names(text: str) -> tuple[str, ...]:
+    """Read nvcc's ``-gencode arch=compute_90,code=[sm_90,compute_90]``, ``-arch=sm_90``, ``-code``.
+
+    ``-arch=sm_90`` alone means SASS and PTX, as for nvcc.
+
+    Raises:
+        TargetError: another option, a pair whose two sides differ, or no fixed set of targets.
+    """
+    names: list[str] = []
+    shorthand: dict[str, str] = {}
+    for option, value in _nvcc_options(text):
+        if option == "gencode":
+            names += _gencode(value)
+        # nvcc takes the last one without a warning, so the first would be lost unnoticed.
+        elif shorthand.setdefault(option, value) != value:
+            raise TargetError(f"-{option} is there twice in {text!r}", hint="use -gencode instead")
+    return (*names, *_shorthand(shorthand))
+
+
+def _any_word(word: str) -> tuple[str, ...]:
+    _refuse(word)
+    # Only PyTorch writes a point, and only CMake begins with a digit and has none.
+    if "." in word or word in _TORCH_NAMES:
+        return _torch_word(word)
+    return _cmake_word(word) if word[:1].isdigit() else (word,)
+
+
+def _torch_word(word: str) -> tuple[str, ...]:
+    if word in _TORCH_NAMES:
+        # A generation is a list of numbers, some with +PTX.
+        return torch_names(_TORCH_NAMES[word])
+    match = _TORCH.fullmatch(word)
+    if match is None:
+        _refuse(word)
+        raise TargetError(
+            f"{word!r} is not an entry of a TORCH_CUDA_ARCH_LIST",
+            hint=f"write it as in 9.0, 9.0a or 9.0+PTX; names are {', '.join(_TORCH_NAMES)}",
+        )
+    major, minor, suffix, ptx = match.groups()
+    number = major + minor + suffix
+    # PyTorch makes PTX only where +PTX is written; CMake makes it unless -real is.
+    return (f"sm_{number}", f"compute_{number}") if ptx else (f"sm_{number}",)
+
+
+def _cmake_word(word: str) -> tuple[str, ...]:
+    match = _CMAKE.fullmatch(word)
+    if match is None:
+        _refuse(word)
+        raise TargetError(
+            f"{word!r} is not an entry of CMAKE_CUDA_ARCHITECTURES",
+            hint="write it as in 90, 90a-real or 120-virtual",
+        )
+    sass, ptx = f"sm_{match[1]}", f"compute_{match[1]}"
+    return {"-real": (sass,), "-virtual": (ptx,)}.get(match[2], (sass, ptx))
+
+
+def _refuse(word: str) -> None:
+    if word.lower() in _REFUSED:
+        raise TargetError(
+            f"{word!r} is no fixed set of targets: it means {_REFUSED[word.lower()]}",
+            hint="list the targets, as in sm_80,sm_90,compute_90",
+        )
+
+
+def _nvcc_options(text: str) -> Iterator[tuple[str, str]]:
+    try:
+        words = iter(shlex.split(text))
+    except ValueError as error:
+        raise TargetError(f"can't read {text!r}: {error}") from error
+    for word in words:
+        # The value of a -gencode alone, as it is copied from a build log.
+        if word.startswith("arch="):
+            yield "gencode", word
+            continue
+        name, equals, value = word.partition("=")
+        if name not in _NVCC_OPTIONS:
+            raise TargetError(
+                f"{word!r} is not an option of nvcc about targets",
+                hint="only -gencode, -arch and -code, and their long forms, are read here",
+            )
+        # nvcc reads "-arch=sm_90" and "-arch sm_90" alike.
+        yield _NVCC_OPTIONS[name], value if equals else next(words, "")
+
+
+def _gencode(value: str) -> tuple[str, ...]:
+    match = _GENCODE.fullmatch(value)
+    if match is None:
+        raise TargetError(
+            f"{value!r} is not a value of -gencode",
+            hint="write it as in arch=compute_90,code=sm_90 or arch=compute_90,code=[sm_90]",
+        )
+    return _codes(match[1], match[2])
+
+
+def _codes(number: str, codes: str) -> tuple[str, ...]:
+    """Return the codes of one architecture; refuse codes of another, and LTO."""
+    names = tuple(filter(None, codes.split(",")))
+    for name in names:
+        # nvcc would build sm_90 from compute_80; the file names and the plan have one number for
+        # both.
+        if name not in {f"sm_{number}", f"compute_{number}"}:
+            raise TargetError(
+                f"arch=compute_{number} with code={name}: archsplit builds each target from the"
+                " virtual architecture of the same number, and no LTO code",
+                hint=f"name the targets alone, as in sm_{number}",
+            )
+    return names
+
+
+def _shorthand(options: dict[str, str]) -> tuple[str, ...]:
+    if not options:
+        return ()
+    arch = options.get("arch", "")
+    _refuse(arch)
+    kind, _, number = arch.partition("_")
+    # nvcc's short form: arch=compute_90,code=[sm_90,compute_90].
+    if kind == "sm" and "code" not in options:
+        return (arch, f"compute_{number}")
+    if kind == "compute":
+        # Without -code, nvcc takes the value of -arch for it.
+        return _codes(number, options.get("code", arch).strip("[]"))
+    raise TargetError(
+        f"-arch={arch} -code={options.get('code', '')} is not a pair that nvcc accepts",
+        hint="write -arch=sm_90, or -gencode arch=compute_90,code=sm_90",
+    )
+
+
 def parse_targets(
     text: str, *, spelling: Callable[[str], tuple[str, ...]] = target_names
 ) -> tuple[Target, ...]:
-    """Read a list of targets in a spelling of `archsplit.arch.parsing`.
+    """Read a list of targets in a spelling of `archsplit.arch.target`.
 
     Args:
         text: the list.
@@ -172,3 +383,32 @@ def _nearest(text: str) -> str:
     if near:
         return f"did you mean {near[0]}?"
     return _SPELLING
+
+
+def torch_arch_list(targets: Iterable[Target]) -> str:
+    """Return the list for PyTorch's extensions: ``8.0;9.0a;12.0+PTX``.
+
+    PTX always has machine code of its own capability beside it there.
+    """
+    portable: dict[str, bool] = {}
+    for target in sorted(targets):
+        name = f"{target.capability}{target.suffix}"
+        portable[name] = portable.get(name, False) or target.kind is CodeKind.PTX
+    return ";".join(f"{name}+PTX" if ptx else name for name, ptx in portable.items())
+
+
+def cmake_architectures(targets: Iterable[Target]) -> str:
+    """Return the list for CMake: ``80-real;90a-real;120-virtual``."""
+    return ";".join(
+        f"{target.capability.sm_number}{target.suffix}-"
+        + ("real" if target.kind is CodeKind.SASS else "virtual")
+        for target in sorted(targets)
+    )
+
+
+def gencode_flags(targets: Iterable[Target]) -> str:
+    """Return nvcc's flags, one word for each target: ``-gencode=arch=compute_90,code=sm_90``."""
+    return " ".join(
+        f"-gencode=arch=compute_{target.capability.sm_number}{target.suffix},code={target}"
+        for target in sorted(targets)
+    )

@@ -22,13 +22,13 @@ from archsplit.build.pipeline import compile_plan, open_session
 from archsplit.build.plan import open_site, plan_build, requested_recipe, select_targets
 from archsplit.build.provenance import add_licenses, read_plugin_origins
 from archsplit.errors import OutputError
-from archsplit.release.core_files import hook_entry_points
+from archsplit.release.identity import hook_entry_points
 from archsplit.release.loader_files import copy_loader
-from archsplit.release.plugin_wheels import WheelPlanner, core_metadata, plugin_metadata
+from archsplit.release.wheel_plans import WheelPlanner, core_metadata, plugin_metadata
 from archsplit.system.fs import output_dir, output_errors, read_file
 from archsplit.wheels.filename import WheelName, distribution_name, plugin_path, plugins_package
-from archsplit.wheels.member_names import WheelMember
 from archsplit.wheels.metadata import encode_metadata
+from archsplit.wheels.record import WheelMember
 from archsplit.wheels.writer import write_wheel
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from archsplit.formats.elf import ElfMachine
     from archsplit.recipe.model import Recipe
     from archsplit.release.context import Effects
-    from archsplit.release.plugin_wheels import Product
+    from archsplit.release.wheel_plans import Product
     from archsplit.wheels.metadata import CoreMetadata
 
 METADATA_FILE = "METADATA"

@@ -38,8 +38,12 @@ from archsplit.nvcc.dryrun import parse_dryrun
 from archsplit.nvcc.per_target import per_target_steps, source_module_id
 from archsplit.nvcc.step_args import module_ids, unusable_character
 from archsplit.nvcc.steps import StepKind
-from archsplit.recipe.inputs import find_included_files, find_unlisted_inputs, relative_name
-from archsplit.recipe.interface import declared_identifiers
+from archsplit.recipe.inputs import (
+    declared_identifiers,
+    find_included_files,
+    find_unlisted_inputs,
+    relative_name,
+)
 from archsplit.system.fs import read_file
 from archsplit.system.process import run_checked
 

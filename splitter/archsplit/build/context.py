@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from archsplit.nvcc.cmdline import CompileOptions
-from archsplit.recipe.interface import hash_interface
+from archsplit.recipe.inputs import hash_interface
 from archsplit.release.identity import Identity
 from archsplit.system.fs import sha256
 from archsplit.system.process import Command

@@ -22,8 +22,10 @@ from archsplit.errors import ToolNotFoundError
 from archsplit.nvcc.host_tools import find_host_tools
 from archsplit.nvcc.toolkit import choose_toolkit
 from archsplit.remote.action import PathMap, ToolFile
+from archsplit.remote.action_results import ActionResults
 from archsplit.remote.connect import ExecutorSettings, missing_library_error, open_executor
 from archsplit.remote.endpoint import DaskEndpoint
+from archsplit.remote.shipped_toolkit import find_shipped_folders
 from archsplit.scheduler.graph import MovedBytes, group_steps, guess_size, moved_bytes
 from archsplit.scheduler.history import History
 from archsplit.scheduler.pool import SlotPool
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 
     from archsplit.build.context import BuildContext
     from archsplit.build.plan import BuildPlan
+    from archsplit.cache.cache import Cache
     from archsplit.release.context import Effects
     from archsplit.remote.endpoint import Endpoint, EngineChoice
     from archsplit.remote.farm_check import FarmCheck
@@ -111,11 +114,25 @@ def _tool_files(site: BuildContext, effects: Effects) -> ToolFiles:
     )
 
 
+def _toolkit_folders(site: BuildContext) -> Iterator[Path]:
+    for part in site.parts:
+        yield part.toolkit.root
+    for package in site.cuda_libraries:
+        yield from (package.include,) if package.include else ()
+        yield package.file.parent
+
+
 @contextlib.contextmanager
 def open_farm(
-    plan: BuildPlan, effects: Effects, choice: EngineChoice
-) -> Iterator[tuple[Graph, SlotPool, Executor]]:
+    plan: BuildPlan, effects: Effects, choice: EngineChoice, cache: Cache | None = None
+) -> Iterator[tuple[Graph, SlotPool, Executor, ActionResults | None]]:
     """Connect to a farm or a cluster; report at the end what it had and what was moved.
+
+    Args:
+        plan: the plan.
+        effects: the effects.
+        choice: the farm.
+        cache: keeps the results of a cluster, which has no store; None for no cache.
 
     Raises:
         ToolNotFoundError: the libraries for it are not installed.
@@ -131,20 +148,36 @@ def open_farm(
         step.name: -round(10 * length)
         for step, length in zip(farm.graph.steps, lengths, strict=True)
     }
+    shipped = find_shipped_folders(_toolkit_folders(site)) if choice.ships_toolkit else None
+    paths = PathMap(site.recipe.root, site.folder, shipped)
+    wanted, results = farm.wanted, None
+    # A farm has an action cache, and its results needn't come here. Verifying runs all steps.
+    keeps = cache is not None and cache.settings.mode != "verify"
+    if cache is not None and keeps and isinstance(choice.endpoint, DaskEndpoint):
+        results = ActionResults(cache, paths, tools)
+        wanted = frozenset(path for step in farm.graph.steps for path in step.writes)
+        for folder in {path.parent for path in wanted}:
+            folder.mkdir(parents=True, exist_ok=True)
     settings = ExecutorSettings(
-        paths=PathMap(site.recipe.root, site.folder),
+        paths=paths,
         tools=tools,
-        wanted=farm.wanted,
+        wanted=wanted,
         priorities=priorities,
     )
     opened = open_executor(choice.endpoint, farm.graph, settings, note=effects.progress.note)
     with opened as executor:
-        yield farm.graph, SlotPool(choice.jobs), executor
+        yield farm.graph, SlotPool(choice.jobs), executor, results
+    if results is not None:
+        effects.progress.note(
+            f"the compile cache: {results.hits} of {len(farm.graph.steps)} results were there"
+        )
     tools.save()
 
 
-def build_tools(effects: Effects, nvcc: Path | None) -> tuple[ToolFile, ...]:
-    """Return the programs and device libraries that steps of each build run with.
+def build_tools(effects: Effects, nvcc: Path | None) -> tuple[tuple[ToolFile, ...], Path]:
+    """Return the files that steps of each build run with, and the toolkit's folder.
+
+    The files are programs and device libraries; builds have headers, too.
 
     Raises:
         ToolNotFoundError: there is no toolkit or host compiler, or a part of it is gone.
@@ -165,18 +198,27 @@ def build_tools(effects: Effects, nvcc: Path | None) -> tuple[ToolFile, ...]:
             raise ToolNotFoundError(f"a part of the tools is gone: {path or 'a compiler'}")
         found.append(ToolFile(path=str(path), sha256=digest))
     digests.save()
-    return tuple(found)
+    return tuple(found), toolkit.root
 
 
 @contextlib.contextmanager
 def open_checks(
-    endpoint: Endpoint | DaskEndpoint, tools: tuple[ToolFile, ...]
+    endpoint: Endpoint | DaskEndpoint,
+    tools: tuple[ToolFile, ...],
+    *,
+    shipped: Path | None = None,
 ) -> Iterator[Iterator[FarmCheck]]:
     """Yield the checks of a farm or a cluster.
+
+    Args:
+        endpoint: the farm or the scheduler.
+        tools: files of the tools.
+        shipped: folder of the toolkit that workers get; None for one that they have.
 
     Raises:
         ToolNotFoundError: the libraries for it are not installed.
     """
+    folders = find_shipped_folders(() if shipped is None else (shipped,))
     with temporary_dir() as folder:
         if isinstance(endpoint, DaskEndpoint):
             try:
@@ -184,7 +226,7 @@ def open_checks(
                 from archsplit.remote.dask_check import DaskChecks  # noqa: PLC0415
             except ImportError as error:
                 raise missing_library_error(error, "dask") from None
-            cluster = DaskChecks(endpoint, tools=tools, folder=folder)
+            cluster = DaskChecks(endpoint, tools=tools, shipped=folders, folder=folder)
             with contextlib.closing(cluster):
                 yield cluster.checks()
         else:
@@ -193,6 +235,6 @@ def open_checks(
                 from archsplit.remote.reapi_check import ReapiChecks  # noqa: PLC0415
             except ImportError as error:
                 raise missing_library_error(error, "reapi") from None
-            farm = ReapiChecks(endpoint, tools=tools, folder=folder)
+            farm = ReapiChecks(endpoint, tools=tools, shipped=folders, folder=folder)
             with contextlib.closing(farm):
                 yield farm.checks()

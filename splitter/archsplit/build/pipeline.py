@@ -29,11 +29,9 @@ from archsplit.errors import BudgetError, InputError, OutputError
 from archsplit.nvcc.warnings import fold_warnings
 from archsplit.recipe.load import load_recipe
 from archsplit.release.checks import CheckScope
-from archsplit.release.front_package import CudaReleases, refuse_cuda_folders, write_front_package
 from archsplit.release.identity import PluginKind
 from archsplit.release.loader_files import copy_loader
 from archsplit.release.manifest import MANIFEST_FILE as MANIFEST
-from archsplit.release.plugin_wheels import Product, WheelPlanner, core_metadata
 from archsplit.release.report import (
     REPORT_FILE,
     BuildDetails,
@@ -42,8 +40,16 @@ from archsplit.release.report import (
     ReleaseWheel,
     find_report,
 )
-from archsplit.release.sdist import pack_source
 from archsplit.release.verify import open_tag_judge, verify_wheel_set
+from archsplit.release.wheel_plans import (
+    CudaReleases,
+    Product,
+    WheelPlanner,
+    core_metadata,
+    pack_source,
+    refuse_cuda_folders,
+    write_front_package,
+)
 from archsplit.release.wheel_set import read_wheel_set
 from archsplit.scheduler.find_pool import find_pool
 from archsplit.scheduler.reports import explain_run, format_chrome_trace
@@ -155,13 +161,16 @@ def compile_plan(plan: BuildPlan, effects: Effects, session: CacheSession | None
         effects.progress.note(summary)
     effects.progress.begin_stage("compile and link", len(plan.graph.steps))
     if effects.engine is not None:
-        with open_farm(plan, effects, effects.engine) as (graph, slots, executor):
+        cache = None if session is None else session.cache
+        opened = open_farm(plan, effects, effects.engine, cache)
+        with opened as (graph, slots, executor, results):
             done = run_graph_checked(
                 graph,
                 pool=slots,
                 runner=effects.runner,
                 progress=effects.progress,
                 executor=executor,
+                result_cache=results,
                 keep_going=effects.keep_going,
                 on_outcome=partial(_report_run, effects),
             )

@@ -21,9 +21,8 @@ from archsplit.errors import TargetError, UsageError
 from archsplit.nvcc import toolkit as toolkits
 from archsplit.nvcc.cuda_libraries import find_cuda_libraries
 from archsplit.nvcc.host_tools import find_host_tools
-from archsplit.recipe.apply_policy import apply_policy
-from archsplit.recipe.cuda_majors import check_cuda_major, select_cuda_major
 from archsplit.recipe.load import load_recipe
+from archsplit.recipe.single_build import apply_policy, check_cuda_major, select_cuda_major
 from archsplit.scheduler.graph import Graph
 from archsplit.system.env import build_date, clean_environment, has_epoch, source_date_epoch
 from archsplit.system.fs import temporary_dir

@@ -27,7 +27,7 @@ from archsplit.release.sbom import (
 )
 from archsplit.system.fs import read_file, sha256
 from archsplit.wheels.filename import plugin_path
-from archsplit.wheels.member_names import WheelMember
+from archsplit.wheels.record import WheelMember
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

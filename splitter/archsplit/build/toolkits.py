@@ -23,7 +23,7 @@ from archsplit.nvcc.toolkit import (
     probe_toolkits,
     unsupported_target_text,
 )
-from archsplit.recipe.cuda_majors import keep_targets, targets_by_major
+from archsplit.recipe.single_build import keep_targets, targets_by_major
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

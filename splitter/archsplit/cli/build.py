@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
     from archsplit.recipe.prebuilt import SplitRecipe
     from archsplit.release.context import Effects
-    from archsplit.release.front_package import CudaReleases
     from archsplit.release.report import Release
+    from archsplit.release.wheel_plans import CudaReleases
     from archsplit.system.table import FittingTable
 
     Build = Callable[[Effects, Path], Release | CudaReleases]
@@ -89,8 +89,7 @@ def add_to(verbs: options.Verbs) -> None:
 def run(arguments: argparse.Namespace, console: Console) -> int:
     """Build, and print the report."""
     from archsplit.build.pipeline import build_machines
-    from archsplit.recipe.load import load_recipe
-    from archsplit.recipe.load_prebuilt import load_split_recipe
+    from archsplit.recipe.load import load_recipe, load_split_recipe
     from archsplit.release.report import Release
 
     check_path(arguments.recipe)
@@ -278,7 +277,7 @@ def plan_prebuilt(recipe: SplitRecipe, arguments: argparse.Namespace) -> int:
 
 
 def _by_policy(recipe: SplitRecipe, arguments: argparse.Namespace) -> SplitRecipe:
-    from archsplit.recipe.load_prebuilt import apply_policy_to_prebuilt
+    from archsplit.recipe.load import apply_policy_to_prebuilt
 
     if arguments.policy is None:
         return recipe

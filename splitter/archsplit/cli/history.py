@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from archsplit.cli.finding_files import add_finding_files, finding_files
 from archsplit.cli.inputs import find_file
 from archsplit.cli.inspect import add_summary, print_all, write_summary
+from archsplit.cli.outputs import add_finding_files, finding_files
 from archsplit.cli.verbs import add_verb
 from archsplit.errors import InputError, UsageError, VerifyError
 from archsplit.system.fs import read_file, write_file

@@ -44,9 +44,9 @@ def add_to(verbs: options.Verbs) -> None:
 
 def run(arguments: argparse.Namespace, console: Console) -> int:
     """Read a project, write its recipe, and print what could not be known."""
+    from archsplit.recipe.document import RECIPE_FILE
     from archsplit.recipe.project_recipe import propose_recipe
     from archsplit.recipe.project_scan import scan_project
-    from archsplit.recipe.toml_document import RECIPE_FILE
     from archsplit.system.fs import temporary_dir, write_file
 
     project, out = arguments.project, arguments.out

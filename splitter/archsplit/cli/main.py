@@ -1,7 +1,8 @@
 """The command ``archsplit``: find the verb, run it, turn errors into exit codes.
 
 A verb is imported when it is asked for, and nothing but the standard library before that:
-``--version`` takes little more than Python's start.
+``--version`` takes little more than Python's start. The completion scripts are made here, too, of
+the parser with all verbs, by ``shtab``: they start no Python when the user presses Tab.
 """
 
 from __future__ import annotations
@@ -14,13 +15,24 @@ import sys
 from typing import TYPE_CHECKING
 
 from archsplit import __version__
-from archsplit.cli.completion import SHELLS
-from archsplit.cli.verbs import VERBS, VerbParser, check_options, check_verb, list_verbs
+from archsplit.cli.verbs import (
+    SHARED_MODULES,
+    VERBS,
+    VerbParser,
+    check_options,
+    check_verb,
+    list_verbs,
+)
 from archsplit.errors import ArchsplitError, BudgetError, InterruptedByUserError, VerifyError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from typing import NoReturn
+
+SHELLS = ("bash", "zsh", "tcsh")
+_FOLDERS = {"folder", "out", "site_packages", "cache_dir", "save"}
+_FILES = {"subject", "old", "new", "gpus"}
+"""Arguments that take a path or something else, such as the name of a package."""
 
 EXIT_CODES_TOPIC = "exit-codes"
 """``archsplit help exit-codes``: the one page of help that is not about a verb."""
@@ -186,7 +198,8 @@ def _parser(argv: Sequence[str], *, everything: bool = False) -> argparse.Argume
     )
     wanted = VERBS if everything else [argv[0]] if argv and argv[0] in VERBS else []
     for name in wanted:
-        importlib.import_module(f"archsplit.cli.{name}").add_to(verbs)
+        module, _, function = SHARED_MODULES.get(name, f"{name}:add_to").partition(":")
+        getattr(importlib.import_module(f"archsplit.cli.{module}"), function)(verbs)
     return parser
 
 
@@ -201,10 +214,35 @@ class _PrintCompletion(argparse.Action):
         option_string: str | None = None,
     ) -> None:
         del namespace, option_string
-        from archsplit.cli.completion import completion_script
 
         sys.stdout.write(completion_script(whole_parser(), str(values)))
         parser.exit()
+
+
+def completion_script(parser: argparse.ArgumentParser, shell: str) -> str:
+    """Return the completion of a shell; the parser is changed."""
+    from pathlib import Path
+
+    import shtab
+
+    for action in _actions(parser):
+        # shtab leaves out what has no help; the list of verbs has it in the epilog.
+        if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001
+            action.help, action.metavar = "a verb", None
+        elif action.dest in _FOLDERS:
+            action.complete = shtab.DIRECTORY  # type: ignore[attr-defined] # shtab reads it
+        elif action.type is Path or action.dest in _FILES:
+            action.complete = shtab.FILE  # type: ignore[attr-defined] # shtab reads it
+    return f"{shtab.complete(parser, shell)}\n"
+
+
+def _actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
+    for action in parser._actions:  # noqa: SLF001 - argparse has no public way to them
+        yield action
+        if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001
+            # Aliases share one parser.
+            for inner in dict.fromkeys(action.choices.values()):
+                yield from _actions(inner)
 
 
 def exit_codes() -> str:

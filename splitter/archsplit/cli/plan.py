@@ -37,7 +37,7 @@ def add_to(verbs: options.Verbs) -> None:
 def run(arguments: argparse.Namespace, console: Console) -> int:
     """Plan, and print the plan."""
     from archsplit.build.plan import plan_build
-    from archsplit.recipe.load_prebuilt import load_split_recipe
+    from archsplit.recipe.load import load_split_recipe
 
     check_path(arguments.recipe)
     if arguments.check:
@@ -60,8 +60,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
 
 def _check(path: Path) -> int:
     """Read a recipe, which needs neither nvcc nor a compiler, and list all faults."""
-    from archsplit.recipe.load import load_recipe
-    from archsplit.recipe.load_prebuilt import load_split_recipe
+    from archsplit.recipe.load import load_recipe, load_split_recipe
     from archsplit.recipe.pyproject_table import check_project_table, names_backend
 
     # It returns None for a recipe with sources, and raises for an invalid one.

@@ -1,4 +1,8 @@
-"""``archsplit publish``: upload a release to a package index, plugins first, the core last."""
+"""``archsplit publish`` and ``archsplit gather``: a release on its way to a package index.
+
+``gather`` puts the parts of a release, built on several machines, into one folder. ``publish``
+uploads such a folder: plugins first, the core last.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from archsplit.cli import options
 from archsplit.cli.inputs import check_folder
+from archsplit.cli.options import add_without
 from archsplit.cli.verbs import add_verb
 from archsplit.errors import InterruptedByUserError, ToolNotFoundError, TryLaterError, UsageError
 from archsplit.system.fs import state_folder
@@ -352,3 +357,45 @@ def _confirm_plan(plan: PublishPlan, arguments: argparse.Namespace, console: Con
         answer = ""
     if answer.strip().lower() not in {"y", "yes"}:
         raise InterruptedByUserError("nothing was uploaded")
+
+
+def add_gather(verbs: options.Verbs) -> None:
+    """Describe the verb."""
+    parser = add_verb(
+        verbs,
+        "gather",
+        "archsplit gather out-x86 out-arm --out dist",
+        "archsplit gather ci/* --out dist --json",
+    )
+    parser.add_argument(
+        "folder", type=Path, nargs="+", help="a folder that build or split wrote to"
+    )
+    parser.add_argument("--out", type=Path, required=True, help="the folder for all of them")
+    add_without(parser)
+    parser.add_argument(
+        "--partial", action="store_true", help="more parts come later: any cell may be missing"
+    )
+    parser.add_argument("--json", action="store_true", help="print the report as JSON")
+    parser.set_defaults(run=run_gather)
+
+
+def run_gather(arguments: argparse.Namespace, console: Console) -> int:
+    """Gather, and print the wheels."""
+    from archsplit.release.merge import gather
+
+    del console
+    # All folders are checked before the first file is copied.
+    for folder in arguments.folder:
+        check_folder(folder)
+    report = gather(
+        arguments.folder,
+        out=arguments.out,
+        without=arguments.without,
+        partial=arguments.partial,
+    )
+    if arguments.json:
+        print(report.as_json(), end="")  # noqa: T201 - standard output is where data goes
+    else:
+        for wheel in report.wheels:
+            print(f"{wheel.sha256}  {wheel.file}")  # noqa: T201 - the same
+    return 0

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from archsplit.cli import options
-from archsplit.cli.idle import add_copy, copy_unchanged
 from archsplit.cli.inputs import check_folder, find_file
+from archsplit.cli.outputs import add_copy, copy_unchanged
 from archsplit.cli.verbs import add_verb
 from archsplit.errors import NothingToDoError, UsageError
 from archsplit.system.fs import sha256

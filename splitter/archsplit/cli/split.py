@@ -1,4 +1,8 @@
-"""``archsplit split``: a fat wheel as a core and one small wheel per kind of GPU."""
+"""``archsplit split`` and ``archsplit join``: a fat wheel in parts, and whole again.
+
+``split`` writes a core and one small wheel per kind of GPU; ``join`` makes the fat libraries again
+out of them, byte for byte.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from archsplit.cli import options
-from archsplit.cli.idle import add_copy, copy_unchanged
-from archsplit.cli.inputs import find_file
+from archsplit.cli.inputs import check_folder, find_file
 from archsplit.cli.options import add_variants_option, write_split_variants
+from archsplit.cli.outputs import add_copy, copy_unchanged
 from archsplit.cli.verbs import add_verb
 from archsplit.errors import BinaryFormatError, NothingToDoError, UsageError, WheelError
 from archsplit.system.fs import input_errors
@@ -21,6 +25,9 @@ if TYPE_CHECKING:
 
     from archsplit.release.report import Release
     from archsplit.split.model import SplitRequest
+
+JOIN_SCHEMA = 1
+
 
 _WRONG_RECORD = "pip installs it; --ignore-record splits it, and writes a right RECORD"
 
@@ -208,3 +215,35 @@ def _split(request: SplitRequest, arguments: argparse.Namespace, console: Consol
                 raise
         owner = minimal_project(arguments.name, arguments.version or "0")
         return split_library(request, effects, owner)
+
+
+def add_join(verbs: options.Verbs) -> None:
+    """Describe the verb."""
+    parser = add_verb(
+        verbs,
+        "join",
+        "archsplit join split --out joined",
+        "archsplit join split --out joined --json",
+    )
+    parser.add_argument("folder", type=Path, help="the folder with all wheels that split wrote")
+    parser.add_argument("--out", type=Path, required=True, help="the folder to write to")
+    parser.add_argument("--json", action="store_true", help="print what was written as JSON")
+    parser.set_defaults(run=run_join)
+
+
+def run_join(arguments: argparse.Namespace, console: Console) -> int:
+    """Join, and print the written files."""
+    from dataclasses import asdict
+
+    from archsplit.split.restore import join_split
+
+    del console
+    check_folder(arguments.folder)
+    libraries = join_split(arguments.folder, arguments.out)
+    if arguments.json:
+        files = [{**asdict(one), "path": str(one.path)} for one in libraries]
+        text = json.dumps({"schema": JOIN_SCHEMA, "libraries": files}, indent=2)
+    else:
+        text = "\n".join(f"{one.sha256}  {one.path}" for one in libraries)
+    print(text)  # noqa: T201 - data goes to standard output
+    return 0

@@ -56,6 +56,14 @@ VERBS: Mapping[str, str] = {
     name: text for group in VERB_GROUPS.values() for name, text in group.items()
 }
 """All verbs, each a module of this package, with their descriptions."""
+SHARED_MODULES: Mapping[str, str] = {
+    "gather": "publish:add_gather",
+    "join": "split:add_join",
+    "remote": "engines:add_remote",
+    "toolkit": "engines:add_toolkit",
+    "worker": "engines:add_worker",
+}
+"""Module and function of the verbs that share a module with others of their kind."""
 
 
 class VerbParser(argparse.ArgumentParser):

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from archsplit.cli import options
-from archsplit.cli.finding_files import add_finding_files, finding_files
 from archsplit.cli.inputs import check_folder
+from archsplit.cli.outputs import add_finding_files, finding_files
 from archsplit.cli.verbs import add_verb
 from archsplit.errors import UsageError, VerifyError
 
@@ -78,7 +78,7 @@ def run_release(arguments: argparse.Namespace, console: Console) -> int:
     from dataclasses import asdict
     from functools import partial
 
-    from archsplit.index.descriptions import check_where_installed
+    from archsplit.index.preflight import check_where_installed
     from archsplit.release.completeness import Requirements, check_release
     from archsplit.release.install_test import require_installers
 

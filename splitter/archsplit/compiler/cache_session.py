@@ -18,7 +18,6 @@ from archsplit.cache.cache import Cache
 from archsplit.cache.entry import KeyComponent
 from archsplit.cache.stats import MissLog
 from archsplit.compiler.file_resolver import PROGRAM_GROUP
-from archsplit.compiler.object_cache import ObjectCache
 from archsplit.compiler.replay import save_recording
 from archsplit.compiler.step_cache import StepCache
 from archsplit.compiler.step_key import has_line_info, with_depfile
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from archsplit.cache.config import Settings
-    from archsplit.compiler.object_cache import SourceUnit
+    from archsplit.compiler.object_cache import ObjectCache, SourceUnit
     from archsplit.compiler.prefetch import StorePrefetch
     from archsplit.compiler.step_cache import StepEvent
     from archsplit.scheduler.outcome import FinishedStep
@@ -199,6 +198,9 @@ class CacheSession:
             cwd: the working directory of nvcc and its steps.
             environment: of nvcc and its steps.
         """
+        # Imported late: a call of the wrapper has no recipe.
+        from archsplit.compiler.object_cache import ObjectCache  # noqa: PLC0415
+
         tools = self.identify_tools(cwd)
         self._objects = ObjectCache(self.cache, tools, environment=environment, version=__version__)
         return self._objects

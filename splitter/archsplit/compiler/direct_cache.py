@@ -18,17 +18,16 @@ from __future__ import annotations
 
 import os
 import shutil
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple
 
 from archsplit.cache.entry import CacheEntry, KeyComponent, compute_key, key_differences
 from archsplit.cache.stats import LOCAL_TIER
 from archsplit.compiler.environment_key import EPOCH
 from archsplit.compiler.file_resolver import PROGRAM_GROUP, VARIABLE_PREFIX, FileResolver
-from archsplit.compiler.include_scan import ObservedReads, TextScans, describe_reads
 from archsplit.compiler.preprocessed import included_files
-from archsplit.compiler.step_key import DEPFILE_FLAG, is_host_compiler
+from archsplit.compiler.step_key import DEPFILE_FLAG
 from archsplit.compiler.tool_identity import (
     identity_query,
     is_gnu_compiler,
@@ -38,13 +37,14 @@ from archsplit.compiler.tool_identity import (
     with_versions,
 )
 from archsplit.nvcc.depfile import parse_depfile
-from archsplit.nvcc.step_args import option_values
+from archsplit.nvcc.step_args import is_host_compiler, option_values
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from archsplit.cache.cache import Cache
     from archsplit.cache.entry import ManifestEntry
+    from archsplit.compiler.include_scan import ObservedReads, TextScans
     from archsplit.compiler.request_key import CompileRequest, IsolatedFolders
     from archsplit.compiler.tool_identity import ToolIdentities
 
@@ -134,8 +134,7 @@ def _changed_lines_text(old: bytes | None, path: str) -> str:
     return f" in line {first}" if first == last else f" in lines {first} to {last}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CachedResult:
+class CachedResult(NamedTuple):
     """A hit: the stored results of a compilation, or of a portion of one.
 
     Attributes:
@@ -161,8 +160,7 @@ class CachedResult:
     key: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompletedCompile:
+class CompletedCompile(NamedTuple):
     """A compilation that ran after a miss: its results, and the data to store them.
 
     Attributes:
@@ -181,10 +179,7 @@ class CompletedCompile:
     outputs: Mapping[str, Mapping[str, Path]]
     texts: tuple[Path, ...]
     listings: tuple[Path, ...]
-    rules: Mapping[str, tuple[Path, ...]] = field(default_factory=dict)
-    notes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     commands: tuple[tuple[str, ...], ...]
-    tools: tuple[str, ...] = ()
     environment: Mapping[str, str]
     private: Path
     began: int
@@ -193,6 +188,9 @@ class CompletedCompile:
     seconds: float
     cpu_seconds: float
     memory: int
+    rules: Mapping[str, tuple[Path, ...]] = MappingProxyType({})
+    notes: Mapping[str, Mapping[str, str]] = MappingProxyType({})
+    tools: tuple[str, ...] = ()
 
 
 class DirectCache:
@@ -203,7 +201,6 @@ class DirectCache:
         request: the call of nvcc.
         environment: its ``PATH`` finds programs, and its variables can be inputs of a source.
         tools: the identities (versions and digests) of programs.
-        scans: facts about texts; None to begin without any.
 
     Attributes:
         stored: the results that `store` has stored, by portion: the hits of the next call.
@@ -216,11 +213,9 @@ class DirectCache:
         *,
         environment: Mapping[str, str],
         tools: ToolIdentities,
-        scans: TextScans | None = None,
     ) -> None:
         self._cache = cache
         self._request = request
-        self._scans = scans or TextScans()
         self._environment = environment
         self._tools = tools
         self._resolver = self._file_resolver(())
@@ -252,25 +247,33 @@ class DirectCache:
         """Return the reasons of a miss: differences from the nearest earlier compilation."""
         return miss_reasons(self._cache, self._request, self._rows, self._resolver, self._tools)
 
-    def store(self, done: CompletedCompile) -> dict[str, Mapping[str, Path]]:
+    def store(self, done: CompletedCompile, scans: TextScans) -> dict[str, Mapping[str, Path]]:
         """Store the results, if all inputs of the compilation are known.
+
+        Args:
+            done: the compilation.
+            scans: facts about its texts.
 
         Returns:
             The files by role for each key that was stored; empty if an input is unknown.
         """
+        # Imported late: the first tools don't wait for its patterns.
+        from archsplit.compiler.include_scan import describe_reads  # noqa: PLC0415
+
         for portion in done.outputs:
             self._cache.count_lookup(_STEP, portion, None, done.cpu_seconds / len(done.outputs))
         texts = {path: path.read_bytes() for path in done.texts}
         # `.incbin` reads a file that no include marker names.
-        scans = [*map(self._scans.preprocessed, texts.values())]
-        if any(scan.reads_more for scan in scans) or not (texts or done.listings):
+        found = {path: scans.preprocessed(text) for path, text in texts.items()}
+        if any(scan.reads_more for scan in found.values()) or not (texts or done.listings):
             return {}
         # A file may have changed since the lookup, before the compiler read it.
         self._cache.digests.recheck()
-        reading = self._observe_reads(done, texts)
+        markers = {path: scan.markers for path, scan in found.items()}
+        reading = self._observe_reads(done, texts, markers)
         includes = self._include_folders(done)
         resolver = self._file_resolver(includes)
-        read = describe_reads(reading, resolver, self._scans) if reading and includes else None
+        read = describe_reads(reading, resolver, scans) if reading and includes else None
         if reading is None or read is None:
             return {}
         key, isolated = self._request.key, self._request.isolated
@@ -280,7 +283,7 @@ class DirectCache:
         stored = {}
         for portion, files in done.outputs.items():
             parts = _key_components(row, key, portion)
-            entry = _hidden_entry(self._new_entry(done, texts, portion, parts), isolated)
+            entry = _hidden_entry(self._new_entry(done, markers, portion, parts), isolated)
             if entry is not None and self._cache.store(entry):
                 stored[compute_key(entry.components)] = files
                 self.stored[portion] = _cached_result(row, entry, LOCAL_TIER, isolated)
@@ -332,11 +335,14 @@ class DirectCache:
         return _cached_result(row, found.entry, found.tier, self._request.isolated)
 
     def _observe_reads(
-        self, done: CompletedCompile, texts: Mapping[Path, bytes]
+        self,
+        done: CompletedCompile,
+        texts: Mapping[Path, bytes],
+        markers: Mapping[Path, bytes],
     ) -> ObservedReads | None:
-        names = dict.fromkeys(
-            name for text in texts.values() for name in included_files(self._markers(text))
-        )
+        from archsplit.compiler.include_scan import ObservedReads  # noqa: PLC0415 - see `store`
+
+        names = dict.fromkeys(name for each in markers.values() for name in included_files(each))
         for listing in done.listings:
             names |= dict.fromkeys(_listing_names(listing, done.private))
         files = [
@@ -361,7 +367,7 @@ class DirectCache:
             names=tuple(names),
             tools=tuple(dict.fromkeys(files)),
             programs=tuple(dict.fromkeys(programs)),
-            foreign=("/usr/", *_toolkit_folders(done.commands)),
+            foreign=foreign_folders(done.commands),
             since=done.began,
             epoch=done.environment.get(EPOCH),
             macros=tuple(_macro_options(done.commands)),
@@ -369,19 +375,16 @@ class DirectCache:
             has_unseen=any(_compiles_source(argv, done.private) for argv in done.commands),
         )
 
-    def _markers(self, text: bytes) -> bytes:
-        return self._scans.preprocessed(text).markers
-
     def _new_entry(
         self,
         done: CompletedCompile,
-        texts: Mapping[Path, bytes],
+        markers: Mapping[Path, bytes],
         portion: str,
         parts: tuple[KeyComponent, ...],
     ) -> CacheEntry:
         files = {role: path.read_bytes() for role, path in done.outputs[portion].items()}
         for role, sources in done.rules.items():
-            files[_RULE + role] = b"".join(self._markers(texts[source]) for source in sources)
+            files[_RULE + role] = b"".join(markers[source] for source in sources)
         return CacheEntry(
             components=parts,
             files=files,
@@ -480,6 +483,11 @@ def _driver_files(root: str) -> Iterator[Path]:
         path = Path(root) / "bin" / name
         if path.is_file():
             yield path
+
+
+def foreign_folders(commands: tuple[tuple[str, ...], ...]) -> tuple[str, ...]:
+    """Return the folders whose headers nobody edits: the system's and the toolkit's."""
+    return ("/usr/", *_toolkit_folders(commands))
 
 
 def _toolkit_folders(commands: tuple[tuple[str, ...], ...]) -> Iterator[str]:

@@ -9,17 +9,22 @@ known (the clock, ``__TIMESTAMP__``, a file that has just changed), there is no 
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import re
-from dataclasses import dataclass
+import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from archsplit.cache.entry import ManifestEntry
+from archsplit.cache.file_digests import read_stamp
+from archsplit.cache.usage import SETTLED_NS
 from archsplit.compiler.direct_hit import PRECOMPILED_SUFFIX
 from archsplit.compiler.environment_key import EPOCH
-from archsplit.compiler.file_resolver import VARIABLE_PREFIX, FileResolver, has_equal_headers
+from archsplit.compiler.file_resolver import VARIABLE_PREFIX, FileResolver, has_changed
 from archsplit.compiler.hidden_inputs import (
+    has_equal_headers,
     has_macro_in_assembly,
     has_time_macro,
     has_time_text,
@@ -30,10 +35,12 @@ from archsplit.compiler.hidden_inputs import (
     reads_more,
 )
 from archsplit.compiler.preprocessed import include_markers, text_digest
+from archsplit.system.fs import store_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    from archsplit.cache.file_digests import FileStamp
 
 _ASKS = (b"has_include", b"HAS_INCLUDE")
 _ASKED_WORD = re.compile(b"|".join(_ASKS))
@@ -53,29 +60,30 @@ _DIRECTIVE = re.compile(rb"#[ \t]*(?:embed|pragma[ \t]+GCC[ \t]+dependency)\b")
 
 A pattern that begins with a character is ten times as fast as one for the beginning of a line.
 """
-_SLACK_NS = 20_000_000
-"""A file system's times may lag behind the clock by a tick."""
+_FACTS = "headers-1"
+"""The file of remembered facts; another number when `TextScan` means something else."""
+_MOST_FACTS = 3000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TextScan:
+class TextScan(NamedTuple):
     """Facts about one text that was read, of which a compilation has hundreds.
 
+    A named tuple, as all records here: a dataclass takes 1 ms of each compilation to define.
+
     Attributes:
-        joined: the text with its continued lines made one.
+        joined: the text with its continued lines made one; None where it wasn't read.
         questions: the argument of each ``__has_include``; None where it is no name.
         has_clock: the text names the date or the time.
         is_unseen: the text reads more than it includes, or means more than it says.
     """
 
-    joined: bytes
+    joined: bytes | None
     questions: tuple[bytes | None, ...]
     has_clock: bool
     is_unseen: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PreprocessedScan:
+class PreprocessedScan(NamedTuple):
     """Facts about a preprocessed text.
 
     Attributes:
@@ -89,6 +97,69 @@ class PreprocessedScan:
     has_timestamp: bool
 
 
+class HeaderFacts:
+    """Facts about headers of the system and the toolkit, remembered from process to process.
+
+    They are used while the header's stamp is the same: size, inode, times and device. Only headers
+    with nothing to beware of are remembered, and few projects' own are read by as many sources.
+
+    Args:
+        folder: one of this machine's own; None to remember nothing.
+        foreign: folders whose headers are remembered.
+    """
+
+    def __init__(self, folder: Path | None, *, foreign: tuple[str, ...]) -> None:
+        self._path = None if folder is None else folder / _FACTS
+        self._foreign = foreign
+        self._known = self._stored()
+        self._new: dict[str, tuple[FileStamp, str, tuple[str, ...]]] = {}
+
+    def find(self, path: str) -> tuple[TextScan, str] | None:
+        """Return the facts about a file and its digest; None where it must be read."""
+        try:
+            stamp, digest, questions = self._known[path]
+            if tuple(stamp) != read_stamp(path):
+                return None
+            asked = tuple(word.encode("latin-1") for word in questions)
+            scan = TextScan(joined=None, questions=asked, has_clock=False, is_unseen=False)
+        except (OSError, KeyError, ValueError, TypeError, AttributeError):
+            return None
+        return scan, str(digest)
+
+    def add(self, path: str, stamp: FileStamp, text: bytes, scan: TextScan) -> None:
+        """Remember the facts about a file.
+
+        Args:
+            stamp: of the file before it was read.
+        """
+        asked = [word for word in scan.questions if word is not None]
+        is_plain = not (scan.has_clock or scan.is_unseen) and len(asked) == len(scan.questions)
+        # What changed a moment ago may change again without another stamp.
+        is_settled = max(stamp[2:4]) < time.time_ns() - SETTLED_NS
+        is_foreign = os.path.normpath(path).startswith(self._foreign)
+        if is_plain and is_settled and is_foreign and read_stamp(path) == stamp:
+            words = tuple(word.decode("latin-1") for word in asked)
+            self._known[path] = self._new[path] = (stamp, text_digest(text), words)
+
+    def save(self) -> None:
+        """Write the new facts; what can't be written is found out again next time."""
+        if self._path is None or not self._new:
+            return
+        # Another process may have stored facts since; the newest are last.
+        merged = {**self._stored(), **self._new}
+        kept = dict(list(merged.items())[-_MOST_FACTS:])
+        with contextlib.suppress(OSError):
+            store_file(self._path, json.dumps(kept).encode())
+        self._new.clear()
+
+    def _stored(self) -> dict[str, Any]:
+        try:
+            rows = None if self._path is None else json.loads(self._path.read_bytes())
+        except (OSError, ValueError):
+            return {}
+        return rows if isinstance(rows, dict) else {}
+
+
 class TextScans:
     """Facts about texts, each found once in a process; threads may share it.
 
@@ -97,11 +168,38 @@ class TextScans:
     Args:
         sources: facts about sources and headers that several compilations share; None to begin
             without any.
+        headers: facts of earlier processes; None to read all files.
     """
 
-    def __init__(self, sources: dict[bytes, TextScan] | None = None) -> None:
+    def __init__(
+        self, sources: dict[bytes, TextScan] | None = None, headers: HeaderFacts | None = None
+    ) -> None:
         self._sources = {} if sources is None else sources
         self._preprocessed: dict[bytes, PreprocessedScan] = {}
+        self._headers = headers
+
+    def known(self, path: str) -> tuple[TextScan, str] | None:
+        """Return what is remembered about a file and its digest; None where it must be read."""
+        return None if self._headers is None else self._headers.find(path)
+
+    def prepare(self, path: str) -> None:
+        """Find the facts about a file that are not remembered.
+
+        Raises:
+            OSError: it can't be read.
+        """
+        if self.known(path) is not None:
+            return
+        stamp = read_stamp(path)
+        text = Path(path).read_bytes()
+        scan = self.source(text)
+        if self._headers is not None:
+            self._headers.add(path, stamp, text, scan)
+
+    def save(self) -> None:
+        """Write what the next process may use."""
+        if self._headers is not None:
+            self._headers.save()
 
     def source(self, text: bytes) -> TextScan:
         """Return the facts about a source or a header."""
@@ -150,7 +248,7 @@ def has_include_names(scans: Sequence[TextScan], macros: Iterable[str]) -> froze
     called = {word for word in words if not _LITERAL.match(word)}
     # Definitions are searched in all texts: only where a macro is asked for.
     if called:
-        defined = _Definitions([scan.joined for scan in scans], macros)
+        defined = _Definitions([scan.joined or b"" for scan in scans], macros)
         for name in called:
             meant = _meant(name, defined)
             if meant is None:
@@ -243,8 +341,7 @@ def _meant(
     return found
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ManifestUpdate:
+class ManifestUpdate(NamedTuple):
     """The files that a compilation has read, for the manifest.
 
     Attributes:
@@ -256,8 +353,7 @@ class ManifestUpdate:
     texts: Mapping[str, bytes]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ObservedReads:
+class ObservedReads(NamedTuple):
     """Everything that a compilation was observed to read.
 
     Attributes:
@@ -290,16 +386,19 @@ def describe_reads(
 
     That is so where a file has changed since the compilation began, or asks what time it is.
     """
-    contents = {name: _settled(resolver.resolve(name), reading.since) for name in reading.names}
-    read = {name: text for name, text in contents.items() if text is not None}
-    found = [*map(scans.source, (*read.values(), *map(_definition, reading.macros)))]
-    own = {name for name in read if not resolver.normalize(name).startswith(reading.foreign)}
-    asked = has_include_names(found, reading.macros)
-    if len(read) != len(contents) or asked is None:
+    read = _read_files(reading, resolver, scans, use_known=not reading.has_unseen)
+    # Of a remembered header the definitions of macros are not known.
+    if read is not None and any(map(_asks_by_macro, read.scans)):
+        read = _read_files(reading, resolver, scans, use_known=False)
+    if read is None:
         return None
-    if _has_unlisted_reads(
-        reading, found, [read[name] for name in own], scans
-    ) or has_equal_headers(read, resolver, foreign=reading.foreign):
+    found = [*read.scans, *map(scans.source, map(_definition, reading.macros))]
+    asked = has_include_names(found, reading.macros)
+    if (
+        asked is None
+        or _has_unlisted_reads(reading, found, [*read.own.values()], scans)
+        or has_equal_headers(read.own, resolver, foreign=reading.foreign)
+    ):
         return None
     dated = any(scan.has_clock for scan in found) or has_time_text(
         reading.preprocessed, since=reading.since, epoch=reading.epoch
@@ -307,7 +406,7 @@ def describe_reads(
     # The clock goes on, and no entry would be right a minute later.
     if dated and not reading.epoch:
         return None
-    files = {name: text_digest(text) for name, text in read.items()}
+    files = read.digests
     tools = _known_digests(reading.tools, resolver.tool_digest)
     programs = _known_digests(reading.programs, resolver.program_digest)
     # A tool that is gone can't be compared the next time.
@@ -329,8 +428,49 @@ def describe_reads(
         return None
     return ManifestUpdate(
         row=row._replace(beside=beside),
-        texts={files[name]: read[name] for name in own},
+        texts={files[name]: text for name, text in read.own.items()},
     )
+
+
+class _ReadFiles(NamedTuple):
+    """The files that were read: facts, digests by name, and contents of the user's own."""
+
+    scans: list[TextScan]
+    digests: dict[str, str]
+    own: dict[str, bytes]
+
+
+def _read_files(
+    reading: ObservedReads, resolver: FileResolver, scans: TextScans, *, use_known: bool
+) -> _ReadFiles | None:
+    """Return the files that were read; None if one has changed since the compilation began."""
+    read = _ReadFiles([], {}, {})
+    for name in reading.names:
+        path = resolver.resolve(name)
+        is_own = not resolver.normalize(name).startswith(reading.foreign)
+        known = None
+        if use_known and not is_own:
+            # A host compile lists headers that no preprocessed text names.
+            with contextlib.suppress(OSError):
+                scans.prepare(path)
+            known = scans.known(path)
+        if known is None:
+            text = _settled(path, reading.since)
+            if text is None:
+                return None
+            known = scans.source(text), text_digest(text)
+            if is_own:
+                read.own[name] = text
+        elif has_changed(path, reading.since):
+            return None
+        scan, read.digests[name] = known
+        read.scans.append(scan)
+    return read
+
+
+def _asks_by_macro(scan: TextScan) -> bool:
+    """Return True if a ``__has_include`` names a macro."""
+    return any(word is not None and not _LITERAL.match(word) for word in scan.questions)
 
 
 def _has_unlisted_reads(
@@ -341,7 +481,7 @@ def _has_unlisted_reads(
         return True
     if any(scans.preprocessed(text).has_timestamp for text in reading.preprocessed):
         return True
-    return reading.has_unseen and _could_be_unseen([scan.joined for scan in found], own)
+    return reading.has_unseen and _could_be_unseen([scan.joined or b"" for scan in found], own)
 
 
 def _known_digests(
@@ -365,16 +505,6 @@ def _settled(path: str, since: int) -> bytes | None:
         return None
     # What changes while it is read has changed afterwards.
     return None if has_changed(path, since) else content
-
-
-def has_changed(path: str, since: int) -> bool:
-    """Return True if a file may have changed since a time, or is gone."""
-    try:
-        # A link may have been turned to a file that is old.
-        both = (os.lstat(path), os.stat(path))  # noqa: PTH116 - thousands: a Path each would cost more
-    except OSError:
-        return True
-    return max(max(each.st_mtime_ns, each.st_ctime_ns) for each in both) > since - _SLACK_NS
 
 
 def _definition(macro: str) -> bytes:

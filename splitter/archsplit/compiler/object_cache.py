@@ -166,7 +166,6 @@ class ObjectCache:
             request,
             environment=self._environment,
             tools=self._tools,
-            scans=TextScans(self._scans),
         )
         self._lookups[request.key] = looked
         found = looked.find(targets)
@@ -226,7 +225,8 @@ class ObjectCache:
                 seconds=sum(done.seconds for done in finished),
                 cpu_seconds=sum(done.cpu_seconds for done in finished) + saved,
                 memory=max((done.peak_memory for done in finished), default=0),
-            )
+            ),
+            TextScans(self._scans),
         )
 
 

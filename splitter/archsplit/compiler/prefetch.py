@@ -9,13 +9,16 @@ Nothing here decides: a file that changes afterwards has no facts, and is scanne
 
 from __future__ import annotations
 
+import contextlib
+import os
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from archsplit.cache.sealed import load_compressor
+from archsplit.compiler.direct_cache import foreign_folders
 from archsplit.compiler.preprocessed import included_files
-from archsplit.compiler.step_key import is_host_compiler
+from archsplit.nvcc.step_args import is_host_compiler
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -32,7 +35,7 @@ class StorePrefetch:
         steps: of the compilation.
         texts: the preprocessed texts, which some of the steps write.
         tools: receives the replies of host compilers.
-        scans: receives the facts about texts.
+        facts: this machine's folder of remembered facts; None for none.
         cwd: the folder that included files are relative to.
     """
 
@@ -42,14 +45,15 @@ class StorePrefetch:
         texts: Sequence[Path],
         *,
         tools: ToolIdentities,
-        scans: TextScans,
+        facts: Path | None,
         cwd: Path,
     ) -> None:
         self._tools = tools
-        self._scans = scans
+        self._facts = facts
         self._cwd = cwd
+        self._scans: TextScans | None = None
         self._threads: list[threading.Thread] = []
-        self._hosts = [step for step in steps if is_host_compiler(step.command.argv[0])]
+        self._steps = tuple(steps)
         self._texts = tuple(texts)
         self._unfinished = set(texts)
         self._is_scanning = False
@@ -69,10 +73,21 @@ class StorePrefetch:
             self._start(self._scan_texts)
         self._unfinished.difference_update(step.writes)
 
-    def wait(self) -> None:
-        """Wait until all threads have ended."""
+    def scans(self) -> TextScans:
+        """Wait until all threads have ended; return the facts about texts."""
         for thread in self._threads:
             thread.join()
+        return self._open_scans()
+
+    def _open_scans(self) -> TextScans:
+        # Imported late, beside the preprocessor: its patterns take longer than the rest of a plan.
+        from archsplit.compiler.include_scan import HeaderFacts, TextScans  # noqa: PLC0415
+
+        # The second thread begins when the first one has long ended; if not, both find the same.
+        if self._scans is None:
+            foreign = foreign_folders(tuple(step.command.argv for step in self._steps))
+            self._scans = TextScans(headers=HeaderFacts(self._facts, foreign=foreign))
+        return self._scans
 
     def _start(self, work: Callable[[], None]) -> None:
         # A daemon: a signal ends the process without it.
@@ -81,24 +96,23 @@ class StorePrefetch:
         self._threads.append(thread)
 
     def _query_tools(self) -> None:
-        load_compressor()
-        for step in self._hosts:
+        for step in self._steps:
+            if not is_host_compiler(step.command.argv[0]):
+                continue
             argv, environment = step.command.argv, step.command.env
             # The generator asks while it is consumed.
             for _ in self._tools.files(argv, environment):
                 pass
             self._tools.includes(argv, environment)
+        load_compressor()
+        self._open_scans()
 
     def _scan_texts(self) -> None:
+        scans = self._open_scans()
         # A source that could not be preprocessed has no text.
         for path in filter(Path.is_file, self._texts):
-            scan = self._scans.preprocessed(path.read_bytes())
+            scan = scans.preprocessed(path.read_bytes())
             for name in included_files(scan.markers):
-                self._scan_file(self._cwd / name)
-
-    def _scan_file(self, path: Path) -> None:
-        try:
-            self._scans.source(path.read_bytes())
-        except OSError:
-            # The store reports nothing then, and no entry is made.
-            return
+                # The store reports nothing of a file that is gone, and no entry is made.
+                with contextlib.suppress(OSError):
+                    scans.prepare(os.path.join(self._cwd, name))  # noqa: PTH118 - as resolved

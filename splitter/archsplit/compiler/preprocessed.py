@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 __pure__ = True
 
-_MARKER_OR_BLANK = re.compile(rb"^# \d+ .*\n|^[ \t]*\n", re.MULTILINE)
+_MARKER_OR_BLANK = re.compile(rb"\n(?:# \d+ [^\n]*|[ \t]*)(?=\n)")
+"""With the end of the line before, as `_ENTERED`: half the time, of what each cicc waits for."""
 _MAIN = re.compile(rb'^# \d+ "(?:[^"\\\n]|\\.)+".*\n', re.MULTILINE)
 _ENTERED = re.compile(rb'\n(# 1 "(?:[^"\\\n]|\\.)+" 1(?: \d)*)(?=\n)')
 """With the end of the line before: it is found ten times as fast as the beginning of a line."""
@@ -46,7 +47,7 @@ def text_digest(content: bytes) -> str:
 
 def without_markers(text: bytes) -> bytes:
     """The text without what says where each line comes from, and without empty lines."""
-    return _MARKER_OR_BLANK.sub(b"", text)
+    return _MARKER_OR_BLANK.sub(b"", b"\n" + text)[1:]
 
 
 def asks_for_place(text: bytes) -> bool:

@@ -20,9 +20,12 @@ from archsplit.cache.entry import (
     key_differences,
 )
 from archsplit.compiler.environment_key import hashed_environment
-from archsplit.compiler.file_resolver import INCLUDE_PREFIX, PROGRAM_GROUP, FileResolver
-from archsplit.compiler.hidden_inputs import reads_more
-from archsplit.compiler.include_scan import has_changed
+from archsplit.compiler.file_resolver import (
+    INCLUDE_PREFIX,
+    PROGRAM_GROUP,
+    FileResolver,
+    has_changed,
+)
 from archsplit.compiler.preprocessed import (
     from_placeholder,
     strip_unused_line_markers,
@@ -38,6 +41,8 @@ from archsplit.system.outputs import overwrite_file
 from archsplit.system.process import CompletedProcess
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from archsplit.cache.cache import Cache, CacheHit
     from archsplit.compiler.prefetch import StorePrefetch
     from archsplit.compiler.step_key import StepKey
@@ -296,9 +301,7 @@ class StepCache:
             texts = {path: path.read_bytes() for path in found.inputs}
         except OSError:
             return None
-        if found.kind in _ASSEMBLING and any(
-            reads_more(text, f"{self._private}/") for text in texts.values()
-        ):
+        if found.kind in _ASSEMBLING and self._reads_more(texts.values()):
             return None
         bare = found.kind is StepKind.CICC and not self._precise
         # What is left to the link keeps lines for what the linker may have to say of them.
@@ -329,6 +332,12 @@ class StepCache:
         )
         resolver = self._resolver(step) if found.listing is not None else None
         return _StepLookup(step_key=found, parts=parts, lines=lines, resolver=resolver)
+
+    def _reads_more(self, texts: Iterable[bytes]) -> bool:
+        # Imported late: the first tools don't wait for its patterns.
+        from archsplit.compiler.hidden_inputs import reads_more  # noqa: PLC0415
+
+        return any(reads_more(text, f"{self._private}/") for text in texts)
 
     def _resolver(self, step: Step) -> FileResolver:
         return FileResolver(

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from archsplit.cache.entry import KeyComponent
-from archsplit.nvcc.step_args import option_values, step_target
+from archsplit.nvcc.step_args import is_host_compiler, option_values, step_target
 from archsplit.nvcc.steps import StepKind
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ _CUDAS = (
     *(StepKind.FATBINARY, StepKind.NVLINK),
 )
 _PROGRAMS = {kind.value: kind for kind in _CUDAS}
-_GNU = re.compile(r"(?:.*-)?(?:gcc|g\+\+|clang|clang\+\+|c\+\+|cc)(?:-[\d.]+)?")
 _HOST = {StepKind.HOST_COMPILE, StepKind.HOST_ASSEMBLY}
 _MARK = b"\0archsplit:private"
 _PRIVATE = "<private>/"
@@ -103,11 +102,6 @@ def has_unsupported_flags(argv: tuple[str, ...]) -> bool:
     """Return True if flags make the inputs or outputs of a command unpredictable."""
     listed = argv[-3:-1] == _LISTING_WORDS
     return any(map(_ODD.match, argv[1:-3] if listed else argv[1:]))
-
-
-def is_host_compiler(program: str) -> bool:
-    """Return True if a program is a host compiler."""
-    return _GNU.fullmatch(Path(program).name) is not None
 
 
 def with_depfile(step: Step, private: Path) -> Step:

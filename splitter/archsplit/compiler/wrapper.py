@@ -152,8 +152,6 @@ def _run(compilation: Compilation, step_cache: ResultCache | None = None) -> Out
 
 
 def _run_verified(compilation: Compilation) -> Outcome:
-    # Imported late: few compilations are compared, of the thousands in a build.
-
     reference = run_nvcc(compilation)
     outcome = _run(compilation.rename_units(reference.names))
     if outcome.failure is None:

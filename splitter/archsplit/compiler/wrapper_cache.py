@@ -20,7 +20,6 @@ from archsplit.compiler.cache_session import CacheSession
 from archsplit.compiler.direct_cache import WHOLE, CompletedCompile, DirectCache
 from archsplit.compiler.direct_record import DirectRecord, save_record
 from archsplit.compiler.file_resolver import FileResolver
-from archsplit.compiler.include_scan import TextScans
 from archsplit.compiler.prefetch import StorePrefetch
 from archsplit.compiler.reply_cache import ReplyCache
 from archsplit.compiler.request_key import compile_request, find_isolated_folders
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
 
     from archsplit.cache.config import Settings
     from archsplit.compiler.direct_cache import CachedResult
+    from archsplit.compiler.include_scan import TextScans
     from archsplit.compiler.invocation import Invocation
     from archsplit.compiler.request_key import CompileRequest
     from archsplit.compiler.step_cache import StepCache
@@ -76,7 +76,6 @@ class WrapperCache:
         direct = not settings.strict and settings.mode != "verify"
         self._request = self._compile_request() if direct else None
         self._direct: DirectCache | None = None
-        self._scans = TextScans()
         self._prefetch: StorePrefetch | None = None
 
     def restore(self) -> bool:
@@ -89,7 +88,6 @@ class WrapperCache:
             request,
             environment=self._invocation.environment,
             tools=self._session.identify_tools(self._invocation.cwd),
-            scans=self._scans,
         )
         hit = self._direct.find().get(*WHOLE)
         # An output that can't be written is reported by nvcc, in its words.
@@ -109,7 +107,7 @@ class WrapperCache:
             compilation.graph.steps,
             _preprocessed_texts(compilation),
             tools=tools,
-            scans=self._scans,
+            facts=self._session.cache.digests.folder,
             cwd=self._invocation.cwd,
         )
         # In strict mode nothing whole is stored, and nothing need be prepared.
@@ -132,14 +130,14 @@ class WrapperCache:
             VerifyError: see `CacheSession.verify_steps`.
         """
         direct, session = self._direct, self._session
-        if self._prefetch is not None:
-            self._prefetch.wait()
         no_lookup = ("its includes were not looked at",)
         session.log_lookups(compilation.sources, no_lookup if direct is None else direct.explain())
         session.verify_steps()
         wholes: Mapping[str, Mapping[str, Path]] = {}
-        if direct is not None and self._request is not None:
-            wholes = self._store_whole(compilation, outcome, direct, self._request)
+        if direct is not None and self._prefetch is not None:
+            scans = self._prefetch.scans()
+            wholes = self._store_whole(compilation, outcome, direct, scans)
+            scans.save()
         if outcome.failure is None:
             session.record(
                 " ".join(sorted(compilation.sources)),
@@ -239,17 +237,18 @@ class WrapperCache:
         compilation: Compilation,
         outcome: Outcome,
         direct: DirectCache,
-        request: CompileRequest,
+        scans: TextScans,
     ) -> Mapping[str, Mapping[str, Path]]:
         """Store the whole compilation; return what `DirectCache.store` does."""
+        request = self._request
         # A failure isn't stored: the next call may have more memory, or a mended tool.
-        if outcome.failure is not None or not _has_known_reads(compilation):
+        if request is None or outcome.failure is not None or not _has_known_reads(compilation):
             return {}
         completed = self._completed(compilation, outcome, request)
         # A warning with the private folder's name would be wrong on a hit.
         if str(compilation.folder) in completed.stderr:
             return {}
-        wholes = direct.store(completed)
+        wholes = direct.store(completed, scans)
         if wholes and self._invocation.direct_key:
             hit = direct.stored.get(*WHOLE)
             if hit is not None:

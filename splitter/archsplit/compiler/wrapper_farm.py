@@ -18,6 +18,7 @@ worker compares them before it runs the step.
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import threading
 from dataclasses import replace
@@ -28,12 +29,13 @@ from typing import TYPE_CHECKING
 from archsplit.cache.file_digests import FileDigests
 from archsplit.compiler.environment_key import hashed_variables
 from archsplit.compiler.file_resolver import PROGRAM_GROUP
-from archsplit.compiler.step_key import has_line_info, is_host_compiler
+from archsplit.compiler.step_key import has_line_info
 from archsplit.compiler.tool_identity import ToolIdentities
 from archsplit.errors import ToolNotFoundError
-from archsplit.nvcc.step_args import option_values
-from archsplit.remote.action import WORK_FOLDER, PathMap, ToolFile
+from archsplit.nvcc.step_args import is_host_compiler, option_values
+from archsplit.remote.action import TOOLKIT_FOLDER, WORK_FOLDER, PathMap, ToolFile
 from archsplit.remote.connect import ExecutorSettings, open_executor
+from archsplit.remote.shipped_toolkit import find_shipped_folders
 from archsplit.scheduler.executor import LocalExecutor
 from archsplit.scheduler.graph import Graph
 from archsplit.system.fs import cache_folder
@@ -266,9 +268,12 @@ class WrapperFarm:
             headers=self._headers,
         )
         steps = tuple(self._remote.values())
+        shipped = None
+        if self._choice.ships_toolkit:
+            shipped = find_shipped_folders(self._toolkits())
         settings = ExecutorSettings(
             # No other folder: names of this machine's folders mean nothing there.
-            paths=PathMap(self._private, self._private),
+            paths=PathMap(self._private, self._private, shipped),
             tools=self._tools,
             # Later steps here and the cache read them.
             wanted=frozenset(path for step in steps for path in step.writes),
@@ -283,15 +288,18 @@ class WrapperFarm:
 
     def _headers(self) -> Iterator[Path]:
         # What a stub includes is beside `cuda_runtime.h` and in the folder `crt`.
-        roots = {
-            Path(text).resolve().parents[1]
-            for step in self._remote.values()
-            if (text := step.command.env.get("CICC_PATH"))
-        }
-        for root in roots:
+        for root in self._toolkits():
             folder = root / "include"
             yield from folder.glob("*.h*")
             yield from (folder / "crt").glob("*")
+
+    def _toolkits(self) -> set[Path]:
+        """Return the folders of the toolkits, as the commands name them."""
+        return {
+            Path(os.path.normpath(text)).parents[1]
+            for step in self._remote.values()
+            if (text := step.command.env.get("CICC_PATH"))
+        }
 
     def _end(self, step: Step, ended: Ended, done: CompletedProcess | BaseException) -> None:
         """Pass an exit on with this machine's names; called in a thread of the library's."""
@@ -304,13 +312,8 @@ class WrapperFarm:
         except OSError as error:
             ended(error)
             return
-        private = str(self._private)
         ended(
-            replace(
-                done,
-                stdout=done.stdout.replace(WORK_FOLDER, private),
-                stderr=done.stderr.replace(WORK_FOLDER, private),
-            )
+            replace(done, stdout=self._here_text(done.stdout), stderr=self._here_text(done.stderr))
         )
 
     def _rename_folder(self, path: Path) -> None:
@@ -318,8 +321,13 @@ class WrapperFarm:
         if path.suffix not in _TEXTS or not path.is_file():
             return
         content = path.read_bytes()
-        if WORK_FOLDER.encode() in content:
-            path.write_bytes(content.replace(WORK_FOLDER.encode(), bytes(self._private)))
+        if WORK_FOLDER.encode() in content or str(TOOLKIT_FOLDER).encode() in content:
+            text = self._here_text(os.fsdecode(content))
+            path.write_bytes(os.fsencode(text))
+
+    def _here_text(self, text: str) -> str:
+        """Return a text with this machine's names of an action's folders."""
+        return text.replace(WORK_FOLDER, str(self._private)).replace(f"{TOOLKIT_FOLDER}/", "/")
 
 
 def _ignore(text: str) -> None:

@@ -19,13 +19,18 @@ from typing import TYPE_CHECKING
 from archsplit.compiler.early_dryrun import dryrun_query
 from archsplit.compiler.invocation import FallBackToNvccError
 from archsplit.compiler.module_id import module_id_seed
-from archsplit.compiler.step_key import has_line_info, is_host_compiler
+from archsplit.compiler.step_key import has_line_info
 from archsplit.errors import TranscriptError
 from archsplit.nvcc.cmdline import NvccArguments, parse_arguments
 from archsplit.nvcc.dryrun import parse_dryrun
 from archsplit.nvcc.options import FLAG_VARIABLES, unsupported_reason
 from archsplit.nvcc.reorder import RelaxedPlan, empty_container_commands, relax_order
-from archsplit.nvcc.step_args import OUTPUT_FLAGS, option_values, unusable_character
+from archsplit.nvcc.step_args import (
+    OUTPUT_FLAGS,
+    is_host_compiler,
+    option_values,
+    unusable_character,
+)
 from archsplit.nvcc.steps import FIRST_MEMORY, WEIGHTS, NvccStep, StepKind
 from archsplit.scheduler.graph import Graph, Step
 from archsplit.system.outputs import is_replaceable

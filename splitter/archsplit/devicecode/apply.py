@@ -26,8 +26,7 @@ from archsplit.devicecode.select import Coverage, classify_coverage, code_target
 from archsplit.devicecode.unregistered import planned_bytes
 from archsplit.errors import InputError, TargetError, VerifyError
 from archsplit.formats.elf import SectionType
-from archsplit.formats.fatbin import EXECUTABLE, RELOCATABLE
-from archsplit.formats.fatbin_wrappers import read_wrappers
+from archsplit.formats.fatbin import EXECUTABLE, RELOCATABLE, read_wrappers
 from archsplit.formats.reader import open_file
 from archsplit.system.fs import input_errors, output_errors
 from archsplit.system.parallel import are_equal

@@ -20,8 +20,14 @@ from archsplit.formats.descriptor import read_descriptor
 from archsplit.formats.device_pack import PackImage
 from archsplit.formats.elf import Elf, SegmentType
 from archsplit.formats.elf_dynamic import Dynamic
-from archsplit.formats.fatbin import EXECUTABLE, RELOCATABLE, host_containers
-from archsplit.formats.fatbin_wrappers import LINKED, WRAPPER_SECTION, read_wrappers
+from archsplit.formats.fatbin import (
+    EXECUTABLE,
+    LINKED,
+    RELOCATABLE,
+    WRAPPER_SECTION,
+    host_containers,
+    read_wrappers,
+)
 from archsplit.formats.reader import open_file
 
 if TYPE_CHECKING:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import enum
 import mmap
+import os
 import struct
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -28,14 +29,16 @@ from archsplit.formats.elf_dynamic import Dynamic, read_pointers
 from archsplit.formats.fatbin import (
     EXECUTABLE,
     FATBIN_MAGIC,
+    LINKED,
     RELOCATABLE,
+    WRAPPER_VERSIONS,
     Compression,
     EntryKind,
     host_containers,
     read_container,
     read_containers,
+    read_wrappers,
 )
-from archsplit.formats.fatbin_wrappers import LINKED, WRAPPER_VERSIONS, read_wrappers
 from archsplit.formats.pe import PE_MAGIC, read_pe_sections
 from archsplit.formats.zstd_frame import ZSTD_MAGIC
 from archsplit.system.parallel import find_bytes
@@ -114,6 +117,21 @@ def detect_form(head: bytes) -> Form | None:
     if head.startswith(device_pack.PACK_MAGIC):
         return Form.DEVICE_PACK
     return None
+
+
+def file_form(path: str) -> Form | None:
+    """Return the form of a file by its first bytes.
+
+    Raises:
+        OSError: the file can't be read.
+    """
+    # Neither `Path` nor a file object: an environment has a hundred thousand files, and most are
+    # read no further.
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        return detect_form(os.read(descriptor, HEAD_SIZE))
+    finally:
+        os.close(descriptor)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,10 +30,9 @@ from archsplit.index.client import Index
 from archsplit.index.journal import held_journal
 from archsplit.index.pip_resolve import Resolver
 from archsplit.index.plan import Action, plan_publish
-from archsplit.index.read_back import ReadBack
 from archsplit.index.release import CORE, META, PLUGIN, SOURCE
 from archsplit.index.retry import utc_text
-from archsplit.index.state import IndexStateReader
+from archsplit.index.state import IndexStateReader, ReadBack
 from archsplit.index.upload import Uploader
 from archsplit.system.units import size_text
 from archsplit.wheels.filename import ALL_EXTRA

@@ -10,8 +10,8 @@ from packaging.utils import InvalidSdistFilename, parse_sdist_filename
 
 from archsplit.errors import ArchsplitError, InputError, VerifyError
 from archsplit.release.findings import release_kind
-from archsplit.release.list_checks import file_faults
 from archsplit.release.report import OLD_SPLIT_REPORT_FILE, REPORT_FILE, find_report
+from archsplit.release.verify import file_faults
 from archsplit.system.fs import sha256
 from archsplit.wheels.filename import WheelName
 

@@ -1,4 +1,8 @@
-"""The current state of an index, as far as a plan depends on it."""
+"""The state of an index: the names and files before an upload, and the files served after it.
+
+The first is all that a plan depends on; the second is compared with the uploaded files, byte by
+byte.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +11,124 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 from urllib.parse import urljoin
 
-from archsplit.errors import ArchsplitError
+from archsplit.errors import ArchsplitError, ConflictError, VerifyError
+from archsplit.index.client import comparable
 from archsplit.index.journal import registered
 from archsplit.index.plan import IndexState, NameStatus
+from archsplit.index.retry import RetryableError
+from archsplit.system.fs import hex_digest, read_blocks
+from archsplit.wheels.reader import open_wheel
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
-    from archsplit.index.client import Index, IndexPage
-    from archsplit.index.read_back import ReadBack
-    from archsplit.index.release import UploadRelease
+    from archsplit.index.client import Index, IndexFile, IndexPage
+    from archsplit.index.release import Artifact, UploadRelease
+    from archsplit.index.retry import RetryPolicy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadBack:
+    """The read-back check of one index.
+
+    Attributes:
+        retry: bridges the index's caches, which may hide a new file for a while.
+        download: True to read every byte; False trusts the digests of the index.
+    """
+
+    index: Index = field(repr=False)
+    retry: RetryPolicy
+    download: bool = True
+
+    def verify(self, artifacts: Sequence[Artifact]) -> dict[str, IndexFile]:
+        """Wait until all files are on the index, and compare them.
+
+        Raises:
+            ConflictError: a file has other content, or was yanked.
+            VerifyError: the metadata or bytes of a file differ from its page.
+            IndexUnreachableError: a file didn't appear in time.
+        """
+        if not artifacts:
+            return {}
+        what = f"waiting until {self.index.address} shows {len(artifacts)} files"
+        served = self.retry.keep_trying(what, lambda: self._listed(artifacts))
+        for one in artifacts:
+            self._verify_file(one, served[one.path.name])
+        return served
+
+    def is_same(self, artifact: Artifact, served: IndexFile) -> bool:
+        """Return True if a file on the index has the content of the local one.
+
+        Raises:
+            IndexUnreachableError: the index lists no digest, and the file can't be downloaded.
+        """
+        algorithm = comparable(served.digests)
+        # An index without digests: only a download shows the content.
+        if algorithm is None:
+            return self.index.digest(served.url) == artifact.sha256
+        # Hexadecimal digits may be in upper case.
+        expected = served.digests[algorithm].lower()
+        if algorithm == "sha256":
+            return expected == artifact.sha256
+        # The report has SHA-256 only, so the local file is hashed again with the index's algorithm.
+        return expected == hex_digest(read_blocks(artifact.path), algorithm=algorithm)
+
+    def find(self, artifact: Artifact) -> bool:
+        """Return True if the index has a file now.
+
+        Raises:
+            ConflictError: the index has another content under that name.
+        """
+        served = self.index.project(artifact.project).files.get(artifact.path.name)
+        if served is None:
+            return False
+        self._refuse_others(artifact, served)
+        return True
+
+    def _listed(self, artifacts: Sequence[Artifact]) -> dict[str, IndexFile]:
+        projects = self.index.projects(dict.fromkeys(one.project for one in artifacts))
+        found = {name: file for page in projects.values() for name, file in page.files.items()}
+        missing = [one.path.name for one in artifacts if one.path.name not in found]
+        # Pages of a CDN may be some minutes old, so a missing file is not an error yet.
+        if missing:
+            raise RetryableError(f"not there: {', '.join(missing)}")
+        return found
+
+    def _verify_file(self, artifact: Artifact, served: IndexFile) -> None:
+        # A file of that name may have been uploaded by an earlier, different build.
+        self._refuse_others(artifact, served)
+        # The page has the digest of the upload; only a download shows the served bytes.
+        if self.download:
+            self._compare(served.url, artifact.sha256, "other bytes than were uploaded")
+        if served.metadata is not None and artifact.path.suffix == ".whl":
+            # Installers resolve with the metadata file alone (PEP 658), so a wrong one breaks
+            # installs.
+            with open_wheel(artifact.path, same_tags=False) as wheel:
+                own = hex_digest([wheel.read(f"{wheel.dist_info}/METADATA")])
+            listed = served.metadata.get("sha256", own)
+            if listed != own:
+                raise VerifyError(f"{served.name}: the index lists other metadata than it has")
+            self._compare(served.metadata_url, own, "other metadata than the wheel has")
+
+    def _compare(self, url: str, expected: str, what: str) -> None:
+        found = self.index.digest(url)
+        if found != expected:
+            raise VerifyError(
+                f"{url} has {what}: SHA-256 {found}, expected {expected}",
+                hint="nothing that requires it was uploaded; run it again: a cache may be old",
+            )
+
+    def _refuse_others(self, artifact: Artifact, served: IndexFile) -> None:
+        if not self.is_same(artifact, served):
+            raise ConflictError(
+                f"{artifact.path.name} is on the index with other content than here",
+                hint="a file can't be exchanged: publish another version",
+            )
+        # Installers skip a yanked file, so the release would be incomplete.
+        if served.yanked is not None:
+            raise ConflictError(f"{artifact.path.name} is on the index, but was yanked")
+
 
 _MEASURED = 200
 """Most requests for sizes of files in a project whose page lists none."""

@@ -4,16 +4,27 @@ First new wheels are copied, then the pages that list them, plugins before their
 without the pruned releases, the core before its plugins; at last the files that no page lists are
 deleted. So every page that a reader has is complete, and a kill at any point leaves a sound index;
 the next run completes the change.
+
+A new file is listed with the metadata that an installer would read from it, and with the provenance
+object (PEP 740) beside it. Sources:
+https://packaging.python.org/en/latest/specifications/source-distribution-format/
+https://packaging.python.org/en/latest/specifications/index-hosted-attestations/
 """
 
 from __future__ import annotations
 
+import binascii
+import json
+import tarfile
+import zlib
+from base64 import b64decode
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from packaging.metadata import parse_email
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from archsplit.errors import ConflictError, InputError, UsageError, VerifyError
+from archsplit.errors import ConflictError, InputError, UsageError, VerifyError, WheelError
 from archsplit.index.static_model import (
     CLOSED,
     METADATA_SUFFIX,
@@ -30,16 +41,19 @@ from archsplit.index.static_model import (
     release_sets,
     requirements_first,
 )
-from archsplit.index.static_sources import read_distribution_metadata, read_provenance
 from archsplit.release.report import find_report
 from archsplit.system.fs import (
     atomic_replace,
     hash_blocks,
     hex_digest,
+    input_errors,
     read_blocks,
+    read_file,
     write_file,
 )
+from archsplit.system.schema import schema_faults
 from archsplit.wheels.filename import WheelName
+from archsplit.wheels.reader import open_wheel
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -50,6 +64,117 @@ if TYPE_CHECKING:
 
     from archsplit.index.static_folder import IndexFolder
     from archsplit.index.static_model import IndexRelease, ProjectStatus, ReleaseSet
+
+_LARGEST_METADATA = 16 << 20
+"""Bytes: far more than any project's page has; a damaged archive may promise anything."""
+
+
+def read_distribution_metadata(path: Path) -> bytes:
+    """Return METADATA of a wheel, or PKG-INFO of a source distribution.
+
+    Raises:
+        InputError: the file can't be read.
+        WheelError: the file is damaged.
+    """
+    if is_sdist(path.name):
+        return _read_package_info(path)
+    # The index is no judge of other people's wheels: what installs may be served.
+    with open_wheel(path, same_tags=False, full_record=False) as wheel:
+        return wheel.read(f"{wheel.dist_info}/METADATA")
+
+
+def _read_package_info(path: Path) -> bytes:
+    name = f"{path.name.removesuffix(SDIST_SUFFIX)}/PKG-INFO"
+    try:
+        with input_errors(path), tarfile.open(path, mode="r:gz") as archive:
+            member = archive.getmember(name)
+            file = archive.extractfile(member)
+            if file is None or member.size > _LARGEST_METADATA:
+                raise WheelError(f"{path}: {name} is not a file of a usual size")
+            return file.read()
+    except KeyError:
+        raise WheelError(f"{path} is no source distribution: {name} is missing") from None
+    except (tarfile.TarError, EOFError, zlib.error) as error:
+        raise WheelError(f"{path} is damaged: {error}") from None
+
+
+class _Publisher(BaseModel):
+    model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True)
+
+    kind: str
+
+
+class _Envelope(BaseModel):
+    model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True)
+
+    statement: str
+    signature: str
+
+
+class _Attestation(BaseModel):
+    model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True)
+
+    version: Literal[1]
+    verification_material: dict[str, Any]
+    envelope: _Envelope
+
+    def digests(self) -> Iterator[object]:
+        """Yield the SHA-256 of each file that the statement is about."""
+        statement = json.loads(b64decode(self.envelope.statement, validate=True))
+        for subject in statement["subject"]:
+            yield subject["digest"]["sha256"]
+
+
+class _Bundle(BaseModel):
+    model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True)
+
+    publisher: _Publisher
+    attestations: Annotated[tuple[_Attestation, ...], Field(min_length=1)]
+
+
+class _Provenance(BaseModel):
+    model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True)
+
+    version: Literal[1]
+    attestation_bundles: Annotated[tuple[_Bundle, ...], Field(min_length=1)]
+
+
+def read_provenance(path: Path, digest: str) -> bytes:
+    """Return the provenance object beside a file; b"" without one.
+
+    The statements must be about this file. Signatures are not verified: that takes the trusted
+    root of the signer, which installers have.
+
+    Args:
+        path: the wheel or source distribution.
+        digest: its SHA-256.
+
+    Raises:
+        InputError: the object can't be read.
+        VerifyError: it is no provenance object, or about another file.
+    """
+    place = path.with_name(path.name + PROVENANCE_SUFFIX)
+    if not place.exists():
+        return b""
+    content = read_file(place)
+    try:
+        found = _Provenance.model_validate_json(content)
+        named = {
+            each
+            for bundle in found.attestation_bundles
+            for attestation in bundle.attestations
+            for each in attestation.digests()
+        }
+    except ValidationError as error:
+        raise VerifyError(f"{place} is no provenance object: {schema_faults(error)}") from None
+    except (binascii.Error, ValueError, KeyError, TypeError):
+        raise VerifyError(f"{place}: a statement in it can't be read") from None
+    if named != {digest}:
+        raise VerifyError(
+            f"{place} is about another file: its statements don't have the SHA-256 {digest}",
+            hint="take the object of this file from the index that published it",
+        )
+    return content
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 
     from archsplit.index.journal import PublishJournal
     from archsplit.index.plan import UploadStep
-    from archsplit.index.read_back import ReadBack
     from archsplit.index.release import Artifact
     from archsplit.index.retry import RetryPolicy
+    from archsplit.index.state import ReadBack
     from archsplit.system.process import CompletedProcess, Runner
 
 _CHECK_SECONDS = 300.0

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import dataclass
-from pathlib import PurePosixPath
+from posixpath import splitext
 from typing import TYPE_CHECKING
 
 from archsplit.devicecode.model import OtherFiles, Place, sum_wheel_bytes
@@ -184,23 +184,25 @@ _KIND_BY_SUFFIX = {
 }
 # Not ptxas and nvlink: Triton and XLA start them.
 _PROFILERS = re.compile(
-    r"(nsight|nsys|ncu|compute-sanitizer|cuobjdump|nvdisasm|cu\+\+filt|nvprune|cuda-gdb)\b"
+    r"(?:^|/)(nsight|nsys|ncu|compute-sanitizer|cuobjdump|nvdisasm|cu\+\+filt|nvprune|cuda-gdb)\b"
 )
 _TEST_FOLDERS = {"test", "tests"}
 
 
 def build_file_kind(path: str) -> str | None:
     """Return the kind of a file by its path, such as ``headers``; None for all others."""
-    place = PurePosixPath(path)
+    # Texts alone: an environment has a hundred thousand paths.
+    *folders, name = path.split("/")
+    suffix = splitext(name)[1]
     # The folder first: a header of a profiler is the profiler's.
-    if any(_PROFILERS.match(part) for part in place.parts):
+    if _PROFILERS.search(path):
         return "profilers and disassemblers"
-    if not _TEST_FOLDERS.isdisjoint(place.parts[:-1]):
+    if not _TEST_FOLDERS.isdisjoint(folders):
         return "tests"
     # Headers of C++ libraries have no suffix, and lie below `include`.
-    if "include" in place.parts[:-1] and place.suffix in {"", ".inc"}:
+    if "include" in folders and suffix in {"", ".inc"}:
         return "headers"
-    return _KIND_BY_SUFFIX.get(place.suffix)
+    return _KIND_BY_SUFFIX.get(suffix)
 
 
 def sum_build_files(sizes: Iterable[tuple[str, int]]) -> tuple[OtherFiles, ...]:

@@ -12,8 +12,7 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from archsplit.arch.gpu_list import parse_capabilities
-from archsplit.arch.gpu_names import product_capability
+from archsplit.arch.gpu_list import parse_capabilities, product_capability
 from archsplit.errors import InputError, TargetError
 
 if TYPE_CHECKING:

@@ -36,6 +36,7 @@ from archsplit.inspect.svg import target_nodes
 from archsplit.inspect.text import (
     ADVICE_WORDS,
     coverage_text,
+    other_files_text,
     percent_text,
     product_text,
     summarize_proposal,
@@ -193,6 +194,8 @@ def inventory_page(
             "<h2>What each GPU can use</h2>",
             _device_table(devices),
             f"<p>{escape(unserved_text(devices))}</p>",
+            # As on a terminal: only where such files are a part worth a word.
+            *(f"<p>{escape(text)}</p>" for text in filter(None, [other_files_text(inventory)])),
             "<h2>All device code</h2>",
             FILTER_BOX,
             _code_table(inventory),

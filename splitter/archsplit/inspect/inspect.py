@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from archsplit.devicecode.model import File, Inventory, drop_placeholders
-from archsplit.devicecode.scan import HEAD_SIZE, Form, detect_form, read_contents
+from archsplit.devicecode.scan import HEAD_SIZE, Form, detect_form, file_form, read_contents
 from archsplit.errors import BinaryFormatError, InputError, WheelError
 from archsplit.formats.descriptor import read_descriptor
 from archsplit.formats.device_pack import read_pack
@@ -99,12 +99,14 @@ def _single_file(path: Path, request: InspectRequest) -> File:
     return _file(window, path.name, request)
 
 
-def _inventory(request: InspectRequest, paths: Mapping[str, Path], name: str) -> Inventory:
+def _inventory(request: InspectRequest, paths: Mapping[str, str], name: str) -> Inventory:
     """Return the inventory of files by their shown names; wheels are opened.
+
+    Paths are texts, because an environment has a hundred thousand of them.
 
     Wheels alone are weighed by their download; beside loose files, by the files that they install.
     """
-    wheels = {shown: path for shown, path in paths.items() if shown.endswith(_WHEEL)}
+    wheels = {shown: Path(path) for shown, path in paths.items() if shown.endswith(_WHEEL)}
     others = {shown: path for shown, path in paths.items() if shown not in wheels}
     # Only files with the magic number of a form can hold device code.
     rows = list(others.items())
@@ -113,14 +115,15 @@ def _inventory(request: InspectRequest, paths: Mapping[str, Path], name: str) ->
     loose = sorted(one for each in map_on_cores(_with_form, tasks) for one in each)
     in_download = bool(wheels) and not loose
     files = map_on_cores(
-        lambda one: _file_or_problem(open_file(one[1]), one[0], request),
+        lambda one: _file_or_problem(open_file(Path(one[1])), one[0], request),
         loose,
-        weight=lambda one: one[1].stat().st_size,
+        weight=lambda one: os.stat(one[1]).st_size,  # noqa: PTH116 (see above)
     )
     for shown, path in sorted(wheels.items()):
         files += _wheel_or_problem(path, shown, request, in_download=in_download)
     sizes = {
-        shown: path.stat().st_size for shown, path in (paths if in_download else others).items()
+        shown: os.stat(path).st_size  # noqa: PTH116 (see above)
+        for shown, path in (paths if in_download else others).items()
     }
     installed = 0 if in_download else sum(map(_installed_size, wheels.values()))
     size = sum(sizes.values()) + installed
@@ -134,14 +137,17 @@ def _inventory(request: InspectRequest, paths: Mapping[str, Path], name: str) ->
     )
 
 
-def _with_form(paths: Iterable[tuple[str, Path]]) -> list[tuple[str, Path]]:
+def _with_form(paths: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
     return [one for one in paths if _form(one[1]) is not None]
 
 
-def _form(path: Path) -> Form | None:
-    # Without a buffer: of most files nothing but the first bytes is read.
-    with input_errors(path), path.open("rb", buffering=0) as file:
-        return detect_form(file.read(HEAD_SIZE))
+def _form(path: str) -> Form | None:
+    try:
+        return file_form(path)
+    except OSError:
+        # Once more, for the message.
+        with input_errors(Path(path)):
+            return file_form(path)
 
 
 def _wheel_or_problem(
@@ -168,12 +174,12 @@ def _installed_size(wheel: Path) -> int:
         return wheel.stat().st_size
 
 
-def _in_folder(folder: Path) -> Mapping[str, Path]:
+def _in_folder(folder: Path) -> Mapping[str, str]:
     """Return all regular files of a folder tree.
 
     Symbolic links are left out, because their targets are there too.
     """
-    files: dict[str, Path] = {}
+    files: dict[str, str] = {}
     waiting = [(str(folder), "")]
     while waiting:
         path, prefix = waiting.pop()
@@ -181,7 +187,7 @@ def _in_folder(folder: Path) -> Mapping[str, Path]:
             if entry.is_dir(follow_symlinks=False):
                 waiting.append((entry.path, f"{prefix}{entry.name}/"))
             elif entry.is_file(follow_symlinks=False):
-                files[f"{prefix}{entry.name}"] = Path(entry.path)
+                files[f"{prefix}{entry.name}"] = entry.path
     return files
 
 
@@ -212,7 +218,8 @@ def _package(request: InspectRequest) -> Inventory:
     for distribution in plugins:
         added |= _installed_files(request, distribution)
     # A file that two packages list belongs to the core.
-    inventory = _inventory(request, {**added, **paths}, request.subject)
+    everything = {name: str(path) for name, path in {**added, **paths}.items()}
+    inventory = _inventory(request, everything, request.subject)
     files = (
         _check_build(file, added[file.path], build) if build and file.path in added else file
         for file in inventory.files
@@ -260,9 +267,9 @@ def _check_build(file: File, path: Path, build: str) -> File:
 
 def _build_id(path: Path) -> str | None:
     window = open_file(path)
-    if _form(path) is Form.DEVICE_PACK:
+    if _form(str(path)) is Form.DEVICE_PACK:
         return read_pack(window).descriptor.build_id.hex()
-    descriptor = read_descriptor(Elf(window)) if _form(path) is Form.ELF else None
+    descriptor = read_descriptor(Elf(window)) if _form(str(path)) is Form.ELF else None
     return None if descriptor is None else descriptor.build_id.hex()
 
 

@@ -11,9 +11,10 @@ from collections.abc import Mapping  # noqa: TC003 - pydantic reads the annotati
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Literal
 
+from pydantic import TypeAdapter
+
 from archsplit.errors import TargetError
-from archsplit.release.listing import read_listing
-from archsplit.system.schema import type_adapter
+from archsplit.release.report import read_listing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -133,6 +134,8 @@ class OriginalWheel:
     Attributes:
         url: the source, without credentials.
         license: a licence that forbids changes, in the words of METADATA; "" for others.
+        attestations: the publishers that the lock or the provenance object names.
+        provenance_sha256: of the provenance object (PEP 740) of its index; "" without one.
     """
 
     file: str
@@ -140,6 +143,7 @@ class OriginalWheel:
     sha256: str
     size: int
     license: str = ""
+    provenance_sha256: str = ""
     attestations: tuple[Mapping[str, object], ...] = ()
 
 
@@ -268,6 +272,8 @@ class MirrorState:
 KEEP = MirrorEdit(kind="keep")
 """The edit of a wheel that stays as it is on request."""
 
+_STATE = TypeAdapter(MirrorState)
+
 
 def read_state(folder: Path) -> MirrorState:
     """Read the state of a mirror; an empty one for a folder without.
@@ -278,8 +284,4 @@ def read_state(folder: Path) -> MirrorState:
     path = folder / STATE_FILE
     if not path.exists():
         return MirrorState()
-    return read_listing(
-        path,
-        {MIRROR_SCHEMA: type_adapter(MirrorState).validate_python},
-        what="the state of a mirror",
-    )
+    return read_listing(path, {MIRROR_SCHEMA: _STATE.validate_python}, what="the state of a mirror")

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 __pure__ = True
 
+_HOST_COMPILER = re.compile(r"(?:.*-)?(?:gcc|g\+\+|clang|clang\+\+|c\+\+|cc)(?:-[\d.]+)?")
 _PIECE = re.compile(r"""\\.|'[^']*'|"(?:\\.|[^"\\])*"|[^\\'"]+|.""", re.DOTALL)
 _SYNTAX = re.compile(r"[`$|;&<>]")
 _EXPANSION = re.compile(r"[`$]")
@@ -175,6 +176,11 @@ def option_values(argv: tuple[str, ...], flags: tuple[str, ...]) -> Iterator[str
             yield value
         elif argument in flags and position + 1 < len(argv):
             yield argv[position + 1]
+
+
+def is_host_compiler(program: str) -> bool:
+    """Return True if a program is a host compiler."""
+    return _HOST_COMPILER.fullmatch(Path(program).name) is not None
 
 
 def mentioned_files(argv: tuple[str, ...], folder: Path) -> Iterator[Path]:

@@ -1,13 +1,17 @@
-"""Input files of a recipe: all files that can change its build.
+"""Input files of a recipe: all files that can change its build, and the interface among them.
 
 In: a recipe; out: paths relative to its folder. ``#include`` is followed by text alone, without a
 compiler and without conditions, so that a header for any target, system or macro is an input. A
 name that a macro makes can't be resolved that way; the files that a compiler reports are compared
 with the list later.
+
+The interface is the public header with all that it includes. Its hash ties plugins to cores.
+Comments and strings declare no symbol, so their words don't count.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 from fnmatch import fnmatchcase
@@ -21,7 +25,7 @@ from archsplit.system.fs import input_errors, read_file
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from archsplit.recipe.model import Recipe, Source
+    from archsplit.recipe.model import Interface, Recipe, Source
 
 __pure__ = True
 
@@ -36,6 +40,13 @@ _C_FAMILY = tuple(
     for suffix in "c cc cpp cu cuh cxx h hh hpp hxx inc inl ipp tpp".split()  # noqa: SIM905 (short)
 )
 _LIBRARIES = ("*.a", "*.so", "*.so.*")
+
+
+_WORD = re.compile(rb"[A-Za-z_][0-9A-Za-z_]*")
+# A character literal is short: the apostrophes of 1'000'000 and of #error texts begin none.
+_NO_CODE = re.compile(
+    rb"//[^\n]*|/\*.*?(?:\*/|\Z)|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.[^'\n]{0,4}|[^'\\\n])'", re.DOTALL
+)
 
 
 def find_included_files(
@@ -157,3 +168,50 @@ def _below(
     with input_errors(recipe.root / folder):
         files = matching_files(recipe.root, folder / "**")
     return (file for file in files if any(fnmatchcase(file.name, name) for name in names))
+
+
+def declared_identifiers(header: bytes) -> frozenset[bytes]:
+    """Return all words of a header that could declare a function; none of its comments."""
+    return frozenset(_WORD.findall(_NO_CODE.sub(b" ", header)))
+
+
+def find_undeclared(
+    root: Path, interface: Interface, include: Sequence[PurePosixPath]
+) -> Iterator[tuple[int, str]]:
+    """Yield each symbol that no header of the interface declares, with its position.
+
+    Args:
+        root: the recipe's folder.
+        interface: the header, which may include others of the folder, and the symbols.
+        include: the folders to search for included headers.
+
+    Raises:
+        InputError: a header can't be read.
+        RecipeError: a header includes a file from outside of the recipe's folder.
+    """
+    files = find_included_files(root, [interface.header], include)
+    known = frozenset().union(*(declared_identifiers(read_file(root / file)) for file in files))
+    for index, symbol in enumerate(interface.symbols):
+        if symbol.encode() not in known:
+            yield index, symbol
+
+
+def hash_interface(recipe: Recipe) -> bytes:
+    """Return the SHA-256 of the sorted symbols, the header, and the headers that it includes.
+
+    Raises:
+        InputError: a header can't be read any more.
+    """
+    root, header = recipe.root, recipe.interface.header
+    # The order of symbols and the line ends of a checkout change no interface.
+    symbols = "".join(f"{symbol}\n" for symbol in sorted(recipe.interface.symbols))
+    digest = hashlib.sha256(symbols.encode() + b"\n" + _content(root / header))
+    # A type of an argument may be declared in another header.
+    included = find_included_files(root, [header], recipe.source.all_include) - {header}
+    for file in sorted(included):
+        digest.update(f"\n{file}\n".encode() + _content(root / file))
+    return digest.digest()
+
+
+def _content(path: Path) -> bytes:
+    return read_file(path).replace(b"\r\n", b"\n")

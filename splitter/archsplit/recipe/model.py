@@ -24,19 +24,21 @@ from pydantic import AfterValidator, Field, PlainValidator, StrictBool, Validati
 
 from archsplit.errors import InputError, WheelError
 from archsplit.nvcc.step_args import unusable_character
-from archsplit.recipe.flags import RELOCATABLE_FLAGS, HostFlag, NvccFlag
 from archsplit.recipe.policy import Policy
 from archsplit.recipe.values import (
+    RELOCATABLE_FLAGS,
     TABLE_CONFIG,
     CppStandard,
     CudaLibraryName,
     CudaMajor,
     GlibcPolicy,
+    HostFlag,
     InvalidValue,
     LibraryFile,
     LibraryName,
     MacroDefinition,
     Matching,
+    NvccFlag,
     OneOrMore,
     PackageName,
     ProvidedLibrary,

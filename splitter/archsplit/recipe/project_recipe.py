@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
-from archsplit.arch.target import CodeKind, Target
-from archsplit.arch.target_lists import cmake_architectures, torch_arch_list
+from archsplit.arch.target import CodeKind, Target, cmake_architectures, torch_arch_list
 from archsplit.errors import NothingToDoError
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from packaging.utils import canonicalize_name
 from pydantic import TypeAdapter, ValidationError
 
 from archsplit.errors import RecipeError
-from archsplit.recipe.faults import translate_faults
+from archsplit.recipe.document import translate_faults
 from archsplit.recipe.model import Author, Project
 from archsplit.recipe.values import matching_files
 from archsplit.system.fs import read_file

@@ -16,7 +16,6 @@ from packaging.utils import canonicalize_version
 
 from archsplit.arch.target import Target
 from archsplit.formats.device_pack import TABLE_FILE
-from archsplit.release.core_files import HOOK_FOLDER
 from archsplit.release.device_checks import (
     descriptor_faults,
     image_faults,
@@ -25,7 +24,13 @@ from archsplit.release.device_checks import (
     table_faults,
 )
 from archsplit.release.findings import ReleaseKind
-from archsplit.release.identity import IDENTITY_FILE, LOADER_LIBRARY, LOADER_PACKAGE, Identity
+from archsplit.release.identity import (
+    HOOK_FOLDER,
+    IDENTITY_FILE,
+    LOADER_LIBRARY,
+    LOADER_PACKAGE,
+    Identity,
+)
 from archsplit.release.requirements import pinned_extras, plugin_extras
 from archsplit.release.wheel_checks import (
     duplicate_faults,

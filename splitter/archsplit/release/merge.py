@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from archsplit.errors import InputError, VerifyError
 from archsplit.release.findings import finding, release_kind
 from archsplit.release.identity import PluginKind
-from archsplit.release.list_checks import file_faults
 from archsplit.release.manifest import MANIFEST_FILE, Manifest, read_manifest
 from archsplit.release.matrix import find_holes, hole_texts, release_matrix
 from archsplit.release.report import (
@@ -20,6 +19,7 @@ from archsplit.release.report import (
     find_report,
     refuse_other_release,
 )
+from archsplit.release.verify import file_faults
 from archsplit.system.fs import (
     check_targets,
     input_errors,

@@ -2,7 +2,9 @@
 
 A release has one core, plugins and sometimes a meta wheel, whether a recipe was built or a fat
 wheel was split. A build's plugins are libraries, a split's are device packs. The file has one
-schema for both. Reports of schema 1, in which a split had a file of its own, are still read.
+schema for both: JSON with a schema number and one row per wheel. If the plugins of a build are
+built one after the other into one folder, their lists are joined. Reports of schema 1, in which a
+split had a file of its own, are still read.
 """
 
 from __future__ import annotations
@@ -10,19 +12,73 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping  # noqa: TC003 - pydantic reads the annotations
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
 
 from archsplit.errors import ArchsplitError, InputError, OutputError
 from archsplit.release.identity import PluginKind
-from archsplit.release.listing import merge_listings, read_listing
-from archsplit.system.schema import type_adapter
+from archsplit.system.fs import read_file
+from archsplit.system.schema import schema_faults
 from archsplit.wheels.filename import WheelName
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
 __pure__ = True
+
+_Listing = TypeVar("_Listing")
+
+_OBJECT = TypeAdapter(dict[str, object])
+
+
+class Listed(Protocol):
+    """A row of a list of wheels."""
+
+    @property
+    def file(self) -> str:
+        """The file name of the wheel, in the folder of the list."""
+
+
+_Wheel = TypeVar("_Wheel", bound=Listed)
+
+
+def merge_listings(
+    wheels: Sequence[_Wheel], earlier: Sequence[_Wheel], folder: Path
+) -> tuple[_Wheel, ...]:
+    """Return the wheels and those of an earlier list that still exist, sorted by name."""
+    # A wheel that was deleted on purpose must not come back as a missing file.
+    kept = {wheel.file: wheel for wheel in earlier if (folder / wheel.file).exists()}
+    listed = kept | {wheel.file: wheel for wheel in wheels}
+    return tuple(listed[name] for name in sorted(listed))
+
+
+def read_listing(
+    path: Path, decoders: Mapping[int, Callable[[dict[str, object]], _Listing]], *, what: str
+) -> _Listing:
+    """Read the file of a list.
+
+    Args:
+        decoders: by schema number, the newest first. Each takes the fields without ``schema``; the
+            one of an older schema returns the record of the newest.
+        what: the kind of list for messages, as in "a release's report".
+
+    Raises:
+        InputError: the file can't be read, has another schema, or a field is missing or wrong.
+    """
+    try:
+        fields = _OBJECT.validate_json(read_file(path))
+        schema = fields.pop("schema", None)
+        decode = next((each for number, each in decoders.items() if number == schema), None)
+        # A newer schema may have moved a field, so nothing is guessed.
+        if decode is None:
+            expected = " or ".join(map(str, decoders))
+            raise InputError(f"{path} has schema {schema}, expected {expected}")
+        return decode(fields)
+    except ValidationError as error:
+        raise InputError(f"{path} is not {what}: {schema_faults(error)}") from None
+
 
 REPORT_SCHEMA = 2
 REPORT_FILE = "archsplit-report.json"
@@ -280,17 +336,17 @@ def read_report(path: Path) -> Release:
     decoders: dict[int, Callable[[dict[str, object]], Release]] = (
         {1: _decode_old_split}
         if path.name == OLD_SPLIT_REPORT_FILE
-        else {REPORT_SCHEMA: type_adapter(Release).validate_python, 1: _decode_old_build}
+        else {REPORT_SCHEMA: _RELEASE.validate_python, 1: _decode_old_build}
     )
     return read_listing(path, decoders, what="a release's report")
 
 
 def _decode_old_build(fields: dict[str, object]) -> Release:
-    return type_adapter(_OldBuild).validate_python(fields).to_release()
+    return _OLD_BUILD.validate_python(fields).to_release()
 
 
 def _decode_old_split(fields: dict[str, object]) -> Release:
-    return type_adapter(_OldSplit).validate_python(fields).to_release()
+    return _OLD_SPLIT.validate_python(fields).to_release()
 
 
 def refuse_other_release(folder: Path, build_id: str) -> None:
@@ -443,3 +499,8 @@ def _version(file: str) -> str:
         return WheelName.parse(file).version
     except ArchsplitError:
         return ""
+
+
+_RELEASE = TypeAdapter(Release)
+_OLD_BUILD = TypeAdapter(_OldBuild)
+_OLD_SPLIT = TypeAdapter(_OldSplit)

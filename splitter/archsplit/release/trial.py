@@ -1,4 +1,8 @@
-"""Trial of written files in child processes: pip installs a wheel, ``dlopen`` loads a library."""
+"""Trial of written files in child processes: pip installs a wheel, ``dlopen`` loads a library.
+
+A library's own dependencies are searched for in the installed packages, as its package would have
+loaded them before.
+"""
 
 from __future__ import annotations
 
@@ -7,20 +11,63 @@ import platform
 import re
 import sys
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from archsplit.errors import BinaryFormatError, VerifyError
+from archsplit.errors import ArchsplitError, BinaryFormatError, VerifyError
 from archsplit.formats.elf import MACHINE_NAMES, Elf, FileType
+from archsplit.formats.elf_dynamic import Dynamic
 from archsplit.formats.reader import open_file
 from archsplit.system.process import Command
-from archsplit.wheels.needed import find_needed_folders
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
+    from collections.abc import Iterable, Mapping
 
     from archsplit.system.process import CompletedProcess, Runner
     from archsplit.wheels.filename import WheelName
+
+
+def find_needed_folders(library: Path, sites: Iterable[Path]) -> tuple[Path, ...]:
+    """Find the folders of all libraries that a library needs, directly or through others.
+
+    For libraries whose search path doesn't lead to their dependencies: an extension of PyTorch
+    counts on libraries that PyTorch loads before.
+
+    Args:
+        sites: site-packages folders; the first folder with a library wins.
+    """
+    available = _libraries_by_name(sites)
+    path_by_name: dict[str, Path] = {}
+    pending = [library]
+    while pending:
+        for name in _needed_names(pending.pop()):
+            # A library of the system isn't here, and the dynamic loader finds it by itself.
+            if name in available and name not in path_by_name:
+                path_by_name[name] = available[name]
+                pending.append(available[name])
+    return tuple(dict.fromkeys(path.parent for path in path_by_name.values()))
+
+
+def _libraries_by_name(sites: Iterable[Path]) -> Mapping[str, Path]:
+    path_by_name: dict[str, Path] = {}
+    for site in sites:
+        for folder, folders, files in os.walk(site):
+            # The order of os.walk is that of the disk, and the first library of a name wins.
+            folders.sort()
+            for name in sorted(files):
+                # Versions come after the suffix: libcudart.so.12.
+                if ".so" in name:
+                    path_by_name.setdefault(name, Path(folder, name))
+    return path_by_name
+
+
+def _needed_names(library: Path) -> tuple[str, ...]:
+    try:
+        return tuple(Dynamic(Elf(open_file(library))).needed)
+    except ArchsplitError:
+        # The dynamic loader reports a damaged library better, when it is loaded.
+        return ()
+
 
 _LOAD = (
     "import ctypes, os, sys\n"

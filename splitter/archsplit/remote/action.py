@@ -7,9 +7,13 @@ folder. The recipe's folder becomes that root, and the private folder a folder b
     .archsplit/work/000-add/add.ii    files of the private folder
     .archsplit/tools                  digests of the tools, in the form of sha256sum
     .archsplit/steps                  the commands of an action that runs several steps
+    .archsplit/toolkit/usr/local/...  files of a shipped toolkit, below the paths of this machine
 
-The first program of each action compares the tools with these digests. A server may ignore the
-properties that a client asks for, so that they alone are no protection from another toolkit.
+Tools are named or shipped. The first program of each action compares named tools with their
+digests: a server may ignore the properties that a client asks for, so that they alone are no
+protection from another toolkit. A shipped toolkit is an input like others. Its headers have another
+path in the action, so that text of the preprocessor gets this machine's paths back, and the host
+compiler maps the others: the results are those of this machine.
 """
 
 from __future__ import annotations
@@ -17,16 +21,17 @@ from __future__ import annotations
 import re
 import shlex
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from archsplit.errors import EngineRefusedError
+from archsplit.nvcc.step_args import is_host_compiler, option_values
 from archsplit.scheduler.graph import Step
 from archsplit.system.process import Command
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
 __pure__ = True
@@ -35,12 +40,14 @@ OTHER_TOOLS_STATUS = 113
 """Exit status of an action whose machine has other tools."""
 TOOLS_FILE = PurePosixPath(".archsplit/tools")
 STEPS_FILE = PurePosixPath(".archsplit/steps")
+TOOLKIT_FOLDER = PurePosixPath(".archsplit/toolkit")
+"""The root of shipped files in an action."""
 WORK_FOLDER = ".archsplit/work"
 """The private folder in an action."""
 _SEARCH_PATH = "/usr/local/bin:/usr/bin:/bin"
 # The second sha256sum prints the files that differ; the first one is quiet for the usual case.
 _CHECKED_RUN = f"""\
-sha256sum --check --strict --status {TOOLS_FILE} || {{
+test -s {TOOLS_FILE} && ! sha256sum --check --strict --status {TOOLS_FILE} && {{
     sha256sum --check --strict --quiet {TOOLS_FILE}
     exit {OTHER_TOOLS_STATUS}
 }}
@@ -48,6 +55,11 @@ TMPDIR=$PWD/.archsplit/tmp
 export TMPDIR
 mkdir -p "$TMPDIR" && exec "$@"
 """
+_COMPILES = {"-E", "-c", "-S"}
+_MAPPED_PATHS = re.compile(r"-f(?:file|macro|debug)-prefix-map=")
+# Line markers of the preprocessor; other words of a source stay as they are.
+_RESTORE_MARKERS = f'/^# [0-9]/s|"{TOOLKIT_FOLDER}/|"/|'
+_PARENT = re.compile(rf"{re.escape(str(TOOLKIT_FOLDER))}/[^=:]*?(?=/\.\./)")
 _FAILED_PART = re.compile(r"archsplit: step (\d+) of the action failed\n\Z")
 _LEFT_OUT = {"TMPDIR", "HOME", "PWD"}
 """Variables that name folders of this machine, and change no result."""
@@ -55,7 +67,7 @@ _LEFT_OUT = {"TMPDIR", "HOME", "PWD"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolFile:
-    """A file of the tools, which every machine must have at the same path.
+    """A file of the tools, which every machine has at the same path, or gets.
 
     Attributes:
         sha256: in hexadecimal digits.
@@ -63,6 +75,55 @@ class ToolFile:
 
     path: str
     sha256: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShippedFolders:
+    """The folders of a toolkit that workers get by digest.
+
+    Attributes:
+        paths: absolute paths of the folders, as the commands name them.
+        links: relative targets of the symbolic links to folders in them, by path.
+    """
+
+    paths: tuple[str, ...] = ()
+    links: Mapping[str, str] = field(default_factory=dict)
+
+    def has(self, path: str) -> bool:
+        """Return True for a file in one of the folders."""
+        return any(path.startswith(f"{folder}/") for folder in self.paths)
+
+    def text(self, word: str) -> str:
+        """Return an argument or a variable with the folders' names in actions."""
+        for folder in self.paths:
+            word = re.sub(
+                # Neither a folder with a longer name, nor twice.
+                rf"(?<!{re.escape(str(TOOLKIT_FOLDER))}){re.escape(folder)}(?=[/\"':= ]|$)",
+                lambda found: f"{TOOLKIT_FOLDER}{found[0]}",
+                word,
+            )
+        return word
+
+    def name(self, path: str) -> PurePosixPath:
+        """Return the name of a shipped file in actions, without links and parents in it."""
+        done: list[str] = []
+        rest = [*reversed(PurePosixPath(path).parts[1:])]
+        while rest:
+            part = rest.pop()
+            link = self.links.get("/" + "/".join([*done, part]))
+            if link is not None:
+                rest += reversed(PurePosixPath(link).parts)
+            elif part == "..":
+                done.pop()
+            else:
+                done.append(part)
+        return PurePosixPath(TOOLKIT_FOLDER, *done)
+
+    def used_links(self, files: Iterable[PurePosixPath]) -> dict[PurePosixPath, str]:
+        """Return the targets of the links that lead to one of some files."""
+        used = {folder for file in files for folder in file.parents}
+        names = {TOOLKIT_FOLDER / path.lstrip("/"): path for path in self.links}
+        return {name: self.links[path] for name, path in names.items() if self.name(path) in used}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +137,9 @@ class ActionSpec:
         outputs: the same for the files that the command writes.
         texts: the content of further inputs: of `TOOLS_FILE`, and of `STEPS_FILE` if the action
             runs several steps.
+        tools: the shipped files of the tools.
+        links: targets of symbolic links between them.
+        folders: names of empty folders.
     """
 
     argv: tuple[str, ...]
@@ -83,6 +147,9 @@ class ActionSpec:
     inputs: Mapping[PurePosixPath, Path]
     outputs: Mapping[PurePosixPath, Path]
     texts: Mapping[PurePosixPath, bytes]
+    tools: Mapping[PurePosixPath, ToolFile] = field(default_factory=dict)
+    links: Mapping[PurePosixPath, str] = field(default_factory=dict)
+    folders: tuple[PurePosixPath, ...] = ()
 
 
 class PathMap:
@@ -91,9 +158,11 @@ class PathMap:
     Args:
         root: the folder in which the commands run.
         private: the folder of all intermediate files.
+        shipped: the folders of the toolkit that workers get; those of none if all tools are named.
     """
 
-    def __init__(self, root: Path, private: Path) -> None:
+    def __init__(self, root: Path, private: Path, shipped: ShippedFolders | None = None) -> None:
+        self.shipped = shipped or ShippedFolders()
         self._root = root
         self._private = private
 
@@ -112,7 +181,18 @@ class PathMap:
         # The private folder first: it may be below the other one.
         word = word.replace(f"{self._private}/", f"{WORK_FOLDER}/")
         word = word.replace(str(self._private), WORK_FOLDER)
-        return word.replace(f"{self._root}/", "")
+        return self.shipped.text(word.replace(f"{self._root}/", ""))
+
+    def host_words(self, words: Iterable[str]) -> Iterator[str]:
+        """Yield the arguments of a host compiler, whose results name headers by this machine."""
+        if self.shipped.paths:
+            # For headers of the toolkit that no other argument maps; a later argument wins.
+            yield f"-ffile-prefix-map={TOOLKIT_FOLDER}/=/"
+        for word in words:
+            # Restored markers have the path of this machine, and included files that of the action.
+            if _MAPPED_PATHS.match(word) and self.shipped.text(word) != word:
+                yield word
+            yield self.text(word)
 
 
 def action_spec(
@@ -134,29 +214,57 @@ def action_spec(
     # Steps of one source have the same variables, and only a link has others.
     common = dict(set.intersection(*(set(each.items()) for each in environments)))
     tools = tuple(tools)
+    shipped = {
+        paths.shipped.name(each.path): each for each in tools if paths.shipped.has(each.path)
+    }
     # Sorted, so that the same tools are the same action for all machines.
-    rows = sorted({f"{tool.sha256}  {tool.path}\n" for tool in tools})
+    rows = sorted(
+        {f"{each.sha256}  {each.path}\n" for each in {*tools}.difference(shipped.values())}
+    )
     texts = {TOOLS_FILE: "".join(rows).encode(errors="surrogateescape")}
     # nvcc calls `ptxas` by its name alone: what runs has to be the file that is compared.
     programs = {PurePosixPath(tool.path).name: tool.path for tool in tools}
-    calls = [
-        (
-            programs.get(command.argv[0]) or paths.text(command.argv[0]),
-            *map(paths.text, command.argv[1:]),
-        )
-        for command in commands
-    ]
+    calls = [_call(command.argv, programs, paths) for command in commands]
     argv: tuple[str, ...] = calls[0]
-    if step.parts:
-        texts[STEPS_FILE] = _script(step, paths, calls, environments, common)
+    restored = {
+        number: paths.text(output)
+        for number, command in enumerate(commands)
+        if shipped and "-E" in command.argv
+        for output in option_values(command.argv, ("-o",))
+    }
+    if step.parts or restored:
+        outputs = [part.writes for part in step.parts or (step,)]
+        folders = {paths.name(path).parent for writes in outputs for path in writes}
+        texts[STEPS_FILE] = _script(folders, calls, environments, common, restored)
         argv = ("/bin/sh", str(STEPS_FILE))
+    words = (word for call in calls for word in call)
+    values = (value for environment in environments for value in environment.values())
     return ActionSpec(
         argv=("/bin/sh", "-c", _CHECKED_RUN, "archsplit", *argv),
         environment=tuple(sorted(common.items())),
         inputs={paths.name(path): path for path in step.reads},
         outputs={paths.name(path): path for path in step.writes},
         texts=texts,
+        tools=shipped,
+        links=paths.shipped.used_links(shipped),
+        # `bin/../include` can't be opened without a folder `bin`.
+        folders=tuple(
+            sorted(
+                {PurePosixPath(one) for text in (*words, *values) for one in _PARENT.findall(text)}
+            )
+        ),
     )
+
+
+def _call(argv: tuple[str, ...], programs: Mapping[str, str], paths: PathMap) -> tuple[str, ...]:
+    """Return a command with the names of the action."""
+    name = PurePosixPath(argv[0]).name
+    if name in programs and paths.shipped.has(programs[name]):
+        return (str(paths.shipped.name(programs[name])), *map(paths.text, argv[1:]))
+    program = programs.get(argv[0]) or paths.text(argv[0])
+    is_compiler = is_host_compiler(program) and not _COMPILES.isdisjoint(argv)
+    words = paths.host_words(argv[1:]) if is_compiler else map(paths.text, argv[1:])
+    return (program, *words)
 
 
 def _environment(command: Command, paths: PathMap) -> dict[str, str]:
@@ -166,20 +274,29 @@ def _environment(command: Command, paths: PathMap) -> dict[str, str]:
 
 
 def _script(
-    step: Step,
-    paths: PathMap,
+    folders: Iterable[PurePosixPath],
     calls: list[tuple[str, ...]],
     environments: list[dict[str, str]],
     common: Mapping[str, str],
+    restored: Mapping[int, str],
 ) -> bytes:
-    """Return the shell commands of an action that runs several steps."""
-    folders = {paths.name(path).parent for part in step.parts for path in part.writes}
+    """Return the shell commands of an action that runs several steps.
+
+    Args:
+        folders: names of the folders that the steps write to.
+        calls: the commands.
+        environments: the variables of each command.
+        common: the variables that all commands have.
+        restored: the preprocessed texts that get this machine's paths back, by their commands.
+    """
     lines = [shlex.join(["mkdir", "-p", *sorted(map(str, folders))])]
     for number, call in enumerate(calls):
         # Variables of this command alone; the others are those of the action.
         more = sorted(environments[number].items() - common.items())
         assigned = [f"{name}={shlex.quote(value)}" for name, value in more]
         lines.append(f"part={number}; {' '.join([*assigned, shlex.join(call)])} || fail $?")
+        if text := restored.get(number):
+            lines.append(f"{shlex.join(['sed', '-i', _RESTORE_MARKERS, text])} || fail $?")
     function = 'fail() { echo "archsplit: step $part of the action failed" >&2; exit "$1"; }'
     return "\n".join([function, *lines, ""]).encode(errors="surrogateescape")
 
@@ -208,6 +325,14 @@ def probe_step(root: Path, private: Path) -> Step:
     return Step(name="a check", command=command, reads=(probe,), writes=(output,))
 
 
+def describe_tools(tools: Iterable[ToolFile], shipped: ShippedFolders) -> str:
+    """Return the beginning of a sentence on the tools of a worker."""
+    places = [shipped.has(tool.path) for tool in tools]
+    count = sum(places)
+    ships = f"{count} files of the toolkit are shipped, " if count else ""
+    return f"{ships}{len(places) - count} files of the tools are the same on"
+
+
 def other_tools_error(name: str, said: str, address: str) -> EngineRefusedError:
     """Return the error of a step whose worker has other tools.
 
@@ -220,5 +345,6 @@ def other_tools_error(name: str, said: str, address: str) -> EngineRefusedError:
     return EngineRefusedError(
         f"a worker of {address} has other tools than this machine for {name}: {found}",
         hint="workers need the same toolkit and host compiler at the same paths; use this machine's"
-        " image for them, or ask for others with --remote-property",
+        " image for them, or ask for others with --remote-property; --remote-toolkit shipped sends"
+        " the toolkit, but not the host compiler",
     )

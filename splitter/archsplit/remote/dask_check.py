@@ -10,18 +10,20 @@ from archsplit.remote.action import (
     OTHER_TOOLS_STATUS,
     PathMap,
     action_spec,
+    describe_tools,
     other_tools_error,
     probe_step,
 )
-from archsplit.remote.dask_executor import connect_to_scheduler, plain_action
+from archsplit.remote.dask_executor import connect_to_scheduler, plain_action, ship_toolkit
 from archsplit.remote.dask_programs import run_on_worker
 from archsplit.remote.farm_check import FarmCheck
+from archsplit.remote.shipped_toolkit import ToolkitFiles
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from archsplit.remote.action import ToolFile
+    from archsplit.remote.action import ShippedFolders, ToolFile
     from archsplit.remote.dask_worker import DaskResult
     from archsplit.remote.endpoint import DaskEndpoint
 
@@ -32,13 +34,20 @@ class DaskChecks:
     """The checks of one cluster; see `ReapiChecks`."""
 
     def __init__(
-        self, endpoint: DaskEndpoint, *, tools: tuple[ToolFile, ...], folder: Path
+        self,
+        endpoint: DaskEndpoint,
+        *,
+        tools: tuple[ToolFile, ...],
+        folder: Path,
+        shipped: ShippedFolders | None = None,
     ) -> None:
         self._endpoint = endpoint
         self._tools = tools
-        paths = PathMap(folder / "root", folder / "private")
+        self._paths = PathMap(folder / "root", folder / "private", shipped)
+        self._files = ToolkitFiles(tools, self._paths.shipped)
         step = probe_step(folder / "root", folder / "private")
-        self._action = plain_action(action_spec(step, paths, tools), made={})
+        spec = action_spec(step, self._paths, tools)
+        self._action = plain_action(spec, made={}, toolkit=self._files.name)
         self._client: Any = None
 
     def checks(self) -> Iterator[FarmCheck]:
@@ -57,6 +66,8 @@ class DaskChecks:
         return f"workers: {len(threads)}; steps at a time: {sum(threads.values())}"
 
     def _execute(self) -> str:
+        if self._files.name:
+            ship_toolkit(self._client, self._files)
         # On each: one worker with other tools would end a build that has begun.
         running = {
             worker: self._client.submit(
@@ -78,7 +89,7 @@ class DaskChecks:
                     hint="another build may have all of its slots",
                 ) from None
             self._check_end(worker, done)
-        return f"{len(self._tools)} files of the tools are the same on each worker"
+        return f"{describe_tools(self._tools, self._paths.shipped)} each worker"
 
     def _check_end(self, worker: str, done: DaskResult) -> None:
         if done["returncode"] == OTHER_TOOLS_STATUS:

@@ -25,8 +25,14 @@ from archsplit.remote.action import (
     failed_part,
     other_tools_error,
 )
-from archsplit.remote.dask_programs import ProgramPlugin, run_on_worker
+from archsplit.remote.dask_programs import (
+    ProgramPlugin,
+    ToolkitPlugin,
+    has_toolkit,
+    run_on_worker,
+)
 from archsplit.remote.dask_worker import DaskAction, drop_files, take_file
+from archsplit.remote.shipped_toolkit import ToolkitFiles
 from archsplit.remote.step_clock import StepClock
 from archsplit.system.fs import write_file
 from archsplit.system.process import CompletedProcess
@@ -90,6 +96,7 @@ class DaskExecutor:
         self._running: dict[str, Ended] = {}
         self._closing = threading.Event()
         self._client = connect_to_scheduler(endpoint)
+        self._toolkit = self._ship_toolkit(graph) if paths.shipped.paths else ""
         has_pages = "dashboard" in self._client.scheduler_info()["services"]
         self.dashboard: str = self._client.dashboard_link if has_pages else ""
         threading.Thread(target=self._watch_workers, daemon=True).start()
@@ -99,7 +106,7 @@ class DaskExecutor:
         clock = StepClock()
         spec = action_spec(step, self._paths, tuple(self._tools(step)), cores=cores)
         made = {name: path for name, path in spec.inputs.items() if path in self._futures}
-        action = plain_action(spec, made)
+        action = plain_action(spec, made, toolkit=self._toolkit)
         parents = {id(future): future for future in map(self._futures.__getitem__, made.values())}
         priority = -self._priorities.get(step.name, 0)
         # Not pure: a key by content would cost a pickle of all files, and nothing is asked twice.
@@ -111,6 +118,13 @@ class DaskExecutor:
         self._running[step.name] = ended
         summary.add_done_callback(partial(self._end, step, spec.outputs, running, clock))
         return running
+
+    def _ship_toolkit(self, graph: Graph) -> str:
+        """Pass the toolkit to all workers that lack it; return its name."""
+        tools = (tool for step in graph.steps for tool in self._tools(step))
+        files = ToolkitFiles(tools, self._paths.shipped)
+        ship_toolkit(self._client, files)
+        return files.name
 
     def find_fault(self, step: Step, done: CompletedProcess) -> str:
         """See `Executor.find_fault`."""
@@ -262,19 +276,32 @@ class DaskStep:
         # The end of a canceled step is no loss of the scheduler.
         self.is_canceled = True
         for future in (self._summary, self.result):
-            future.cancel()
+            # A client whose scheduler has gone can't send it.
+            with contextlib.suppress(Exception):
+                future.cancel()
 
     def resident_memory(self) -> int:
         """Return 0: the step takes no memory of this machine."""
         return 0
 
 
-def plain_action(spec: ActionSpec, made: Mapping[PurePosixPath, Path]) -> DaskAction:
+def ship_toolkit(client: Client, files: ToolkitFiles) -> None:
+    """Pass a toolkit to all workers of a scheduler, now and later."""
+    # A build without steps has none. The scheduler has what all of its workers have: it has passed
+    # the toolkit on. Packing takes seconds.
+    if files.name and not all(client.run(has_toolkit, files.name).values()):
+        client.register_plugin(ToolkitPlugin(files.pack()))
+
+
+def plain_action(
+    spec: ActionSpec, made: Mapping[PurePosixPath, Path], *, toolkit: str = ""
+) -> DaskAction:
     """Return an action as plain data, with the content of its files.
 
     Args:
         spec: the action.
         made: inputs that other actions make.
+        toolkit: name of the shipped toolkit; "" for none.
     """
     files = {str(name): text for name, text in spec.texts.items()}
     files |= {
@@ -286,6 +313,7 @@ def plain_action(spec: ActionSpec, made: Mapping[PurePosixPath, Path]) -> DaskAc
         "files": files,
         "inputs": [str(name) for name in made],
         "outputs": [str(name) for name in spec.outputs],
+        "toolkit": toolkit if spec.tools else "",
     }
 
 

@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
+from archsplit.remote.action import TOOLKIT_FOLDER
 from archsplit.system.process import Command, SubprocessRunner
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ class DaskAction(TypedDict):
         files: the content of inputs that no other action makes, by name.
         inputs: names of the inputs that other actions make.
         outputs: names of the files to return.
+        toolkit: name of the shipped toolkit; "" for tools that the worker has.
     """
 
     argv: list[str]
@@ -34,6 +36,7 @@ class DaskAction(TypedDict):
     files: dict[str, bytes]
     inputs: list[str]
     outputs: list[str]
+    toolkit: str
 
 
 class DaskSummary(TypedDict):
@@ -64,7 +67,11 @@ class DaskResult(DaskSummary):
 
 
 def run_action(
-    action: DaskAction, made: list[DaskResult], runner: Runner | None = None
+    action: DaskAction,
+    made: list[DaskResult],
+    runner: Runner | None = None,
+    *,
+    toolkits: Path | None = None,
 ) -> DaskResult:
     """Run an action in an empty folder.
 
@@ -72,6 +79,7 @@ def run_action(
         action: the action.
         made: results of the actions that make its other inputs.
         runner: starts the program; None for one that nobody cancels.
+        toolkits: the folder of the shipped toolkits that the worker has; None for none.
 
     Raises:
         InterruptedByUserError: the runner was canceled.
@@ -92,6 +100,10 @@ def run_action(
         # Compilers don't make the folders of their outputs.
         for name in action["outputs"]:
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        if toolkits is not None and action["toolkit"]:
+            link = folder / TOOLKIT_FOLDER
+            link.parent.mkdir(exist_ok=True)
+            link.symlink_to(toolkits / action["toolkit"])
         command = Command(argv=tuple(action["argv"]), cwd=folder, env=action["environment"])
         started = time.monotonic()
         done = (runner or SubprocessRunner()).run(command)

@@ -13,7 +13,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from archsplit.errors import EngineRefusedError, EngineUnavailableError
-from archsplit.remote.action import PathMap, probe_step
+from archsplit.remote.action import PathMap, describe_tools, probe_step
 from archsplit.remote.farm_check import FarmCheck
 from archsplit.remote.reapi_client import ReapiClient, digest_bytes
 from archsplit.remote.reapi_executor import ReapiExecutor
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterator
     from pathlib import Path
 
-    from archsplit.remote.action import ToolFile
+    from archsplit.remote.action import ShippedFolders, ToolFile
     from archsplit.remote.endpoint import Endpoint
     from archsplit.system.process import CompletedProcess
 
@@ -36,14 +36,22 @@ class ReapiChecks:
 
     Args:
         endpoint: the farm.
-        tools: the files that workers must have.
+        tools: the files that workers must have, or get.
+        shipped: the folders of the files that they get.
         folder: an empty folder for the files of the action.
     """
 
-    def __init__(self, endpoint: Endpoint, *, tools: tuple[ToolFile, ...], folder: Path) -> None:
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        *,
+        tools: tuple[ToolFile, ...],
+        folder: Path,
+        shipped: ShippedFolders | None = None,
+    ) -> None:
         self._endpoint = endpoint
         self._tools = tools
-        self._paths = PathMap(folder / "root", folder / "private")
+        self._paths = PathMap(folder / "root", folder / "private", shipped)
         self._step = probe_step(folder / "root", folder / "private")
         self._loop = asyncio.new_event_loop()
         self._client: ReapiClient | None = None
@@ -87,7 +95,7 @@ class ReapiChecks:
 
     def _execute(self) -> str:
         self._run_probe()
-        return f"{len(self._tools)} files of the tools are the same on the worker"
+        return f"{describe_tools(self._tools, self._paths.shipped)} the worker"
 
     def _execute_again(self) -> str:
         return (

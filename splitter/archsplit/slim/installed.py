@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from archsplit.devicecode.apply import check_code_stays, check_coverage_stays, has_code_for
 from archsplit.devicecode.file_plan import cubin_family
-from archsplit.devicecode.scan import HEAD_SIZE, Form, detect_form
+from archsplit.devicecode.scan import Form, file_form
 from archsplit.errors import BinaryFormatError, WheelError
 from archsplit.slim.wheel import SLIMMABLE_FORMS, SlimmedLibrary, plan_member
 from archsplit.system.fs import blocks, input_errors, read_file
@@ -134,8 +134,7 @@ def _can_have_code(path: Path) -> bool:
                 return False
         except (FileNotFoundError, NotADirectoryError):
             return False
-        with path.open("rb") as file:
-            return detect_form(file.read(HEAD_SIZE)) in SLIMMABLE_FORMS
+        return file_form(str(path)) in SLIMMABLE_FORMS
 
 
 def _is_cubin_file(path: Path, row: InstalledFile) -> bool:

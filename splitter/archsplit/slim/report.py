@@ -363,5 +363,11 @@ def _notes(report: SlimReport, request: SlimRequest) -> Iterator[str]:
     # Users who ask for one GPU are surprised to find PTX of another in the result.
     if not request.selection.drop and request.selection.ptx is PtxPolicy.NEWEST:
         yield "the newest PTX of each container stays, for GPUs newer than all machine code"
+    # An environment moves with its image to machines that nobody thought of here.
+    if request.source.is_dir() and request.selection.devices and not request.dry_run:
+        yield (
+            "on another GPU some libraries give wrong numbers without an error: where programs"
+            f" start, `archsplit doctor --site-packages {request.source}` refuses it"
+        )
     yield from report.checks
     yield from report.notes

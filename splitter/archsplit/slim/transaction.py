@@ -40,8 +40,7 @@ from archsplit.system.fs import (
 )
 from archsplit.system.parallel import map_on_cores
 from archsplit.wheels.installed import read_distribution
-from archsplit.wheels.member_names import member_fault
-from archsplit.wheels.record import RecordRow
+from archsplit.wheels.record import RecordRow, member_fault
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

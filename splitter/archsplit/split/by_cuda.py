@@ -19,12 +19,8 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from archsplit.errors import InputError, UsageError
-from archsplit.recipe.cuda_majors import CUDA_IN_NAME
-from archsplit.release.front_package import (
-    CudaReleases,
-    refuse_cuda_folders,
-    write_front_package,
-)
+from archsplit.recipe.single_build import CUDA_IN_NAME
+from archsplit.release.wheel_plans import CudaReleases, refuse_cuda_folders, write_front_package
 from archsplit.split.split import split_wheel
 from archsplit.system.env import source_date_epoch
 from archsplit.system.fs import output_dir, replace_all, temporary_dir

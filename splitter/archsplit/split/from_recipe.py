@@ -24,8 +24,8 @@ from archsplit.formats.reader import open_file
 from archsplit.nvcc.toolkit import choose_toolkit, nvcc_candidates, probe_toolkits
 from archsplit.recipe.prebuilt import OUT_PLACEHOLDER
 from archsplit.recipe.values import matching_files
-from archsplit.release.plugin_wheels import project_metadata
 from archsplit.release.report import refuse_other_release
+from archsplit.release.wheel_plans import project_metadata
 from archsplit.split.find import find_splittable
 from archsplit.split.library import LibraryProject, split_library
 from archsplit.split.model import InstallDefaults, SplitRequest, planned_extras

@@ -27,7 +27,7 @@ from archsplit.formats.cubin import Cubin
 from archsplit.formats.device_pack import PACK_FILE, TABLE_FILE, PackLibrary, write_pack
 from archsplit.formats.fatbin import EntryKind
 from archsplit.formats.reader import Window
-from archsplit.release.core_files import CoreFiles
+from archsplit.release.identity import CoreFiles
 from archsplit.release.manifest import Manifest, Tool, pack_images, wheel_records
 from archsplit.release.requirements import (
     meta_metadata,

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from archsplit import __version__
-from archsplit.arch.target_lists import cmake_architectures, gencode_flags, torch_arch_list
+from archsplit.arch.target import cmake_architectures, gencode_flags, torch_arch_list
 from archsplit.errors import OutputError
 from archsplit.nvcc.cuda_libraries import wheel_folders
 from archsplit.system.env import cache_dir

@@ -21,14 +21,14 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from archsplit.errors import ToolFailedError, WheelError
 from archsplit.formats.elf import MACHINE_NAMES, Elf, read_header
-from archsplit.formats.elf_versions import needed_symbols, newer_symbols
+from archsplit.formats.elf_dynamic import needed_symbols, newer_symbols
 from archsplit.formats.reader import open_file
 from archsplit.system.env import ZIP_EPOCH
 from archsplit.system.fs import sha256, temporary_dir
 from archsplit.system.process import Command
 from archsplit.wheels.filename import WheelName, distribution_name
-from archsplit.wheels.member_names import WheelMember
 from archsplit.wheels.metadata import CoreMetadata
+from archsplit.wheels.record import WheelMember
 from archsplit.wheels.writer import WheelPlan, write_wheel
 
 if TYPE_CHECKING:

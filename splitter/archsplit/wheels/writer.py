@@ -20,8 +20,8 @@ from archsplit.errors import WheelError
 from archsplit.system.env import ZIP_EPOCH
 from archsplit.system.fs import atomic_replace
 from archsplit.wheels import metadata, record
-from archsplit.wheels.member_names import WheelMember, duplicate_names
 from archsplit.wheels.metadata import WheelInfo
+from archsplit.wheels.record import WheelMember, duplicate_names
 from archsplit.wheels.zip_writer import ArchiveWriter, HashingReader, ParallelDeflater
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from typing import IO, TYPE_CHECKING, BinaryIO
 from archsplit.errors import InputError, WheelError
 from archsplit.system.fs import input_errors
 from archsplit.system.units import BLOCK
-from archsplit.wheels.member_names import duplicate_names, member_fault
+from archsplit.wheels.record import duplicate_names, member_fault
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -1,37 +1,44 @@
-"""Plans of the wheels of a build: members, names and requirements.
+"""Plans of the wheels of a build, its front package and its source distribution.
 
 In: a recipe, the identity of its core, and one library for each target. Out: plans that
 `archsplit.wheels.writer` writes without further decisions.
+
+Releases for several CUDA majors (``foo-cu12`` and ``foo-cu13`` of one version) get a front package:
+the wheel ``foo`` has no files, only extras that bring the core of one major with the plugins for a
+GPU, as in ``foo[cu13-sm90]``.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import gzip
+import io
+import tarfile
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from archsplit import __version__
+from archsplit.errors import OutputError
 from archsplit.formats.elf import ELF_MAGIC
 from archsplit.formats.reader import open_file
-from archsplit.release.core_files import CoreFiles
+from archsplit.recipe.pyproject_table import PROJECT_FILE
+from archsplit.release.identity import CoreFiles
 from archsplit.release.requirements import exact_pin, meta_metadata, pinned_extras, target_extras
-from archsplit.system.fs import read_file
-from archsplit.wheels.filename import (
-    WheelName,
-    distribution_name,
-    plugin_distribution,
-    plugin_path,
-)
-from archsplit.wheels.member_names import WheelMember
-from archsplit.wheels.metadata import CoreMetadata, MetadataAuthor
-from archsplit.wheels.writer import WheelPlan
+from archsplit.system.fs import atomic_replace, read_file
+from archsplit.wheels import metadata
+from archsplit.wheels.filename import WheelName, distribution_name, plugin_distribution, plugin_path
+from archsplit.wheels.metadata import CoreMetadata, MetadataAuthor, read_extras
+from archsplit.wheels.reader import open_wheel
+from archsplit.wheels.record import WheelMember
+from archsplit.wheels.writer import WheelPlan, write_wheel
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from archsplit.arch.target import Target
     from archsplit.recipe.model import Project, Recipe
     from archsplit.release.identity import Identity
-    from archsplit.release.report import Role
+    from archsplit.release.report import Release, Role
 
 
 def core_metadata(recipe: Recipe) -> CoreMetadata:
@@ -212,3 +219,116 @@ def project_metadata(
         requires=requires,
         extras=extras or {},
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CudaReleases:
+    """The releases of one version for several CUDA majors.
+
+    Attributes:
+        front: the file name of the front package's wheel.
+        releases: the report of each major.
+    """
+
+    front: str
+    releases: Mapping[int, Release] = field(repr=False)
+
+
+def refuse_cuda_folders(out: Path, majors: Iterable[int]) -> None:
+    """Refuse an output folder that has the release of a major.
+
+    Raises:
+        OutputError: it has one.
+    """
+    # Folders can't be exchanged at once, so there is none before.
+    if existing := [f"cu{major}" for major in majors if (out / f"cu{major}").exists()]:
+        raise OutputError(
+            f"{out} has {', '.join(existing)} already", hint="choose another folder with --out"
+        )
+
+
+def write_front_package(
+    folder: Path,
+    project: str,
+    version: str,
+    releases: Mapping[int, Release],
+    *,
+    requires_python: str,
+    epoch: int,
+) -> str:
+    """Write the front package beside the folders of the releases; return its file name.
+
+    Args:
+        folder: has the release of each major in ``cu12``, ``cu13``.
+    """
+    metadata = CoreMetadata(
+        name=project,
+        version=version,
+        summary=f"{project} for one major version of CUDA, chosen by an extra.",
+        # `twine check --strict` refuses a page without a text.
+        description=_description(project, sorted(releases)),
+        description_content_type="text/markdown",
+        requires_python=requires_python,
+        extras=dict(_extras(project, version, releases, folder)),
+    )
+    name = WheelName(project=distribution_name(project), version=version, platforms=("any",))
+    generator = f"archsplit {__version__}"
+    plan = WheelPlan(name=name, metadata=metadata, generator=generator, members=(), purelib=True)
+    return write_wheel(folder, plan, epoch=epoch).name
+
+
+def _extras(
+    project: str, version: str, releases: Mapping[int, Release], folder: Path
+) -> Iterator[tuple[str, tuple[str, ...]]]:
+    for major, release in sorted(releases.items()):
+        core = f"{project}-cu{major}"
+        yield f"cu{major}", (exact_pin(core, version),)
+        with open_wheel(folder / f"cu{major}" / release.cores[0].file, same_tags=False) as wheel:
+            content = wheel.read(f"{wheel.dist_info}/METADATA")
+        # The extras of the project itself, too: `foo[cu12-dask]` is `foo-cu12[dask]`.
+        for extra in sorted(read_extras(content)):
+            yield f"cu{major}-{extra}", (exact_pin(f"{core}[{extra}]", version),)
+
+
+def _description(project: str, majors: Sequence[int]) -> str:
+    lines = "\n".join(f"- `pip install {project}[cu{major}]` for CUDA {major}" for major in majors)
+    return (
+        f"# {project}\n\nThis package has no files. It brings {project} for one CUDA:\n\n{lines}\n"
+    )
+
+
+def pack_source(recipe: Recipe, core: CoreMetadata, *, folder: Path, epoch: int) -> Path:
+    """Write ``<name>-<version>.tar.gz`` into a folder.
+
+    Args:
+        core: the metadata for PKG-INFO.
+        epoch: the modification time of all members, in seconds since 1970.
+
+    Raises:
+        InputError: a file of the recipe can't be read.
+        OutputError: the folder can't be written.
+    """
+    stem = f"{distribution_name(core.name).replace('-', '_')}-{core.version}"
+    path = folder / f"{stem}.tar.gz"
+    with (
+        atomic_replace(path) as temporary,
+        temporary.open("wb") as file,
+        # A file name or the time of today in the gzip header would change the bytes.
+        gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=epoch) as packed,
+        tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive,
+    ):
+        for name, content in sorted(_members(recipe, core)):
+            archive.addfile(_header(f"{stem}/{name}", len(content), epoch), io.BytesIO(content))
+    return path
+
+
+def _members(recipe: Recipe, core: CoreMetadata) -> Iterator[tuple[str, bytes]]:
+    yield "PKG-INFO", metadata.encode_metadata(core)
+    for name in {*map(str, recipe.input_files), PROJECT_FILE}:
+        yield name, read_file(recipe.root / name)
+
+
+def _header(name: str, size: int, epoch: int) -> tarfile.TarInfo:
+    header = tarfile.TarInfo(name)
+    header.size, header.mtime, header.mode = size, epoch, 0o644
+    return header

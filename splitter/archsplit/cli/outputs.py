@@ -1,4 +1,8 @@
-"""Options that write the findings of a check to files which CI systems read."""
+"""Files that several verbs write: the findings of a check, and copies of unchanged inputs.
+
+CI systems read the findings as SARIF or JUnit XML. ``--copy`` of ``split`` and ``slim`` passes
+through what neither changes.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +12,15 @@ from typing import TYPE_CHECKING
 
 from archsplit.errors import BudgetError, VerifyError
 from archsplit.system.finding import Finding
-from archsplit.system.fs import write_file
+from archsplit.system.fs import copy_into, write_file
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator, Sequence
+
+    from rich.console import Console
+
+    from archsplit.errors import NothingToDoError
 
 
 def add_finding_files(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
@@ -57,3 +65,25 @@ def _write(
         write_file(arguments.sarif, sarif_report(findings, checked=checked))
     if arguments.junit is not None:
         write_file(arguments.junit, junit_report(findings, checked=checked, check=check))
+
+
+def add_copy(parser: argparse.ArgumentParser) -> None:
+    """Add ``--copy``."""
+    parser.add_argument(
+        "--copy",
+        action="store_true",
+        help="where there is nothing to do, write the file as it is, and end with 0",
+    )
+
+
+def copy_unchanged(source: Path, out: Path, nothing: NothingToDoError, console: Console) -> Path:
+    """Copy a file without device code to remove, and print the reason.
+
+    Raises:
+        OutputError: the copy can't be written.
+    """
+    target = copy_into(source, out)
+    # The hint of the error names --copy, which was given.
+    reason = str(nothing).partition("\nhint: ")[0]
+    console.print(f"copied as it is: {reason}", markup=False, soft_wrap=True)
+    return target

@@ -1,0 +1,167 @@
+"""The verbs ``toolkit``, ``remote`` and ``worker``: the tools and machines of a build.
+
+``toolkit`` prints the nvcc in use, its targets, and the candidates that were rejected. ``remote
+check`` tries a farm or a cluster before the first build there. ``worker`` runs the steps of builds
+with ``--engine dask``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from archsplit.cli import options
+from archsplit.cli.verbs import add_verb
+from archsplit.errors import ToolNotFoundError
+
+if TYPE_CHECKING:
+    import argparse
+
+    from rich.console import Console
+
+    from archsplit.remote.farm_check import CheckRow
+
+TOOLKIT_SCHEMA = 1
+
+
+REMOTE_SCHEMA = 1
+
+
+def add_toolkit(verbs: options.Verbs) -> None:
+    """Describe the verb."""
+    parser = add_verb(
+        verbs,
+        "toolkit",
+        "archsplit toolkit",
+        "archsplit toolkit --nvcc /usr/local/cuda-13.0 --json",
+    )
+    options.add_nvcc_option(parser)
+    parser.add_argument("--json", action="store_true", help="print it as JSON")
+    parser.set_defaults(run=run_toolkit)
+
+
+def run_toolkit(arguments: argparse.Namespace, console: Console) -> int:
+    """Search for nvcc, and print the result."""
+    from archsplit.build.toolkits import find_toolkit
+    from archsplit.nvcc.toolkit import choose_toolkit
+
+    with options.effects(console, quiet=True) as effects:
+        attempts = find_toolkit(effects, arguments.nvcc)
+    # Raises with the list of attempts if no candidate is usable.
+    toolkit = choose_toolkit(attempts)
+    targets = [str(target) for target in sorted(toolkit.targets)]
+    if arguments.json:
+        content = {
+            "schema": TOOLKIT_SCHEMA,
+            "nvcc": str(toolkit.nvcc),
+            "release": toolkit.release,
+            "tried": [str(attempt) for attempt in attempts],
+            "targets": targets,
+        }
+        text = json.dumps(content, indent=2)
+    else:
+        text = "\n".join([*map(str, attempts), f"targets: {' '.join(targets)}"])
+    print(text)  # noqa: T201 - standard output is where data goes
+    return 0
+
+
+def add_remote(verbs: options.Verbs) -> None:
+    """Describe the verb."""
+    files = "--remote-ca ca.pem --remote-cert me.pem --remote-key me.key"
+    parser = add_verb(
+        verbs,
+        "remote",
+        "archsplit remote check grpcs://farm.example:443/main",
+        f"archsplit remote check tls://head:8786 {files}",
+    )
+    what = parser.add_subparsers(required=True, metavar="WHAT")
+    text = "connect, move a file, and run an action that compares the tools"
+    check = what.add_parser("check", help=text, description=text)
+    check.add_argument(
+        "remote",
+        metavar="URL",
+        help="the farm: grpcs://host:port/instance; the scheduler: tls://host:port",
+    )
+    options.add_toolkit_option(check)
+    options.add_property_option(check)
+    options.add_certificate_options(check)
+    options.add_nvcc_option(check)
+    check.add_argument("--json", action="store_true", help="print the rows as JSON")
+    check.set_defaults(run=run_remote)
+
+
+def run_remote(arguments: argparse.Namespace, console: Console) -> int:
+    """Check, and print a row for each part."""
+    from archsplit.build.engine import build_tools, open_checks
+    from archsplit.remote.farm_check import run_checks
+
+    endpoint = options.remote_endpoint(
+        arguments, os.environ, is_dask=arguments.remote.startswith("tls:")
+    )
+    with options.effects(console, quiet=True) as effects:
+        tools, toolkit = build_tools(effects, arguments.nvcc)
+    rows: list[CheckRow] = []
+
+    def add(row: CheckRow) -> None:
+        rows.append(row)
+        if not arguments.json:
+            print(row.as_line(), flush=True)  # noqa: T201 - standard output is where data goes
+
+    try:
+        shipped = toolkit if arguments.remote_toolkit == "shipped" else None
+        with open_checks(endpoint, tools, shipped=shipped) as checks:
+            run_checks(checks, add)
+    finally:
+        # Also for a failure: its row is the last.
+        if arguments.json and rows:
+            print(_as_json(endpoint.address, rows))  # noqa: T201 - as above
+    return 0
+
+
+def _as_json(address: str, rows: list[CheckRow]) -> str:
+    table = [
+        {"name": row.name, "works": row.works, "seconds": round(row.seconds, 3), "text": row.text}
+        for row in rows
+    ]
+    return json.dumps({"schema": REMOTE_SCHEMA, "remote": address, "checks": table}, indent=2)
+
+
+def add_worker(verbs: options.Verbs) -> None:
+    """Describe the verb."""
+    files = "--remote-ca ca.pem --remote-cert me.pem --remote-key me.key"
+    parser = add_verb(
+        verbs,
+        "worker",
+        f"archsplit worker tls://head:8786 {files}",
+        f"archsplit worker tls://head:8786 --jobs 16 --folder /scratch {files}",
+    )
+    parser.add_argument("scheduler", metavar="URL", help="the scheduler: tls://host:port")
+    options.add_jobs_option(parser, "run at most N steps at a time")
+    parser.add_argument(
+        "--folder", type=Path, default=Path(), help="for temporary files (default: this folder)"
+    )
+    options.add_certificate_options(parser)
+    parser.set_defaults(run=run_worker)
+
+
+def run_worker(arguments: argparse.Namespace, console: Console) -> int:
+    """Serve the scheduler until it ends, or until Ctrl-C."""
+    from archsplit.remote.endpoint import parse_dask_endpoint
+
+    endpoint = parse_dask_endpoint(
+        arguments.scheduler,
+        certificates=arguments.remote_ca,
+        certificate=arguments.remote_cert,
+        key=arguments.remote_key,
+    )
+    try:
+        from archsplit.remote.dask_executor import serve_scheduler
+    except ImportError as error:
+        raise ToolNotFoundError(
+            f"no {error.name} to reach the scheduler with", hint="pip install 'archsplit[dask]'"
+        ) from None
+    console.print(f"{arguments.jobs} steps at a time for {endpoint.address}", soft_wrap=True)
+    serve_scheduler(endpoint, jobs=arguments.jobs, folder=arguments.folder)
+    return 0

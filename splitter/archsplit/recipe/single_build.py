@@ -1,0 +1,225 @@
+"""Recipes of single builds: one policy or one major version of CUDA out of those in the file.
+
+In: a recipe, and the name of a policy or a major; out: the recipe for that build, or the faults of
+all policies and majors at once.
+
+The major is in the name of the distributions, ``foo-cu12``: the index has no local versions. The
+import package keeps its name, so that code which imports it is the same for all majors. With
+``one-core`` the name has no major: the release is one, and each target belongs to one toolkit.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+
+from archsplit.arch.target import CodeKind
+from archsplit.errors import UsageError
+from archsplit.recipe.document import RecipeFault, translate_faults
+from archsplit.recipe.policy import POLICIES, POLICY_TABLE, find_version_fault
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from collections.abc import Set as AbstractSet
+
+    from archsplit.arch.target import Target
+    from archsplit.recipe.model import Compile, Recipe, Targets
+    from archsplit.recipe.policy import Policy
+    from archsplit.recipe.prebuilt import SplitRecipe
+
+__pure__ = True
+
+_COMPRESS = "--compress-mode"
+_COMPRESSION_FLAGS = (_COMPRESS, _COMPRESS[1:], "--no-compress", "-no-compress")
+
+
+CUDA_IN_NAME = re.compile(r"-cu(?:da)?-?(\d\d)x?$")
+"""The end of a distribution's name with the major of its CUDA."""
+
+
+def read_policies(content: object) -> tuple[dict[str, Policy], list[RecipeFault]]:
+    """Return the policies by name, or the faults; one fault leaves no policy."""
+    try:
+        return POLICIES.validate_python(content), []
+    except ValidationError as error:
+        return {}, list(translate_faults(error, POLICY_TABLE))
+
+
+def find_policy_faults(tables: dict[str, Any]) -> Iterator[RecipeFault]:
+    """Return the contradictions between policies and other tables, if these are valid."""
+    for name, policy in tables["policies"].items():
+        # A table with faults is missing here.
+        if targets := tables.get("targets"):
+            yield from _target_faults(name, policy, targets)
+        project = tables.get("project")
+        if project and (message := find_version_fault(policy, project.version)):
+            hint = 'write it as in "{next}.dev{date}" or "1.1.0.dev{date}"'
+            yield RecipeFault(path=(POLICY_TABLE, name, "version"), message=message, hint=hint)
+
+
+def apply_policy(recipe: Recipe, name: str, *, day: str) -> Recipe:
+    """Return the recipe for the builds of one of its policies.
+
+    Args:
+        recipe: the recipe for releases.
+        name: the policy's name.
+        day: the date of the build, as YYYYMMDD.
+
+    Raises:
+        UsageError: the recipe has no such policy.
+    """
+    policy = select_policy(recipe, name)
+    targets = policy.targets(recipe.release)
+    version = policy.version_on(day, recipe.project.version)
+    return replace(
+        recipe,
+        applied=name,
+        project=replace(recipe.project, version=version),
+        targets=replace(
+            recipe.targets,
+            sass=tuple(target for target in targets if target.kind is CodeKind.SASS),
+            ptx=tuple(target for target in targets if target.kind is CodeKind.PTX),
+        ),
+        compile=_set_compression(recipe.compile, policy.device_compression),
+    )
+
+
+def select_policy(recipe: Recipe | SplitRecipe, name: str) -> Policy:
+    """Return a recipe's policy by its name.
+
+    Raises:
+        UsageError: the recipe has no such policy.
+    """
+    if name in recipe.policies:
+        return recipe.policies[name]
+    names = ", ".join(sorted(recipe.policies)) or "none"
+    raise UsageError(
+        f"the recipe has no policy {name}; it has {names}",
+        hint=f"write a table [policy.{name}] into {recipe.file}",
+    )
+
+
+def _target_faults(name: str, policy: Policy, targets: Targets) -> Iterator[RecipeFault]:
+    lists = (("sass", policy.sass or (), targets.sass), ("ptx", policy.ptx, targets.ptx))
+    for key, wanted, there in lists:
+        for index, target in enumerate(wanted):
+            if target not in there:
+                yield RecipeFault(
+                    path=(POLICY_TABLE, name, key, index),
+                    message=f"{target} is not in targets.{key}",
+                    hint="a policy leaves targets out; add it there: all builds compile for the"
+                    " same list, and share results",
+                )
+    # Without targets.sass, a policy that names nothing would select nothing.
+    if policy.sass is None and not (targets.sass or policy.ptx):
+        message = "names no target"
+        yield RecipeFault(
+            path=(POLICY_TABLE, name), message=message, hint="write some of targets.ptx in ptx"
+        )
+
+
+def _set_compression(compile_: Compile, mode: str) -> Compile:
+    # nvcc refuses two modes: the policy's replaces the recipe's.
+    if mode == "default":
+        return compile_
+    flags = (
+        flag for flag in compile_.nvcc_flags if flag.partition("=")[0] not in _COMPRESSION_FLAGS
+    )
+    return replace(compile_, nvcc_flags=(*flags, f"{_COMPRESS}={mode}"))
+
+
+def find_cuda_faults(tables: dict[str, Any]) -> Iterator[RecipeFault]:
+    """Return the contradictions between ``[cuda]`` and the project's name."""
+    cuda, project = tables.get("cuda"), tables.get("project")
+    adds_major = cuda and cuda.majors and not cuda.one_core
+    if adds_major and project and CUDA_IN_NAME.search(project.name):
+        yield RecipeFault(
+            path=("project", "name"),
+            message=f"{project.name} has the major of CUDA in it, and [cuda] adds one",
+            hint="leave it out of the name, or leave out cuda.majors",
+        )
+    if not cuda or not cuda.one_core:
+        return
+    if not cuda.majors[1:]:
+        yield RecipeFault(
+            path=("cuda", "one-core"),
+            message="it is for several majors, and cuda.majors has fewer than two",
+            hint="write majors = [12, 13], or leave out one-core",
+        )
+    link = tables.get("link")
+    # Core and plugins are one release, and an environment has these libraries of one major.
+    if link and link.cuda_libraries:
+        yield RecipeFault(
+            path=("cuda", "one-core"),
+            message=f"{', '.join(link.cuda_libraries)} of link.cuda-libraries are of one major",
+            hint="leave out one-core: then each major is a release of its own",
+        )
+
+
+def check_cuda_major(recipe: Recipe, major: int | None) -> None:
+    """Refuse a major that a recipe lacks, and a recipe whose major is not chosen.
+
+    Raises:
+        UsageError: they don't fit.
+    """
+    majors = ", ".join(map(str, recipe.cuda.majors))
+    if recipe.cuda.one_core:
+        if major is not None:
+            raise UsageError(
+                f"the recipe has one core for CUDA {majors}, and no release of CUDA {major} alone",
+                hint="choose plugins with --targets, or leave out cuda.one-core in the recipe",
+            )
+        return
+    if major is None and recipe.cuda.majors:
+        raise UsageError(
+            f"the recipe is for CUDA {majors}, and makes a release for each",
+            hint="choose one, as in --cuda 12; `archsplit build` without it builds all",
+        )
+    if major is not None and major not in recipe.cuda.majors:
+        raise UsageError(
+            f"the recipe is not for CUDA {major}: its cuda.majors are {majors or 'not set'}",
+            hint="write majors = [12, 13] in [cuda], or leave out --cuda",
+        )
+
+
+def select_cuda_major(recipe: Recipe, major: int, supported: AbstractSet[Target]) -> Recipe:
+    """Return the recipe for the release of one major.
+
+    Args:
+        supported: the targets of the major's toolkit; the others are left out.
+    """
+    project = replace(recipe.project, name=f"{recipe.project.name}-cu{major}")
+    return replace(keep_targets(recipe, supported), project=project)
+
+
+def keep_targets(recipe: Recipe, targets: AbstractSet[Target]) -> Recipe:
+    """Return the recipe without its other targets."""
+    kept = replace(
+        recipe.targets,
+        sass=tuple(target for target in recipe.targets.sass if target in targets),
+        ptx=tuple(target for target in recipe.targets.ptx if target in targets),
+    )
+    release = tuple(target for target in recipe.release if target in targets)
+    return replace(recipe, targets=kept, release=release)
+
+
+def targets_by_major(
+    recipe: Recipe, supported: Mapping[int, AbstractSet[Target]]
+) -> dict[int, frozenset[Target]]:
+    """Return the targets of a release that each major compiles: the lowest that can.
+
+    Code of an older toolkit runs with more drivers. A major without a target is left out.
+
+    Args:
+        supported: the targets of each major's toolkit.
+    """
+    left = {*recipe.release, *recipe.targets.all}
+    chosen = {}
+    for major in sorted(supported):
+        if mine := frozenset(left & supported[major]):
+            chosen[major] = mine
+            left -= mine
+    return chosen
