@@ -16,7 +16,7 @@ import pytest
 from wrapper_project import KNOWN, SOURCE, Project, ran, settle, toolkit_of_links
 
 from archsplit.cache.file_digests import FileDigests
-from archsplit.compiler import include_scan
+from archsplit.compiler import include_scan, reply_cache
 from archsplit.compiler.tool_identity import ToolIdentities
 from archsplit.system.process import SubprocessRunner
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from archsplit.cache.entry import KeyComponent
     from archsplit.nvcc.toolkit import Toolkit
+    from archsplit.system.process import Command, CompletedProcess
 
 pytestmark = pytest.mark.nvcc
 
@@ -514,3 +515,60 @@ def test_a_library_that_is_put_into_every_program_counts(tmp_path: Path) -> None
         return tools.parts((str(script(tmp_path / "ptxas")),), environment)
 
     assert parts("one") == parts("one") != parts("two")
+
+
+class CountingRunner(SubprocessRunner):
+    """A runner that keeps the commands that it has run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.commands: list[tuple[str, ...]] = []
+
+    def run(self, command: Command) -> CompletedProcess:
+        self.commands.append(command.argv)
+        return super().run(command)
+
+
+def test_replies_about_folders_hold_while_the_folders_are_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The age from which the times of a folder are believed.
+    monkeypatch.setattr(reply_cache, "SETTLED_NS", -(10**12))
+    for name in ("there", "first", "second"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "link").symlink_to("first")
+    late = tmp_path / "late"
+    argv = ("g++", "-Ithere", f"-I{late}", "-Ilink", "-Ifirst", "-c", "x.cpp", "-o", "x.o")
+    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
+
+    def ask() -> tuple[list[tuple[str, ...]], tuple[str, ...]]:
+        runner = CountingRunner()
+        digests = FileDigests(tmp_path / "store")
+        tools = ToolIdentities(runner=runner, digests=digests, cwd=tmp_path)
+        assert tools.parts(argv, environment)
+        return runner.commands, tools.includes(argv, environment)
+
+    asked, before = ask()
+    assert {"-###", "-print-search-dirs", "-print-prog-name=as"} <= {w for a in asked for w in a}
+    ask()
+    assert ask() == ([], before), "a process after another asks nothing"
+
+    def asks_for_includes() -> bool:
+        commands, found = ask()
+        quiet = ask()
+        assert quiet == ([], found)
+        return [argv[-2:] for argv in commands] == [("-v", "/dev/null")]
+
+    late.mkdir()
+    assert asks_for_includes()
+    (late / "h.h").write_text("")
+    assert ask()[0] == [], "what is in a folder makes no difference"
+    to_link(tmp_path / "link", "second")
+    assert asks_for_includes()
+    (tmp_path / "there").rmdir()
+    assert asks_for_includes()
+    for path in tmp_path.glob("store/*/answer-*"):
+        path.write_text("[]")
+    assert ask()[1] == ask()[1]
+    other = ToolIdentities(runner=SubprocessRunner(), digests=FileDigests(None), cwd=tmp_path)
+    assert other.includes(argv, environment) == ask()[1]

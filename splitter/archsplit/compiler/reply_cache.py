@@ -6,6 +6,9 @@ with the stamps of all these, and used while each stamp is the same.
 
 What else may answer is asked each time: a script may look at anything, and clang reads
 configuration files in places of its own. So is a compiler that looks at the machine (``native``).
+
+While that reply is the same, so are those to ``-print-prog-name`` and, with the same folders in the
+same places, to ``-E -v``.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ import json
 import os
 import shlex
 import shutil
+import stat
 from typing import TYPE_CHECKING
 
 from archsplit.cache.entry import KeyComponent, compute_key
@@ -103,12 +107,53 @@ class ReplyCache:
         stamps = {path: _stamp(path) for path in paths}
         if any(stamp and max(stamp[2:4]) > since - SETTLED_NS for stamp in stamps.values()):
             return
-        # Readers see the old reply or the new one, never a part.
-        temporary = path.with_name(f".{path.name}.{os.urandom(6).hex()}")
-        with contextlib.suppress(OSError):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            temporary.write_text(json.dumps({"digest": digest, "stamps": stamps}))
-            temporary.replace(path)
+        _write(path, {"digest": digest, "stamps": stamps})
+
+    def recall(self, asked: str, query: str, environment: Mapping[str, str]) -> str | None:
+        """Return the reply to another question; None where it must be asked.
+
+        Args:
+            asked: the question, such as ``gcc -print-prog-name=as``.
+            query: whose remembered reply shows that the compiler is the same.
+        """
+        path, identity = self._path(asked, environment), self.reply_digest(query, environment)
+        if path is None or identity is None:
+            return None
+        try:
+            row = json.loads(path.read_bytes())
+            folders = {folder: _folder_identity(folder) for folder in row["folders"]}
+            same = row["identity"] == identity and row["folders"] == folders
+            reply = row["reply"]
+        except (OSError, ValueError, TypeError, KeyError):
+            return None
+        return reply if same and isinstance(reply, str) else None
+
+    def remember(
+        self,
+        asked: str,
+        query: str,
+        environment: Mapping[str, str],
+        *,
+        reply: str,
+        folders: Iterable[str],
+        since: int,
+    ) -> None:
+        """Remember the reply to another question.
+
+        Args:
+            asked: see `recall`.
+            query: see `recall`.
+            reply: of the compiler.
+            folders: the folders that the reply follows from, there or not.
+            since: nanoseconds since 1970 at which the compiler was asked.
+        """
+        path, identity = self._path(asked, environment), self.reply_digest(query, environment)
+        places = [os.path.join(self._cwd, folder) for folder in folders]  # noqa: PTH118 - as above
+        # What has changed meanwhile may have done so after the reply.
+        if path is None or identity is None or any(_has_changed(each, since) for each in places):
+            return
+        found = {each: _folder_identity(each) for each in places}
+        _write(path, {"identity": identity, "folders": found, "reply": reply})
 
     def _path(self, query: str, environment: Mapping[str, str]) -> Path | None:
         if self._folder is None:
@@ -120,6 +165,33 @@ class ReplyCache:
             *hashed_environment(environment),
         )
         return self._folder / f"answer-{compute_key(parts)}"
+
+
+def _write(path: Path, row: Mapping[str, object]) -> None:
+    # Readers see the old reply or the new one, never a part.
+    temporary = path.with_name(f".{path.name}.{os.urandom(6).hex()}")
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_text(json.dumps(row))
+        temporary.replace(path)
+
+
+def _folder_identity(path: str) -> str:
+    """Return the identity of a folder, whatever is in it; "" for none."""
+    try:
+        status = os.stat(path)  # noqa: PTH116 - no pathlib in a hit
+    except OSError:
+        return ""
+    return f"{status.st_dev} {status.st_ino} {stat.S_ISDIR(status.st_mode)}"
+
+
+def _has_changed(path: str, since: int) -> bool:
+    try:
+        # A link may have been turned to another folder.
+        both = (os.lstat(path), os.stat(path))  # noqa: PTH116 - as above
+    except OSError:
+        return os.path.lexists(path)
+    return max(each.st_ctime_ns for each in both) > since - SETTLED_NS
 
 
 def may_be_gnu(program: str, environment: Mapping[str, str]) -> bool:

@@ -113,7 +113,8 @@ class ToolIdentities:
         elif name not in _ALONE:
             own = tuple(_searching(argv, _PLACES))
             for part in (*_COMPILERS, *(["cc1"] if _language(argv) == "c" else [])):
-                answer = self._query((program, *own, f"-print-prog-name={part}"), environment)
+                query = (program, *own, f"-print-prog-name={part}")
+                answer = self._recall(argv, query, environment)
                 yield self._found(answer.strip() or part, environment)
 
     def reply_digest(self, query: str, environment: Mapping[str, str]) -> str | None:
@@ -165,12 +166,7 @@ class ToolIdentities:
         """
         words = (*_searching(argv, _SEARCHED), *filter(_ALSO.fullmatch, argv[1:]))
         query = (argv[0], *words, "-x", _language(argv), "-E", "-v", "/dev/null")
-        answer = self._query(query, environment)
-        search = _SEARCH.search(answer)
-        listed = [] if search is None else [*map(str.strip, search[1].splitlines())]
-        there = [line for line in listed if not line.startswith("#include")]
-        unused = ("".join(names) for names in _UNUSED.findall(answer) if there)
-        return tuple(dict.fromkeys([*there, *unused]))
+        return _listed_folders(self._recall(argv, query, environment))
 
     def version(self, program: str) -> str:
         """Return the version of a program; "" if it prints none."""
@@ -181,6 +177,24 @@ class ToolIdentities:
     def _found(self, program: str, environment: Mapping[str, str]) -> Path | None:
         path = shutil.which(program, path=environment.get("PATH", ""))
         return None if path is None else Path(path).absolute()
+
+    def _recall(
+        self, argv: tuple[str, ...], query: tuple[str, ...], environment: Mapping[str, str]
+    ) -> str:
+        """Return the reply to a query, which an earlier process may have had."""
+        identity, asked = identity_query(argv), shlex.join(query)
+        if identity is None or query in self._replies:
+            return self._query(query, environment)
+        replies = ReplyCache(self.digests.folder, cwd=self.cwd)
+        known = replies.recall(asked, identity, environment)
+        if known is not None:
+            return self._replies.setdefault(query, known)
+        since = time.time_ns()
+        said = self._query(query, environment)
+        if said:
+            folders = _listed_folders(said)
+            replies.remember(asked, identity, environment, reply=said, folders=folders, since=since)
+        return said
 
     def _query(self, argv: tuple[str, ...], environment: Mapping[str, str]) -> str:
         # A thread may have begun the same query: see `archsplit.compiler.prefetch`.
@@ -236,6 +250,15 @@ def identity_query(argv: tuple[str, ...]) -> str | None:
         return None
     words = [word for word in argv[1:] if _ASKED.fullmatch(word)]
     return shlex.join([argv[0], "-###", *_searching(argv, _PLACES), *words])
+
+
+def _listed_folders(reply: str) -> tuple[str, ...]:
+    """Return the folders in a reply to ``-E -v``: those for includes, and those left out."""
+    search = _SEARCH.search(reply)
+    listed = [] if search is None else [*map(str.strip, search[1].splitlines())]
+    there = [line for line in listed if not line.startswith("#include")]
+    unused = ("".join(names) for names in _UNUSED.findall(reply) if there)
+    return tuple(dict.fromkeys([*there, *unused]))
 
 
 def _language(argv: tuple[str, ...]) -> str:
