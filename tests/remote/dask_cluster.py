@@ -93,7 +93,7 @@ class Cluster:
         ca, cert, key = (self.folder / f"{name}.pem" for name in ("ca", "cert", "key"))
         return DaskEndpoint(address=self.address, certificates=ca, certificate=cert, key=key)
 
-    def executor(self, work: Work, *steps: Step) -> DaskExecutor:
+    def executor(self, work: Work, *steps: Step, wanted: tuple[Path, ...] = ()) -> DaskExecutor:
         # An optional dependency: the fixture has skipped the test without it.
         from archsplit.remote.dask_executor import DaskExecutor  # noqa: PLC0415
 
@@ -102,7 +102,7 @@ class Cluster:
             graph=Graph(steps=steps),
             paths=PathMap(work.root, work.private),
             tools=lambda _: work.tools,
-            wanted=(),
+            wanted=wanted,
             priorities={},
         )
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
+import threading
 import time
 from pathlib import Path
 from queue import SimpleQueue
@@ -17,10 +20,18 @@ from dask_cluster import ARCHSPLIT, Cluster, open_cluster
 from shell_steps import Work
 from wrapped_calls import WrappedCalls
 
+from archsplit.cache.cache import Cache
+from archsplit.cache.config import resolve_settings
 from archsplit.errors import EngineRefusedError, EngineUnavailableError
-from archsplit.remote.action import ToolFile
+from archsplit.remote.action import PathMap, ToolFile
+from archsplit.remote.action_results import ActionResults
 from archsplit.remote.dask_worker import DaskAction, drop_files, run_action, take_file
 from archsplit.remote.farm_check import CheckRow, run_checks
+from archsplit.scheduler.graph import Graph
+from archsplit.scheduler.pool import SlotPool
+from archsplit.scheduler.runner import run_graph
+from archsplit.system.process import SubprocessRunner
+from archsplit.system.progress import SilentProgress
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -232,8 +243,9 @@ def test_a_scheduler_without_workers_is_an_error(cluster: Cluster, tmp_path: Pat
 @pytest.mark.nvcc
 def test_a_scheduler_that_ends_is_an_error(cluster: Cluster, tmp_path: Path) -> None:
     worker = cluster.add_worker("one")
-    build = cluster.build(tmp_path / "out")
-    wait_for_steps(build, 1)
+    cache = ("--cache", "on", "--cache-dir", tmp_path / "cache", "--cache-min-seconds", 0)
+    build = cluster.build(tmp_path / "out", *cache)
+    wait_for_steps(build, 3)
     cluster.kill_scheduler()
     _, stderr = build.communicate(timeout=SECONDS)
     assert build.returncode == 24, stderr
@@ -242,6 +254,79 @@ def test_a_scheduler_that_ends_is_an_error(cluster: Cluster, tmp_path: Path) -> 
     assert not list((tmp_path / "out").glob("*"))
     # Workers end with their scheduler, so that no machine is kept by nobody.
     worker.wait(timeout=SECONDS)
+    # What was done is not done again, though the workers that had it are gone.
+    with open_cluster(tmp_path / "another") as another:
+        another.add_worker("one")
+        rest = another.build(tmp_path / "out", *cache)
+        stdout, stderr = rest.communicate(timeout=SECONDS)
+        assert rest.returncode == 0, stderr
+    found = re.search(r"the compile cache: (\d+) of (\d+) results were there", stderr)
+    made = re.search(r": (\d+) results were made", stderr)
+    assert found is not None
+    assert made is not None
+    assert int(found[1]) >= 2
+    assert int(found[1]) + int(made[1]) == int(found[2])
+    assert digests(stdout) == digests(cluster.build_here(tmp_path / "here"))
+
+
+@pytest.mark.stress
+def test_lost_workers_and_a_lost_scheduler_cost_a_tenth_of_the_work(tmp_path: Path) -> None:
+    work, count = Work(tmp_path / "work"), tmp_path / "runs"
+    sources = [f"source-{number}" for number in range(190)]
+    steps = []
+    for name in sources:
+        (work.root / name).write_text(name)
+        script = f"echo {name} >> {count}; sleep 0.3; cat {name} > .archsplit/work/{name}"
+        steps.append(work.step(name, script, name, name))
+    for number in range(10):
+        parts = sources[number::10]
+        script = f"echo link >> {count}; cd .archsplit/work; cat {' '.join(parts)} > link-{number}"
+        link = work.step(f"link-{number}", script, writes=f"link-{number}")
+        steps.append(dataclasses.replace(link, reads=tuple(work.private / each for each in parts)))
+    variables = {"ARCHSPLIT_CACHE": "on", "ARCHSPLIT_CACHE_DIR": str(tmp_path / "cache")}
+    variables |= {"ARCHSPLIT_CACHE_MIN_SECONDS": "0", "ARCHSPLIT_CACHE_MIN_SIZE": "0"}
+    paths = PathMap(work.root, work.private)
+
+    def done() -> int:
+        return len(count.read_text().splitlines()) if count.exists() else 0
+
+    def run(cluster: Cluster, victim: subprocess.Popen[str] | None) -> None:
+        stop = threading.Event()
+
+        def kill() -> None:
+            while victim is not None and not stop.wait(0.05):
+                if done() > 60:
+                    victim.kill()
+                if done() > 120:
+                    cluster.kill_scheduler()
+                    return
+
+        threading.Thread(target=kill, daemon=True).start()
+        cache = Cache(resolve_settings({}, variables), warn=print)
+        executor = cluster.executor(work, *steps, wanted=tuple(work.private / s for s in sources))
+        try:
+            outcome = run_graph(
+                Graph(steps=tuple(steps)),
+                pool=SlotPool(10),
+                runner=SubprocessRunner(),
+                progress=SilentProgress(),
+                executor=executor,
+                result_cache=ActionResults(cache, paths, lambda _: work.tools),
+            )
+            assert outcome.failure is None
+        finally:
+            stop.set()
+            cache.close()
+
+    with open_cluster(tmp_path / "one") as cluster:
+        workers = [cluster.add_worker(f"worker {number}") for number in range(10)]
+        with pytest.raises(EngineUnavailableError):
+            run(cluster, workers[0])
+    with open_cluster(tmp_path / "two") as cluster:
+        for number in range(9):
+            cluster.add_worker(f"worker {number}")
+        run(cluster, None)
+    assert done() <= 1.1 * len(steps), f"{done()} runs of {len(steps)} actions"
 
 
 @pytest.mark.nvcc

@@ -22,6 +22,7 @@ from archsplit.errors import ToolNotFoundError
 from archsplit.nvcc.host_tools import find_host_tools
 from archsplit.nvcc.toolkit import choose_toolkit
 from archsplit.remote.action import PathMap, ToolFile
+from archsplit.remote.action_results import ActionResults
 from archsplit.remote.connect import ExecutorSettings, missing_library_error, open_executor
 from archsplit.remote.endpoint import DaskEndpoint
 from archsplit.remote.shipped_toolkit import find_shipped_folders
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
     from archsplit.build.context import BuildContext
     from archsplit.build.plan import BuildPlan
+    from archsplit.cache.cache import Cache
     from archsplit.release.context import Effects
     from archsplit.remote.endpoint import Endpoint, EngineChoice
     from archsplit.remote.farm_check import FarmCheck
@@ -122,9 +124,15 @@ def _toolkit_folders(site: BuildContext) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def open_farm(
-    plan: BuildPlan, effects: Effects, choice: EngineChoice
-) -> Iterator[tuple[Graph, SlotPool, Executor]]:
+    plan: BuildPlan, effects: Effects, choice: EngineChoice, cache: Cache | None = None
+) -> Iterator[tuple[Graph, SlotPool, Executor, ActionResults | None]]:
     """Connect to a farm or a cluster; report at the end what it had and what was moved.
+
+    Args:
+        plan: the plan.
+        effects: the effects.
+        choice: the farm.
+        cache: keeps the results of a cluster, which has no store; None for no cache.
 
     Raises:
         ToolNotFoundError: the libraries for it are not installed.
@@ -141,15 +149,28 @@ def open_farm(
         for step, length in zip(farm.graph.steps, lengths, strict=True)
     }
     shipped = find_shipped_folders(_toolkit_folders(site)) if choice.ships_toolkit else None
+    paths = PathMap(site.recipe.root, site.folder, shipped)
+    wanted, results = farm.wanted, None
+    # A farm has an action cache, and its results needn't come here. Verifying runs all steps.
+    keeps = cache is not None and cache.settings.mode != "verify"
+    if cache is not None and keeps and isinstance(choice.endpoint, DaskEndpoint):
+        results = ActionResults(cache, paths, tools)
+        wanted = frozenset(path for step in farm.graph.steps for path in step.writes)
+        for folder in {path.parent for path in wanted}:
+            folder.mkdir(parents=True, exist_ok=True)
     settings = ExecutorSettings(
-        paths=PathMap(site.recipe.root, site.folder, shipped),
+        paths=paths,
         tools=tools,
-        wanted=farm.wanted,
+        wanted=wanted,
         priorities=priorities,
     )
     opened = open_executor(choice.endpoint, farm.graph, settings, note=effects.progress.note)
     with opened as executor:
-        yield farm.graph, SlotPool(choice.jobs), executor
+        yield farm.graph, SlotPool(choice.jobs), executor, results
+    if results is not None:
+        effects.progress.note(
+            f"the compile cache: {results.hits} of {len(farm.graph.steps)} results were there"
+        )
     tools.save()
 
 

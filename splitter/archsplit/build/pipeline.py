@@ -161,13 +161,16 @@ def compile_plan(plan: BuildPlan, effects: Effects, session: CacheSession | None
         effects.progress.note(summary)
     effects.progress.begin_stage("compile and link", len(plan.graph.steps))
     if effects.engine is not None:
-        with open_farm(plan, effects, effects.engine) as (graph, slots, executor):
+        cache = None if session is None else session.cache
+        opened = open_farm(plan, effects, effects.engine, cache)
+        with opened as (graph, slots, executor, results):
             done = run_graph_checked(
                 graph,
                 pool=slots,
                 runner=effects.runner,
                 progress=effects.progress,
                 executor=executor,
+                result_cache=results,
                 keep_going=effects.keep_going,
                 on_outcome=partial(_report_run, effects),
             )

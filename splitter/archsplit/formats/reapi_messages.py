@@ -123,6 +123,12 @@ _TABLE: dict[str, dict[str, dict[str, str]]] = {
         },
         "FindMissingBlobsRequest": {"instance_name": "1 string", "blob_digests": "2 *Digest"},
         "FindMissingBlobsResponse": {"missing_blob_digests": "2 *Digest"},
+        # Messages of these two have the names of the request's and the reply's in the API. Names
+        # are not part of the encoding.
+        "BatchUpdate": {"digest": "1 Digest", "data": "2 bytes"},
+        "BatchUpdateBlobsRequest": {"instance_name": "1 string", "requests": "2 *BatchUpdate"},
+        "BatchUpdated": {"digest": "1 Digest", "status": "2 Status"},
+        "BatchUpdateBlobsResponse": {"responses": "1 *BatchUpdated"},
         "GetCapabilitiesRequest": {"instance_name": "1 string"},
         "CacheCapabilities": {
             "digest_functions": "1 *enum",

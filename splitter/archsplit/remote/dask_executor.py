@@ -276,7 +276,9 @@ class DaskStep:
         # The end of a canceled step is no loss of the scheduler.
         self.is_canceled = True
         for future in (self._summary, self.result):
-            future.cancel()
+            # A client whose scheduler has gone can't send it.
+            with contextlib.suppress(Exception):
+                future.cancel()
 
     def resident_memory(self) -> int:
         """Return 0: the step takes no memory of this machine."""

@@ -12,13 +12,13 @@ import hashlib
 import itertools
 import time
 import uuid
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from archsplit.errors import EngineRefusedError, EngineUnavailableError, InputError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-    from pathlib import Path
 
     from archsplit.remote.endpoint import Endpoint
 
@@ -34,6 +34,10 @@ _CALL_SECONDS = 60.0
 _ATTEMPTS = 6
 """Attempts at a call whose replies are errors."""
 _BLOCK = 1 << 20
+_SMALL = 1 << 16
+"""Most bytes of a blob that is sent with others in one call."""
+_BATCH = 3 << 20
+"""Most bytes of such a call; messages of gRPC have 4 MB at most."""
 """Bytes of a message; servers and proxies accept at least 4 MB."""
 _SHA256 = 1
 _DIGESTS_PER_CALL = 10_000
@@ -90,6 +94,8 @@ class ReapiClient:
         self._metadata = (("authorization", f"Bearer {endpoint.token}"),) if endpoint.token else ()
         self._replied = time.monotonic()
         self._stored: set[Digest] = set()
+        self._uploads: dict[Digest, asyncio.Task[None]] = {}
+        self._batch_size = _BATCH
 
     async def close(self) -> None:
         """Close the connection."""
@@ -109,16 +115,70 @@ class ReapiClient:
                 f"{self.endpoint.address} is a cache that runs no actions",
                 hint="ask for an instance with execution: grpcs://host:port/instance",
             )
+        if most := reply.cache_capabilities.max_batch_total_size_bytes:
+            self._batch_size = min(_BATCH, most)
         functions = reply.cache_capabilities.digest_functions
         if functions and _SHA256 not in functions:
             raise EngineRefusedError(f"{self.endpoint.address} has no SHA-256 digests")
 
     async def upload(self, blobs: dict[Digest, bytes | Path]) -> None:
         """Store blobs that the server lacks."""
-        new = [digest for digest in blobs if digest not in self._stored]
-        for digest in await self.find_missing(new):
+        new = {digest: blobs[digest] for digest in blobs if digest not in self._stored}
+        # Actions that start together have the same files: a whole toolkit is sent once.
+        running = {self._uploads[digest] for digest in new if digest in self._uploads}
+        mine = {digest: blob for digest, blob in new.items() if digest not in self._uploads}
+        if mine:
+            upload = asyncio.create_task(self._upload_new(mine))
+            self._uploads.update(dict.fromkeys(mine, upload))
+            running.add(upload)
+        # A canceled action doesn't take along the others, which wait for its uploads.
+        for each in running:
+            await asyncio.shield(each)
+
+    async def _upload_new(self, blobs: dict[Digest, bytes | Path]) -> None:
+        try:
+            # Most blobs of an action are a few hundred bytes: one call for all of them.
+            batch: dict[Digest, bytes] = {}
+            size = 0
+            for digest in await self.find_missing(list(blobs)):
+                blob = blobs[digest]
+                if digest.size > _SMALL:
+                    await self._write(digest, blob)
+                    continue
+                # What is small enough is read without a thread.
+                batch[digest] = blob if isinstance(blob, bytes) else _read(blob)
+                size += digest.size
+                if size > self._batch_size - _SMALL:
+                    await self._write_batch(batch, blobs)
+                    batch, size = {}, 0
+            await self._write_batch(batch, blobs)
+            self._stored.update(blobs)
+        finally:
+            for digest in blobs:
+                del self._uploads[digest]
+
+    async def _write_batch(
+        self, blobs: dict[Digest, bytes], sources: dict[Digest, bytes | Path]
+    ) -> None:
+        for digest, blob in blobs.items():
+            _check_content(digest, blob, sources[digest])
+        if not blobs:
+            return
+        rows = [
+            new_message("BatchUpdate", digest=digest.message(), data=blob)
+            for digest, blob in blobs.items()
+        ]
+        request = new_message(
+            "BatchUpdateBlobsRequest", instance_name=self.endpoint.instance, requests=rows
+        )
+        reply = await self._call(
+            "ContentAddressableStorage/BatchUpdateBlobs", request, "BatchUpdateBlobsResponse"
+        )
+        failed = {read_digest(row.digest) for row in reply.responses if row.status.code}
+        self.sent += sum(digest.size for digest in blobs.keys() - failed)
+        # Alone, so that the reason for a refusal is that of the one blob.
+        for digest in failed:
             await self._write(digest, blobs[digest])
-        self._stored.update(new)
 
     def forget_uploads(self) -> None:
         """Ask again for each blob whether the server has it."""
@@ -255,9 +315,7 @@ class ReapiClient:
     async def _write(self, digest: Digest, content: bytes | Path) -> None:
         name = f"{self._prefix()}uploads/{uuid.uuid4()}/blobs/{digest.hash}/{digest.size}"
         blob = content if isinstance(content, bytes) else await asyncio.to_thread(_read, content)
-        # Otherwise the server reports a digest, and nobody learns which file has changed.
-        if digest_bytes(blob) != digest:
-            raise InputError(f"{content!s} has changed during the build", hint="build again")
+        _check_content(digest, blob, content)
 
         async def requests() -> AsyncIterator[Any]:
             for at in range(0, max(len(blob), 1), _BLOCK):
@@ -339,6 +397,13 @@ class ReapiClient:
 
     def _prefix(self) -> str:
         return f"{self.endpoint.instance}/" if self.endpoint.instance else ""
+
+
+def _check_content(digest: Digest, blob: bytes, source: bytes | Path) -> None:
+    # Otherwise the server reports a digest, and nobody learns which file has changed.
+    if digest_bytes(blob) != digest:
+        name = source if isinstance(source, Path) else "an input"
+        raise InputError(f"{name} has changed during the build", hint="build again")
 
 
 def _read(path: Path) -> bytes:
