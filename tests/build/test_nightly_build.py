@@ -75,6 +75,7 @@ def digests(folder: Path) -> dict[str, str]:
     return {path.name: sha256(path) for path in folder.glob("*.whl")}
 
 
+@pytest.mark.stress  # Always run are a nightly from the cache, and the commands of the manual.
 def test_release_and_nightlies_share_what_is_compiled(
     nightly_recipe: Path, tmp_path: Path, toolkit: Toolkit, effects: Effects
 ) -> None:

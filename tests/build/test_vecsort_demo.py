@@ -55,7 +55,10 @@ def test_wheels_are_asked_for_first(tmp_path: Path, precious: Path, name: str) -
     assert precious.exists()
 
 
-@pytest.mark.parametrize("name", ["new", "empty", "environment"])
+@pytest.mark.parametrize(
+    "name",
+    [*(pytest.param(name, marks=pytest.mark.stress) for name in ("new", "empty")), "environment"],
+)
 def test_an_environment_is_made_anew(wheels: Path, tmp_path: Path, name: str) -> None:
     place = tmp_path / name
     if name != "new":

@@ -115,6 +115,7 @@ def test_cmake_builds_with_it(
     assert "k.cu" in run((cmake, "--build", "build", "--verbose"), project, around)
 
 
+@pytest.mark.stress  # Makefiles without the cache are in tests/split/test_own_build.py.
 def test_cmakes_makefiles_hit_the_cache(
     project: Path, launcher: Path, toolkit: Toolkit, tmp_path: Path
 ) -> None:

@@ -222,6 +222,7 @@ def test_another_host_compiler_is_seen(project: Project, tmp_path: Path) -> None
     assert built.libraries == here.fresh()
 
 
+@pytest.mark.stress  # As for a command line of nvcc's, where it is tried each time.
 def test_another_libdevice_is_seen_and_another_build(project: Project, tmp_path: Path) -> None:
     here = replace(project, nvcc=toolkit_of_links(project.nvcc, tmp_path / "toolkit"))
     before = here.build()

@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 TWO = "-gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=sm_90"
 LINES = (
     f"-c k.cu -o sub/k.o {TWO} -MD -MP -MF sub/k.d",
-    "-c k.cu w.cu c.c p.cpp -odir sub -arch=sm_90a",
-    "-c n.cu -lineinfo -gencode arch=compute_80,code=[sm_80,compute_80] --keep --keep-dir sub",
     f"r.o s.o -o app -L${{LIBRARIES}} {TWO}",
-    f"-c w.cu assembly90.cu k.cu {TWO}",
     "-c k.cu -DSHELL=`echo\\ 1` -arch=sm_80",
 )
-"""A line of each kind: separate objects, several sources, kept files, a link, and a fallback."""
+"""A line of each kind: an object with its depfile, a link, and a fallback."""
 
 MORE_LINES = (
+    "-c k.cu w.cu c.c p.cpp -odir sub -arch=sm_90a",
+    "-c n.cu -lineinfo -gencode arch=compute_80,code=[sm_80,compute_80] --keep --keep-dir sub",
+    f"-c w.cu assembly90.cu k.cu {TWO}",
     "-c 'two words.cu' '-DTEXT=\"a b\"' -Xcompiler -fPIC,-Wall -arch=sm_80",
     f"-dc d.cu u.cu {TWO}",
     "-ptx w.cu -o w.ptx -arch=sm_90",

@@ -62,8 +62,17 @@ RUNNABLE = [page for page in PAGES if commands(page)]
 SMALL = [page for page in RUNNABLE if ONLY_REAL.isdisjoint(prepared(page))]
 SPLIT_SITES = {"tutorial/first-split": "try", "how-to/docker": "app-3"}
 """The environments into which pages install a core and a pack, beside an index's fat wheel."""
+EVERY_INSTALLER = "tutorial/first-split"
+"""The page that everybody reads is always run with each installer; others in the stress session."""
 WITH_INSTALLERS = [
-    pytest.param(page, installer, id=f"{name(page)}-{installer}")
+    pytest.param(
+        page,
+        installer,
+        id=f"{name(page)}-{installer}",
+        marks=[pytest.mark.stress]
+        if installer != "ensurepip" and name(page) != EVERY_INSTALLER
+        else [],
+    )
     for page in SMALL
     for installer in ("ensurepip", *(["pip", "uv"] if name(page) in SPLIT_SITES else []))
 ]
@@ -395,6 +404,7 @@ def test_the_workflow_installs_what_its_commands_need() -> None:
     assert "verify --release dist" in steps["publish"]
 
 
+@pytest.mark.stress  # Always run are the page's commands, and those of the page on publishing.
 @pytest.mark.nvcc
 def test_the_commands_of_the_workflow_run(desk: Desk) -> None:
     """Built target by target, gathered, checked and published, as its jobs would."""

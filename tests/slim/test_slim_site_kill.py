@@ -23,7 +23,12 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Environment:
 
 @pytest.mark.parametrize(
     "words",
-    [("1",), ("3", "linkless"), pytest.param(("1", "linkless"), marks=pytest.mark.stress)],
+    [
+        ("3",),
+        ("3", "linkless"),
+        pytest.param(("1",), marks=pytest.mark.stress),
+        pytest.param(("1", "linkless"), marks=pytest.mark.stress),
+    ],
 )
 def test_killed_before_each_change_to_the_disk(
     words: tuple[str, ...], environment: Environment, tmp_path: Path

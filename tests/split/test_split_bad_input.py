@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
     from archsplit.release.context import Effects
 
-ROUNDS = 16
 TABLES = (".rela.dyn", ".dynamic", ".nvFatBinSegment", ".dynsym", ".nv_fatbin", ".dynstr")
 VALUES = (b"\0", b"\xff", b"\xff" * 4, b"\xff" * 8, bytes(8), struct.pack("<q", 2**63 - 1))
 COMMAND = "import sys; from archsplit.cli.main import main; sys.exit(main(sys.argv[1:]))"
@@ -112,14 +111,15 @@ def damaged(content: bytes, source: random.Random) -> bytes:
     return bytes(changed)
 
 
+@pytest.mark.parametrize("rounds", [6, pytest.param(60, marks=pytest.mark.stress)])
 def test_a_hostile_library_stays_or_is_split_soundly(
-    sample: Sample, tmp_path: Path, effects: Effects
+    rounds: int, sample: Sample, tmp_path: Path, effects: Effects
 ) -> None:
     with zipfile.ZipFile(sample.fat) as archive:
         library = archive.read("toyfat/lib/liba.so")
         other = archive.read("toyfat/lib/libb.so")
     source, sound, refused = random.Random(11), 0, list[str]()
-    for number in range(ROUNDS):
+    for number in range(rounds):
         members = {"toyfat/lib/liba.so": damaged(library, source), "toyfat/lib/libb.so": other}
         folder = tmp_path / str(number)
         fat = fat_wheel(folder, {"toyfat/__init__.py": b"", **members})

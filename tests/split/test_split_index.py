@@ -110,6 +110,9 @@ ALONE = (
 )
 
 
+@pytest.mark.parametrize(
+    "site", [pytest.param("pip", marks=pytest.mark.stress), "uv"], indirect=True
+)
 def test_every_mode_brings_what_it_says_and_leaves_nothing(site: Site) -> None:
     for wanted, version, packs in MODES:
         site.install(wanted)

@@ -202,6 +202,9 @@ def test_the_index_of_an_earlier_command_is_remembered(place: Place, fat_index: 
     assert not list(place.packages.glob("toyfat_cc90*"))
 
 
+@pytest.mark.parametrize(
+    "place", ["pip", pytest.param("uv", marks=pytest.mark.stress)], indirect=True
+)
 def test_what_cannot_be_done_is_said(place: Place) -> None:
     place.install("toyfat==1.0")
     none = place.doctor("--install")
@@ -246,6 +249,9 @@ def archsplit(place: Place, *words: str) -> subprocess.CompletedProcess[str]:
     return place.run(*ARCHSPLIT, "install", "--python", place.python, *words)
 
 
+@pytest.mark.parametrize(
+    "place", ["pip", pytest.param("uv", marks=pytest.mark.stress)], indirect=True
+)
 def test_a_folder_is_installed_by_its_core(place: Place, sample: Sample, fat_index: str) -> None:
     own = replace(place, index=fat_index)
     dry = archsplit(own, str(sample.out), "--gpu", "H100", "--dry-run")
