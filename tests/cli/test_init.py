@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import tarfile
 import zipfile
 from typing import TYPE_CHECKING
@@ -228,10 +229,101 @@ def test_all_others_get_their_own_build(
         assert "the command that makes a wheel: fill in source.build" in told
         assert "which sources are for CUDA and which for HIP" in told
     if "gone.cu" in files.get("setup.py", ""):
-        assert "the place of csrc/gone.cu: setup.py names it" in told
+        assert "the place of csrc/gone.cu: a build file names it" in told
         assert "install one with CUDA in this environment first" in told
     if not files.get("setup.py", "x"):
         assert "the compiler of src/a.cu: no build file starts nvcc" in told
+
+
+SCIKIT = '[build-system]\nrequires = []\nbuild-backend = "scikit_build_core.build"\n'
+MODULE = "pybind11_add_module(_foo MODULE foo.cpp)\ninstall(FILES ${HERE}/foo.cmake)\n"
+NOT_INSTALLED = "own build: python/CMakeLists.txt builds the module _foo, and no install() has it"
+NO_LIBRARY = "which the build does not make: no file does"
+ONLY_CMAKE = "which the build does not make: CMakeLists.txt does, and setup.py does not start it"
+LINKED = "setup(ext_modules=[Extension('foo', ['a.cpp'], libraries=['m', 'foo_dot'])])\n"
+EMPTY = "setup.py compiles nothing: its setup() has no ext_modules"
+
+
+@pytest.mark.parametrize(
+    ("files", "fault"),
+    [
+        ({"pyproject.toml": SCIKIT, "python/CMakeLists.txt": MODULE}, NOT_INSTALLED),
+        ({"setup.py": LINKED}, NO_LIBRARY),
+        ({"setup.py": LINKED, "CMakeLists.txt": f"{CMAKE}add_library(foo_dot a.cu)\n"}, ONLY_CMAKE),
+        (
+            {
+                "setup.py": "import setuptools\nsetuptools.setup(cffi_modules=['b.py:ffi'])\n",
+                "CMakeLists.txt": f"{CMAKE}cuda_add_library(cuFoo a.cu)\n",
+                "b.py": "ffi.set_source('_foo', '', libraries=['cuFoo'])\n",
+            },
+            "b.py links the project's own cuFoo (-lcuFoo)",
+        ),
+        ({"setup.py": "COMMAND = ['nvcc']\nsetup(name='foo')\n"}, f"{EMPTY}; name the extension"),
+        (
+            {"setup.py": "setup(name='foo')\n", "src/Makefile": "all:\n\tnvcc a.cu\n"},
+            f"{EMPTY}, and nothing starts src/Makefile",
+        ),
+        (
+            {"setup.py": "run(['cmake', '.'])\nsetup(ext_modules=[X('foo')])\n"},
+            "setup.py starts cmake, and the project does not require it",
+        ),
+        ({"CMakeLists.txt": f"{CMAKE}add_library(foo gone.cu)\n"}, "the place of gone.cu"),
+    ],
+)
+def test_a_build_that_makes_no_wheel_that_works_is_named_at_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], files: dict[str, str], fault: str
+) -> None:
+    assert main(["init", str(tree(tmp_path, {"PKG-INFO": INFO, "src/a.cu": KERNEL, **files}))]) == 0
+    assert fault in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"pyproject.toml": SCIKIT, "CMakeLists.txt": f"{MODULE}install(TARGETS x _foo LIBRARY)\n"},
+        {"pyproject.toml": SCIKIT, "CMakeLists.txt": f"{MODULE}install(TARGETS ${{ALL}})\n"},
+        {"pyproject.toml": SCIKIT, "CMakeLists.txt": f"{MODULE}# $<TARGET_FILE:_foo>\n"},
+        {"pyproject.toml": SCIKIT, "CMakeLists.txt": f"{MODULE}# LIBRARY_OUTPUT_DIRECTORY\n"},
+        {"setup.py": "setup(ext_modules=[Extension('foo', ['a.cpp'], libraries=['m'])])\n"},
+        {"setup.py": f"run(['make'])\n{LINKED}"},
+        {"setup.py": "setup(**options)\n"},
+        {"setup.py": "this is no Python\n"},
+        {"setup.py": "setup(name='foo')\n", "setup.cfg": "[options]\next_modules = foo\n"},
+        {
+            "setup.py": "run(['cmake', '.'])\nsetup(cmdclass={})\n",
+            "pyproject.toml": "[build-system]\nrequires = ['setuptools', 'cmake>=3']\n",
+        },
+        {"CMakeLists.txt": f"{CMAKE}add_executable(bench bench/gone.cu ${{DIR}}/gone.cu)\n"},
+    ],
+)
+def test_a_build_that_may_work_gets_no_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], files: dict[str, str]
+) -> None:
+    # A target that every toolkit knows: this is about the build files.
+    kernel = {"PKG-INFO": INFO, "src/a.cu": KERNEL, "flags.mk": "-arch=sm_90\n"}
+    assert main(["init", str(tree(tmp_path, {**kernel, **files}))]) == 0
+    told = capsys.readouterr().err
+    assert "own build:" not in told
+    assert "the place of" not in told
+
+
+@pytest.mark.nvcc
+def test_targets_that_the_toolkit_lacks_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = {"setup.py": "FLAGS = ['-gencode=arch=compute_37,code=sm_37', 'sm_90']\nsetup(**all)\n"}
+    assert main(["init", str(tree(tmp_path, {"src/a.cu": KERNEL, **files}))]) == 0
+    told = capsys.readouterr().err
+    assert re.search(r"own build: CUDA [\d.]+ \(.*\) can't compile for sm_37: take them out", told)
+
+
+def test_init_needs_no_toolkit(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("archsplit.build.toolkits.find_toolkit", lambda *_: ())
+    files = {"setup.py": "FLAGS = ['sm_37']\nsetup(**all)\n", "src/a.cu": KERNEL}
+    assert main(["init", str(tree(tmp_path, files))]) == 0
+    assert "own build:" not in capsys.readouterr().err
 
 
 def test_a_build_without_cuda_sources_in_the_tree(tmp_path: Path) -> None:

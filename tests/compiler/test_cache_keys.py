@@ -537,7 +537,7 @@ def test_facts_of_a_header_hold_while_it_is_the_same(
 
     def remember(path: Path = header) -> None:
         scans = TextScans(headers=opened())
-        scans.prepare(str(path))
+        scans.known(str(path))
         scans.save()
 
     remember()

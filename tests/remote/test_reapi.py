@@ -413,6 +413,40 @@ def test_the_wrapper_makes_the_same_objects_with_a_farm(
     assert f"{farm.address}: 0 of 6 results were there" in report
 
 
+@pytest.mark.stress
+def test_lost_workers_and_a_lost_server_cost_a_tenth_of_the_work(
+    farm: Farm, work: Work, tmp_path: Path
+) -> None:
+    steps = []
+    for number in range(60):
+        (work.root / f"source-{number}").write_text(str(number))
+        script = (
+            f"{count_script(work, 'runs')}sleep 0.2; cat source-{number} > .archsplit/work/{number}"
+        )
+        steps.append(work.step(f"step-{number}", script, f"source-{number}", str(number)))
+    runs = tmp_path / "seen/runs"
+
+    def done() -> int:
+        return len(runs.read_text()) if runs.exists() else 0
+
+    def lose() -> None:
+        while done() < 20:
+            time.sleep(0.02)
+        while not farm.kill_worker("sleep"):
+            time.sleep(0.01)
+        while done() < 40:
+            time.sleep(0.02)
+        farm.kill()
+        farm.start()
+
+    thread = threading.Thread(target=lose)
+    thread.start()
+    outcome = work.run(work.executor(farm.address), *steps)
+    thread.join()
+    assert outcome.failure is None
+    assert done() <= 1.1 * len(steps), f"{done()} runs of {len(steps)} actions"
+
+
 @pytest.mark.nvcc
 def test_workers_get_a_toolkit_that_they_lack(
     farm: Farm, environment: dict[str, str], toolkit: Toolkit, tmp_path: Path
@@ -438,7 +472,8 @@ def test_workers_get_a_toolkit_that_they_lack(
     assert build("there", shipped) == here
     sizes = [path.stat().st_size for path in (root / "nvvm/bin/cicc", root / "bin/ptxas")]
     (sent,) = re.findall(r"([\d.]+) MB sent", notes.lines[-1])
-    assert float(sent) > sum(sizes) / 1e6
+    # Once, though several actions start together.
+    assert 1 < float(sent) / (sum(sizes) / 1e6) < 1.5
     # Other actions, whose toolkit the farm has.
     assert build("once", dataclasses.replace(shipped, endpoint=with_property(farm))) == here
     (sent,) = re.findall(r"([\d.]+) MB sent", notes.lines[-1])

@@ -7,15 +7,17 @@ import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from archsplit.cli import options
 from archsplit.cli.verbs import add_verb
-from archsplit.errors import InputError, OutputError, UsageError
+from archsplit.errors import InputError, OutputError, ToolNotFoundError, UsageError
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Iterator
 
     from rich.console import Console
 
-    from archsplit.cli import options
+    from archsplit.recipe.project_recipe import ProposedRecipe
 
 _ARCHIVES = (".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".zip")
 _NOT_AN_SDIST = "an sdist has one folder with a PKG-INFO; name the unpacked source tree instead"
@@ -69,11 +71,32 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     write_file(root / RECIPE_FILE, proposed.text)
     print(root / RECIPE_FILE)  # noqa: T201 - standard output is where data goes
     lines = [f"{root / RECIPE_FILE}: {proposed.reason}"]
+    lines += [f"own build: {text}" for text in (*proposed.faults, *_lacking(proposed, console))]
     lines += [f"not known: {text}" for text in proposed.unknown]
     lines += [f"next: archsplit build {root} --out dist"]
     for line in lines:
         console.print(line, markup=False, soft_wrap=True)
     return 0
+
+
+def _lacking(proposed: ProposedRecipe, console: Console) -> Iterator[str]:
+    """Yield a line if the toolkit at hand can't compile for all targets."""
+    from archsplit.build.toolkits import find_toolkit
+    from archsplit.nvcc.toolkit import choose_toolkit
+
+    with options.effects(console, quiet=True) as effects:
+        attempts = find_toolkit(effects, None)
+    try:
+        toolkit = choose_toolkit(attempts)
+    except ToolNotFoundError:
+        # A recipe can be written where nothing is compiled; `build` says what is missing.
+        return
+    if lacking := sorted(set(proposed.targets) - toolkit.targets):
+        names = ", ".join(map(str, lacking))
+        yield (
+            f"CUDA {toolkit.release} ({toolkit.nvcc}) can't compile for {names}: take them out of"
+            " the list, or name another toolkit with `archsplit build --nvcc`"
+        )
 
 
 def _refuse_existing(path: Path, *, force: bool) -> None:

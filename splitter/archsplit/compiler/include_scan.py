@@ -177,24 +177,27 @@ class TextScans:
         self._sources = {} if sources is None else sources
         self._preprocessed: dict[bytes, PreprocessedScan] = {}
         self._headers = headers
+        self._known: dict[str, tuple[TextScan, str]] = {}
 
     def known(self, path: str) -> tuple[TextScan, str] | None:
-        """Return what is remembered about a file and its digest; None where it must be read."""
-        return None if self._headers is None else self._headers.find(path)
+        """Return the facts about a header that are remembered, and its digest; None for others.
 
-    def prepare(self, path: str) -> None:
-        """Find the facts about a file that are not remembered.
+        A header is looked at once in a process: the caller sees to it that it hasn't changed since.
 
         Raises:
-            OSError: it can't be read.
+            OSError: the file can't be read.
         """
-        if self.known(path) is not None:
-            return
-        stamp = read_stamp(path)
-        text = Path(path).read_bytes()
-        scan = self.source(text)
-        if self._headers is not None:
-            self._headers.add(path, stamp, text, scan)
+        if self._headers is None:
+            return None
+        found = self._known.get(path) or self._headers.find(path)
+        if found is None:
+            stamp = read_stamp(path)
+            text = Path(path).read_bytes()
+            self._headers.add(path, stamp, text, self.source(text))
+            found = self._headers.find(path)
+        if found is not None:
+            self._known[path] = found
+        return found
 
     def save(self) -> None:
         """Write what the next process may use."""
@@ -449,11 +452,9 @@ def _read_files(
         path = resolver.resolve(name)
         is_own = not resolver.normalize(name).startswith(reading.foreign)
         known = None
-        if use_known and not is_own:
-            # A host compile lists headers that no preprocessed text names.
-            with contextlib.suppress(OSError):
-                scans.prepare(path)
-            known = scans.known(path)
+        # A header that is gone is found out about below.
+        with contextlib.suppress(OSError):
+            known = scans.known(path) if use_known and not is_own else None
         if known is None:
             text = _settled(path, reading.since)
             if text is None:

@@ -115,4 +115,4 @@ class StorePrefetch:
             for name in included_files(scan.markers):
                 # The store reports nothing of a file that is gone, and no entry is made.
                 with contextlib.suppress(OSError):
-                    scans.prepare(os.path.join(self._cwd, name))  # noqa: PTH118 - as resolved
+                    scans.known(os.path.join(self._cwd, name))  # noqa: PTH118 - as resolved

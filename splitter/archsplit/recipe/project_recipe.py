@@ -48,11 +48,15 @@ class ProposedRecipe:
         text: the content of ``recipe.toml``.
         reason: why this kind of recipe fits.
         unknown: what could not be known, a line each.
+        faults: reasons why the project's own build fails, a line each.
+        targets: the targets of the recipe, or of the build files.
     """
 
     text: str
     reason: str
     unknown: tuple[str, ...]
+    faults: tuple[str, ...] = ()
+    targets: tuple[Target, ...]
 
 
 def propose_recipe(facts: ProjectFacts, folder: str) -> ProposedRecipe:
@@ -148,7 +152,11 @@ def _own_build(facts: ProjectFacts, reason: str) -> ProposedRecipe:
         'mode = "core"',
     ]
     return ProposedRecipe(
-        text="\n".join(lines) + "\n", reason=reason, unknown=tuple(_unknown_of_build(facts))
+        text="\n".join(lines) + "\n",
+        reason=reason,
+        unknown=tuple(_unknown_of_build(facts)),
+        faults=facts.faults,
+        targets=_targets(facts),
     )
 
 
@@ -176,13 +184,17 @@ def _target_lines(facts: ProjectFacts) -> Iterator[str]:
         yield from (f"# {line}" for line in _lists(facts.targets))
         yield ""
         return
-    targets = facts.targets or tuple(map(Target.parse, _DEFAULT_TARGETS))
+    targets = _targets(facts)
     yield f"# The command gets them as TORCH_CUDA_ARCH_LIST={torch_arch_list(targets)},"
     yield f"# CUDAARCHS={cmake_architectures(targets)},"
     yield "# and as nvcc's flags in ARCHSPLIT_GENCODE."
     yield "[targets]"
     yield from _lists(targets)
     yield ""
+
+
+def _targets(facts: ProjectFacts) -> tuple[Target, ...]:
+    return facts.targets or tuple(map(Target.parse, _DEFAULT_TARGETS))
 
 
 def _lists(targets: Iterable[Target]) -> Iterator[str]:
@@ -232,8 +244,8 @@ def _needed_first(facts: ProjectFacts) -> Iterator[str]:
         yield "the command that makes a wheel: fill in source.build"
     if facts.missing:
         yield (
-            f"the place of {', '.join(facts.missing[:3])}: setup.py names it, and it is not here;"
-            " take the source tree of the project's repository"
+            f"the place of {', '.join(facts.missing[:3])}: a build file names it, and it is not"
+            " here; take the source tree of the project's repository"
         )
     if "PyTorch" in facts.bindings:
         yield (
@@ -248,7 +260,7 @@ def _of_sources(facts: ProjectFacts) -> ProposedRecipe:
     reason = f"{header} has functions of C, which {', '.join(facts.loading[:3])} opens"
     license_ = facts.license or FILL_IN
     folders = facts.includes or _folders(facts, header)
-    targets = facts.targets or tuple(map(Target.parse, _DEFAULT_TARGETS))
+    targets = _targets(facts)
     unknown = list(_unknown_of_sources(facts))
     lines = [
         f"# Host code once, a small library for each GPU: {reason}.",
@@ -286,7 +298,8 @@ def _of_sources(facts: ProjectFacts) -> ProposedRecipe:
         # Beside a package at the top are setup.py, tests and more, which are no part of it.
         *([f"files = [{_text(f'{package[1]}/**/*.py')}]"] if package[0] == "." else []),
     ]
-    return ProposedRecipe(text="\n".join(lines) + "\n", reason=reason, unknown=tuple(unknown))
+    text = "\n".join(lines) + "\n"
+    return ProposedRecipe(text=text, reason=reason, unknown=tuple(unknown), targets=targets)
 
 
 def _compile_lines(facts: ProjectFacts) -> Iterator[str]:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from archsplit.arch.target import Target
 from archsplit.errors import InputError, TargetError
+from archsplit.recipe.build_faults import find_build_faults
 from archsplit.system.fs import input_errors
 from archsplit.system.toml import loads
 
@@ -78,6 +79,7 @@ _VIRTUAL = re.compile(r"\barch=\[?compute_\w+")
 _TARGET = re.compile(r"\b((?:sm|compute)_\d{2,3}[af]?)\b")
 _NUMBER = re.compile(r"(\d+)\.?(\d?)([af]?)(-real|-virtual|\+PTX)?")
 _NAMED_CUDA = re.compile(r"[\"']([\w./+-]*[\w+-]\.cu)[\"']")
+_CMAKE_CUDA = re.compile(r"(?<![\w./${}*-])([\w./-]*\w\.cu)(?![\w.])")
 _DEFAULT_GUARD = re.compile(r"if\s*\(\s*NOT\s+(DEFINED\s+)?CMAKE_CUDA_ARCHITECTURES", re.IGNORECASE)
 _FETCHES = re.compile(r"\b(?:FetchContent_Declare|ExternalProject_Add|CPMAddPackage)\s*\(")
 _VISIBILITY = re.compile(r"\bvisibility\s*\(\s*\"")
@@ -114,7 +116,8 @@ class ProjectFacts:
         backend: the PEP 517 backend; "" for a tree that makes no wheel.
         requires: the packages that the backend's build requires.
         sources: the CUDA sources, without those of tests, examples and bundled projects.
-        missing: the CUDA sources that a setup.py names, and the tree lacks.
+        missing: the CUDA sources that a build file names, and the tree lacks.
+        faults: reasons why the project's own build makes no wheel that works.
         aside: the number of these others.
         host_sources: the C and C++ sources beside the CUDA sources.
         systems: the build systems that compile CUDA.
@@ -144,6 +147,7 @@ class ProjectFacts:
     requires: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
+    faults: tuple[str, ...] = ()
     aside: int = 0
     host_sources: tuple[str, ...] = ()
     systems: tuple[str, ...] = ()
@@ -177,10 +181,19 @@ def scan_project(root: Path) -> ProjectFacts:
     files = _SourceTree.of(texts)
     code, build = files.code, files.build
     configured, includes, defines = _configuration(root, texts)
+    identity = _identity(texts)
+    faults = find_build_faults(
+        build,
+        code,
+        name=identity["name"],
+        backend=identity["backend"],
+        requires=" ".join(identity["requires"]),
+    )
     return ProjectFacts(
-        **_identity(texts),
+        **identity,
         sources=files.cuda,
-        missing=tuple(_missing(texts)),
+        missing=tuple(_missing(texts, build)),
+        faults=tuple(dict.fromkeys(faults)),
         aside=sum(name.endswith(".cu") for name in texts) - len(files.cuda),
         host_sources=files.host_sources(),
         systems=tuple(_systems(build)),
@@ -327,9 +340,14 @@ def _systems(build: Mapping[str, str]) -> Iterator[str]:
             yield system
 
 
-def _missing(texts: Mapping[str, str]) -> Iterator[str]:
+def _missing(texts: Mapping[str, str], build: Mapping[str, str]) -> Iterator[str]:
     names = {PurePosixPath(name).name for name in texts}
-    for path in dict.fromkeys(_NAMED_CUDA.findall(texts.get("setup.py", ""))):
+    named = _NAMED_CUDA.findall(texts.get("setup.py", ""))
+    for file, text in build.items():
+        if PurePosixPath(file).name == "CMakeLists.txt":
+            # Tests and benchmarks are often left out of an sdist, and switched off.
+            named += [path for path in _CMAKE_CUDA.findall(text) if not _is_aside(path)]
+    for path in dict.fromkeys(named):
         # The folder may be a variable of the script: the file's own name is compared.
         if PurePosixPath(path).name not in names:
             yield path
