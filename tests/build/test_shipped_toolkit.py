@@ -135,6 +135,9 @@ def test_actions_bring_their_toolkit(
         assert {path.name for path in here if made[path] != here[path]} == set()
         for library in plan.libraries.values():
             assert len(made[library]) > 10_000
+    # Hundreds of megabytes, which pytest would keep.
+    shutil.rmtree(away)
+    shutil.rmtree(tmp_path / "toolkits")
 
 
 def test_a_toolkit_among_other_programs_is_not_shipped() -> None:

@@ -241,7 +241,7 @@ NOT_INSTALLED = "own build: python/CMakeLists.txt builds the module _foo, and no
 NO_LIBRARY = "which the build does not make: no file does"
 ONLY_CMAKE = "which the build does not make: CMakeLists.txt does, and setup.py does not start it"
 LINKED = "setup(ext_modules=[Extension('foo', ['a.cpp'], libraries=['m', 'foo_dot'])])\n"
-EMPTY = "setup.py compiles nothing: its setup() has no ext_modules"
+EMPTY = "setup.py compiles nothing: it names no ext_modules"
 
 
 @pytest.mark.parametrize(
@@ -262,6 +262,10 @@ EMPTY = "setup.py compiles nothing: its setup() has no ext_modules"
         (
             {"setup.py": "setup(name='foo')\n", "src/Makefile": "all:\n\tnvcc a.cu\n"},
             f"{EMPTY}, and nothing starts src/Makefile",
+        ),
+        (
+            {"pyproject.toml": "[build-system]\nbuild-backend = 'setuptools.build_meta'\n"},
+            "pyproject.toml compiles nothing: it names no ext_modules; name",
         ),
         (
             {"setup.py": "run(['cmake', '.'])\nsetup(ext_modules=[X('foo')])\n"},
@@ -339,6 +343,11 @@ def test_a_build_without_cuda_sources_in_the_tree(tmp_path: Path) -> None:
     ("files", "message", "hint"),
     [
         ({"a.py": ""}, "has no CUDA sources (*.cu), and no build file", "archsplit split WHEEL"),
+        (
+            {"foo/load.py": "import ctypes\nctypes.CDLL('libfoo.so')\n"},
+            "foo/load.py opens a library that is not here either",
+            "take the source tree of the project's repository",
+        ),
         ({"tests/a.cu": ""}, "but 1 in tests, examples or bundled projects", "archsplit split"),
         ({"a.hip": ""}, "has HIP sources for AMD's GPUs, and no CUDA", "rocm-kpack"),
         (

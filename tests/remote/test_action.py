@@ -209,6 +209,8 @@ def test_a_shipped_toolkit_is_below_one_folder_of_the_action() -> None:
     # All tools are shipped, and none is compared.
     assert alone.texts == {TOOLS_FILE: b""}
     assert not alone.links
+    named = step("/usr/bin/g++", "-c", "k.c", "-ffile-prefix-map=/opt/cuda=/cuda")
+    assert action_spec(named, PATHS, tools).argv[4:] == named.command.argv
     assert describe_tools(tools, SHIPPED) == (
         "2 files of the toolkit are shipped, 1 files of the tools are the same on"
     )

@@ -50,6 +50,8 @@ def find_build_faults(
     """
     if backend.startswith(_BY_CMAKE):
         yield from _uninstalled_modules(build)
+    if backend.startswith(_BY_SETUP) and "setup.py" not in build:
+        yield from _nothing_compiled("setup()", build, file="pyproject.toml")
     if backend.startswith(_BY_SETUP) and (script := build.get("setup.py")):
         yield from _nothing_compiled(script, build)
         yield from _unmade_libraries(script, build, code, name)
@@ -83,19 +85,21 @@ def _installed_names(text: str) -> Iterator[str]:
         yield from takewhile(lambda word: not _KEYWORD.fullmatch(word), arguments.split())
 
 
-def _nothing_compiled(script: str, build: Mapping[str, str]) -> Iterator[str]:
+def _nothing_compiled(
+    script: str, build: Mapping[str, str], *, file: str = "setup.py"
+) -> Iterator[str]:
     """Yield a fault if the call of ``setup`` can bring no compiled file."""
     arguments = _setup_arguments(script)
     elsewhere = ("pyproject.toml", "setup.cfg")
-    named = any(re.search(r"ext[-_]modules", build.get(file, "")) for file in elsewhere)
+    named = any(re.search(r"ext[-_]modules", build.get(each, "")) for each in elsewhere)
     if arguments is None or arguments & _COMPILES or named:
         return
-    makefiles = (file for file in sorted(build) if PurePosixPath(file).name == "Makefile")
-    unused = next((file for file in makefiles if "nvcc" in build[file]), None)
+    makefiles = (each for each in sorted(build) if PurePosixPath(each).name == "Makefile")
+    unused = next((each for each in makefiles if "nvcc" in build[each]), None)
     calls = f", and nothing starts {unused}" if unused else ""
     yield (
-        f"setup.py compiles nothing: its setup() has no ext_modules{calls}; name the extension"
-        " there, or write the command that compiles it into source.build"
+        f"{file} compiles nothing: it names no ext_modules{calls}; name the extension there, or"
+        " write the command that compiles it into source.build"
     )
 
 

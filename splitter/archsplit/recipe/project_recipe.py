@@ -95,6 +95,13 @@ def _nothing(facts: ProjectFacts, folder: str) -> NothingToDoError:
             hint="split the wheel that has them: `python3 -m pip wheel --no-deps"
             f" --wheel-dir fat {shlex.quote(folder)}`, then `archsplit split fat/*.whl --out dist`",
         )
+    if facts.loading and not facts.aside:
+        return NothingToDoError(
+            f"{folder} has no CUDA sources (*.cu), and {facts.loading[0]} opens a library that is"
+            " not here either",
+            hint="take the source tree of the project's repository; `archsplit split` splits a"
+            " wheel that has the library",
+        )
     aside = f", but {facts.aside} in tests, examples or bundled projects" if facts.aside else ""
     return NothingToDoError(
         f"{folder} has no CUDA sources (*.cu){aside}, and no build file that compiles CUDA",
