@@ -127,6 +127,22 @@ def test_no_action_waits_for_itself() -> None:
     assert names(group_steps(Graph(steps=steps), wanted=[])) == [["k/a"], ["m/b"], ["k/c"]]
 
 
+def test_other_ways_that_end_elsewhere_dont_keep_two_steps_apart() -> None:
+    graph = Graph(
+        steps=(
+            step("k/a", "", "x1 x2 y z"),
+            step("f/a", "", "w"),
+            step("c/a", "y", "c1"),
+            step("d/a", "z", "d1"),
+            step("e/a", "c1 d1", "e1"),
+            step("k/b", "x1 x2 w", "b1"),
+        )
+    )
+    grouped = group_steps(graph, wanted=[], size_of=lambda _: 10**9)
+    assert ["k/a", "k/b"] in names(grouped)
+    assert len(grouped.steps) == 5
+
+
 def test_all_checks_of_the_parts_are_made() -> None:
     made: list[str] = []
     steps = (

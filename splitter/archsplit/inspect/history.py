@@ -13,11 +13,10 @@ from dataclasses import asdict, dataclass
 from html import escape
 from typing import TYPE_CHECKING
 
-from pydantic import TypeAdapter, ValidationError
-
 from archsplit.devicecode.stats import target_sizes
 from archsplit.errors import BinaryFormatError, InputError
 from archsplit.inspect.breakdown import REST_COLOR, REST_LABEL, target_color
+from archsplit.system.schema import type_adapter
 from archsplit.system.units import size_text
 from archsplit.wheels.filename import WheelName
 
@@ -78,10 +77,6 @@ class ReleaseSize:
         return json.dumps({"schema": LOG_SCHEMA, **asdict(self)}, sort_keys=True)
 
 
-_RECORD = TypeAdapter(dict[str, object])
-_RELEASE_SIZE = TypeAdapter(ReleaseSize)
-
-
 def measure_release(inventory: Inventory) -> ReleaseSize:
     """Return the bytes of a file.
 
@@ -114,18 +109,20 @@ def read_log(text: str, *, where: str) -> tuple[ReleaseSize, ...]:
     Raises:
         BinaryFormatError: a line is not JSON, of another schema, or lacks a key.
     """
+    from pydantic import ValidationError  # noqa: PLC0415 (0.1 s for whoever reads none)
+
     releases = []
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip():
             continue
         try:
-            fields = _RECORD.validate_json(line)
+            fields = type_adapter(dict[str, object]).validate_json(line)
             if fields.pop("schema", None) != LOG_SCHEMA:
                 raise BinaryFormatError(
                     f"{where}, line {number}: not of schema {LOG_SCHEMA}",
                     hint="a later archsplit wrote it; update archsplit",
                 )
-            releases.append(_RELEASE_SIZE.validate_python(fields))
+            releases.append(type_adapter(ReleaseSize).validate_python(fields))
         except ValidationError as error:
             fault = error.errors()[0]
             place = ".".join(map(str, fault["loc"]))

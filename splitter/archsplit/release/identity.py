@@ -18,13 +18,14 @@ from dataclasses import asdict, dataclass, field
 from importlib import resources
 from typing import TYPE_CHECKING, ClassVar
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError
-
 from archsplit.errors import WheelError
 from archsplit.system.fs import is_sha256
+from archsplit.system.schema import type_adapter
 
 if TYPE_CHECKING:
     from collections.abc import Container
+
+    from pydantic import ConfigDict
 
 __pure__ = True
 
@@ -37,8 +38,6 @@ IDENTITY_ENDING = f"/{LOADER_PACKAGE}/{IDENTITY_FILE}"
 LOADER_LIBRARY = "libarchsplit_loader.so"
 
 _PACK_FIELDS = ("packs", "needs", "source")
-
-_OBJECT = TypeAdapter(dict[str, object])
 
 
 class PluginKind(enum.Enum):
@@ -81,7 +80,7 @@ class Identity:
         source: SHA-256 of the wheel or library that was split; "" for a built core.
     """
 
-    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
+    __pydantic_config__: ClassVar[ConfigDict] = {"extra": "forbid"}
 
     package: str
     version: str
@@ -148,20 +147,20 @@ def parse_identity(content: bytes, *, where: str) -> Identity:
     Raises:
         WheelError: it is not JSON, has another schema, or a field is missing or wrong.
     """
+    from pydantic import ValidationError  # noqa: PLC0415 (0.1 s for whoever reads none)
+
     try:
-        fields = _OBJECT.validate_json(content)
+        fields = type_adapter(dict[str, object]).validate_json(content)
         schema = fields.pop("schema", None)
         if schema != IDENTITY_SCHEMA:
             raise WheelError(f"{where} has schema {schema}, not {IDENTITY_SCHEMA}")
-        return _IDENTITY.validate_python(fields)
+        return type_adapter(Identity).validate_python(fields)
     except ValidationError as error:
         faults = "; ".join(
             f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors()
         )
         raise WheelError(f"{where} is not a core's identity: {faults}") from None
 
-
-_IDENTITY = TypeAdapter(Identity)
 
 HOOK_FOLDER = "pyinstaller"
 """The folder beside the plugins with the core's hook for PyInstaller."""

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
-from pydantic import TypeAdapter, ValidationError
 
 from archsplit.errors import InputError, ToolFailedError
 from archsplit.release.identity import IDENTITY_ENDING, LOADER_PACKAGE
 from archsplit.system.process import Command, SubprocessRunner
+from archsplit.system.schema import type_adapter
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from archsplit.system.process import CompletedProcess, Runner
 
 DOCTOR_SCHEMA = 1
-
-_OBJECT = TypeAdapter(dict[str, Any])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,9 +151,6 @@ class DoctorReport:
     files: tuple[str, ...] = ()
 
 
-_REPORT = TypeAdapter(DoctorReport)
-
-
 def diagnose_core(
     name: str,
     *,
@@ -173,17 +168,19 @@ def diagnose_core(
         InputError: nothing of that name is installed, or it is no core.
         ToolFailedError: the doctor crashed, or its report has another schema.
     """
+    from pydantic import ValidationError  # noqa: PLC0415 (0.1 s for whoever reads none)
+
     words = ["json", "full"] if full else ["json"]
     done = run_doctor(name, words, runner=runner or SubprocessRunner(), environment=environment)
     try:
-        content = _OBJECT.validate_json(done.stdout)
+        content = type_adapter(dict[str, Any]).validate_json(done.stdout)
         # The core may be newer than this tool.
         if content.pop("schema", None) != DOCTOR_SCHEMA:
             raise ToolFailedError(
                 f"the doctor of {name} reports in another schema than {DOCTOR_SCHEMA}",
                 hint="install a newer archsplit: the core may be newer than this one",
             )
-        return _REPORT.validate_python(content)
+        return type_adapter(DoctorReport).validate_python(content)
     except ValidationError:
         raise ToolFailedError(
             f"the report of the doctor of {name} can't be read:\n{done.tail()}",

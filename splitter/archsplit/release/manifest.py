@@ -13,12 +13,11 @@ from collections.abc import Mapping  # noqa: TC003 - pydantic reads the annotati
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
-from pydantic import TypeAdapter
-
 from archsplit.formats.elf import Elf
 from archsplit.formats.fatbin import host_containers
 from archsplit.formats.reader import open_file
 from archsplit.release.report import merge_listings, read_listing
+from archsplit.system.schema import type_adapter
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -184,11 +183,8 @@ def read_manifest(path: Path) -> Manifest:
     Raises:
         InputError: it can't be read, or is not a manifest of this schema.
     """
-    decoders = {MANIFEST_SCHEMA: _MANIFEST.validate_python}
+    decoders = {MANIFEST_SCHEMA: type_adapter(Manifest).validate_python}
     return read_listing(path, decoders, what="a release's manifest")
-
-
-_MANIFEST = TypeAdapter(Manifest)
 
 
 def library_images(path: Path, name: str) -> tuple[ManifestImage, ...]:

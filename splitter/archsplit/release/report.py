@@ -14,12 +14,10 @@ from collections.abc import Mapping  # noqa: TC003 - pydantic reads the annotati
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 
-from pydantic import TypeAdapter, ValidationError
-
 from archsplit.errors import ArchsplitError, InputError, OutputError
 from archsplit.release.identity import PluginKind
 from archsplit.system.fs import read_file
-from archsplit.system.schema import schema_faults
+from archsplit.system.schema import schema_faults, type_adapter
 from archsplit.wheels.filename import WheelName
 
 if TYPE_CHECKING:
@@ -29,8 +27,6 @@ if TYPE_CHECKING:
 __pure__ = True
 
 _Listing = TypeVar("_Listing")
-
-_OBJECT = TypeAdapter(dict[str, object])
 
 
 class Listed(Protocol):
@@ -67,8 +63,10 @@ def read_listing(
     Raises:
         InputError: the file can't be read, has another schema, or a field is missing or wrong.
     """
+    from pydantic import ValidationError  # noqa: PLC0415 (0.1 s for whoever reads none)
+
     try:
-        fields = _OBJECT.validate_json(read_file(path))
+        fields = type_adapter(dict[str, object]).validate_json(read_file(path))
         schema = fields.pop("schema", None)
         decode = next((each for number, each in decoders.items() if number == schema), None)
         # A newer schema may have moved a field, so nothing is guessed.
@@ -336,17 +334,17 @@ def read_report(path: Path) -> Release:
     decoders: dict[int, Callable[[dict[str, object]], Release]] = (
         {1: _decode_old_split}
         if path.name == OLD_SPLIT_REPORT_FILE
-        else {REPORT_SCHEMA: _RELEASE.validate_python, 1: _decode_old_build}
+        else {REPORT_SCHEMA: type_adapter(Release).validate_python, 1: _decode_old_build}
     )
     return read_listing(path, decoders, what="a release's report")
 
 
 def _decode_old_build(fields: dict[str, object]) -> Release:
-    return _OLD_BUILD.validate_python(fields).to_release()
+    return type_adapter(_OldBuild).validate_python(fields).to_release()
 
 
 def _decode_old_split(fields: dict[str, object]) -> Release:
-    return _OLD_SPLIT.validate_python(fields).to_release()
+    return type_adapter(_OldSplit).validate_python(fields).to_release()
 
 
 def refuse_other_release(folder: Path, build_id: str) -> None:
@@ -499,8 +497,3 @@ def _version(file: str) -> str:
         return WheelName.parse(file).version
     except ArchsplitError:
         return ""
-
-
-_RELEASE = TypeAdapter(Release)
-_OLD_BUILD = TypeAdapter(_OldBuild)
-_OLD_SPLIT = TypeAdapter(_OldSplit)

@@ -1,6 +1,6 @@
 """JSON schemas: generated from records and their docstrings, and compared with their files.
 
-Also the text of a validation error.
+Also the checks of records, built when they are first needed, and the text of their errors.
 """
 
 from __future__ import annotations
@@ -9,15 +9,19 @@ import argparse
 import inspect
 import re
 import sys
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from archsplit.system.fs import read_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Hashable, Iterable, Mapping
+    from typing import TypeVar
 
-    from pydantic import ValidationError
+    from pydantic import TypeAdapter, ValidationError
+
+    _Checked = TypeVar("_Checked")
 
 __pure__ = True
 
@@ -69,6 +73,21 @@ def print_or_check(schema: str, arguments: list[str], *, subject: str, module: s
     sys.stderr.write(f"{file} differs from the generated schema\n")
     sys.stderr.write(f"hint: python -m {module} > {file}\n")
     return 1
+
+
+def type_adapter(kind: type[_Checked]) -> TypeAdapter[_Checked]:
+    """Return pydantic's checks of a type, built at the first call.
+
+    Built at import, they would cost each command 0.1 s, whether it reads such a file or not.
+    """
+    return _build_adapter(kind)  # type: ignore[arg-type] # types can be hashed
+
+
+@cache
+def _build_adapter(kind: Hashable) -> TypeAdapter[Any]:
+    from pydantic import TypeAdapter  # noqa: PLC0415 (see `type_adapter`)
+
+    return TypeAdapter(kind)  # type: ignore[arg-type] # any type is one
 
 
 def schema_faults(error: ValidationError) -> str:
