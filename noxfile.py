@@ -251,7 +251,8 @@ def cuimgops(session: nox.Session) -> None:
     session.install("-e", ".[nvcc]", "pip", "uv", "numpy", "pillow")
     # After the rest: pip 23 takes the newest 13.0 first, and finds no way back to 13.0.2.
     session.install("cuda-toolkit[curand]==13.0.*")
-    folder, scratch = Path("dist/cuimgops-sources"), session.create_tmp()
+    scratch = session.create_tmp()
+    folder = Path(scratch, "cuimgops")
     shutil.rmtree(folder, ignore_errors=True)
     # pip compares the download with the hash in the requirements.
     pinned = ("--require-hashes", "--requirement", "recipes/cuimgops/requirements.txt")
