@@ -248,7 +248,9 @@ def cuimgops(session: nox.Session) -> None:
 
     Not for CI: it downloads from the package index. `-- --gpu` fails where there is no GPU.
     """
-    session.install("-e", ".[nvcc]", "cuda-toolkit[curand]==13.0.*", "pip", "uv", "numpy", "pillow")
+    session.install("-e", ".[nvcc]", "pip", "uv", "numpy", "pillow")
+    # After the rest: pip 23 takes the newest 13.0 first, and finds no way back to 13.0.2.
+    session.install("cuda-toolkit[curand]==13.0.*")
     folder, scratch = Path("dist/cuimgops-sources"), session.create_tmp()
     shutil.rmtree(folder, ignore_errors=True)
     # pip compares the download with the hash in the requirements.
