@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import settings
+from hypothesis import is_hypothesis_test, settings
 
 from archsplit.nvcc.host_tools import HostTools, find_host_tools
 from archsplit.nvcc.toolkit import Toolkit, choose_toolkit, nvcc_candidates, probe_toolkits
@@ -25,10 +25,12 @@ if TYPE_CHECKING:
 # Somebody else's clone may be read-only; Hypothesis warns where it can't keep its examples.
 _EXAMPLES = next(each for each in (Path(".hypothesis"), Path()) if each.exists())
 _DATABASE = settings().database if os.access(_EXAMPLES, os.W_OK) else None
-# The same examples at each run, as Hypothesis itself has it where CI is set: else the floor of
-# coverage would hold by luck. The stress session draws new ones.
-settings.register_profile("archsplit", deadline=None, database=None, derandomize=True)
-settings.register_profile("random", deadline=None, database=_DATABASE)
+# The same examples at each run, as Hypothesis itself has it where CI is set. The stress session
+# draws new ones, and more of them.
+settings.register_profile(
+    "archsplit", deadline=None, database=None, derandomize=True, max_examples=40
+)
+settings.register_profile("random", deadline=None, database=_DATABASE, max_examples=200)
 settings.load_profile("archsplit")
 
 
@@ -45,9 +47,11 @@ def pytest_configure() -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     # Traced tests take up to three times as long, and these are of whole commands and programs.
+    # What the examples of a property reach must be reached by a test of its own, too.
     if os.environ.get("ARCHSPLIT_TEST_COVERAGE") == "pure":
         for item in items:
-            if item.path.relative_to(Path(__file__).parent).parts[0] in NOT_MEASURED:
+            folder = item.path.relative_to(Path(__file__).parent).parts[0]
+            if folder in NOT_MEASURED or is_hypothesis_test(getattr(item, "obj", None)):
                 item.add_marker("no_cover")
 
 
