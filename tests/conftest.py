@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import site
 import stat
@@ -90,7 +91,8 @@ def samples(toolkit: Toolkit, tmp_path_factory: pytest.TempPathFactory) -> Sampl
 def environment() -> dict[str, str]:
     """This process's own, but with no nvcc other than the index's to be found."""
     folders = os.environ.get("PATH", "").split(os.pathsep)
-    path = os.pathsep.join(each for each in folders if not (Path(each) / "nvcc").exists())
+    # A folder of PATH may be one that this user can't search.
+    path = os.pathsep.join(each for each in folders if not shutil.which("nvcc", path=each))
     others = {name: text for name, text in os.environ.items() if not name.startswith("CUDA_")}
     return {**others, "PATH": path}
 

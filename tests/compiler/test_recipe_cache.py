@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from recipe_project import SOURCE, Project, steps_that_ran
-from wrapper_project import extract_data, settle, toolkit_of_links
+from wrapper_project import settle, toolkit_of_links
 
 from archsplit.arch.target import Target
 from archsplit.cache.cache import Cache
@@ -22,6 +22,7 @@ from archsplit.cache.entry import decode_entry, encode_entry
 from archsplit.cache.local import StoreKind
 from archsplit.cache.stats import MissLog
 from archsplit.errors import RecipeError, VerifyError
+from archsplit.system.fs import extract_tar
 
 if TYPE_CHECKING:
     from archsplit.nvcc.toolkit import Toolkit
@@ -78,7 +79,7 @@ def test_nothing_changed_or_only_what_doesnt_count(project: Project, tmp_path: P
     mask = os.umask(0o077)
     try:
         with tarfile.open(archive) as tar:
-            extract_data(tar, other.folder)
+            extract_tar(tar, other.folder)
         moved = other.build()
     finally:
         os.umask(mask)

@@ -18,7 +18,6 @@ from wrapper_project import (
     TWO,
     Project,
     copied,
-    extract_data,
     ran,
     settle,
     toolkit_of_links,
@@ -31,6 +30,7 @@ from archsplit.cache.local import StoreKind
 from archsplit.cache.sealed import DamagedError
 from archsplit.compiler.step_key import has_line_info, step_key
 from archsplit.compiler.wrapper_cache import WrapperCache
+from archsplit.system.fs import extract_tar
 from cache_server import serving
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def test_nothing_changed_or_only_what_doesnt_count(empty: Project, tmp_path: Pat
             tar.add(project.folder / name, name)
     other = replace(project, folder=tmp_path / "other" / "place")
     with tarfile.open(archive) as tar:
-        extract_data(tar, other.folder)
+        extract_tar(tar, other.folder)
     assert other.compile("-MD", *TWO) == KNOWN
     assert (other.folder / "k.o").read_bytes() == first
 

@@ -7,7 +7,6 @@ import io
 import os
 import shutil
 import subprocess
-import tarfile
 import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -211,11 +210,3 @@ def toolkit_of_links(nvcc: Path, root: Path) -> Path:
             link.symlink_to(path)
     settle()
     return root / "bin/nvcc"
-
-
-def extract_data(archive: tarfile.TarFile, folder: Path) -> None:
-    """Unpack an archive; filters are there since Python 3.10.12, 3.11.4 and 3.12."""
-    if hasattr(tarfile, "data_filter"):
-        archive.extractall(folder, filter="data")
-    else:
-        archive.extractall(folder)

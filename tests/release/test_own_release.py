@@ -17,7 +17,7 @@ import pytest
 import trove_classifiers as trove
 
 from archsplit import __version__
-from archsplit.system.fs import sha256
+from archsplit.system.fs import extract_tar, sha256
 from archsplit.system.toml import loads
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def unpacked(sdist: Path) -> Path:
     with tarfile.open(sdist) as archive:
-        archive.extractall(sdist.parent.parent, filter="data")
+        extract_tar(archive, sdist.parent.parent)
     return sdist.parent.parent / sdist.name.removesuffix(".tar.gz")
 
 

@@ -141,14 +141,15 @@ def _unpack(path: Path, folder: Path) -> Path:
     Raises:
         InputError: the file is no archive, or the archive is no sdist.
     """
+    from archsplit.system.fs import extract_tar
+
     try:
         if path.suffix == ".zip":
             with zipfile.ZipFile(path) as archive:
                 archive.extractall(folder)  # noqa: S202 - it leaves no folder
         else:
             with tarfile.open(path) as packed:
-                # The filter refuses members that would leave the folder.
-                packed.extractall(folder, filter="data")
+                extract_tar(packed, folder)
     except (tarfile.TarError, zipfile.BadZipFile, OSError, EOFError) as error:
         # tarfile lists each compression that it has tried.
         reason = (str(error) or "the end is missing").partition(":\n")[0]

@@ -7,6 +7,7 @@ lists all of them.
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -186,7 +187,7 @@ def find_major_toolkits(
 
 def installed_toolkits(folder: Path) -> tuple[NvccCandidate, ...]:
     """Return the toolkits of a folder such as ``/usr/local``, the newest first."""
-    places = [path for path in folder.glob("cuda-*") if (path / "bin" / "nvcc").exists()]
+    places = [path for path in folder.glob("cuda-*") if os.path.exists(path / "bin" / "nvcc")]  # noqa: PTH110
     # "cuda-12.10" is newer than "cuda-12.9".
     newest_first = sorted(places, key=_version_in_name, reverse=True)
     return tuple(
@@ -237,7 +238,8 @@ def _probe(candidate: NvccCandidate, runner: Runner) -> ToolkitProbe:
     nvcc = candidate.nvcc
     if nvcc is None:
         return ToolkitProbe(candidate=candidate, toolkit=None, reason="not found")
-    if not nvcc.is_file():
+    # `Path.is_file` raises an error for a folder that this user may not search.
+    if not os.path.isfile(nvcc):  # noqa: PTH113
         return ToolkitProbe(candidate=candidate, toolkit=None, reason="no such file")
     try:
         toolkit = _query(nvcc.absolute(), candidate.origin, runner)
