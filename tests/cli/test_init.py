@@ -90,13 +90,13 @@ def refusal(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
 def test_a_library_of_c_functions_gets_a_recipe_of_sources(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    out = tmp_path / "new folder"
+    out = tmp_path / "new" / "new folder"
     path = sdist(tmp_path / "foo_dot-1.2.tar.gz", C_LIBRARY)
     assert main(["init", str(path), "--out", str(out)]) == 0
     told = capsys.readouterr()
     assert told.out == f"{out / 'recipe.toml'}\n"
     assert "not known: src/foo_dot/__init__.py must open the plugin" in told.err
-    assert f"next: archsplit build {out} --out dist" in told.err
+    assert f"next: archsplit build '{out}' --out dist" in told.err
     recipe = load_recipe(out)
     assert (recipe.project.name, recipe.project.version) == ("foo-dot", "1.2")
     assert list(map(str, recipe.source.files)) == ["src/dot.cu", "src/help.c"]
@@ -414,5 +414,5 @@ def test_an_sdist_that_is_refused_leaves_no_folder(
     path = tmp_path / "foo-1.zip"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("foo-1/PKG-INFO", INFO)
-    assert refusal(capsys, str(path), "--out", str(tmp_path / "out"))[0] == 17
+    assert refusal(capsys, str(path), "--out", str(tmp_path / "new" / "out"))[0] == 17
     assert [one.name for one in tmp_path.iterdir()] == ["foo-1.zip"]

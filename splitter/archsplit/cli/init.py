@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import tarfile
 import zipfile
 from pathlib import Path
@@ -63,17 +64,18 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
         root = out or Path(name)
         if root.exists():
             raise OutputError(f"{root} exists already", hint="choose another folder with --out")
-        with temporary_dir(root.absolute().parent) as private:
+        # Not below a new folder: a refusal leaves nothing behind.
+        with temporary_dir(next(one for one in root.absolute().parents if one.is_dir())) as private:
             top = _unpack(project, private)
-            # A refusal leaves no folder behind.
             proposed = propose_recipe(scan_project(top), str(project))
+            root.parent.mkdir(parents=True, exist_ok=True)
             top.rename(root)
     write_file(root / RECIPE_FILE, proposed.text)
     print(root / RECIPE_FILE)  # noqa: T201 - standard output is where data goes
     lines = [f"{root / RECIPE_FILE}: {proposed.reason}"]
     lines += [f"own build: {text}" for text in (*proposed.faults, *_lacking(proposed, console))]
     lines += [f"not known: {text}" for text in proposed.unknown]
-    lines += [f"next: archsplit build {root} --out dist"]
+    lines += [f"next: archsplit build {shlex.quote(str(root))} --out dist"]
     for line in lines:
         console.print(line, markup=False, soft_wrap=True)
     return 0
