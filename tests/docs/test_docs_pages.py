@@ -64,13 +64,15 @@ SPLIT_SITES = {"tutorial/first-split": "try", "how-to/docker": "app-3"}
 """The environments into which pages install a core and a pack, beside an index's fat wheel."""
 EVERY_INSTALLER = "tutorial/first-split"
 """The page that everybody reads is always run with each installer; others in the stress session."""
+LONG_PAGES = {"how-to/loader-cpp", "how-to/nightly", "how-to/setuptools"}
+"""Pages whose subjects have tests of their own: samples of the loader, nightlies, setuptools."""
 WITH_INSTALLERS = [
     pytest.param(
         page,
         installer,
         id=f"{name(page)}-{installer}",
         marks=[pytest.mark.stress]
-        if installer != "ensurepip" and name(page) != EVERY_INSTALLER
+        if name(page) in LONG_PAGES or (installer != "ensurepip" and name(page) != EVERY_INSTALLER)
         else [],
     )
     for page in SMALL

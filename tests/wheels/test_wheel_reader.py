@@ -27,7 +27,9 @@ from wheel_samples import (
 
 from archsplit.errors import InputError, OutputError, WheelError
 from archsplit.wheels.reader import is_sound_without_record, open_wheel
+from archsplit.wheels.record import RecordRow
 from archsplit.wheels.writer import write_wheel
+from archsplit.wheels.zip_checks import open_archive
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -442,6 +444,18 @@ def test_headers_that_lie(
     patched(path, central=central, local=local)
     with pytest.raises(WheelError, match=re.escape(message)):
         check(path)
+
+
+@pytest.mark.parametrize("size", [11, 13])
+def test_a_stream_of_a_member_with_another_size(tmp_path: Path, size: int) -> None:
+    path = toy_wheel(tmp_path)
+    patched(path, central={UNPACKED: size}, local={UNPACKED: size})
+    with (
+        open_archive(path) as archive,
+        archive.open(RecordRow(path="toy/__init__.py")) as stream,
+        pytest.raises(WheelError, match="match the size in the archive"),
+    ):
+        stream.read()
 
 
 @pytest.mark.parametrize(
