@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import sys
 import zipfile
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from archsplit.nvcc.toolkit import Toolkit
     from archsplit.recipe.prebuilt import SplitRecipe
 
-PYTHON = sys.executable
+PYTHON = shlex.quote(sys.executable)
 PROJECT = """\
 [build-system]
 requires = ["setuptools"]
@@ -127,7 +128,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def effects(environment: dict[str, str], toolkit: Toolkit, cache: Path, told: Told) -> Effects:
     """With programs beside this Python first, and a cache that the tests share."""
     del toolkit
-    path = f"{Path(PYTHON).parent}:{environment['PATH']}"
+    path = f"{Path(sys.executable).parent}:{environment['PATH']}"
     around = {**environment, "PATH": path, "ARCHSPLIT_CACHE_DIR": str(cache)}
     around |= {"ARCHSPLIT_CACHE": "on", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
     around["UV_CACHE_DIR"] = str(cache.with_name("uv"))  # HOME may be read-only
