@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+__pure__ = True
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:

@@ -14,7 +14,7 @@ from rich.progress import (
     TextColumn,
     TimeElapsedColumn,
 )
-from rich.table import Column
+from rich import table as rich_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -160,7 +160,7 @@ def progress_display(console: Console, *, quiet: bool = False) -> Iterator[Progr
             "{task.fields[step]}",
             style="dim",
             markup=False,
-            table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis"),
+            table_column=rich_table.Column(ratio=1, no_wrap=True, overflow="ellipsis"),
         ),
     )
     with Progress(*columns, console=console, transient=True, expand=True) as progress:

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 __pure__ = True
 
-_COLUMNS = 3
 _SUFFIX = ".dist-info"
 
 _SITE_PACKAGES = ("purelib", "platlib")
@@ -116,10 +115,10 @@ def read_distribution(site: Path, folder: str) -> InstalledDistribution:
         raise WheelError(
             f"{path} is not CSV in UTF-8: {error}", hint="install the package again"
         ) from None
-    wrong = [number for number, row in enumerate(rows, start=1) if len(row) != _COLUMNS]
+    wrong = [number for number, row in enumerate(rows, start=1) if len(row) != 3]
     if wrong:
         raise WheelError(
-            f"{path}: row {wrong[0]} has {len(rows[wrong[0] - 1])} columns, not {_COLUMNS}",
+            f"{path}: row {wrong[0]} has {len(rows[wrong[0] - 1])} columns, not {3}",
             hint="install the package again",
         )
     return InstalledDistribution(
