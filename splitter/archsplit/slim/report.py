@@ -19,7 +19,7 @@ from archsplit.devicecode.compression import MIN_DRIVERS
 from archsplit.devicecode.file_plan import cubin_family
 from archsplit.devicecode.scan import Form
 from archsplit.devicecode.select import Coverage, PtxPolicy
-from archsplit.system.table import Column, FittingTable, name_column, word_column
+from archsplit.system.terminal import Column, FittingTable, name_column, word_column
 from archsplit.system.units import size_text
 
 if TYPE_CHECKING:

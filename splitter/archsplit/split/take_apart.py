@@ -41,7 +41,7 @@ from archsplit.formats.device_pack import PackContainer, PackLibrary, container_
 from archsplit.formats.elf import Elf, Machine, SegmentType
 from archsplit.formats.elf_dynamic import Dynamic
 from archsplit.formats.reader import open_file
-from archsplit.release.loader_files import STUB_LIBRARY
+from archsplit.release.loader import STUB_LIBRARY
 from archsplit.release.report import UnmovedCode
 from archsplit.split.restore import Restore, build_restore
 from archsplit.system.fs import output_errors
