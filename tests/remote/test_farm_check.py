@@ -10,7 +10,7 @@ import pytest
 from archsplit.cli.main import main
 from archsplit.errors import EngineRefusedError
 from archsplit.remote.action import PathMap, action_spec, probe_step
-from archsplit.remote.farm_check import CheckRow, FarmCheck, run_checks
+from archsplit.remote.connect import CheckRow, FarmCheck, run_checks
 
 if TYPE_CHECKING:
     from pathlib import Path
