@@ -32,14 +32,13 @@ from archsplit.scheduler.pool import SlotPool
 from archsplit.system.fs import cache_folder, temporary_dir
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from archsplit.build.context import BuildContext
     from archsplit.build.plan import BuildPlan
     from archsplit.cache.cache import Cache
     from archsplit.release.context import Effects
-    from archsplit.remote.connect import FarmCheck
-    from archsplit.remote.endpoint import Endpoint, EngineChoice
+        from archsplit.remote.endpoint import Endpoint, EngineChoice
     from archsplit.scheduler.executor import Executor
     from archsplit.scheduler.graph import Graph
     from archsplit.scheduler.plan import StepEstimate
@@ -207,7 +206,7 @@ def open_checks(
     tools: tuple[ToolFile, ...],
     *,
     shipped: Path | None = None,
-) -> Iterator[Iterator[FarmCheck]]:
+) -> Iterator[Iterator[tuple[str, Callable[[], str]]]]:
     """Yield the checks of a farm or a cluster.
 
     Args:

@@ -1,4 +1,4 @@
-"""The connection to a farm or a cluster, and the checks that come before a build.
+"""The connection to a farm or a cluster, and the checks before a build.
 
 The libraries of both are optional dependencies. The first failed check ends all: those behind it
 need what it has not found. Its row is there, too.
@@ -96,19 +96,6 @@ def missing_library_error(error: ImportError, extra: str) -> ToolNotFoundError:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FarmCheck:
-    """A check of one part of a farm.
-
-    Attributes:
-        name: of the checked part.
-        run: returns the facts that were found, in words; raises the error of a failure.
-    """
-
-    name: str
-    run: Callable[[], str]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class CheckRow:
     """The result of one check.
 
@@ -128,19 +115,22 @@ class CheckRow:
         return f"{self.name:<{_NAME_WIDTH}}{state:<8}{self.seconds:6.2f} s  {self.text}".rstrip()
 
 
-def run_checks(checks: Iterable[FarmCheck], on_row: Callable[[CheckRow], None]) -> None:
+def run_checks(
+    checks: Iterable[tuple[str, Callable[[], str]]], on_row: Callable[[CheckRow], None]
+) -> None:
     """Run checks up to the first failure, whose error is raised after its row.
 
     Args:
-        checks: in the order in which a build needs them.
+        checks: the name of each checked part, and a function that returns the facts found there
+            in words; in the order in which a build needs them.
         on_row: called with each row.
     """
-    for check in checks:
+    for name, check in checks:
         began, text, works = time.monotonic(), "", False
         try:
-            text = check.run()
+            text = check()
             works = True
         # The row of a failed check is printed before its error.
         finally:
             seconds = time.monotonic() - began
-            on_row(CheckRow(name=check.name, works=works, seconds=seconds, text=text))
+            on_row(CheckRow(name=name, works=works, seconds=seconds, text=text))

@@ -30,7 +30,6 @@ from archsplit.remote.action import (
     other_tools_error,
     probe_step,
 )
-from archsplit.remote.connect import FarmCheck
 from archsplit.remote.dask_programs import ProgramPlugin, ToolkitPlugin, has_toolkit, run_on_worker
 from archsplit.remote.dask_worker import DaskAction, ToolkitFiles, drop_files, take_file
 from archsplit.system.fs import write_file
@@ -422,10 +421,10 @@ class DaskChecks:
         self._action = plain_action(spec, made={}, toolkit=self._files.name)
         self._client: Any = None
 
-    def checks(self) -> Iterator[FarmCheck]:
+    def checks(self) -> Iterator[tuple[str, Callable[[], str]]]:
         """Yield the checks in the order in which a build needs them."""
-        yield FarmCheck(name="scheduler", run=self._connect)
-        yield FarmCheck(name="execution", run=self._execute)
+        yield "scheduler", self._connect
+        yield "execution", self._execute
 
     def close(self) -> None:
         """Close the connection; actions that wait are canceled."""
