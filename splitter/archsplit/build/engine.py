@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from archsplit.build.plan import BuildPlan
     from archsplit.cache.cache import Cache
     from archsplit.release.context import Effects
-        from archsplit.remote.endpoint import Endpoint, EngineChoice
+    from archsplit.remote.endpoint import Endpoint, EngineChoice
     from archsplit.scheduler.executor import Executor
     from archsplit.scheduler.graph import Graph
     from archsplit.scheduler.plan import StepEstimate
