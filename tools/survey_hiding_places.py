@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 import lz4.frame  # type: ignore[import-untyped] # it ships no types
 
-from archsplit.devicecode.compression import decompress_head
+from archsplit.devicecode.edits import decompress_head
 from archsplit.devicecode.model import Place
 from archsplit.devicecode.scan import (
     CONTAINER_MAGIC,
@@ -35,11 +35,11 @@ from archsplit.devicecode.scan import (
     read_contents,
 )
 from archsplit.errors import BinaryFormatError
-from archsplit.formats.ar import AR_MAGIC
+from archsplit.formats.cubin import ZSTD_MAGIC, frame_size
 from archsplit.formats.elf import Elf
 from archsplit.formats.fatbin import EXECUTABLE, RELOCATABLE
+from archsplit.formats.libraries import AR_MAGIC
 from archsplit.formats.reader import open_file
-from archsplit.formats.zstd_frame import ZSTD_MAGIC, frame_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

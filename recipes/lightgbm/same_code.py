@@ -14,7 +14,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from archsplit.devicecode.compression import decompress
+from archsplit.devicecode.edits import decompress
 from archsplit.formats.elf import ELF_MAGIC, Elf, SectionType
 from archsplit.formats.elf_dynamic import Dynamic, section_symbols
 from archsplit.formats.fatbin import host_containers

@@ -215,8 +215,8 @@ def split(
         ArchsplitError: that, or the source is damaged, or the wheels fail their checks.
     """
     from archsplit.devicecode.partition import PackBy
-    from archsplit.split.library import minimal_project, split_library
     from archsplit.split.model import InstallDefaults, SplitRequest
+    from archsplit.split.sources import minimal_project, split_library
     from archsplit.split.split import split_wheel
 
     request = SplitRequest(

@@ -9,7 +9,7 @@ import pytest
 
 from archsplit.arch.target import CodeKind
 from archsplit.devicecode.apply import verify_kept_images
-from archsplit.devicecode.compression import MIN_DRIVERS, CompressMode, compress_images, decompress
+from archsplit.devicecode.edits import MIN_DRIVERS, CompressMode, compress_images, decompress
 from archsplit.devicecode.file_plan import FileEdit, plan_rewrite
 from archsplit.devicecode.select import PtxPolicy
 from archsplit.formats.fatbin import Compression, EntryFlag, read_containers

@@ -11,7 +11,7 @@ import lz4.block  # type: ignore[import-untyped] # it ships no types
 import pytest
 import zstandard
 
-from archsplit.devicecode import compression
+from archsplit.devicecode import edits
 from archsplit.errors import BinaryFormatError
 from archsplit.formats.fatbin import EntryFlag, read_entry
 from archsplit.formats.reader import Window
@@ -31,7 +31,7 @@ def decompressed(payload: bytes, flag: int, *, declared: int = len(TEXT), size: 
     window = Window(data, source="image")
     entry = read_entry(window, 0)
     part = window.at(entry.payload_offset, entry.payload_size, "payload")
-    return compression.decompress(entry, part)
+    return edits.decompress(entry, part)
 
 
 LZ4 = lz4.block.compress(TEXT, store_size=False)

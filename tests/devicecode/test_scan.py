@@ -13,9 +13,9 @@ from archsplit.devicecode import scan
 from archsplit.devicecode.model import Image, Place, inventory_rows
 from archsplit.devicecode.scan import REGISTERED, UNREGISTERED, magic_offsets, read_contents
 from archsplit.errors import BinaryFormatError
-from archsplit.formats.ar import read_members
 from archsplit.formats.elf import Elf
 from archsplit.formats.fatbin import Compression, EntryKind
+from archsplit.formats.libraries import read_members
 from archsplit.formats.reader import Window, open_file
 from compiled_samples import TARGETS
 

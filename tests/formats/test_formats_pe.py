@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from archsplit.formats.pe import is_signed_pe
+from archsplit.formats.libraries import is_signed_pe
 from archsplit.formats.reader import Window
 
 

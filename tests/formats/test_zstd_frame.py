@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from archsplit.errors import BinaryFormatError
+from archsplit.formats.cubin import ZSTD_MAGIC, frame_size
 from archsplit.formats.reader import Window
-from archsplit.formats.zstd_frame import ZSTD_MAGIC, frame_size
 
 
 def window(content: bytes) -> Window:

@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from scheduler_samples import MB, FakeRunner, graphs, made_up_memory, plenty, shell, step, succeeds
 
 from archsplit.errors import InterruptedByUserError, ToolFailedError, ToolNotFoundError
-from archsplit.scheduler.estimates import StepEstimate
 from archsplit.scheduler.executor import MemoryWatchdog
 from archsplit.scheduler.graph import Graph, Step
 from archsplit.scheduler.history import History
+from archsplit.scheduler.outcome import explain_run
+from archsplit.scheduler.plan import StepEstimate
 from archsplit.scheduler.pool import LocalPool, MemoryBudget
-from archsplit.scheduler.reports import explain_run
 from archsplit.scheduler.runner import run_graph
 from archsplit.system.process import Command, CompletedProcess, SubprocessRunner
 from archsplit.system.terminal import SilentProgress

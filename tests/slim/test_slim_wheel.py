@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 from slim_wheel_samples import METADATA, NAME, fat_library, fat_wheel, row, wheel_text
 
-from archsplit.devicecode.compression import CompressMode
+from archsplit.devicecode.edits import CompressMode
 from archsplit.devicecode.file_plan import EditMode
 from archsplit.devicecode.select import PtxPolicy
 from archsplit.errors import (

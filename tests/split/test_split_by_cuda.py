@@ -15,7 +15,7 @@ from split_samples import fat_wheel, library
 
 from archsplit.cli.main import main
 from archsplit.errors import InputError
-from archsplit.split.by_cuda import find_cuda_major
+from archsplit.split.sources import find_cuda_major
 from archsplit.wheels.filename import WheelName
 from archsplit.wheels.metadata import (
     CoreMetadata,

@@ -16,8 +16,8 @@ from archsplit.devicecode.stats import device_usage
 from archsplit.errors import NothingToDoError
 from archsplit.inspect.inspect import InspectRequest, read_inventory
 from archsplit.release.verify import verify_release
-from archsplit.split.library import minimal_project, split_library
 from archsplit.split.model import SplitRequest
+from archsplit.split.sources import minimal_project, split_library
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

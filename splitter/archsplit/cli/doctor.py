@@ -65,7 +65,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
 
 
 def _check_site(arguments: argparse.Namespace) -> int:
-    from archsplit.slim.gpu_check import check_gpus
+    from archsplit.slim.report import check_gpus
 
     check_folder(arguments.site_packages)
     capabilities = options.capabilities(arguments.device or ["native"])

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 def add_to(verbs: options.Verbs) -> None:
     """Describe the verb."""
-    from archsplit.devicecode.compression import MIN_DRIVERS, CompressMode
+    from archsplit.devicecode.edits import MIN_DRIVERS, CompressMode
     from archsplit.devicecode.file_plan import EditMode
     from archsplit.devicecode.select import PtxPolicy
 
@@ -241,7 +241,7 @@ def _show(report: SlimReport, request: SlimRequest, arguments: argparse.Namespac
 
 
 def _request(arguments: argparse.Namespace) -> SlimRequest:
-    from archsplit.devicecode.compression import CompressMode
+    from archsplit.devicecode.edits import CompressMode
     from archsplit.devicecode.file_plan import EditMode
     from archsplit.devicecode.select import PtxPolicy, Selection
     from archsplit.slim.request import SlimRequest

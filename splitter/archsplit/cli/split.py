@@ -170,7 +170,7 @@ def _check_by_cuda(arguments: argparse.Namespace) -> None:
 
 def _split_by_cuda(request: SplitRequest, arguments: argparse.Namespace, console: Console) -> str:
     from archsplit.release.report import split_summary
-    from archsplit.split.by_cuda import split_by_cuda
+    from archsplit.split.sources import split_by_cuda
 
     with options.effects(console, quiet=True) as effects:
         done = split_by_cuda(request, effects)
@@ -199,7 +199,7 @@ def _check_library(path: Path) -> None:
 
 
 def _split(request: SplitRequest, arguments: argparse.Namespace, console: Console) -> Release:
-    from archsplit.split.library import minimal_project, split_library
+    from archsplit.split.sources import minimal_project, split_library
     from archsplit.split.split import split_wheel
     from archsplit.wheels.reader import is_sound_without_record
 

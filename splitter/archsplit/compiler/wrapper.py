@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING
 from archsplit.compiler.invocation import FallBackToNvccError, with_all_options
 from archsplit.compiler.wrapper_graph import plan_compilation, query_dryrun
 from archsplit.errors import VerifyError
-from archsplit.formats.ar import AR_MAGIC, read_members
 from archsplit.formats.elf import ELF_MAGIC, Elf
+from archsplit.formats.libraries import AR_MAGIC, read_members
 from archsplit.formats.reader import Window
 from archsplit.nvcc.cmdline import parse_arguments
 from archsplit.nvcc.depfile import depfile_text, has_other_outputs
-from archsplit.scheduler.reports import (
+from archsplit.scheduler.outcome import (
     explain_run,
     format_chrome_trace,
     format_graph_dot,

@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING
 
 from archsplit.arch.compat import GPU_BY_CAPABILITY, best_target
 from archsplit.arch.target import CodeKind
-from archsplit.devicecode.compression import decompress
-from archsplit.devicecode.edits import CopiedBytes, NewBytes, ZeroBytes
+from archsplit.devicecode.edits import CopiedBytes, NewBytes, ZeroBytes, decompress
 from archsplit.devicecode.file_plan import container_holders, is_stub, plan_rewrite
 from archsplit.devicecode.scan import Form, release_pages
 from archsplit.devicecode.select import Coverage, classify_coverage, code_targets

@@ -30,7 +30,6 @@ from struct import Struct
 from typing import TYPE_CHECKING
 
 from archsplit.arch.target import CodeKind
-from archsplit.devicecode.compression import decompress
 from archsplit.devicecode.edits import (
     CopiedBytes,
     Edit,
@@ -38,6 +37,7 @@ from archsplit.devicecode.edits import (
     ZeroBytes,
     apply_edits,
     copy_entry,
+    decompress,
     filter_container,
     overwrite,
     total_size,
@@ -62,12 +62,12 @@ from archsplit.devicecode.unregistered import (
     zero_unregistered,
 )
 from archsplit.errors import BinaryFormatError
-from archsplit.formats import ar
+from archsplit.formats import libraries
 from archsplit.formats.cubin import Cubin
 from archsplit.formats.elf import Elf, FileType, SectionType
 from archsplit.formats.elf_dynamic import section_symbols
 from archsplit.formats.fatbin import host_containers, read_containers
-from archsplit.formats.pe import is_signed_pe, read_pe_sections
+from archsplit.formats.libraries import is_signed_pe, read_pe_sections
 from archsplit.formats.reader import Window, open_file
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ if TYPE_CHECKING:
     from archsplit.devicecode.select import Selection
     from archsplit.formats.elf import Section
     from archsplit.formats.fatbin import Container, FatbinEntry
-    from archsplit.formats.pe import PeSection
+    from archsplit.formats.libraries import PeSection
 
 _AR_MAGIC_SIZE = 8
 _AR_HEADER_SIZE = 60
@@ -285,7 +285,7 @@ def _holders(window: Window, form: Form | None) -> Iterator[ContainerHolder]:
             yield ContainerHolder(window=section.content, elf=None)
     # Members that are no ELF files (LLVM bitcode) are copied as they are.
     elif form is Form.STATIC_LIBRARY:
-        for member in ar.read_members(window):
+        for member in libraries.read_members(window):
             if detect_form(member.content.data[:HEAD_SIZE].tobytes()) is Form.ELF:
                 yield ContainerHolder(window=member.content, elf=Elf(member.content))
 

@@ -22,8 +22,7 @@ from archsplit.devicecode.model import FatContainer, Image, Place, Unit
 from archsplit.devicecode.unregistered import framed_cubin
 from archsplit.errors import BinaryFormatError
 from archsplit.formats import device_pack
-from archsplit.formats.ar import AR_MAGIC, read_members
-from archsplit.formats.cubin import Cubin
+from archsplit.formats.cubin import ZSTD_MAGIC, Cubin
 from archsplit.formats.elf import ELF_MAGIC, Elf, FileType, Machine, SectionType, SegmentType
 from archsplit.formats.elf_dynamic import Dynamic, read_pointers
 from archsplit.formats.fatbin import (
@@ -39,8 +38,7 @@ from archsplit.formats.fatbin import (
     read_containers,
     read_wrappers,
 )
-from archsplit.formats.pe import PE_MAGIC, read_pe_sections
-from archsplit.formats.zstd_frame import ZSTD_MAGIC
+from archsplit.formats.libraries import AR_MAGIC, PE_MAGIC, read_members, read_pe_sections
 from archsplit.system.parallel import find_bytes
 from archsplit.system.units import BLOCK
 
@@ -49,7 +47,7 @@ if TYPE_CHECKING:
 
     from archsplit.formats.elf import Section
     from archsplit.formats.fatbin import Container, FatbinEntry
-    from archsplit.formats.pe import PeSection
+    from archsplit.formats.libraries import PeSection
     from archsplit.formats.reader import Window
 
     WheelShare = Callable[[int, int], int] | None

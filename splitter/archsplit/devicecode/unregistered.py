@@ -17,14 +17,12 @@ from typing import TYPE_CHECKING
 
 from archsplit.arch.compat import can_run_on
 from archsplit.arch.target import Capability, CodeKind
-from archsplit.devicecode.compression import decompress_head
-from archsplit.devicecode.edits import Edit, ZeroBytes
+from archsplit.devicecode.edits import Edit, ZeroBytes, decompress_head
 from archsplit.devicecode.model import Place
 from archsplit.errors import BinaryFormatError
-from archsplit.formats.cubin import read_capability
+from archsplit.formats.cubin import frame_size, read_capability
 from archsplit.formats.fatbin import Compression, EntryKind, read_entry
 from archsplit.formats.reader import Window
-from archsplit.formats.zstd_frame import frame_size
 from archsplit.system.fs import hex_digest
 
 if TYPE_CHECKING:

@@ -6,13 +6,12 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from archsplit.devicecode.compression import compress_images
-from archsplit.devicecode.edits import copy_entry
+from archsplit.devicecode.edits import compress_images, copy_entry
 from archsplit.devicecode.file_plan import EditMode, FileEdit
 from archsplit.devicecode.model import Place
 from archsplit.devicecode.scan import HEAD_SIZE, Form, detect_form, read_contents
 from archsplit.errors import BinaryFormatError
-from archsplit.formats.pe import is_signed_pe
+from archsplit.formats.libraries import is_signed_pe
 from archsplit.formats.reader import open_file
 from archsplit.wheels.reader import extract_member
 from archsplit.wheels.record import RecordRow
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from archsplit.devicecode.compression import CompressMode
+    from archsplit.devicecode.edits import CompressMode
     from archsplit.devicecode.model import Image
     from archsplit.devicecode.select import Selection
     from archsplit.wheels.reader import Wheel

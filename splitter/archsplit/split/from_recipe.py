@@ -27,9 +27,9 @@ from archsplit.recipe.values import matching_files
 from archsplit.release.report import refuse_other_release
 from archsplit.release.wheel_plans import project_metadata
 from archsplit.split.find import find_splittable
-from archsplit.split.library import LibraryProject, split_library
 from archsplit.split.model import InstallDefaults, SplitRequest, planned_extras
 from archsplit.split.own_build import read_calls, wrapped_environment, wrapped_toolkit
+from archsplit.split.sources import LibraryProject, split_library
 from archsplit.split.split import split_wheel
 from archsplit.split.take_apart import unmoved_images
 from archsplit.system.env import source_date_epoch

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from archsplit import __version__
 from archsplit.arch.target import CodeKind
-from archsplit.devicecode.compression import decompress
+from archsplit.devicecode.edits import decompress
 from archsplit.devicecode.scan import release_pages
 from archsplit.errors import BinaryFormatError
 from archsplit.formats.cubin import Cubin
