@@ -15,12 +15,17 @@ from archsplit.build.plan import BuildRequest, plan_build
 from archsplit.errors import EngineRefusedError, UsageError
 from archsplit.release.context import Effects
 from archsplit.remote.action import ToolFile, action_spec
-from archsplit.remote.dask_worker import DaskAction, run_action
+from archsplit.remote.dask_worker import (
+    DaskAction,
+    ToolkitFiles,
+    find_shipped_folders,
+    run_action,
+    unpack_toolkit,
+)
 from archsplit.remote.endpoint import EngineChoice, parse_endpoint
-from archsplit.remote.shipped_toolkit import ToolkitFiles, find_shipped_folders, unpack_toolkit
 from archsplit.system.fs import sha256
 from archsplit.system.process import SubprocessRunner
-from archsplit.system.progress import SilentProgress
+from archsplit.system.terminal import SilentProgress
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

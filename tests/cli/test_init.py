@@ -324,7 +324,7 @@ def test_targets_that_the_toolkit_lacks_are_named(
 def test_init_needs_no_toolkit(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("archsplit.build.toolkits.find_toolkit", lambda *_: ())
+    monkeypatch.setattr("archsplit.build.context.find_toolkit", lambda *_: ())
     files = {"setup.py": "FLAGS = ['sm_37']\nsetup(**all)\n", "src/a.cu": KERNEL}
     assert main(["init", str(tree(tmp_path, files))]) == 0
     assert "own build:" not in capsys.readouterr().err

@@ -25,13 +25,13 @@ from archsplit.cache.config import resolve_settings
 from archsplit.errors import EngineRefusedError, EngineUnavailableError
 from archsplit.remote.action import PathMap, ToolFile
 from archsplit.remote.action_results import ActionResults
+from archsplit.remote.connect import CheckRow, run_checks
 from archsplit.remote.dask_worker import DaskAction, drop_files, run_action, take_file
-from archsplit.remote.farm_check import CheckRow, run_checks
 from archsplit.scheduler.graph import Graph
 from archsplit.scheduler.pool import SlotPool
 from archsplit.scheduler.runner import run_graph
 from archsplit.system.process import SubprocessRunner
-from archsplit.system.progress import SilentProgress
+from archsplit.system.terminal import SilentProgress
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -153,7 +153,7 @@ def digests(text: str) -> dict[str, str]:
 
 def test_a_check_of_the_cluster_asks_each_worker(cluster: Cluster, tmp_path: Path) -> None:
     # An optional dependency: the fixture has skipped the test without it.
-    from archsplit.remote.dask_check import DaskChecks  # noqa: PLC0415
+    from archsplit.remote.dask_executor import DaskChecks  # noqa: PLC0415
 
     work = Work(tmp_path / "work")
     cluster.add_worker("one")

@@ -10,7 +10,7 @@ import pytest
 from archsplit.cli.main import main
 from archsplit.errors import EngineRefusedError
 from archsplit.remote.action import PathMap, action_spec, probe_step
-from archsplit.remote.farm_check import CheckRow, FarmCheck, run_checks
+from archsplit.remote.connect import CheckRow, run_checks
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,9 +23,9 @@ def refuse() -> str:
 def test_rows_end_with_the_first_failure() -> None:
     rows: list[CheckRow] = []
     checks = [
-        FarmCheck(name="storage", run=lambda: "64 KB"),
-        FarmCheck(name="execution", run=refuse),
-        FarmCheck(name="kept results", run=lambda: ""),
+        ("storage", lambda: "64 KB"),
+        ("execution", refuse),
+        ("kept results", lambda: ""),
     ]
     with pytest.raises(EngineRefusedError):
         run_checks(checks, rows.append)

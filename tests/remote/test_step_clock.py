@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from archsplit.remote.step_clock import StepClock
+from archsplit.remote.action import StepClock
 
 
 def stages(clock: StepClock) -> list[tuple[str, float, float, bool]]:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from scheduler_samples import MB, step
 
-from archsplit.scheduler.estimates import DEFAULT_MEMORY, Estimates, StepEstimate, minutes_left
+from archsplit.scheduler.plan import DEFAULT_MEMORY, Estimates, StepEstimate, minutes_left
 
 STEPS = (
     step("cicc a", weight=6, memory=1000 * MB, key="a"),

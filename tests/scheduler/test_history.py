@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from scheduler_samples import MB, step
 
 from archsplit.scheduler import history as module
-from archsplit.scheduler.estimates import StepEstimate
 from archsplit.scheduler.graph import Graph
 from archsplit.scheduler.history import History, merge_estimates
 from archsplit.scheduler.outcome import FinishedStep, Outcome
+from archsplit.scheduler.plan import StepEstimate
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,15 +15,15 @@ from hypothesis import strategies as st
 from scheduler_samples import MB, FakeRunner, graphs, made_up_memory, plenty, shell, step, succeeds
 
 from archsplit.errors import InterruptedByUserError, ToolFailedError, ToolNotFoundError
-from archsplit.scheduler.estimates import StepEstimate
 from archsplit.scheduler.executor import MemoryWatchdog
 from archsplit.scheduler.graph import Graph, Step
 from archsplit.scheduler.history import History
+from archsplit.scheduler.outcome import explain_run
+from archsplit.scheduler.plan import StepEstimate
 from archsplit.scheduler.pool import LocalPool, MemoryBudget
-from archsplit.scheduler.reports import explain_run
 from archsplit.scheduler.runner import run_graph
 from archsplit.system.process import Command, CompletedProcess, SubprocessRunner
-from archsplit.system.progress import SilentProgress
+from archsplit.system.terminal import SilentProgress
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -174,7 +174,7 @@ def test_a_signal_reaches_the_children_and_lets_them_clean_up(tmp_path: Path) ->
         from archsplit.scheduler.runner import run_graph
         from archsplit.scheduler.graph import Graph, Step
         from archsplit.scheduler.pool import LocalPool
-        from archsplit.system.progress import SilentProgress
+        from archsplit.system.terminal import SilentProgress
         from archsplit.system.process import Command, SubprocessRunner
 
         def stop(number, frame):

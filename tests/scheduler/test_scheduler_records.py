@@ -16,9 +16,11 @@ from scheduler_samples import MB, graphs, shell, step
 
 from archsplit.scheduler.executor import Placement, Stage
 from archsplit.scheduler.graph import Graph
-from archsplit.scheduler.outcome import FinishedStep, Outcome, StepStart
-from archsplit.scheduler.reports import (
+from archsplit.scheduler.outcome import (
     TABLE_HEADER,
+    FinishedStep,
+    Outcome,
+    StepStart,
     critical_chain,
     explain_run,
     format_chrome_trace,

@@ -1,8 +1,14 @@
-"""Context of a build: the recipe, the tools that were found for it, and a private folder.
+"""Context of a build: the recipe, the toolkits found for it, and a private folder.
 
 The identity of the core follows from it: the build id is one hash over everything that decides the
 wheels' bytes, which are the recipe's input files, the toolkit, the versions of the host's tools and
 of archsplit.
+
+A build has one toolkit, or one for each CUDA major of the recipe.
+With ``[cuda] one-core`` a context of each toolkit has the targets that it compiles: each
+target belongs to the lowest major that can, because more drivers run that code. Host code of a
+plugin and its device code come from one toolkit, so the plugins of one core may have different
+ones.
 """
 
 from __future__ import annotations
@@ -12,26 +18,40 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from archsplit.errors import TargetError
 from archsplit.nvcc.cmdline import CompileOptions
+from archsplit.nvcc.toolkit import (
+    NvccCandidate,
+    ToolkitProbe,
+    find_major_toolkits,
+    installed_toolkits,
+    nvcc_candidates,
+    probe_toolkits,
+    unsupported_target_text,
+)
 from archsplit.recipe.inputs import hash_interface
+from archsplit.recipe.single_build import keep_targets, targets_by_major
 from archsplit.release.identity import Identity
 from archsplit.system.fs import sha256
 from archsplit.system.process import Command
 from archsplit.wheels.filename import plugin_distribution, plugins_package
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import PurePosixPath
 
     from archsplit.arch.target import Target
     from archsplit.nvcc.cuda_libraries import CudaLibrary
     from archsplit.nvcc.host_tools import HostTools
-    from archsplit.nvcc.toolkit import Toolkit, ToolkitProbe
+    from archsplit.nvcc.toolkit import Toolkit
     from archsplit.recipe.model import Recipe
+    from archsplit.release.context import Effects
 
 DRYRUN_SECONDS = 120.0
 """Timeout of ``nvcc --dryrun``, which compiles nothing: far more than a busy machine takes."""
 
+_INSTALLED = Path("/usr/local")
+"""The folder of NVIDIA's packages and images: ``/usr/local/cuda-12.9``."""
 _COMPILERS_OWN = {Path("/usr/include"), Path("/usr/local/include")}
 
 
@@ -228,3 +248,68 @@ def _tree_digest(folder: Path) -> str:
     for path in sorted(path for path in real.rglob("*") if path.is_file()):
         digest.update(f"{path.relative_to(real).as_posix()} {sha256(path)}\n".encode())
     return digest.hexdigest()
+
+
+def find_toolkit(effects: Effects, explicit: Path | None) -> tuple[ToolkitProbe, ...]:
+    """Search nvcc; return each place with its result."""
+    places = nvcc_candidates(
+        explicit=explicit, environment=effects.environment, site_folders=effects.site_folders
+    )
+    return probe_toolkits(places, effects.runner)
+
+
+def find_recipe_toolkits(
+    recipe: Recipe, nvcc: Sequence[Path], effects: Effects
+) -> dict[int, Toolkit]:
+    """Return the toolkit of each major of a recipe.
+
+    Args:
+        nvcc: compilers or toolkits that the caller names, in any order; without any, they are
+            searched.
+
+    Raises:
+        ToolNotFoundError: there is no toolkit of a major.
+        TargetError: no toolkit can compile for a target of the recipe.
+    """
+    candidates = _candidates(nvcc, effects)
+    toolkits = find_major_toolkits(recipe.cuda.majors, candidates, effects.runner)
+    _check_all_targets(recipe, toolkits)
+    return toolkits
+
+
+def toolkit_contexts(
+    site: BuildContext, toolkits: Mapping[int, Toolkit]
+) -> tuple[BuildContext, ...]:
+    """Return a context for each toolkit that compiles a target of the recipe."""
+    supported = {major: toolkit.targets for major, toolkit in toolkits.items()}
+    return tuple(
+        replace(
+            site,
+            recipe=keep_targets(site.recipe, targets),
+            toolkit=toolkits[major],
+            name=f"cu{major}-",
+        )
+        for major, targets in targets_by_major(site.recipe, supported).items()
+    )
+
+
+def _candidates(nvcc: Sequence[Path], effects: Effects) -> tuple[NvccCandidate, ...]:
+    explicit = [candidate for path in nvcc for candidate in _places(path, effects)]
+    found = explicit or [*_places(None, effects), *installed_toolkits(_INSTALLED)]
+    return tuple(found)
+
+
+def _places(path: Path | None, effects: Effects) -> Iterator[NvccCandidate]:
+    # What the caller names needs no other place to be searched.
+    folders = effects.site_folders if path is None else ()
+    yield from nvcc_candidates(explicit=path, environment=effects.environment, site_folders=folders)
+
+
+def _check_all_targets(recipe: Recipe, toolkits: Mapping[int, Toolkit]) -> None:
+    known = frozenset().union(*(toolkit.targets for toolkit in toolkits.values()))
+    if unknown := sorted(set(recipe.release) - known):
+        lines = "\n  ".join(unsupported_target_text(target, known) for target in unknown)
+        raise TargetError(
+            f"no toolkit of CUDA {', '.join(map(str, toolkits))} can compile for\n  {lines}",
+            hint="take these targets out of the recipe, or use other toolkits with --nvcc",
+        )

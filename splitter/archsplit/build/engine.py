@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from archsplit.build.context import find_toolkit
 from archsplit.build.provenance import STATIC_DEVICE_RUNTIME
-from archsplit.build.toolkits import find_toolkit
 from archsplit.cache.file_digests import FileDigests
 from archsplit.compiler.file_resolver import PROGRAM_GROUP
 from archsplit.compiler.tool_identity import ToolIdentities
@@ -24,25 +24,24 @@ from archsplit.nvcc.toolkit import choose_toolkit
 from archsplit.remote.action import PathMap, ToolFile
 from archsplit.remote.action_results import ActionResults
 from archsplit.remote.connect import ExecutorSettings, missing_library_error, open_executor
+from archsplit.remote.dask_worker import find_shipped_folders
 from archsplit.remote.endpoint import DaskEndpoint
-from archsplit.remote.shipped_toolkit import find_shipped_folders
 from archsplit.scheduler.graph import MovedBytes, group_steps, guess_size, moved_bytes
 from archsplit.scheduler.history import History
 from archsplit.scheduler.pool import SlotPool
 from archsplit.system.fs import cache_folder, temporary_dir
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from archsplit.build.context import BuildContext
     from archsplit.build.plan import BuildPlan
     from archsplit.cache.cache import Cache
     from archsplit.release.context import Effects
     from archsplit.remote.endpoint import Endpoint, EngineChoice
-    from archsplit.remote.farm_check import FarmCheck
-    from archsplit.scheduler.estimates import StepEstimate
     from archsplit.scheduler.executor import Executor
     from archsplit.scheduler.graph import Graph
+    from archsplit.scheduler.plan import StepEstimate
 
 _RUNTIME_LIBRARIES = ("libcudart_static.a", STATIC_DEVICE_RUNTIME)
 
@@ -207,7 +206,7 @@ def open_checks(
     tools: tuple[ToolFile, ...],
     *,
     shipped: Path | None = None,
-) -> Iterator[Iterator[FarmCheck]]:
+) -> Iterator[Iterator[tuple[str, Callable[[], str]]]]:
     """Yield the checks of a farm or a cluster.
 
     Args:
@@ -223,7 +222,7 @@ def open_checks(
         if isinstance(endpoint, DaskEndpoint):
             try:
                 # An optional dependency, and a second of a start.
-                from archsplit.remote.dask_check import DaskChecks  # noqa: PLC0415
+                from archsplit.remote.dask_executor import DaskChecks  # noqa: PLC0415
             except ImportError as error:
                 raise missing_library_error(error, "dask") from None
             cluster = DaskChecks(endpoint, tools=tools, shipped=folders, folder=folder)

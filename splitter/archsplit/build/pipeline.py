@@ -19,18 +19,18 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, TypeVar
 
 from archsplit import __version__
+from archsplit.build.context import find_recipe_toolkits
 from archsplit.build.engine import build_history, open_farm
 from archsplit.build.link import check_library
 from archsplit.build.plan import plan_build
 from archsplit.build.provenance import add_bill, built_manifest, read_origins, read_plugin_origins
-from archsplit.build.toolkits import find_recipe_toolkits
 from archsplit.compiler.cache_session import cache_summary, open_build_session
 from archsplit.errors import BudgetError, InputError, OutputError
 from archsplit.nvcc.warnings import fold_warnings
 from archsplit.recipe.load import load_recipe
 from archsplit.release.checks import CheckScope
 from archsplit.release.identity import PluginKind
-from archsplit.release.loader_files import copy_loader
+from archsplit.release.loader import copy_loader
 from archsplit.release.manifest import MANIFEST_FILE as MANIFEST
 from archsplit.release.report import (
     REPORT_FILE,
@@ -52,7 +52,7 @@ from archsplit.release.wheel_plans import (
 )
 from archsplit.release.wheel_set import read_wheel_set
 from archsplit.scheduler.find_pool import find_pool
-from archsplit.scheduler.reports import explain_run, format_chrome_trace
+from archsplit.scheduler.outcome import explain_run, format_chrome_trace
 from archsplit.scheduler.runner import run_graph_checked
 from archsplit.system.env import source_date_epoch
 from archsplit.system.fs import (

@@ -14,9 +14,14 @@ from typing import TYPE_CHECKING
 
 from archsplit import __version__
 from archsplit.build.compile import Compiler
-from archsplit.build.context import BuildContext, identify
+from archsplit.build.context import (
+    BuildContext,
+    find_recipe_toolkits,
+    find_toolkit,
+    identify,
+    toolkit_contexts,
+)
 from archsplit.build.link import DeviceLinker, Linker, check_link_libraries
-from archsplit.build.toolkits import find_recipe_toolkits, find_toolkit, toolkit_contexts
 from archsplit.errors import TargetError, UsageError
 from archsplit.nvcc import toolkit as toolkits
 from archsplit.nvcc.cuda_libraries import find_cuda_libraries

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from archsplit.remote.farm_check import CheckRow
+    from archsplit.remote.connect import CheckRow
 
 TOOLKIT_SCHEMA = 1
 
@@ -44,7 +44,7 @@ def add_toolkit(verbs: options.Verbs) -> None:
 
 def run_toolkit(arguments: argparse.Namespace, console: Console) -> int:
     """Search for nvcc, and print the result."""
-    from archsplit.build.toolkits import find_toolkit
+    from archsplit.build.context import find_toolkit
     from archsplit.nvcc.toolkit import choose_toolkit
 
     with options.effects(console, quiet=True) as effects:
@@ -95,7 +95,7 @@ def add_remote(verbs: options.Verbs) -> None:
 def run_remote(arguments: argparse.Namespace, console: Console) -> int:
     """Check, and print a row for each part."""
     from archsplit.build.engine import build_tools, open_checks
-    from archsplit.remote.farm_check import run_checks
+    from archsplit.remote.connect import run_checks
 
     endpoint = options.remote_endpoint(
         arguments, os.environ, is_dask=arguments.remote.startswith("tls:")

@@ -83,7 +83,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
 
 def _lacking(proposed: ProposedRecipe, console: Console) -> Iterator[str]:
     """Yield a line if the toolkit at hand can't compile for all targets."""
-    from archsplit.build.toolkits import find_toolkit
+    from archsplit.build.context import find_toolkit
     from archsplit.nvcc.toolkit import choose_toolkit
 
     with options.effects(console, quiet=True) as effects:

@@ -25,7 +25,7 @@ from archsplit.formats.libraries import AR_MAGIC, read_members
 from archsplit.formats.reader import Window
 from archsplit.nvcc.cmdline import parse_arguments
 from archsplit.nvcc.depfile import depfile_text, has_other_outputs
-from archsplit.scheduler.reports import (
+from archsplit.scheduler.outcome import (
     explain_run,
     format_chrome_trace,
     format_graph_dot,

@@ -35,7 +35,7 @@ from archsplit.errors import ToolNotFoundError
 from archsplit.nvcc.step_args import is_host_compiler, option_values
 from archsplit.remote.action import TOOLKIT_FOLDER, WORK_FOLDER, PathMap, ToolFile
 from archsplit.remote.connect import ExecutorSettings, open_executor
-from archsplit.remote.shipped_toolkit import find_shipped_folders
+from archsplit.remote.dask_worker import find_shipped_folders
 from archsplit.scheduler.executor import LocalExecutor
 from archsplit.scheduler.graph import Graph
 from archsplit.system.fs import cache_folder

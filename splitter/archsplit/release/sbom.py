@@ -13,7 +13,7 @@ from datetime import datetime, timezone
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Literal
 
-from archsplit.release.loader_files import ZIG
+from archsplit.release.loader import ZIG
 from archsplit.release.manifest import Tool
 from archsplit.system.env import ZIP_EPOCH
 

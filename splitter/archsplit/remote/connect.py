@@ -1,8 +1,14 @@
-"""The connection to a farm or a cluster, whose libraries are optional dependencies."""
+"""The connection to a farm or a cluster, and the checks before a build.
+
+The libraries of both are optional dependencies. The first failed check ends all: those behind it
+need what it has not found. Its row is there, too.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypedDict
 
 from archsplit.errors import ToolNotFoundError
@@ -16,6 +22,8 @@ if TYPE_CHECKING:
     from archsplit.remote.endpoint import Endpoint
     from archsplit.scheduler.executor import Executor
     from archsplit.scheduler.graph import Graph, Step
+
+_NAME_WIDTH = 16
 
 
 class ExecutorSettings(TypedDict):
@@ -85,3 +93,44 @@ def missing_library_error(error: ImportError, extra: str) -> ToolNotFoundError:
     return ToolNotFoundError(
         f"no {error.name} to reach the machines with", hint=f"pip install 'archsplit[{extra}]'"
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckRow:
+    """The result of one check.
+
+    Attributes:
+        works: False for a failure.
+        text: the facts; "" for a failure.
+    """
+
+    name: str
+    works: bool
+    seconds: float
+    text: str
+
+    def as_line(self) -> str:
+        """Return the row of a table for people."""
+        state = "ok" if self.works else "failed"
+        return f"{self.name:<{_NAME_WIDTH}}{state:<8}{self.seconds:6.2f} s  {self.text}".rstrip()
+
+
+def run_checks(
+    checks: Iterable[tuple[str, Callable[[], str]]], on_row: Callable[[CheckRow], None]
+) -> None:
+    """Run checks up to the first failure, whose error is raised after its row.
+
+    Args:
+        checks: the name of each checked part, and a function that returns the facts found there
+            in words; in the order in which a build needs them.
+        on_row: called with each row.
+    """
+    for name, check in checks:
+        began, text, works = time.monotonic(), "", False
+        try:
+            text = check()
+            works = True
+        # The row of a failed check is printed before its error.
+        finally:
+            seconds = time.monotonic() - began
+            on_row(CheckRow(name=name, works=works, seconds=seconds, text=text))

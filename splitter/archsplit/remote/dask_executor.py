@@ -2,7 +2,8 @@
 
 In: steps that declare all that they open. Out: exits, and the files that the caller wants here.
 Only ready steps are submitted, one future for each. Results stay on the workers until the last step
-that reads them has ended; dask makes those of a lost worker again.
+that reads them has ended; dask makes those of a lost worker again. The checks of a cluster run one
+action on each of its workers.
 """
 
 from __future__ import annotations
@@ -18,31 +19,28 @@ from typing import TYPE_CHECKING, Any
 from distributed import CancelledError, Client, KilledWorker, Worker
 from distributed.security import Security
 
-from archsplit.errors import EngineUnavailableError, WorkerLostError
+from archsplit.errors import EngineRefusedError, EngineUnavailableError, WorkerLostError
 from archsplit.remote.action import (
     OTHER_TOOLS_STATUS,
+    PathMap,
+    StepClock,
     action_spec,
+    describe_tools,
     failed_part,
     other_tools_error,
+    probe_step,
 )
-from archsplit.remote.dask_programs import (
-    ProgramPlugin,
-    ToolkitPlugin,
-    has_toolkit,
-    run_on_worker,
-)
-from archsplit.remote.dask_worker import DaskAction, drop_files, take_file
-from archsplit.remote.shipped_toolkit import ToolkitFiles
-from archsplit.remote.step_clock import StepClock
+from archsplit.remote.dask_programs import ProgramPlugin, ToolkitPlugin, has_toolkit, run_on_worker
+from archsplit.remote.dask_worker import DaskAction, ToolkitFiles, drop_files, take_file
 from archsplit.system.fs import write_file
 from archsplit.system.process import CompletedProcess
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from pathlib import Path, PurePosixPath
 
-    from archsplit.remote.action import ActionSpec, PathMap, ToolFile
-    from archsplit.remote.dask_worker import DaskSummary
+    from archsplit.remote.action import ActionSpec, ShippedFolders, ToolFile
+    from archsplit.remote.dask_worker import DaskResult, DaskSummary
     from archsplit.remote.endpoint import DaskEndpoint
     from archsplit.scheduler.executor import Ended, Placement
     from archsplit.scheduler.graph import Graph, Step
@@ -401,3 +399,75 @@ def serve_scheduler(endpoint: DaskEndpoint, *, jobs: int, folder: Path) -> None:
             f"{endpoint.address} has not replied for {_NOBODY_SECONDS} s: {error}",
             hint="check the address, the certificates and the scheduler",
         ) from error
+
+
+class DaskChecks:
+    """The checks of one cluster; see `ReapiChecks`."""
+
+    def __init__(
+        self,
+        endpoint: DaskEndpoint,
+        *,
+        tools: tuple[ToolFile, ...],
+        folder: Path,
+        shipped: ShippedFolders | None = None,
+    ) -> None:
+        self._endpoint = endpoint
+        self._tools = tools
+        self._paths = PathMap(folder / "root", folder / "private", shipped)
+        self._files = ToolkitFiles(tools, self._paths.shipped)
+        step = probe_step(folder / "root", folder / "private")
+        spec = action_spec(step, self._paths, tools)
+        self._action = plain_action(spec, made={}, toolkit=self._files.name)
+        self._client: Any = None
+
+    def checks(self) -> Iterator[tuple[str, Callable[[], str]]]:
+        """Yield the checks in the order in which a build needs them."""
+        yield "scheduler", self._connect
+        yield "execution", self._execute
+
+    def close(self) -> None:
+        """Close the connection; actions that wait are canceled."""
+        if self._client is not None:
+            self._client.close(timeout=_NOBODY_SECONDS)
+
+    def _connect(self) -> str:
+        self._client = connect_to_scheduler(self._endpoint)
+        threads = self._client.nthreads()
+        return f"workers: {len(threads)}; steps at a time: {sum(threads.values())}"
+
+    def _execute(self) -> str:
+        if self._files.name:
+            ship_toolkit(self._client, self._files)
+        # On each: one worker with other tools would end a build that has begun.
+        running = {
+            worker: self._client.submit(
+                run_on_worker,
+                self._action,
+                [],
+                workers=[worker],
+                allow_other_workers=False,
+                pure=False,
+            )
+            for worker in self._client.nthreads()
+        }
+        for worker, future in running.items():
+            try:
+                done: DaskResult = future.result(timeout=_NOBODY_SECONDS)
+            except (TimeoutError, asyncio.TimeoutError):  # two classes before Python 3.11
+                raise EngineUnavailableError(
+                    f"worker {worker} has not run an action in {_NOBODY_SECONDS:.0f} s",
+                    hint="another build may have all of its slots",
+                ) from None
+            self._check_end(worker, done)
+        return f"{describe_tools(self._tools, self._paths.shipped)} each worker"
+
+    def _check_end(self, worker: str, done: DaskResult) -> None:
+        if done["returncode"] == OTHER_TOOLS_STATUS:
+            raise other_tools_error("the check", done["stdout"], worker)
+        if done["returncode"] != 0 or not all(done["sizes"].values()):
+            raise EngineRefusedError(
+                f"an action failed with exit status {done['returncode']} on worker {worker}:"
+                f" {done['stderr']}",
+                hint="workers need sh, sha256sum, mkdir and cat",
+            )

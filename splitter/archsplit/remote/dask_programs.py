@@ -17,13 +17,11 @@ from distributed.utils import sync
 from distributed.worker import thread_state
 
 from archsplit.errors import InterruptedByUserError
-from archsplit.remote.dask_worker import run_action
-from archsplit.remote.shipped_toolkit import unpack_toolkit
+from archsplit.remote.dask_worker import run_action, unpack_toolkit
 from archsplit.system.process import SubprocessRunner
 
 if TYPE_CHECKING:
-    from archsplit.remote.dask_worker import DaskAction, DaskResult
-    from archsplit.remote.shipped_toolkit import PackedToolkit
+    from archsplit.remote.dask_worker import DaskAction, DaskResult, PackedToolkit
 
 
 _lock = threading.Lock()

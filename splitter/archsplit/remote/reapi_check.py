@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 from archsplit.errors import EngineRefusedError, EngineUnavailableError
 from archsplit.remote.action import PathMap, describe_tools, probe_step
-from archsplit.remote.farm_check import FarmCheck
 from archsplit.remote.reapi_client import ReapiClient, digest_bytes
 from archsplit.remote.reapi_executor import ReapiExecutor
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterator
+    from collections.abc import Callable, Coroutine, Iterator
     from pathlib import Path
 
     from archsplit.remote.action import ShippedFolders, ToolFile
@@ -56,13 +55,13 @@ class ReapiChecks:
         self._loop = asyncio.new_event_loop()
         self._client: ReapiClient | None = None
 
-    def checks(self) -> Iterator[FarmCheck]:
+    def checks(self) -> Iterator[tuple[str, Callable[[], str]]]:
         """Yield the checks in the order in which a build needs them."""
-        yield FarmCheck(name="capabilities", run=self._ask_capabilities)
-        yield FarmCheck(name="storage", run=self._write_and_read)
-        yield FarmCheck(name="action cache", run=self._look_up)
-        yield FarmCheck(name="execution", run=self._execute)
-        yield FarmCheck(name="kept results", run=self._execute_again)
+        yield "capabilities", self._ask_capabilities
+        yield "storage", self._write_and_read
+        yield "action cache", self._look_up
+        yield "execution", self._execute
+        yield "kept results", self._execute_again
 
     def close(self) -> None:
         """Close the connection."""

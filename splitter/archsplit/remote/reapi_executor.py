@@ -25,12 +25,12 @@ from archsplit.formats.reapi_messages import encode_message, new_message
 from archsplit.remote.action import (
     OTHER_TOOLS_STATUS,
     TOOLKIT_FOLDER,
+    StepClock,
     action_spec,
     failed_part,
     other_tools_error,
 )
 from archsplit.remote.reapi_client import Digest, ReapiClient, digest_bytes, read_digest
-from archsplit.remote.step_clock import StepClock
 from archsplit.system.fs import write_file
 from archsplit.system.process import CompletedProcess
 

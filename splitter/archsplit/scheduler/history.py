@@ -12,7 +12,7 @@ import re
 import zlib
 from typing import TYPE_CHECKING
 
-from archsplit.scheduler.estimates import StepEstimate
+from archsplit.scheduler.plan import StepEstimate
 from archsplit.system.fs import store_file
 
 if TYPE_CHECKING:

@@ -28,7 +28,6 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Protocol
 
 from archsplit.errors import DiskFullError, StepError
-from archsplit.scheduler.estimates import Estimates, minutes_left
 from archsplit.scheduler.executor import (
     DaemonThreads,
     LocalExecutor,
@@ -39,9 +38,11 @@ from archsplit.scheduler.executor import (
 from archsplit.scheduler.outcome import RunLog
 from archsplit.scheduler.plan import (
     CoreAllocator,
+    Estimates,
     ExpectedUse,
     MemoryAdmission,
     Schedule,
+    minutes_left,
     parallel_seconds,
 )
 from archsplit.scheduler.pool import ALL_MEMORY, Denied, PoolRequest, WaitReason
@@ -57,7 +58,7 @@ if TYPE_CHECKING:
     from archsplit.scheduler.outcome import FinishedStep, Outcome
     from archsplit.scheduler.pool import Grant, Pool
     from archsplit.system.process import CompletedProcess, Starter
-    from archsplit.system.progress import ProgressSink
+    from archsplit.system.terminal import ProgressSink
 
 _SHARED_ATTEMPTS = 3
 """Attempts after running out of memory before a step is run with no other."""

@@ -33,10 +33,9 @@ from archsplit.split.stub import Stub, stub_name
 from archsplit.split.take_apart import strip_library, unsplit_images
 from archsplit.system.parallel import map_on_cores
 from archsplit.wheels.filename import distribution_name
-from archsplit.wheels.installed import installed_path
-from archsplit.wheels.offsets import read_head
 from archsplit.wheels.reader import extract_member
 from archsplit.wheels.record import RecordRow
+from archsplit.wheels.zip_reader import read_head
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -132,7 +131,7 @@ def _search_member(
         yield from unsplit_images(name, path, form, obstacle)
         scratch.remove(path)
         return
-    target = installed_path(wheel, name)
+    target = wheel.installed_path(name)
     assert target is not None, "a file outside of site-packages has an obstacle"
     machine = MACHINE_NAMES[Elf(open_file(path)).header.machine]
     yield SplittableLibrary(name=name, installed_path=target, path=path, machine=machine)
@@ -207,7 +206,7 @@ def _split_obstacle(wheel: Wheel, name: str, path: Path) -> str:
             # Without section headers, wrappers and containers can only be guessed.
             (not elf.section_count, "it was stripped of its section headers"),
             # The stub is found by a path relative to the library, which must be known now.
-            (installed_path(wheel, name) is None, "where it will be is up to the installer"),
+            (wheel.installed_path(name) is None, "where it will be is up to the installer"),
         )
         return next((why for applies, why in reasons if applies), "") or unmovable_reason(elf)
     except BinaryFormatError:
@@ -275,7 +274,7 @@ def import_package(wheel: Wheel) -> str:
         WheelError: the folder of that name is not a package.
     """
     package = wheel.name.project.replace("-", "_")
-    paths = {path for name in wheel.names if (path := installed_path(wheel, name))}
+    paths = {path for name in wheel.names if (path := wheel.installed_path(name))}
     has_folder = any(path.startswith(f"{package}/") for path in paths)
     # A namespace package belongs to several distributions, and so would the loader's folder.
     if has_folder and f"{package}/__init__.py" not in paths:

@@ -29,7 +29,6 @@ from archsplit.system.fs import (
     temporary_dir,
 )
 from archsplit.system.parallel import are_equal
-from archsplit.wheels.installed import installed_path
 from archsplit.wheels.reader import extract_member, open_wheel
 from archsplit.wheels.record import RecordRow
 
@@ -318,7 +317,7 @@ def _restore_library(
 def _find_member(wheel: Wheel, path: str) -> str:
     """Return the member of a wheel that installs to a path of site-packages."""
     # A member in `.data/purelib` installs to another path than its own.
-    member = next((name for name in wheel.names if installed_path(wheel, name) == path), None)
+    member = next((name for name in wheel.names if wheel.installed_path(name) == path), None)
     if member is None:
         raise VerifyError(f"{wheel.path.name} has no {path}, which its table lists")
     return member

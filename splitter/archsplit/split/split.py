@@ -17,7 +17,7 @@ from archsplit.errors import InputError, NothingToDoError, OutputError
 from archsplit.formats.device_pack import encode_table
 from archsplit.release.checks import CheckScope
 from archsplit.release.identity import LOADER_PACKAGE
-from archsplit.release.loader_files import copy_loader_and_stub
+from archsplit.release.loader import copy_loader_and_stub
 from archsplit.release.manifest import MANIFEST_FILE as MANIFEST
 from archsplit.release.manifest import SourceFile
 from archsplit.release.report import (
@@ -72,7 +72,7 @@ if TYPE_CHECKING:
     from archsplit.release.report import UnmovedCode
     from archsplit.split.model import ReleaseContents, SplitRequest
     from archsplit.split.take_apart import StrippedLibrary
-    from archsplit.system.progress import ProgressSink
+    from archsplit.system.terminal import ProgressSink
     from archsplit.wheels.filename import WheelName
     from archsplit.wheels.reader import Wheel
 

@@ -30,7 +30,7 @@ from archsplit.errors import VerifyError
 from archsplit.formats.elf import PROGRAM_HEADER, Elf, SegmentType
 from archsplit.formats.elf_dynamic import Dynamic, Tag, dynamic_entries
 from archsplit.formats.reader import open_file
-from archsplit.release.loader_files import STUB_LIBRARY
+from archsplit.release.loader import STUB_LIBRARY
 from archsplit.system.fs import output_errors
 
 if TYPE_CHECKING:
