@@ -205,7 +205,7 @@ def plan_rewrite(window: Window, edit: FileEdit) -> FilePlan:
 
 
 def _proven_digests(window: Window, selection: Selection) -> frozenset[str]:
-    return proven_digests(Dynamic(Elf(window)).soname, selection)
+    return proven_digests(Dynamic(Elf(window)).soname or "", selection)
 
 
 def _unregistered(

@@ -181,7 +181,7 @@ PROVEN_LIBRARIES = (
 """All of them, by distribution."""
 
 
-def proven_digests(name: str | None, selection: Selection) -> frozenset[str]:
+def proven_digests(name: str, selection: Selection) -> frozenset[str]:
     """Return the digests of files whose unused code may become zeros without being asked for.
 
     Only for a choice by GPUs that the evidence is about: another GPU takes other code.
