@@ -11,7 +11,7 @@ condition of the hit as it can be checked by the kernel alone, and where the out
     stamps      a path, and its times                  what a compiler's reply follows from
     files       a path, its digest, and its times      sources, headers, tools, option files
     folders     a path, and its times                  no new file may shadow one that was read
-    candidates  a path                                 what could be read in place of a file
+    candidates  a folder, its times, and names in it   what could be read in place of a file
 
 In: an invocation. Out: the outputs, what the tools said, a line in the statistics; or None, and the
 whole way is taken: after damage, or in doubt. A file with other times and the same content is the
@@ -160,7 +160,7 @@ HEAD_FIELDS = ("request", "entry", "digest", "cpu_seconds", "stdout", "stderr", 
 PRECOMPILED_SUFFIX = ".gch"
 """Suffix of precompiled headers, which are read in place of the header."""
 
-_FORMAT = "archsplit direct record 2"
+_FORMAT = "archsplit direct record 3"
 _SEPARATOR = "\0"
 _OURS = "ARCHSPLIT_"
 _MODE = "ARCHSPLIT_CACHE"
@@ -327,16 +327,19 @@ def _groups(texts: Sequence[str], size: int) -> Iterator[tuple[str, ...]]:
 
 def _current_files(files: Sequence[str]) -> list[str] | None:
     """Return the files with their present times; None if a content has changed."""
-    current: list[str] = []
     since = time.time_ns()
-    for path, digest, stamp in _groups(files, _TRIPLE):
-        now = stamp_text(path)
+    stamps = list(map(stamp_text, files[::_TRIPLE]))
+    if stamps == files[2::_TRIPLE] and all(stamps):
+        return [*files]
+    current: list[str] = []
+    for now, (path, digest, stamp) in zip(stamps, _groups(files, _TRIPLE), strict=True):
         if now != stamp or not now:
             # "" is the digest of a file that wasn't there.
             if (_digest(path) if now else "") != digest or stamp_text(path) != now:
                 return None
-            now = settled_stamp(path, since=since)
-        current += (path, digest, now)
+            current += (path, digest, settled_stamp(path, since=since))
+        else:
+            current += (path, digest, now)
     return current
 
 
@@ -351,21 +354,54 @@ def _is_current(record: Mapping[str, list[str]], environment: Mapping[str, str])
             find_program(name, search) == path for name, path in _groups(record["programs"], _PAIR)
         )
         and all(stamp_text(path) == stamp for path, stamp in _groups(record["stamps"], _PAIR))
-        and _shadowing_files(record) == set(record["beside"])
+        and not _is_shadowed(record)
     )
 
 
-def _shadowing_files(record: Mapping[str, list[str]]) -> set[str]:
-    """Return the existing files that could be read in place of others."""
+def _is_shadowed(record: Mapping[str, list[str]]) -> bool:
+    """Return True if other files than before could be read in place of those that were."""
     changed = [
         (folder, folder)
         for folder, stamp in _groups(record["folders"], _PAIR)
         if not stamp or stamp_text(folder) != stamp
     ]
-    # In a folder with the same times are the same names. What a link leads to may still change.
-    new = (os.path.join(*pair) for pair in shadow_candidates(changed, record["names"]))
-    found = {*record["candidates"], *new}
-    return {path for path in found.difference(record["files"]) if is_readable_header(path)}
+    found = {os.path.join(*pair) for pair in shadow_candidates(changed, record["names"])}
+    found.difference_update(record["files"][::_TRIPLE])
+    for folder, stamp, names in _named_candidates(record["candidates"]):
+        # In a folder with the same times are the same names: no stat for each.
+        if not stamp or stamp_text(folder) != stamp:
+            found.update(folder + name for name in names)
+    beside = set(record["beside"])
+    return any(is_readable_header(path) is not (path in beside) for path in found)
+
+
+def group_candidates(paths: Iterable[str], *, since: int) -> list[str]:
+    """Return candidates by folder: each folder, its times, and the number and names of candidates.
+
+    A link stands in a folder without times, because what it leads to may change alone.
+
+    Args:
+        since: nanoseconds since 1970 at which, or after which, they were looked for.
+    """
+    stamps: dict[str, str] = {}
+    groups: dict[tuple[str, str], list[str]] = {}
+    for path in paths:
+        name = os.path.basename(path)
+        folder = path[: len(path) - len(name)]
+        # Times before names: a name that comes between them changes the times.
+        if folder not in stamps:
+            stamps[folder] = settled_stamp(folder, since=since)
+        stamp = "" if os.path.islink(path) else stamps[folder]
+        groups.setdefault((folder, stamp), []).append(name)
+    return [text for key, names in groups.items() for text in (*key, str(len(names)), *names)]
+
+
+def _named_candidates(texts: Sequence[str]) -> Iterator[tuple[str, str, Sequence[str]]]:
+    at = 0
+    while at < len(texts):
+        folder, stamp, size = texts[at : at + _TRIPLE]
+        begin, at = at + _TRIPLE, at + _TRIPLE + int(size)
+        yield folder, stamp, texts[begin:at]
 
 
 def _digest(path: str) -> str:
