@@ -62,6 +62,7 @@ class Worker:
             files=files,
             inputs=[],
             outputs=[str(name) for name in spec.outputs],
+            tools={},
             toolkit="",
         )
         self.actions.append(action)
