@@ -52,7 +52,7 @@ def lint(session: nox.Session) -> None:
     session.run("python", "tools/gpu_tables.py", "--check")
     session.run("python", "-m", "archsplit.recipe.schema", "--check", "recipes/recipe.schema.json")
     published = Path("docs") / "manifest.schema.json"
-    session.run("python", "-m", "archsplit.release.manifest_schema", "--check", str(published))
+    session.run("python", "-m", "archsplit.release.manifest", "--check", str(published))
 
 
 @nox.session
@@ -205,7 +205,7 @@ def package(session: nox.Session) -> None:
 def loader(session: nox.Session) -> None:
     """Compile the loader and the stub again for archsplit's wheel; --check compares the bytes."""
     session.install("-e", ".[loader]")
-    session.run("python", "-m", "archsplit.release.loader_build", *session.posargs)
+    session.run("python", "-m", "archsplit.release.loader", *session.posargs)
 
 
 @nox.session

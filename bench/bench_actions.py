@@ -27,7 +27,7 @@ from archsplit.scheduler.graph import Graph, Step
 from archsplit.scheduler.pool import SlotPool
 from archsplit.scheduler.runner import run_graph
 from archsplit.system.process import Command, SubprocessRunner
-from archsplit.system.progress import SilentProgress
+from archsplit.system.terminal import SilentProgress
 
 _SHELL = Path("/bin/sh")
 _TICKS = os.sysconf("SC_CLK_TCK")

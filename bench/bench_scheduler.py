@@ -23,7 +23,7 @@ from archsplit.scheduler.graph import Graph, Step
 from archsplit.scheduler.pool import SlotPool
 from archsplit.scheduler.runner import run_graph
 from archsplit.system.process import Command, CompletedProcess, SubprocessRunner
-from archsplit.system.progress import SilentProgress
+from archsplit.system.terminal import SilentProgress
 
 if TYPE_CHECKING:
     from archsplit.scheduler.executor import Ended

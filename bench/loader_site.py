@@ -22,7 +22,7 @@ from archsplit.formats.device_pack import (
     write_pack,
 )
 from archsplit.release.identity import IDENTITY_FILE, Identity
-from archsplit.release.loader_files import copy_loader
+from archsplit.release.loader import copy_loader
 from archsplit.system.process import Command, SubprocessRunner, run_checked
 
 if TYPE_CHECKING:

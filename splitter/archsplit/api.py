@@ -415,8 +415,8 @@ def doctor(package: str, *, full: bool = False) -> DoctorReport:
 @contextmanager
 def _effects(*, jobs: int | None) -> Iterator[Effects]:
     from archsplit.release.context import Effects
-    from archsplit.system.progress import SilentProgress
     from archsplit.system.resources import available_cores
+    from archsplit.system.terminal import SilentProgress
 
     # No progress: a library that prints disturbs notebooks and services.
     yield Effects(

@@ -42,8 +42,8 @@ from archsplit.release.context import Effects
 from archsplit.remote.endpoint import EngineChoice, parse_dask_endpoint, parse_endpoint
 from archsplit.system.fs import read_file, temporary_dir
 from archsplit.system.nvidia import detect_gpus
-from archsplit.system.progress import PlainLines
 from archsplit.system.resources import available_cores, parse_job_count
+from archsplit.system.terminal import PlainLines
 from archsplit.wheels.metadata import encode_metadata
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import pytest
 from archsplit.build.pipeline import build_recipe
 from archsplit.build.plan import BuildRequest
 from archsplit.release.context import Effects
-from archsplit.system.progress import SilentProgress
+from archsplit.system.terminal import SilentProgress
 from made_once import made_once
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from archsplit.arch.target import Target
 from archsplit.build.plan import BuildPlan, BuildRequest, plan_build
 from archsplit.release.context import Effects
 from archsplit.system.process import SubprocessRunner
-from archsplit.system.progress import SilentProgress
+from archsplit.system.terminal import SilentProgress
 
 if TYPE_CHECKING:
     from archsplit.scheduler.graph import Step

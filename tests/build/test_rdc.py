@@ -22,7 +22,7 @@ from archsplit.release.context import Effects
 from archsplit.release.verify import verify_release
 from archsplit.scheduler.pool import LocalPool
 from archsplit.scheduler.runner import run_graph_checked
-from archsplit.system.progress import SilentProgress
+from archsplit.system.terminal import SilentProgress
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

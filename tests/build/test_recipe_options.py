@@ -20,7 +20,7 @@ from archsplit.formats.elf_dynamic import Dynamic
 from archsplit.formats.reader import open_file
 from archsplit.nvcc.cuda_libraries import find_cuda_libraries
 from archsplit.release.verify import verify_release
-from archsplit.system.progress import SilentProgress
+from archsplit.system.terminal import SilentProgress
 
 if TYPE_CHECKING:
     from archsplit.nvcc.toolkit import Toolkit

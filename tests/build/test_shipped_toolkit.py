@@ -25,7 +25,7 @@ from archsplit.remote.dask_worker import (
 from archsplit.remote.endpoint import EngineChoice, parse_endpoint
 from archsplit.system.fs import sha256
 from archsplit.system.process import SubprocessRunner
-from archsplit.system.progress import SilentProgress
+from archsplit.system.terminal import SilentProgress
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

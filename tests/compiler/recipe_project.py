@@ -12,7 +12,7 @@ from archsplit.build.plan import BuildRequest, plan_build
 from archsplit.cache.config import Settings
 from archsplit.compiler.cache_session import open_build_session
 from archsplit.release.context import Effects
-from archsplit.system.progress import SilentProgress
+from archsplit.system.terminal import SilentProgress
 
 if TYPE_CHECKING:
     from pathlib import Path

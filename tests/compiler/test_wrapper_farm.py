@@ -19,7 +19,7 @@ from archsplit.remote.endpoint import EngineChoice, parse_endpoint
 from archsplit.scheduler.executor import DaemonThreads
 from archsplit.scheduler.pool import LocalPool
 from archsplit.system.process import CompletedProcess, SubprocessRunner
-from archsplit.system.progress import SilentProgress
+from archsplit.system.terminal import SilentProgress
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -25,7 +25,7 @@ from archsplit.errors import ArchsplitError
 from archsplit.scheduler.find_pool import find_pool
 from archsplit.system.fs import cache_folder
 from archsplit.system.process import SubprocessRunner
-from archsplit.system.progress import SilentProgress
+from archsplit.system.terminal import SilentProgress
 
 TWO = (
     *("-gencode", "arch=compute_80,code=sm_80"),

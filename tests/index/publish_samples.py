@@ -26,7 +26,7 @@ from archsplit.release.context import Effects
 from archsplit.release.verify import verify_release
 from archsplit.split.model import InstallDefaults, SplitRequest
 from archsplit.split.split import split_wheel
-from archsplit.system.progress import SilentProgress
+from archsplit.system.terminal import SilentProgress
 from archsplit.wheels.filename import WheelName, distribution_name
 from archsplit.wheels.metadata import CoreMetadata, WheelInfo, encode_metadata
 from archsplit.wheels.rewrite import write_members

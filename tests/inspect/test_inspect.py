@@ -12,8 +12,7 @@ import pytest
 from archsplit.errors import BinaryFormatError, InputError, WheelError
 from archsplit.inspect.inspect import InspectRequest, read_inventory
 from archsplit.system.fs import sha256
-from archsplit.wheels.offsets import PackedOffsets, read_head, unpack_with_offsets
-from archsplit.wheels.zip_checks import open_archive
+from archsplit.wheels.zip_reader import PackedOffsets, open_archive, read_head, unpack_with_offsets
 from compiled_samples import TARGETS
 
 if TYPE_CHECKING:

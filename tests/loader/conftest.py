@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from loader_stubs import HERE, SANITIZERS, STRICT, Workbench, compile_c, sources
 
-from archsplit.release.loader_files import copy_loader
+from archsplit.release.loader import copy_loader
 from made_once import made_once
 
 if TYPE_CHECKING:

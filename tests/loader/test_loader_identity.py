@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from loader_stubs import HERE, LIBRARY, Stub, Workbench, compile_c
 
-from archsplit.release.loader_files import copy_loader_and_stub
+from archsplit.release.loader import copy_loader_and_stub
 
 if TYPE_CHECKING:
     from pathlib import Path

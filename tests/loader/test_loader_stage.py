@@ -15,15 +15,17 @@ from loader_stubs import LOADER
 
 from archsplit.errors import OutputError, ToolFailedError, ToolNotFoundError
 from archsplit.formats.elf import ElfMachine, FileType, Machine
-from archsplit.release import loader_files
+from archsplit.release import loader
 from archsplit.release.identity import LOADER_LIBRARY
-from archsplit.release.loader_build import build_loader_and_stub, observe, stale_files
-from archsplit.release.loader_files import (
+from archsplit.release.loader import (
     DIGESTS,
     STUB_LIBRARY,
+    build_loader_and_stub,
     copy_loader,
     copy_loader_and_stub,
+    observe,
     prebuilt,
+    stale_files,
 )
 from archsplit.system.process import Command, CompletedProcess, SubprocessRunner
 
@@ -84,7 +86,7 @@ def test_a_damaged_copy_of_archsplit_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
     folder = Path(shutil.copytree(str(prebuilt()), tmp_path / "prebuilt"))
-    monkeypatch.setattr(loader_files, "prebuilt", lambda: folder)
+    monkeypatch.setattr(loader, "prebuilt", lambda: folder)
     library = folder / "x86_64" / LOADER_LIBRARY
     if fault == "changed":
         library.write_bytes(library.read_bytes() + b"\0")

@@ -22,13 +22,13 @@ from archsplit.devicecode.select import PtxPolicy
 from archsplit.mirror.model import MirrorRequest
 from archsplit.mirror.serve import PullThrough
 from archsplit.release.context import Effects
-from archsplit.system.progress import SilentProgress
+from archsplit.system.terminal import SilentProgress
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 uvicorn = pytest.importorskip("uvicorn", reason="the extra `serve` is not installed")
-app = pytest.importorskip("archsplit.mirror.app", reason="the extra `serve` is not installed")
+app = pytest.importorskip("archsplit.mirror.serve", reason="the extra `serve` is not installed")
 
 JSON = "application/vnd.pypi.simple.v1+json"
 

@@ -20,7 +20,7 @@ from archsplit.scheduler.pool import LocalPool
 from archsplit.scheduler.runner import run_graph_checked
 from archsplit.system.env import clean_environment
 from archsplit.system.process import SubprocessRunner
-from archsplit.system.progress import SilentProgress
+from archsplit.system.terminal import SilentProgress
 
 if TYPE_CHECKING:
     from archsplit.nvcc.host_tools import HostTools

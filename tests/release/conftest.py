@@ -15,7 +15,7 @@ from archsplit.cache.config import resolve_settings
 from archsplit.release.context import Effects
 from archsplit.split.model import SplitRequest
 from archsplit.split.split import split_wheel
-from archsplit.system.progress import SilentProgress
+from archsplit.system.terminal import SilentProgress
 from made_once import made_once
 
 if TYPE_CHECKING:

@@ -17,8 +17,12 @@ from archsplit.errors import InputError
 from archsplit.formats.elf import Elf
 from archsplit.formats.fatbin import host_containers
 from archsplit.formats.reader import open_file
-from archsplit.release.manifest import MANIFEST_FILE, read_manifest
-from archsplit.release.manifest_schema import manifest_schema, print_manifest_schema
+from archsplit.release.manifest import (
+    MANIFEST_FILE,
+    manifest_schema,
+    print_manifest_schema,
+    read_manifest,
+)
 from archsplit.system.fs import sha256
 from changed_wheels import member
 
@@ -170,4 +174,4 @@ def test_drift_of_the_schema_is_told(tmp_path: Path, capsys: pytest.CaptureFixtu
     old = tmp_path / "old.json"
     old.write_text("{}\n")
     assert print_manifest_schema(["--check", str(old)]) == 1
-    assert f"hint: python -m archsplit.release.manifest_schema > {old}" in capsys.readouterr().err
+    assert f"hint: python -m archsplit.release.manifest > {old}" in capsys.readouterr().err

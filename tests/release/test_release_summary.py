@@ -13,8 +13,8 @@ from archsplit.release.report import (
     SplitDetails,
     SplitLibrary,
     UnmovedCode,
+    split_summary,
 )
-from archsplit.release.summary import split_summary
 
 MB = 1_000_000
 

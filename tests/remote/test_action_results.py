@@ -16,7 +16,7 @@ from archsplit.scheduler.graph import Graph
 from archsplit.scheduler.pool import SlotPool
 from archsplit.scheduler.runner import run_graph
 from archsplit.system.process import SubprocessRunner
-from archsplit.system.progress import SilentProgress
+from archsplit.system.terminal import SilentProgress
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -43,7 +43,7 @@ from archsplit.release.context import Effects
 from archsplit.remote.action import PathMap, ToolFile
 from archsplit.remote.connect import CheckRow, run_checks
 from archsplit.remote.endpoint import EngineChoice, parse_endpoint
-from archsplit.system.progress import SilentProgress
+from archsplit.system.terminal import SilentProgress
 
 pytest.importorskip("grpc", reason="needs archsplit[reapi]")
 pytest.importorskip("google.protobuf", reason="needs archsplit[reapi]")

@@ -15,7 +15,7 @@ from archsplit.scheduler.graph import Graph, Step
 from archsplit.scheduler.pool import LocalPool
 from archsplit.scheduler.runner import run_graph
 from archsplit.system.process import Command, SubprocessRunner
-from archsplit.system.progress import SilentProgress
+from archsplit.system.terminal import SilentProgress
 
 MB = 1 << 20
 

@@ -13,7 +13,7 @@ from archsplit.scheduler.find_pool import find_pool
 from archsplit.scheduler.graph import Graph, Step
 from archsplit.scheduler.runner import run_graph_checked
 from archsplit.system.process import Command, SubprocessRunner
-from archsplit.system.progress import SilentProgress
+from archsplit.system.terminal import SilentProgress
 
 COUNT = "mkdir running.$$; ls -d running.* | wc -l >> counts; sleep 0.05; rmdir running.$$"
 

@@ -11,7 +11,7 @@ from archsplit.scheduler.plan import allocate_cores, parallel_seconds
 from archsplit.scheduler.pool import LocalPool
 from archsplit.scheduler.runner import run_graph
 from archsplit.system.process import Command, CompletedProcess
-from archsplit.system.progress import SilentProgress
+from archsplit.system.terminal import SilentProgress
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -22,7 +22,7 @@ from archsplit.scheduler.pool import (
 )
 from archsplit.scheduler.runner import run_graph
 from archsplit.system.process import Command, CompletedProcess, SubprocessRunner
-from archsplit.system.progress import SilentProgress
+from archsplit.system.terminal import SilentProgress
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -14,7 +14,7 @@ from archsplit.scheduler.history import History
 from archsplit.scheduler.pool import LocalPool
 from archsplit.scheduler.runner import run_graph
 from archsplit.system.process import CompletedProcess, SubprocessRunner
-from archsplit.system.progress import SilentProgress
+from archsplit.system.terminal import SilentProgress
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,7 +12,7 @@ from archsplit.scheduler.graph import Graph, Step
 from archsplit.scheduler.pool import LocalPool
 from archsplit.scheduler.runner import run_graph_checked
 from archsplit.system.process import Command, SubprocessRunner
-from archsplit.system.progress import SilentProgress
+from archsplit.system.terminal import SilentProgress
 
 if TYPE_CHECKING:
     from pathlib import Path

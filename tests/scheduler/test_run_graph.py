@@ -23,7 +23,7 @@ from archsplit.scheduler.plan import StepEstimate
 from archsplit.scheduler.pool import LocalPool, MemoryBudget
 from archsplit.scheduler.runner import run_graph
 from archsplit.system.process import Command, CompletedProcess, SubprocessRunner
-from archsplit.system.progress import SilentProgress
+from archsplit.system.terminal import SilentProgress
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -174,7 +174,7 @@ def test_a_signal_reaches_the_children_and_lets_them_clean_up(tmp_path: Path) ->
         from archsplit.scheduler.runner import run_graph
         from archsplit.scheduler.graph import Graph, Step
         from archsplit.scheduler.pool import LocalPool
-        from archsplit.system.progress import SilentProgress
+        from archsplit.system.terminal import SilentProgress
         from archsplit.system.process import Command, SubprocessRunner
 
         def stop(number, frame):

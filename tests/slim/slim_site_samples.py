@@ -18,7 +18,7 @@ from archsplit.release.context import Effects
 from archsplit.slim.request import SlimRequest
 from archsplit.slim.site_packages import slim_site
 from archsplit.system.process import CompletedProcess, SubprocessRunner
-from archsplit.system.progress import SilentProgress
+from archsplit.system.terminal import SilentProgress
 from handmade_samples import THREE, Maker, for_devices
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from archsplit.errors import WheelError
 from archsplit.release.context import Effects
 from archsplit.slim.request import SlimRequest
 from archsplit.slim.wheel import slim_wheel
-from archsplit.system.progress import SilentProgress
+from archsplit.system.terminal import SilentProgress
 from archsplit.wheels.reader import open_wheel
 from handmade_samples import for_devices, held
 from index_wheels import index_wheel

@@ -30,7 +30,7 @@ from archsplit.release.context import Effects
 from archsplit.slim.request import SlimRequest
 from archsplit.slim.wheel import slim_wheel
 from archsplit.system.process import CompletedProcess, SubprocessRunner
-from archsplit.system.progress import SilentProgress
+from archsplit.system.terminal import SilentProgress
 from archsplit.wheels.reader import open_wheel
 from handmade_samples import THREE, container, for_devices, held, image, in_memory
 

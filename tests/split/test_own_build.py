@@ -20,7 +20,7 @@ from archsplit.release.context import Effects
 from archsplit.release.verify import verify_release
 from archsplit.split.from_recipe import FAT_FOLDER, split_by_recipe
 from archsplit.split.own_build import read_calls, wrapped_toolkit
-from archsplit.system.progress import SilentProgress
+from archsplit.system.terminal import SilentProgress
 
 if TYPE_CHECKING:
     from archsplit.nvcc.toolkit import Toolkit

@@ -18,8 +18,8 @@ from archsplit.release.report import (
     SplitDetails,
     SplitLibrary,
     UnmovedCode,
+    split_summary,
 )
-from archsplit.release.summary import split_summary
 from archsplit.split.restore import join_split
 from archsplit.wheels.reader import open_wheel
 

@@ -29,9 +29,8 @@ from archsplit.errors import (
 from archsplit.release.checks import CheckScope
 from archsplit.release.manifest import MANIFEST_FILE as MANIFEST
 from archsplit.release.manifest import read_manifest
-from archsplit.release.report import REPORT_FILE
+from archsplit.release.report import REPORT_FILE, split_summary
 from archsplit.release.sbom import SPLIT
-from archsplit.release.summary import split_summary
 from archsplit.release.verify import verify_release
 from archsplit.split.model import InstallDefaults, SplitRequest
 from archsplit.split.restore import join_split

@@ -10,8 +10,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from archsplit.system.finding import Finding
-from archsplit.system.finding_reports import junit_report, sarif_report
+from archsplit.system.finding import Finding, junit_report, sarif_report
 
 HOSTILE = 'a"<b>&\x01\n☃'
 FINDINGS = (

@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
-from archsplit.system.progress import ProgressSink, progress_display
+from archsplit.system.terminal import ProgressSink, progress_display
 
 
 def work(progress: ProgressSink) -> None:

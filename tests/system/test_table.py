@@ -8,7 +8,7 @@ import pytest
 from rich.bar import Bar
 from rich.console import Console
 
-from archsplit.system.table import BAR, Column, FittingTable, name_column, word_column
+from archsplit.system.terminal import BAR, Column, FittingTable, name_column, word_column
 
 NAME = "a_name_of_thirty_letters_at_all"
 

@@ -8,14 +8,14 @@ import pytest
 
 from archsplit.errors import InputError, WheelError
 from archsplit.wheels.filename import WheelName
-from archsplit.wheels.installed import (
+from archsplit.wheels.reader import open_wheel
+from archsplit.wheels.record import (
     InstalledDistribution,
     InstalledFile,
-    installed_path,
+    RecordRow,
     read_distributions,
+    record_digest,
 )
-from archsplit.wheels.reader import open_wheel
-from archsplit.wheels.record import RecordRow, record_digest
 from archsplit.wheels.rewrite import write_members
 from archsplit.wheels.zip_writer import pack
 
@@ -119,4 +119,4 @@ def test_members_are_installed_by_their_scheme(tmp_path: Path) -> None:
         write_members(file, WheelName.parse(path.name), packed)
     with open_wheel(path) as wheel:
         for name, place in members.items():
-            assert installed_path(wheel, name) == (name if place is None else place or None)
+            assert wheel.installed_path(name) == (name if place is None else place or None)

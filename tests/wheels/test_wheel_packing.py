@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from archsplit.errors import WheelError
 from archsplit.wheels.reader import extract_member
 from archsplit.wheels.record import RecordRow
-from archsplit.wheels.zip_checks import open_archive
+from archsplit.wheels.zip_reader import open_archive
 from archsplit.wheels.zip_writer import ArchiveWriter, pack, pack_file, read_packed_blocks
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ from archsplit.errors import InputError, OutputError, WheelError
 from archsplit.wheels.reader import is_sound_without_record, open_wheel
 from archsplit.wheels.record import RecordRow
 from archsplit.wheels.writer import write_wheel
-from archsplit.wheels.zip_checks import open_archive
+from archsplit.wheels.zip_reader import open_archive
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -507,7 +507,7 @@ def test_bytes_around_the_archive(
 def test_a_bomb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = toy_wheel(tmp_path, {"toy/zeros": bytes(1 << 20)})
     check(path)
-    monkeypatch.setattr("archsplit.wheels.zip_checks.MAX_UNPACKED_BYTES", 1 << 20)
+    monkeypatch.setattr("archsplit.wheels.zip_reader.MAX_UNPACKED_BYTES", 1 << 20)
     with pytest.raises(WheelError, match="bytes unpacked, the limit is"):
         check(path)
 

@@ -23,7 +23,7 @@ from archsplit.build.plan import open_site, plan_build, requested_recipe, select
 from archsplit.build.provenance import add_licenses, read_plugin_origins
 from archsplit.errors import OutputError
 from archsplit.release.identity import hook_entry_points
-from archsplit.release.loader_files import copy_loader
+from archsplit.release.loader import copy_loader
 from archsplit.release.wheel_plans import WheelPlanner, core_metadata, plugin_metadata
 from archsplit.system.fs import output_dir, output_errors, read_file
 from archsplit.wheels.filename import WheelName, distribution_name, plugin_path, plugins_package

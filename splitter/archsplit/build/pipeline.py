@@ -30,7 +30,7 @@ from archsplit.nvcc.warnings import fold_warnings
 from archsplit.recipe.load import load_recipe
 from archsplit.release.checks import CheckScope
 from archsplit.release.identity import PluginKind
-from archsplit.release.loader_files import copy_loader
+from archsplit.release.loader import copy_loader
 from archsplit.release.manifest import MANIFEST_FILE as MANIFEST
 from archsplit.release.report import (
     REPORT_FILE,

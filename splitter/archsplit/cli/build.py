@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from archsplit.cli import options
-from archsplit.cli.inputs import check_path
+from archsplit.cli.files import check_path
 from archsplit.cli.options import (
     add_cache_options,
     add_engine_options,
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from archsplit.release.context import Effects
     from archsplit.release.report import Release
     from archsplit.release.wheel_plans import CudaReleases
-    from archsplit.system.table import FittingTable
+    from archsplit.system.terminal import FittingTable
 
     Build = Callable[[Effects, Path], Release | CudaReleases]
 
@@ -223,7 +223,7 @@ def _print_report(report: Release, folder: Path) -> None:
 
 
 def _table(report: Release) -> FittingTable:
-    from archsplit.system.table import Column, FittingTable, name_column, word_column
+    from archsplit.system.terminal import Column, FittingTable, name_column, word_column
 
     table = FittingTable(
         (
@@ -247,7 +247,7 @@ _SOURCE_OPTIONS = ("nvcc", "no_core", "core_only", "remote", "cuda", "machine")
 
 def build_prebuilt(recipe: SplitRecipe, arguments: argparse.Namespace, console: Console) -> int:
     """Split the file of a recipe, and print the report."""
-    from archsplit.release.summary import split_summary
+    from archsplit.release.report import split_summary
     from archsplit.split.from_recipe import split_by_recipe
 
     _refuse_others(recipe, arguments)

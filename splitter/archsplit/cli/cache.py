@@ -120,7 +120,7 @@ def verify_cache(arguments: argparse.Namespace, settings: Settings, store: Local
     from archsplit.compiler.replay_check import ReplaySampler
     from archsplit.scheduler.find_pool import find_pool
     from archsplit.system.process import SubprocessRunner
-    from archsplit.system.progress import SilentProgress
+    from archsplit.system.terminal import SilentProgress
 
     # Before the sample: a damaged entry would count as a wrong compilation.
     checked = verify_store(store)

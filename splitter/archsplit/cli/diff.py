@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from archsplit.cli import inspect as inspect_verb
-from archsplit.cli.inputs import find_subject
+from archsplit.cli.files import find_subject
 from archsplit.cli.verbs import add_verb
 from archsplit.errors import VerifyError
 from archsplit.system.fs import write_file

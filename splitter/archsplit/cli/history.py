@@ -8,9 +8,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from archsplit.cli.inputs import find_file
+from archsplit.cli.files import add_finding_files, find_file, finding_files
 from archsplit.cli.inspect import add_summary, print_all, write_summary
-from archsplit.cli.outputs import add_finding_files, finding_files
 from archsplit.cli.verbs import add_verb
 from archsplit.errors import InputError, UsageError, VerifyError
 from archsplit.system.fs import read_file, write_file
@@ -121,7 +120,7 @@ def _measure(files: Sequence[Path]) -> list[ReleaseSize]:
 
 
 def _table(releases: Sequence[ReleaseSize]) -> RenderableType:
-    from archsplit.system.table import Column, FittingTable, name_column, word_column
+    from archsplit.system.terminal import Column, FittingTable, name_column, word_column
 
     numbers = (Column(heading=head) for head in ("size", "device code", "growth"))
     table = FittingTable((name_column("release"), *numbers, word_column("largest targets", rank=2)))

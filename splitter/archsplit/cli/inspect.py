@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from archsplit.cli import options
-from archsplit.cli.inputs import find_subject
-from archsplit.cli.outputs import add_finding_files, finding_files
+from archsplit.cli.files import add_finding_files, find_subject, finding_files
 from archsplit.cli.verbs import add_verb
 from archsplit.errors import UsageError, VerifyError
 from archsplit.system.env import output_time

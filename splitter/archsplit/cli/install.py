@@ -18,7 +18,7 @@ from pathlib import Path
 from shutil import which
 from typing import TYPE_CHECKING
 
-from archsplit.cli.inputs import check_folder
+from archsplit.cli.files import check_folder
 from archsplit.cli.options import capabilities
 from archsplit.cli.verbs import add_verb
 from archsplit.errors import InputError, ToolFailedError, ToolNotFoundError, UsageError, WheelError

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from archsplit.cli import options
-from archsplit.cli.inputs import check_path
+from archsplit.cli.files import check_path
 from archsplit.cli.inspect import page_origin
 from archsplit.cli.verbs import add_verb
 from archsplit.errors import ToolNotFoundError, UsageError
@@ -184,10 +184,9 @@ def _verify(arguments: argparse.Namespace, console: Console) -> int:
 
 def _serve(arguments: argparse.Namespace, console: Console) -> int:
     from archsplit.index.client import index_address
-    from archsplit.mirror.serve import PullThrough
 
     try:
-        from archsplit.mirror.app import serve_mirror
+        from archsplit.mirror.serve import PullThrough, serve_mirror
     # The server's library belongs to the extra `serve`; the other modes don't need it.
     except ImportError as error:
         raise ToolNotFoundError(

@@ -171,7 +171,7 @@ def target_patterns(texts: Iterable[str]) -> tuple[str, ...]:
 def effects(console: Console, *, jobs: int = 1, quiet: bool = False) -> Iterator[Effects]:
     """Yield the real effects: child processes, this environment, a display on ``console``."""
     from archsplit.release.context import Effects
-    from archsplit.system.progress import progress_display
+    from archsplit.system.terminal import progress_display
 
     with progress_display(console, quiet=quiet) as progress:
         yield Effects(progress=progress, environment=os.environ, jobs=jobs)

@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 from archsplit.cli import options
-from archsplit.cli.inputs import check_path
+from archsplit.cli.files import check_path
 from archsplit.cli.verbs import add_verb
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from archsplit.cli import options
-from archsplit.cli.inputs import check_folder
+from archsplit.cli.files import check_folder
 from archsplit.cli.options import add_without
 from archsplit.cli.verbs import add_verb
 from archsplit.errors import InterruptedByUserError, ToolNotFoundError, TryLaterError, UsageError

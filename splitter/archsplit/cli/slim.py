@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from archsplit.cli import options
-from archsplit.cli.inputs import check_folder, find_file
-from archsplit.cli.outputs import add_copy, copy_unchanged
+from archsplit.cli.files import add_copy, check_folder, copy_unchanged, find_file
 from archsplit.cli.verbs import add_verb
 from archsplit.errors import NothingToDoError, UsageError
 from archsplit.system.fs import sha256
@@ -133,7 +132,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     """Slim, and print the report."""
     from archsplit.release.context import Effects
     from archsplit.slim.site_packages import commit_site, undo_site
-    from archsplit.system.progress import SilentProgress
+    from archsplit.system.terminal import SilentProgress
 
     _check(arguments)
     if arguments.file is not None:

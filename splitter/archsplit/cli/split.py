@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from archsplit.cli import options
-from archsplit.cli.inputs import check_folder, find_file
+from archsplit.cli.files import add_copy, check_folder, copy_unchanged, find_file
 from archsplit.cli.options import add_variants_option, write_split_variants
-from archsplit.cli.outputs import add_copy, copy_unchanged
 from archsplit.cli.verbs import add_verb
 from archsplit.errors import BinaryFormatError, NothingToDoError, UsageError, WheelError
 from archsplit.system.fs import input_errors
@@ -98,7 +97,7 @@ def add_to(verbs: options.Verbs) -> None:
 def run(arguments: argparse.Namespace, console: Console) -> int:
     """Split, and print the report."""
     from archsplit.devicecode.partition import PackBy
-    from archsplit.release.summary import split_summary
+    from archsplit.release.report import split_summary
     from archsplit.split.model import InstallDefaults, SplitRequest
 
     source, *others = arguments.wheel = [find_file(path, console) for path in arguments.wheel]
@@ -170,7 +169,7 @@ def _check_by_cuda(arguments: argparse.Namespace) -> None:
 
 
 def _split_by_cuda(request: SplitRequest, arguments: argparse.Namespace, console: Console) -> str:
-    from archsplit.release.summary import split_summary
+    from archsplit.release.report import split_summary
     from archsplit.split.sources import split_by_cuda
 
     with options.effects(console, quiet=True) as effects:

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from archsplit.cli import options
-from archsplit.cli.inputs import check_folder
-from archsplit.cli.outputs import add_finding_files, finding_files
+from archsplit.cli.files import add_finding_files, check_folder, finding_files
 from archsplit.cli.verbs import add_verb
 from archsplit.errors import UsageError, VerifyError
 

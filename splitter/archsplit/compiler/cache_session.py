@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from archsplit.compiler.step_cache import StepEvent
     from archsplit.scheduler.outcome import FinishedStep
     from archsplit.system.process import Runner
-    from archsplit.system.progress import ProgressSink
+    from archsplit.system.terminal import ProgressSink
 
 _TARGET = "target"
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from archsplit.scheduler.graph import Step
     from archsplit.scheduler.pool import Pool
     from archsplit.system.process import CompletedProcess, Starter
-    from archsplit.system.progress import ProgressSink
+    from archsplit.system.terminal import ProgressSink
 
 _MOST_CORES = 16
 _FILE = "file "

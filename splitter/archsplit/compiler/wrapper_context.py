@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from archsplit.scheduler.pool import Pool
     from archsplit.scheduler.runner import ResultCache
     from archsplit.system.process import Runner, Starter
-    from archsplit.system.progress import ProgressSink
+    from archsplit.system.terminal import ProgressSink
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from archsplit.index.retry import RetryPolicy
     from archsplit.index.upload import Twine
     from archsplit.release.context import Effects
-    from archsplit.system.progress import ProgressSink
+    from archsplit.system.terminal import ProgressSink
 
 PUBLICATION_SCHEMA = 1
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from zipfile import ZipInfo
 
     from archsplit.devicecode.scan import WheelShare
-    from archsplit.wheels.zip_checks import Archive
+    from archsplit.wheels.zip_reader import Archive
 
 _WHEEL = ".whl"
 _FILES_OF_TASK = 256
@@ -80,7 +80,7 @@ def read_inventory(request: InspectRequest) -> Inventory:
 
 def _download_sizes(wheel: Path) -> Iterator[tuple[str, int]]:
     """Yield the members of a wheel with their packed bytes."""
-    from archsplit.wheels.zip_checks import open_archive  # noqa: PLC0415
+    from archsplit.wheels.zip_reader import open_archive  # noqa: PLC0415
 
     with open_archive(wheel) as archive:
         for info in archive.members.values():
@@ -165,7 +165,7 @@ def _wheel_or_problem(
 
 def _installed_size(wheel: Path) -> int:
     """Return the bytes of a wheel's files; of the wheel itself, if it is damaged."""
-    from archsplit.wheels.zip_checks import open_archive  # noqa: PLC0415
+    from archsplit.wheels.zip_reader import open_archive  # noqa: PLC0415
 
     try:
         with open_archive(wheel) as archive:
@@ -275,8 +275,7 @@ def _build_id(path: Path) -> str | None:
 
 def _in_wheel(path: Path, request: InspectRequest, *, in_download: bool = True) -> Iterator[File]:
     # For wheels alone: 17 ms, longer than reading most libraries takes.
-    from archsplit.wheels.offsets import read_head  # noqa: PLC0415
-    from archsplit.wheels.zip_checks import open_archive  # noqa: PLC0415
+    from archsplit.wheels.zip_reader import open_archive, read_head  # noqa: PLC0415
 
     with open_archive(path) as archive:
         for info in archive.members.values():
@@ -285,7 +284,7 @@ def _in_wheel(path: Path, request: InspectRequest, *, in_download: bool = True) 
 
 
 def _member(archive: Archive, info: ZipInfo, request: InspectRequest, *, in_download: bool) -> File:
-    from archsplit.wheels.offsets import unpack_with_offsets  # noqa: PLC0415
+    from archsplit.wheels.zip_reader import unpack_with_offsets  # noqa: PLC0415
 
     with unpack_with_offsets(archive, info) as (file, positions):
         mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)

@@ -26,7 +26,7 @@ from archsplit.inspect.breakdown import (
     share_text,
     summarize,
 )
-from archsplit.system.table import BAR, Column, FittingTable, name_column, word_column
+from archsplit.system.terminal import BAR, Column, FittingTable, name_column, word_column
 from archsplit.system.units import change_text, size_text
 
 if TYPE_CHECKING:

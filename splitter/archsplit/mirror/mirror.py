@@ -53,7 +53,7 @@ from archsplit.mirror.provenance import (
 from archsplit.mirror.resolve import resolve_inputs
 from archsplit.system.finding import Finding
 from archsplit.system.fs import output_errors, temporary_dir, write_file
-from archsplit.system.progress import SilentProgress
+from archsplit.system.terminal import SilentProgress
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -23,7 +23,7 @@ from archsplit.inspect.html import (
     size_cell,
 )
 from archsplit.mirror.model import MIRROR_SCHEMA
-from archsplit.system.table import Column, FittingTable, name_column, word_column
+from archsplit.system.terminal import Column, FittingTable, name_column, word_column
 from archsplit.system.units import size_text
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from archsplit.cache.config import Settings
     from archsplit.remote.endpoint import EngineChoice
     from archsplit.system.process import Starter
-    from archsplit.system.progress import ProgressSink
+    from archsplit.system.terminal import ProgressSink
 
 
 def _site_folders() -> tuple[Path, ...]:

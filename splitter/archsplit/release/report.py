@@ -4,7 +4,7 @@ A release has one core, plugins and sometimes a meta wheel, whether a recipe was
 wheel was split. A build's plugins are libraries, a split's are device packs. The file has one
 schema for both: JSON with a schema number and one row per wheel. If the plugins of a build are
 built one after the other into one folder, their lists are joined. Reports of schema 1, in which a
-split had a file of its own, are still read.
+split had a file of its own, are still read. A split's report is also printed, as a summary.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Mapping  # noqa: TC003 - pydantic reads the annotati
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 
+from archsplit.devicecode.partition import REST_PACK
 from archsplit.errors import ArchsplitError, InputError, OutputError
 from archsplit.release.identity import PluginKind
 from archsplit.system.fs import read_file
@@ -21,7 +22,7 @@ from archsplit.system.schema import schema_faults, type_adapter
 from archsplit.wheels.filename import WheelName
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
 __pure__ = True
@@ -497,3 +498,64 @@ def _version(file: str) -> str:
         return WheelName.parse(file).version
     except ArchsplitError:
         return ""
+
+
+_GROWN = 1.25
+"""Ratio of all wheels to the fat file above which ``--by target`` is proposed."""
+
+
+def split_summary(release: Release) -> str:
+    """Return the wheels of a split, their sizes, and the code that was not moved."""
+    details = release.split
+    if details is None:
+        raise ValueError("a build has no summary of a split")
+    lines = [f"{details.source} is now"]
+    lines += [
+        f"  {wheel.size / 1e6:8.1f} MB  {wheel.file}  {_purpose(wheel, details)}"
+        for wheel in release.wheels
+    ]
+    lines += _totals(release, details)
+    for library in details.libraries:
+        before, after = library.size_before / 1e6, library.size_after / 1e6
+        lines.append(f"{library.name}: {before:.1f} -> {after:.1f} MB")
+        lines += [f"  {note}" for note in library.notes]
+    for code in details.unmoved:
+        what = f"{code.images} images, {code.size / 1e6:.1f} MB" if code.images else "what it has"
+        lines.append(f"{code.name}: {what} stay: {code.why}")
+    lines += details.notes
+    return "\n".join(lines)
+
+
+def _purpose(wheel: ReleaseWheel, details: SplitDetails) -> str:
+    if wheel.gpus:
+        return f"GPUs of capability {', '.join(wheel.gpus)}"
+    gpus = [one for one, packs in details.needs.items() if wheel.label in packs]
+    return f"part for GPUs of capability {', '.join(gpus)}" if gpus else wheel.label
+
+
+def _totals(release: Release, details: SplitDetails) -> Iterator[str]:
+    """Compare the sum with the fat file; list the downloads of each kind of GPU."""
+    total = sum(wheel.size for wheel in release.wheels)
+    fat = ""
+    # Reports of older versions lack the size.
+    if details.source_size:
+        times = total / details.source_size
+        fat = f", {times:.2f} times the fat wheel's {details.source_size / 1e6:.1f} MB"
+    yield f"together {total / 1e6:.1f} MB{fat}"
+    size_by_label = {wheel.label: wheel.size for wheel in release.wheels}
+    gpus: dict[tuple[str, ...], list[str]] = {}
+    for capability, packs in details.needs.items():
+        gpus.setdefault(packs, []).append(capability)
+    for packs, capabilities in gpus.items():
+        size = size_by_label["core"] + sum(size_by_label[pack] for pack in packs)
+        what = f"core, {', '.join(packs)}"
+        yield f"  a GPU of {', '.join(capabilities)} downloads {size / 1e6:.1f} MB: {what}"
+    # Only `archsplit join` needs the last pack, so it is not published.
+    names = {wheel.distribution for wheel in release.wheels if wheel.label != REST_PACK}
+    yield f"names on the index: {len(names)}"
+    by_capability = any(wheel.gpus for wheel in release.wheels)
+    if by_capability and 0 < _GROWN * details.source_size < total:
+        yield (
+            "note: images that several kinds of GPU take are in several packs; --by target puts"
+            " each in one, with more packs for each GPU"
+        )

@@ -40,7 +40,6 @@ from archsplit.release.report import find_report
 from archsplit.system.fs import output_errors, sha256
 from archsplit.system.resources import available_cores
 from archsplit.wheels.filename import ALL_EXTRA, WheelName, fitting_file
-from archsplit.wheels.installed import installed_path
 from archsplit.wheels.metadata import decode_upstream_metadata
 from archsplit.wheels.reader import extract_member, open_wheel
 from archsplit.wheels.record import RecordRow
@@ -363,7 +362,7 @@ def _read_wheel(path: Path, kind: ReleaseKind, scratch: Path, *, keep_packs: boo
             name=wheel.name,
             purelib=wheel.info.purelib,
             metadata=_read_metadata(wheel, is_upstream=is_upstream),
-            members=tuple(installed_path(wheel, name) or name for name in members),
+            members=tuple(wheel.installed_path(name) or name for name in members),
             licenses=tuple(
                 name.removeprefix(licenses) for name in wheel.names if name.startswith(licenses)
             ),

@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from archsplit.scheduler.outcome import FinishedStep, Outcome
     from archsplit.scheduler.pool import Grant, Pool
     from archsplit.system.process import CompletedProcess, Starter
-    from archsplit.system.progress import ProgressSink
+    from archsplit.system.terminal import ProgressSink
 
 _SHARED_ATTEMPTS = 3
 """Attempts after running out of memory before a step is run with no other."""

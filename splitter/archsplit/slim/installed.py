@@ -22,8 +22,7 @@ from archsplit.errors import BinaryFormatError, WheelError
 from archsplit.slim.wheel import SLIMMABLE_FORMS, SlimmedLibrary, plan_member
 from archsplit.system.fs import blocks, input_errors, read_file
 from archsplit.system.parallel import map_on_cores
-from archsplit.wheels.installed import read_distributions
-from archsplit.wheels.record import ALGORITHMS
+from archsplit.wheels.record import ALGORITHMS, read_distributions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
     from archsplit.devicecode.edits import FilteredContainer
     from archsplit.devicecode.file_plan import FilePlan
     from archsplit.slim.request import SlimRequest
-    from archsplit.wheels.installed import InstalledDistribution, InstalledFile
+    from archsplit.wheels.record import InstalledDistribution, InstalledFile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

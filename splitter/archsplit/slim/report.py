@@ -26,7 +26,7 @@ from archsplit.devicecode.scan import Form
 from archsplit.devicecode.select import Coverage, PtxPolicy
 from archsplit.errors import ArchsplitError, TargetError
 from archsplit.system.fs import read_file
-from archsplit.system.table import Column, FittingTable, name_column, word_column
+from archsplit.system.terminal import Column, FittingTable, name_column, word_column
 from archsplit.system.units import size_text
 
 if TYPE_CHECKING:

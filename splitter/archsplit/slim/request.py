@@ -13,9 +13,9 @@ from archsplit.devicecode.scan import HEAD_SIZE, Form, detect_form, read_content
 from archsplit.errors import BinaryFormatError
 from archsplit.formats.libraries import is_signed_pe
 from archsplit.formats.reader import open_file
-from archsplit.wheels.offsets import read_head
 from archsplit.wheels.reader import extract_member
 from archsplit.wheels.record import RecordRow
+from archsplit.wheels.zip_reader import read_head
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

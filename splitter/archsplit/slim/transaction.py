@@ -39,8 +39,7 @@ from archsplit.system.fs import (
     write_file,
 )
 from archsplit.system.parallel import map_on_cores
-from archsplit.wheels.installed import read_distribution
-from archsplit.wheels.record import RecordRow, member_fault
+from archsplit.wheels.record import RecordRow, member_fault, read_distribution
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -49,7 +48,7 @@ if TYPE_CHECKING:
     from archsplit.devicecode.apply import KeptImage
     from archsplit.slim.installed import OwnedLibrary
     from archsplit.slim.request import SlimRequest
-    from archsplit.wheels.installed import InstalledDistribution
+    from archsplit.wheels.record import InstalledDistribution
 
 SLIM_JOURNAL_SCHEMA = 1
 

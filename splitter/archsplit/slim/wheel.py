@@ -39,10 +39,10 @@ from archsplit.system.fs import output_dir, output_errors, put_file, sha256, tem
 from archsplit.system.units import BLOCK
 from archsplit.wheels.filename import WheelName
 from archsplit.wheels.metadata import edit_metadata, edit_wheel_info
-from archsplit.wheels.offsets import read_head
 from archsplit.wheels.reader import extract_member, open_wheel
 from archsplit.wheels.record import RecordRow
 from archsplit.wheels.rewrite import WheelRewrite, new_dist_info
+from archsplit.wheels.zip_reader import read_head
 from archsplit.wheels.zip_writer import pack, pack_file
 
 if TYPE_CHECKING:

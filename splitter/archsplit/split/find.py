@@ -22,21 +22,20 @@ from archsplit.errors import (
     BinaryFormatError,
     InputError,
     NothingToDoError,
-    ToolFailedError,
+    VerifyError,
     WheelError,
 )
 from archsplit.formats.device_pack import PACK_FILE
 from archsplit.formats.elf import MACHINE_NAMES, Elf, ElfMachine, FileType
 from archsplit.formats.reader import open_file
 from archsplit.release.identity import IDENTITY_FILE, LOADER_PACKAGE
-from archsplit.split.restore import read_original
-from archsplit.split.take_apart import strip_library, stub_name, unsplit_images
+from archsplit.split.stub import Stub, stub_name
+from archsplit.split.take_apart import strip_library, unsplit_images
 from archsplit.system.parallel import map_on_cores
 from archsplit.wheels.filename import distribution_name
-from archsplit.wheels.installed import installed_path
-from archsplit.wheels.offsets import read_head
 from archsplit.wheels.reader import extract_member
 from archsplit.wheels.record import RecordRow
+from archsplit.wheels.zip_reader import read_head
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,7 +43,7 @@ if TYPE_CHECKING:
 
     from archsplit.release.report import UnmovedCode
     from archsplit.split.model import SplitRequest
-    from archsplit.split.take_apart import Patcher, StrippedLibrary
+    from archsplit.split.take_apart import StrippedLibrary
     from archsplit.system.scratch import ScratchFiles
     from archsplit.wheels.filename import WheelName
     from archsplit.wheels.reader import Wheel
@@ -132,7 +131,7 @@ def _search_member(
         yield from unsplit_images(name, path, form, obstacle)
         scratch.remove(path)
         return
-    target = installed_path(wheel, name)
+    target = wheel.installed_path(name)
     assert target is not None, "a file outside of site-packages has an obstacle"
     machine = MACHINE_NAMES[Elf(open_file(path)).header.machine]
     yield SplittableLibrary(name=name, installed_path=target, path=path, machine=machine)
@@ -143,7 +142,6 @@ def strip_libraries(
     *,
     key: str,
     loader_folder: str,
-    patcher: Patcher,
     scratch: ScratchFiles,
     deflater: ParallelDeflater,
 ) -> tuple[StrippedLibrary, ...]:
@@ -154,28 +152,26 @@ def strip_libraries(
         loader_folder: the path of the loader's folder in site-packages.
 
     Raises:
-        ArchsplitError: as `strip_library` and `Patcher.patch`.
+        ArchsplitError: as `strip_library`.
     """
 
     def strip(library: SplittableLibrary) -> StrippedLibrary:
-        stub = stub_name(key, library.installed_path)
-        # $ORIGIN is the folder of the library, not that of the wheel.
-        folder = posixpath.relpath(loader_folder, posixpath.dirname(library.installed_path))
+        stub = Stub(
+            name=stub_name(key, library.installed_path),
+            # $ORIGIN is the folder of the library, not that of the wheel.
+            folder=posixpath.relpath(loader_folder, posixpath.dirname(library.installed_path)),
+        )
         with _errors_named(library):
-            # A second copy on the disk would double the space that a split needs.
-            original = read_original(library.path)
-            patcher.patch(library.path, stub=stub, folder=folder)
             return strip_library(
                 library.installed_path,
                 stub,
-                original,
                 library.path,
                 member=library.name,
                 scratch=scratch,
                 deflater=deflater,
             )
 
-    # patchelf is a process of its own, and most of the rest compares and hashes.
+    # Most of it compares and hashes.
     return tuple(map_on_cores(strip, libraries, weight=lambda one: one.path.stat().st_size))
 
 
@@ -184,7 +180,7 @@ def _errors_named(library: SplittableLibrary) -> Iterator[None]:
     """Replace the unpacked copy's path in error messages by the name in the wheel."""
     try:
         yield
-    except (BinaryFormatError, ToolFailedError) as error:
+    except (BinaryFormatError, VerifyError) as error:
         text = str(error).replace(str(library.path.with_suffix("")), library.name)
         raise type(error)(f"{library.name} can't be split: {text}") from error
 
@@ -210,7 +206,7 @@ def _split_obstacle(wheel: Wheel, name: str, path: Path) -> str:
             # Without section headers, wrappers and containers can only be guessed.
             (not elf.section_count, "it was stripped of its section headers"),
             # The stub is found by a path relative to the library, which must be known now.
-            (installed_path(wheel, name) is None, "where it will be is up to the installer"),
+            (wheel.installed_path(name) is None, "where it will be is up to the installer"),
         )
         return next((why for applies, why in reasons if applies), "") or unmovable_reason(elf)
     except BinaryFormatError:
@@ -278,7 +274,7 @@ def import_package(wheel: Wheel) -> str:
         WheelError: the folder of that name is not a package.
     """
     package = wheel.name.project.replace("-", "_")
-    paths = {path for name in wheel.names if (path := installed_path(wheel, name))}
+    paths = {path for name in wheel.names if (path := wheel.installed_path(name))}
     has_folder = any(path.startswith(f"{package}/") for path in paths)
     # A namespace package belongs to several distributions, and so would the loader's folder.
     if has_folder and f"{package}/__init__.py" not in paths:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from archsplit.system.fs import input_errors
 from archsplit.system.units import BLOCK
 from archsplit.wheels.record import RecordRow
-from archsplit.wheels.zip_checks import Archive, open_archive
+from archsplit.wheels.zip_reader import Archive, open_archive
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

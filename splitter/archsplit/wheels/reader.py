@@ -32,7 +32,7 @@ from archsplit.wheels import metadata, record
 from archsplit.wheels.filename import WheelName
 from archsplit.wheels.metadata import WheelInfo
 from archsplit.wheels.record import RecordRow
-from archsplit.wheels.zip_checks import open_archive, unsound_wheel
+from archsplit.wheels.zip_reader import open_archive, unsound_wheel
 from archsplit.wheels.zip_writer import read_packed_blocks
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from packaging.metadata import Metadata
 
-    from archsplit.wheels.zip_checks import Archive
+    from archsplit.wheels.zip_reader import Archive
 
 __pure__ = True
 
@@ -51,6 +51,7 @@ MAX_TEXT_BYTES = 64 << 20
 """Largest METADATA, WHEEL or RECORD in bytes: room for half a million rows."""
 
 _SUFFIX = ".dist-info"
+_SITE_PACKAGES = ("purelib", "platlib")
 _MAX_NOTES = 5
 _WRONG_RECORD = "RECORD is wrong"
 # Deprecated by the specification, and present in old wheels.
@@ -245,6 +246,15 @@ class Wheel:
     def names(self) -> tuple[str, ...]:
         """All files, in the archive's order."""
         return tuple(self.archive.members)
+
+    def installed_path(self, name: str) -> str | None:
+        """Return the path of a member in site-packages, or None if it is installed elsewhere."""
+        data = f"{self.dist_info.removesuffix('.dist-info')}.data/"
+        if not name.startswith(data):
+            return name
+        scheme, _, rest = name[len(data) :].partition("/")
+        # Scripts, headers and data go to folders that depend on the installer.
+        return rest if scheme in _SITE_PACKAGES else None
 
     @contextlib.contextmanager
     def open(self, name: str) -> Iterator[BinaryIO]:

@@ -42,7 +42,7 @@ from archsplit.errors import InputError, WheelError
 from archsplit.system.fs import input_errors
 from archsplit.system.resources import available_cores
 from archsplit.system.units import BLOCK
-from archsplit.wheels.zip_checks import UTF8_NAME
+from archsplit.wheels.zip_reader import UTF8_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import BinaryIO
 
-    from archsplit.wheels.zip_checks import Archive
+    from archsplit.wheels.zip_reader import Archive
 
 __pure__ = True
 

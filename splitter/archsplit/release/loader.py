@@ -1,12 +1,14 @@
-"""Compilation of the loader and the stub that archsplit's own wheel carries.
+"""The loader and the stub: compiled for archsplit's own wheel, copied into core wheels.
 
-In: the C sources in ``archsplit_loader``. Out: shared libraries for x86-64 and aarch64, the same
-bytes on every computer, and ``SHA256SUMS`` with their digests and those of the sources. ziglang's
-compiler has the symbol lists of all glibc versions: the libraries need no more than glibc 2.17
-(CentOS 7, manylinux2014). Each library is read back and compared with the public header.
+Builds and splits copy two small libraries, which are data of archsplit's wheel, for a machine. So
+they need no C compiler, and every computer puts the same bytes into its cores. ``SHA256SUMS``
+beside them has their digests and those of the sources; ``sha256sum -c`` reads it too.
 
-``python -m archsplit.release.loader_build --check`` compiles again, and compares the bytes. Only
-this needs ``archsplit[loader]``: builds and splits copy the result (`loader_files`).
+``python -m archsplit.release.loader`` compiles them from the C sources in ``archsplit_loader``,
+for x86-64 and aarch64, with the same bytes on every computer; ``--check`` compares the bytes
+instead. Only this needs ``archsplit[loader]``: ziglang's compiler has the symbol lists of all glibc
+versions, and the libraries need no more than glibc 2.17 (CentOS 7, manylinux2014). Each library is
+read back and compared with the public header.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import hashlib
 import importlib.util
 import sys
 from dataclasses import dataclass
+from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,14 +27,73 @@ from archsplit.formats.elf import MACHINE_NAMES, Elf, ElfMachine, FileType
 from archsplit.formats.elf_dynamic import Dynamic
 from archsplit.formats.reader import open_file
 from archsplit.release.identity import LOADER_LIBRARY
-from archsplit.release.loader_files import DIGESTS, STUB_LIBRARY, ZIG, prebuilt, read_digests
 from archsplit.system.fs import output_errors, temporary_dir
 from archsplit.system.process import Command, SubprocessRunner, run_checked
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from importlib.resources.abc import Traversable
 
     from archsplit.system.process import Runner
+
+ZIG = "0.15.2"
+"""The version of ziglang that compiled the libraries; another one may write other bytes."""
+
+STUB_LIBRARY = "libarchsplit_0000000000000000.so"
+"""The name of the stub before its copies are renamed; all names have the same length."""
+
+DIGESTS = "SHA256SUMS"
+
+
+def prebuilt() -> Traversable:
+    """Return the folder of the compiled libraries."""
+    return resources.files("archsplit_loader") / "prebuilt"
+
+
+def copy_loader(*, folder: Path, machine: ElfMachine = "x86_64") -> Path:
+    """Copy the loader for a machine into a folder.
+
+    Raises:
+        ToolFailedError: the installed file is missing or not the one that was compiled.
+        OutputError: the folder can't be written.
+    """
+    return _copy(LOADER_LIBRARY, folder, machine)
+
+
+def copy_loader_and_stub(*, folder: Path, machine: ElfMachine = "x86_64") -> tuple[Path, Path]:
+    """Copy the loader and the stub; see `copy_loader`."""
+    return copy_loader(folder=folder, machine=machine), _copy(STUB_LIBRARY, folder, machine)
+
+
+def read_digests(text: str) -> dict[str, str]:
+    """Return the digests of ``SHA256SUMS`` by the paths of their files."""
+    lines = (line.split("  ", 1) for line in text.splitlines() if not line.startswith("#"))
+    return {name: digest for digest, name in lines}
+
+
+def _copy(library: str, folder: Path, machine: ElfMachine) -> Path:
+    name = f"{machine}/{library}"
+    try:
+        expected = read_digests((prebuilt() / DIGESTS).read_text())[name]
+        content = (prebuilt() / machine / library).read_bytes()
+    except (OSError, KeyError, ValueError) as error:
+        raise _damaged(name, f"can't be read ({error})") from None
+    # What is copied here runs in every process that imports the core: a file that was changed
+    # after the installation must not get there.
+    if hashlib.sha256(content).hexdigest() != expected:
+        raise _damaged(name, f"is not the file that {DIGESTS} names")
+    copy = folder / library
+    with output_errors(copy):
+        copy.write_bytes(content)
+    return copy
+
+
+def _damaged(name: str, fault: str) -> ToolFailedError:
+    return ToolFailedError(
+        f"the compiled loader of archsplit is damaged: {name} {fault}",
+        hint="pip install --force-reinstall --no-deps archsplit",
+    )
+
 
 GLIBC = "2.17"
 SOURCES = ("include/archsplit", "src", "stub")
@@ -112,7 +174,7 @@ def write_prebuilt(folder: Path, runner: Runner) -> None:
 
 def run_loader_build(arguments: Sequence[str] | None = None) -> int:
     """Write the compiled libraries, or compare them with what the sources make."""
-    parser = argparse.ArgumentParser(prog="python -m archsplit.release.loader_build")
+    parser = argparse.ArgumentParser(prog="python -m archsplit.release.loader")
     parser.add_argument(
         "--check", action="store_true", help="change nothing; exit with 1 if a library differs"
     )

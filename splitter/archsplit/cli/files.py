@@ -1,11 +1,14 @@
-"""Inputs of a command line: a path that is there and of the right kind, or a wheel of an index.
+"""Files of a command line: checked inputs, and outputs that several verbs write.
 
-Checks come before all other work. A message about a missing file has the next step: the project's
-wheel can be downloaded, the installed project can be inspected, the folder has the wheel.
+Inputs are checked before all other work. A message about a missing file has the next step: the
+project's wheel can be downloaded, the installed project can be inspected, the folder has the wheel.
 
 ``NAME==VERSION`` and the URL of a wheel become a file in a folder of the cache. pip downloads it,
 or uv's pip where this Python has none: so the index, the credentials and the proxies are those of
 their own settings.
+
+Outputs are the findings of a check, as SARIF or JUnit XML for CI systems, and the copies of
+unchanged inputs that ``--copy`` of ``split`` and ``slim`` passes through.
 """
 
 from __future__ import annotations
@@ -21,14 +24,18 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from archsplit.errors import InputError, UsageError
+from archsplit.errors import BudgetError, InputError, UsageError, VerifyError
 from archsplit.system.env import without_credentials
-from archsplit.system.fs import input_errors, output_errors, temporary_dir
+from archsplit.system.finding import Finding
+from archsplit.system.fs import copy_into, input_errors, output_errors, temporary_dir, write_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    import argparse
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from rich.console import Console
+
+    from archsplit.errors import NothingToDoError
 
 _PROJECT = re.compile(r"[A-Za-z0-9][\w.-]*")
 _ENDINGS = (".whl", ".so", ".a", ".o", ".fatbin", ".cubin", ".pack", ".toml")
@@ -280,3 +287,69 @@ def _read_progress(log: Path) -> tuple[int, int] | None:
         if found := _RAW.search(file.read().decode(errors="replace").rstrip("\n")):
             return int(found[1]), int(found[2])
     return None
+
+
+def add_finding_files(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
+    """Add ``--sarif`` and ``--junit``."""
+    parser.add_argument(
+        "--sarif", type=Path, metavar="FILE", help="write the findings as SARIF, for code scanning"
+    )
+    parser.add_argument(
+        "--junit", type=Path, metavar="FILE", help="write the findings as JUnit XML, a test report"
+    )
+
+
+@contextlib.contextmanager
+def finding_files(arguments: argparse.Namespace, *, check: str, checked: str) -> Iterator[None]:
+    """Write the files when the block ends, with the findings that it raises.
+
+    Args:
+        arguments: with ``sarif`` and ``junit``.
+        check: the verb.
+        checked: the path of the checked file or folder.
+    """
+    try:
+        yield
+    except (BudgetError, VerifyError) as error:
+        own = getattr(error, "findings", ())
+        # A limit of the whole has no records: its message is the finding.
+        hint = error.hint or ""
+        whole = Finding(code="limit", subject="", found=error.message, expected="", hint=hint)
+        _write(arguments, own or (whole,), check=check, checked=checked)
+        raise
+    _write(arguments, (), check=check, checked=checked)
+
+
+def _write(
+    arguments: argparse.Namespace, findings: Sequence[Finding], *, check: str, checked: str
+) -> None:
+    if arguments.sarif is None and arguments.junit is None:
+        return
+    from archsplit.system.finding import junit_report, sarif_report
+
+    if arguments.sarif is not None:
+        write_file(arguments.sarif, sarif_report(findings, checked=checked))
+    if arguments.junit is not None:
+        write_file(arguments.junit, junit_report(findings, checked=checked, check=check))
+
+
+def add_copy(parser: argparse.ArgumentParser) -> None:
+    """Add ``--copy``."""
+    parser.add_argument(
+        "--copy",
+        action="store_true",
+        help="where there is nothing to do, write the file as it is, and end with 0",
+    )
+
+
+def copy_unchanged(source: Path, out: Path, nothing: NothingToDoError, console: Console) -> Path:
+    """Copy a file without device code to remove, and print the reason.
+
+    Raises:
+        OutputError: the copy can't be written.
+    """
+    target = copy_into(source, out)
+    # The hint of the error names --copy, which was given.
+    reason = str(nothing).partition("\nhint: ")[0]
+    console.print(f"copied as it is: {reason}", markup=False, soft_wrap=True)
+    return target
