@@ -45,7 +45,7 @@ ALLOWED = {
     *("archsplit", "archsplit.cache", "archsplit.cli", "archsplit.compiler", "archsplit.nvcc"),
     *("archsplit.system", "archsplit.cache.usage", "archsplit.cache.sealed"),
     *("archsplit.cli.nvcc", "archsplit.compiler.direct_hit"),
-    *("archsplit.compiler.environment_key", "archsplit.nvcc.driver_search"),
+    *("archsplit.compiler.direct_hit", "archsplit.nvcc.driver_search"),
     *("archsplit.nvcc.options", "archsplit.system.env", "archsplit.system.outputs"),
 }
 """The modules of a hit: one more takes 0.2 ms or much more, of the 50 that a hit may take."""

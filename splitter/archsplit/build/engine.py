@@ -19,8 +19,7 @@ from archsplit.compiler.file_resolver import PROGRAM_GROUP
 from archsplit.compiler.tool_identity import ToolIdentities
 from archsplit.compiler.wrapper_farm import ToolFiles
 from archsplit.errors import ToolNotFoundError
-from archsplit.nvcc.host_tools import find_host_tools
-from archsplit.nvcc.toolkit import choose_toolkit
+from archsplit.nvcc.toolkit import choose_toolkit, find_host_tools
 from archsplit.remote.action import PathMap, ToolFile
 from archsplit.remote.action_results import ActionResults
 from archsplit.remote.connect import ExecutorSettings, missing_library_error, open_executor

@@ -11,8 +11,7 @@ import os
 import sys
 
 from archsplit import __version__
-from archsplit.compiler.direct_hit import has_record, invocation_key, restore_hit
-from archsplit.compiler.environment_key import EPOCH
+from archsplit.compiler.direct_hit import EPOCH, has_record, invocation_key, restore_hit
 from archsplit.nvcc.driver_search import TRIED_VARIABLE, find_real_nvcc, split_launcher, tried_paths
 from archsplit.nvcc.options import (
     FLAG_VARIABLES,

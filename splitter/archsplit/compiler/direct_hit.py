@@ -18,6 +18,7 @@ whole way is taken: after damage, or in doubt. A file with other times and the s
 same file. `archsplit.compiler.direct_record` writes the records.
 
 A hit may take 50 ms, and each import is counted: see ``tests/compiler/test_direct_record.py``.
+Names of variables are compared without regular expressions, which take 3 ms to import and compile.
 """
 
 from __future__ import annotations
@@ -27,13 +28,126 @@ import time
 
 from archsplit.cache.sealed import DamagedError, seal, sealed_digest, sha256_digest, unseal
 from archsplit.cache.usage import append_counts, mark_used, settled_stamp, stamp_text
-from archsplit.compiler.environment_key import hashed_variables
 from archsplit.system.env import cache_dir, find_program
 from archsplit.system.outputs import overwrite_file
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from archsplit.cache.entry import KeyComponent
+
+
+_STEP_NAMES = {
+    *("CPATH", "LPATH", "LIBRARY_PATH", "COMPILER_PATH", "SOURCE_DATE_EPOCH", "LANG", "LANGUAGE"),
+    *("LD_PRELOAD", "LD_AUDIT", "NVVMCCWIZ", "USR_INCLUDE", "CAN_FINALIZE_DEBUG"),
+}
+_STEP_PREFIXES = (
+    *("LC_", "GCC_", "G++_", "BINUTILS_", "CCC_", "CLANG_", "EDG_", "LLVM_", "LIBNVVM_"),
+    *("NV_NVVM_", "CICC_", "PTXAS_", "NVVM_"),
+)
+_NO_STEP_PREFIXES = ("LC_TIME",)
+_DRIVER_TOOLS = ("CICC", "PTXAS", "NVVM")
+"""Tools whose ``_PATH`` and ``_FLAGS`` nvcc reads, not the tool itself.
+
+Variables that the tools read: observed by tracing their calls of ``getenv``.
+"""
+_DRIVER_NAMES = {
+    *("INCLUDES", "SYSTEM_INCLUDES", "LIBRARIES", "CICC_PATH", "NVVMIR_LIBRARY_DIR", "TOP"),
+    "compiler-bindir",
+    *(
+        f"{tool}_FLAGS"
+        for tool in (
+            *(*_DRIVER_TOOLS, "CUDAFE", "OCG", "NVLINK", "FATBINARY", "LLVMC", "LLVMDIS"),
+            *("NVASM", "NVDISASM"),
+        )
+    ),
+}
+_DRIVER_PREFIX = "NVCC_"
+"""Variables that nvcc or its profile reads; steps have their values as arguments."""
+_MOST_WORDS = 2
+"""Words in a variable of the profile, such as ``_TARGET_SIZE_``."""
+EPOCH = "SOURCE_DATE_EPOCH"
+"""The time in ``__DATE__`` and ``__TIME__``, in seconds since 1970."""
+_WRITES = {"DEPENDENCIES_OUTPUT", "SUNPRO_DEPENDENCIES"}
+_MAKE_NAMES = {
+    *("MAKEFLAGS", "GNUMAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKEFILES", "MAKEOVERRIDES"),
+    *("MAKE_TERMOUT", "MAKE_TERMERR"),
+}
+_COLLECT_PREFIX = "COLLECT_"
+"""Variables that make sets for its programs, and gcc for its parts."""
+
+
+def hashed_variables(
+    environment: Mapping[str, str], *, dated: bool = True, driver: bool = False
+) -> list[str]:
+    """Return the names of the variables in `hashed_environment`, sorted."""
+    return sorted(
+        name
+        for name in environment
+        if (_is_read_by_steps(name) or (driver and _is_read_by_driver(name)))
+        and (dated or name != EPOCH)
+    )
+
+
+def _is_read_by_steps(name: str) -> bool:
+    if name in _STEP_NAMES or name.endswith("_INCLUDE_PATH"):
+        return True
+    if not name.startswith(_STEP_PREFIXES) or name.startswith(_NO_STEP_PREFIXES):
+        return False
+    tool, _, rest = name.partition("_")
+    return bool(rest) and not (tool in _DRIVER_TOOLS and rest in {"PATH", "FLAGS"})
+
+
+def _is_read_by_driver(name: str) -> bool:
+    if name in _DRIVER_NAMES or name.startswith(_DRIVER_PREFIX):
+        return True
+    words = name[1:-1].split("_")
+    return (
+        name.startswith("_")
+        and name.endswith("_")
+        and len(words) <= _MOST_WORDS
+        and all(word.isascii() and word.isalpha() and word.isupper() for word in words)
+    )
+
+
+def hashed_environment(
+    environment: Mapping[str, str], *, dated: bool = True, driver: bool = False
+) -> tuple[KeyComponent, ...]:
+    """Return the variables that change the output or the messages of compilers.
+
+    Args:
+        dated: True to include ``SOURCE_DATE_EPOCH``. Preprocessed text has no ``__DATE__`` and
+            ``__TIME__`` any more: nightlies of several days share the results of its steps.
+        driver: True for nvcc as a whole, False for one of its steps.
+    """
+    from archsplit.cache.entry import KeyComponent  # with `hashlib` and `typing`, 6 ms of a hit
+
+    names = hashed_variables(environment, dated=dated, driver=driver)
+    return tuple(KeyComponent(f"environment {name}", environment[name]) for name in names)
+
+
+def query_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment for a query of a program's version and settings.
+
+    The reply is part of keys, and must not change with the jobs and the variables of make: gcc
+    prints ``MAKEFLAGS`` with ``-###`` if no jobserver can be reached. Compilers that are scripts
+    need all other variables.
+    """
+    given = {
+        name: text
+        for name, text in environment.items()
+        if name not in _MAKE_NAMES and not name.startswith(_COLLECT_PREFIX)
+    }
+    return {**given, "LC_ALL": "C"}
+
+
+def has_extra_outputs(environment: Mapping[str, str]) -> bool:
+    """Return True if a variable makes the preprocessor write unknown files."""
+    return any(environment.get(name) for name in _WRITES)
+
+
+TYPE_CHECKING = False
 
 RECORDS_FOLDER = "direct"
 REQUEST_STEP = "request"

@@ -27,12 +27,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from archsplit.cache.file_digests import FileDigests
-from archsplit.compiler.environment_key import hashed_variables
+from archsplit.compiler.direct_hit import hashed_variables
 from archsplit.compiler.file_resolver import PROGRAM_GROUP
-from archsplit.compiler.step_key import has_line_info
+from archsplit.compiler.keys import has_line_info
 from archsplit.compiler.tool_identity import ToolIdentities
 from archsplit.errors import ToolNotFoundError
-from archsplit.nvcc.step_args import is_host_compiler, option_values
+from archsplit.nvcc.dryrun import is_host_compiler, option_values
 from archsplit.remote.action import TOOLKIT_FOLDER, WORK_FOLDER, PathMap, ToolFile
 from archsplit.remote.connect import ExecutorSettings, open_executor
 from archsplit.remote.dask_worker import find_shipped_folders

@@ -31,7 +31,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from archsplit.errors import EngineRefusedError
-from archsplit.nvcc.step_args import is_host_compiler, option_values
+from archsplit.nvcc.dryrun import is_host_compiler, option_values
 from archsplit.scheduler.executor import Placement, Stage
 from archsplit.scheduler.graph import Step
 from archsplit.system.process import Command
