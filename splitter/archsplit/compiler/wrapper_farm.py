@@ -363,7 +363,7 @@ def _names_relative_files(step: Step) -> bool:
 
 
 def _has_relative_line(step: Step) -> bool:
-    """Return True for a step that would add a worker's folder to the name of a file."""
+    """Return True for a step that adds its folder to a name."""
     # As written by ``#line``; all other names were seen on the command line.
     return Path(step.command.argv[0]).name == "cicc" and any(
         path.suffix == ".ii" and _RELATIVE_LINE.search(path.read_bytes()) for path in step.reads
