@@ -376,7 +376,7 @@ def _is_shadowed(record: Mapping[str, list[str]]) -> bool:
 
 
 def group_candidates(paths: Iterable[str], *, since: int) -> list[str]:
-    """Return candidates by folder: each folder, its times, and the number and names of candidates.
+    """Return each folder, its times, and the number and names of the candidates in it.
 
     A link stands in a folder without times, because what it leads to may change alone.
 
