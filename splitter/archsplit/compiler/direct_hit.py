@@ -359,7 +359,7 @@ def _is_current(record: Mapping[str, list[str]], environment: Mapping[str, str])
 
 
 def _is_shadowed(record: Mapping[str, list[str]]) -> bool:
-    """Return True if other files than before could be read in place of those that were."""
+    """Return True if other files than before could be read in place of others."""
     changed = [
         (folder, folder)
         for folder, stamp in _groups(record["folders"], _PAIR)
