@@ -13,8 +13,14 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import is_hypothesis_test, settings
 
-from archsplit.nvcc.host_tools import HostTools, find_host_tools
-from archsplit.nvcc.toolkit import Toolkit, choose_toolkit, nvcc_candidates, probe_toolkits
+from archsplit.nvcc.toolkit import (
+    HostTools,
+    Toolkit,
+    choose_toolkit,
+    find_host_tools,
+    nvcc_candidates,
+    probe_toolkits,
+)
 from archsplit.system.process import SubprocessRunner
 from compiled_samples import Samples, make_samples
 from made_once import made_once

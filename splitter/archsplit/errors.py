@@ -116,7 +116,7 @@ class TranscriptError(ArchsplitError):
 
 
 class ToolFailedError(ArchsplitError):
-    """A helper program (auditwheel, patchelf, …) failed, or its result is unusable."""
+    """A helper program (auditwheel, ziglang, …) failed, or its result is unusable."""
 
     exit_code = 13
 

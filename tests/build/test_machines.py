@@ -16,7 +16,7 @@ import pytest
 
 from archsplit.cli.main import main
 from archsplit.errors import ToolNotFoundError
-from archsplit.nvcc.host_tools import find_host_tools
+from archsplit.nvcc.toolkit import find_host_tools
 from archsplit.recipe.load import load_recipe
 from archsplit.system.process import SubprocessRunner
 

@@ -129,6 +129,7 @@ def test_actions_bring_their_toolkit(
                     files=inputs | texts,
                     inputs=[],
                     outputs=[str(name) for name in spec.outputs],
+                    tools={},
                     toolkit=files.name,
                 ),
                 [],

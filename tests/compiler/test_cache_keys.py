@@ -11,8 +11,8 @@ import pytest
 from archsplit.cache.entry import KeyComponent
 from archsplit.compiler import include_scan
 from archsplit.compiler.direct_cache import changed_lines
-from archsplit.compiler.environment_key import has_extra_outputs, hashed_environment
-from archsplit.compiler.hidden_inputs import (
+from archsplit.compiler.direct_hit import has_extra_outputs, hashed_environment
+from archsplit.compiler.file_resolver import (
     has_macro_in_assembly,
     has_time_text,
     has_timestamp_text,
@@ -20,6 +20,16 @@ from archsplit.compiler.hidden_inputs import (
 )
 from archsplit.compiler.include_scan import HeaderFacts, TextScans, has_include_names
 from archsplit.compiler.invocation import expand_options
+from archsplit.compiler.keys import (
+    OUTPUT,
+    RULES,
+    CompileRequest,
+    compile_request,
+    has_line_info,
+    has_unsupported_flags,
+    step_key,
+    with_depfile,
+)
 from archsplit.compiler.module_id import module_id_seed
 from archsplit.compiler.preprocessed import (
     from_placeholder,
@@ -29,8 +39,6 @@ from archsplit.compiler.preprocessed import (
     to_placeholder,
     without_markers,
 )
-from archsplit.compiler.request_key import OUTPUT, RULES, CompileRequest, compile_request
-from archsplit.compiler.step_key import has_line_info, has_unsupported_flags, step_key, with_depfile
 from archsplit.compiler.tool_identity import identity_query
 from archsplit.scheduler.graph import Step
 from archsplit.system.process import Command

@@ -9,7 +9,7 @@ import pytest
 from wrapper_project import KNOWN, Project, ran, settle
 
 from archsplit.cache.entry import ManifestEntry
-from archsplit.compiler.request_key import (
+from archsplit.compiler.keys import (
     IsolatedFolders,
     compile_request,
     find_isolated_folders,

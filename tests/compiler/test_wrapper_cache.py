@@ -28,7 +28,7 @@ from archsplit.cache.config import Settings
 from archsplit.cache.entry import decode_entry, encode_entry
 from archsplit.cache.local import StoreKind
 from archsplit.cache.sealed import DamagedError
-from archsplit.compiler.step_key import has_line_info, step_key
+from archsplit.compiler.keys import has_line_info, step_key
 from archsplit.compiler.wrapper_cache import WrapperCache
 from archsplit.system.fs import extract_tar
 from cache_server import serving

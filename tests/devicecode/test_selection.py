@@ -167,8 +167,10 @@ def test_devices_starve_nothing() -> None:
 
 def test_something_has_to_stay() -> None:
     nine = Selection(devices=frozenset({Capability(9, 0)}), ptx=PtxPolicy.NONE)
-    with pytest.raises(TargetError, match=r"nothing in it runs on 9\.0"):
-        check_code_stays(nine, [trim(parsed("sm_80"), nine)], subject="x")
+    with pytest.raises(TargetError, match=r"nothing in it runs on 9\.0") as caught:
+        check_code_stays(nine, [trim(parsed("sm_80"), nine)], subject="my wheels/x.so")
+    # A command that can be pasted.
+    assert "archsplit inspect 'my wheels/x.so'" in str(caught.value.hint)
     every = Selection(drop=frozenset(parsed("sm_80")))
     with pytest.raises(TargetError, match="none of its device code would stay"):
         check_code_stays(every, [trim(parsed("sm_80"), every)], subject="x")

@@ -56,7 +56,7 @@ class MirrorProof(Proof):
         self.say(f"{before_size / 1e6:.0f} MB on disk")
         with ThreadPoolExecutor() as pool:
             # Beside the operations: wheels and mirror are made by the processor alone.
-            making = pool.submit(self._install_from_mirror, fat)
+            making = pool.submit(self.install_new, fat)
             runs = self.operations(fat, times=2)
             new = making.result()
         if new is None:
@@ -101,7 +101,7 @@ class MirrorProof(Proof):
                 )
             self.say(f"  {word}: {'; '.join(rows)}")
 
-    def _install_from_mirror(self, fat: GpuEnvironment) -> GpuEnvironment | None:
+    def install_new(self, fat: GpuEnvironment) -> GpuEnvironment | None:
         """Return a new environment with the packages of a mirror, or None after an error."""
         folder, wheels = self.folder / "mirror", self.folder / "wheels"
         wheels.mkdir()
@@ -132,7 +132,7 @@ class MirrorProof(Proof):
         new.make_python()
         if not self._pip_install(folder, new):
             return None
-        _link_others(fat, new, [fat.distribution(name) for name in names])
+        link_others(fat, new, [fat.distribution(name) for name in names])
         words = [str(new.python), "-m", "compileall", "-q", "-j", "0", str(new.site)]
         # Import times are compared, and pip compiled nothing.
         subprocess.run(words, env=new.variables(), check=False, capture_output=True)
@@ -186,7 +186,7 @@ def _lock_text(paths: list[Path], digests: list[str]) -> str:
     return text
 
 
-def _link_others(fat: GpuEnvironment, new: GpuEnvironment, infos: list[Path]) -> None:
+def link_others(fat: GpuEnvironment, new: GpuEnvironment, infos: list[Path]) -> None:
     """Link all files of the fat environment that belong to no mirrored package."""
     owned = {row for info in infos for row in fat.record_paths(info)}
     folders = {info.name for info in infos}

@@ -369,6 +369,7 @@ def parse(description: str) -> argparse.Namespace:
     parser.add_argument("--device", default="native", help="the GPU to slim for")
     parser.add_argument("--gpu", default="cuda", help="the device of operations; cpu for a trial")
     parser.add_argument("--frameworks", default=",".join(FRAMEWORKS))
+    parser.add_argument("--packages", help="prove_split: these alone, torch,nvidia_cublas")
     parser.add_argument("--wrong", help="slim for this GPU as well: 8.0")
     parser.add_argument("--timings", action="store_true")
     parser.add_argument("--only-timings", action="store_true", help="run no operation")

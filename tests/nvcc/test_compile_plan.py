@@ -24,8 +24,7 @@ from archsplit.system.process import SubprocessRunner
 from archsplit.system.terminal import SilentProgress
 
 if TYPE_CHECKING:
-    from archsplit.nvcc.host_tools import HostTools
-    from archsplit.nvcc.toolkit import Toolkit
+    from archsplit.nvcc.toolkit import HostTools, Toolkit
 
 TINYVEC = Path(__file__).parents[1] / "tinyvec"
 

@@ -6,7 +6,7 @@ from nvcc_situations import KEPT
 
 from archsplit.nvcc.cmdline import DepfileOptions, parse_arguments
 from archsplit.nvcc.depfile import depfile_text, has_other_outputs
-from archsplit.nvcc.steps import NvccStep, StepKind, Transcript
+from archsplit.nvcc.dryrun import NvccStep, StepKind, Transcript
 
 HOST = b"""# 0 "k.cu"
 # 0 "<built-in>"

@@ -12,15 +12,13 @@ import pytest
 from archsplit.arch.target import Target
 from archsplit.errors import TranscriptError
 from archsplit.nvcc.cmdline import CompileOptions, device_link_command, dryrun_command
-from archsplit.nvcc.dryrun import parse_dryrun
+from archsplit.nvcc.dryrun import StepKind, Transcript, parse_dryrun
 from archsplit.nvcc.per_target import per_target_steps, source_module_id
-from archsplit.nvcc.steps import StepKind, Transcript
 from archsplit.system.env import clean_environment
 from archsplit.system.process import Command, SubprocessRunner, run_checked
 
 if TYPE_CHECKING:
-    from archsplit.nvcc.host_tools import HostTools
-    from archsplit.nvcc.toolkit import Toolkit
+    from archsplit.nvcc.toolkit import HostTools, Toolkit
 
 KERNEL = """
 static __global__ void fill(float* x) { x[threadIdx.x] = 1.0f; }

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from archsplit.errors import ToolNotFoundError
-from archsplit.nvcc.host_tools import HostTools, find_host_tools
+from archsplit.nvcc.toolkit import HostTools, find_host_tools
 from archsplit.system.process import SubprocessRunner
 
 if TYPE_CHECKING:

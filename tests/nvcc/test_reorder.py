@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING
 import pytest
 from nvcc_situations import recorded
 
-from archsplit.nvcc.dryrun import parse_dryrun
+from archsplit.nvcc.dryrun import StepKind, parse_dryrun
 from archsplit.nvcc.reorder import empty_container_commands, relax_order, seeded_module_id
-from archsplit.nvcc.steps import StepKind
 
 if TYPE_CHECKING:
-    from archsplit.nvcc.steps import NvccStep, Transcript
+    from archsplit.nvcc.dryrun import NvccStep, Transcript
 
 FOLDER = Path("/w")
 EMPTY = (

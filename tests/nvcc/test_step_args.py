@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from archsplit.nvcc.step_args import shell_words, unusable_character
+from archsplit.nvcc.dryrun import shell_words, unusable_character
 
 
 @pytest.mark.parametrize(

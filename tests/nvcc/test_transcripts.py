@@ -6,9 +6,8 @@ import pytest
 from nvcc_situations import SITUATIONS, TRANSCRIPTS, Situation, recorded
 
 from archsplit.errors import TranscriptError
-from archsplit.nvcc.dryrun import parse_dryrun
+from archsplit.nvcc.dryrun import NvccStep, StepKind, Transcript, parse_dryrun
 from archsplit.nvcc.reorder import relax_order
-from archsplit.nvcc.steps import NvccStep, StepKind, Transcript
 
 FOLDER, CWD = Path("/w"), Path("/src")
 RELEASES = sorted(path.name for path in TRANSCRIPTS.iterdir() if path.name[0].isdigit())

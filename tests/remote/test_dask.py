@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import os
 import re
@@ -22,15 +23,16 @@ from wrapped_calls import WrappedCalls
 
 from archsplit.cache.cache import Cache
 from archsplit.cache.config import resolve_settings
+from archsplit.cache.file_digests import FileDigests
 from archsplit.errors import EngineRefusedError, EngineUnavailableError
-from archsplit.remote.action import PathMap, ToolFile
+from archsplit.remote.action import OTHER_TOOLS_STATUS, PathMap, ToolFile
 from archsplit.remote.action_results import ActionResults
 from archsplit.remote.connect import CheckRow, run_checks
-from archsplit.remote.dask_worker import DaskAction, drop_files, run_action, take_file
+from archsplit.remote.dask_worker import DaskAction, run_action, select_files
 from archsplit.scheduler.graph import Graph
 from archsplit.scheduler.pool import SlotPool
 from archsplit.scheduler.runner import run_graph
-from archsplit.system.process import SubprocessRunner
+from archsplit.system.process import CompletedProcess, SubprocessRunner
 from archsplit.system.terminal import SilentProgress
 
 if TYPE_CHECKING:
@@ -48,6 +50,7 @@ def action(script: str, **more: object) -> DaskAction:
         "files": {},
         "inputs": [],
         "outputs": [],
+        "tools": {},
         "toolkit": "",
     }
     return {**usual, **more}  # type: ignore[typeddict-item]
@@ -62,9 +65,70 @@ def test_an_action_has_its_inputs_and_nothing_else() -> None:
         [first],
     )
     assert second["stdout"] == "./d/a\n./o\n./src/s\n"
-    assert take_file(second, "o") == b"text\ns"
-    failed = drop_files(run_action(action("echo no >&2; exit 3"), []))
-    assert (failed["returncode"], failed["stderr"], failed["sizes"]) == (3, "no\n", {})
+    assert select_files(second, ["o"])["files"] == {"o": b"text\ns"}
+    failed = select_files(run_action(action("echo no >&2; exit 3", outputs=["o"]), []), ["o"])
+    assert (failed["returncode"], failed["stderr"], failed["files"]) == (3, "no\n", {})
+
+
+def test_an_action_reads_its_tools_again_only_after_a_change(tmp_path: Path) -> None:
+    tool = tmp_path / "a tool"
+    tool.write_text("one")
+    # A file that has changed just now may change once more without a trace in its times.
+    os.utime(tool, (1, 1))
+    tools = {str(tool): hashlib.sha256(b"one").hexdigest()}
+    digests = FileDigests(None)
+    assert run_action(action("true", tools=tools), [], digests=digests)["returncode"] == 0
+    tool.write_text("two")
+    refused = run_action(action("echo ran", tools=tools), [], digests=digests)
+    assert refused["returncode"] == OTHER_TOOLS_STATUS
+    assert refused["stdout"] == f"{tool}: FAILED\n"
+
+
+def test_a_result_comes_at_once_though_its_worker_is_busy(cluster: Cluster, tmp_path: Path) -> None:
+    work = Work(tmp_path / "work")
+    go = tmp_path / "go"
+    cluster.add_worker("one")
+    quick = work.step("quick", "echo text > .archsplit/work/a", writes="a")
+    # In the worker's only slot as soon as the first step has ended.
+    slow = work.step("slow", f"until test -e '{go}'; do sleep 0.05; done")
+    executor = cluster.executor(work, quick, slow, wanted=quick.writes)
+    ends: SimpleQueue[object] = SimpleQueue()
+    executor.start(quick, cores=1, ended=ends.put)
+    executor.start(slow, cores=1, ended=lambda _: None)
+    end = ends.get(timeout=SECONDS)
+    go.touch()
+    assert isinstance(end, CompletedProcess), end
+    assert (work.private / "a").read_text() == "text\n"
+    executor.close()
+
+
+def test_a_result_that_is_lost_with_its_worker_is_made_again(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = Work(tmp_path / "work")
+    worker = cluster.add_worker("one")
+    step = work.step("made", "echo text > .archsplit/work/a", writes="a")
+    executor = cluster.executor(work, step, wanted=step.writes)
+    finished, is_lost = threading.Event(), threading.Event()
+    take = executor._end
+
+    def wait_and_take(*arguments: object) -> None:
+        finished.set()
+        assert is_lost.wait(SECONDS)
+        take(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(executor, "_end", wait_and_take)
+    ends: SimpleQueue[object] = SimpleQueue()
+    running = executor.start(step, cores=1, ended=ends.put)
+    assert finished.wait(SECONDS)
+    worker.kill()
+    wait_until(lambda: running.result.status != "finished")
+    is_lost.set()
+    cluster.add_worker("two")
+    end = ends.get(timeout=SECONDS)
+    assert isinstance(end, CompletedProcess), end
+    assert (work.private / "a").read_text() == "text\n"
+    executor.close()
 
 
 @pytest.fixture

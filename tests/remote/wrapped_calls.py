@@ -90,7 +90,7 @@ class WrappedCalls:
         assert warnings == [line for line in here.stderr.splitlines() if "unused" in line]
         # The results of the farm serve this machine, and the other way round.
         again = self.compile("again", "--explain", cache="cache of the farm")
-        assert "all of it was known (local)" in again.stderr
+        assert "all of it was known (local)" in again.stderr, again.stderr
         assert self.outputs("again") == self.outputs("here")
         known = self.compile("known", *dead, "--explain", cache="cache of this machine")
         assert "all of it was known (local)" in known.stderr, known.stderr

@@ -111,7 +111,7 @@ def damaged(content: bytes, source: random.Random) -> bytes:
     return bytes(changed)
 
 
-@pytest.mark.parametrize("rounds", [6, pytest.param(60, marks=pytest.mark.stress)])
+@pytest.mark.parametrize("rounds", [8, pytest.param(60, marks=pytest.mark.stress)])
 def test_a_hostile_library_stays_or_is_split_soundly(
     rounds: int, sample: Sample, tmp_path: Path, effects: Effects
 ) -> None:

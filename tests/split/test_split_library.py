@@ -129,7 +129,7 @@ def test_what_can_not_move_stays_and_is_said(tmp_path: Path, effects: Effects) -
 
 
 def test_a_library_of_an_older_linker_does_not_grow(tmp_path: Path, effects: Effects) -> None:
-    # patchelf pads it to 2 MiB for each segment that it adds.
+    # Not padded to 2 MiB for the segment that is added.
     path = library(tmp_path, "liba", 0, "-Wl,-z,max-page-size=0x200000")
     sample = made(tmp_path, path, effects)
     with zipfile.ZipFile(sample.wheel()) as archive:

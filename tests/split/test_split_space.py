@@ -69,7 +69,7 @@ def test_a_split_needs_little_space(
 ) -> None:
     digests = []
     unpacked = 1 + HOST / big.stat().st_size
-    # With little memory: the unpacked library, which patchelf needs, and never a second one.
+    # With little memory: the unpacked library, and never a second one.
     for name, memory, most in (("memory", 4 << 30, 1.5), ("disk", 0, unpacked + 0.3)):
         root = tmp_path / name
         root.mkdir()

@@ -34,10 +34,8 @@ from archsplit.formats.elf_dynamic import section_symbols
 from archsplit.formats.reader import open_file
 from archsplit.nvcc.cmdline import dryrun_command
 from archsplit.nvcc.depfile import depfile_command, parse_depfile
-from archsplit.nvcc.dryrun import parse_dryrun
+from archsplit.nvcc.dryrun import StepKind, module_ids, parse_dryrun, unusable_character
 from archsplit.nvcc.per_target import per_target_steps, source_module_id
-from archsplit.nvcc.step_args import module_ids, unusable_character
-from archsplit.nvcc.steps import StepKind
 from archsplit.recipe.inputs import (
     declared_identifiers,
     find_included_files,
@@ -54,7 +52,7 @@ if TYPE_CHECKING:
     from archsplit.arch.target import Target
     from archsplit.build.context import BuildContext
     from archsplit.compiler.object_cache import ObjectCache
-    from archsplit.nvcc.steps import NvccStep, Transcript
+    from archsplit.nvcc.dryrun import NvccStep, Transcript
     from archsplit.recipe.model import Recipe
     from archsplit.scheduler.graph import Step
     from archsplit.system.process import Runner

@@ -43,8 +43,7 @@ if TYPE_CHECKING:
 
     from archsplit.arch.target import Target
     from archsplit.nvcc.cuda_libraries import CudaLibrary
-    from archsplit.nvcc.host_tools import HostTools
-    from archsplit.nvcc.toolkit import Toolkit
+    from archsplit.nvcc.toolkit import HostTools, Toolkit
     from archsplit.recipe.model import Recipe
     from archsplit.release.context import Effects
 

@@ -8,7 +8,7 @@ check of a farm before a build needs no plan: it compares the tools of each buil
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,14 +19,13 @@ from archsplit.compiler.file_resolver import PROGRAM_GROUP
 from archsplit.compiler.tool_identity import ToolIdentities
 from archsplit.compiler.wrapper_farm import ToolFiles
 from archsplit.errors import ToolNotFoundError
-from archsplit.nvcc.host_tools import find_host_tools
-from archsplit.nvcc.toolkit import choose_toolkit
+from archsplit.nvcc.toolkit import choose_toolkit, find_host_tools
 from archsplit.remote.action import PathMap, ToolFile
 from archsplit.remote.action_results import ActionResults
 from archsplit.remote.connect import ExecutorSettings, missing_library_error, open_executor
 from archsplit.remote.dask_worker import find_shipped_folders
 from archsplit.remote.endpoint import DaskEndpoint
-from archsplit.scheduler.graph import MovedBytes, group_steps, guess_size, moved_bytes
+from archsplit.scheduler.graph import Graph, MovedBytes, group_steps, guess_size, moved_bytes
 from archsplit.scheduler.history import History
 from archsplit.scheduler.pool import SlotPool
 from archsplit.system.fs import cache_folder, temporary_dir
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
     from archsplit.release.context import Effects
     from archsplit.remote.endpoint import Endpoint, EngineChoice
     from archsplit.scheduler.executor import Executor
-    from archsplit.scheduler.graph import Graph
+    from archsplit.scheduler.graph import Step
     from archsplit.scheduler.plan import StepEstimate
 
 _RUNTIME_LIBRARIES = ("libcudart_static.a", STATIC_DEVICE_RUNTIME)
@@ -81,7 +80,10 @@ def plan_farm(plan: BuildPlan, known: Mapping[str, StepEstimate]) -> FarmPlan:
     def size_of(path: Path) -> int:
         return sizes.get(path) or guess_size(path)
 
-    graph = group_steps(plan.graph, wanted=wanted, size_of=size_of)
+    groups = group_steps(plan.graph, wanted=wanted, size_of=size_of)
+    graph = Graph(
+        steps=tuple(replace(step, weight=_expected_seconds(step, known)) for step in groups.steps)
+    )
     moved = moved_bytes(graph, size_of)
     return FarmPlan(
         graph=graph,
@@ -89,6 +91,13 @@ def plan_farm(plan: BuildPlan, known: Mapping[str, StepEstimate]) -> FarmPlan:
         unmoved=moved_bytes(plan.graph, size_of).total - moved.total,
         wanted=wanted,
     )
+
+
+def _expected_seconds(step: Step, known: Mapping[str, StepEstimate]) -> float:
+    """Return the seconds of an action: measured as a whole, or those of its steps."""
+    if step.key in known:
+        return known[step.key].seconds
+    return sum(_expected_seconds(part, known) for part in step.parts) or step.weight
 
 
 def build_history(plan: BuildPlan, environment: Mapping[str, str]) -> History:

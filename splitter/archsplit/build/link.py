@@ -25,8 +25,7 @@ from archsplit.errors import RecipeError, StepError
 from archsplit.formats.descriptor import NOTE_SECTION, Descriptor, Shape, encode_note
 from archsplit.nvcc.cmdline import device_link_command
 from archsplit.nvcc.cuda_libraries import CUDA_WHEELS
-from archsplit.nvcc.dryrun import parse_dryrun
-from archsplit.nvcc.steps import NvccStep, StepKind
+from archsplit.nvcc.dryrun import NvccStep, StepKind, parse_dryrun
 from archsplit.release.device_checks import plugin_faults
 from archsplit.scheduler.graph import Step
 from archsplit.system.process import run_checked
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
 
     from archsplit.arch.target import Target
     from archsplit.build.context import BuildContext
-    from archsplit.nvcc.steps import Transcript
+    from archsplit.nvcc.dryrun import Transcript
     from archsplit.release.identity import Identity
     from archsplit.system.process import Runner
 

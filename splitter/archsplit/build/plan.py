@@ -26,7 +26,7 @@ from archsplit.build.link import DeviceLinker, Linker, check_link_libraries
 from archsplit.errors import TargetError, UsageError
 from archsplit.nvcc import toolkit as toolkits
 from archsplit.nvcc.cuda_libraries import find_cuda_libraries
-from archsplit.nvcc.host_tools import find_host_tools
+from archsplit.nvcc.toolkit import find_host_tools
 from archsplit.recipe.load import load_recipe
 from archsplit.recipe.single_build import apply_policy, check_cuda_major, select_cuda_major
 from archsplit.scheduler.graph import Graph

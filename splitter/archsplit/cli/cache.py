@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from archsplit.cache.config import Settings
     from archsplit.cache.local import LocalStore, StoreCheck
     from archsplit.cli.options import Verbs
-    from archsplit.compiler.replay_check import ReplaySample
+    from archsplit.compiler.replay import ReplaySample
 
 _SAMPLE = 10
 
@@ -117,7 +117,7 @@ def verify_cache(arguments: argparse.Namespace, settings: Settings, store: Local
     """Check every file, and compile a sample of the results again."""
     from archsplit.cache.cache import Cache
     from archsplit.cache.local import StoreKind, verify_store
-    from archsplit.compiler.replay_check import ReplaySampler
+    from archsplit.compiler.replay import ReplaySampler
     from archsplit.scheduler.find_pool import find_pool
     from archsplit.system.process import SubprocessRunner
     from archsplit.system.terminal import SilentProgress

@@ -121,7 +121,9 @@ def _check_archive(path: Path) -> str:
             hint=f"pip download --no-deps --no-binary {name} {wanted} gets an sdist",
         )
     if path.suffix == ".whl":
-        raise InputError(f"{path} is a wheel", hint=f"archsplit split {path} --out DIR")
+        raise InputError(
+            f"{path} is a wheel", hint=f"archsplit split {shlex.quote(str(path))} --out DIR"
+        )
     for suffix in _ARCHIVES:
         if path.name.endswith(suffix):
             return path.name.removesuffix(suffix)

@@ -11,17 +11,8 @@ import os
 import sys
 
 from archsplit import __version__
-from archsplit.compiler.direct_hit import has_record, invocation_key, restore_hit
-from archsplit.compiler.environment_key import EPOCH
+from archsplit.compiler.direct_hit import EPOCH, has_record, invocation_key, restore_hit
 from archsplit.nvcc.driver_search import TRIED_VARIABLE, find_real_nvcc, split_launcher, tried_paths
-from archsplit.nvcc.options import (
-    FLAG_VARIABLES,
-    compiles_nothing,
-    has_options_files,
-    is_nvcc_query,
-    source_names,
-    unsupported_reason,
-)
 from archsplit.system.env import original_environment
 
 TYPE_CHECKING = False
@@ -249,6 +240,8 @@ def _compile(
 
 def _exec_nvcc_if_unsupported(nvcc: str, argv: tuple[str, ...]) -> None:
     """Replace this process by nvcc if the command line shows that nothing can be planned."""
+    from archsplit.nvcc.options import is_nvcc_query, unsupported_reason
+
     if is_nvcc_query(argv):
         _exec_nvcc(nvcc, argv)
     if reason := unsupported_reason(argv):
@@ -289,6 +282,13 @@ def _plan_early(
         is_known: nvcc accepted the same command line before.
         has_own: options of archsplit change the plan.
     """
+    from archsplit.nvcc.options import (
+        FLAG_VARIABLES,
+        compiles_nothing,
+        has_options_files,
+        source_names,
+    )
+
     has_flags = any(environment.get(name) for name in FLAG_VARIABLES)
     # Flags in NVCC_APPEND_FLAGS may turn a query into a compilation.
     if compiles_nothing(argv) and not has_flags:

@@ -18,9 +18,9 @@ from archsplit.cache.cache import Cache
 from archsplit.cache.entry import KeyComponent
 from archsplit.cache.stats import MissLog
 from archsplit.compiler.file_resolver import PROGRAM_GROUP
+from archsplit.compiler.keys import has_line_info, with_depfile
 from archsplit.compiler.replay import save_recording
 from archsplit.compiler.step_cache import StepCache
-from archsplit.compiler.step_key import has_line_info, with_depfile
 from archsplit.compiler.tool_identity import ToolIdentities
 from archsplit.scheduler.graph import Graph
 

@@ -24,10 +24,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from archsplit.cache.entry import CacheEntry, KeyComponent, compute_key, key_differences
 from archsplit.cache.stats import LOCAL_TIER
-from archsplit.compiler.environment_key import EPOCH
+from archsplit.compiler.direct_hit import EPOCH
 from archsplit.compiler.file_resolver import PROGRAM_GROUP, VARIABLE_PREFIX, FileResolver
+from archsplit.compiler.keys import DEPFILE_FLAG
 from archsplit.compiler.preprocessed import included_files
-from archsplit.compiler.step_key import DEPFILE_FLAG
 from archsplit.compiler.tool_identity import (
     identity_query,
     is_gnu_compiler,
@@ -37,7 +37,7 @@ from archsplit.compiler.tool_identity import (
     with_versions,
 )
 from archsplit.nvcc.depfile import parse_depfile
-from archsplit.nvcc.step_args import is_host_compiler, option_values
+from archsplit.nvcc.dryrun import is_host_compiler, option_values
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from archsplit.cache.cache import Cache
     from archsplit.cache.entry import ManifestEntry
     from archsplit.compiler.include_scan import ObservedReads, TextScans
-    from archsplit.compiler.request_key import CompileRequest, IsolatedFolders
+    from archsplit.compiler.keys import CompileRequest, IsolatedFolders
     from archsplit.compiler.tool_identity import ToolIdentities
 
 _STEP = "request"

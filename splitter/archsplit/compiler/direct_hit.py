@@ -11,13 +11,14 @@ condition of the hit as it can be checked by the kernel alone, and where the out
     stamps      a path, and its times                  what a compiler's reply follows from
     files       a path, its digest, and its times      sources, headers, tools, option files
     folders     a path, and its times                  no new file may shadow one that was read
-    candidates  a path                                 what could be read in place of a file
+    candidates  a folder, its times, and names in it   what could be read in place of a file
 
 In: an invocation. Out: the outputs, what the tools said, a line in the statistics; or None, and the
 whole way is taken: after damage, or in doubt. A file with other times and the same content is the
 same file. `archsplit.compiler.direct_record` writes the records.
 
 A hit may take 50 ms, and each import is counted: see ``tests/compiler/test_direct_record.py``.
+Names of variables are compared without regular expressions, which take 3 ms to import and compile.
 """
 
 from __future__ import annotations
@@ -27,13 +28,126 @@ import time
 
 from archsplit.cache.sealed import DamagedError, seal, sealed_digest, sha256_digest, unseal
 from archsplit.cache.usage import append_counts, mark_used, settled_stamp, stamp_text
-from archsplit.compiler.environment_key import hashed_variables
 from archsplit.system.env import cache_dir, find_program
 from archsplit.system.outputs import overwrite_file
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from archsplit.cache.entry import KeyComponent
+
+
+_STEP_NAMES = {
+    *("CPATH", "LPATH", "LIBRARY_PATH", "COMPILER_PATH", "SOURCE_DATE_EPOCH", "LANG", "LANGUAGE"),
+    *("LD_PRELOAD", "LD_AUDIT", "NVVMCCWIZ", "USR_INCLUDE", "CAN_FINALIZE_DEBUG"),
+}
+_STEP_PREFIXES = (
+    *("LC_", "GCC_", "G++_", "BINUTILS_", "CCC_", "CLANG_", "EDG_", "LLVM_", "LIBNVVM_"),
+    *("NV_NVVM_", "CICC_", "PTXAS_", "NVVM_"),
+)
+_NO_STEP_PREFIXES = ("LC_TIME",)
+_DRIVER_TOOLS = ("CICC", "PTXAS", "NVVM")
+"""Tools whose ``_PATH`` and ``_FLAGS`` nvcc reads, not the tool itself.
+
+Variables that the tools read: observed by tracing their calls of ``getenv``.
+"""
+_DRIVER_NAMES = {
+    *("INCLUDES", "SYSTEM_INCLUDES", "LIBRARIES", "CICC_PATH", "NVVMIR_LIBRARY_DIR", "TOP"),
+    "compiler-bindir",
+    *(
+        f"{tool}_FLAGS"
+        for tool in (
+            *(*_DRIVER_TOOLS, "CUDAFE", "OCG", "NVLINK", "FATBINARY", "LLVMC", "LLVMDIS"),
+            *("NVASM", "NVDISASM"),
+        )
+    ),
+}
+_DRIVER_PREFIX = "NVCC_"
+"""Variables that nvcc or its profile reads; steps have their values as arguments."""
+_MOST_WORDS = 2
+"""Words in a variable of the profile, such as ``_TARGET_SIZE_``."""
+EPOCH = "SOURCE_DATE_EPOCH"
+"""The time in ``__DATE__`` and ``__TIME__``, in seconds since 1970."""
+_WRITES = {"DEPENDENCIES_OUTPUT", "SUNPRO_DEPENDENCIES"}
+_MAKE_NAMES = {
+    *("MAKEFLAGS", "GNUMAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKEFILES", "MAKEOVERRIDES"),
+    *("MAKE_TERMOUT", "MAKE_TERMERR"),
+}
+_COLLECT_PREFIX = "COLLECT_"
+"""Variables that make sets for its programs, and gcc for its parts."""
+
+
+def hashed_variables(
+    environment: Mapping[str, str], *, dated: bool = True, driver: bool = False
+) -> list[str]:
+    """Return the names of the variables in `hashed_environment`, sorted."""
+    return sorted(
+        name
+        for name in environment
+        if (_is_read_by_steps(name) or (driver and _is_read_by_driver(name)))
+        and (dated or name != EPOCH)
+    )
+
+
+def _is_read_by_steps(name: str) -> bool:
+    if name in _STEP_NAMES or name.endswith("_INCLUDE_PATH"):
+        return True
+    if not name.startswith(_STEP_PREFIXES) or name.startswith(_NO_STEP_PREFIXES):
+        return False
+    tool, _, rest = name.partition("_")
+    return bool(rest) and not (tool in _DRIVER_TOOLS and rest in {"PATH", "FLAGS"})
+
+
+def _is_read_by_driver(name: str) -> bool:
+    if name in _DRIVER_NAMES or name.startswith(_DRIVER_PREFIX):
+        return True
+    words = name[1:-1].split("_")
+    return (
+        name.startswith("_")
+        and name.endswith("_")
+        and len(words) <= _MOST_WORDS
+        and all(word.isascii() and word.isalpha() and word.isupper() for word in words)
+    )
+
+
+def hashed_environment(
+    environment: Mapping[str, str], *, dated: bool = True, driver: bool = False
+) -> tuple[KeyComponent, ...]:
+    """Return the variables that change the output or the messages of compilers.
+
+    Args:
+        dated: True to include ``SOURCE_DATE_EPOCH``. Preprocessed text has no ``__DATE__`` and
+            ``__TIME__`` any more: nightlies of several days share the results of its steps.
+        driver: True for nvcc as a whole, False for one of its steps.
+    """
+    from archsplit.cache.entry import KeyComponent  # with `hashlib` and `typing`, 6 ms of a hit
+
+    names = hashed_variables(environment, dated=dated, driver=driver)
+    return tuple(KeyComponent(f"environment {name}", environment[name]) for name in names)
+
+
+def query_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment for a query of a program's version and settings.
+
+    The reply is part of keys, and must not change with the jobs and the variables of make: gcc
+    prints ``MAKEFLAGS`` with ``-###`` if no jobserver can be reached. Compilers that are scripts
+    need all other variables.
+    """
+    given = {
+        name: text
+        for name, text in environment.items()
+        if name not in _MAKE_NAMES and not name.startswith(_COLLECT_PREFIX)
+    }
+    return {**given, "LC_ALL": "C"}
+
+
+def has_extra_outputs(environment: Mapping[str, str]) -> bool:
+    """Return True if a variable makes the preprocessor write unknown files."""
+    return any(environment.get(name) for name in _WRITES)
+
+
+TYPE_CHECKING = False
 
 RECORDS_FOLDER = "direct"
 REQUEST_STEP = "request"
@@ -46,7 +160,7 @@ HEAD_FIELDS = ("request", "entry", "digest", "cpu_seconds", "stdout", "stderr", 
 PRECOMPILED_SUFFIX = ".gch"
 """Suffix of precompiled headers, which are read in place of the header."""
 
-_FORMAT = "archsplit direct record 2"
+_FORMAT = "archsplit direct record 3"
 _SEPARATOR = "\0"
 _OURS = "ARCHSPLIT_"
 _MODE = "ARCHSPLIT_CACHE"
@@ -213,16 +327,19 @@ def _groups(texts: Sequence[str], size: int) -> Iterator[tuple[str, ...]]:
 
 def _current_files(files: Sequence[str]) -> list[str] | None:
     """Return the files with their present times; None if a content has changed."""
-    current: list[str] = []
     since = time.time_ns()
-    for path, digest, stamp in _groups(files, _TRIPLE):
-        now = stamp_text(path)
+    stamps = list(map(stamp_text, files[::_TRIPLE]))
+    if stamps == files[2::_TRIPLE] and all(stamps):
+        return [*files]
+    current: list[str] = []
+    for now, (path, digest, stamp) in zip(stamps, _groups(files, _TRIPLE), strict=True):
         if now != stamp or not now:
             # "" is the digest of a file that wasn't there.
             if (_digest(path) if now else "") != digest or stamp_text(path) != now:
                 return None
-            now = settled_stamp(path, since=since)
-        current += (path, digest, now)
+            current += (path, digest, settled_stamp(path, since=since))
+        else:
+            current += (path, digest, now)
     return current
 
 
@@ -237,21 +354,54 @@ def _is_current(record: Mapping[str, list[str]], environment: Mapping[str, str])
             find_program(name, search) == path for name, path in _groups(record["programs"], _PAIR)
         )
         and all(stamp_text(path) == stamp for path, stamp in _groups(record["stamps"], _PAIR))
-        and _shadowing_files(record) == set(record["beside"])
+        and not _is_shadowed(record)
     )
 
 
-def _shadowing_files(record: Mapping[str, list[str]]) -> set[str]:
-    """Return the existing files that could be read in place of others."""
+def _is_shadowed(record: Mapping[str, list[str]]) -> bool:
+    """Return True if other files than before could be read in place of others."""
     changed = [
         (folder, folder)
         for folder, stamp in _groups(record["folders"], _PAIR)
         if not stamp or stamp_text(folder) != stamp
     ]
-    # In a folder with the same times are the same names. What a link leads to may still change.
-    new = (os.path.join(*pair) for pair in shadow_candidates(changed, record["names"]))
-    found = {*record["candidates"], *new}
-    return {path for path in found.difference(record["files"]) if is_readable_header(path)}
+    found = {os.path.join(*pair) for pair in shadow_candidates(changed, record["names"])}
+    found.difference_update(record["files"][::_TRIPLE])
+    for folder, stamp, names in _named_candidates(record["candidates"]):
+        # In a folder with the same times are the same names: no stat for each.
+        if not stamp or stamp_text(folder) != stamp:
+            found.update(folder + name for name in names)
+    beside = set(record["beside"])
+    return any(is_readable_header(path) is not (path in beside) for path in found)
+
+
+def group_candidates(paths: Iterable[str], *, since: int) -> list[str]:
+    """Return each folder, its times, and the number and names of the candidates in it.
+
+    A link stands in a folder without times, because what it leads to may change alone.
+
+    Args:
+        since: nanoseconds since 1970 at which, or after which, they were looked for.
+    """
+    stamps: dict[str, str] = {}
+    groups: dict[tuple[str, str], list[str]] = {}
+    for path in paths:
+        name = os.path.basename(path)
+        folder = path[: len(path) - len(name)]
+        # Times before names: a name that comes between them changes the times.
+        if folder not in stamps:
+            stamps[folder] = settled_stamp(folder, since=since)
+        stamp = "" if os.path.islink(path) else stamps[folder]
+        groups.setdefault((folder, stamp), []).append(name)
+    return [text for key, names in groups.items() for text in (*key, str(len(names)), *names)]
+
+
+def _named_candidates(texts: Sequence[str]) -> Iterator[tuple[str, str, Sequence[str]]]:
+    at = 0
+    while at < len(texts):
+        folder, stamp, size = texts[at : at + _TRIPLE]
+        begin, at = at + _TRIPLE, at + _TRIPLE + int(size)
+        yield folder, stamp, texts[begin:at]
 
 
 def _digest(path: str) -> str:

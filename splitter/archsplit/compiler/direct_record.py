@@ -14,7 +14,12 @@ from typing import TYPE_CHECKING
 from archsplit.cache.entry import file_spans
 from archsplit.cache.sealed import DamagedError, sealed_digest
 from archsplit.cache.usage import settled_stamp
-from archsplit.compiler.direct_hit import HEAD_FIELDS, RECORDS_FOLDER, write_record
+from archsplit.compiler.direct_hit import (
+    HEAD_FIELDS,
+    RECORDS_FOLDER,
+    group_candidates,
+    write_record,
+)
 from archsplit.compiler.file_resolver import PROGRAM_GROUP, VARIABLE_PREFIX
 from archsplit.system.env import find_program
 
@@ -120,7 +125,12 @@ def _conditions(
     for folder in map(resolver.resolve, row.folders):
         folders += (folder, settled_stamp(folder, since=since))
     read = {spelled for spelled, _ in row.files}
-    candidates = {*resolver.shadow_candidates(row)} - read
+    spelled_candidates = {*resolver.shadow_candidates(row)} - read
+    candidates = sorted(map(resolver.resolve, spelled_candidates))
+    beside = list(map(resolver.resolve, row.beside))
+    # A hit compares those that exist with these.
+    if not {*beside} <= {*candidates}:
+        raise _UncheckableError
     return {
         "links": [text for pair in record.links for text in pair],
         "variables": variables,
@@ -128,9 +138,9 @@ def _conditions(
         "stamps": stamps,
         "files": files,
         "folders": folders,
-        "candidates": sorted(map(resolver.resolve, candidates)),
+        "candidates": group_candidates(candidates, since=since),
         "names": list(row.names),
-        "beside": list(map(resolver.resolve, row.beside)),
+        "beside": beside,
     }
 
 

@@ -1,21 +1,34 @@
-"""File lookup as compilers do it, and comparison with an entry of a manifest.
+"""The files that a compilation reads: looked up as compilers do, those without a marker too.
 
-In: an entry with digests of files and programs. Out: whether all are unchanged, and whether no new
-file would be read in place of one.
+In: an entry of a manifest, with digests of files and programs. Out: whether all are unchanged, and
+whether no new file would be read in place of one.
+
+Some inputs have no marker in preprocessed text. The assembler is told of a file by ``.incbin`` and
+``.include``. A source can put these words together out of strings, escapes, macros of the
+preprocessor and macros of the assembler. ``__DATE__``, ``__TIME__`` and ``__TIMESTAMP__`` can be
+put together by macros as well, in ways that nobody can tell from a source: what they become shows
+in preprocessed text.
+
+Equal headers with ``#pragma once`` are another one: for gcc such a header has been read if another
+one with the same time, size and content has. The one that is left out is listed nowhere, and a
+``touch`` brings it back.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
+import re
 import shutil
+import time
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from archsplit.cache.entry import KeyComponent
 from archsplit.compiler.direct_hit import is_readable_header, shadow_candidates
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
+    from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
     from archsplit.cache.entry import ManifestEntry
     from archsplit.cache.file_digests import FileDigests
@@ -141,3 +154,213 @@ def has_changed(path: str, since: int) -> bool:
     except OSError:
         return True
     return max(max(each.st_mtime_ns, each.st_ctime_ns) for each in both) > since - _SLACK_NS
+
+
+_STRING = rb'R"(?P<raw>\w{0,16})\((?s:.*?)\)(?P=raw)"|"[^"\\]*(?:\\.[^"\\]*)*"'
+_STATEMENT = re.compile(rb'asm(?:__)?\b(?:[^;"R]+|%s|R(?!"))*' % _STRING)
+_READS = re.compile(
+    rb'\.incbin\b[ \t]*(?:\\*"([^"\\\n]*))?|\.include[ \t]*\\*"|\.(?:macro|irpc?|altmacro)\b',
+    re.IGNORECASE,
+)
+"""An assembler macro can build any directive, so that none is parsed."""
+_MENTIONED = re.compile(rb"\.(?:inc|irp|macro|altmacro)")
+_JOINT = re.compile(rb'(?:\)\w{0,16})?"(?:\s|^#[^\n]*\n)*(?:u8)?(?:R"\w{0,16}\(|")', re.MULTILINE)
+"""Strings beside each other are one, also with a line marker between them."""
+_ESCAPE = re.compile(
+    rb"\\(?:x([0-9a-fA-F]{1,4})|([0-7]{1,3})|u00([0-9a-fA-F]{2})|U000000([0-9a-fA-F]{2}))"
+)
+_TEMPLATE = re.compile(
+    rb"(?<!\w)(?:__)?asm(?:__)?\b\s*(?:(?:__)?(?:volatile|goto|inline)(?:__)?\s*)*\(((?:%s|[^\":;])*)"
+    % _STRING
+)
+_WORD = re.compile(rb"%s|(?P<word>[A-Za-z_]\w*)" % _STRING)
+_COMMENT = re.compile(rb'//[^\n]*|/\*(?s:.*?)\*/|("(?:\\.|[^"\\\n])*")')
+
+
+def reads_more(text: bytes, own: str = "") -> bool:
+    """Tell if the assembler will read files that no marker names.
+
+    Args:
+        text: of a source, preprocessed or not, or assembly.
+        own: what the paths of those begin with that are known all the same.
+    """
+    # Of lower case: a pattern that ignores case can't look for its first characters alone.
+    if _MENTIONED.search(text.lower()) and _reads(text, own):
+        return True
+    # Nearly no text has inline assembly, and the patterns below are slow.
+    if b"asm" not in text:
+        return False
+    statements = b";".join(found[0] for found in _STATEMENT.finditer(text))
+    return _reads(_JOINT.sub(b"", _ESCAPE.sub(_character, statements)), own)
+
+
+def has_macro_in_assembly(text: bytes) -> bool:
+    """Tell if an unpreprocessed source has macros in its inline assembly."""
+    if b"asm" not in text:
+        return False
+    plain = _COMMENT.sub(rb"\1 ", text)
+    templates = (found[1] for found in _TEMPLATE.finditer(plain))
+    return any(word["word"] for each in templates for word in _WORD.finditer(each))
+
+
+def _reads(text: bytes, own: str) -> bool:
+    found = _READS.finditer(text)
+    return not all(own and (name[1] or b"").startswith(own.encode()) for name in found)
+
+
+def _character(escape: re.Match[bytes]) -> bytes:
+    digits = escape[1] or escape[3] or escape[4]
+    character = chr(int(digits, 16) if digits else int(escape[2], 8))
+    # What is no character of a directive, a quote above all, shall end nothing here.
+    return character.encode() if character.isascii() and character not in '"\\' else b"?"
+
+
+_CLOCK = (b"__DATE__", b"__TIME__")
+_SPLICE = re.compile(rb"(?:\\|\?\?/)[ \t]*\r?\n")
+_RARE_SPLICES = (b"\\ ", b"\\\t", b"??/")
+_PIECES = (b"__TI", b"__DA", b"IME__", b"ATE__", b"STAMP__")
+_PIECE = re.compile(
+    rb"\b(?:__(?:TIM?|TIME_|TIMEST(?:AM?P?|AMP_)?|DAT?|DATE_|(?:TIME|DATE)(?=[ \t]*(?:,|##)))"
+    rb"|_?(?:T?IME|D?ATE|(?:TIME)?STAMP)__)\b"
+)
+"""Parts of the names of the clock macros."""
+_PASTED = re.compile(rb"(?<!\w)__?[ \t]*##|##[ \t]*__?(?!\w)")
+_PASSED = re.compile(rb"[(,]\s*__?\s*[,)]")
+"""Underscores beside a macro's argument, or as one."""
+_BARE = re.compile(rb"\b(?:TIME|DATE|(?:TIME)?STAMP)\b")
+_MONTHS = b"Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split()
+_TIMESTAMP = re.compile(
+    rb'"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4}'
+)
+_MINUTE = 60
+
+
+def join_continued_lines(text: bytes) -> bytes:
+    """Return the text with its continued lines made one, as a preprocessor begins."""
+    text = text.replace(b"\\\n", b"").replace(b"\\\r\n", b"")
+    # The rest is rare, and looking for it takes long.
+    return _SPLICE.sub(b"", text) if any(each in text for each in _RARE_SPLICES) else text
+
+
+def has_time_macro(texts: Iterable[bytes]) -> bool:
+    """Tell if a text names the date or the time."""
+    return any(word in text for text in texts for word in _CLOCK)
+
+
+def may_have_time_macro(text: bytes) -> bool:
+    """Return True if a text has a part of a clock macro's name."""
+    return any(piece in text for piece in _PIECES) and _PIECE.search(text) is not None
+
+
+def may_paste_time_macro(texts: Sequence[bytes]) -> bool:
+    """Tell if unpreprocessed texts could put underscores around ``TIME`` or ``DATE``."""
+    likely = (text for text in texts if any(word in text for word in (b"TIME", b"DATE", b"STAMP")))
+    naming = [text for text in likely if _BARE.search(text)]
+    # Most sources have none of the words, and the rest is slow.
+    if not naming:
+        return False
+    pasting = (text for text in texts if b"##" in text)
+    return any(map(_PASTED.search, pasting)) or any(map(_PASSED.search, naming))
+
+
+def has_time_text(texts: Iterable[bytes], *, since: int, epoch: str | None) -> bool:
+    """Tell if preprocessed texts have the date or the time of their making.
+
+    Args:
+        since: when the first of them was begun, in nanoseconds since 1970.
+        epoch: what ``SOURCE_DATE_EPOCH`` says that the time is; None where nothing does.
+    """
+    told = set(_told(since, epoch))
+    return any(each in text for text in texts for each in told)
+
+
+def has_timestamp_text(text: bytes) -> bool:
+    """Tell if a preprocessed text has what looks like ``__TIMESTAMP__``."""
+    return _TIMESTAMP.search(text) is not None
+
+
+def _told(since: int, epoch: str | None) -> Iterator[bytes]:
+    # gcc writes this time, whatever the clock shows.
+    if epoch is not None and epoch.isdigit():
+        moments = [time.gmtime(int(epoch))]
+    else:
+        first, last = since // 10**9 - 1, int(time.time()) + 1
+        seconds = [*range(first, last, _MINUTE), last]
+        moments = [time.localtime(second) for second in seconds]
+    for moment in moments:
+        yield b"%s %2d %d" % (_MONTHS[moment.tm_mon - 1], moment.tm_mday, moment.tm_year)
+        yield b"%02d:%02d:" % (moment.tm_hour, moment.tm_min)
+
+
+_ONCE = re.compile(
+    rb'^[ \t]*#[ \t]*(?:pragma[ \t]+once|import)\b|_Pragma\s*\(\s*"\s*once', re.MULTILINE
+)
+_NAMED = re.compile(
+    rb'^[ \t]*#[ \t]*(?:in\w+|im\w+|define[ \t]+\w+)[ \t]*(?:"([^"\n]+)"|<([^>\n]+)>)', re.MULTILINE
+)
+"""Directives that include a header, or define a macro that may name one."""
+
+
+def has_equal_headers(
+    read: Mapping[str, bytes], resolver: FileResolver, *, foreign: tuple[str, ...]
+) -> bool:
+    """Tell if a header that is read once has an equal one beside it.
+
+    Args:
+        read: contents of the files that were read, by their names.
+        foreign: folders whose headers nobody changes.
+    """
+    own = {
+        resolver.resolve(name): content
+        for name, content in read.items()
+        if not resolver.normalize(name).startswith(foreign)
+    }
+    once = {content for content in own.values() if _ONCE.search(content)}
+    # Guards by macros don't depend on times.
+    if not once:
+        return False
+    files = {_identity(place): content for place, content in own.items()}
+    if len([content for content in files.values() if content in once]) > len(once):
+        return True
+    sizes = {len(content) for content in once}
+    # Headers of the system and the toolkit are never touched.
+    searched = [
+        path for path in map(resolver.normalize, resolver.includes) if not _is_in(path, foreign)
+    ]
+    places = dict.fromkeys(_places(own, searched))
+    return any(_content(place, sizes, files) in once for place in places)
+
+
+def _content(place: str, sizes: Container[int], but: Container[tuple[int, int]]) -> bytes | None:
+    """Return the content of another file of one of these sizes."""
+    try:
+        status = os.stat(place)  # noqa: PTH116 - thousands: a Path each would cost more
+        if status.st_size not in sizes or (status.st_dev, status.st_ino) in but:
+            return None
+        return Path(place).read_bytes()
+    except OSError:
+        return None
+
+
+def _identity(place: str) -> tuple[int, int]:
+    try:
+        status = os.stat(place)  # noqa: PTH116 - as above
+    except OSError:
+        return (0, 0)
+    return (status.st_dev, status.st_ino)
+
+
+def _places(read: Mapping[str, bytes], searched: Sequence[str]) -> Iterator[str]:
+    """List the places of the project's headers that texts name."""
+    for including, content in read.items():
+        folder = including.rpartition("/")[0]
+        for quoted, bracketed in _NAMED.findall(content):
+            name = os.fsdecode(quoted or bracketed)
+            folders = (*([folder] if quoted else []), *searched)
+            places = (os.path.join(each, name) for each in folders)  # noqa: PTH118
+            # The same header further behind, as in a build folder, is never looked at.
+            yield from itertools.islice(filter(os.path.exists, places), 1)
+
+
+def _is_in(path: str, folders: Iterable[str]) -> bool:
+    return f"{path}/".startswith(tuple(folders))

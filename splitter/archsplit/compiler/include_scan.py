@@ -20,10 +20,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from archsplit.cache.entry import ManifestEntry
 from archsplit.cache.file_digests import read_stamp
 from archsplit.cache.usage import SETTLED_NS
-from archsplit.compiler.direct_hit import PRECOMPILED_SUFFIX
-from archsplit.compiler.environment_key import EPOCH
-from archsplit.compiler.file_resolver import VARIABLE_PREFIX, FileResolver, has_changed
-from archsplit.compiler.hidden_inputs import (
+from archsplit.compiler.direct_hit import EPOCH, PRECOMPILED_SUFFIX
+from archsplit.compiler.file_resolver import (
+    VARIABLE_PREFIX,
+    FileResolver,
+    has_changed,
     has_equal_headers,
     has_macro_in_assembly,
     has_time_macro,

@@ -14,12 +14,16 @@ from typing import TYPE_CHECKING
 
 from archsplit.cache.entry import KeyComponent
 from archsplit.compiler.direct_cache import CompletedCompile, DirectCache
-from archsplit.compiler.environment_key import hashed_environment
+from archsplit.compiler.direct_hit import hashed_environment
 from archsplit.compiler.include_scan import TextScans
-from archsplit.compiler.request_key import CompileRequest, split_flags
-from archsplit.compiler.step_key import DEPFILE_FLAG, has_line_info, has_unsupported_flags
-from archsplit.nvcc.step_args import option_values
-from archsplit.nvcc.steps import StepKind
+from archsplit.compiler.keys import (
+    DEPFILE_FLAG,
+    CompileRequest,
+    has_line_info,
+    has_unsupported_flags,
+    split_flags,
+)
+from archsplit.nvcc.dryrun import StepKind, option_values
 from archsplit.system.outputs import overwrite_file
 
 if TYPE_CHECKING:
@@ -32,8 +36,8 @@ if TYPE_CHECKING:
     from archsplit.compiler.include_scan import TextScan
     from archsplit.compiler.step_cache import StepCache
     from archsplit.compiler.tool_identity import ToolIdentities
+    from archsplit.nvcc.dryrun import NvccStep
     from archsplit.nvcc.per_target import TargetObjects
-    from archsplit.nvcc.steps import NvccStep
     from archsplit.scheduler.graph import Step
     from archsplit.scheduler.outcome import FinishedStep
     from archsplit.system.process import Command

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from archsplit.cache.sealed import load_compressor
 from archsplit.compiler.direct_cache import foreign_folders
 from archsplit.compiler.preprocessed import included_files
-from archsplit.nvcc.step_args import is_host_compiler
+from archsplit.nvcc.dryrun import is_host_compiler
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 from archsplit.cache.entry import KeyComponent, compute_key
 from archsplit.cache.file_digests import read_stamp
 from archsplit.cache.usage import SETTLED_NS
-from archsplit.compiler.environment_key import hashed_environment
+from archsplit.compiler.direct_hit import hashed_environment
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

@@ -19,24 +19,24 @@ from archsplit.cache.entry import (
     compute_key,
     key_differences,
 )
-from archsplit.compiler.environment_key import hashed_environment
+from archsplit.compiler.direct_hit import hashed_environment
 from archsplit.compiler.file_resolver import (
     INCLUDE_PREFIX,
     PROGRAM_GROUP,
     FileResolver,
     has_changed,
 )
+from archsplit.compiler.keys import step_key
 from archsplit.compiler.preprocessed import (
     from_placeholder,
     strip_unused_line_markers,
     text_digest,
     to_placeholder,
 )
-from archsplit.compiler.step_key import step_key
 from archsplit.compiler.tool_identity import record_versions, with_versions
 from archsplit.errors import VerifyError
 from archsplit.nvcc.depfile import parse_depfile
-from archsplit.nvcc.steps import StepKind
+from archsplit.nvcc.dryrun import StepKind
 from archsplit.system.outputs import overwrite_file
 from archsplit.system.process import CompletedProcess
 
@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from archsplit.cache.cache import Cache, CacheHit
+    from archsplit.compiler.keys import StepKey
     from archsplit.compiler.prefetch import StorePrefetch
-    from archsplit.compiler.step_key import StepKey
     from archsplit.compiler.tool_identity import ToolIdentities
     from archsplit.scheduler.graph import Step
 
@@ -335,7 +335,7 @@ class StepCache:
 
     def _reads_more(self, texts: Iterable[bytes]) -> bool:
         # Imported late: the first tools don't wait for its patterns.
-        from archsplit.compiler.hidden_inputs import reads_more  # noqa: PLC0415
+        from archsplit.compiler.file_resolver import reads_more  # noqa: PLC0415
 
         return any(reads_more(text, f"{self._private}/") for text in texts)
 

@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from archsplit.cache.entry import KeyComponent
-from archsplit.compiler.environment_key import query_environment
+from archsplit.compiler.direct_hit import query_environment
 from archsplit.compiler.file_resolver import PROGRAM_GROUP
 from archsplit.compiler.preprocessed import text_digest
 from archsplit.compiler.reply_cache import ReplyCache, may_be_gnu
-from archsplit.nvcc.step_args import is_host_compiler, option_values
+from archsplit.nvcc.dryrun import is_host_compiler, option_values
 from archsplit.system.process import Command
 
 if TYPE_CHECKING:

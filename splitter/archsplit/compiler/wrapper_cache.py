@@ -20,16 +20,19 @@ from archsplit.compiler.cache_session import CacheSession
 from archsplit.compiler.direct_cache import WHOLE, CompletedCompile, DirectCache
 from archsplit.compiler.direct_record import DirectRecord, save_record
 from archsplit.compiler.file_resolver import FileResolver
+from archsplit.compiler.keys import (
+    DEPFILE_FLAG,
+    compile_request,
+    find_isolated_folders,
+    has_unsupported_flags,
+)
 from archsplit.compiler.prefetch import StorePrefetch
 from archsplit.compiler.reply_cache import ReplyCache
-from archsplit.compiler.request_key import compile_request, find_isolated_folders
-from archsplit.compiler.step_key import DEPFILE_FLAG, has_unsupported_flags
 from archsplit.compiler.tool_identity import driver_files
 from archsplit.nvcc.cmdline import parse_arguments
 from archsplit.nvcc.depfile import depfile_text, has_other_outputs
+from archsplit.nvcc.dryrun import StepKind, option_values
 from archsplit.nvcc.options import unsupported_reason
-from archsplit.nvcc.step_args import option_values
-from archsplit.nvcc.steps import StepKind
 from archsplit.system.fs import cache_folder
 from archsplit.system.outputs import overwrite_file
 
@@ -40,7 +43,7 @@ if TYPE_CHECKING:
     from archsplit.compiler.direct_cache import CachedResult
     from archsplit.compiler.include_scan import TextScans
     from archsplit.compiler.invocation import Invocation
-    from archsplit.compiler.request_key import CompileRequest
+    from archsplit.compiler.keys import CompileRequest
     from archsplit.compiler.step_cache import StepCache
     from archsplit.compiler.wrapper_context import WrapperContext
     from archsplit.compiler.wrapper_graph import Compilation

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import threading
 from dataclasses import replace
@@ -27,12 +28,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from archsplit.cache.file_digests import FileDigests
-from archsplit.compiler.environment_key import hashed_variables
+from archsplit.compiler.direct_hit import hashed_variables
 from archsplit.compiler.file_resolver import PROGRAM_GROUP
-from archsplit.compiler.step_key import has_line_info
+from archsplit.compiler.keys import has_line_info
 from archsplit.compiler.tool_identity import ToolIdentities
 from archsplit.errors import ToolNotFoundError
-from archsplit.nvcc.step_args import is_host_compiler, option_values
+from archsplit.nvcc.dryrun import is_host_compiler, option_values
 from archsplit.remote.action import TOOLKIT_FOLDER, WORK_FOLDER, PathMap, ToolFile
 from archsplit.remote.connect import ExecutorSettings, open_executor
 from archsplit.remote.dask_worker import find_shipped_folders
@@ -147,6 +148,11 @@ _LISTING_FLAG = "-MF"
 _OPENS_MORE = ("-include", "-imacros", "-fprofile", "-fplugin", "-specs", "--specs", "@")
 """Arguments by which a host compiler reads files that no step declares."""
 _OF_MACHINE = {"-march=native", "-mtune=native", "-mcpu=native"}
+_LINE_INFO = re.compile(r"--?(?:generate-)?line-?info")
+_RELATIVE_LINE = re.compile(rb'^# \d+ "[^/<]', re.MULTILINE)
+"""A line marker of the preprocessor; cicc adds the working directory's name to it."""
+_SEARCHED = ("-I", "-isystem", "-iquote", "-idirafter")
+_RELATIVE_FOLDER = re.compile(rf"(?:{'|'.join(_SEARCHED)})[^/].*")
 _TEXTS = {".c", ".cpp", ".d", ".ptx", ".s"}
 _CUDA_VARIABLES = {"CICC_PATH", "NVVMIR_LIBRARY_DIR", "LD_LIBRARY_PATH"}
 
@@ -174,17 +180,24 @@ class WrapperFarm:
         self._closing = contextlib.ExitStack()
         self._tools: ToolFiles | None = None
         self._private = compilation.folder
-        # The name of the working directory would get into debug information.
-        words = (word for step in graph.steps for word in step.command.argv)
-        # nvcc's own order, without texts, has files that only its own steps know of.
-        steps = graph.steps if compilation.texts and not has_line_info(words) else ()
+        words = {word for step in graph.steps for word in step.command.argv}
+        lines = set(filter(_LINE_INFO.fullmatch, words))
+        self._has_lines = bool(lines)
+        self._is_relative = any(map(_names_relative_files, graph.steps))
+        self._kept: set[str] = set()
+        # The name of the working directory would get into debug information. nvcc's own order,
+        # without texts, has files that only its own steps know of.
+        fits = bool(compilation.texts) and not has_line_info(words - lines)
+        steps = graph.steps if fits else ()
         self._remote = {step.name: self._remote_step(step) for step in steps if self._fits(step)}
         marked = (replace(step, is_remote=step.name in self._remote) for step in graph.steps)
         self.graph = Graph(steps=tuple(marked))
 
     def start(self, step: Step, *, cores: int, ended: Ended) -> RunningStep:
         """See `Executor.start`."""
-        if not step.is_remote:
+        if step.is_remote and self._has_lines and _has_relative_line(step):
+            self._kept.add(step.name)
+        if not self._is_there(step):
             return self._here.start(step, cores=cores, ended=ended)
         if self._there is None:
             self._there = self._closing.enter_context(self._open())
@@ -193,13 +206,13 @@ class WrapperFarm:
 
     def find_fault(self, step: Step, done: CompletedProcess) -> str:
         """See `Executor.find_fault`."""
-        if step.is_remote and self._there is not None:
+        if self._there is not None and self._is_there(step):
             return self._there.find_fault(step, done)
         return self._here.find_fault(step, done)
 
     def find_placement(self, step: Step) -> Placement | None:
         """See `Executor.find_placement`."""
-        if not step.is_remote or self._there is None:
+        if self._there is None or not self._is_there(step):
             return None
         return self._there.find_placement(step)
 
@@ -216,6 +229,9 @@ class WrapperFarm:
         if self._tools is not None:
             self._tools.save()
 
+    def _is_there(self, step: Step) -> bool:
+        return step.is_remote and step.name not in self._kept
+
     def _fits(self, step: Step) -> bool:
         """Return True if a step reads and writes files of the private folder alone."""
         argv = step.command.argv
@@ -229,6 +245,8 @@ class WrapperFarm:
             return not {"-c", "-S"}.isdisjoint(argv) and not (
                 "-E" in argv or "assembler" in argv or not _OF_MACHINE.isdisjoint(argv)
             )
+        if self._has_lines and self._is_relative and Path(argv[0]).name == "cicc":
+            return False
         return Path(argv[0]).name in _REMOTE
 
     def _remote_step(self, step: Step) -> Step:
@@ -332,3 +350,21 @@ class WrapperFarm:
 
 def _ignore(text: str) -> None:
     del text
+
+
+def _names_relative_files(step: Step) -> bool:
+    """Return True for a preprocessor whose line markers will have names without a folder."""
+    argv = step.command.argv
+    if "-E" not in argv:
+        return False
+    named = [*option_values(argv, _SEARCHED)]
+    named += (word for word in argv[1:] if (step.command.cwd / word).is_file())
+    return any(map(_RELATIVE_FOLDER.match, argv)) or not all(map(os.path.isabs, named))
+
+
+def _has_relative_line(step: Step) -> bool:
+    """Return True for a step that adds its folder to a name."""
+    # As written by ``#line``; all other names were seen on the command line.
+    return Path(step.command.argv[0]).name == "cicc" and any(
+        path.suffix == ".ii" and _RELATIVE_LINE.search(path.read_bytes()) for path in step.reads
+    )

@@ -18,20 +18,23 @@ from typing import TYPE_CHECKING
 
 from archsplit.compiler.early_dryrun import dryrun_query
 from archsplit.compiler.invocation import FallBackToNvccError
+from archsplit.compiler.keys import has_line_info
 from archsplit.compiler.module_id import module_id_seed
-from archsplit.compiler.step_key import has_line_info
 from archsplit.errors import TranscriptError
 from archsplit.nvcc.cmdline import NvccArguments, parse_arguments
-from archsplit.nvcc.dryrun import parse_dryrun
-from archsplit.nvcc.options import FLAG_VARIABLES, unsupported_reason
-from archsplit.nvcc.reorder import RelaxedPlan, empty_container_commands, relax_order
-from archsplit.nvcc.step_args import (
+from archsplit.nvcc.dryrun import (
+    FIRST_MEMORY,
     OUTPUT_FLAGS,
+    WEIGHTS,
+    NvccStep,
+    StepKind,
     is_host_compiler,
     option_values,
+    parse_dryrun,
     unusable_character,
 )
-from archsplit.nvcc.steps import FIRST_MEMORY, WEIGHTS, NvccStep, StepKind
+from archsplit.nvcc.options import FLAG_VARIABLES, unsupported_reason
+from archsplit.nvcc.reorder import RelaxedPlan, empty_container_commands, relax_order
 from archsplit.scheduler.graph import Graph, Step
 from archsplit.system.outputs import is_replaceable
 from archsplit.system.process import Command, run_checked
@@ -41,7 +44,7 @@ if TYPE_CHECKING:
 
     from archsplit.compiler.invocation import Invocation
     from archsplit.compiler.wrapper_context import WrapperContext
-    from archsplit.nvcc.steps import Transcript
+    from archsplit.nvcc.dryrun import Transcript
     from archsplit.system.process import CompletedProcess, Runner
 
 _READING = {StepKind.PREPROCESS, StepKind.HOST_COMPILE}

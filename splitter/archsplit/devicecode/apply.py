@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shlex
 from collections import Counter
 from dataclasses import dataclass, field
 from itertools import zip_longest
@@ -336,7 +337,7 @@ def check_code_stays(
         TargetError: nothing runs on one of the devices, or no listed target is present.
     """
     containers = tuple(containers)
-    hint = f"`archsplit inspect {subject}` shows its targets"
+    hint = f"`archsplit inspect {shlex.quote(subject)}` shows its targets"
     target_sets = {code_targets(filtered.entries) for filtered in containers} - {frozenset()}
     # A file without any device code is no fault of the selection.
     for device in sorted(selection.devices) if target_sets else ():

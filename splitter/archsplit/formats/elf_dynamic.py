@@ -130,7 +130,9 @@ class Dynamic:
             BinaryFormatError: the section or its names are damaged.
         """
         self._elf = elf
-        rows = list(_read_entries(elf))
+        # Other tags are skipped, not refused: each toolchain adds its own (DT_FLAGS_1,
+        # DT_RELACOUNT, …).
+        rows = [row for row in dynamic_entries(elf) if row[0] in _TAGS]
         # A second entry of the same tag replaces the first, as in the dynamic linker of glibc.
         self.values: Mapping[int, int] = {tag: value for tag, value in rows if tag != Tag.NEEDED}
         self._strings = self.table(Tag.STRTAB, Tag.STRSZ, "dynamic names")
@@ -223,7 +225,12 @@ def section_symbols(elf: Elf, section: Section) -> Iterator[Symbol]:
     return read_symbols(elf.content(section), elf.content(elf.section_at(section.link)))
 
 
-def _read_entries(elf: Elf) -> Iterator[tuple[int, int]]:
+def dynamic_entries(elf: Elf) -> Iterator[tuple[int, int]]:
+    """Return tag and value of each entry of the dynamic section.
+
+    Raises:
+        BinaryFormatError: the section is damaged.
+    """
     for segment in elf.segments:
         if segment.type == SegmentType.DYNAMIC:
             table = elf.window.at(segment.offset, segment.file_size, "dynamic section")
@@ -231,10 +238,7 @@ def _read_entries(elf: Elf) -> Iterator[tuple[int, int]]:
                 # DT_NULL ends the table; linkers leave spare entries after it.
                 if tag == 0:
                     return
-                # Other tags are skipped, not refused: each toolchain adds its own
-                # (DT_FLAGS_1, DT_RELACOUNT, …).
-                if tag in _TAGS:
-                    yield tag, value
+                yield tag, value
             # Only the first PT_DYNAMIC counts.
             return
 

@@ -13,14 +13,14 @@ import re
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
-from archsplit.nvcc.steps import StepKind
+from archsplit.nvcc.dryrun import StepKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from archsplit.nvcc.cmdline import DepfileOptions
-    from archsplit.nvcc.steps import Transcript
+    from archsplit.nvcc.dryrun import Transcript
 
 __pure__ = True
 

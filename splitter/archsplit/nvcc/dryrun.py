@@ -1,35 +1,328 @@
-"""The parser of ``nvcc --dryrun``: text in, a `Transcript` of typed steps out.
+"""The parser of ``nvcc --dryrun``: text in, a `Transcript` of typed steps out; pure.
 
 The transcript is the only source of knowledge about a compilation. Files are found by flag, never
 by position, and each step's inputs by the names of earlier outputs. A line that isn't recognized is
-an error with that line, never skipped.
+an error with that line, never skipped. A line may have quotes; any other shell syntax is refused,
+because no shell runs the steps.
 """
 
 from __future__ import annotations
 
+import enum
 import re
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from archsplit.arch.target import CodeKind, Target
 from archsplit.errors import TranscriptError
-from archsplit.nvcc.step_args import (
-    command_words,
-    fatbinary_images,
-    mentioned_files,
-    module_ids,
-    option_values,
-    step_kind,
-    step_outputs,
-    step_target,
-)
-from archsplit.nvcc.steps import DependencyList, NvccStep, StepKind, Transcript
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from archsplit.arch.target import Target
+    from collections.abc import Iterator, Mapping
 
 __pure__ = True
+
+_MEBIBYTE = 1 << 20
+
+
+class StepKind(enum.Enum):
+    """Kinds of steps; the values are the words in messages and tables."""
+
+    PREPROCESS = "preprocess"
+    CUDAFE = "cudafe++"
+    CICC = "cicc"
+    PTXAS = "ptxas"
+    FATBINARY = "fatbinary"
+    HOST_COMPILE = "host compile"
+    HOST_ASSEMBLY = "host compile to assembly"
+    ASSEMBLE = "assemble"
+    EXCHANGE = "objcopy"
+    NVLINK = "nvlink"
+    HOST_LINK = "host link"
+    ARCHIVE = "ar"
+
+
+WEIGHTS: Mapping[StepKind, float] = {
+    StepKind.PREPROCESS: 1.0,
+    StepKind.CUDAFE: 1.5,
+    StepKind.CICC: 6.0,
+    StepKind.PTXAS: 0.9,
+    StepKind.FATBINARY: 0.1,
+    StepKind.HOST_COMPILE: 4.0,
+    StepKind.HOST_ASSEMBLY: 3.8,
+    StepKind.ASSEMBLE: 0.2,
+    StepKind.EXCHANGE: 0.1,
+    StepKind.NVLINK: 0.5,
+    StepKind.HOST_LINK: 0.5,
+    StepKind.ARCHIVE: 0.1,
+}
+"""Seconds by kind, measured on a thrust sort; only their ratio matters."""
+
+FIRST_MEMORY: Mapping[StepKind, tuple[int, float]] = {
+    StepKind.PREPROCESS: (100 * _MEBIBYTE, 0),
+    StepKind.CUDAFE: (100 * _MEBIBYTE, 75),
+    StepKind.CICC: (100 * _MEBIBYTE, 95),
+    StepKind.PTXAS: (60 * _MEBIBYTE, 32),
+    StepKind.FATBINARY: (50 * _MEBIBYTE, 1),
+    StepKind.HOST_COMPILE: (60 * _MEBIBYTE, 60),
+    StepKind.HOST_ASSEMBLY: (60 * _MEBIBYTE, 60),
+    StepKind.ASSEMBLE: (50 * _MEBIBYTE, 10),
+    StepKind.EXCHANGE: (50 * _MEBIBYTE, 2),
+    StepKind.NVLINK: (100 * _MEBIBYTE, 10),
+    StepKind.HOST_LINK: (100 * _MEBIBYTE, 5),
+    StepKind.ARCHIVE: (50 * _MEBIBYTE, 1),
+}
+"""Memory estimate by kind, before the first measurement: bytes, and bytes per byte read.
+
+Measured on sorts, products of matrices and big tables, with errors of up to a fifth.
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NvccStep:
+    """A command of a compilation.
+
+    Attributes:
+        kind: the kind of step.
+        argv: program and arguments, as nvcc would start them.
+        reads: inputs that other steps write.
+        writes: outputs; none for a check, and for a step that prints.
+        target: the target of the step, or None for host steps and steps for several targets.
+    """
+
+    kind: StepKind
+    argv: tuple[str, ...]
+    reads: tuple[Path, ...]
+    writes: tuple[Path, ...]
+    target: Target | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DependencyList:
+    """A depfile that nvcc itself would write.
+
+    Attributes:
+        sources: the preprocessed texts whose line markers have the files.
+        path: the file to write, or None for standard output.
+        position: number of steps before the depfile in nvcc's order.
+    """
+
+    sources: tuple[Path, ...]
+    path: Path | None
+    position: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transcript:
+    """The parsed output of a dry run.
+
+    Attributes:
+        environment: variables that nvcc sets for its tools.
+        steps: in nvcc's order.
+        images: the files with code by target; those of the last source if there are several.
+        module_ids: the files of module ids, one for each source with CUDA.
+        dependencies: depfiles, in nvcc's order.
+        diagnostics: other lines, to pass on to the user.
+    """
+
+    environment: Mapping[str, str]
+    steps: tuple[NvccStep, ...]
+    images: Mapping[Target, Path]
+    module_ids: tuple[Path, ...]
+    dependencies: tuple[DependencyList, ...]
+    diagnostics: tuple[str, ...]
+
+    @property
+    def module_id(self) -> Path | None:
+        """The file of the first module id, or None for a source without CUDA."""
+        return self.module_ids[0] if self.module_ids else None
+
+    @property
+    def host_step(self) -> NvccStep:
+        """The step in which the host compiler reads the source.
+
+        Without CUDA that is the compile itself, else the preprocessing before cudafe++.
+        """
+        # Without CUDA there is no cudafe++, and no text before it.
+        if not self.module_ids:
+            return next(step for step in self.steps if step.kind is StepKind.HOST_COMPILE)
+        parsed = next(step for step in self.steps if step.kind is StepKind.CUDAFE)
+        return next(step for step in self.steps if set(step.writes) & set(parsed.reads))
+
+
+_HOST_COMPILER = re.compile(r"(?:.*-)?(?:gcc|g\+\+|clang|clang\+\+|c\+\+|cc)(?:-[\d.]+)?")
+_PIECE = re.compile(r"""\\.|'[^']*'|"(?:\\.|[^"\\])*"|[^\\'"]+|.""", re.DOTALL)
+_SYNTAX = re.compile(r"[`$|;&<>]")
+_EXPANSION = re.compile(r"[`$]")
+_UNUSABLE = re.compile(r"""[,"$`\\\x00-\x1f\x7f]""")
+_IMAGE = re.compile(r"--image3=kind=(elf|ptx|nvvm),sm=(\d+[af]?),file=(.+)", re.DOTALL)
+_IMAGE_KINDS = {"elf": CodeKind.SASS, "ptx": CodeKind.PTX}
+_TARGET = re.compile(r"(?:sm|compute)_")
+_REDIRECTION = re.compile(r" > (\S+)_stdout 2>\1_stderr\s*$")
+_ARCHIVER = re.compile(r'^"`(\S+) -print-prog-name=ar`" ')
+_TOOLS = {
+    kind.value: kind
+    for kind in (
+        StepKind.CUDAFE,
+        StepKind.CICC,
+        StepKind.PTXAS,
+        StepKind.FATBINARY,
+        StepKind.NVLINK,
+    )
+}
+_ARCHIVING = "cr"
+_HOST_MARK = "-D__CUDA_ARCH"
+_WRITES: Mapping[StepKind, tuple[str, ...]] = {
+    StepKind.PREPROCESS: ("-o",),
+    StepKind.CUDAFE: ("--gen_c_file_name",),
+    StepKind.CICC: (
+        "-o",
+        "-olto",
+        "--stub_file_name",
+        "--gen_c_file_name",
+        "--gen_device_file_name",
+    ),
+    StepKind.PTXAS: ("-o",),
+    StepKind.FATBINARY: ("--create", "--embedded-fatbin"),
+    StepKind.HOST_COMPILE: ("-o",),
+    StepKind.NVLINK: ("-o", "--register-link-binaries"),
+    StepKind.HOST_LINK: ("-o",),
+}
+OUTPUT_FLAGS = frozenset(flag for flags in _WRITES.values() for flag in flags)
+"""Flags whose value is an output."""
+ID_FLAG = "--gen_module_id_file"
+"""The flag by which cudafe++ or cicc generates a module id and writes its file."""
+
+
+def command_words(line: str, cicc_folder: str) -> tuple[str, ...]:
+    """Return the words of a transcript's line, as a shell would split them.
+
+    Args:
+        line: without its ``#$``.
+        cicc_folder: the value of ``$CICC_PATH``.
+
+    Raises:
+        ValueError: as for `shell_words`.
+    """
+    text = _REDIRECTION.sub("", line).replace("$CICC_PATH", cicc_folder)
+    archiver = _ARCHIVER.match(text)
+    if archiver is None:
+        return shell_words(text)
+    # The line queries the compiler for its archiver; the step keeps the compiler as its program.
+    return (archiver[1], *shell_words(text[archiver.end() :]))
+
+
+def shell_words(line: str) -> tuple[str, ...]:
+    """Split a line as a shell would.
+
+    Raises:
+        ValueError: the line has shell syntax besides quotes, or a quote without its end.
+    """
+    for piece in _PIECE.findall(line):
+        if character := _active_character(piece):
+            raise ValueError(f"the shell syntax {character!r}")
+    try:
+        return tuple(shlex.split(line))
+    except ValueError as error:
+        raise ValueError(f"its quotes ({error})") from None
+
+
+def unusable_character(path: str) -> str | None:
+    """Return the first character of a path that nvcc can't handle, or None."""
+    # nvcc splits a path at commas, and doesn't quote the others for the shell.
+    match = _UNUSABLE.search(path)
+    return None if match is None else match[0]
+
+
+def _active_character(piece: str) -> str | None:
+    """Return the first character with a meaning for the shell, or None."""
+    if piece[0] in "\\'" and len(piece) > 1:
+        return None
+    # Double quotes don't protect from expansions.
+    match = (_EXPANSION if piece[0] == '"' else _SYNTAX).search(piece)
+    return None if match is None else match[0]
+
+
+def step_kind(argv: tuple[str, ...]) -> StepKind | None:
+    """Return the kind of a command, or None for an unknown program."""
+    program = Path(argv[0]).name
+    if program in _TOOLS:
+        return _TOOLS[program]
+    if _ARCHIVING in argv:
+        return StepKind.ARCHIVE
+    # The host compiler has any name; nvcc defines its macros for no other program.
+    if not any(word.startswith(_HOST_MARK) for word in argv[1:]):
+        return None
+    if "-E" in argv:
+        return StepKind.PREPROCESS
+    return StepKind.HOST_COMPILE if "-c" in argv else StepKind.HOST_LINK
+
+
+def step_outputs(argv: tuple[str, ...], kind: StepKind) -> tuple[str, ...]:
+    """Return the outputs in a command's flags, as spelled."""
+    if kind is StepKind.ARCHIVE:
+        behind = argv[argv.index(_ARCHIVING) + 1 :]
+        return tuple(word for word in behind if not word.startswith("-"))[:1]
+    flags = _WRITES[kind]
+    return (*option_values(argv, flags), *(module_ids(argv) if ID_FLAG in argv else ()))
+
+
+def module_ids(argv: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the file, one or none, of the module id."""
+    return tuple(option_values(argv, ("--module_id_file_name",)))
+
+
+def fatbinary_images(argv: tuple[str, ...]) -> dict[Target, Path]:
+    """Return the image files of a ``fatbinary`` command by target.
+
+    Raises:
+        ValueError: an image has an unknown kind.
+    """
+    images = {}
+    for argument in argv:
+        if not argument.startswith("--image"):
+            continue
+        image = _IMAGE.fullmatch(argument)
+        if image is None:
+            raise ValueError(f"the image {argument}")
+        if image[1] in _IMAGE_KINDS:
+            name = f"{_IMAGE_KINDS[image[1]].value}_{image[2]}"
+            images[Target.parse(name)] = Path(image[3])
+    return images
+
+
+def step_target(argv: tuple[str, ...], kind: StepKind) -> Target | None:
+    """Return the target in a command's flags, or None."""
+    if kind not in {StepKind.CICC, StepKind.PTXAS, StepKind.NVLINK}:
+        return None
+    named = (value for value in option_values(argv, ("-arch", "--arch")) if _TARGET.match(value))
+    return next(map(Target.parse, named), None)
+
+
+def option_values(argv: tuple[str, ...], flags: tuple[str, ...]) -> Iterator[str]:
+    """Return the values of ``flags``: the next word, or the text behind an equals sign."""
+    for position, argument in enumerate(argv):
+        name, equals, value = argument.partition("=")
+        if name in flags and equals:
+            yield value
+        elif argument in flags and position + 1 < len(argv):
+            yield argv[position + 1]
+
+
+def is_host_compiler(program: str) -> bool:
+    """Return True if a program is a host compiler."""
+    return _HOST_COMPILER.fullmatch(Path(program).name) is not None
+
+
+def mentioned_files(argv: tuple[str, ...], folder: Path) -> Iterator[Path]:
+    """Return all files of ``folder`` in the arguments, also within flags and macros."""
+    inside = f"{folder}/"
+    for argument in argv[1:]:
+        at = argument.find(inside)
+        if at >= 0 and (at == 0 or argument[at - 1] in '="'):
+            yield Path(argument[at:].rstrip('"'))
+
 
 _PREFIX = "#$ "
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)

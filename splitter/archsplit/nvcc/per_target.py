@@ -19,15 +19,15 @@ from typing import TYPE_CHECKING
 
 from archsplit.arch.target import CodeKind
 from archsplit.errors import TranscriptError
+from archsplit.nvcc.dryrun import NvccStep, StepKind
 from archsplit.nvcc.reorder import without_module_id
-from archsplit.nvcc.steps import NvccStep, StepKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     from archsplit.arch.target import Target
-    from archsplit.nvcc.steps import Transcript
+    from archsplit.nvcc.dryrun import Transcript
 
 __pure__ = True
 

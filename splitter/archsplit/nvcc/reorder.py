@@ -19,13 +19,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from archsplit.nvcc.step_args import ID_FLAG, option_values
-from archsplit.nvcc.steps import NvccStep, StepKind
+from archsplit.nvcc.dryrun import ID_FLAG, NvccStep, StepKind, option_values
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 
-    from archsplit.nvcc.steps import Transcript
+    from archsplit.nvcc.dryrun import Transcript
 
 __pure__ = True
 

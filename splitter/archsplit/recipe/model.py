@@ -23,7 +23,7 @@ from packaging.version import InvalidVersion, Version
 from pydantic import AfterValidator, Field, PlainValidator, StrictBool, ValidationInfo, with_config
 
 from archsplit.errors import InputError, WheelError
-from archsplit.nvcc.step_args import unusable_character
+from archsplit.nvcc.dryrun import unusable_character
 from archsplit.recipe.policy import Policy
 from archsplit.recipe.values import (
     RELOCATABLE_FLAGS,

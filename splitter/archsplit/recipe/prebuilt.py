@@ -202,5 +202,5 @@ def refuse_prebuilt(content: Mapping[str, object], file: Path) -> None:
     if is_prebuilt(content):
         raise RecipeError(
             f"{file} splits a prebuilt file, and only sources can be built here",
-            hint=f"archsplit build {file} --out DIR makes all of its wheels",
+            hint=f"archsplit build {shlex.quote(str(file))} --out DIR makes all of its wheels",
         )

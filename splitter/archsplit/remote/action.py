@@ -31,7 +31,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from archsplit.errors import EngineRefusedError
-from archsplit.nvcc.step_args import is_host_compiler, option_values
+from archsplit.nvcc.dryrun import is_host_compiler, option_values
 from archsplit.scheduler.executor import Placement, Stage
 from archsplit.scheduler.graph import Step
 from archsplit.system.process import Command
@@ -143,6 +143,7 @@ class ActionSpec:
         outputs: the same for the files that the command writes.
         texts: the content of further inputs: of `TOOLS_FILE`, and of `STEPS_FILE` if the action
             runs several steps.
+        named_tools: digests of the files of the tools that are not shipped, by their paths.
         tools: the shipped files of the tools.
         links: targets of symbolic links between them.
         folders: names of empty folders.
@@ -153,6 +154,7 @@ class ActionSpec:
     inputs: Mapping[PurePosixPath, Path]
     outputs: Mapping[PurePosixPath, Path]
     texts: Mapping[PurePosixPath, bytes]
+    named_tools: Mapping[str, str] = field(default_factory=dict)
     tools: Mapping[PurePosixPath, ToolFile] = field(default_factory=dict)
     links: Mapping[PurePosixPath, str] = field(default_factory=dict)
     folders: tuple[PurePosixPath, ...] = ()
@@ -224,9 +226,8 @@ def action_spec(
         paths.shipped.name(each.path): each for each in tools if paths.shipped.has(each.path)
     }
     # Sorted, so that the same tools are the same action for all machines.
-    rows = sorted(
-        {f"{each.sha256}  {each.path}\n" for each in {*tools}.difference(shipped.values())}
-    )
+    named = {each.path: each.sha256 for each in {*tools}.difference(shipped.values())}
+    rows = sorted(f"{digest}  {path}\n" for path, digest in named.items())
     texts = {TOOLS_FILE: "".join(rows).encode(errors="surrogateescape")}
     # nvcc calls `ptxas` by its name alone: what runs has to be the file that is compared.
     programs = {PurePosixPath(tool.path).name: tool.path for tool in tools}
@@ -251,6 +252,7 @@ def action_spec(
         inputs={paths.name(path): path for path in step.reads},
         outputs={paths.name(path): path for path in step.writes},
         texts=texts,
+        named_tools=named,
         tools=shipped,
         links=paths.shipped.used_links(shipped),
         # `bin/../include` can't be opened without a folder `bin`.

@@ -22,6 +22,7 @@ from distributed.security import Security
 from archsplit.errors import EngineRefusedError, EngineUnavailableError, WorkerLostError
 from archsplit.remote.action import (
     OTHER_TOOLS_STATUS,
+    TOOLS_FILE,
     PathMap,
     StepClock,
     action_spec,
@@ -30,8 +31,15 @@ from archsplit.remote.action import (
     other_tools_error,
     probe_step,
 )
-from archsplit.remote.dask_programs import ProgramPlugin, ToolkitPlugin, has_toolkit, run_on_worker
-from archsplit.remote.dask_worker import DaskAction, ToolkitFiles, drop_files, take_file
+from archsplit.remote.dask_programs import (
+    ProgramPlugin,
+    ToolkitPlugin,
+    has_toolkit,
+    read_result,
+    run_on_worker,
+)
+from archsplit.remote.dask_worker import DaskAction, DaskResult, ToolkitFiles, select_files
+from archsplit.scheduler.executor import DaemonThreads
 from archsplit.system.fs import write_file
 from archsplit.system.process import CompletedProcess
 
@@ -40,11 +48,13 @@ if TYPE_CHECKING:
     from pathlib import Path, PurePosixPath
 
     from archsplit.remote.action import ActionSpec, ShippedFolders, ToolFile
-    from archsplit.remote.dask_worker import DaskResult, DaskSummary
+    from archsplit.remote.dask_worker import DaskResult
     from archsplit.remote.endpoint import DaskEndpoint
     from archsplit.scheduler.executor import Ended, Placement
     from archsplit.scheduler.graph import Graph, Step
 
+_THREADS = 8
+"""Results that are taken at a time."""
 _NOBODY_SECONDS = 30
 """Seconds without a scheduler or a worker until there counts to be none."""
 
@@ -93,6 +103,7 @@ class DaskExecutor:
                 self._readers[path] = self._readers.get(path, 0) + 1
         self._running: dict[str, Ended] = {}
         self._closing = threading.Event()
+        self._threads = DaemonThreads(_THREADS)
         self._client = connect_to_scheduler(endpoint)
         self._toolkit = self._ship_toolkit(graph) if paths.shipped.paths else ""
         has_pages = "dashboard" in self._client.scheduler_info()["services"]
@@ -111,10 +122,11 @@ class DaskExecutor:
         result = self._client.submit(
             run_on_worker, action, list(parents.values()), priority=priority, pure=False
         )
-        summary = self._client.submit(drop_files, result, priority=priority, pure=False)
-        running = DaskStep(result, summary)
+        running = DaskStep(result)
         self._running[step.name] = ended
-        summary.add_done_callback(partial(self._end, step, spec.outputs, running, clock))
+        end = partial(self._end, step, spec.outputs, running, clock)
+        # The library calls all clients' functions in one thread, which must not wait for a file.
+        result.add_done_callback(lambda _: self._threads.call(end))
         return running
 
     def _ship_toolkit(self, graph: Graph) -> str:
@@ -140,6 +152,7 @@ class DaskExecutor:
     def close(self) -> None:
         """See `Executor.close`."""
         self._closing.set()
+        self._threads.close()
         self._futures.clear()
         with contextlib.suppress(Exception):
             self._client.close(timeout=_NOBODY_SECONDS)
@@ -150,15 +163,14 @@ class DaskExecutor:
         outputs: Mapping[PurePosixPath, Path],
         running: DaskStep,
         clock: StepClock,
-        summary: Any,
     ) -> None:
-        """Pass an exit on; called in a thread of the library's."""
+        """Take a result and pass its exit on; called in a thread."""
         done: CompletedProcess | BaseException
         try:
             done = (
                 CompletedProcess(returncode=-15, stdout="", stderr="canceled", seconds=0.0)
                 if running.is_canceled
-                else self._done(step, outputs, running.result, clock, summary)
+                else self._done(step, outputs, running.result, clock)
             )
         # All that the library raises for what its lost connection has taken along.
         except (CancelledError, asyncio.CancelledError, OSError):
@@ -200,11 +212,11 @@ class DaskExecutor:
         outputs: Mapping[PurePosixPath, Path],
         result: Any,
         clock: StepClock,
-        summary: Any,
     ) -> CompletedProcess:
-        if summary.status in {"cancelled", "lost"}:
+        if result.status == "cancelled":
             raise self._gone()
-        error = summary.exception()
+        # Waits for a result that was lost with its worker: it is made again.
+        error = result.exception()
         if isinstance(error, KilledWorker):
             raise WorkerLostError(
                 f"{step.name} was lost with each worker that ran it",
@@ -212,15 +224,17 @@ class DaskExecutor:
             )
         if error is not None:
             raise error
-        done: DaskSummary = summary.result()
+        names = [str(name) for name, path in outputs.items() if path in self._wanted]
+        done = self._read(result, names)
         clock.end_remote(done["worker"] or "a worker", done["stages"])
         if done["returncode"] == OTHER_TOOLS_STATUS:
             raise other_tools_error(step.name, done["stdout"], self._endpoint.address)
         if done["returncode"] == 0:
-            self._take_outputs(step, outputs, result, done["sizes"])
+            self._take_outputs(step, outputs, result, done)
         clock.end_stage("download")
         self._placements[step.name] = clock.placement()
-        self.runs += 1
+        with self._lock:
+            self.runs += 1
         part, stderr = failed_part(done["stderr"])
         return CompletedProcess(
             returncode=done["returncode"],
@@ -230,20 +244,31 @@ class DaskExecutor:
             seconds=done["seconds"],
         )
 
+    def _read(self, result: Any, names: list[str]) -> DaskResult:
+        """Return a result with the files of these names."""
+        # A task would wait for a slot of the worker, behind compilers that run for minutes.
+        with contextlib.suppress(OSError, KeyError):
+            places = self._client.who_has([result])[result.key]
+            found = self._client.run(read_result, result.key, names, workers=places[:1])
+            done: DaskResult | None = next(iter(found.values()), None)
+            if done is not None:
+                return done
+        # The worker has gone with the result: it is made again, and comes as a whole.
+        return select_files(result.result(), names)
+
     def _take_outputs(
         self,
         step: Step,
         outputs: Mapping[PurePosixPath, Path],
         result: Any,
-        sizes: Mapping[str, int],
+        done: DaskResult,
     ) -> None:
         for name, path in outputs.items():
-            if not sizes.get(str(name)):
+            if not done["sizes"].get(str(name)):
                 self._missing[step.name] = f"succeeded, but left no {path.name}"
                 return
             if path in self._wanted:
-                blob = self._client.submit(take_file, result, str(name), pure=False).result()
-                write_file(path, blob)
+                write_file(path, done["files"][str(name)])
         with self._lock:
             for path in outputs.values():
                 if self._readers.get(path):
@@ -263,20 +288,18 @@ class DaskStep:
         is_canceled: True after `kill`.
     """
 
-    def __init__(self, result: Any, summary: Any) -> None:
+    def __init__(self, result: Any) -> None:
         self.result = result
         self.is_canceled = False
-        self._summary = summary
 
     def kill(self, *, grace: float = 0.0) -> None:
         """Cancel the step; `ProgramPlugin` kills its program."""
         del grace
         # The end of a canceled step is no loss of the scheduler.
         self.is_canceled = True
-        for future in (self._summary, self.result):
-            # A client whose scheduler has gone can't send it.
-            with contextlib.suppress(Exception):
-                future.cancel()
+        # A client whose scheduler has gone can't send it.
+        with contextlib.suppress(Exception):
+            self.result.cancel()
 
     def resident_memory(self) -> int:
         """Return 0: the step takes no memory of this machine."""
@@ -301,7 +324,8 @@ def plain_action(
         made: inputs that other actions make.
         toolkit: name of the shipped toolkit; "" for none.
     """
-    files = {str(name): text for name, text in spec.texts.items()}
+    # The worker compares the tools itself, and reads them once.
+    files = {str(name): text for name, text in spec.texts.items() if name != TOOLS_FILE}
     files |= {
         str(name): path.read_bytes() for name, path in spec.inputs.items() if name not in made
     }
@@ -311,6 +335,7 @@ def plain_action(
         "files": files,
         "inputs": [str(name) for name in made],
         "outputs": [str(name) for name in spec.outputs],
+        "tools": dict(spec.named_tools),
         "toolkit": toolkit if spec.tools else "",
     }
 

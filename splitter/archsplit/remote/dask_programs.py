@@ -16,8 +16,9 @@ from distributed import Reschedule, WorkerPlugin, get_worker
 from distributed.utils import sync
 from distributed.worker import thread_state
 
+from archsplit.cache.file_digests import FileDigests
 from archsplit.errors import InterruptedByUserError
-from archsplit.remote.dask_worker import run_action, unpack_toolkit
+from archsplit.remote.dask_worker import run_action, select_files, unpack_toolkit
 from archsplit.system.process import SubprocessRunner
 
 if TYPE_CHECKING:
@@ -37,6 +38,8 @@ class ProgramPlugin(WorkerPlugin):  # type: ignore[misc] # the library has no ty
         self._runners: dict[object, SubprocessRunner] = {}
         self._unwanted: set[object] = set()
         self._toolkits = Path()
+        # Each action checks its tools, which are hundreds of megabytes.
+        self._digests = FileDigests(None)
 
     def setup(self, worker: Any) -> None:
         """Note the worker's folder; called before it takes actions."""
@@ -77,7 +80,7 @@ class ProgramPlugin(WorkerPlugin):  # type: ignore[misc] # the library has no ty
             if key in self._unwanted:
                 runner.cancel()
         try:
-            return run_action(action, made, runner, toolkits=self._toolkits)
+            return run_action(action, made, runner, toolkits=self._toolkits, digests=self._digests)
         except InterruptedByUserError:
             raise Reschedule from None
         finally:
@@ -118,6 +121,15 @@ def run_on_worker(action: DaskAction, made: list[DaskResult]) -> DaskResult:
         return run_action(action, made)
     result: DaskResult = _find_plugin(worker).run(thread_state.key, action, made)
     return {**result, "worker": worker.address}
+
+
+def read_result(key: object, names: list[str], dask_worker: Any) -> DaskResult | None:
+    """Return a result with some of its files; None on a worker that has none.
+
+    dask calls the function in the worker's event loop, so that it waits for no slot.
+    """
+    result: DaskResult | None = dask_worker.data.get(key)
+    return None if result is None else select_files(result, names)
 
 
 def _find_plugin(worker: Any) -> ProgramPlugin:

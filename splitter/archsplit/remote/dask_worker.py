@@ -20,8 +20,9 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
+from archsplit.cache.file_digests import FileDigests
 from archsplit.errors import EngineRefusedError, UsageError
-from archsplit.remote.action import TOOLKIT_FOLDER, ShippedFolders
+from archsplit.remote.action import OTHER_TOOLS_STATUS, TOOLKIT_FOLDER, ShippedFolders
 from archsplit.system.fs import sha256
 from archsplit.system.process import Command, SubprocessRunner
 
@@ -41,7 +42,8 @@ class DaskAction(TypedDict):
         files: the content of inputs that no other action makes, by name.
         inputs: names of the inputs that other actions make.
         outputs: names of the files to return.
-        toolkit: name of the shipped toolkit; "" for tools that the worker has.
+        tools: digests of the files of the tools that the worker must have, by their paths.
+        toolkit: name of the shipped toolkit; "" for none.
     """
 
     argv: list[str]
@@ -49,13 +51,16 @@ class DaskAction(TypedDict):
     files: dict[str, bytes]
     inputs: list[str]
     outputs: list[str]
+    tools: dict[str, str]
     toolkit: str
 
 
-class DaskSummary(TypedDict):
-    """A result without its files, for the client.
+class DaskResult(TypedDict):
+    """A result.
 
     Attributes:
+        sizes: bytes of the outputs that exist, by name.
+        files: the content of these outputs, or of some of them.
         worker: address of the worker.
         stages: names, begins and ends, by a clock of the worker's.
     """
@@ -65,18 +70,9 @@ class DaskSummary(TypedDict):
     stderr: str
     seconds: float
     sizes: dict[str, int]
+    files: dict[str, bytes]
     worker: str
     stages: list[tuple[str, float, float]]
-
-
-class DaskResult(DaskSummary):
-    """A result.
-
-    Attributes:
-        files: the content of the outputs that exist, by name.
-    """
-
-    files: dict[str, bytes]
 
 
 def run_action(
@@ -85,6 +81,7 @@ def run_action(
     runner: Runner | None = None,
     *,
     toolkits: Path | None = None,
+    digests: FileDigests | None = None,
 ) -> DaskResult:
     """Run an action in an empty folder.
 
@@ -93,11 +90,14 @@ def run_action(
         made: results of the actions that make its other inputs.
         runner: starts the program; None for one that nobody cancels.
         toolkits: the folder of the shipped toolkits that the worker has; None for none.
+        digests: those of the worker's files that are known; None for none.
 
     Raises:
         InterruptedByUserError: the runner was canceled.
     """
     began = time.monotonic()
+    if others := find_other_tools(action["tools"], digests or FileDigests(None)):
+        return _refused(others)
     files = dict(action["files"])
     for result in made:
         # Each result has only some of the inputs.
@@ -140,26 +140,37 @@ def run_action(
     }
 
 
-def drop_files(result: DaskResult) -> DaskSummary:
-    """Return a result without its files."""
-    # Key by key, because a copy without one key would lose the types.
+def _refused(others: Iterable[str]) -> DaskResult:
+    """Return the result of an action whose tools are others here."""
     return {
-        "returncode": result["returncode"],
-        "stdout": result["stdout"],
-        "stderr": result["stderr"],
-        "seconds": result["seconds"],
-        "sizes": result["sizes"],
-        "worker": result["worker"],
-        "stages": result["stages"],
+        "returncode": OTHER_TOOLS_STATUS,
+        "stdout": "".join(f"{path}: FAILED\n" for path in others),
+        "stderr": "",
+        "seconds": 0.0,
+        "sizes": {},
+        "files": {},
+        "worker": "",
+        "stages": [],
     }
 
 
-def take_file(result: DaskResult, name: str) -> bytes:
-    """Return one file of a result."""
-    return result["files"][name]
+def select_files(result: DaskResult, names: Iterable[str]) -> DaskResult:
+    """Return a result with some of its files."""
+    files = {name: result["files"][name] for name in names if name in result["files"]}
+    return {**result, "files": files}
+
+
+def find_other_tools(tools: Mapping[str, str], digests: FileDigests) -> list[str]:
+    """Return the files of the tools that are gone, or have another digest."""
+    # A file may have changed since the last action; its times are read again, not its bytes.
+    digests.recheck()
+    return [
+        path for path, known in tools.items() if digests.digest(path, group=_TOOL_GROUP) != known
+    ]
 
 
 _SYSTEM_FOLDERS = {Path("/"), Path("/usr"), Path("/usr/local"), Path("/opt")}
+_TOOL_GROUP = "tools"
 # More saves a tenth of the bytes, and takes ten times as long.
 _LEVEL = 1
 

@@ -300,7 +300,7 @@ def _grouped(
         weight=sum(part.weight for part in parts),
         memory=max(part.memory for part in parts),
         memory_per_byte=max(part.memory_per_byte for part in parts),
-        key="",
+        key="; ".join(part.key for part in parts) if all(part.key for part in parts) else "",
         parallel_flags=(),
         reads_source=any(part.reads_source for part in parts),
         runs_first=any(part.runs_first for part in parts),

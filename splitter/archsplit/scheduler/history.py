@@ -55,7 +55,9 @@ class History:
         known = self._known = self._read()
         for one in outcome.finished:
             step = graph.steps[one.position]
-            if step.key and one.attempts and not one.fault:
+            # The farm had the result: nothing was measured.
+            is_hit = one.placement is not None and not one.placement.worker
+            if step.key and one.attempts and not one.fault and not is_hit:
                 # Moved to the end, because only the last rows are kept: unused keys get lost.
                 old = known.pop(step.key, None)
                 known[step.key] = merge_estimates(old, measure_step(one, step.writes))
@@ -97,6 +99,10 @@ def measure_step(one: FinishedStep, writes: Iterable[Path] = ()) -> StepEstimate
         one: the step; its seconds are those on one core.
         writes: its outputs.
     """
+    if one.placement is not None:
+        # Without the waits for a worker and the transfers; and its outputs may have stayed there.
+        ran = sum(stage.seconds for stage in one.placement.stages if stage.is_on_worker)
+        return StepEstimate(round(ran, 3), one.peak_memory)
     seconds = one.seconds if one.cores == 1 else one.cpu_seconds
     return StepEstimate(round(seconds, 3), one.peak_memory, tuple(map(_size, writes)))
 
@@ -112,7 +118,9 @@ def merge_estimates(old: StepEstimate | None, new: StepEstimate) -> StepEstimate
     """Blend a measurement into an estimate: memory rises at once and falls slowly."""
     if old is None:
         return new
-    memory = max(new.memory, old.memory - (old.memory - new.memory) // 4)
+    falling = old.memory - (old.memory - new.memory) // 4
+    # No farm measures memory.
+    memory = max(new.memory, falling) if new.memory else old.memory
     seconds = round((old.seconds + new.seconds) / 2, 3)
     return StepEstimate(seconds, memory, new.sizes or old.sizes)
 

@@ -22,15 +22,15 @@ from archsplit.errors import (
     BinaryFormatError,
     InputError,
     NothingToDoError,
-    ToolFailedError,
+    VerifyError,
     WheelError,
 )
 from archsplit.formats.device_pack import PACK_FILE
 from archsplit.formats.elf import MACHINE_NAMES, Elf, ElfMachine, FileType
 from archsplit.formats.reader import open_file
 from archsplit.release.identity import IDENTITY_FILE, LOADER_PACKAGE
-from archsplit.split.restore import read_original
-from archsplit.split.take_apart import strip_library, stub_name, unsplit_images
+from archsplit.split.stub import Stub, stub_name
+from archsplit.split.take_apart import strip_library, unsplit_images
 from archsplit.system.parallel import map_on_cores
 from archsplit.wheels.filename import distribution_name
 from archsplit.wheels.reader import extract_member
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from archsplit.release.report import UnmovedCode
     from archsplit.split.model import SplitRequest
-    from archsplit.split.take_apart import Patcher, StrippedLibrary
+    from archsplit.split.take_apart import StrippedLibrary
     from archsplit.system.scratch import ScratchFiles
     from archsplit.wheels.filename import WheelName
     from archsplit.wheels.reader import Wheel
@@ -142,7 +142,6 @@ def strip_libraries(
     *,
     key: str,
     loader_folder: str,
-    patcher: Patcher,
     scratch: ScratchFiles,
     deflater: ParallelDeflater,
 ) -> tuple[StrippedLibrary, ...]:
@@ -153,28 +152,26 @@ def strip_libraries(
         loader_folder: the path of the loader's folder in site-packages.
 
     Raises:
-        ArchsplitError: as `strip_library` and `Patcher.patch`.
+        ArchsplitError: as `strip_library`.
     """
 
     def strip(library: SplittableLibrary) -> StrippedLibrary:
-        stub = stub_name(key, library.installed_path)
-        # $ORIGIN is the folder of the library, not that of the wheel.
-        folder = posixpath.relpath(loader_folder, posixpath.dirname(library.installed_path))
+        stub = Stub(
+            name=stub_name(key, library.installed_path),
+            # $ORIGIN is the folder of the library, not that of the wheel.
+            folder=posixpath.relpath(loader_folder, posixpath.dirname(library.installed_path)),
+        )
         with _errors_named(library):
-            # A second copy on the disk would double the space that a split needs.
-            original = read_original(library.path)
-            patcher.patch(library.path, stub=stub, folder=folder)
             return strip_library(
                 library.installed_path,
                 stub,
-                original,
                 library.path,
                 member=library.name,
                 scratch=scratch,
                 deflater=deflater,
             )
 
-    # patchelf is a process of its own, and most of the rest compares and hashes.
+    # Most of it compares and hashes.
     return tuple(map_on_cores(strip, libraries, weight=lambda one: one.path.stat().st_size))
 
 
@@ -183,7 +180,7 @@ def _errors_named(library: SplittableLibrary) -> Iterator[None]:
     """Replace the unpacked copy's path in error messages by the name in the wheel."""
     try:
         yield
-    except (BinaryFormatError, ToolFailedError) as error:
+    except (BinaryFormatError, VerifyError) as error:
         text = str(error).replace(str(library.path.with_suffix("")), library.name)
         raise type(error)(f"{library.name} can't be split: {text}") from error
 

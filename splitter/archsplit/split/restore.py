@@ -1,7 +1,7 @@
 """Record to restore a fat library, and its use by ``archsplit join``.
 
 In: a core and its packs. Out: the fat libraries, byte for byte. The library in the core lacks the
-images, which the packs have; patchelf and the cut changed some more bytes. A `Restore` lists the
+images, which the packs have; the stub and the cut changed some more bytes. A `Restore` lists the
 pieces of the original in order: ranges of the core's library, images, and kept bytes that are in
 neither.
 """
@@ -9,7 +9,6 @@ neither.
 from __future__ import annotations
 
 import hashlib
-import mmap
 import zlib
 from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
@@ -17,10 +16,8 @@ from struct import Struct
 from typing import TYPE_CHECKING
 
 from archsplit.devicecode.edits import CopiedBytes
-from archsplit.devicecode.registered import container_images, registered_containers
-from archsplit.errors import BinaryFormatError, InputError, ToolFailedError, VerifyError
-from archsplit.formats.elf import Elf
-from archsplit.formats.reader import Window, open_file
+from archsplit.errors import BinaryFormatError, InputError, VerifyError
+from archsplit.formats.reader import open_file
 from archsplit.release.identity import LOADER_PACKAGE
 from archsplit.release.wheel_set import read_wheel_set
 from archsplit.system.fs import (
@@ -40,8 +37,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from archsplit.devicecode.edits import EditPiece
-    from archsplit.devicecode.registered import ContainerImages, RegisteredContainer
+    from archsplit.devicecode.registered import RegisteredContainer
     from archsplit.formats.device_pack import Pack, PackLibrary
+    from archsplit.formats.reader import Window
     from archsplit.release.wheel_set import WheelFacts, WheelSet
     from archsplit.wheels.reader import Wheel
 
@@ -52,8 +50,7 @@ _ROW = Struct("<BQQ")
 _COUNT = Struct("<II")
 # The kinds of rows, in the core's files: their numbers must never change.
 _COPY, _KEPT, _IMAGE = range(3)
-# Small blocks find more equal bytes, and make more rows; patchelf changes a few bytes in few
-# places.
+# Small blocks find more equal bytes, and make more rows; a few bytes are changed in few places.
 _BLOCK = 1024
 _GROUP = 1024 * _BLOCK
 
@@ -77,7 +74,7 @@ class Restore:
     def encode(self) -> bytes:
         """Return the record as the content of a file."""
         rows = b"".join(_ROW.pack(*row) for row in self.rows)
-        # Kept bytes may be whole tables that patchelf moved, which compress well.
+        # Kept bytes may be whole tables of changed pointers, which compress well.
         return zlib.compress(_COUNT.pack(len(self.rows), len(self.kept)) + rows + self.kept, 9)
 
     @classmethod
@@ -127,63 +124,20 @@ class Restore:
             yield block
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OriginalLibrary:
-    """A library before patchelf changes it.
-
-    Attributes:
-        host: all bytes but the images that move, which read as zeros.
-        images: the images that move, with their digests.
-        offsets: the offset of each of them, in the same order.
-    """
-
-    host: Window = field(repr=False)
-    images: ContainerImages = field(repr=False)
-    offsets: tuple[tuple[int, ...], ...] = field(repr=False)
-
-
-def read_original(path: Path) -> OriginalLibrary:
-    """Read a library into memory, without the images that move.
-
-    Raises:
-        BinaryFormatError: the library is damaged.
-    """
-    window = open_file(path)
-    moved = [each for each in registered_containers(Elf(window)) if each.wrapper is not None]
-    ranges = sorted((entry.offset, entry.size) for each in moved for entry in each.entries)
-    # Pages that nothing is written to take no memory.
-    host = mmap.mmap(-1, max(len(window), 1))
-    position = 0
-    for offset, size in [*ranges, (len(window), 0)]:
-        host[position:offset] = window.data[position:offset]
-        position = offset + size
-    return OriginalLibrary(
-        host=Window(memoryview(host)[: len(window)], source=window.source),
-        images=tuple(map(container_images, moved)),
-        offsets=tuple(tuple(entry.offset for entry in each.entries) for each in moved),
-    )
-
-
 def build_restore(
-    original: OriginalLibrary,
-    patched: Window,
+    original: Window,
+    core: Window,
     pieces: Sequence[EditPiece],
     moved: Sequence[RegisteredContainer],
 ) -> Restore:
     """Return the record to restore a library.
 
     Args:
-        patched: the library with its stub and all images.
-        pieces: the core's library, as pieces of ``patched``.
+        core: the written library of the core.
+        pieces: its plan, as pieces of the original.
         moved: the containers without their images.
-
-    Raises:
-        ToolFailedError: patchelf moved an image.
     """
-    offsets = tuple(tuple(entry.offset for entry in each.entries) for each in moved)
-    if offsets != original.offsets:
-        raise ToolFailedError(f"patchelf moved the device code of {patched.source}")
-    builder = _Builder(original.host)
+    builder = _Builder(original)
     images = {
         entry.offset: (index << 32 | number, entry.size)
         for index, container in enumerate(moved)
@@ -194,9 +148,10 @@ def build_restore(
         builder.image(offset, source, size)
     at = 0
     for piece in pieces:
-        # New bytes and zeros aren't in the original.
-        if isinstance(piece, CopiedBytes):
-            builder.copy(patched, piece, at)
+        # New bytes and zeros aren't in the original. A row takes more than a few bytes that stayed
+        # between two changed pointers.
+        if isinstance(piece, CopiedBytes) and piece.size > _ROW.size:
+            builder.copy(core, piece, at)
         at += piece.size
     return builder.build()
 
@@ -212,22 +167,24 @@ class _Builder:
         """Add an image as a range from a pack."""
         self._ranges.append((offset, size, _IMAGE, source))
 
-    def copy(self, patched: Window, piece: CopiedBytes, at: int) -> None:
-        """Add the unchanged blocks of a piece as ranges from the core's library."""
-        end = min(piece.offset + piece.size, len(self._original))
-        # Most of a library is equal: whole groups of blocks are compared first.
+    def copy(self, core: Window, piece: CopiedBytes, at: int) -> None:
+        """Add the equal blocks of a piece as ranges from the core's library."""
+        end = piece.offset + piece.size
+        ahead = at - piece.offset
+        # Compared although they were copied: the stub has changed some of them. Most of a library
+        # is equal, so whole groups of blocks come first.
         for first in range(piece.offset, end, _GROUP):
             last = min(first + _GROUP, end)
-            if self._is_equal(patched, first, last):
-                self._copy(first, last - first, at + first - piece.offset)
+            if self._is_equal(core, first, last, ahead):
+                self._copy(first, last - first, first + ahead)
                 continue
             for start in range(first, last, _BLOCK):
                 size = min(_BLOCK, last - start)
-                if self._is_equal(patched, start, start + size):
-                    self._copy(start, size, at + start - piece.offset)
+                if self._is_equal(core, start, start + size, ahead):
+                    self._copy(start, size, start + ahead)
 
-    def _is_equal(self, patched: Window, start: int, end: int) -> bool:
-        return are_equal(self._original.data[start:end], patched.data[start:end])
+    def _is_equal(self, core: Window, start: int, end: int, ahead: int) -> bool:
+        return are_equal(self._original.data[start:end], core.data[start + ahead : end + ahead])
 
     def _copy(self, start: int, size: int, at: int) -> None:
         if self._ranges:

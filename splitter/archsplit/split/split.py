@@ -7,7 +7,7 @@ the originals; only then they replace those in the output folder, all or none.
 from __future__ import annotations
 
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -53,7 +53,6 @@ from archsplit.split.output_wheels import (
     write_core,
     write_meta,
 )
-from archsplit.split.take_apart import Patcher
 from archsplit.system.fs import output_dir, output_errors, replace_all, sha256, temporary_dir
 from archsplit.system.resources import SystemMemory, available_cores
 from archsplit.system.scratch import ScratchFiles
@@ -73,7 +72,6 @@ if TYPE_CHECKING:
     from archsplit.release.report import UnmovedCode
     from archsplit.split.model import ReleaseContents, SplitRequest
     from archsplit.split.take_apart import StrippedLibrary
-    from archsplit.system.process import Runner
     from archsplit.system.terminal import ProgressSink
     from archsplit.wheels.filename import WheelName
     from archsplit.wheels.reader import Wheel
@@ -81,6 +79,9 @@ if TYPE_CHECKING:
 
 _MANY_WORKERS, _MANY_CORES = 4, 8
 """Wheels written at a time, on a machine where two would leave most cores idle."""
+
+_MOST_MEMORY = 384 << 20
+"""Bytes of scratch files in memory. A packed library and pieces to pack are there too."""
 
 _FOREIGN = ("win", "macosx")
 """Beginnings of the platform tags of other systems."""
@@ -99,8 +100,7 @@ def split_wheel(
         NothingToDoError: a wheel has nothing to split.
         WheelError: a wheel is invalid.
         BinaryFormatError: a library in a wheel is damaged.
-        ToolNotFoundError: patchelf or the loader's compiler is missing.
-        ToolFailedError: patchelf or the loader's compiler failed.
+        ToolFailedError: the compiled loader of archsplit is damaged.
         VerifyError: a written wheel differs from the plan; all wheels were removed.
         OutputError: the output can't be written.
     """
@@ -119,8 +119,9 @@ def split_wheel(
             # The core may have the fat wheel's file name and would replace it.
             if path.resolve().parent == out:
                 raise OutputError(f"{path} is in {out}", hint="choose another folder")
-        # A quarter of the free memory: patchelf holds a library in memory too, and others work.
-        memory = SystemMemory().available() // 4
+        # A quarter of the free memory: others work, too.
+        free = SystemMemory().available() // 4
+        memory = min(free, _MOST_MEMORY)
         scratch = stack.enter_context(ScratchFiles(folder, memory=memory))
         # One for all files: the pieces in its queue are the memory that packing takes.
         deflater = stack.enter_context(closing(ParallelDeflater()))
@@ -131,6 +132,7 @@ def split_wheel(
             wheels=tuple(sorted(wheels, key=lambda wheel: str(wheel.name))),
             origin=origin,
             scratch=scratch,
+            is_memory_short=free < _MOST_MEMORY,
             deflater=deflater,
         )
         return split.run(out)
@@ -191,6 +193,7 @@ class _Split:
     wheels: tuple[Wheel, ...] = field(repr=False)
     origin: SourceFile | None
     scratch: ScratchFiles = field(repr=False)
+    is_memory_short: bool
     deflater: ParallelDeflater = field(repr=False)
     loaders: dict[str, Future[tuple[Path, Path]]] = field(default_factory=dict, repr=False)
 
@@ -206,7 +209,7 @@ class _Split:
             staging.mkdir()
         progress = self.effects.progress
         progress.begin_stage(f"reading {', '.join(one.path.name for one in self.wheels)}", 0)
-        with wheel_workers(self.effects.runner) as workers:
+        with _wheel_workers() as workers:
             # If the tags name the machine, the loader is copied while the wheel is read.
             for wheel in self.wheels:
                 if machine := tagged_machine(wheel.name.platforms):
@@ -226,6 +229,7 @@ class _Split:
             jobs = WheelJobs(
                 writer=writer,
                 scratch=self.scratch,
+                is_memory_short=self.is_memory_short,
                 deflater=self.deflater,
                 staging=staging,
                 workers=workers,
@@ -277,7 +281,6 @@ class _Split:
             scan.libraries,
             key=core_key(self.request, digest.result(), name),
             loader_folder=f"{import_package(wheel)}/{LOADER_PACKAGE}",
-            patcher=Patcher(runner=self.effects.runner, folder=self.folder),
             scratch=self.scratch,
             deflater=self.deflater,
         )
@@ -408,11 +411,13 @@ class WheelJobs:
     """The jobs that write the wheels of one release.
 
     Attributes:
+        is_memory_short: True if libraries and packs are on the disk.
         staging: the folder for the wheels, private until all are verified.
     """
 
     writer: PackWriter
     scratch: ScratchFiles
+    is_memory_short: bool
     deflater: ParallelDeflater = field(repr=False)
     staging: Path
     workers: ThreadPoolExecutor = field(repr=False)
@@ -432,6 +437,9 @@ class WheelJobs:
             submit(self._write_pack, number, file, space)
             for number, file in enumerate(contents.files)
         ]
+        if self.is_memory_short:
+            # Packs free the space of their images, and cores free none.
+            wait(packs, return_when=FIRST_EXCEPTION)
         wheels = [self._write_core(core, loaders) for core in self.writer.cores]
         # Otherwise the core itself names all packs: in extras, or as requirements.
         if self.writer.core.install is InstallDefaults.META:
@@ -501,20 +509,13 @@ def _wheel_record(path: Path, *, role: Role, distribution: str) -> ReleaseWheel:
 
 
 @contextmanager
-def wheel_workers(runner: Runner) -> Iterator[ThreadPoolExecutor]:
-    """Yield a pool of two or four threads; after an error its waiting jobs are dropped.
-
-    Args:
-        runner: the runner of the jobs' programs, which end after Ctrl-C.
-    """
+def _wheel_workers() -> Iterator[ThreadPoolExecutor]:
+    """Yield a pool of two or four threads; after an error its waiting jobs are dropped."""
     # Each pack is unpacked beside the others, so more workers take more space.
     with ThreadPoolExecutor(_MANY_WORKERS if available_cores() >= _MANY_CORES else 2) as workers:
         try:
             yield workers
-        except BaseException as error:
+        except BaseException:
             # Jobs that wait are dropped; the pool's own exit would run them all first.
             workers.shutdown(wait=False, cancel_futures=True)
-            if isinstance(error, KeyboardInterrupt):
-                # A running patchelf would otherwise be waited for.
-                runner.cancel()
             raise

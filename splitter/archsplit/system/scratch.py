@@ -36,7 +36,7 @@ class ScratchFiles:
         self._in_memory: dict[Path, tuple[int, int]] = {}
         self._beyond_limit: Path | None = None
         # Several threads of the job make and remove files.
-        self._lock = threading.Lock()
+        self._lock = threading.Condition()
 
     def __enter__(self) -> Self:
         return self
@@ -57,6 +57,8 @@ class ScratchFiles:
     def create_short_lived(self, name: str, size: int) -> Path:
         """Return the path of a new file that is removed soon: one at a time may exceed the limit.
 
+        A second one waits until the first is removed, and doesn't go to the disk.
+
         Args:
             size: as for `create`.
         """
@@ -66,7 +68,9 @@ class ScratchFiles:
         path = self.folder / name
         with self._lock:
             fits = size <= self._free_memory
-            exceeds = not fits and is_short_lived and self._beyond_limit is None
+            if is_short_lived and not fits:
+                self._lock.wait_for(lambda: self._beyond_limit is None)
+            exceeds = is_short_lived and not fits
             if (fits or exceeds) and (descriptor := _memory_file(path)) is not None:
                 # What exceeds the limit takes nothing of it: it would be negative.
                 counted = size if fits else 0
@@ -85,6 +89,7 @@ class ScratchFiles:
                 self._free_memory += size
             if path == self._beyond_limit:
                 self._beyond_limit = None
+                self._lock.notify_all()
 
 
 def _memory_file(path: Path) -> int | None:

@@ -1,10 +1,14 @@
-"""The cache key of a whole command line, independent of names of outputs and folders; pure.
+"""Cache keys of steps and of command lines, without names of folders; pure.
+
+A step of nvcc becomes its flags without paths, its input files, and the file in which a host
+compiler lists what it has read. A command with unpredictable inputs or outputs has no key. The key
+of a command line has no names of outputs.
 
 Some include folders have random names. pip, build and uv install the requirements of a build into a
 new folder each time, and the headers of pybind11 or NumPy are found there by another path each
-time. scikit-build-core and CMake do the same with headers that a build has generated. In: the words
-of a command line. Out: words, names of files and messages with `<isolated 1>` in place of such a
-folder, and the way back. The files below it count by their content, as all others do.
+time. scikit-build-core and CMake do the same with headers that a build has generated. The words of
+a command line, names of files and messages have `<isolated 1>` in place of such a folder, and there
+is a way back. The files below it count by their content, as all others do.
 
 A result has such a key only if it can't depend on the folder's name:
 
@@ -16,6 +20,8 @@ A result has such a key only if it can't depend on the folder's name:
 
 from __future__ import annotations
 
+import dataclasses
+import hashlib
 import os
 import re
 from dataclasses import dataclass
@@ -23,18 +29,227 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from archsplit.cache.entry import KeyComponent, compute_key
-from archsplit.compiler.environment_key import has_extra_outputs, hashed_environment
+from archsplit.compiler.direct_hit import has_extra_outputs, hashed_environment
 from archsplit.compiler.preprocessed import asks_for_place, without_markers
-from archsplit.compiler.step_key import has_line_info
 from archsplit.nvcc.cmdline import parse_arguments
+from archsplit.nvcc.dryrun import StepKind, is_host_compiler, option_values, step_target
 from archsplit.nvcc.options import FLAG_VARIABLES, unsupported_reason
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from archsplit.cache.entry import ManifestEntry
+    from archsplit.scheduler.graph import Step
 
 __pure__ = True
+
+_CUDAS = (
+    *(StepKind.CUDAFE, StepKind.CICC, StepKind.PTXAS),
+    *(StepKind.FATBINARY, StepKind.NVLINK),
+)
+_PROGRAMS = {kind.value: kind for kind in _CUDAS}
+_HOST = {StepKind.HOST_COMPILE, StepKind.HOST_ASSEMBLY}
+_MARK = b"\0archsplit:private"
+_PRIVATE = "<private>/"
+_SOURCE_NAME = "--orig_src_path_name"
+_PRECISE = re.compile(
+    r"-g(?!encode|pu).*|-G|--?(?:generate-)?line-?info|--?(?:device-)?debug\S*|-pg"
+)
+_ODD = re.compile(
+    r"-(?:save-temps|fdump|dump|fprofile|fauto-profile|fbranch-prob|ftest-coverage|-coverage|specs|fplugin|flto|#)"
+    r"|-(?:wrapper|gsplit-dwarf|aux-info|fopt-info|fcallgraph-info|fstack-usage|fcompare-debug|ftime)"
+    r"|-(?:fmodule|fpch|include-pch|fdirectives-only|fdiagnostics-(?:add|set|format)|frecord-gcc)"
+    r"|-(?:fsave-optimization|fdeps|fcondition-coverage|fpath-coverage)"
+    # Of the CUDA compilers' own front end.
+    r"|--(?:preinclude|(?:create_|use_)?pch\b|pch_|error_output|list\b|xref|definition_list_file)"
+    r"|-P$|-gz|-W[pa],|-X(?:assembler|preprocessor)|@|-M"
+    r"|--?(?:src|source)-in-ptx|--?keep|--?optf|--?options-file"
+    # A name that the tool makes up itself depends on paths, times and process numbers.
+    r"|--gen_module_id_file"
+)
+"""Arguments by which a program reads or writes more than anybody can tell."""
+_OBJECTS = (".o", ".a", ".so", ".obj", ".cubin", ".fatbin", ".ptx", ".ltoir")
+_OUTPUTS = (
+    *("-o", "-olto", "-MF", "--gen_c_file_name", "--gen_device_file_name", "--stub_file_name"),
+    *("--create", "--embedded-fatbin", "--register-link-binaries"),
+)
+"""Flags that name what is written."""
+_INCLUDE_FLAGS = ("-I", "-isystem", "-iquote", "-idirafter")
+DEPFILE_FLAG = "-MF"
+"""Names the file in which a host compiler lists what it has read."""
+_LISTING_WORDS = ("-MD", DEPFILE_FLAG)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepKey:
+    """The command of a cacheable step.
+
+    Attributes:
+        kind: what it does.
+        target: the target it works for, as text; "" for none.
+        flags: its arguments without folders, file names of the user's, and what changes nothing.
+        inputs: the files that it reads: private ones, and what is linked.
+        private: the private folder.
+        folder: its part that all of the command's files are in; all of it for links.
+        mark: stands for the private folder in results that tell its name; b"" if none may.
+        listing: the file in which it lists what else it has read, or None if it reads nothing else.
+        is_anonymous: True if no name of a file counts: the same text gives the same result.
+    """
+
+    kind: StepKind
+    target: str
+    flags: tuple[KeyComponent, ...]
+    inputs: tuple[Path, ...]
+    private: Path
+    folder: Path
+    mark: bytes
+    listing: Path | None
+    is_anonymous: bool = False
+
+    @property
+    def label(self) -> str:
+        """The label of the step for people."""
+        return f"{self.kind.value} {self.target}".rstrip()
+
+
+def has_line_info(words: Iterable[str]) -> bool:
+    """Return True if results contain names of files and numbers of lines."""
+    return any(_PRECISE.fullmatch(word) for word in words)
+
+
+def has_unsupported_flags(argv: tuple[str, ...]) -> bool:
+    """Return True if flags make the inputs or outputs of a command unpredictable."""
+    listed = argv[-3:-1] == _LISTING_WORDS
+    return any(map(_ODD.match, argv[1:-3] if listed else argv[1:]))
+
+
+def with_depfile(step: Step, private: Path) -> Step:
+    """The step, made to list what it reads if the host's compiler does it; otherwise the same.
+
+    What is included by what CUDA's tools have written is in no preprocessed text, and what
+    ``-imacros`` names is in no text at all.
+    """
+    argv = step.command.argv
+    hosts = _kind(argv) in _HOST or _preprocesses(argv)
+    if not hosts or not step.writes or any(word.startswith("-M") for word in argv[1:]):
+        return step
+    # One for each output, whatever folder that is in.
+    name = hashlib.sha256(str(step.writes[0]).encode(errors="surrogateescape")).hexdigest()[:16]
+    folder = next((path.parent for path in step.reads if path.is_relative_to(private)), private)
+    listing = folder / f"{name}.d"
+    command = dataclasses.replace(step.command, argv=(*argv, *_LISTING_WORDS, str(listing)))
+    return dataclasses.replace(step, command=command)
+
+
+def step_key(step: Step, private: Path, *, precise: bool) -> StepKey | None:
+    """Return the key of a step; None where its inputs are unpredictable.
+
+    Args:
+        private: the folder that all intermediate files are in.
+        precise: see `has_line_info`; of the whole compilation.
+    """
+    argv = step.command.argv
+    kind = _kind(argv)
+    if kind is None or has_unsupported_flags(argv):
+        return None
+    inputs = _inputs(step, private)
+    if kind is StepKind.NVLINK:
+        inputs += _linked(step, private)
+    if not inputs or not all(path in inputs or path.is_relative_to(private) for path in step.reads):
+        return None
+    listing = next((Path(name) for name in option_values(argv, (DEPFILE_FLAG,))), None)
+    if kind in _HOST and listing is None:
+        return None
+    target = step_target(argv, kind)
+    # Sources that differ for the host alone have equal PTX; only debug information names its file.
+    is_anonymous = kind is StepKind.PTXAS and not precise
+    flags = _flags(argv, private, precise=precise)
+    return StepKey(
+        kind=kind,
+        target="" if target is None else str(target),
+        flags=tuple(_without_names(flags) if is_anonymous else flags),
+        is_anonymous=is_anonymous,
+        inputs=inputs,
+        private=private,
+        mark=_MARK.ljust(len(str(private)), b"\0") if precise and kind in _HOST else b"",
+        folder=private if kind is StepKind.NVLINK else inputs[0].parent,
+        listing=listing,
+    )
+
+
+def _kind(argv: tuple[str, ...]) -> StepKind | None:
+    program = Path(argv[0]).name
+    if program in _PROGRAMS or not is_host_compiler(program) or "-E" in argv:
+        return _PROGRAMS.get(program)
+    if "-S" in argv:
+        return StepKind.HOST_ASSEMBLY
+    if "assembler" in argv:
+        return StepKind.ASSEMBLE
+    compiles = "-c" in argv and not any(word.endswith(".s") for word in argv[1:])
+    return StepKind.HOST_COMPILE if compiles else None
+
+
+def _preprocesses(argv: tuple[str, ...]) -> bool:
+    return "-E" in argv and is_host_compiler(argv[0])
+
+
+def _inputs(step: Step, private: Path) -> tuple[Path, ...]:
+    named = [path for word in step.command.argv[1:] for path in _paths(word, private)]
+    # What a tool names as its own, and nobody waits for, may be there of a run that was ended.
+    written = {*step.writes, *map(Path, option_values(step.command.argv, _OUTPUTS))}
+    read = [path for path in (*step.reads, *named) if path not in written]
+    read = [path for path in read if path.is_relative_to(private)]
+    read += [embedded for path in read if path.suffix == ".cpp" for embedded in _embedded(path)]
+    return tuple(path for path in dict.fromkeys(read) if path.is_file())
+
+
+def _linked(step: Step, private: Path) -> tuple[Path, ...]:
+    """Yield the user's objects, and every file that a library's name may stand for."""
+    argv, cwd = step.command.argv, step.command.cwd
+    words = [word for word in argv[1:] if word.endswith(_OBJECTS)]
+    # What is there of an earlier run under the output's name isn't read.
+    written = {cwd / path for path in (*step.writes, *map(Path, option_values(argv, ("-o",))))}
+    named = [cwd / word for word in words if cwd / word not in written]
+    found = [path for path in named if not path.is_relative_to(private)]
+    folders = [word.removeprefix("-L") for word in argv if word.startswith("-L")]
+    for name in (word.removeprefix("-l") for word in argv if word.startswith("-l")):
+        for folder in folders:
+            found += [cwd / folder / f"lib{name}{suffix}" for suffix in _OBJECTS]
+    return tuple(path for path in dict.fromkeys(found) if path.is_file())
+
+
+def _embedded(source: Path) -> Iterator[Path]:
+    # The stub includes it by its bare name; who doesn't wait for it doesn't list it as read.
+    for path in sorted(source.parent.glob("*.fatbin.c")):
+        if source.name.startswith(f"{path.name.removesuffix('.fatbin.c')}."):
+            yield path
+
+
+def _paths(word: str, private: Path) -> Iterator[Path]:
+    at = word.find(f"{private}/")
+    if at >= 0:
+        yield Path(word[at:].rstrip('"'))
+
+
+def _without_names(flags: Iterable[KeyComponent]) -> Iterator[KeyComponent]:
+    for name, value in flags:
+        if name != "output":
+            is_file = value.startswith(_PRIVATE)
+            yield KeyComponent(name, _PRIVATE + Path(value).suffix if is_file else value)
+
+
+def _flags(argv: tuple[str, ...], private: Path, *, precise: bool) -> Iterator[KeyComponent]:
+    inside = re.compile(rf"{re.escape(str(private))}/(?:[^/\s]+/)*")
+    words = iter(argv[1:])
+    for word in words:
+        if word in {*_INCLUDE_FLAGS, DEPFILE_FLAG} or (word == _SOURCE_NAME and not precise):
+            next(words, "")
+        elif word == "-o":
+            name = next(words, "")
+            yield KeyComponent("output", inside.sub("", name) if inside.match(name) else "")
+        elif not word.startswith(_INCLUDE_FLAGS):
+            yield KeyComponent("flag", inside.sub(_PRIVATE, word))
+
 
 _RANDOM = re.compile(
     # pip's and build's environments, pip's unpacked sdists, Python's `tempfile`.
@@ -204,7 +419,7 @@ class CompileRequest:
         parts: all that a result depends on beside files.
         cwd: where nvcc would run.
         named: files that the command line names, by what they are: `OUTPUT`, `RULES`.
-        precise: see `archsplit.compiler.step_key.has_line_info`.
+        precise: see `archsplit.compiler.keys.has_line_info`.
         isolated: folders whose random names are not in the parts.
     """
 
