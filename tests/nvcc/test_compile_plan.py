@@ -185,7 +185,7 @@ def test_the_toolkit_is_hashed_by_the_first_build_alone(
     expected = build_id(bench.site())
     assert build_id(first) == expected
     first.digests.save()
-    hashed = []
+    hashed: list[str] = []
     monkeypatch.setattr(file_digests, "_digest", hashed.append)
     assert build_id(stored()) == expected
     assert hashed == []
