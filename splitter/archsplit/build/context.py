@@ -99,7 +99,7 @@ class BuildContext:
         return next(part for part in self.parts if target in part.recipe.targets.all)
 
     def toolkit_sha256(self, path: Path) -> str:
-        """Return the SHA-256 of a file of a toolkit, which is read again only after a change.
+        """Return the SHA-256 of a toolkit's file; read it again only after a change.
 
         The programs are 150 MB, there are thousands of headers, and each plugin names the programs.
 
