@@ -28,6 +28,9 @@ PURE = [
 QUICK = ("--no-compile",)
 """Options of pip: Python compiles what is imported, which is a small part of what is installed."""
 
+KEPT_BYTECODE = {"PYTHONDONTWRITEBYTECODE": None}
+"""Images of containers set it; thousands of processes would compile all that they import again."""
+
 TEST_FOLDERS = sorted({path.parent for path in Path("tests").glob("*/test_*.py")})
 
 
@@ -64,13 +67,14 @@ def tests(session: nox.Session) -> None:
     # A file's tests stay with one worker, so that what they share is made once.
     shared = (*workers, "--dist", "loadfile")
     if session.posargs:
-        session.run("pytest", *shared, *session.posargs)
+        session.run("pytest", *shared, *session.posargs, env=KEPT_BYTECODE)
         return
     # The pure modules alone are measured: the others have no floor, and measuring takes time.
     settings = Path(session.virtualenv.location) / "coverage.ini"
     settings.write_text("\n    ".join(["[run]\nbranch = true\ninclude =", *PURE]) + "\n")
     measured = ("--cov", f"--cov-config={settings}", "--cov-report=")
-    session.run("pytest", *shared, *measured, env={"ARCHSPLIT_TEST_COVERAGE": "pure"})
+    pure = {"ARCHSPLIT_TEST_COVERAGE": "pure"}
+    session.run("pytest", *shared, *measured, env={**KEPT_BYTECODE, **pure})
     # Only what is below its floor is printed: whoever reads the end of a log sees what failed.
     report = ("--rcfile", str(settings), "--skip-covered", "--show-missing", "--fail-under=100")
     session.run("coverage", "report", *report)
