@@ -193,7 +193,7 @@ def _read_host_file(
 
 
 class MagicSearch:
-    """A search for the first bytes of device code in the blocks of a host file.
+    """A search for device code in the blocks of a host file, by first bytes.
 
     Attributes:
         found: True if they are there; what follows may be something else.

@@ -415,7 +415,7 @@ def check_member(archive: Archive, entry: RecordRow) -> None:
 def read_member(
     archive: Archive, entry: RecordRow, write: Callable[[bytes], object] | None
 ) -> None:
-    """Read a member to its end, and hand its blocks to ``write``, whose errors end it.
+    """Read a member, and hand its blocks to a function, whose errors end it.
 
     ISA-L inflates at twice zlib's speed, and other cores hash and write meanwhile.
 
