@@ -59,6 +59,8 @@ CONTAINER_MAGIC = struct.pack("<IH", FATBIN_MAGIC, 1)
 CUBIN_MAGIC = b"\x7fELF\x02\x01\x01"
 """The first bytes of a cubin: a little-endian ELF file of 64 bits."""
 
+_FIRST_BYTES = (CONTAINER_MAGIC[:4], CUBIN_MAGIC, ZSTD_MAGIC)
+
 WRAPPER_MAGIC = struct.pack("<I", 0x466243B1)
 """The first bytes of a wrapper, the record through which a container is registered."""
 
@@ -188,6 +190,27 @@ def _read_host_file(
         units = tuple(search.search_segments(elf))
         problem = "it has no section headers: its device code was searched for"
     return FileContents(units=units, problem=problem or _unreadable_problem(search.unreadable))
+
+
+class MagicSearch:
+    """A search for device code in the blocks of a host file, by first bytes.
+
+    Attributes:
+        found: True if they are there; what follows may be something else.
+    """
+
+    def __init__(self) -> None:
+        self.found = False
+        self._last, self._is_start = b"", True
+
+    def feed(self, block: bytes) -> None:
+        """Search the next block."""
+        view = memoryview(self._last + block)
+        # The file itself begins like a cubin.
+        start = int(self._is_start)
+        self.found |= any(find_bytes(view, magic, start, len(view)) >= 0 for magic in _FIRST_BYTES)
+        self._last = bytes(view[-(HEAD_SIZE - 1) :])
+        self._is_start &= len(view) < HEAD_SIZE
 
 
 def search_unregistered(window: Window) -> tuple[Unit, ...]:
