@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from archsplit.remote.dask_executor import DaskExecutor
     from archsplit.scheduler.graph import Step
 
+_START_SECONDS = 300
 ARCHSPLIT = Path(sys.executable).with_name("archsplit")
 TINYVEC = Path(__file__).parents[1] / "tinyvec"
 BATCH_SCRIPT = Path(__file__).parents[2] / "docs/how-to/cluster/workers.sbatch"
@@ -166,6 +167,17 @@ class Cluster:
             check=True,
         )
         return done.stdout
+
+    def wait_for_workers(self, count: int) -> None:
+        """Wait until workers are there: a busy machine takes a minute to start one."""
+        # Optional dependencies: the fixture has skipped the test without them.
+        from distributed import Client  # noqa: PLC0415
+
+        from archsplit.remote.dask_executor import dask_security  # noqa: PLC0415
+
+        security = dask_security(self.endpoint())
+        with Client(self.address, security=security, timeout=_START_SECONDS) as client:
+            client.wait_for_workers(count, timeout=_START_SECONDS)
 
     def kill_scheduler(self) -> None:
         self._programs[0].kill()

@@ -246,12 +246,7 @@ def test_wheels_have_the_same_bytes_though_a_worker_is_killed(
 ) -> None:
     first, _ = cluster.add_worker("one"), cluster.add_worker("two")
     here = cluster.build_here(tmp_path / "here")
-    # An optional dependency: the fixture has skipped the test without it.
-    from archsplit.remote.dask_executor import connect_to_scheduler  # noqa: PLC0415
-
-    with connect_to_scheduler(cluster.endpoint()) as client:
-        # A busy machine takes a minute to start the second one.
-        client.wait_for_workers(2, timeout=SECONDS)
+    cluster.wait_for_workers(2)
     build = cluster.build(tmp_path / "there", "--trace", tmp_path / "trace.json", "--explain")
     wait_for_steps(build, 2)
     first.send_signal(signal.SIGKILL)
@@ -413,11 +408,13 @@ def test_lost_workers_and_a_lost_scheduler_cost_a_tenth_of_the_work(tmp_path: Pa
 
     with open_cluster(tmp_path / "one") as cluster:
         workers = [cluster.add_worker(f"worker {number}") for number in range(10)]
+        cluster.wait_for_workers(10)
         with pytest.raises(EngineUnavailableError):
             run(cluster, workers[0])
     with open_cluster(tmp_path / "two") as cluster:
         for number in range(9):
             cluster.add_worker(f"worker {number}")
+        cluster.wait_for_workers(9)
         run(cluster, None)
     assert done() <= 1.1 * len(steps), f"{done()} runs of {len(steps)} actions"
 
