@@ -164,6 +164,7 @@ def test_no_edit_is_missed(project: Project, name: str) -> None:
     assert seen[0] != seen[1] == project.fresh()
 
 
+@pytest.mark.stress  # As for a command line of nvcc's, where it is tried each time.
 def test_a_header_that_appears_before_another_is_seen(project: Project) -> None:
     before = project.build().libraries
     project.write("first/value.h", "#define VALUE 2\n")
@@ -176,6 +177,7 @@ def test_a_header_that_appears_before_another_is_seen(project: Project) -> None:
     assert built.libraries == before
 
 
+@pytest.mark.stress  # As for a command line of nvcc's, where it is tried each time.
 def test_a_header_that_is_only_asked_for_is_seen(project: Project) -> None:
     text = '#define MAYBE "maybe.h"\n#if __has_include(MAYBE)\n#include MAYBE\n#endif\n'
     project.edit("src/n.cpp", '#include "api.h"\n', f'#include "api.h"\n{text}')
@@ -280,6 +282,7 @@ def test_a_file_that_the_recipe_no_longer_lists_is_a_fault_all_the_same(project:
             project.build()
 
 
+@pytest.mark.stress  # As for a command line of nvcc's, where it is tried each time.
 def test_strict_preprocesses_and_runs_no_step(project: Project) -> None:
     built = replace(project, settings={"strict": True}).build()
     assert any("preprocess" in name for name in built.ran)

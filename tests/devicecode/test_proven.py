@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,12 +11,18 @@ import pytest
 
 from archsplit.arch.target import Capability, Target
 from archsplit.devicecode import unregistered
+from archsplit.devicecode.apply import plan_file
+from archsplit.devicecode.file_plan import FileEdit
 from archsplit.devicecode.select import Selection
-from archsplit.devicecode.unregistered import PROVEN_LIBRARIES, is_proven
-from archsplit.formats.reader import Window
+from archsplit.devicecode.unregistered import (
+    PROVEN_LIBRARIES,
+    ProvenLibrary,
+    proven_digests,
+)
+from archsplit.system.fs import sha256
+from handmade_samples import container, image
 
 EVIDENCE = Path(__file__).parents[1] / "gpu" / "evidence"
-CONTENT = b"the code of a library"
 H100, A100 = Capability(9, 0), Capability(8, 0)
 
 
@@ -37,21 +43,43 @@ def test_every_row_has_its_evidence() -> None:
             assert row["library"].endswith(f"/{library.name}")
 
 
+@pytest.mark.parametrize("library", PROVEN_LIBRARIES, ids=lambda library: library.name)
+def test_only_the_gpus_of_the_evidence_count(library: ProvenLibrary) -> None:
+    def is_proven(**choice: object) -> bool:
+        selection = Selection(**choice)  # type: ignore[arg-type] # fields by name
+        return library.sha256 in proven_digests(library.name, selection)
+
+    assert is_proven(devices=frozenset({H100}))
+    assert not is_proven(devices=frozenset({H100, A100}))
+    assert not is_proven(devices=frozenset({A100}))
+    assert not is_proven(keep=frozenset({Target.parse("sm_90")}))
+
+
 @pytest.fixture
-def known(monkeypatch: pytest.MonkeyPatch) -> Window:
-    row = replace(PROVEN_LIBRARIES[0], sha256=hashlib.sha256(CONTENT).hexdigest())
-    monkeypatch.setattr(unregistered, "PROVEN_LIBRARIES", (row,))
-    return Window(CONTENT, source="a library")
+def known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A proven library with code that only it finds."""
+    row = PROVEN_LIBRARIES[0]
+    path = tmp_path / "any.name"
+    (tmp_path / "code.fatbin").write_bytes(container(image("sm_80"), image("sm_90")))
+    section = f'.data\n.incbin "{tmp_path}/code.fatbin"\n.section .note.GNU-stack,"",%progbits\n'
+    (tmp_path / "code.S").write_text(section)
+    command = ["gcc", "-shared", "-nostdlib", f"-Wl,-soname,{row.name}", "-o", str(path)]
+    subprocess.run([*command, str(tmp_path / "code.S")], check=True)
+    monkeypatch.setattr(unregistered, "PROVEN_LIBRARIES", (replace(row, sha256=sha256(path)),))
+    return path
 
 
-def test_only_the_gpus_of_the_evidence_count(known: Window) -> None:
-    assert is_proven(known, Selection(devices=frozenset({H100})))
-    assert not is_proven(known, Selection(devices=frozenset({H100, A100})))
-    assert not is_proven(known, Selection(devices=frozenset({A100})))
-    assert not is_proven(known, Selection(keep=frozenset({Target.parse("sm_90")})))
-
-
-def test_another_file_is_not_proven(known: Window) -> None:
-    other = Window(CONTENT + b"!", source="a library")
-    assert not is_proven(other, Selection(devices=frozenset({H100})))
-    assert is_proven(known, Selection(devices=frozenset({H100})))
+def test_a_file_is_hashed_only_if_a_proven_one_has_its_name(known: Path) -> None:
+    for_h100 = FileEdit(selection=Selection(devices=frozenset({H100})))
+    plan = plan_file(known, for_h100)
+    assert (plan.zeroes_unregistered, plan.digest) == (True, sha256(known))
+    # Another file of the same name, and the same code under another name.
+    for old, new in ((b"\0" * 64, b"\0" * 63 + b"!"), (b"libcublasLt", b"libcublasXX")):
+        other = known.with_name("other")
+        content = known.read_bytes()
+        assert old in content
+        other.write_bytes(content.replace(old, new, 1))
+        plan = plan_file(other, for_h100)
+        assert plan.unregistered
+        assert not plan.zeroes_unregistered
+        assert plan.digest == (None if b"XX" in new else sha256(other))

@@ -11,8 +11,17 @@ import pytest
 
 from archsplit.devicecode import scan
 from archsplit.devicecode.model import Image, Place, inventory_rows
-from archsplit.devicecode.scan import REGISTERED, UNREGISTERED, magic_offsets, read_contents
+from archsplit.devicecode.scan import (
+    CONTAINER_MAGIC,
+    CUBIN_MAGIC,
+    REGISTERED,
+    UNREGISTERED,
+    MagicSearch,
+    magic_offsets,
+    read_contents,
+)
 from archsplit.errors import BinaryFormatError
+from archsplit.formats.cubin import ZSTD_MAGIC
 from archsplit.formats.elf import Elf
 from archsplit.formats.fatbin import Compression, EntryKind
 from archsplit.formats.libraries import read_members
@@ -121,6 +130,18 @@ def test_a_magic_across_two_blocks_is_found() -> None:
     data = bytes(block - 3) + b"magic" + bytes(block) + b"magic"
     window = Window(data, source="blocks", start=7)
     assert list(magic_offsets(b"magic", window)) == [7 + block - 3, 7 + 2 * block + 2]
+
+
+@pytest.mark.parametrize("magic", [CONTAINER_MAGIC[:4], CUBIN_MAGIC, ZSTD_MAGIC])
+def test_code_in_a_stream_is_found_wherever_a_block_ends(magic: bytes) -> None:
+    content = CUBIN_MAGIC + bytes(40) + magic + bytes(9)
+    for size in range(1, len(content)):
+        search = MagicSearch()
+        for start in range(0, len(content), size):
+            # The first bytes are those of the host file itself.
+            assert search.found == (start >= len(CUBIN_MAGIC) + 40 + len(magic))
+            search.feed(content[start : start + size])
+        assert search.found
 
 
 def test_a_file_of_another_form_has_none() -> None:

@@ -64,8 +64,11 @@ SPLIT_SITES = {"tutorial/first-split": "try", "how-to/docker": "app-3"}
 """The environments into which pages install a core and a pack, beside an index's fat wheel."""
 EVERY_INSTALLER = "tutorial/first-split"
 """The page that everybody reads is always run with each installer; others in the stress session."""
-LONG_PAGES = {"how-to/loader-cpp", "how-to/nightly", "how-to/setuptools"}
-"""Pages whose subjects have tests of their own: samples of the loader, nightlies, setuptools."""
+LONG_PAGES = {
+    *("how-to/loader-cpp", "how-to/nightly", "how-to/setuptools"),
+    *("how-to/cmake", "how-to/github-actions", "how-to/mirror"),
+}
+"""Pages whose subjects have tests of their own: the loader, nightlies, build systems, mirrors."""
 WITH_INSTALLERS = [
     pytest.param(
         page,

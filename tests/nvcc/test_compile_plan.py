@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from archsplit.build.compile import Compiler, ObjectPlan
-from archsplit.build.context import BuildContext, identify
+from archsplit.build.context import BuildContext, identify, open_digests
+from archsplit.cache import file_digests
 from archsplit.errors import OutputError, RecipeError, StepError, ToolFailedError
 from archsplit.nvcc.depfile import parse_depfile
 from archsplit.recipe.load import load_recipe
@@ -172,6 +173,22 @@ def test_the_build_id_depends_on_all_inputs(bench: Bench, tmp_path: Path) -> Non
     assert build_id(replace(site, host=linker)) != first
     bench.write("common/v.h", "// changed\n")
     assert build_id(bench.site()) != first
+
+
+def test_the_toolkit_is_hashed_by_the_first_build_alone(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stored() -> BuildContext:
+        return replace(bench.site(), digests=open_digests({"ARCHSPLIT_CACHE_DIR": str(tmp_path)}))
+
+    first = stored()
+    expected = build_id(bench.site())
+    assert build_id(first) == expected
+    first.digests.save()
+    hashed: list[str] = []
+    monkeypatch.setattr(file_digests, "_digest", hashed.append)
+    assert build_id(stored()) == expected
+    assert hashed == []
 
 
 def test_a_rule_for_make_is_read_back() -> None:

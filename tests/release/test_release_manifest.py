@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import jsonschema  # type: ignore[import-untyped] # it ships no types
 import pytest
 from release_samples import TINYVEC
 
@@ -98,6 +97,9 @@ def test_it_names_no_place_of_this_machine(built: tuple[Path, Release], split: P
 
 @pytest.mark.parametrize("which", ["built", "split"])
 def test_it_is_as_its_schema_says(which: str, request: pytest.FixtureRequest) -> None:
+    # Half a second and more, and each worker imports all files of tests.
+    import jsonschema  # type: ignore[import-untyped] # noqa: PLC0415 (no types; see above)
+
     made = request.getfixturevalue(which)
     folder = made if isinstance(made, Path) else made[0]
     schema = json.loads(SCHEMA.read_text())

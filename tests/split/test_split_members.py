@@ -23,12 +23,16 @@ from split_samples import (
     split,
 )
 
-from archsplit.errors import NothingToDoError
+from archsplit.errors import NothingToDoError, WheelError
 from archsplit.release.verify import verify_release
+from archsplit.split import find
 from archsplit.split.restore import join_split
+from archsplit.wheels.reader import extract_member
 
 if TYPE_CHECKING:
     from archsplit.release.context import Effects
+    from archsplit.wheels.record import RecordRow
+    from archsplit.wheels.zip_reader import Archive
 
 DATA = "toyfat-1.0.data"
 
@@ -157,3 +161,33 @@ def test_wheel_with_nothing_to_move_says_what_it_has(
     assert "toyfat/lib/libs.a: 10 images, 0.09 MB, stay: a static library" in str(caught.value)
     assert "toyfat/bin/program: 10 images, 0.09 MB, stay: it is a program" in str(caught.value)
     assert not (tmp_path / "out").exists()
+
+
+def test_a_large_library_without_device_code_is_not_unpacked(
+    tmp_path: Path, effects: Effects, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unpacked = []
+
+    def extract(archive: Archive, entry: RecordRow, path: Path) -> None:
+        unpacked.append(entry.path)
+        extract_member(archive, entry, path)
+
+    monkeypatch.setattr(find, "LARGE_LIBRARY", 0)
+    monkeypatch.setattr(find, "extract_member", extract)
+    (tmp_path / "host.c").write_text("int answer(void) { return 42; }\n")
+    host = compile_c(tmp_path / "host.so", "-shared", "-fPIC", str(tmp_path / "host.c"))
+    both = {"toyfat/lib/liba.so": library(tmp_path, "liba", 0), "toyfat/lib/host.so": host}
+    fat = fat_wheel(tmp_path / "fat", {**both, "toyfat/__init__.py": b""})
+    out = split(fat, tmp_path / "out", effects)
+    assert unpacked == ["toyfat/lib/liba.so"]
+    with zipfile.ZipFile(next(out.glob("toyfat-*.whl"))) as core:
+        assert core.read("toyfat/lib/host.so") == host.read_bytes()
+    # It is compared with RECORD all the same.
+    wrong = tmp_path / "wrong" / fat.name
+    wrong.parent.mkdir()
+    with zipfile.ZipFile(fat) as old, zipfile.ZipFile(wrong, "w") as new:
+        for name in old.namelist():
+            changed = name == "toyfat/lib/host.so"
+            new.writestr(name, old.read(name)[:-1] + b"!" if changed else old.read(name))
+    with pytest.raises(WheelError, match=r"host\.so doesn't match its hash"):
+        split(wrong, tmp_path / "nothing", effects)

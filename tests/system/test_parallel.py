@@ -35,7 +35,11 @@ if TYPE_CHECKING:
 def test_finds_as_python_does(data: bytes, needle: bytes, start: int, end: int) -> None:
     expected = data[start:end].find(needle)
     expected += start if expected >= 0 else 0
-    assert find_bytes(memoryview(data), needle, start, end) == expected
+    for shortest in (parallel.SHORT_SEARCH, 1):
+        # Short ranges are searched by Python; here, by the C library too.
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(parallel, "SHORT_SEARCH", shortest)
+            assert find_bytes(memoryview(data), needle, start, end) == expected
     assert find_copied(memoryview(data), needle, start, end) == expected
 
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from archsplit.cache.file_digests import FileDigests
 from archsplit.errors import TargetError
 from archsplit.nvcc.cmdline import CompileOptions
 from archsplit.nvcc.toolkit import (
@@ -32,7 +33,7 @@ from archsplit.nvcc.toolkit import (
 from archsplit.recipe.inputs import hash_interface
 from archsplit.recipe.single_build import keep_targets, targets_by_major
 from archsplit.release.identity import Identity
-from archsplit.system.fs import sha256
+from archsplit.system.fs import cache_folder, sha256
 from archsplit.system.process import Command
 from archsplit.wheels.filename import plugin_distribution, plugins_package
 
@@ -51,6 +52,8 @@ DRYRUN_SECONDS = 120.0
 
 _INSTALLED = Path("/usr/local")
 """The folder of NVIDIA's packages and images: ``/usr/local/cuda-12.9``."""
+_TOOLKIT_GROUP = "toolkits"
+"""The group of the digests of a toolkit's files."""
 _COMPILERS_OWN = {Path("/usr/include"), Path("/usr/local/include")}
 
 
@@ -66,6 +69,7 @@ class BuildContext:
         epoch: the modification time of all output files, in seconds since 1970.
         name: the start of this context's step and file names; "" for the only one of a build.
         by_toolkit: a context for each toolkit of a build with several, with its targets alone.
+        digests: digests of the toolkits' files from earlier builds.
     """
 
     recipe: Recipe
@@ -78,6 +82,7 @@ class BuildContext:
     cuda_libraries: tuple[CudaLibrary, ...] = ()
     name: str = ""
     by_toolkit: tuple[BuildContext, ...] = ()
+    digests: FileDigests = field(default_factory=lambda: FileDigests(None), repr=False)
 
     @property
     def parts(self) -> tuple[BuildContext, ...]:
@@ -92,6 +97,17 @@ class BuildContext:
     def part_of(self, target: Target) -> BuildContext:
         """Return the context whose toolkit compiles for a target of the recipe."""
         return next(part for part in self.parts if target in part.recipe.targets.all)
+
+    def toolkit_sha256(self, path: Path) -> str:
+        """Return the SHA-256 of a toolkit's file; read it again only after a change.
+
+        The programs are 150 MB, there are thousands of headers, and each plugin names the programs.
+
+        Raises:
+            InputError: the file can't be read.
+        """
+        # Without a digest, the error says why.
+        return self.digests.digest(str(path), group=_TOOLKIT_GROUP) or sha256(path)
 
     @property
     def compile_options(self) -> CompileOptions:
@@ -163,6 +179,7 @@ def identify(site: BuildContext, *, version: str) -> Identity:
     """
     recipe = site.recipe
     name = recipe.project.name
+    site.digests.recheck()
     return Identity(
         package=name,
         version=recipe.project.version,
@@ -194,9 +211,9 @@ def _lines(site: BuildContext, version: str) -> Iterator[str]:
     yield f"SOURCE_DATE_EPOCH {site.epoch}"
     yield from site.host.versions
     for part in site.parts:
-        yield from _toolkit_lines(part.toolkit)
+        yield from _toolkit_lines(part)
         if site.recipe.compile.relocatable:
-            yield from _device_link_lines(part.toolkit)
+            yield from _device_link_lines(part)
         # One toolkit has all targets of the recipe, whose files are hashed below.
         if site.by_toolkit:
             yield f"targets {' '.join(map(str, part.recipe.targets.all))}"
@@ -213,15 +230,13 @@ def _recipe_lines(recipe: Recipe) -> Iterator[str]:
         yield f"{path} {sha256(recipe.root / path)}"
 
 
-def _toolkit_lines(toolkit: Toolkit) -> Iterator[str]:
+def _toolkit_lines(part: BuildContext) -> Iterator[str]:
+    toolkit = part.toolkit
     yield f"CUDA {toolkit.release}"
-    for tool in toolkit.tools:
-        yield f"{tool.name} {sha256(tool)}"
-    for path in _driver_files(toolkit):
-        yield f"{path.name} {sha256(path)}"
     static_runtime = toolkit.library_folder / "libcudart_static.a"
-    yield f"{static_runtime.name} {sha256(static_runtime)}"
-    yield f"headers {_tree_digest(toolkit.root / 'include')}"
+    for path in (*toolkit.tools, *_driver_files(toolkit), static_runtime):
+        yield f"{path.name} {part.toolkit_sha256(path)}"
+    yield f"headers {_tree_digest(part, toolkit.root / 'include')}"
 
 
 def _driver_files(toolkit: Toolkit) -> Iterator[Path]:
@@ -233,20 +248,28 @@ def _driver_files(toolkit: Toolkit) -> Iterator[Path]:
     yield from sorted((toolkit.root / "nvvm" / "libdevice").glob("*.bc"))
 
 
-def _device_link_lines(toolkit: Toolkit) -> Iterator[str]:
-    programs = toolkit.root / "bin"
-    runtime = toolkit.library_folder / "libcudadevrt.a"
+def _device_link_lines(part: BuildContext) -> Iterator[str]:
+    programs = part.toolkit.root / "bin"
+    runtime = part.toolkit.library_folder / "libcudadevrt.a"
     for path in (programs / "nvlink", programs / "crt" / "link.stub", runtime):
-        yield f"{path.name} {sha256(path)}"
+        yield f"{path.name} {part.toolkit_sha256(path)}"
 
 
-def _tree_digest(folder: Path) -> str:
+def _tree_digest(part: BuildContext, folder: Path) -> str:
     digest = hashlib.sha256()
     real = folder.resolve()
     # Sorted, because a folder's order differs between file systems.
     for path in sorted(path for path in real.rglob("*") if path.is_file()):
-        digest.update(f"{path.relative_to(real).as_posix()} {sha256(path)}\n".encode())
+        name = path.relative_to(real).as_posix()
+        digest.update(f"{name} {part.toolkit_sha256(path)}\n".encode())
     return digest.hexdigest()
+
+
+def open_digests(environment: Mapping[str, str]) -> FileDigests:
+    """Return the digests of toolkits' files that earlier builds have stored."""
+    digests = FileDigests(cache_folder(environment) / "digests")
+    digests.load(_TOOLKIT_GROUP)
+    return digests
 
 
 def find_toolkit(effects: Effects, explicit: Path | None) -> tuple[ToolkitProbe, ...]:

@@ -19,6 +19,7 @@ from archsplit.build.context import (
     find_recipe_toolkits,
     find_toolkit,
     identify,
+    open_digests,
     toolkit_contexts,
 )
 from archsplit.build.link import DeviceLinker, Linker, check_link_libraries
@@ -220,6 +221,7 @@ def open_site(order: BuildRequest, effects: Effects) -> Iterator[BuildContext]:
     cuda_libraries = find_cuda_libraries(recipe.link.cuda_libraries, toolkit, effects.site_folders)
     host = find_host_tools(effects.environment, effects.runner, cross=cross)
     epoch = source_date_epoch(effects.environment)
+    digests = open_digests(effects.environment)
     with temporary_dir() as folder:
         site = BuildContext(
             recipe=recipe,
@@ -230,6 +232,7 @@ def open_site(order: BuildRequest, effects: Effects) -> Iterator[BuildContext]:
             folder=folder,
             epoch=epoch,
             cuda_libraries=cuda_libraries,
+            digests=digests,
         )
         parts = toolkit_contexts(site, by_major)
         for part in parts:
@@ -237,6 +240,7 @@ def open_site(order: BuildRequest, effects: Effects) -> Iterator[BuildContext]:
                 f"CUDA {part.toolkit.release} compiles {', '.join(map(str, part.recipe.release))}"
             )
         yield replace(site, by_toolkit=parts)
+        digests.save()
 
 
 def _refuse_several(nvcc: tuple[Path, ...]) -> None:

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
     from archsplit.arch.target import Target
     from archsplit.build.context import BuildContext
-    from archsplit.nvcc.toolkit import Toolkit
     from archsplit.recipe.model import Recipe
     from archsplit.release.identity import Identity
     from archsplit.release.report import Release
@@ -226,7 +225,7 @@ def _unique(tools: Iterable[tuple[Tool, ...]]) -> tuple[Tool, ...]:
 
 def _read_origins(context: BuildContext) -> Origins:
     recipe = context.recipe
-    runtime = tuple(_runtime(context.toolkit, relocatable=recipe.compile.relocatable))
+    runtime = tuple(_runtime(context))
     cccl = _cccl(context.toolkit.root) if _uses_cccl(recipe) else None
     return Origins(
         sources=tuple(
@@ -247,20 +246,24 @@ def _toolchain(context: BuildContext) -> Iterator[Tool]:
     if context.recipe.compile.relocatable:
         programs.append(toolkit.root / "bin" / "nvlink")
     for path in programs:
-        yield Tool(name=path.name, version=toolkit.release, sha256=sha256(path))
+        yield Tool(name=path.name, version=toolkit.release, sha256=context.toolkit_sha256(path))
     for name, words in zip(_HOST_TOOLS, context.host.versions, strict=False):
         yield Tool(name=name, version=words)
 
 
-def _runtime(toolkit: Toolkit, *, relocatable: bool) -> Iterator[Tool]:
+def _runtime(context: BuildContext) -> Iterator[Tool]:
+    toolkit = context.toolkit
     header = read_file(toolkit.root / "include" / "cuda_runtime_api.h")
     # From its own header: in index wheels, the runtime and nvcc may have different versions.
     found = _CUDART.search(header)
     number = int(found[1]) if found else toolkit.cuda_version
     version = f"{number // 1000}.{number // 10 % 100}"
-    names = (STATIC_RUNTIME, *((STATIC_DEVICE_RUNTIME,) if relocatable else ()))
+    names = (
+        STATIC_RUNTIME,
+        *((STATIC_DEVICE_RUNTIME,) if context.recipe.compile.relocatable else ()),
+    )
     for name in names:
-        digest = sha256(toolkit.library_folder / name)
+        digest = context.toolkit_sha256(toolkit.library_folder / name)
         yield Tool(name=name, version=version, sha256=digest)
 
 

@@ -56,8 +56,8 @@ from archsplit.devicecode.scan import (
 )
 from archsplit.devicecode.unregistered import (
     UnregisteredImage,
-    is_proven,
     is_unused_code,
+    proven_digests,
     unused_unregistered,
     zero_unregistered,
 )
@@ -65,10 +65,11 @@ from archsplit.errors import BinaryFormatError
 from archsplit.formats import libraries
 from archsplit.formats.cubin import Cubin
 from archsplit.formats.elf import Elf, FileType, SectionType
-from archsplit.formats.elf_dynamic import section_symbols
+from archsplit.formats.elf_dynamic import Dynamic, section_symbols
 from archsplit.formats.fatbin import host_containers, read_containers
 from archsplit.formats.libraries import is_signed_pe, read_pe_sections
 from archsplit.formats.reader import Window, open_file
+from archsplit.system.fs import hex_digest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -132,6 +133,7 @@ class FilePlan:
         unregistered: code that only a library finds, and that no GPU needs; of a cubin, the image
             that leaves an empty file.
         zeroes_unregistered: True if that code is overwritten with zeros.
+        digest: the SHA-256 of the old file, if the plan depends on it.
     """
 
     window: Window = field(repr=False)
@@ -141,6 +143,7 @@ class FilePlan:
     note: str | None = None
     unregistered: tuple[UnregisteredImage, ...] = field(default=(), repr=False)
     zeroes_unregistered: bool = False
+    digest: str | None = None
 
     @property
     def zeroed(self) -> tuple[UnregisteredImage, ...]:
@@ -179,10 +182,12 @@ def plan_rewrite(window: Window, edit: FileEdit) -> FilePlan:
             note = str(obstacle)
         edits = edits or zero_in_place(containers)
     unregistered = _unregistered(window, form, edit.selection)
-    zeroes = edit.zeroes_unregistered
-    # Hashed only where it decides something: these libraries have hundreds of megabytes.
+    zeroes, digest = edit.zeroes_unregistered, None
     if zeroes is None:
-        zeroes = bool(unregistered) and is_proven(window, edit.selection)
+        proven = _proven_digests(window, edit.selection) if unregistered else frozenset()
+        # Only where it decides something: these libraries have hundreds of megabytes.
+        digest = hex_digest([window.data]) if proven else None
+        zeroes = digest in proven
     if zeroes:
         edits = (*edits, *zero_unregistered(unregistered))
     release_pages(window)
@@ -195,7 +200,12 @@ def plan_rewrite(window: Window, edit: FileEdit) -> FilePlan:
         note=note,
         unregistered=unregistered,
         zeroes_unregistered=zeroes,
+        digest=digest,
     )
+
+
+def _proven_digests(window: Window, selection: Selection) -> frozenset[str]:
+    return proven_digests(Dynamic(Elf(window)).soname or "", selection)
 
 
 def _unregistered(

@@ -23,7 +23,7 @@ from archsplit.devicecode.unregistered import framed_cubin
 from archsplit.errors import BinaryFormatError
 from archsplit.formats import device_pack
 from archsplit.formats.cubin import ZSTD_MAGIC, Cubin
-from archsplit.formats.elf import ELF_MAGIC, Elf, FileType, Machine, SectionType, SegmentType
+from archsplit.formats.elf import ELF_MAGIC, Elf, FileType, Machine, SegmentType
 from archsplit.formats.elf_dynamic import Dynamic, read_pointers
 from archsplit.formats.fatbin import (
     EXECUTABLE,
@@ -59,8 +59,14 @@ CONTAINER_MAGIC = struct.pack("<IH", FATBIN_MAGIC, 1)
 CUBIN_MAGIC = b"\x7fELF\x02\x01\x01"
 """The first bytes of a cubin: a little-endian ELF file of 64 bits."""
 
+_FIRST_BYTES = (CONTAINER_MAGIC[:4], CUBIN_MAGIC, ZSTD_MAGIC)
+
 WRAPPER_MAGIC = struct.pack("<I", 0x466243B1)
 """The first bytes of a wrapper, the record through which a container is registered."""
+
+_SEARCH_BLOCK = 16 << 20
+"""Bytes that are searched at once. After each search a thread waits for the interpreter lock, up to
+5 ms where others run Python: with 1 MiB, most of the time."""
 
 HEAD_SIZE = 20
 """The number of bytes of a file that `detect_form` needs."""
@@ -186,6 +192,27 @@ def _read_host_file(
     return FileContents(units=units, problem=problem or _unreadable_problem(search.unreadable))
 
 
+class MagicSearch:
+    """A search for device code in the blocks of a host file, by first bytes.
+
+    Attributes:
+        found: True if they are there; what follows may be something else.
+    """
+
+    def __init__(self) -> None:
+        self.found = False
+        self._last, self._is_start = b"", True
+
+    def feed(self, block: bytes) -> None:
+        """Search the next block."""
+        view = memoryview(self._last + block)
+        # The file itself begins like a cubin.
+        start = int(self._is_start)
+        self.found |= any(find_bytes(view, magic, start, len(view)) >= 0 for magic in _FIRST_BYTES)
+        self._last = bytes(view[-(HEAD_SIZE - 1) :])
+        self._is_start &= len(view) < HEAD_SIZE
+
+
 def search_unregistered(window: Window) -> tuple[Unit, ...]:
     """Return the device code of a library outside of its fatbin sections.
 
@@ -209,12 +236,15 @@ def _read_pe(window: Window, wheel_share: WheelShare) -> FileContents:
 
 
 def _read_static_library(window: Window, wheel_share: WheelShare) -> FileContents:
-    members = [
-        _read_host_file(member.content, wheel_share, member.name)
-        for member in read_members(window)
+    members, mapped = [], 0
+    for member in read_members(window):
         # Other members are LLVM bitcode, or the index of another tool.
-        if detect_form(member.content.data[:HEAD_SIZE].tobytes()) is Form.ELF
-    ]
+        if detect_form(member.content.data[:HEAD_SIZE].tobytes()) is Form.ELF:
+            members.append(_read_host_file(member.content, wheel_share, member.name))
+        mapped += len(member.content)
+        if mapped >= BLOCK:
+            release_pages(window)
+            mapped = 0
     return FileContents(
         units=tuple(unit for contents in members for unit in contents.units),
         problem=next((contents.problem for contents in members if contents.problem), None),
@@ -479,8 +509,8 @@ class ContainerSearch:
         """
         self._charge(window)
         position = 0
-        for start in range(0, len(window), BLOCK):
-            end = start + BLOCK
+        for start in range(0, len(window), _SEARCH_BLOCK):
+            end = start + _SEARCH_BLOCK
             # Nothing is searched for inside of a unit: its headers were read.
             candidates = _Candidates(window=window, end=end)
             while (position := candidates.next(max(position, start))) < end:
@@ -498,7 +528,9 @@ class ContainerSearch:
                         unit, size = unit_and_size
                         yield unit, rest.start
                 position += max(size, 1)
-            release_pages(window)
+            # Not for each small section: it takes longer than the search.
+            if len(window) >= BLOCK:
+                release_pages(window)
 
     def _read(self, window: Window, section: str) -> tuple[Unit, int] | None:
         """Read a candidate; return its unit and size, or None for other data."""
@@ -590,14 +622,10 @@ def _may_hold_data(section: Section) -> bool:
 
 def _elf_size(elf: Elf) -> int:
     """Return the size of an ELF file that lies in a larger one: the end of its last part."""
-    header, start = elf.header, elf.window.start
+    header = elf.header
     # A cubin has no field for its size, and what follows it in the section is unknown.
     return max(
         header.sections_offset + elf.section_count * _SECTION_HEADER_SIZE,
         header.segments_offset + header.segment_count * _SEGMENT_HEADER_SIZE,
-        *(
-            section.offset - start + section.size
-            for section in elf.sections()
-            if section.type != SectionType.NOBITS
-        ),
+        elf.sections_end(),
     )

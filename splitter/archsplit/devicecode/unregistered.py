@@ -23,7 +23,6 @@ from archsplit.errors import BinaryFormatError
 from archsplit.formats.cubin import frame_size, read_capability
 from archsplit.formats.fatbin import Compression, EntryKind, read_entry
 from archsplit.formats.reader import Window
-from archsplit.system.fs import hex_digest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -136,7 +135,11 @@ def framed_cubin(window: Window) -> tuple[Capability, int] | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProvenLibrary:
-    """A library, by the digest of its file, and the GPUs of its evidence."""
+    """A library, by the digest of its file, and the GPUs of its evidence.
+
+    Attributes:
+        name: its SONAME, and the name of its file.
+    """
 
     name: str
     distribution: str
@@ -178,16 +181,18 @@ PROVEN_LIBRARIES = (
 """All of them, by distribution."""
 
 
-def is_proven(window: Window, selection: Selection) -> bool:
-    """Return True if a library's unused code may become zeros without being asked for.
+def proven_digests(name: str, selection: Selection) -> frozenset[str]:
+    """Return the digests of files whose unused code may become zeros without being asked for.
 
     Only for a choice by GPUs that the evidence is about: another GPU takes other code.
+
+    Args:
+        name: the SONAME of a library; the digest of no other file has to be compared.
     """
-    if not selection.devices:
-        return False
-    found = [
+    return frozenset(
         library.sha256
         for library in PROVEN_LIBRARIES
-        if selection.devices <= frozenset(library.capabilities)
-    ]
-    return bool(found) and hex_digest([window.data]) in found
+        if library.name == name
+        and selection.devices
+        and selection.devices <= frozenset(library.capabilities)
+    )

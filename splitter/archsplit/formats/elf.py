@@ -178,6 +178,10 @@ class Elf:
         """
         return iter(self._sections)
 
+    def sections_end(self) -> int:
+        """Return the end of the last section's bytes, from the start of the window; 0 for none."""
+        return self._sections.end()
+
     def section(self, name: str) -> Section | None:
         """Return the first section of this name, or None; raises as `sections` does."""
         # By name, because the sections with device code have no type of their own.
@@ -320,9 +324,9 @@ def require_size(window: Window, at: int, what: str, found: int, layout: Struct)
 
 
 class SectionTable:
-    """The section headers, each read on demand."""
+    """The section headers, read on demand."""
 
-    __slots__ = ("_names", "_rows", "_window")
+    __slots__ = ("_all", "_names", "_rows", "_window")
 
     def __init__(self, window: Window, header: Header) -> None:
         """Find the headers and the table of their names.
@@ -333,15 +337,24 @@ class SectionTable:
         self._window = window
         self._rows = _section_rows(window, header)
         self._names = _names_table(window, header, self._rows)
+        self._all: tuple[Section, ...] | None = None
 
     def __len__(self) -> int:
         return len(self._rows) // _SECTION.size
 
     def __iter__(self) -> Iterator[Section]:
-        # Sections may share names (tail merging), hence twice the file.
-        names = Strings(self._names, limit=2 * len(self._window))
-        for index, row in enumerate(self._rows.records(_SECTION, "section headers")):
-            yield self._section(index, row, names)
+        # Kept: a static library has thousands of members, and each is asked several times.
+        if self._all is None:
+            # Sections may share names (tail merging), hence twice the file.
+            names = Strings(self._names, limit=2 * len(self._window))
+            rows = enumerate(self._rows.records(_SECTION, "section headers"))
+            self._all = tuple(self._section(index, row, names) for index, row in rows)
+        return iter(self._all)
+
+    def end(self) -> int:
+        """Return the end of the last section's bytes; no name is read."""
+        rows = self._rows.records(_SECTION, "section headers")
+        return max((row[4] + row[5] for row in rows if row[1] != SectionType.NOBITS), default=0)
 
     def at(self, index: int) -> Section:
         """Return the section with this index.

@@ -23,6 +23,8 @@ __pure__ = True
 _U32 = Struct("<I")
 _U64 = Struct("<Q")
 _FIRST_BLOCK = 256
+_SMALL_TABLE = 1 << 16
+"""Bytes of a table of names that is copied as a whole."""
 
 
 class Window:
@@ -122,11 +124,12 @@ class Strings:
     text. Real tables give each name about once; this one refuses after ``limit`` bytes.
     """
 
-    __slots__ = ("_remaining", "_table")
+    __slots__ = ("_copy", "_remaining", "_table")
 
     def __init__(self, table: Window, *, limit: int) -> None:
         self._table = table
         self._remaining = limit
+        self._copy = b""
 
     def text(self, offset: int, what: str) -> str:
         """Return the name at ``offset``, bytes that are not UTF-8 as surrogate escapes.
@@ -145,6 +148,12 @@ class Strings:
         return raw.decode("utf-8", "surrogateescape")
 
     def _read_raw(self, offset: int, what: str) -> bytes:
+        # Most tables are small, and most of their names are read: one copy for all.
+        end = self._copy.find(b"\0", offset) if offset >= 0 else -1
+        if end >= 0:
+            return self._copy[offset:end]
+        if len(self._table) <= _SMALL_TABLE:
+            self._copy = self._table.to_bytes()
         # The table may be huge and the name short: copy little, then more.
         size = _FIRST_BLOCK
         while True:

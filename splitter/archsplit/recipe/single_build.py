@@ -10,7 +10,6 @@ import package keeps its name, so that code which imports it is the same for all
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +19,7 @@ from archsplit.arch.target import CodeKind
 from archsplit.errors import UsageError
 from archsplit.recipe.document import RecipeFault, translate_faults
 from archsplit.recipe.policy import POLICIES, POLICY_TABLE, find_version_fault
+from archsplit.wheels.filename import CUDA_IN_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -34,10 +34,6 @@ __pure__ = True
 
 _COMPRESS = "--compress-mode"
 _COMPRESSION_FLAGS = (_COMPRESS, _COMPRESS[1:], "--no-compress", "-no-compress")
-
-
-CUDA_IN_NAME = re.compile(r"-cu(?:da)?-?(\d\d)x?$")
-"""The end of a distribution's name with the major of its CUDA."""
 
 
 def read_policies(content: object) -> tuple[dict[str, Policy], list[RecipeFault]]:

@@ -20,7 +20,6 @@ from archsplit import __version__
 from archsplit.errors import OutputError
 from archsplit.formats.elf import ELF_MAGIC
 from archsplit.formats.reader import open_file
-from archsplit.recipe.pyproject_table import PROJECT_FILE
 from archsplit.release.identity import CoreFiles
 from archsplit.release.requirements import exact_pin, meta_metadata, pinned_extras, target_extras
 from archsplit.system.fs import atomic_replace, read_file
@@ -323,6 +322,9 @@ def pack_source(recipe: Recipe, core: CoreMetadata, *, folder: Path, epoch: int)
 
 
 def _members(recipe: Recipe, core: CoreMetadata) -> Iterator[tuple[str, bytes]]:
+    # The models of recipes take 0.1 s, and a split, which has its plans from here, reads none.
+    from archsplit.recipe.pyproject_table import PROJECT_FILE  # noqa: PLC0415 (see above)
+
     yield "PKG-INFO", metadata.encode_metadata(core)
     for name in {*map(str, recipe.input_files), PROJECT_FILE}:
         yield name, read_file(recipe.root / name)

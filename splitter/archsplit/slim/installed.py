@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from archsplit.wheels.record import InstalledDistribution, InstalledFile
 
 
+_MANY_THREADS = 16
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordClaim:
     """A row of a RECORD for a library.
@@ -227,7 +230,12 @@ def check_digests(owned: Iterable[OwnedLibrary], *, trust_record: bool) -> dict[
     digests: dict[str, str] = {}
     findings: list[str] = []
     owned = list(owned)
-    hashed = map_on_cores(_hash_library, owned, weight=lambda one: len(one.library.plan.window))
+    hashed = map_on_cores(
+        _hash_library,
+        owned,
+        weight=lambda one: len(one.library.plan.window),
+        most=_MANY_THREADS,
+    )
     for each, library_digests in zip(owned, hashed, strict=True):
         digests[each.library.name] = library_digests["sha256"].hex()
         if trust_record:
@@ -242,6 +250,9 @@ def check_digests(owned: Iterable[OwnedLibrary], *, trust_record: bool) -> dict[
 
 def _hash_library(owned: OwnedLibrary) -> dict[str, bytes]:
     algorithms = {claim.row.hash_text.partition("=")[0] for claim in owned.claims}
+    digest = owned.library.plan.digest
+    if digest is not None and algorithms <= {"sha256"}:
+        return {"sha256": bytes.fromhex(digest)}
     # The file is read once for all; the journal needs SHA-256 in any case.
     return _hash_file(owned.library.path, sorted((algorithms & ALGORITHMS.keys()) | {"sha256"}))
 

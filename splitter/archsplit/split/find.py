@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from archsplit import __version__
 from archsplit.devicecode.registered import unmovable_reason
-from archsplit.devicecode.scan import HEAD_SIZE, Form, detect_form
+from archsplit.devicecode.scan import HEAD_SIZE, Form, MagicSearch, detect_form
 from archsplit.errors import (
     BinaryFormatError,
     InputError,
@@ -33,7 +33,7 @@ from archsplit.split.stub import Stub, stub_name
 from archsplit.split.take_apart import strip_library, unsplit_images
 from archsplit.system.parallel import map_on_cores
 from archsplit.wheels.filename import distribution_name
-from archsplit.wheels.reader import extract_member
+from archsplit.wheels.reader import extract_member, read_member
 from archsplit.wheels.record import RecordRow
 from archsplit.wheels.zip_reader import read_head
 
@@ -51,6 +51,9 @@ if TYPE_CHECKING:
 
 _INTERPRETER = 3
 """PT_INTERP: only programs have it, position-independent ones too."""
+
+LARGE_LIBRARY = 32 << 20
+"""Bytes of a library that is searched for device code before it is unpacked."""
 
 _LICENSES = ("LICENSE", "LICENCE", "COPYING", "NOTICE")
 
@@ -123,6 +126,9 @@ def _search_member(
     if form is None:
         wheel.check(name)
         return
+    # The host code of a framework has hundreds of megabytes, which need not be unpacked.
+    if form is Form.ELF and info.file_size >= LARGE_LIBRARY and not _may_have_code(wheel, name):
+        return
     path = scratch.create(file, info.file_size)
     extract_member(wheel.archive, wheel.record.get(name, RecordRow(path=name)), path)
     # Other forms have a reason of their own (`unsplit_images`); "-" is never shown.
@@ -135,6 +141,26 @@ def _search_member(
     assert target is not None, "a file outside of site-packages has an obstacle"
     machine = MACHINE_NAMES[Elf(open_file(path)).header.machine]
     yield SplittableLibrary(name=name, installed_path=target, path=path, machine=machine)
+
+
+class _CodeFound(Exception):  # noqa: N818 (the end of a search, and no error)
+    """The reader of a member has seen enough of it."""
+
+
+def _may_have_code(wheel: Wheel, name: str) -> bool:
+    """Return True if device code may be in a library; one without is compared with RECORD."""
+    search = MagicSearch()
+
+    def feed(block: bytes) -> None:
+        search.feed(block)
+        if search.found:
+            raise _CodeFound
+
+    try:
+        read_member(wheel.archive, wheel.record.get(name, RecordRow(path=name)), feed)
+    except _CodeFound:
+        return True
+    return False
 
 
 def strip_libraries(

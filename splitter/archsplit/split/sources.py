@@ -22,13 +22,12 @@ from packaging.version import Version
 from archsplit.errors import InputError, UsageError, WheelError
 from archsplit.formats.elf import MACHINE_NAMES, Elf
 from archsplit.formats.reader import open_file
-from archsplit.recipe.single_build import CUDA_IN_NAME
 from archsplit.release.manifest import SourceFile
 from archsplit.release.wheel_plans import CudaReleases, refuse_cuda_folders, write_front_package
 from archsplit.split.split import split_wheel
 from archsplit.system.env import ZIP_EPOCH, clean_environment, source_date_epoch
 from archsplit.system.fs import output_dir, output_errors, replace_all, sha256, temporary_dir
-from archsplit.wheels.filename import WheelName, distribution_name
+from archsplit.wheels.filename import CUDA_IN_NAME, WheelName, distribution_name
 from archsplit.wheels.metadata import CoreMetadata, WheelInfo, encode_metadata
 from archsplit.wheels.platform_tags import find_platform_tags
 from archsplit.wheels.reader import open_wheel

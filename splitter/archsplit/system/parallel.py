@@ -35,6 +35,8 @@ def map_on_cores(
     function: Callable[[_Item], _Result],
     items: Sequence[_Item],
     weight: Callable[[_Item], int] = lambda _: 0,
+    *,
+    most: int = _MAX_THREADS,
 ) -> list[_Result]:
     """Return the results of a function for all items, in their order.
 
@@ -42,8 +44,9 @@ def map_on_cores(
         function: called in threads; its first error, in the items' order, is raised.
         items: the arguments.
         weight: the size of an item. The largest begin first, so that none of them ends alone.
+        most: threads at a time; more than the default only for what hashes, reads and writes.
     """
-    threads = min(len(items), available_cores(), _MAX_THREADS)
+    threads = min(len(items), available_cores(), most)
     if threads <= 1:
         return [function(item) for item in items]
     with ThreadPoolExecutor(threads) as pool:
@@ -55,6 +58,10 @@ def map_on_cores(
             # After an error or Ctrl-C nothing more begins; what runs is waited for.
             for future in futures.values():
                 future.cancel()
+
+
+SHORT_SEARCH = 1 << 14
+"""Bytes that are searched at once while the interpreter lock is held."""
 
 
 class _Buffer(ctypes.Structure):
@@ -121,9 +128,9 @@ def native_search() -> tuple[Search, Comparison]:
 
     def search(data: memoryview, needle: bytes, start: int, end: int) -> int:
         start, end = max(0, start), min(end, len(data))
-        # An empty range has no address.
-        if end - start < len(needle):
-            return -1
+        # An empty range has no address; a short one takes less time than the call.
+        if end - start < SHORT_SEARCH:
+            return find_copied(data, needle, start, end)
         with _address(data) as first:
             found = memmem(first + start, end - start, needle, len(needle))
         return -1 if found is None else int(found) - first

@@ -28,6 +28,8 @@ __pure__ = True
 
 ALL_EXTRA = "all"
 """The extra that brings every plugin."""
+CUDA_IN_NAME = re.compile(r"-cu(?:da)?-?(\d\d)x?$")
+"""The end of a distribution's name with the major of its CUDA."""
 
 _TARGET = re.compile(r"[a-z]+(_[0-9a-z]+)*")
 _FILE_NAME = re.compile(r"[\w.+-]+", re.ASCII)

@@ -61,7 +61,8 @@ _TIMEOUT = 600.0
 _POLICY = re.compile(r"manylinux_(\d+)_(\d+)_(\w+)")
 _MUSL = re.compile(r"libc\.so|libc\.musl-.*|ld-musl-.*")
 # A field that isn't known may change the meaning of the others, so it is an error.
-_STRICT = ConfigDict(extra="forbid", frozen=True, strict=True)
+# Built at the first report: at import, the checks would cost each command 0.04 s.
+_STRICT = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -280,12 +281,19 @@ class PlatformTagCache:
     Args:
         runner: starts auditwheel.
         environment: for auditwheel; see `find_platform_tags`.
+        found: the tags of another cache with such a runner and environment, to share them.
     """
 
-    def __init__(self, *, runner: Runner, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        *,
+        runner: Runner,
+        environment: Mapping[str, str],
+        found: dict[tuple[object, ...], PlatformTags] | None = None,
+    ) -> None:
         self._runner = runner
         self._environment = environment
-        self._tags: dict[tuple[object, ...], PlatformTags] = {}
+        self._tags = {} if found is None else found
 
     def platforms(self, libraries: Mapping[str, Path], provided: Sequence[str]) -> tuple[str, ...]:
         """Return the tags of a wheel with these libraries.

@@ -399,7 +399,7 @@ def extract_member(archive: Archive, entry: RecordRow, path: Path) -> None:
         InputError: the archive can't be read.
     """
     with output_errors(path), path.open("wb") as file:
-        _read_member(archive, entry, file.write)
+        read_member(archive, entry, file.write)
 
 
 def check_member(archive: Archive, entry: RecordRow) -> None:
@@ -409,15 +409,19 @@ def check_member(archive: Archive, entry: RecordRow) -> None:
         WheelError: the member is damaged, or its size or hash is another one.
         InputError: the archive can't be read.
     """
-    _read_member(archive, entry, None)
+    read_member(archive, entry, None)
 
 
-def _read_member(
+def read_member(
     archive: Archive, entry: RecordRow, write: Callable[[bytes], object] | None
 ) -> None:
-    """Read a member to its end, and hand its blocks to ``write``.
+    """Read a member, and hand its blocks to a function, whose errors end it.
 
     ISA-L inflates at twice zlib's speed, and other cores hash and write meanwhile.
+
+    Raises:
+        WheelError: see `check_member`.
+        InputError: the archive can't be read.
     """
     info = archive.members[entry.path]
     where = f"{archive.path}: {entry.path}"
