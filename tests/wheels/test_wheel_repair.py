@@ -6,12 +6,16 @@ import platform
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from archsplit.errors import BinaryFormatError, InputError, ToolFailedError, WheelError
+from archsplit.release.context import Effects
+from archsplit.release.verify import open_tag_judge
 from archsplit.system.process import Command, CompletedProcess, SubprocessRunner
+from archsplit.system.terminal import SilentProgress
 from archsplit.wheels.platform_tags import (
     DRIVER_LIBRARIES,
     PlatformTagCache,
@@ -345,3 +349,18 @@ def test_the_same_bytes_are_judged_once(compiled: Callable[..., Path]) -> None:
     assert runner.started == 2
     judge.platforms({"libold.so": library}, ("libx.so.1",))
     assert runner.started == 3
+
+
+def test_verifications_of_a_process_share_what_they_found(
+    compiled: Callable[..., Path], tmp_path: Path
+) -> None:
+    runner = Counted()
+    effects = Effects(progress=SilentProgress(), environment=os.environ, runner=runner)
+    library = {"libold.so": compiled("libold.so", OLD)}
+    tags = [open_tag_judge(effects, tmp_path).platforms(library, ()) for _ in range(2)]
+    assert tags[0] == tags[1]
+    assert runner.started == 1
+    other = replace(effects, python_path=str(tmp_path / "missing"))
+    # There may be another auditwheel.
+    assert open_tag_judge(other, tmp_path).platforms(library, ()) == tags[0]
+    assert runner.started == 2

@@ -7,6 +7,7 @@ Out: a `CheckedRelease`, or one error with all findings.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING
 
 from archsplit.errors import InputError, VerifyError
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from archsplit.release.report import ReleaseWheel, Role
     from archsplit.release.wheel_set import WheelFacts, WheelSet
     from archsplit.system.finding import Finding
+    from archsplit.wheels.platform_tags import PlatformTags
 
 
 def report_faults(
@@ -196,4 +198,12 @@ def open_tag_judge(effects: Effects, folder: Path) -> PlatformTagCache:
     """Return a cache of auditwheel's results that runs auditwheel in a clean environment."""
     environment = clean_environment(effects.environment, temporary=folder, epoch=ZIP_EPOCH)
     environment["PYTHONPATH"] = effects.python_path
-    return PlatformTagCache(runner=effects.runner, environment=environment)
+    found = _found_tags(type(effects.runner), effects.python_path)
+    return PlatformTagCache(runner=effects.runner, environment=environment, found=found)
+
+
+@cache
+def _found_tags(runner: type, python_path: str) -> dict[tuple[object, ...], PlatformTags]:
+    """Return the tags that this process has found, by the bytes of libraries."""
+    del runner, python_path  # They are the key: another runner or auditwheel has other results.
+    return {}

@@ -281,12 +281,19 @@ class PlatformTagCache:
     Args:
         runner: starts auditwheel.
         environment: for auditwheel; see `find_platform_tags`.
+        found: the tags of another cache with such a runner and environment, to share them.
     """
 
-    def __init__(self, *, runner: Runner, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        *,
+        runner: Runner,
+        environment: Mapping[str, str],
+        found: dict[tuple[object, ...], PlatformTags] | None = None,
+    ) -> None:
         self._runner = runner
         self._environment = environment
-        self._tags: dict[tuple[object, ...], PlatformTags] = {}
+        self._tags = {} if found is None else found
 
     def platforms(self, libraries: Mapping[str, Path], provided: Sequence[str]) -> tuple[str, ...]:
         """Return the tags of a wheel with these libraries.
