@@ -4,13 +4,16 @@
     python bench/bench_actions.py grpc://127.0.0.1:8980 [--server PID] [--actions N] [--json FILE]
 
 Each action copies a file of a few bytes with the shell. All run twice: the first time on workers,
-then their results are in the action cache. With the process id of a server on this machine, its
-time and that of its workers are measured, too; the shell's own time is a part of these.
+then their results are in the action cache. The last row is the floor: a call of gRPC without
+content, and a pause, as between the actions of a real build; with many in flight it costs less.
+With the process id of a server on this machine, its time and that of its workers are measured, too;
+the shell's own time is a part of these.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import hashlib
 import json
 import os
@@ -19,6 +22,8 @@ import time
 import uuid
 from pathlib import Path
 from typing import NamedTuple
+
+import grpc
 
 from archsplit.remote.action import PathMap, ToolFile
 from archsplit.remote.endpoint import parse_endpoint
@@ -30,6 +35,7 @@ from archsplit.system.process import Command, SubprocessRunner
 from archsplit.system.terminal import SilentProgress
 
 _SHELL = Path("/bin/sh")
+_CALL = "/build.bazel.remote.execution.v2.ContentAddressableStorage/FindMissingBlobs"
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -87,6 +93,22 @@ def measure(address: str, steps: tuple[Step, ...], folder: Path, server: int, ru
     return Row(run, round(driver, 2), round((cpu_seconds(server) - elsewhere) * each, 2))
 
 
+def measure_calls(address: str, count: int = 100) -> Row:
+    """Return the CPU time of a call without content."""
+
+    async def run() -> float:
+        async with grpc.aio.insecure_channel(address.removeprefix("grpc://")) as channel:
+            call = channel.unary_unary(_CALL)
+            await call(b"")
+            before = time.process_time()
+            for _ in range(count):
+                await call(b"")
+                await asyncio.sleep(0.02)
+            return time.process_time() - before
+
+    return Row("an empty call", round(1000 * asyncio.run(run()) / count, 2), 0.0)
+
+
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -102,6 +124,7 @@ def main() -> None:
             measure(arguments.address, steps, folder, arguments.server, run)
             for run in ("executed", "cached")
         ]
+    rows.append(measure_calls(arguments.address))
     print("ms of CPU per action   driver   server")
     for row in rows:
         print(f"{row.run:<20}{row.driver:9.2f}{row.server:9.2f}")

@@ -7,6 +7,7 @@ import importlib.util
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,14 +30,90 @@ TINYVEC = Path(__file__).parents[1] / "tinyvec"
 BATCH_SCRIPT = Path(__file__).parents[2] / "docs/how-to/cluster/workers.sbatch"
 
 
-class Cluster:
-    """A scheduler, and workers that share nothing but its connections."""
+class Networks:
+    """A network of this test's own, and one for each worker; a cable leads from each to the first.
 
-    def __init__(self, folder: Path) -> None:
+    Args:
+        hub: a process in the first network.
+    """
+
+    ADDRESS = "10.77.0.1"
+    _HUB = f"""\
+ip link set lo up && ip link add hub type bridge && ip addr add {ADDRESS}/16 dev hub &&
+ip link set hub up && ip link add probe type veth && ip link del probe && echo made && exec cat
+"""
+    _WORKER = """\
+address=$0; until ip link set cable up 2>/dev/null; do sleep 0.05; done
+ip link set lo up; ip addr add "$address/16" dev cable; ip route add default via 10.77.0.1
+exec "$@"
+"""
+    _CABLE = (
+        'ip link add "$0" type veth peer name cable netns "$1" && ip link set "$0" master hub up'
+    )
+
+    def __init__(self, hub: subprocess.Popen[str]) -> None:
+        self._hub = hub
+        self._count = 1
+
+    @classmethod
+    def make(cls) -> Networks | None:
+        """Make the first network; None without the privileges or the programs for it."""
+        words = ("unshare", "--net", "--map-root-user", "sh", "-c", cls._HUB)
+        try:
+            hub = subprocess.Popen(
+                words,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                text=True,
+            )
+        except OSError:
+            return None
+        assert hub.stdout is not None
+        return cls(hub) if hub.stdout.readline() == "made\n" else None
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The words before a program that runs beside the scheduler."""
+        where = ("--user", "--net", "--preserve-credentials")
+        return ("nsenter", "--target", str(self._hub.pid), *where)
+
+    @property
+    def worker_words(self) -> tuple[str, ...]:
+        """The words before the next worker, which waits for its cable."""
+        self._count += 1
+        address = f"10.77.1.{self._count}"
+        return (*self.words, "unshare", "--net", "sh", "-c", self._WORKER, address)
+
+    def connect(self, worker: subprocess.Popen[str]) -> None:
+        """Lay the cable of a worker."""
+        here = Path("/proc/self/ns/net").readlink()
+        hub = Path(f"/proc/{self._hub.pid}/ns/net").readlink()
+        while Path(f"/proc/{worker.pid}/ns/net").readlink() in {here, hub}:
+            time.sleep(0.02)
+        words = (*self.words, "sh", "-c", self._CABLE, f"w{self._count}", str(worker.pid))
+        subprocess.run(words, check=True)
+
+    def close(self) -> None:
+        """End the first network, and with it all cables."""
+        self._hub.communicate()
+
+
+class Cluster:
+    """A scheduler, and workers that share nothing but its connections.
+
+    Args:
+        folder: for the files of all.
+        networks: one for each worker; None for that of this machine.
+    """
+
+    def __init__(self, folder: Path, networks: Networks | None = None) -> None:
         self.folder = folder
+        self._networks = networks
         self._programs: list[subprocess.Popen[str]] = []
         script = str(Path(__file__).with_name("dask_scheduler.py"))
-        scheduler = self._start(sys.executable, script, str(folder), cwd=folder)
+        where = () if networks is None else (networks.ADDRESS,)
+        scheduler = self._start(*self._beside, sys.executable, script, folder, *where, cwd=folder)
         assert scheduler.stdout is not None
         self.address = scheduler.stdout.readline().strip()
         files = {name: folder / f"{name}.pem" for name in ("ca", "cert", "key")}
@@ -50,7 +127,11 @@ class Cluster:
         folder.mkdir()
         words = ("worker", self.address, "--jobs", jobs, "--folder", folder)
         before = () if hidden is None else hide_folder(hidden)
-        return self._start(*before, ARCHSPLIT, *words, *self.files, cwd=folder)
+        apart = () if self._networks is None else self._networks.worker_words
+        worker = self._start(*apart, *before, ARCHSPLIT, *words, *self.files, cwd=folder)
+        if self._networks is not None:
+            self._networks.connect(worker)
+        return worker
 
     def add_plain_worker(self) -> subprocess.Popen[str]:
         words = [f"--tls-{name}={self.folder / name}.pem" for name in ("cert", "key")]
@@ -71,7 +152,7 @@ class Cluster:
         words = ("build", TINYVEC, "--targets", "sm_80", "--cache", "off", "--out", out, "--json")
         where = ("--engine", "dask", "--remote", self.address, *self.files)
         return self._start(
-            ARCHSPLIT, *words, *where, *more, cwd=self.folder, stderr=subprocess.PIPE
+            *self._beside, ARCHSPLIT, *words, *where, *more, cwd=self.folder, stderr=subprocess.PIPE
         )
 
     def build_here(self, out: Path, *more: object) -> str:
@@ -106,6 +187,10 @@ class Cluster:
             priorities={},
         )
 
+    @property
+    def _beside(self) -> tuple[str, ...]:
+        return () if self._networks is None else self._networks.words
+
     def close(self) -> None:
         for program in reversed(self._programs):
             program.kill()
@@ -138,12 +223,12 @@ def hide_folder(folder: Path) -> tuple[object, ...]:
 
 
 @contextlib.contextmanager
-def open_cluster(folder: Path) -> Iterator[Cluster]:
+def open_cluster(folder: Path, networks: Networks | None = None) -> Iterator[Cluster]:
     """Start a scheduler, or skip the test."""
     for name in ("cryptography", "distributed"):
         if importlib.util.find_spec(name) is None:
             pytest.skip("needs archsplit[dask]")
     folder.mkdir()
-    cluster = Cluster(folder)
+    cluster = Cluster(folder, networks)
     yield cluster
     cluster.close()

@@ -32,9 +32,10 @@ def find_casd() -> Path:
 
 
 class Farm:
-    """One server, whose workers run up to two actions, each in a sandbox."""
+    """One server, whose workers run some actions at a time, each in a sandbox."""
 
-    def __init__(self, folder: Path, *more: Path) -> None:
+    def __init__(self, folder: Path, *more: Path, jobs: int = 2) -> None:
+        self._jobs = jobs
         self._casd = find_casd()
         self._folder = folder
         self._seen = (*_HOST_FOLDERS, *map(str, more))
@@ -56,7 +57,7 @@ class Farm:
                 f"--bind=127.0.0.1:{self.port}",
                 f"--buildbox-run={self._casd.with_name('buildbox-run')}",
                 *(each for each in seen if Path(each.rpartition(":")[2]).exists()),
-                "--jobs=2",
+                f"--jobs={self._jobs}",
                 str(self._folder),
             ],
             stdin=subprocess.DEVNULL,

@@ -17,7 +17,7 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
 import pytest
-from dask_cluster import ARCHSPLIT, Cluster, open_cluster
+from dask_cluster import ARCHSPLIT, Cluster, Networks, open_cluster
 from shell_steps import Work
 from wrapped_calls import WrappedCalls
 
@@ -246,6 +246,12 @@ def test_wheels_have_the_same_bytes_though_a_worker_is_killed(
 ) -> None:
     first, _ = cluster.add_worker("one"), cluster.add_worker("two")
     here = cluster.build_here(tmp_path / "here")
+    # An optional dependency: the fixture has skipped the test without it.
+    from archsplit.remote.dask_executor import connect_to_scheduler  # noqa: PLC0415
+
+    with connect_to_scheduler(cluster.endpoint()) as client:
+        # A busy machine takes a minute to start the second one.
+        client.wait_for_workers(2, timeout=SECONDS)
     build = cluster.build(tmp_path / "there", "--trace", tmp_path / "trace.json", "--explain")
     wait_for_steps(build, 2)
     first.send_signal(signal.SIGKILL)
@@ -257,6 +263,29 @@ def test_wheels_have_the_same_bytes_though_a_worker_is_killed(
     assert {name.partition(" ")[2] for name in names} == {"slot 0"}
     assert ": queue " in stderr
     assert " running, 0 remaining (" in stderr
+
+
+@pytest.mark.stress
+@pytest.mark.timeout(1800)
+@pytest.mark.nvcc
+def test_eight_workers_that_share_no_folder_and_no_network_make_the_same_bytes(
+    tmp_path: Path,
+) -> None:
+    networks = Networks.make()
+    with open_cluster(tmp_path / "cluster", networks) as cluster:
+        for number in range(8):
+            cluster.add_worker(f"worker {number}")
+        words = ("--targets", "sm_80,sm_90")
+        cache = ("--cache", "on", "--cache-dir", tmp_path / "cache", "--cache-min-seconds", 0)
+        here = cluster.build_here(tmp_path / "here", *words)
+        for name, pattern in (("cold", r": [1-9]\d* results were made"), ("warm", ": 0 results")):
+            build = cluster.build(tmp_path / name, *words, *cache)
+            stdout, stderr = build.communicate(timeout=5 * SECONDS)
+            assert build.returncode == 0, stderr
+            assert re.search(pattern, stderr), stderr
+            assert digests(stdout) == digests(here)
+    if networks is not None:
+        networks.close()
 
 
 @pytest.mark.nvcc

@@ -128,6 +128,20 @@ def test_files_between_steps_stay_on_the_farm(farm: Farm, work: Work) -> None:
     assert (again.hits, again.runs, again.sent) == (2, 0, 0)
 
 
+def test_a_new_build_leaves_the_lookup_to_the_server(
+    farm: Farm, work: Work, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = count_script(work, "runs") + "echo text > .archsplit/work/a"
+    step = work.step("made", script, writes="a")
+    assert work.run(work.executor(farm.address, "a"), step).failure is None
+    monkeypatch.setattr(reapi_executor, "_MISSES", 0)
+    again = work.executor(farm.address, "a")
+    assert work.run(again, step).failure is None
+    assert (work.private / "a").read_text() == "text\n"
+    assert (work.root.parents[1] / "seen" / "runs").read_text() == "\n"
+    assert (again.hits, again.runs) == (1, 0)
+
+
 def test_a_failure_is_that_of_the_step(farm: Farm, work: Work) -> None:
     outcome = work.run(
         work.executor(farm.address),

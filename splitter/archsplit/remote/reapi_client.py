@@ -137,10 +137,12 @@ class ReapiClient:
 
     async def _upload_new(self, blobs: dict[Digest, bytes | Path]) -> None:
         try:
-            # Most blobs of an action are a few hundred bytes: one call for all of them.
+            # Most blobs of an action are a few hundred bytes: one call for all of them. If there
+            # are no others, a question for those that the server has would cost more than they do.
             batch: dict[Digest, bytes] = {}
             size = 0
-            for digest in await self.find_missing(list(blobs)):
+            is_cheap = sum(digest.size for digest in blobs) <= _SMALL
+            for digest in blobs if is_cheap else await self.find_missing(list(blobs)):
                 blob = blobs[digest]
                 if digest.size > _SMALL:
                     await self._write(digest, blob)
@@ -225,7 +227,13 @@ class ReapiClient:
             return None
 
     async def execute(
-        self, action: Digest, *, priority: int, again: bool, on_stage: Callable[[int], None]
+        self,
+        action: Digest,
+        *,
+        priority: int,
+        again: bool,
+        wanted: list[str],
+        on_stage: Callable[[int], None],
     ) -> Any:
         """Run an action and return its ``ExecuteResponse``.
 
@@ -233,6 +241,7 @@ class ReapiClient:
             action: the action, whose blobs are stored.
             priority: the lowest number starts first.
             again: True to ignore a result in the action cache.
+            wanted: names of outputs that the server may put into the result.
             on_stage: called with the number of each stage that the server reports.
         """
         request = new_message(
@@ -241,6 +250,9 @@ class ReapiClient:
             action_digest=action.message(),
             skip_cache_lookup=again,
             execution_policy=new_message("ExecutionPolicy", priority=priority),
+            inline_stdout=True,
+            inline_stderr=True,
+            inline_output_files=wanted,
         )
         name = ""
 

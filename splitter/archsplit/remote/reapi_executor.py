@@ -2,7 +2,8 @@
 
 In: steps that declare all that they open. Out: exits, and the files that the caller wants here; all
 other files stay in the farm's storage, where the next step's worker finds them. Each action is
-first looked up in the farm's action cache: a build whose results are there sends no file.
+first looked up in the farm's action cache: a build whose results are there sends no file. After
+some misses in a row the server alone looks there, when it is asked to run the action.
 """
 
 from __future__ import annotations
@@ -53,6 +54,10 @@ _QUEUED, _EXECUTING = 2, 3
 _KILLED = {-9, 137}
 """Exit statuses after SIGKILL: by the kernel for want of memory, or with the worker."""
 _CLOSE_SECONDS = 5.0
+_MISSES = 16
+"""Misses in a row after which a build counts as new."""
+_SMALL = 1 << 16
+"""Most bytes of a file that is written without a thread."""
 
 
 class ReapiExecutor:
@@ -84,6 +89,7 @@ class ReapiExecutor:
     ) -> None:
         self.hits = 0
         self.runs = 0
+        self._misses = 0
         self._paths = paths
         self._tools = tools
         self._wanted = frozenset(wanted)
@@ -102,11 +108,14 @@ class ReapiExecutor:
         self.is_taken = False
         self._reports_begin = False
         self._executing: set[str] = set()
+        self._waiting: set[asyncio.Future[Any]] = set()
+        self._deserted: dict[asyncio.Future[Any], EngineUnavailableError] = {}
         self._loop = asyncio.new_event_loop()
         threading.Thread(target=self._loop.run_forever, daemon=True).start()
         self._client: ReapiClient = self._wait_for(_new_client(endpoint))
         try:
             self._wait_for(self._client.check_capabilities())
+            asyncio.run_coroutine_threadsafe(self._watch_workers(), self._loop)
         # Otherwise the thread of the loop would outlive the failed start.
         except BaseException:
             self.close()
@@ -173,18 +182,18 @@ class ReapiExecutor:
     async def _find_or_execute(self, step: Step, cores: int) -> CompletedProcess:
         began = time.monotonic()
         clock = StepClock()
-        tools = await asyncio.to_thread(lambda: tuple(self._tools(step)))
-        spec = action_spec(step, self._paths, tools, cores=cores)
-        blobs = await asyncio.to_thread(self._blobs, spec)
+        spec, blobs = await asyncio.to_thread(self._prepare, step, cores)
         action = next(reversed(blobs))
-        result = await self._client.cached_result(action)
+        result = None
+        if self._misses < _MISSES:
+            result = await self._client.cached_result(action)
+            self._misses += result is None
         clock.end_stage("lookup")
         if result is not None and await self._is_usable(result):
-            self.hits += 1
+            self._add_hit()
         else:
-            is_cached = result is not None
-            result = await self._execute(step, action, blobs, clock, is_cached=is_cached)
-            self.runs += 1
+            again = result is not None
+            result = await self._execute(step, spec, blobs, clock, again=again)
         stdout, stderr = await self._read_output(result)
         if result.exit_code == OTHER_TOOLS_STATUS:
             raise other_tools_error(step.name, stdout, self._client.endpoint.address)
@@ -200,6 +209,15 @@ class ReapiExecutor:
             failed_part=part,
             seconds=time.monotonic() - began,
         )
+
+    def _add_hit(self) -> None:
+        self.hits += 1
+        self._misses = 0
+
+    def _prepare(self, step: Step, cores: int) -> tuple[ActionSpec, dict[Digest, bytes | Path]]:
+        """Return the action of a step, and its blobs; reads files."""
+        spec = action_spec(step, self._paths, tuple(self._tools(step)), cores=cores)
+        return spec, self._blobs(spec)
 
     async def _is_usable(self, result: Any) -> bool:
         # A failure in the cache may be that of a worker; and a server may have lost outputs, which
@@ -279,13 +297,24 @@ class ReapiExecutor:
     async def _execute(
         self,
         step: Step,
-        action: Digest,
+        spec: ActionSpec,
         blobs: dict[Digest, bytes | Path],
         clock: StepClock,
         *,
-        is_cached: bool,
+        again: bool,
     ) -> Any:
-        reason = ""
+        """Run an action and return its result.
+
+        Args:
+            step: the step.
+            spec: its action.
+            blobs: the blobs of the action, its own at the end.
+            clock: gets the stages.
+            again: True for a result in the action cache that can't be used: a failure may be that
+                of a worker, and outputs may be lost.
+        """
+        action, reason = next(reversed(blobs)), ""
+        wanted = [str(name) for name, path in spec.outputs.items() if path in self._wanted]
         for attempt in range(_ATTEMPTS):
             await self._client.upload(blobs)
             clock.end_stage("upload")
@@ -293,8 +322,8 @@ class ReapiExecutor:
                 self._client.execute(
                     action,
                     priority=self._priorities.get(step.name, 0),
-                    # A cached failure may be that of a worker, or of lost outputs.
-                    again=attempt > 0 or is_cached,
+                    again=attempt > 0 or again,
+                    wanted=wanted,
                     on_stage=partial(self._on_stage, step.name),
                 )
             )
@@ -310,7 +339,12 @@ class ReapiExecutor:
                     f" {reply.status.message}",
                     hint="its storage is too small for a build; enlarge it, and build again",
                 )
-            if reply.status.code == 0 and reply.result.exit_code not in _KILLED:
+            if reply.cached_result and await self._is_usable(reply.result):
+                self._add_hit()
+                return reply.result
+            is_done = reply.status.code == 0 and reply.result.exit_code not in _KILLED
+            if is_done and not reply.cached_result:
+                self.runs += 1
                 return reply.result
             reason = reply.status.message or f"exit status {reply.result.exit_code}"
         raise WorkerLostError(
@@ -338,24 +372,36 @@ class ReapiExecutor:
     async def _in_time(self, call: Coroutine[Any, Any, Any]) -> Any:
         """Wait for an action; no longer than some seconds if no worker takes any."""
         task = asyncio.ensure_future(call)
+        self._waiting.add(task)
         try:
-            while True:
-                done, _ = await asyncio.wait({task}, timeout=_NO_WORKER_SECONDS / 10)
-                if done:
-                    return await task
-                since = self._began_to_wait
-                # Servers that report no begin of an execution can't be told from idle ones.
-                most = _DESERTED_SECONDS if self._reports_begin else math.inf
-                most = most if self.is_taken else _NO_WORKER_SECONDS
-                waits = since is not None and time.monotonic() - since > most
-                if waits and not self._executing:
-                    raise EngineUnavailableError(
-                        f"no worker of {self._client.endpoint.address} has taken a step in"
-                        f" {most:.0f} s",
-                        hint="start workers, or ask for others with --remote-property",
-                    )
+            return await task
+        except asyncio.CancelledError:
+            # Otherwise the step is canceled.
+            if task in self._deserted:
+                raise self._deserted[task] from None
+            raise
         finally:
+            self._waiting.discard(task)
             task.cancel()
+
+    async def _watch_workers(self) -> None:
+        """End all actions if no worker takes any: one timer, though a thousand wait."""
+        while True:
+            await asyncio.sleep(_NO_WORKER_SECONDS / 10)
+            since = self._began_to_wait
+            # Servers that report no begin of an execution can't be told from idle ones.
+            most = _DESERTED_SECONDS if self._reports_begin else math.inf
+            most = most if self.is_taken else _NO_WORKER_SECONDS
+            waits = since is not None and time.monotonic() - since > most
+            if not waits or self._executing:
+                continue
+            for task in self._waiting:
+                self._deserted[task] = EngineUnavailableError(
+                    f"no worker of {self._client.endpoint.address} has taken a step in"
+                    f" {most:.0f} s",
+                    hint="start workers, or ask for others with --remote-property",
+                )
+                task.cancel()
 
     async def _read_output(self, result: Any) -> tuple[str, str]:
         texts = []
@@ -368,16 +414,23 @@ class ReapiExecutor:
         return texts[0], texts[1]
 
     async def _take_outputs(self, step: Step, spec: ActionSpec, result: Any) -> None:
-        made = {PurePosixPath(file.path): read_digest(file.digest) for file in result.output_files}
+        made = {PurePosixPath(file.path): file for file in result.output_files}
         for name, path in spec.outputs.items():
-            digest = made.get(name)
-            if digest is None or not digest.size:
+            file = made.get(name)
+            if file is None or not file.digest.size_bytes:
                 self._missing[step.name] = f"succeeded, but left no {path.name}"
                 return
-            self._outputs[path] = digest
-            if path in self._wanted:
-                blob = await self._client.download(digest)
+            digest = self._outputs[path] = read_digest(file.digest)
+            if path not in self._wanted:
+                continue
+            # Servers may put small files into the result.
+            is_inside = digest_bytes(file.contents) == digest
+            blob = file.contents if is_inside else await self._client.download(digest)
+            self._client.received += len(file.contents)
+            if digest.size > _SMALL:
                 await asyncio.to_thread(write_file, path, blob)
+            else:
+                write_file(path, blob)
 
 
 class RemoteStep:
