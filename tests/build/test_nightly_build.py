@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +17,7 @@ import pytest
 
 from archsplit.build.pipeline import build_recipe
 from archsplit.build.plan import BuildRequest, plan_build
+from archsplit.cache.config import resolve_settings
 from archsplit.devicecode.registered import read_library
 from archsplit.errors import BudgetError, TargetError
 from archsplit.release.report import read_report
@@ -47,6 +49,12 @@ def nightly_recipe(recipe: Path) -> Path:
     with (recipe / "recipe.toml").open("a") as file:
         file.write(POLICY)
     return recipe
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A compile cache for builds that are not about compiling."""
+    return tmp_path_factory.mktemp("store")
 
 
 def command(
@@ -161,12 +169,12 @@ def test_without_an_epoch_the_day_is_today_and_it_is_said(
 
 
 def test_a_broken_budget_writes_nothing(
-    nightly_recipe: Path, tmp_path: Path, toolkit: Toolkit
+    nightly_recipe: Path, tmp_path: Path, toolkit: Toolkit, store: Path
 ) -> None:
     path = nightly_recipe / "recipe.toml"
     path.write_text(path.read_text().replace('"1MB"', '"100kB"').replace('"2MB"', '"150kB"'))
     words = ("build", str(nightly_recipe), "--out", str(tmp_path / "out"), "--policy", "nightly")
-    done = command(*words, "--quiet", toolkit=toolkit, store=tmp_path / "store", epoch=MIDNIGHT)
+    done = command(*words, "--quiet", toolkit=toolkit, store=store, epoch=MIDNIGHT)
     assert done.returncode == BudgetError.exit_code == 15
     assert "(sm_90) has 2" in done.stderr
     assert "more than max-wheel = 100.0 kB" in done.stderr
@@ -175,8 +183,10 @@ def test_a_broken_budget_writes_nothing(
 
 
 def test_the_budget_counts_what_other_machines_have_built(
-    nightly_recipe: Path, tmp_path: Path, effects: Effects
+    nightly_recipe: Path, tmp_path: Path, effects: Effects, store: Path
 ) -> None:
+    known = {**effects.environment, "ARCHSPLIT_CACHE_DIR": str(store)}
+    effects = replace(effects, cache=resolve_settings({"mode": "on"}, known))
     path = nightly_recipe / "recipe.toml"
     path.write_text(path.read_text().replace('sass = ["sm_90"]\n', "").replace("2MB", "300kB"))
     out = tmp_path / "out"
@@ -217,14 +227,15 @@ def test_the_plan_is_of_the_policy_and_nvcc_is_told_the_whole_list(
 
 
 def test_the_backend_builds_by_a_policy(
-    nightly_recipe: Path, tmp_path: Path, environment: dict[str, str]
+    nightly_recipe: Path, tmp_path: Path, environment: dict[str, str], store: Path
 ) -> None:
+    known = {"ARCHSPLIT_CACHE": "on", "ARCHSPLIT_CACHE_DIR": str(store)}
     frontend = [sys.executable, "-m", "build", "--no-isolation", "--skip-dependency-check"]
     settings = ("--config-setting", "policy=nightly", "--config-setting", "target=sm_90")
     subprocess.run(
         [*frontend, "--outdir", str(tmp_path / "out"), *settings, str(nightly_recipe)],
         check=True,
-        env={**environment, "SOURCE_DATE_EPOCH": str(MIDNIGHT)},
+        env={**environment, **known, "SOURCE_DATE_EPOCH": str(MIDNIGHT)},
         capture_output=True,
     )
     names = sorted(path.name for path in (tmp_path / "out").iterdir())

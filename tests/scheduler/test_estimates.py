@@ -66,6 +66,17 @@ def test_what_is_read_says_what_is_needed() -> None:
     assert asked == [Path("a"), Path("b")]
 
 
+def test_the_size_of_an_input_says_how_long_a_first_run_takes() -> None:
+    sized = replace(STEPS[1], reads=(Path("a"),), weight=0.9, seconds_per_byte=1.5e-6)
+    steps = [sized, replace(sized, seconds_per_byte=0.0), replace(sized, key="known")]
+    known = {"known": StepEstimate(7.0, 0)}
+    forecast = Estimates(steps, known, size_of=lambda _: 2_000_000)
+    assert [forecast.ready_seconds(at) for at in range(3)] == [3.0, 0.9, 7.0]
+    # The order of the steps and the share that is done keep the first guess.
+    assert forecast.seconds == (0.9, 0.9, 7.0)
+    assert Estimates(steps, known).ready_seconds(0) == 0.9
+
+
 def test_the_minutes_left_follow_from_the_speed_up_to_now() -> None:
     # A tenth of the work in ten minutes.
     assert minutes_left(600.0, done=10.0, total=100.0) == 90

@@ -25,6 +25,7 @@ from archsplit.nvcc.cmdline import NvccArguments, parse_arguments
 from archsplit.nvcc.dryrun import (
     FIRST_MEMORY,
     OUTPUT_FLAGS,
+    SECONDS_PER_BYTE,
     WEIGHTS,
     NvccStep,
     StepKind,
@@ -94,6 +95,7 @@ def step_from_nvcc(
         writes=step.writes,
         # C has no templates.
         weight=min(_C_SECONDS, WEIGHTS[step.kind]) if is_c else WEIGHTS[step.kind],
+        seconds_per_byte=SECONDS_PER_BYTE.get(step.kind, 0.0),
         memory=memory,
         memory_per_byte=memory_per_byte,
         key=key,

@@ -185,7 +185,7 @@ class Elf:
     def section(self, name: str) -> Section | None:
         """Return the first section of this name, or None; raises as `sections` does."""
         # By name, because the sections with device code have no type of their own.
-        return next((section for section in self.sections() if section.name == name), None)
+        return self._sections.find(name)
 
     def section_at(self, index: int) -> Section:
         """Return the section with this index.
@@ -350,6 +350,18 @@ class SectionTable:
             rows = enumerate(self._rows.records(_SECTION, "section headers"))
             self._all = tuple(self._section(index, row, names) for index, row in rows)
         return iter(self._all)
+
+    def find(self, name: str) -> Section | None:
+        """Return the first section of this name, or None; no other name is read."""
+        text, names = name.encode() + b"\0", self._names.to_bytes()
+        # A name may be the end of another one, so the text may stand in several places.
+        places, at = set(), names.find(text)
+        while at >= 0:
+            places.add(at)
+            at = names.find(text, at + 1)
+        rows = enumerate(self._rows.records(_SECTION, "section headers"))
+        index = next((index for index, row in rows if row[0] in places), None)
+        return None if index is None else self.at(index)
 
     def end(self) -> int:
         """Return the end of the last section's bytes; no name is read."""

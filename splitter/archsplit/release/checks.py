@@ -22,6 +22,7 @@ from archsplit.release.device_checks import (
     plugin_faults,
     service_faults,
     table_faults,
+    targets_by_container,
 )
 from archsplit.release.findings import ReleaseKind
 from archsplit.release.identity import (
@@ -356,11 +357,12 @@ def _missing_images(subject: _Subject) -> Findings:
         name: frozenset(key for key, _ in pack.images_in(table)) for name, pack in packs.items()
     }
     core = subject.release.cores[0].file
+    containers = targets_by_container(table)
     for capability, names in subject.needs.items():
         # A pack that is missing or damaged has a finding of its own.
         if keys.keys() >= set(names):
             found = frozenset().union(*(keys[name] for name in names))
-            yield from service_faults(table, found, capability, subject.release, core)
+            yield from service_faults(containers, found, capability, subject.release, core)
     total, covered = count_images(subject.release)
     if subject.scope.complete and covered < total:
         found_text = f"{total - covered} of {total} images are in no pack"

@@ -18,10 +18,13 @@ if TYPE_CHECKING:
 
     from archsplit.devicecode.registered import ContainerImages, Library
     from archsplit.formats.descriptor import Descriptor
-    from archsplit.formats.device_pack import Pack, PackImage
+    from archsplit.formats.device_pack import Pack
     from archsplit.release.identity import Identity
     from archsplit.release.wheel_set import WheelFacts, WheelSet
     from archsplit.system.finding import Finding
+
+    ContainerTargets = Mapping[tuple[int, int], Mapping["ImageKey", Target]]
+    """The targets of all images, by container."""
 
     ImageKey = tuple[int, int, int]
 
@@ -101,25 +104,37 @@ def image_faults(wheel: WheelFacts, table: Pack, release: WheelSet) -> Iterator[
 
 
 def service_faults(
-    table: Pack, keys: frozenset[ImageKey], capability: str, release: WheelSet, subject: str
+    containers: ContainerTargets,
+    keys: frozenset[ImageKey],
+    capability: str,
+    release: WheelSet,
+    subject: str,
 ) -> Iterator[Finding]:
     """Check that a capability finds its image of the fat wheel in each container.
 
     Args:
+        containers: see `targets_by_container`.
         keys: the images in the packs of the capability.
     """
-    for place, images in _images_by_container(table).items():
-        best = best_target(Capability.parse(capability), {one.target for one in images.values()})
+    device = Capability.parse(capability)
+    # A library has thousands of containers and few different sets of targets.
+    best_by_targets: dict[frozenset[Target], Target | None] = {}
+    for place, targets in containers.items():
+        own = frozenset(targets.values())
+        if own not in best_by_targets:
+            best_by_targets[own] = best_target(device, own)
+        best = best_by_targets[own]
         # Only the best image counts: a worse one would run slower than before the split.
-        if any(one.target == best and key not in keys for key, one in images.items()):
+        if any(one == best and key not in keys for key, one in targets.items()):
             found = f"container {place} has nothing for {capability}, which took {best} there"
             yield release.fault("missing-image", subject, found)
 
 
-def _images_by_container(table: Pack) -> Mapping[tuple[int, int], dict[ImageKey, PackImage]]:
-    containers: dict[tuple[int, int], dict[ImageKey, PackImage]] = {}
+def targets_by_container(table: Pack) -> ContainerTargets:
+    """Return the targets of all images of a table."""
+    containers: dict[tuple[int, int], dict[ImageKey, Target]] = {}
     for key, image in table.images():
-        containers.setdefault(key[:2], {})[key] = image
+        containers.setdefault(key[:2], {})[key] = image.target
     return containers
 
 

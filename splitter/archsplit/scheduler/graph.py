@@ -47,6 +47,8 @@ class Step:
             beforehand.
         writes: output files, which must exist and not be empty after a success.
         weight: guessed seconds, for the critical path.
+        seconds_per_byte: guessed seconds for each byte of input, which count once the inputs are
+            there; 0 for no guess.
         memory: guessed peak bytes; 0 for no guess. Steps of one kind should have the same guess,
             because the measured peak of one becomes the estimate of the others.
         memory_per_byte: guessed bytes on top for each byte of input; 0 for no guess.
@@ -67,6 +69,7 @@ class Step:
     reads: tuple[Path, ...]
     writes: tuple[Path, ...]
     weight: float = 1.0
+    seconds_per_byte: float = 0.0
     memory: int = 0
     memory_per_byte: float = 0.0
     key: str = ""

@@ -81,6 +81,13 @@ class Estimates:
         """Return True if the estimate comes from earlier builds, not from a guess."""
         return self._known[position] is not None
 
+    def ready_seconds(self, position: int) -> float:
+        """Return the expected seconds of a step whose inputs are there."""
+        step = self._steps[position]
+        if self._size_of is None or not step.seconds_per_byte or self.is_learned(position):
+            return self.seconds[position]
+        return step.seconds_per_byte * sum(map(self._size_of, step.reads))
+
     def memory(self, position: int) -> int:
         """Return the bytes that a step needs at its peak."""
         return max(self._floor.get(position, 0), self._first(position))
@@ -323,7 +330,7 @@ class CoreAllocator:
 
     def is_candidate(self, position: int) -> bool:
         """Return True if a step is long, and can use several cores."""
-        return self._can_run_parallel(position) and is_long(self._forecast.seconds[position])
+        return self._can_run_parallel(position) and is_long(self._forecast.ready_seconds(position))
 
     def cores(
         self,
@@ -339,7 +346,7 @@ class CoreAllocator:
             active: running steps.
             ends: expected end of each running step.
         """
-        seconds = self._forecast.seconds[position]
+        seconds = self._forecast.ready_seconds(position)
         # Cores that become idle in the second half of a step are of no use to it.
         by = now + seconds / 2
         ending = [each for each in active if ends[each] <= by]

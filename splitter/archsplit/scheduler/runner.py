@@ -356,7 +356,7 @@ class GraphRunner:
         return (ExpectedUse(self._expected_end(task), task.held_memory) for task in tasks)
 
     def _expected_end(self, task: RunningTask) -> float:
-        seconds = parallel_seconds(task.cores, self._estimates.seconds[task.position])
+        seconds = parallel_seconds(task.cores, self._estimates.ready_seconds(task.position))
         return max(task.started + seconds, self._log.now())
 
     def _cores(self, position: int) -> int:
