@@ -363,7 +363,8 @@ def test_a_terminal_gets_a_live_display(
         capture_output=True,
         text=True,
         check=False,
-        env={**os.environ, **known},
+        # A system's user may have a shell that refuses to run.
+        env={**os.environ, **known, "SHELL": "/bin/sh"},
     )
     assert done.returncode == 0, done.stdout
     assert "\x1b[" in done.stdout

@@ -223,6 +223,9 @@ def test_no_member_of_an_archive_leaves_the_folder(
 ) -> None:
     # Debian 12's Python 3.11.2 has no filters.
     if not has_filters:
+        # Python 3.14 would look for the filter by itself.
+        trusted = staticmethod(lambda member, _: member)
+        monkeypatch.setattr(tarfile.TarFile, "extraction_filter", trusted, raising=False)
         monkeypatch.delattr(tarfile, "data_filter", raising=False)
     elif not hasattr(tarfile, "data_filter"):
         pytest.skip("this Python has no filters")
