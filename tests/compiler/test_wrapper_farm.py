@@ -129,9 +129,7 @@ class Calls:
         self.workers.append(Worker(settings))
         yield self.workers[-1]
 
-    def compile(
-        self, output: str, *words: str, source: str = "k.cu", engine: bool = True
-    ) -> tuple[int, str]:
+    def compile(self, output: str, *words: str, engine: bool = True) -> tuple[int, str]:
         """Return the exit code and the warnings."""
         stderr = io.BytesIO()
         runner = SubprocessRunner()
@@ -151,7 +149,7 @@ class Calls:
         )
         invocation = Invocation(
             nvcc=self._nvcc,
-            argv=("-c", source, "-o", output, "-arch=sm_80", *words),
+            argv=("-c", "k.cu", "-o", output, "-arch=sm_80", *words),
             cwd=self.folder,
             environment={**os.environ, "SECRET": "of the user", "CICC_MADE_UP": "known to cicc"},
             reproducible=True,
@@ -204,30 +202,10 @@ def test_an_error_of_a_worker_is_that_of_nvcc(calls: Calls) -> None:
 
 def test_what_depends_on_this_machine_runs_here(calls: Calls) -> None:
     # Debug information has the name of the working directory.
-    assert calls.compile("k.o", "-g")[0] == 0
+    assert calls.compile("k.o", "-lineinfo")[0] == 0
     assert calls.remote_programs() == []
     assert calls.compile("k.o", "-Xcompiler=-march=native")[0] == 0
     assert calls.remote_programs() == ["cicc", "cudafe++", "ptxas"]
-
-
-def test_line_information_is_made_on_workers_from_absolute_names(calls: Calls) -> None:
-    made = calls.folder / "made.cu"
-    (calls.folder / "inc").mkdir()
-    made.write_text('#include "h.h"\n__global__ void k(int *p) { *p = VALUE; }\n')
-    here = calls.compile("here.o", "-lineinfo", source=str(made), engine=False)
-    assert here[0] == 0
-    assert calls.compile("there.o", "-lineinfo", source=str(made)) == here
-    assert "cicc" in calls.remote_programs()
-    assert (calls.folder / "there.o").read_bytes() == (calls.folder / "here.o").read_bytes()
-    # cicc adds the working directory's name to relative ones.
-    for words, source in ((("-Iinc",), str(made)), ((), "made.cu")):
-        assert calls.compile("x.o", "-lineinfo", *words, source=source)[0] == 0
-        programs = calls.remote_programs()
-        assert "ptxas" in programs
-        assert "cicc" not in programs
-    made.write_text('#line 3 "grammar.y"\n__global__ void k() {}\n')
-    assert calls.compile("x.o", "-lineinfo", source=str(made))[0] == 0
-    assert "cicc" not in calls.remote_programs()
 
 
 def test_a_result_with_a_name_of_the_user_is_made_here(calls: Calls) -> None:

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import shutil
 import threading
 from dataclasses import replace
@@ -148,11 +147,6 @@ _LISTING_FLAG = "-MF"
 _OPENS_MORE = ("-include", "-imacros", "-fprofile", "-fplugin", "-specs", "--specs", "@")
 """Arguments by which a host compiler reads files that no step declares."""
 _OF_MACHINE = {"-march=native", "-mtune=native", "-mcpu=native"}
-_LINE_INFO = re.compile(r"--?(?:generate-)?line-?info")
-_RELATIVE_LINE = re.compile(rb'^# \d+ "[^/<]', re.MULTILINE)
-"""A line marker of the preprocessor; cicc adds the working directory's name to it."""
-_SEARCHED = ("-I", "-isystem", "-iquote", "-idirafter")
-_RELATIVE_FOLDER = re.compile(rf"(?:{'|'.join(_SEARCHED)})[^/].*")
 _TEXTS = {".c", ".cpp", ".d", ".ptx", ".s"}
 _CUDA_VARIABLES = {"CICC_PATH", "NVVMIR_LIBRARY_DIR", "LD_LIBRARY_PATH"}
 
@@ -180,24 +174,17 @@ class WrapperFarm:
         self._closing = contextlib.ExitStack()
         self._tools: ToolFiles | None = None
         self._private = compilation.folder
-        words = {word for step in graph.steps for word in step.command.argv}
-        lines = set(filter(_LINE_INFO.fullmatch, words))
-        self._has_lines = bool(lines)
-        self._is_relative = any(map(_names_relative_files, graph.steps))
-        self._kept: set[str] = set()
-        # The name of the working directory would get into debug information. nvcc's own order,
-        # without texts, has files that only its own steps know of.
-        fits = bool(compilation.texts) and not has_line_info(words - lines)
-        steps = graph.steps if fits else ()
+        # ptxas opens the sources that line information names, and workers have none of them.
+        words = (word for step in graph.steps for word in step.command.argv)
+        # nvcc's own order, without texts, has files that only its own steps know of.
+        steps = graph.steps if compilation.texts and not has_line_info(words) else ()
         self._remote = {step.name: self._remote_step(step) for step in steps if self._fits(step)}
         marked = (replace(step, is_remote=step.name in self._remote) for step in graph.steps)
         self.graph = Graph(steps=tuple(marked))
 
     def start(self, step: Step, *, cores: int, ended: Ended) -> RunningStep:
         """See `Executor.start`."""
-        if step.is_remote and self._has_lines and _has_relative_line(step):
-            self._kept.add(step.name)
-        if not self._is_there(step):
+        if not step.is_remote:
             return self._here.start(step, cores=cores, ended=ended)
         if self._there is None:
             self._there = self._closing.enter_context(self._open())
@@ -206,13 +193,13 @@ class WrapperFarm:
 
     def find_fault(self, step: Step, done: CompletedProcess) -> str:
         """See `Executor.find_fault`."""
-        if self._there is not None and self._is_there(step):
+        if step.is_remote and self._there is not None:
             return self._there.find_fault(step, done)
         return self._here.find_fault(step, done)
 
     def find_placement(self, step: Step) -> Placement | None:
         """See `Executor.find_placement`."""
-        if self._there is None or not self._is_there(step):
+        if not step.is_remote or self._there is None:
             return None
         return self._there.find_placement(step)
 
@@ -229,9 +216,6 @@ class WrapperFarm:
         if self._tools is not None:
             self._tools.save()
 
-    def _is_there(self, step: Step) -> bool:
-        return step.is_remote and step.name not in self._kept
-
     def _fits(self, step: Step) -> bool:
         """Return True if a step reads and writes files of the private folder alone."""
         argv = step.command.argv
@@ -245,8 +229,6 @@ class WrapperFarm:
             return not {"-c", "-S"}.isdisjoint(argv) and not (
                 "-E" in argv or "assembler" in argv or not _OF_MACHINE.isdisjoint(argv)
             )
-        if self._has_lines and self._is_relative and Path(argv[0]).name == "cicc":
-            return False
         return Path(argv[0]).name in _REMOTE
 
     def _remote_step(self, step: Step) -> Step:
@@ -350,21 +332,3 @@ class WrapperFarm:
 
 def _ignore(text: str) -> None:
     del text
-
-
-def _names_relative_files(step: Step) -> bool:
-    """Return True for a preprocessor whose line markers will have names without a folder."""
-    argv = step.command.argv
-    if "-E" not in argv:
-        return False
-    named = [*option_values(argv, _SEARCHED)]
-    named += (word for word in argv[1:] if (step.command.cwd / word).is_file())
-    return any(map(_RELATIVE_FOLDER.match, argv)) or not all(map(os.path.isabs, named))
-
-
-def _has_relative_line(step: Step) -> bool:
-    """Return True for a step that adds its folder to a name."""
-    # As written by ``#line``; all other names were seen on the command line.
-    return Path(step.command.argv[0]).name == "cicc" and any(
-        path.suffix == ".ii" and _RELATIVE_LINE.search(path.read_bytes()) for path in step.reads
-    )
