@@ -59,6 +59,7 @@ def older(tmp_path_factory: pytest.TempPathFactory, toolkit: Toolkit) -> Path:
     return root
 
 
+@pytest.mark.stress
 @pytest.mark.nvcc
 def test_each_major_is_a_release_behind_one_front(
     recipe: Path,

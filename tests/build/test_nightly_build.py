@@ -182,6 +182,7 @@ def test_a_broken_budget_writes_nothing(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.stress
 def test_the_budget_counts_what_other_machines_have_built(
     nightly_recipe: Path, tmp_path: Path, effects: Effects, store: Path
 ) -> None:

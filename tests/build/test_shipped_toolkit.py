@@ -71,6 +71,7 @@ class Plan:
         yield
 
 
+@pytest.mark.stress
 @pytest.mark.nvcc
 def test_actions_bring_their_toolkit(
     toolkit: Toolkit,

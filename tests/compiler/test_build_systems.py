@@ -90,7 +90,7 @@ def run(argv: tuple[str, ...], folder: Path, environment: dict[str, str]) -> str
     return done.stdout
 
 
-@pytest.mark.parametrize("place", ["compiler", "launcher"])
+@pytest.mark.parametrize("place", [pytest.param("compiler", marks=pytest.mark.stress), "launcher"])
 def test_cmake_builds_with_it(
     place: str, project: Path, launcher: Path, toolkit: Toolkit, tmp_path: Path
 ) -> None:

@@ -54,8 +54,9 @@ def verdicts_on(toolkit: Toolkit, peer: str, texts: tuple[str, ...]) -> list[Ver
     return verdicts
 
 
+@pytest.mark.stress
 def test_the_drop_in_does_what_nvcc_does(toolkit: Toolkit, peer: str) -> None:
-    """Exit code, output and files, with and without the cache; the stress session has more."""
+    """Exit code, output and files, with and without the cache."""
     verdicts = verdicts_on(toolkit, peer, LINES)
     assert [one.line.words for one in verdicts if one.fell_back] == [LINES[-1]]
 
@@ -73,6 +74,7 @@ def test_it_does_so_for_random_command_lines(toolkit: Toolkit, peer: str) -> Non
     assert {one.line.name: one.faults for one in verdicts if one.faults} == {}
 
 
+@pytest.mark.stress
 def test_a_difference_is_found(tmp_path: Path, toolkit: Toolkit) -> None:
     program = "import os, sys; os.execv(sys.argv[1], [*sys.argv[1:], '-G'])"
     different = f"{shlex.quote(sys.executable)} -c {shlex.quote(program)} {{nvcc}}"

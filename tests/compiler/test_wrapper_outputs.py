@@ -50,7 +50,7 @@ class Folder:
         return (self.path / name).read_bytes()
 
 
-@pytest.fixture(params=["off", "on"])
+@pytest.fixture(params=[pytest.param("off", marks=pytest.mark.stress), "on"])
 def folder(tmp_path: Path, toolkit: Toolkit, request: pytest.FixtureRequest) -> Folder:
     return Folder(tmp_path, toolkit, request.param)
 

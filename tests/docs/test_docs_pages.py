@@ -66,7 +66,8 @@ EVERY_INSTALLER = "tutorial/first-split"
 """The page that everybody reads is always run with each installer; others in the stress session."""
 LONG_PAGES = {
     *("how-to/loader-cpp", "how-to/nightly", "how-to/setuptools"),
-    *("how-to/cmake", "how-to/github-actions", "how-to/mirror"),
+    *("how-to/cmake", "how-to/github-actions", "how-to/mirror", "how-to/cibuildwheel"),
+    *("explanation/trust", "faq", "reference/loader"),
 }
 """Pages whose subjects have tests of their own: the loader, nightlies, build systems, mirrors."""
 WITH_INSTALLERS = [

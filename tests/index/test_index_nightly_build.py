@@ -33,6 +33,7 @@ budget = "2MB"
 NAMES = {"tinyvec", "tinyvec_sm90"}
 
 
+@pytest.mark.stress
 def test_three_days_of_builds(
     tmp_path: Path, toolkit: Toolkit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
