@@ -1,13 +1,23 @@
-"""A small HTTP cache server for tests, which can be made to misbehave in each way that matters."""
+"""A small HTTP cache server for tests, which can be made to misbehave in each way that matters.
+
+It accepts what bazel-remote accepts: below ``ac/`` only results of actions whose digests are valid,
+which it stores with a field of its own, and returns while their blobs exist; below ``cas/`` only
+blobs under their digest. Source: https://github.com/buchgr/bazel-remote, ``utils/validate`` and
+``GetValidatedActionResult``, read in November 2026.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import re
 import sys
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from archsplit.formats.reapi_messages import decode_message, encode_message
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,6 +29,7 @@ class CacheServer(ThreadingHTTPServer):
     Attributes:
         mood: "well", "garbage", "hangs", "drips", "fails", "cuts" (what it sends), "endless", or
             "full" (nothing more can be stored).
+        checks_blobs: False to return results whose blobs are gone.
         delay: seconds before each answer.
     """
 
@@ -30,6 +41,7 @@ class CacheServer(ThreadingHTTPServer):
         self.kept: dict[str, bytes] = {}
         self.authorizations: list[str | None] = []
         self.mood = "well"
+        self.checks_blobs = True
         self.delay = 0.0
 
     def handle_error(self, request: object, client_address: object) -> None:
@@ -51,6 +63,8 @@ class _Handler(BaseHTTPRequestHandler):
             return
         time.sleep(self.server.delay)
         content = self.server.kept.get(self.path)
+        if content and not self._has_blobs(content):
+            content = None
         self.send_response(404 if content is None else 200)
         self.send_header("Content-Length", str(len(content or b"")))
         self.end_headers()
@@ -64,9 +78,34 @@ class _Handler(BaseHTTPRequestHandler):
         if self.server.mood == "full":
             self.send_error(507)
             return
-        self.server.kept[self.path] = content
+        stored = self._accepted(content)
+        if stored is None:
+            self.send_error(400)
+            return
+        self.server.kept[self.path] = stored
         self.send_response(204)
         self.end_headers()
+
+    def _accepted(self, content: bytes) -> bytes | None:
+        """Return the bytes to store; None for an invalid request."""
+        folder, kind, name = self.path.rsplit("/", 2)
+        if not folder or not re.fullmatch("[0-9a-f]{64}", name):
+            return None
+        if kind == "cas":
+            return content if hashlib.sha256(content).hexdigest() == name else None
+        files = _output_files(content)
+        if not files or not all(map(_is_valid, files)):
+            return None
+        result = decode_message("ActionResult", content)
+        result.execution_metadata.worker = self.client_address[0]
+        return encode_message(result)
+
+    def _has_blobs(self, content: bytes) -> bool:
+        if not self.server.checks_blobs:
+            return True
+        base, kind, _ = self.path.rsplit("/", 2)
+        apart = [file for file in _output_files(content) if kind == "ac" and not file.contents]
+        return all(f"{base}/cas/{file.digest.hash}" in self.server.kept for file in apart)
 
     def _misbehaves(self) -> bool:
         mood = self.server.mood
@@ -98,6 +137,19 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
         """Tests are quiet."""
+
+
+def _output_files(content: bytes) -> list[Any]:
+    try:
+        return list(decode_message("ActionResult", content).output_files)
+    except Exception:  # noqa: BLE001 - whatever the library raises for bytes of another kind
+        return []
+
+
+def _is_valid(file: Any) -> bool:  # noqa: ANN401 - messages have no types
+    path, digest = file.path, file.digest
+    relative = bool(path) and not path.startswith("/")
+    return relative and bool(re.fullmatch("[0-9a-f]{64}", digest.hash)) and digest.size_bytes >= 0
 
 
 @contextlib.contextmanager

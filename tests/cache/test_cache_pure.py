@@ -20,7 +20,16 @@ from archsplit.cache.entry import (
     file_spans,
     key_differences,
 )
-from archsplit.cache.sealed import DamagedError, is_sealed, seal, unseal
+from archsplit.cache.sealed import (
+    DamagedError,
+    decode_result,
+    encode_result,
+    entry_action,
+    is_sealed,
+    seal,
+    unseal,
+)
+from archsplit.formats.reapi_messages import decode_message, encode_message, new_message
 
 TEXT = st.text(max_size=8)
 PARTS = st.lists(st.builds(KeyComponent, TEXT, TEXT), max_size=4).map(tuple)
@@ -47,7 +56,7 @@ def test_other_parts_have_another_key(
 
 def test_a_key_is_what_it_has_always_been() -> None:
     key = compute_key([KeyComponent("flag", "-O3"), KeyComponent("program cicc", "ab")])
-    assert key == "afc1b9bdb4b2d7144d086b152f4abeb38d895ec6f353b4678e7f95ba64ff538c"
+    assert key == "d685c955e94a1e8330c201f72ff8d927c055dbf3035a984e2bc69a4c3316649d"
 
 
 def test_bytes_that_are_no_text_are_keyed_as_they_are() -> None:
@@ -101,11 +110,78 @@ def test_lengths_that_are_wrong_are_refused() -> None:
 
 
 def test_a_seal_over_what_cant_be_decompressed_is_refused() -> None:
-    head = encode_entry(CacheEntry(components=(), files={})).split(b"\n")[0] + b"\n"
     # Neither zlib's nor Zstandard's.
     for packed in (b"x", b"\x28\xb5\x2f\xfd" + b"x"):
         with pytest.raises(DamagedError, match="decompressed"):
-            unseal(head + hashlib.sha256(packed).digest() + packed)
+            unseal(encode_result(packed))
+
+
+@pytest.mark.parametrize("size", [0, 1, 127, 128, 70_000])
+def test_a_sealed_blob_is_the_message_that_the_protobuf_library_writes(size: int) -> None:
+    packed = bytes(range(256)) * (size // 256) + b"x" * (size % 256)
+    digest = new_message("Digest", hash=hashlib.sha256(packed).hexdigest(), size_bytes=size)
+    file = new_message("OutputFile", path="entry", digest=digest)
+    apart = new_message("ActionResult", output_files=[file])
+    assert encode_result(packed, inline=False) == encode_message(apart)
+    assert decode_result(encode_message(apart)) == (digest.hash, size, None)
+    file.contents = packed
+    whole = new_message("ActionResult", output_files=[file])
+    # The library leaves out bytes that are empty.
+    assert encode_result(packed, inline=bool(packed)) == encode_message(whole)
+    assert is_sealed(encode_result(packed))
+
+
+def test_the_action_of_an_entry_is_the_librarys() -> None:
+    root, commanded, action = entry_action("ac/" + "ab" * 32)
+    words = ["archsplit", "cache", "ac/" + "ab" * 32]
+    command = new_message("Command", arguments=words, output_paths=["entry"])
+    assert (root, commanded) == (b"", encode_message(command))
+    digests = [
+        new_message("Digest", hash=hashlib.sha256(each).hexdigest(), size_bytes=len(each))
+        for each in (commanded, root)
+    ]
+    expected = new_message("Action", command_digest=digests[0], input_root_digest=digests[1])
+    assert action == encode_message(expected)
+
+
+def test_fields_that_servers_add_are_ignored() -> None:
+    result = decode_message("ActionResult", seal(b"object"))
+    result.execution_metadata.worker = "10.0.0.1"
+    result.execution_metadata.execution_start_timestamp.seconds = 5
+    result.exit_code = 1
+    other = new_message("OutputFile", path="log")
+    result = new_message(
+        "ActionResult",
+        output_files=[other, *result.output_files],
+        exit_code=1,
+        execution_metadata=result.execution_metadata,
+    )
+    fixed = b"\x79" + b"12345678" + b"\x7d" + b"1234"
+    assert unseal(fixed + encode_message(result)) == b"object"
+
+
+@pytest.mark.parametrize(
+    ("blob", "why"),
+    [
+        (b"", "no result"),
+        # A group, a number in place of a file, and a file whose path is a number.
+        (b"\x0b", "no message"),
+        (b"\x10\x01", "no result"),
+        (b"\x12\x02\x08\x01", "no result"),
+        (b"\x12\x07\x0a\x05entry", "no digest"),
+        (b"\x12\x09\x0a\x05entry\x10\x01", "no digest"),
+        (b"\x12\x09\x0a\x05entry\x12\x00", "no digest"),
+        (b"\x12\x7f", "cut"),
+        (b"\x12", "cut"),
+        (b"\x80", "cut"),
+        (b"\x10" + b"\xff" * 11, "too long"),
+        (encode_result(b"x", inline=False), "digest is wrong"),
+    ],
+)
+def test_a_message_of_another_kind_is_refused(blob: bytes, why: str) -> None:
+    with pytest.raises(DamagedError, match=why):
+        unseal(blob)
+    assert not is_sealed(blob)
 
 
 ROW = ManifestEntry(

@@ -10,15 +10,14 @@ misses.
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
+from counted_call import call_counted
+
 KINDS = ("direct_cache_hit", "preprocessed_cache_hit", "cache_miss", "uncacheable")
-_RUN = "from archsplit.cli.{} import {}; raise SystemExit({}())"
 
 
 def main() -> int:
@@ -39,30 +38,13 @@ def main() -> int:
         print("\n".join(f"{kind}\t{count}" for kind, count in counts.items()))
         return 0
     folder.mkdir(parents=True, exist_ok=True)
-    environment = {
-        **os.environ,
-        "ARCHSPLIT_CACHE_DIR": str(folder / "store"),
-        "ARCHSPLIT_CACHE_MIN_SECONDS": "0",
-        "ARCHSPLIT_NVCC_OPTIONS": "--reproducible",
-    }
-    before = _counts(environment)
-    program = _RUN.format("nvcc", "launcher", "launcher")
-    code = subprocess.call([sys.executable, "-c", program, *sys.argv[1:]], env=environment)
-    added = {key for key, count in _counts(environment).items() if count != before.get(key)}
+    code, added = call_counted(sys.argv[1:], folder / "store")
     with log.open("a") as file:
         file.write(f"{_kind(added, is_direct=is_direct)}\n")
     return code
 
 
-def _counts(environment: dict[str, str]) -> dict[tuple[str, str], int]:
-    program = _RUN.format("main", "entry_point", "entry_point")
-    argv = [sys.executable, "-c", program, "cache", "stats", "--json"]
-    done = subprocess.run(argv, env=environment, capture_output=True, check=True)
-    rows = json.loads(done.stdout)["counts"]
-    return {(f"{row['step']} {row['target']}", row["tier"]): row["number"] for row in rows}
-
-
-def _kind(added: set[tuple[str, str]], *, is_direct: bool) -> str:
+def _kind(added: list[tuple[str, str]], *, is_direct: bool) -> str:
     tiers = {tier for step, tier in added if not step.startswith("request")}
     if any(step.startswith("request") and tier != "miss" for step, tier in added):
         return "direct_cache_hit" if is_direct else "preprocessed_cache_hit"

@@ -15,11 +15,11 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
-_RUN = "from archsplit.cli.{} import {}; raise SystemExit({}())"
+from counted_call import call_counted
+
 _HOST, _DEVICE, _PTX, _CUBIN = "CUDA", "CUDA (Device code)", "PTX", "CUBIN"
 _ADVANCED = {
     _HOST: "cuda [nvcc]",
@@ -47,16 +47,7 @@ def main() -> int:
         if words[0] == "--start-server":
             shutil.rmtree(folder / "store", ignore_errors=True)
         return 0
-    environment = {
-        **os.environ,
-        "ARCHSPLIT_CACHE_DIR": str(folder / "store"),
-        "ARCHSPLIT_CACHE_MIN_SECONDS": "0",
-        "ARCHSPLIT_NVCC_OPTIONS": "--reproducible",
-    }
-    before = _counts(environment)
-    program = _RUN.format("nvcc", "launcher", "launcher")
-    code = subprocess.call([sys.executable, "-c", program, *words], env=environment)
-    added = [key for key, count in _counts(environment).items() if count != before.get(key)]
+    code, added = call_counted(words, folder / "store")
     with (folder / "calls").open("a") as file:
         file.write(f"{json.dumps(_rows(words, added, folder))}\n")
     return code
@@ -129,16 +120,6 @@ def _statistics(calls: list[list[tuple[str, str]]]) -> str:
     stats |= {"not_cached": {}, "dist_compiles": {}}
     whole = {"stats": stats, "cache_location": "", "cache_size": None, "max_cache_size": None}
     return json.dumps({**whole, "use_preprocessor_cache_mode": True, "version": "0"})
-
-
-def _counts(environment: dict[str, str]) -> dict[tuple[str, str], int]:
-    program = _RUN.format("main", "entry_point", "entry_point")
-    argv = [sys.executable, "-c", program, "cache", "stats", "--json"]
-    done = subprocess.run(argv, env=environment, capture_output=True, check=True)
-    counts: dict[tuple[str, str], int] = {}
-    for row in json.loads(done.stdout)["counts"]:
-        counts[row["step"], row["tier"]] = counts.get((row["step"], row["tier"]), 0) + row["number"]
-    return counts
 
 
 if __name__ == "__main__":

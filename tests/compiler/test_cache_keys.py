@@ -203,6 +203,7 @@ def test_what_names_no_lines_is_not(word: str) -> None:
         "--preinclude",
         "--preinclude=x.h",
         "-fsave-optimization-record",
+        "-show-src",
     ],
 )
 def test_what_reads_or_writes_more_is_odd(word: str) -> None:

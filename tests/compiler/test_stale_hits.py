@@ -375,6 +375,16 @@ def test_device_code_may_say_in_which_line_it_is(project: Project, text: str, ma
     assert is_new(project, make=make)
 
 
+def test_ptx_with_sources_has_their_comments(project: Project) -> None:
+    make = "-ptx k.cu -arch=sm_80 -lineinfo -src-in-ptx"
+    project.write("h.h", value(1))
+    lines = SOURCE.splitlines()
+    for comment in ("one", "two"):
+        project.write("k.cu", "\n".join(f"{line} // {comment}" for line in lines) + "\n")
+        project.compile(make=make)
+        assert f"// {comment}".encode() in (project.folder / "k.o").read_bytes()
+
+
 def test_the_toolkit_may_ask_for_lines_of_its_own(project: Project) -> None:
     nvcc = toolkit_of_links(project.nvcc, project.folder.parent / "toolkit")
     include = nvcc.parent.parent / "include"

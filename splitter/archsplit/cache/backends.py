@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import time
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
+from archsplit.cache.local import StoreKind
 from archsplit.cache.remote import MAX_ENTRY_BYTES, RemoteError
+from archsplit.cache.sealed import DamagedError, decode_result, encode_result, entry_action
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,6 +22,13 @@ if TYPE_CHECKING:
 _INSTALL = "pip install 'archsplit[{extra}]'"
 _FOUND = 200
 _MISSING = 404
+_RESULTS = f"{StoreKind.ACTION.value}/"
+_MOST_INLINE = 4_000_000
+"""Bytes in a result; gRPC's clients refuse messages above 4 MiB, and larger ones are a blob."""
+
+
+_SHORTEST = 0.01
+"""Seconds of a timeout that has passed; the caller holds the deadline."""
 
 
 class HttpRemote:
@@ -112,6 +123,66 @@ class ObjectRemote:
         obstore.put(self._store, path, blob)
 
 
+class ResultRemote:
+    """Entries as Bazel keeps them: results by the digest of their action, and blobs.
+
+    A server that speaks HTTP and gRPC serves an entry by both.
+
+    Args:
+        files: a store of bytes by path.
+    """
+
+    def __init__(self, files: Remote) -> None:
+        self._files = files
+
+    def get(self, path: str, *, seconds: float) -> bytes | None:
+        """Return the stored bytes, or None."""
+        if not path.startswith(_RESULTS):
+            return self._files.get(path, seconds=seconds)
+        until = time.monotonic() + seconds
+        message = self._files.get(_result_path(path), seconds=seconds)
+        if message is None:
+            return None
+        try:
+            digest, _, content = decode_result(message)
+        except DamagedError:
+            raise RemoteError("it returned wrong bytes") from None
+        if content is not None:
+            return encode_result(content)
+        blob = self._files.get(_blob_path(digest), seconds=_left(until))
+        # Of an evicted blob, the entry is a miss.
+        return None if blob is None else encode_result(blob)
+
+    def put(self, path: str, blob: bytes, *, seconds: float) -> None:
+        """Store bytes."""
+        if not path.startswith(_RESULTS):
+            self._files.put(path, blob, seconds=seconds)
+            return
+        until, stored = time.monotonic() + seconds, blob
+        digest, size, content = decode_result(blob)
+        if size > _MOST_INLINE and content is not None:
+            # The result last: a reader of the result finds its blob.
+            self._files.put(_blob_path(digest), bytes(content), seconds=seconds)
+            stored = encode_result(content, inline=False)
+        self._files.put(_result_path(path), stored, seconds=_left(until))
+
+
+def _left(until: float) -> float:
+    # urllib3 takes no timeout of 0.
+    return max(until - time.monotonic(), _SHORTEST)
+
+
+def _result_path(path: str) -> str:
+    return f"{_RESULTS}{hashlib.sha256(entry_action(path)[-1]).hexdigest()}"
+
+
+def _blob_path(digest: str) -> str:
+    # The digest comes from a server, and becomes a path.
+    if not digest.isalnum():
+        raise RemoteError("it returned wrong bytes")
+    return f"{StoreKind.CONTENT.value}/{digest}"
+
+
 def open_remote(address: str) -> tuple[str, Remote]:
     """Return a name without secrets and the remote store at an address.
 
@@ -124,7 +195,8 @@ def open_remote(address: str) -> tuple[str, Remote]:
     try:
         if is_grpc:
             return name, _open_grpc(address)
-        return name, HttpRemote(address) if scheme in {"http", "https"} else ObjectRemote(address)
+        is_http = scheme in {"http", "https"}
+        return name, ResultRemote(HttpRemote(address) if is_http else ObjectRemote(address))
     except ImportError:
         hint = _INSTALL.format(extra="reapi" if is_grpc else "remote")
         raise RemoteError(f"its library is not installed; hint: {hint}") from None

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __pure__ = True
 
-KEY_SCHEMA = "archsplit cache 3"
+KEY_SCHEMA = "archsplit cache 4"
 """Version of keys and entries; a part of each key."""
 
 

@@ -1,7 +1,8 @@
 """A remote store behind the Remote Execution API: action cache and content-addressable storage.
 
 In: paths of entries and their bytes. Out: action results that any server of the API keeps. The
-action of an entry has a command that names the path; its result has one output file, the entry:
+action of an entry has a command that names the path; its result has one output file, whose bytes
+are a blob:
 
     Action(Command(archsplit cache PATH)) ─> ActionResult(output file "entry") ─> blob
 
@@ -20,14 +21,16 @@ from urllib.parse import urlsplit
 
 import grpc
 
+from archsplit.cache.local import StoreKind
 from archsplit.cache.remote import MAX_ENTRY_BYTES, RemoteError
+from archsplit.cache.sealed import OUTPUT_NAME, decode_result, encode_result, entry_action
 from archsplit.formats.reapi_messages import decode_message, encode_message, new_message
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _REAPI = "/build.bazel.remote.execution.v2"
-_OUTPUT = "entry"
+_RESULTS = f"{StoreKind.ACTION.value}/"
 _BLOCK = 1 << 20
 """Bytes of a message; servers and proxies accept at least 4 MB."""
 
@@ -68,13 +71,17 @@ class GrpcRemote:
                 new_message(
                     "GetActionResultRequest",
                     instance_name=self._instance,
-                    action_digest=_digest(_action(path)[-1]),
+                    action_digest=_digest(entry_action(path)[-1]),
                 ),
                 "ActionResult",
                 until,
             )
-            files = [file for file in result.output_files if file.path == _OUTPUT]
-            return self._read(files[0], until) if files else None
+            files = [file for file in result.output_files if file.path == OUTPUT_NAME]
+            if not files:
+                return None
+            # Of an entry that came by HTTP, a server has the bytes in the result.
+            found = files[0].contents or self._read(files[0], until)
+            return encode_result(found) if path.startswith(_RESULTS) else found
         except grpc.RpcError as error:
             # Of a result whose blob was evicted, too.
             if error.code() is grpc.StatusCode.NOT_FOUND:
@@ -84,11 +91,12 @@ class GrpcRemote:
     def put(self, path: str, blob: bytes, *, seconds: float) -> None:
         """Store bytes."""
         until = time.monotonic() + seconds
-        messages = _action(path)
+        messages = entry_action(path)
+        content = bytes(decode_result(blob)[2] or b"") if path.startswith(_RESULTS) else blob
         try:
             # The result last: a reader of the result finds its blobs.
-            self._upload([*messages, blob], until)
-            output = new_message("OutputFile", path=_OUTPUT, digest=_digest(blob))
+            self._upload([*messages, content], until)
+            output = new_message("OutputFile", path=OUTPUT_NAME, digest=_digest(content))
             request = new_message(
                 "UpdateActionResultRequest",
                 instance_name=self._instance,
@@ -148,17 +156,6 @@ class GrpcRemote:
 
     def _prefix(self) -> str:
         return f"{self._instance}/" if self._instance else ""
-
-
-def _action(path: str) -> list[bytes]:
-    """Return the messages of the action of an entry, the action itself last."""
-    root = encode_message(new_message("Directory"))
-    command = new_message("Command", arguments=["archsplit", "cache", path], output_paths=[_OUTPUT])
-    commanded = encode_message(command)
-    action = new_message(
-        "Action", command_digest=_digest(commanded), input_root_digest=_digest(root)
-    )
-    return [root, commanded, encode_message(action)]
 
 
 def _digest(blob: bytes) -> Any:

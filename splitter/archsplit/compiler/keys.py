@@ -63,7 +63,8 @@ _ODD = re.compile(
     # Of the CUDA compilers' own front end.
     r"|--(?:preinclude|(?:create_|use_)?pch\b|pch_|error_output|list\b|xref|definition_list_file)"
     r"|-P$|-gz|-W[pa],|-X(?:assembler|preprocessor)|@|-M"
-    r"|--?(?:src|source)-in-ptx|--?keep|--?optf|--?options-file"
+    # cicc reads the sources that line markers name, with their comments.
+    r"|-show-src|--?(?:src|source)-in-ptx|--?keep|--?optf|--?options-file"
     # A name that the tool makes up itself depends on paths, times and process numbers.
     r"|--gen_module_id_file"
 )

@@ -126,16 +126,20 @@ _TABLE: dict[str, dict[str, dict[str, str]]] = {
         },
         "FindMissingBlobsRequest": {"instance_name": "1 string", "blob_digests": "2 *Digest"},
         "FindMissingBlobsResponse": {"missing_blob_digests": "2 *Digest"},
-        # Messages of these two have the names of the request's and the reply's in the API. Names
+        # Messages of these three have the names of the request's and the reply's in the API. Names
         # are not part of the encoding.
         "BatchUpdate": {"digest": "1 Digest", "data": "2 bytes"},
         "BatchUpdateBlobsRequest": {"instance_name": "1 string", "requests": "2 *BatchUpdate"},
         "BatchUpdated": {"digest": "1 Digest", "status": "2 Status"},
         "BatchUpdateBlobsResponse": {"responses": "1 *BatchUpdated"},
+        "BatchReadBlobsRequest": {"instance_name": "1 string", "digests": "2 *Digest"},
+        "BatchRead": {"digest": "1 Digest", "data": "2 bytes", "status": "3 Status"},
+        "BatchReadBlobsResponse": {"responses": "1 *BatchRead"},
         "GetCapabilitiesRequest": {"instance_name": "1 string"},
         "CacheCapabilities": {
             "digest_functions": "1 *enum",
             "max_batch_total_size_bytes": "4 int64",
+            "supported_compressors": "6 *enum",
         },
         "ExecutionCapabilities": {"digest_function": "1 enum", "exec_enabled": "2 bool"},
         "ServerCapabilities": {
