@@ -7,7 +7,12 @@ import pytest
 from recipe_samples import MINIMAL, fill_folder
 
 from archsplit.errors import RecipeError
-from archsplit.recipe.inputs import find_unlisted_inputs, relative_name
+from archsplit.recipe.inputs import (
+    ReadIncludes,
+    find_included_files,
+    find_unlisted_inputs,
+    relative_name,
+)
 from archsplit.recipe.load import load_recipe
 
 if TYPE_CHECKING:
@@ -112,6 +117,25 @@ def test_behind_a_link_dots_lead_where_the_system_says(root: Path, tmp_path: Pat
     assert relative_name(root, root / "src/../v.h") == PurePosixPath("v.h")
     (root / "inner").symlink_to(root / "src")
     assert relative_name(root, root / "inner/../src/a.cu") == PurePosixPath("src/a.cu")
+
+
+def test_a_header_of_several_sources_is_read_once(root: Path) -> None:
+    write(root, {"include/x.h": '#include "y.h"\n', "include/y.h": ""})
+    for source in ("src/a.cu", "src/b.cu"):
+        (root / source).write_text("#include <x.h>\n")
+    known: ReadIncludes = {}
+    folders = [PurePosixPath("include")]
+
+    def found(source: str) -> set[str]:
+        files = find_included_files(root, [PurePosixPath(source)], folders, known=known)
+        return {*map(str, files)} - {source}
+
+    assert found("src/a.cu") == {"include/x.h", "include/y.h"}
+    (root / "include/x.h").write_text("")
+    assert found("src/b.cu") == {"include/x.h", "include/y.h"}
+    # Another search may find other files.
+    folders.append(PurePosixPath("src"))
+    assert found("src/a.cu") == {"include/x.h"}
 
 
 def test_what_a_compiler_read_is_held_against_the_list(root: Path, tmp_path: Path) -> None:

@@ -48,10 +48,12 @@ class FakeExecutor:
     def __init__(self) -> None:
         self.started: list[str] = []
         self.is_closed = False
+        self.moved = 0
 
     def start(self, step: Step, *, cores: int, ended: Ended) -> FakeStep:
         assert cores == 1
         self.started.append(step.name)
+        self.moved += 1_500_000
         code = 137 if step.name.startswith("bad") else 0
         ended(CompletedProcess(returncode=code, stdout="", stderr="", seconds=0.0))
         return FakeStep()
@@ -106,6 +108,34 @@ def test_many_steps_take_no_threads_and_no_more_questions_than_events() -> None:
     assert {done.slot for done in outcome.finished} == set(range(300))
     first = outcome.finished[0]
     assert first.placement == Placement(worker=f"worker of {first.name}", stages=())
+
+
+class Labels(SilentProgress):
+    """A receiver of progress that keeps the labels of ended steps."""
+
+    def __init__(self) -> None:
+        self.labels: list[str] = []
+
+    def finish_step(self, label: str, seconds: float) -> None:
+        del seconds
+        self.labels.append(label)
+
+
+def test_the_progress_line_has_what_runs_remains_and_was_moved() -> None:
+    progress = Labels()
+    run_graph(
+        Graph(steps=(step("one", "", "a"), step("two", "a", "b"), step("three", "b"))),
+        pool=SlotPool(1),
+        runner=SubprocessRunner(),
+        progress=progress,
+        executor=FakeExecutor(),
+    )
+    # In a run of no time, no minute is left.
+    assert progress.labels == [
+        "one; 0 running, 2 remaining, 1.5 MB moved",
+        "two; 0 running, 1 remaining, 3.0 MB moved",
+        "three; 0 running, 0 remaining, 4.5 MB moved",
+    ]
 
 
 def test_a_failure_elsewhere_is_the_executors_to_explain_and_is_not_run_again() -> None:

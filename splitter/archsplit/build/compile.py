@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,6 +27,7 @@ from archsplit.compiler.object_cache import (
     collect_objects,
     group_by_target,
 )
+from archsplit.compiler.plan_cache import DryRunQuery, ListingQuery
 from archsplit.compiler.wrapper_graph import step_from_nvcc
 from archsplit.errors import OutputError, RecipeError, StepError
 from archsplit.formats.elf import Elf, SectionType
@@ -52,7 +53,9 @@ if TYPE_CHECKING:
     from archsplit.arch.target import Target
     from archsplit.build.context import BuildContext
     from archsplit.compiler.object_cache import ObjectCache
+    from archsplit.compiler.plan_cache import PlanCache
     from archsplit.nvcc.dryrun import NvccStep, Transcript
+    from archsplit.recipe.inputs import ReadIncludes
     from archsplit.recipe.model import Recipe
     from archsplit.scheduler.graph import Step
     from archsplit.system.process import Runner
@@ -102,6 +105,7 @@ class Compiler:
 
     Attributes:
         units: the cache of objects; None to compile every source.
+        replies: the replies of earlier plans; None to query nvcc and the preprocessor.
         keeps_text: True to use the preprocessed text of the planning; False to leave that step to
             the graph, because a text of megabytes would have to be moved.
     """
@@ -109,7 +113,10 @@ class Compiler:
     site: BuildContext
     runner: Runner
     units: ObjectCache | None = None
+    replies: PlanCache | None = None
     keeps_text: bool = True
+    # Sources of a recipe include the same headers.
+    _includes: ReadIncludes = field(default_factory=dict)
 
     def plan(self, targets: Sequence[Target], *, jobs: int) -> ObjectPlan:
         """Plan the objects of ``targets``; ``jobs`` sources are read at a time.
@@ -200,13 +207,19 @@ class Compiler:
         )
         environment = transcript.environment
         rule = folder / "listing.d"
-        listing = depfile_command(transcript, rule)
+        argv, text = depfile_command(transcript, rule)
+        listing = ListingQuery(
+            step=transcript.host_step.argv,
+            command=self.site.command(argv, environment=environment, timeout=DRYRUN_SECONDS),
+            rule=rule,
+            text=text,
+            folder=folder,
+        )
         return PassOutput(
             asked=one,
             shards=shards,
             view=transcript.host_step,
-            listing=self.site.command(listing, environment=environment, timeout=DRYRUN_SECONDS),
-            rule=rule,
+            listing=listing,
             environment=environment,
             texts=texts,
             warnings=transcript.diagnostics,
@@ -222,20 +235,39 @@ class Compiler:
         )
 
     def _transcript(self, one: CompilePass, folder: Path) -> Transcript:
-        command = self.site.command(self._dryrun(one, folder), timeout=DRYRUN_SECONDS)
-        done = run_checked(self.runner, command, what="nvcc --dryrun")
-        return parse_dryrun(done.stderr, folder=folder, cwd=self.site.recipe.root)
+        query = DryRunQuery(
+            argv=self._dryrun(one, _ANY_FOLDER),
+            compiler=str(self.site.host.compiler),
+            source=str(one.source),
+            folder=folder,
+        )
+        reply = None if self.replies is None else self.replies.find_dryrun(query)
+        if reply is None:
+            command = self.site.command(self._dryrun(one, folder), timeout=DRYRUN_SECONDS)
+            reply = run_checked(self.runner, command, what="nvcc --dryrun").stderr
+            if self.replies is not None:
+                self.replies.store_dryrun(query, reply)
+        return parse_dryrun(reply, folder=folder, cwd=self.site.recipe.root)
 
     def _list_includes(self, part: PassOutput) -> PassOutput:
         """List the included files of a source with the host's compiler.
 
         The output of the preprocessor is kept: that step of the build is not run again.
         """
-        done = self.runner.run(part.listing)
+        query = part.listing
+        rule = None if self.replies is None else self.replies.find_listing(query)
+        if rule is not None:
+            # Without the text, the step of the graph makes it, and prints its warnings.
+            query.rule.write_bytes(rule)
+            listed = parse_depfile(rule.decode(errors="surrogateescape"))
+            return replace(part, listed=listed, unit=self._unit(part, listed, ""))
+        done = self.runner.run(query.command)
         if done.returncode != 0:
             # The build's own step fails in the same way, and that is where its error belongs.
             return replace(part, is_unreadable=True)
-        listed = parse_depfile(part.rule.read_text(errors="surrogateescape"))
+        if self.replies is not None:
+            self.replies.store_listing(query)
+        listed = parse_depfile(query.rule.read_text(errors="surrogateescape"))
         return replace(
             part.without_preprocessing(done.stderr) if self.keeps_text else part,
             listed=listed,
@@ -264,7 +296,7 @@ class Compiler:
             request=part.asked.request,
             objects={str(target): made for target, made in part.objects.items()},
             view=part.view.argv,
-            rule=part.rule,
+            rule=part.listing.rule,
             texts=tuple(path for step in read for path in step.writes),
             tools=(str(self.site.host.objcopy),),
             environment={**self.site.environment, **part.environment},
@@ -299,7 +331,12 @@ class Compiler:
         """Return the recipe's files that a source may include, itself among them."""
         recipe = self.site.recipe
         found = set(
-            find_included_files(recipe.root, [part.source], recipe.source.include_of(part.source))
+            find_included_files(
+                recipe.root,
+                [part.source],
+                recipe.source.include_of(part.source),
+                known=self._includes,
+            )
         )
         # A macro's name leads to files that the text doesn't show; the compiler has listed them.
         listed = (relative_name(recipe.root, recipe.root / name) for name in part.listed)

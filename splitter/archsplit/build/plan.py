@@ -2,7 +2,8 @@
 
 In: a `BuildRequest`. Out: a `BuildPlan` with the graph of all commands and the expected libraries.
 All decisions of a build are made here: recipe, policy, toolkit, targets, identity, cached objects.
-Only ``nvcc --dryrun`` and the preprocessor run before the plan is complete.
+Only ``nvcc --dryrun`` and the preprocessor run before the plan is complete, and their replies are
+kept from plan to plan.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from archsplit.build.context import (
     toolkit_contexts,
 )
 from archsplit.build.link import DeviceLinker, Linker, check_link_libraries
+from archsplit.compiler.plan_cache import PlanCache
 from archsplit.errors import TargetError, UsageError
 from archsplit.nvcc import toolkit as toolkits
 from archsplit.nvcc.cuda_libraries import find_cuda_libraries
@@ -97,12 +99,17 @@ class BuildPlan:
 
 @contextlib.contextmanager
 def plan_build(
-    order: BuildRequest, effects: Effects, *, session: CacheSession | None = None
+    order: BuildRequest,
+    effects: Effects,
+    *,
+    session: CacheSession | None = None,
+    keeps_text: bool = True,
 ) -> Iterator[BuildPlan]:
     """Make the plan of a build; its private folder exists as long as the context.
 
     Args:
         session: the cache that objects are restored from; None to compile all sources.
+        keeps_text: see `Compiler`; a farm's plan never does.
 
     Raises:
         ArchsplitError: the recipe, a tool or a target is not usable.
@@ -118,7 +125,7 @@ def plan_build(
             # A toolkit without a target has nothing to do; a core alone links no library of it.
             if mine:
                 check_link_libraries(part, effects.runner)
-                parts.append(_plan_part(part, mine, identity, units, effects))
+                parts.append(_plan_part(part, mine, identity, units, effects, keeps_text))
         files = {target: path for part in parts for target, path in part.libraries.items()}
         warnings = [line for part in parts for line in part.warnings]
         yield BuildPlan(
@@ -151,11 +158,17 @@ def _plan_part(
     identity: Identity,
     units: ObjectCache | None,
     effects: Effects,
+    keeps_text: bool,
 ) -> _Part:
-    compiler = Compiler(
-        site=site, runner=effects.runner, units=units, keeps_text=effects.engine is None
-    )
-    objects = compiler.plan(targets, jobs=effects.jobs)
+    with _open_replies(site, effects) as replies:
+        compiler = Compiler(
+            site=site,
+            runner=effects.runner,
+            units=units,
+            replies=replies,
+            keeps_text=keeps_text and effects.engine is None,
+        )
+        objects = compiler.plan(targets, jobs=effects.jobs)
     linker = DeviceLinker(site=site, runner=effects.runner)
     links = linker.plan(objects.relocatable, jobs=effects.jobs)
     inputs = {
@@ -169,6 +182,26 @@ def _plan_part(
         units=objects.units,
         warnings=(*objects.warnings, *links.warnings),
     )
+
+
+@contextlib.contextmanager
+def _open_replies(site: BuildContext, effects: Effects) -> Iterator[PlanCache | None]:
+    """Open the replies of earlier plans; None where each plan must be made anew."""
+    settings = effects.cache
+    # Both settings ask for programs to be run although their results are known.
+    if settings is None or settings.strict or settings.mode == "verify":
+        yield None
+        return
+    root = site.toolkit.root
+    replies = PlanCache(
+        settings,
+        runner=effects.runner,
+        cwd=site.recipe.root,
+        environment=site.environment,
+        foreign=tuple(dict.fromkeys(("/usr/", f"{root}/", f"{root.resolve()}/"))),
+    )
+    with contextlib.closing(replies):
+        yield replies
 
 
 def requested_recipe(order: BuildRequest, effects: Effects) -> Recipe:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from archsplit.cli import options
@@ -36,7 +37,10 @@ def add_to(verbs: options.Verbs) -> None:
 
 def run(arguments: argparse.Namespace, console: Console) -> int:
     """Plan, and print the plan."""
+    import os
+
     from archsplit.build.plan import plan_build
+    from archsplit.cache.config import resolve_settings
     from archsplit.recipe.load import load_split_recipe
 
     check_path(arguments.recipe)
@@ -47,10 +51,17 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
         from archsplit.cli.build import plan_prebuilt
 
         return plan_prebuilt(prebuilt, arguments)
+    settings = resolve_settings({}, os.environ)
     with (
         options.effects(console, jobs=arguments.jobs, quiet=True) as effects,
         plan_build(
-            options.build_request(arguments), options.for_machine(effects, arguments)
+            options.build_request(arguments),
+            replace(
+                options.for_machine(effects, arguments),
+                cache=None if settings.mode == "off" else settings,
+            ),
+            # The same steps, whether or not an earlier plan has preprocessed the sources.
+            keeps_text=False,
         ) as plan,
     ):
         text = _as_json(plan) if arguments.json else _as_text(plan)

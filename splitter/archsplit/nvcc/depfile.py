@@ -60,18 +60,19 @@ def depfile_text(texts: Iterable[bytes], *, options: DepfileOptions, made: bool)
     return rule + b"\n" + b"".join(phony)
 
 
-def depfile_command(transcript: Transcript, rule: Path) -> tuple[str, ...]:
+def depfile_command(transcript: Transcript, rule: Path) -> tuple[tuple[str, ...], Path]:
     """Return the command that writes the user headers of a source to the depfile ``rule``.
 
-    The command is nvcc's own step with more flags, so that the macros are those of the build. For a
-    source with CUDA it also writes that step's output, the preprocessed text.
+    The command is nvcc's own step with more flags, so that the macros are those of the build. It
+    also writes the preprocessed text, whose path is the second result: for a source with CUDA that
+    is the step's own output.
     """
-    argv = transcript.host_step.argv
-    flags = ("-MF", str(rule), "-MT", _TARGET)
+    step = transcript.host_step
+    flags = ("-MMD", "-MF", str(rule), "-MT", _TARGET)
     if transcript.module_ids:
-        return (*argv, "-MMD", *flags)
-    at = argv.index("-o")
-    return (*argv[:at], *argv[at + 2 :], "-MM", *flags)
+        return (*step.argv, *flags), step.writes[0]
+    at, text = step.argv.index("-o"), rule.with_suffix(".ii")
+    return (*step.argv[:at], *step.argv[at + 2 :], "-E", "-o", str(text), *flags), text
 
 
 def parse_depfile(rule: str) -> tuple[str, ...]:

@@ -49,8 +49,18 @@ _NO_CODE = re.compile(
 )
 
 
+_Include = tuple[int, Path, "PurePosixPath | None"]
+"""The line of an ``#include``, the file, and its name; None for one outside of the recipe."""
+ReadIncludes = dict[tuple[PurePosixPath, tuple[PurePosixPath, ...]], tuple[_Include, ...]]
+"""The includes of files, by the file and the searched folders."""
+
+
 def find_included_files(
-    root: Path, sources: Iterable[PurePosixPath], include: Sequence[PurePosixPath]
+    root: Path,
+    sources: Iterable[PurePosixPath],
+    include: Sequence[PurePosixPath],
+    *,
+    known: ReadIncludes | None = None,
 ) -> frozenset[PurePosixPath]:
     """Return the files below ``root`` that the sources include, directly or not.
 
@@ -58,6 +68,7 @@ def find_included_files(
         root: the recipe's folder; all paths are relative to it.
         sources: the sources.
         include: the folders to search, after the folder of the including file.
+        known: the includes of files that were read before; new ones are added.
 
     Raises:
         InputError: a file can't be read.
@@ -65,14 +76,13 @@ def find_included_files(
     """
     # A worklist: headers include each other, also in circles.
     waiting, found, faults = list(sources), set(sources), []
+    known = {} if known is None else known
     while waiting:
         file = waiting.pop()
-        for line, candidates in _includes(root, file, include):
-            path = next((path for path in candidates if path.is_file()), None)
-            # A system header, or one under a condition that is false here: not an input.
-            if path is None:
-                continue
-            name = relative_name(root, path)
+        key = file, tuple(include)
+        if key not in known:
+            known[key] = tuple(_found_includes(root, file, include))
+        for line, path, name in known[key]:
             if name is None:
                 faults.append(f"{file}:{line}: includes {path}, which is outside of {root}")
             elif name not in found:
@@ -93,6 +103,16 @@ def relative_name(root: Path, path: Path) -> PurePosixPath | None:
         if form.is_relative_to(root) and form.exists() and form.samefile(path):
             return PurePosixPath(form.relative_to(root))
     return None
+
+
+def _found_includes(
+    root: Path, file: PurePosixPath, include: Sequence[PurePosixPath]
+) -> Iterator[_Include]:
+    for line, candidates in _includes(root, file, include):
+        path = next((path for path in candidates if path.is_file()), None)
+        # A system header, or one under a condition that is false here, is no input.
+        if path is not None:
+            yield line, path, relative_name(root, path)
 
 
 def _includes(

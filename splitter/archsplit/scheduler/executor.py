@@ -106,6 +106,11 @@ class Executor(Protocol):
 
     is_local: bool
 
+    @property
+    def moved(self) -> int:
+        """Bytes that were sent to other machines and received from them up to now."""
+        ...
+
     def start(self, step: Step, *, cores: int, ended: Ended) -> RunningStep:
         """Start a step and return at once.
 
@@ -141,6 +146,7 @@ class LocalExecutor:
     """Runs steps as child processes of this process."""
 
     is_local = True
+    moved = 0
 
     def __init__(self, starter: Starter) -> None:
         self._starter = starter

@@ -449,13 +449,14 @@ class GraphRunner:
     def _progress_label(self, name: str) -> str:
         if self._executor.is_local:
             return name
-        # Without it nobody sees whether a farm is busy or idle.
+        # Without it nobody sees whether a farm is busy or idle, or the network is slow.
         self._ended_count += 1
         running = len(self._active)
         remaining = len(self._graph.steps) - self._ended_count - running
         minutes = minutes_left(self._log.now(), done=self._ended_seconds, total=self._all_seconds)
         left = f", {minutes} min left" if minutes else ""
-        return f"{name}; {running} running, {remaining} remaining{left}"
+        moved = f"{self._executor.moved / 1e6:.1f} MB moved"
+        return f"{name}; {running} running, {remaining} remaining, {moved}{left}"
 
     def _handle_exit(self, task: RunningTask, done: CompletedProcess) -> None:
         position, step = task.position, self._graph.steps[task.position]

@@ -1,0 +1,119 @@
+# ruff: noqa: INP001, T201 - a script, whose table goes to standard output
+"""CPU time of planning a source: the first time, again, and after the change of a header.
+
+    python bench/bench_plan.py [--sources N] [--headers cub] [--json FILE]
+
+Plans a recipe with small sources for 8 targets, by `archsplit plan` with a store of its own. The
+time is that of all processes: archsplit, nvcc's dry runs, the preprocessor. With ``--headers cub``
+each source includes CUB and Thrust, which are a thousand headers. The goal is at most 0.1 s of CPU
+for each source when it is warm.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+from archsplit.system.process import Command, SubprocessRunner, run_checked
+
+_GOAL = 0.1
+_TARGETS = '["sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"]'
+_RECIPE = f"""\
+[project]
+name = "many"
+version = "1.0"
+summary = "Kernels."
+license = "Apache-2.0"
+license-files = ["LICENSE"]
+
+[source]
+files = ["src/*.cu"]
+include = ["include"]
+
+[targets]
+sass = {_TARGETS}
+ptx = ["compute_120"]
+
+[interface]
+header = "include/api.h"
+symbols = ["many_0"]
+"""
+_HEADER = """\
+#pragma once
+#define SHOWN extern "C" __attribute__((visibility("default")))
+SHOWN int many_0(int *);
+"""
+_CUB = "#include <cub/device/device_radix_sort.cuh>\n#include <thrust/sort.h>\n"
+_SETTLED_SECONDS = 2.5
+"""Age from which the digest of a file is kept; see `archsplit.cache.usage`."""
+
+
+class Row(NamedTuple):
+    """CPU seconds of a plan, together and for each source."""
+
+    run: str
+    seconds: float
+    each: float
+
+
+def write_recipe(folder: Path, count: int, includes: str) -> None:
+    """Write a recipe with that many sources."""
+    for name in ("src", "include", "python/many"):
+        (folder / name).mkdir(parents=True)
+    (folder / "recipe.toml").write_text(_RECIPE)
+    (folder / "LICENSE").write_text("Free.\n")
+    (folder / "python/many/__init__.py").touch()
+    (folder / "include/api.h").write_text(_HEADER)
+    for number in range(count):
+        (folder / f"src/k{number:03}.cu").write_text(
+            f'{includes}#include "api.h"\n'
+            f"static __global__ void kernel(int *p) {{ p[threadIdx.x] = {number}; }}\n"
+            f"SHOWN int many_{number}(int *p) {{ kernel<<<1, 32>>>(p); return 0; }}\n"
+        )
+
+
+def measure(run: str, folder: Path, count: int) -> Row:
+    """Plan the recipe, and return the CPU time of all its processes."""
+    time.sleep(_SETTLED_SECONDS)
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    command = Command(
+        argv=(sys.executable, "-m", "archsplit", "plan", str(folder / "recipe"), "--json"),
+        cwd=folder,
+        env={**os.environ, "ARCHSPLIT_CACHE_DIR": str(folder / "cache")},
+    )
+    run_checked(SubprocessRunner(), command, what="archsplit plan")
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return Row(run, round(seconds, 2), round(seconds / count, 4))
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--sources", type=int, default=500, metavar="N")
+    parser.add_argument("--headers", choices=("few", "cub"), default="few")
+    parser.add_argument("--json", type=Path, metavar="FILE")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        folder, count = Path(name), arguments.sources
+        write_recipe(folder / "recipe", count, _CUB if arguments.headers == "cub" else "")
+        rows = [measure(run, folder, count) for run in ("cold", "warm", "warm again")]
+        with (folder / "recipe/include/api.h").open("a") as header:
+            header.write("#define MORE\n")
+        rows.append(measure("a header changed", folder, count))
+    print(f"CPU s of a plan of {count} sources   together   each (goal when warm: {_GOAL})")
+    for row in rows:
+        print(f"{row.run:<34}{row.seconds:10.2f}{row.each:9.4f}")
+    if arguments.json:
+        arguments.json.write_text(json.dumps([row._asdict() for row in rows]))
+
+
+if __name__ == "__main__":
+    main()
