@@ -85,6 +85,27 @@ def test_a_link_called_nvcc_stands_for_the_next_on_the_path(machine: Machine) ->
 
 
 @pytest.mark.nvcc
+def test_a_parent_that_ignores_the_end_of_children_is_no_trouble(machine: Machine) -> None:
+    (machine.folder / "p.cu").write_text("__global__ void p() { error }\n")
+    ignoring = "signal.signal(signal.SIGCHLD, signal.SIG_IGN); os.execv(sys.argv[1], sys.argv[1:])"
+    # Without a shell between them: some shells set the signal to its default.
+    launcher = "from archsplit.cli.nvcc import launcher; launcher()"
+    start = ("-c", f"import os, signal, sys; {ignoring}", sys.executable, "-c", launcher)
+    done = subprocess.run(
+        [sys.executable, *start, machine.real, "-c", "p.cu", "-o", "p.o"],
+        cwd=machine.folder,
+        env={"PATH": "/usr/bin:/bin", "PYTHONPATH": SOURCE_PATH, "ARCHSPLIT_CACHE": "off"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert (done.returncode, "Traceback" in done.stderr) == (2, False), done.stderr
+    assert 'identifier "error" is undefined' in done.stderr
+    assert not (machine.folder / "p.o").exists()
+
+
+@pytest.mark.nvcc
 @pytest.mark.parametrize(
     "script",
     [

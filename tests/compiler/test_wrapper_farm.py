@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,6 +14,7 @@ from archsplit.compiler import wrapper_farm
 from archsplit.compiler.invocation import Invocation, ReportFiles
 from archsplit.compiler.wrapper import run_wrapper
 from archsplit.compiler.wrapper_context import WrapperContext, WrapperRunner
+from archsplit.compiler.wrapper_farm import add_stamps
 from archsplit.remote.action import action_spec
 from archsplit.remote.dask_worker import DaskAction, run_action
 from archsplit.remote.endpoint import EngineChoice, parse_endpoint
@@ -44,6 +46,7 @@ class Worker:
     """An executor that runs each action in an empty folder, as all workers do."""
 
     is_local = False
+    moved = 0
 
     def __init__(self, settings: ExecutorSettings) -> None:
         self._settings = settings
@@ -162,8 +165,17 @@ class Calls:
         """Return the names of the programs of all actions, and forget the workers."""
         found = [action for worker in self.workers for action in worker.actions]
         self.workers.clear()
-        # After the check of the tools: /bin/sh -c TEXT archsplit PROGRAM.
-        return sorted(action["argv"][4].rpartition("/")[2] for action in found)
+        return sorted(map(program_name, found))
+
+
+def program_name(action: DaskAction) -> str:
+    # After the check of the tools: /bin/sh -c TEXT archsplit PROGRAM.
+    program = action["argv"][4]
+    if steps := action["files"].get(".archsplit/steps"):
+        (program,) = re.findall(r"part=0; (?:\(.* && )?(\S+)", steps.decode())
+    name = program.rpartition("/")[2]
+    # The host's compiler, whatever its name is.
+    return name if name in {"cicc", "cudafe++", "ptxas"} else "c++"
 
 
 @pytest.fixture
@@ -185,30 +197,126 @@ def test_the_compilers_run_on_workers_and_make_the_same_bytes(calls: Calls) -> N
         # Neither the project's name nor its headers leave this machine.
         assert not [name for name in action["files"] if "h.h" in name]
     programs = calls.remote_programs()
-    # And the host's compiler, whatever its name is.
-    assert set(programs) > {"cicc", "cudafe++", "ptxas"}
-    assert len(programs) == 4
+    assert programs == ["c++", "cicc", "cudafe++", "ptxas"]
 
 
 def test_an_error_of_a_worker_is_that_of_nvcc(calls: Calls) -> None:
     (calls.folder / "k.cu").write_text('__global__ void k() { asm("no such thing;"); }\n')
-    code, said = calls.compile("x.o", engine=False)
-    # With the same name of the private folder.
-    assert calls.compile("x.o") == (code, said)
+    code, said = calls.compile("x.o", "-lineinfo", engine=False)
+    # With the same names of the private folder and of the PTX, which a worker has as a copy.
+    assert calls.compile("x.o", "-lineinfo") == (code, said)
     assert code != 0
     assert "syntax error" in said
+    assert "k.ptx" in said
+    assert "ptxas" in calls.remote_programs()
     assert not (calls.folder / "x.o").exists()
 
 
+DEBUGGED = """\
+#include "deep/../inline.h"
+#include <cuda_fp16.h>
+__global__ void kernel(int *p, __half2 *q) { *p = twice(*p) + 1; *q = __hmax2(q[0], q[1]); }
+void run(int *p) { kernel<<<1, 1>>>(p, nullptr); }
+"""
+
+
+@pytest.fixture
+def debugged(calls: Calls) -> Calls:
+    """Calls for a source whose headers are in the results of all compilers."""
+    (calls.folder / "deep").mkdir()
+    (calls.folder / "inline.h").write_text(
+        "__host__ __device__ __forceinline__ int twice(int x) { return x * 7 + x; }\n"
+    )
+    (calls.folder / "k.cu").write_text(DEBUGGED)
+    return calls
+
+
+@pytest.mark.parametrize(
+    ("words", "leaving"),
+    [
+        # The host compiler writes the name of its folder.
+        (("-g", "-lineinfo"), ["cicc", "cudafe++", "ptxas"]),
+        # So does cicc, as bytes in PTX.
+        (("-G",), ["c++", "cudafe++"]),
+        # Relocatable code has a checksum of the PTX, which has the times of sources elsewhere.
+        (("-lineinfo", "-rdc=true"), ["c++", "cicc", "cudafe++"]),
+        # cicc reads the sources again.
+        (("-lineinfo", "-src-in-ptx"), ["c++", "cudafe++", "ptxas"]),
+    ],
+    ids=["host and lines", "device", "relocatable", "source in PTX"],
+)
+def test_debug_information_has_the_names_and_times_of_this_machine(
+    debugged: Calls, words: tuple[str, ...], leaving: list[str]
+) -> None:
+    # The time of a source is in a cubin.
+    os.utime(debugged.folder / "inline.h", (1_700_000_000.5, 1_700_000_000.5))
+    assert debugged.compile("here.o", *words, engine=False) == (0, "")
+    assert debugged.compile("there.o", *words) == (0, "")
+    assert debugged.remote_programs() == leaving
+    objects = [(debugged.folder / name).read_bytes() for name in ("here.o", "there.o")]
+    assert objects[0] == objects[1]
+
+
+def test_sources_whose_names_ptx_escapes_keep_ptxas_here(debugged: Calls) -> None:
+    (debugged.folder / "k.cu").write_text(f'#line 5 "a\\\\\\\\b.h"\n{DEBUGGED}')
+    assert debugged.compile("there.o", "-lineinfo") == (0, "")
+    assert debugged.remote_programs() == ["c++", "cicc", "cudafe++"]
+
+
+@pytest.mark.parametrize(
+    ("words", "programs"),
+    [
+        (("-dlto", "-rdc=true", "-Xcompiler=-fsanitize=address"), ["cudafe++"]),
+        (("-optix-ir",), []),
+    ],
+    ids=["LTO and sanitizer", "OptiX"],
+)
+def test_results_with_the_name_of_a_folder_are_made_here(
+    debugged: Calls, words: tuple[str, ...], programs: list[str]
+) -> None:
+    # With the same name of the output, and so of the private folder.
+    debugged.compile("k.o", *words, engine=False)
+    here = (debugged.folder / "k.o").read_bytes()
+    debugged.compile("k.o", *words)
+    assert debugged.remote_programs() == programs
+    assert (debugged.folder / "k.o").read_bytes() == here
+
+
+def test_stamps_are_those_that_ptxas_would_read(tmp_path: Path) -> None:
+    source = tmp_path / "k.cu"
+    source.write_text("12345")
+    os.utime(source, (99.9, 99.9))
+    lines = [f'\t.file\t1 "{source}"', '.file 2 "/none/h.h" ', '\t.file 3 "k.cu"', "// .file"]
+    found = add_stamps("\n".join(lines).encode(), tmp_path)
+    assert found is not None
+    assert found.decode().splitlines() == [
+        f'\t.file\t1 "{source}", 99, 5',
+        '.file 2 "/none/h.h", 0, 0 ',
+        '\t.file 3 "k.cu", 99, 5',
+        "// .file",
+    ]
+    for line in (b'.file 1 "a\\"b.h"', b'.file 1 "a.h", 5, 6'):
+        assert add_stamps(line, tmp_path) is None
+
+
 def test_what_depends_on_this_machine_runs_here(calls: Calls) -> None:
-    # Debug information has the name of the working directory.
-    assert calls.compile("k.o", "-lineinfo")[0] == 0
-    assert calls.remote_programs() == []
+    (calls.folder / "pre.h").write_text("")
+    assert calls.compile("k.o", "-Xcompiler=-include,pre.h")[0] == 0
+    assert calls.remote_programs() == ["cicc", "cudafe++", "ptxas"]
+    # nvcc's own option is for the preprocessor alone, which runs here.
+    assert calls.compile("k.o", "-include", "pre.h")[0] == 0
+    assert len(calls.remote_programs()) == 4
     assert calls.compile("k.o", "-Xcompiler=-march=native")[0] == 0
     assert calls.remote_programs() == ["cicc", "cudafe++", "ptxas"]
 
 
-def test_a_result_with_a_name_of_the_user_is_made_here(calls: Calls) -> None:
-    calls.compile("k.ptx", "-ptx")
-    assert calls.remote_programs() == []
-    assert (calls.folder / "k.ptx").exists()
+@pytest.mark.parametrize(("form", "programs"), [("ptx", ["cicc"]), ("cubin", ["cicc", "ptxas"])])
+def test_an_output_of_a_worker_gets_the_name_of_the_user(
+    calls: Calls, form: str, programs: list[str]
+) -> None:
+    here, there = (calls.folder / f"{name}.{form}" for name in ("here", "there"))
+    calls.compile(here.name, f"-{form}", "-lineinfo", engine=False)
+    calls.compile(there.name, f"-{form}", "-lineinfo")
+    assert calls.remote_programs() == programs
+    assert there.read_bytes() == here.read_bytes()
+    assert there.stat().st_mode == here.stat().st_mode

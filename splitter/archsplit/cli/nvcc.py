@@ -97,6 +97,7 @@ def launcher() -> NoReturn:
             os._exit(0)
         if nvcc:
             _exec_nvcc_if_unsupported(nvcc, argv)
+        _restore_child_signal()
         # Reports need a complete plan.
         if nvcc and not _requests_reports(options):
             is_known = has_record(key, environment)
@@ -120,6 +121,13 @@ def launcher() -> NoReturn:
             raise
         _say(str(error))
         sys.exit(error.exit_code)
+
+
+def _restore_child_signal() -> None:
+    # A hit starts no program.
+    from archsplit.system.signals import restore_child_signal
+
+    restore_child_signal()
 
 
 def _requests_reports(options: str) -> bool:

@@ -13,12 +13,16 @@ The farm is reached when the first step needs it: hits of the cache open no conn
 Its machines have the same tools. `ToolFiles` lists those of a step with their digests: its program,
 the parts that the program starts, and the headers and libraries of CUDA that no step declares. The
 worker compares them before it runs the step.
+
+With line information ptxas writes times and sizes of sources, and asks its file system for those
+that its PTX lacks. So its input is a copy with those of this machine; see `add_stamps`.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import threading
 from dataclasses import replace
@@ -29,7 +33,7 @@ from typing import TYPE_CHECKING
 from archsplit.cache.file_digests import FileDigests
 from archsplit.compiler.direct_hit import hashed_variables
 from archsplit.compiler.file_resolver import PROGRAM_GROUP
-from archsplit.compiler.keys import has_line_info
+from archsplit.compiler.keys import has_line_info, has_unsupported_flags
 from archsplit.compiler.tool_identity import ToolIdentities
 from archsplit.errors import ToolNotFoundError
 from archsplit.nvcc.dryrun import is_host_compiler, option_values
@@ -147,6 +151,15 @@ _LISTING_FLAG = "-MF"
 _OPENS_MORE = ("-include", "-imacros", "-fprofile", "-fplugin", "-specs", "--specs", "@")
 """Arguments by which a host compiler reads files that no step declares."""
 _OF_MACHINE = {"-march=native", "-mtune=native", "-mcpu=native"}
+_PORTABLE = {"-generate-line-info", "--generate-line-info", "--debug_mode"}
+"""Options for line information that pass no name of a folder on, but to PTX."""
+_RELOCATABLE = {"-c", "--compile-only"}
+_INTERMEDIATE = {"-lto", "-olto", "--emit-optix-ir"}
+"""Options of cicc for LTO and OptiX IR, which have the name of their folder."""
+_SANITIZER = "-fsanitize"
+"""Start of options with which a host compiler writes the path of its input."""
+_SOURCE_LINE = re.compile(rb'^\s*\.file\s+\d+\s+"([^"\\\n]+)"(?=[ \t]*$)', re.MULTILINE)
+_ANY_SOURCE_LINE = re.compile(rb"^\s*\.file\b", re.MULTILINE)
 _TEXTS = {".c", ".cpp", ".d", ".ptx", ".s"}
 _CUDA_VARIABLES = {"CICC_PATH", "NVVMIR_LIBRARY_DIR", "LD_LIBRARY_PATH"}
 
@@ -174,17 +187,23 @@ class WrapperFarm:
         self._closing = contextlib.ExitStack()
         self._tools: ToolFiles | None = None
         self._private = compilation.folder
-        # ptxas opens the sources that line information names, and workers have none of them.
-        words = (word for step in graph.steps for word in step.command.argv)
+        self._stamped: dict[str, tuple[Path, Path]] = {}
+        self._kept: set[str] = set()
         # nvcc's own order, without texts, has files that only its own steps know of.
-        steps = graph.steps if compilation.texts and not has_line_info(words) else ()
+        steps = graph.steps if compilation.texts else ()
         self._remote = {step.name: self._remote_step(step) for step in steps if self._fits(step)}
         marked = (replace(step, is_remote=step.name in self._remote) for step in graph.steps)
         self.graph = Graph(steps=tuple(marked))
 
+    @property
+    def moved(self) -> int:
+        """See `Executor`."""
+        return 0 if self._there is None else self._there.moved
+
     def start(self, step: Step, *, cores: int, ended: Ended) -> RunningStep:
         """See `Executor.start`."""
-        if not step.is_remote:
+        if not step.is_remote or not self._add_stamps(step):
+            self._kept.add(step.name)
             return self._here.start(step, cores=cores, ended=ended)
         if self._there is None:
             self._there = self._closing.enter_context(self._open())
@@ -193,13 +212,13 @@ class WrapperFarm:
 
     def find_fault(self, step: Step, done: CompletedProcess) -> str:
         """See `Executor.find_fault`."""
-        if step.is_remote and self._there is not None:
-            return self._there.find_fault(step, done)
-        return self._here.find_fault(step, done)
+        if self._there is None or step.name in self._kept:
+            return self._here.find_fault(step, done)
+        return self._there.find_fault(step, done)
 
     def find_placement(self, step: Step) -> Placement | None:
         """See `Executor.find_placement`."""
-        if not step.is_remote or self._there is None:
+        if self._there is None or step.name in self._kept:
             return None
         return self._there.find_placement(step)
 
@@ -223,13 +242,41 @@ class WrapperFarm:
         # The last step writes where the command line says; the first one reads sources.
         if not step.reads or not all(path.is_relative_to(self._private) for path in files):
             return False
-        if any(word.startswith(_OPENS_MORE) for word in argv[1:]):
+        if has_unsupported_flags(argv) or any(word.startswith(_OPENS_MORE) for word in argv[1:]):
             return False
         if is_host_compiler(argv[0]):
+            # Debug information has the folder, and two names for a file with line markers.
             return not {"-c", "-S"}.isdisjoint(argv) and not (
-                "-E" in argv or "assembler" in argv or not _OF_MACHINE.isdisjoint(argv)
+                "-E" in argv
+                or "assembler" in argv
+                or not _OF_MACHINE.isdisjoint(argv)
+                or any(word.startswith(_SANITIZER) for word in argv)
+                or has_line_info(argv[1:])
             )
-        return Path(argv[0]).name in _REMOTE
+        precise = {word for word in argv[1:] if has_line_info((word,))}
+        name = Path(argv[0]).name
+        # Relocatable code has a checksum of the PTX, which the times and sizes would change.
+        is_relocatable = not _RELOCATABLE.isdisjoint(argv)
+        if name == "ptxas" and precise and (is_relocatable or len(step.reads) != 1):
+            return False
+        if name == "cicc" and not _INTERMEDIATE.isdisjoint(argv):
+            return False
+        # DWARF of `-G` has the folder's name as bytes in PTX.
+        return name in _REMOTE and precise <= _PORTABLE
+
+    def _add_stamps(self, step: Step) -> bool:
+        """Write the PTX that ptxas reads elsewhere; return False if that can't be done.
+
+        Its line information has the times and sizes of the sources. ptxas asks the file system of
+        its machine for those that the PTX lacks.
+        """
+        if step.name not in self._stamped:
+            return True
+        source, stamped = self._stamped[step.name]
+        content = add_stamps(source.read_bytes(), self._compilation.invocation.cwd)
+        if content is not None:
+            stamped.write_bytes(content)
+        return content is not None
 
     def _remote_step(self, step: Step) -> Step:
         """Return the step with all its files and the variables that its tools read."""
@@ -249,10 +296,22 @@ class WrapperFarm:
         # All others are this user's: a token has no business on a worker.
         kept = {*hashed_variables(environment), *_CUDA_VARIABLES}
         environment = {name: text for name, text in environment.items() if name in kept}
+        environment["PATH"] = step.command.env["PATH"]
+        # Compilers believe it, if it names the folder in which they run.
+        pwd = Path(step.command.env.get("PWD", ""))
+        if pwd.is_absolute() and pwd.is_dir() and pwd.samefile(step.command.cwd):
+            environment["PWD"] = str(pwd)
+        reads = tuple(dict.fromkeys((*step.reads, *named, *embedded)))
+        if Path(argv[0]).name == "ptxas" and has_line_info(argv):
+            (source,) = step.reads
+            stamped = step.writes[0].with_suffix(".stamped.ptx")
+            self._stamped[step.name] = (source, stamped)
+            argv = tuple(str(stamped) if word == str(source) else word for word in argv)
+            reads = (stamped,)
         return replace(
             step,
-            command=replace(step.command, env={**environment, "PATH": step.command.env["PATH"]}),
-            reads=tuple(dict.fromkeys((*step.reads, *named, *embedded))),
+            command=replace(step.command, argv=argv, env=environment),
+            reads=reads,
             writes=(*step.writes, *listings),
             parallel_flags=(),
         )
@@ -326,8 +385,30 @@ class WrapperFarm:
             path.write_bytes(os.fsencode(text))
 
     def _here_text(self, text: str) -> str:
-        """Return a text with this machine's names of an action's folders."""
+        """Return a text with this machine's names of an action's files."""
+        for source, stamped in self._stamped.values():
+            text = text.replace(f"{WORK_FOLDER}/{stamped.name}", f"{WORK_FOLDER}/{source.name}")
         return text.replace(WORK_FOLDER, str(self._private)).replace(f"{TOOLKIT_FOLDER}/", "/")
+
+
+def add_stamps(ptx: bytes, cwd: Path) -> bytes | None:
+    """Return PTX whose names of sources have their times and sizes; None for unknown forms.
+
+    Args:
+        ptx: the text.
+        cwd: the folder in which ptxas would run.
+    """
+
+    def add(found: re.Match[bytes]) -> bytes:
+        try:
+            status = (cwd / os.fsdecode(found[1])).stat()
+        except OSError:
+            # As ptxas writes it.
+            return found[0] + b", 0, 0"
+        return found[0] + f", {int(status.st_mtime)}, {status.st_size}".encode()
+
+    text, count = _SOURCE_LINE.subn(add, ptx)
+    return text if count == len(_ANY_SOURCE_LINE.findall(ptx)) else None
 
 
 def _ignore(text: str) -> None:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from archsplit.compiler.early_dryrun import dryrun_query
 from archsplit.compiler.invocation import FallBackToNvccError
-from archsplit.compiler.keys import has_line_info
+from archsplit.compiler.keys import has_line_info, has_unsupported_flags
 from archsplit.compiler.module_id import module_id_seed
 from archsplit.errors import TranscriptError
 from archsplit.nvcc.cmdline import NvccArguments, parse_arguments
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from archsplit.system.process import CompletedProcess, Runner
 
 _READING = {StepKind.PREPROCESS, StepKind.HOST_COMPILE}
+_LEAVING = {StepKind.CUDAFE, StepKind.CICC, StepKind.PTXAS}
 _C_SECONDS = 0.3
 
 _NUMBERED = re.compile(r"tmpxft_[0-9a-f]+_[0-9a-f]+-\d+_")
@@ -169,7 +170,8 @@ def plan_compilation(dryrun: DryRunResult, context: WrapperContext) -> Compilati
     folder, cwd = dryrun.folder, dryrun.invocation.cwd
     steps = list(dryrun.plan.steps)
     places = {
-        final: folder / f"output-{number}" / final.name for number, final in _staged(steps, folder)
+        final: folder / f"output-{number}" / final.name
+        for number, final in _staged(steps, folder, leaves=context.farm is not None)
     }
     for number, step in enumerate(steps):
         is_archive = step.kind is StepKind.ARCHIVE
@@ -202,14 +204,33 @@ def _without_leftovers(step: NvccStep, read: Container[Path], folder: Path) -> N
     return replace(step, writes=tuple(wanted))
 
 
-def _staged(steps: Iterable[NvccStep], folder: Path) -> Iterator[tuple[int, Path]]:
-    """Yield outputs to be made in the private folder, with their steps' numbers."""
+def _staged(steps: Iterable[NvccStep], folder: Path, *, leaves: bool) -> Iterator[tuple[int, Path]]:
+    """Yield outputs to be made in the private folder, with their steps' numbers.
+
+    Args:
+        steps: the steps.
+        folder: the private folder.
+        leaves: True if steps run on other machines, which know the names of private files alone.
+    """
     for number, step in enumerate(steps):
         for path in step.writes:
             private = path.is_relative_to(folder)
             # nvcc removes an old archive, and tools remove what they can't finish.
-            if not private and (step.kind is StepKind.ARCHIVE or not is_replaceable(path)):
+            elsewhere = leaves and _can_leave(step, folder)
+            is_archive = step.kind is StepKind.ARCHIVE
+            if not private and (is_archive or elsewhere or not is_replaceable(path)):
                 yield number, path
+
+
+def _can_leave(step: NvccStep, folder: Path) -> bool:
+    """Return True for a step that reads private files alone, and whose output may move."""
+    # Otherwise names of further outputs follow from that of the first.
+    return (
+        step.kind in _LEAVING
+        and bool(step.reads)
+        and all(path.is_relative_to(folder) for path in step.reads)
+        and not has_unsupported_flags(step.argv)
+    )
 
 
 def _move_outputs(step: NvccStep, places: Mapping[Path, Path], cwd: Path) -> NvccStep:

@@ -16,6 +16,16 @@ STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Signals that ask a process to end."""
 
 
+def restore_child_signal() -> None:
+    """Let this process learn how its children ended, if its parent ignored SIGCHLD.
+
+    Programs inherit that choice, from daemons and some schedulers. The kernel then keeps no exit
+    status, and Python takes every child for one that ended well.
+    """
+    if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+
+
 @contextlib.contextmanager
 def deferred_signals() -> Iterator[None]:
     """Call Python's handlers of `STOP_SIGNALS` only afterwards.
