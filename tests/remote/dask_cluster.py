@@ -241,6 +241,5 @@ def open_cluster(folder: Path, networks: Networks | None = None) -> Iterator[Clu
         if importlib.util.find_spec(name) is None:
             pytest.skip("needs archsplit[dask]")
     folder.mkdir()
-    cluster = Cluster(folder, networks)
-    yield cluster
-    cluster.close()
+    with contextlib.closing(Cluster(folder, networks)) as cluster:
+        yield cluster

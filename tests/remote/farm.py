@@ -32,7 +32,7 @@ def find_casd() -> Path:
 
 
 class Farm:
-    """One server, whose workers run some actions at a time, each in a sandbox."""
+    """A server whose workers run some actions at a time, each in a sandbox."""
 
     def __init__(self, folder: Path, *more: Path, jobs: int = 2) -> None:
         self._jobs = jobs
@@ -70,12 +70,16 @@ class Farm:
             with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port)):
                 return
             time.sleep(0.05)
-        raise AssertionError(f"buildbox-casd does not listen: {self._process.poll()}")
+        status = self._process.poll()
+        self.kill()
+        raise AssertionError(f"buildbox-casd does not listen: {status}")
 
     def kill(self) -> None:
         """Kill the server with all that it runs."""
         assert self._process is not None
-        os.killpg(self._process.pid, signal.SIGKILL)
+        # The server may have ended by itself.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
 
     def kill_worker(self, program: str) -> bool:

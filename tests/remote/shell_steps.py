@@ -39,10 +39,10 @@ class Work:
             writes=tuple(self.private / each for each in writes.split()),
         )
 
-    def run(self, executor: Executor, *steps: Step) -> Outcome:
+    def run(self, executor: Executor, *steps: Step, slots: int = 4) -> Outcome:
         return run_graph(
             Graph(steps=steps),
-            pool=SlotPool(4),
+            pool=SlotPool(slots),
             runner=SubprocessRunner(),
             progress=SilentProgress(),
             executor=executor,

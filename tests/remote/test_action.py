@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import os
+import shutil
 import subprocess
 from pathlib import Path, PurePosixPath
 
@@ -156,6 +157,31 @@ def test_the_failed_step_of_a_group_is_known(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (3, "")
     assert failed_part(done.stderr) == (1, "no")
     assert failed_part("error\n") == (0, "error\n")
+
+
+@pytest.mark.parametrize("name", ["worker", "a [b] *c|d & .e\\f"])
+def test_line_information_has_the_folder_of_this_machine(tmp_path: Path, name: str) -> None:
+    folder, here = tmp_path / name, f"/home/{name}"
+    folder.mkdir()
+    cicc = tmp_path / "cicc"
+    # As cicc writes names in its folder; others stay as they are.
+    cicc.write_text(
+        """#!/bin/sh
+printf '\\t.file\\t1 "%s/k.cu"\\n\\t.file\\t2 "/usr/h.h"\\n' "$PWD" > "$3"
+printf '%s\\n' "// \\"$PWD/k.cu\\"" >> "$3"
+"""
+    )
+    cicc.chmod(0o755)
+    digest = hashlib.sha256(cicc.read_bytes()).hexdigest()
+    output = f"{PRIVATE}/0/k.ptx"
+    one = step(str(cicc), "-generate-line-info", "-o", output, writes=output, PWD=here)
+    for each in (one, group(shell("true"), one)):
+        done = run_step(folder, each, ToolFile(path=str(cicc), sha256=digest))
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+        assert (folder / ".archsplit/work/0/k.ptx").read_text() == (
+            f'\t.file\t1 "{here}/k.cu"\n\t.file\t2 "/usr/h.h"\n// "{folder}/.archsplit/cwd/k.cu"\n'
+        )
+        shutil.rmtree(folder / ".archsplit")
 
 
 def test_the_step_of_a_check_copies_a_file_that_no_farm_has(tmp_path: Path) -> None:

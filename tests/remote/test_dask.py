@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -131,6 +132,19 @@ def test_a_result_that_is_lost_with_its_worker_is_made_again(
     executor.close()
 
 
+def test_a_test_that_fails_leaves_no_program(tmp_path: Path) -> None:
+    programs: list[subprocess.Popen[str]] = []
+
+    def fail() -> None:
+        with open_cluster(tmp_path / "cluster") as cluster:
+            programs.append(cluster.add_worker("one"))
+            raise AssertionError("the test fails")
+
+    with pytest.raises(AssertionError, match="the test fails"):
+        fail()
+    assert [program.returncode for program in programs] == [-signal.SIGKILL]
+
+
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
     with open_cluster(tmp_path / "cluster") as made:
@@ -257,7 +271,8 @@ def test_wheels_have_the_same_bytes_though_a_worker_is_killed(
     names = [event["args"]["name"] for event in events if event["ph"] == "M" and event["pid"] == 2]
     assert {name.partition(" ")[2] for name in names} == {"slot 0"}
     assert ": queue " in stderr
-    assert " running, 0 remaining (" in stderr
+    assert re.search(r" running, 0 remaining, [\d.]+ MB moved \(", stderr), stderr
+    assert re.search(r"results were made; [\d.]+ MB sent, [\d.]+ MB received", stderr), stderr
 
 
 @pytest.mark.stress
@@ -266,8 +281,11 @@ def test_wheels_have_the_same_bytes_though_a_worker_is_killed(
 def test_eight_workers_that_share_no_folder_and_no_network_make_the_same_bytes(
     tmp_path: Path,
 ) -> None:
-    networks = Networks.make()
-    with open_cluster(tmp_path / "cluster", networks) as cluster:
+    with contextlib.ExitStack() as closing:
+        networks = Networks.make()
+        if networks is not None:
+            closing.callback(networks.close)
+        cluster = closing.enter_context(open_cluster(tmp_path / "cluster", networks))
         for number in range(8):
             cluster.add_worker(f"worker {number}")
         words = ("--targets", "sm_80,sm_90")
@@ -279,8 +297,6 @@ def test_eight_workers_that_share_no_folder_and_no_network_make_the_same_bytes(
             assert build.returncode == 0, stderr
             assert re.search(pattern, stderr), stderr
             assert digests(stdout) == digests(here)
-    if networks is not None:
-        networks.close()
 
 
 @pytest.mark.nvcc

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import concurrent.futures
+import hashlib
 import json
 import shutil
 import socket
@@ -17,8 +19,10 @@ from farm import Farm, find_casd
 from archsplit.cache.backends import open_remote
 from archsplit.cache.cache import Cache
 from archsplit.cache.config import Settings
-from archsplit.cache.entry import CacheEntry, KeyComponent
+from archsplit.cache.entry import CacheEntry, KeyComponent, compute_key, encode_entry
 from archsplit.cache.remote import RemoteError
+from archsplit.cache.sealed import entry_action
+from archsplit.formats.reapi_messages import decode_message
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -60,6 +64,30 @@ def test_a_second_machine_finds_the_entries_of_the_first(store: Farm, tmp_path: 
     store.start()
     third = cache(tmp_path / "3", store.address, said)
     assert third.find(ENTRY.components) == (ENTRY, store.address)
+    assert said == []
+
+
+def test_an_entry_in_the_result_itself_is_read_too(tmp_path: Path) -> None:
+    """bazel-remote returns one that it got by HTTP with the bytes in the result."""
+    grpc = pytest.importorskip("grpc", reason="needs archsplit[reapi]")
+    action = hashlib.sha256(entry_action(f"ac/{compute_key(ENTRY.components)}")[-1]).hexdigest()
+
+    def result(request: bytes, context: object) -> bytes:
+        asked = decode_message("GetActionResultRequest", request)
+        assert asked.action_digest.hash == action
+        return encode_entry(ENTRY)
+
+    method = grpc.unary_unary_rpc_method_handler(result)
+    server = grpc.server(concurrent.futures.ThreadPoolExecutor(1))
+    service = "build.bazel.remote.execution.v2.ActionCache"
+    handler = grpc.method_handlers_generic_handler(service, {"GetActionResult": method})
+    server.add_generic_rpc_handlers((handler,))
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    said: list[str] = []
+    found = cache(tmp_path, f"grpc://127.0.0.1:{port}", said).find(ENTRY.components)
+    server.stop(None).wait()
+    assert found == (ENTRY, f"grpc://127.0.0.1:{port}")
     assert said == []
 
 

@@ -416,6 +416,42 @@ def test_wheels_have_the_same_bytes_as_on_this_machine(
 
 
 @pytest.mark.nvcc
+@pytest.mark.parametrize("jobs", [1, 8])
+def test_wheels_have_the_same_bytes_whatever_the_number_of_jobs(
+    environment: dict[str, str], tmp_path: Path, jobs: int
+) -> None:
+    seen = tmp_path / "seen"
+    seen.mkdir()
+    farm = Farm(tmp_path / "farm", seen, jobs=jobs)
+    notes = Notes()
+
+    def build(name: str, engine: EngineChoice | None) -> dict[str, str]:
+        effects = Effects(progress=notes, environment=environment, jobs=2, engine=engine)
+        order = BuildRequest(recipe=TINYVEC, targets=(Target.parse("sm_80"), Target.parse("sm_90")))
+        release = build_recipe(order, effects, out=tmp_path / name)
+        return {wheel.file: wheel.sha256 for wheel in release.wheels}
+
+    farm.start()
+    try:
+        # Each ends when all have begun, so that they run at the same time.
+        work = Work(tmp_path / "work")
+        script = (
+            f"echo > {seen}/NAME; until test $(ls {seen} | wc -l) -ge {jobs}; do sleep 0.1; done"
+        )
+        names = [f"step-{number}" for number in range(jobs)]
+        steps = [work.step(name, script.replace("NAME", name)) for name in names]
+        assert work.run(work.executor(farm.address), *steps, slots=jobs).failure is None
+        choice = EngineChoice(endpoint=parse_endpoint(farm.address), jobs=16)
+        here = build("here", None)
+        assert build("cold", choice) == here
+        assert f"{farm.address}: 0 of 9 results were there" in notes.lines[-1]
+        assert build("warm", choice) == here
+        assert f"{farm.address}: 9 of 9 results were there; 0.0 MB sent" in notes.lines[-1]
+    finally:
+        farm.kill()
+
+
+@pytest.mark.nvcc
 def test_the_wrapper_makes_the_same_objects_with_a_farm(
     farm: Farm, tmp_path: Path, toolkit: Toolkit
 ) -> None:

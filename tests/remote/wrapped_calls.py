@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -20,6 +21,13 @@ SOURCE = """\
 static __global__ void kernel(int *p) { int unused; p[threadIdx.x] = VALUE; }
 void run(int *p) { kernel<<<1, 32>>>(p); }
 """
+UP = "__host__ __device__ __forceinline__ int twice(int x) { return x * 7 + x; }\n"
+LINES = """\
+#include "inc/../../up.h"
+#include <cuda_fp16.h>
+__global__ void kernel(int *p, __half2 *q) { *p = twice(*p) + 1; *q = __hmax2(q[0], q[1]); }
+void run(int *p) { kernel<<<1, 1>>>(p, nullptr); }
+"""
 LAUNCH = (sys.executable, "-c", "from archsplit.cli.nvcc import launcher; launcher()")
 
 
@@ -33,10 +41,17 @@ class WrappedCalls:
         (self.sources / "inc").mkdir(parents=True)
         (self.sources / "k.cu").write_text(SOURCE)
         (self.sources / "inc/h.h").write_text("#define VALUE 3\n")
+        (self.sources / "lines.cu").write_text(LINES)
+        (folder / "up.h").write_text(UP)
         (folder / "tmp").mkdir()
 
     def compile(
-        self, output: str, *words: object, cache: str = "", source: str = "k.cu"
+        self,
+        output: str,
+        *words: object,
+        cache: str = "",
+        source: str = "k.cu",
+        more: tuple[str, ...] = (),
     ) -> subprocess.CompletedProcess[str]:
         """Compile the source with options of the wrapper.
 
@@ -45,9 +60,22 @@ class WrappedCalls:
             words: the options.
             cache: name of the cache's folder; "" for none.
             source: its name.
+            more: further options of nvcc.
         """
         options = ["--nvcc", self._nvcc, "--reproducible", *words]
-        nvcc = ("-c", source, "-o", f"{output}.o", "-I", "inc", "-MD", "-MF", f"{output}.d", *TWO)
+        nvcc = (
+            "-c",
+            source,
+            "-o",
+            f"{output}.o",
+            "-I",
+            "inc",
+            "-MD",
+            "-MF",
+            f"{output}.d",
+            *TWO,
+            *more,
+        )
         environment = {
             **os.environ,
             "ARCHSPLIT_NVCC_OPTIONS": shlex.join(map(str, options)),
@@ -101,4 +129,12 @@ class WrappedCalls:
         assert steps.returncode == 0, steps.stderr
         assert "cicc compute_90: found (local)" in steps.stderr
         assert not [line for line in steps.stderr.splitlines() if ": run" in line], steps.stderr
+        # Names of sources are absolute in PTX, and their times are in cubins.
+        for words, count in ((("-lineinfo",), 6), (("-G",), 2)):
+            done = self.compile("here", source="lines.cu", more=words)
+            assert done.returncode == 0, done.stderr
+            done = self.compile("there", *engine, "--explain", source="lines.cu", more=words)
+            assert done.returncode == 0, done.stderr
+            assert self.outputs("there") == self.outputs("here"), words
+            assert re.search(rf"0 of {count} results were there|{count} results were", done.stderr)
         return there.stderr

@@ -15,6 +15,9 @@ protection from another toolkit. A shipped toolkit is an input like others. Its 
 path in the action, so that text of the preprocessor gets this machine's paths back, and the host
 compiler maps the others: the results are those of this machine.
 
+Line information in PTX has the folder in which `cicc` runs: it gets this machine's name of that
+folder afterwards.
+
 `StepClock` has the times of an action by two clocks: the ends of stages here, and the stages that a
 worker reports. Its `Placement` is by the clock of this machine alone. Clocks of machines differ,
 but the last stage of a worker ends when the reply comes.
@@ -37,7 +40,7 @@ from archsplit.scheduler.graph import Step
 from archsplit.system.process import Command
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
     from pathlib import Path
 
 __pure__ = True
@@ -67,6 +70,11 @@ _MAPPED_PATHS = re.compile(r"-f(?:file|macro|debug)-prefix-map=")
 _RESTORE_MARKERS = f'/^# [0-9]/s|"{TOOLKIT_FOLDER}/|"/|'
 _PARENT = re.compile(rf"{re.escape(str(TOOLKIT_FOLDER))}/[^=:]*?(?=/\.\./)")
 _FAILED_PART = re.compile(r"archsplit: step (\d+) of the action failed\n\Z")
+_LINE_INFO = {"-generate-line-info", "--generate-line-info"}
+# Not the root of the action: where that is "/", names in it can't be told from others.
+_MAKE_FOLDER = r"""mkdir -p .archsplit/cwd && ln -s ../../.archsplit .archsplit/cwd/.archsplit
+here=$(cd -P .archsplit/cwd && printf %s "$PWD" | sed 's/[][\.*^$|]/\\&/g')
+"""
 _LEFT_OUT = {"TMPDIR", "HOME", "PWD"}
 """Variables that name folders of this machine, and change no result."""
 
@@ -239,10 +247,17 @@ def action_spec(
         if shipped and "-E" in command.argv
         for output in option_values(command.argv, ("-o",))
     }
-    if step.parts or restored:
+    named_in = [number for number, each in enumerate(commands) if _names_folder(each.argv)]
+    if step.parts or restored or named_in:
         outputs = [part.writes for part in step.parts or (step,)]
         folders = {paths.name(path).parent for writes in outputs for path in writes}
-        texts[STEPS_FILE] = _script(folders, calls, environments, common, restored)
+        after = {
+            number: shlex.join(["sed", "-i", _RESTORE_MARKERS, text])
+            for number, text in restored.items()
+        }
+        for number in named_in:
+            after[number] = _name_folder_in_ptx(commands[number], paths)
+        texts[STEPS_FILE] = _script(folders, calls, environments, common, after, named_in)
         argv = ("/bin/sh", str(STEPS_FILE))
     words = (word for call in calls for word in call)
     values = (value for environment in environments for value in environment.values())
@@ -286,7 +301,8 @@ def _script(
     calls: list[tuple[str, ...]],
     environments: list[dict[str, str]],
     common: Mapping[str, str],
-    restored: Mapping[int, str],
+    after: Mapping[int, str],
+    named_in: Collection[int],
 ) -> bytes:
     """Return the shell commands of an action that runs several steps.
 
@@ -295,18 +311,38 @@ def _script(
         calls: the commands.
         environments: the variables of each command.
         common: the variables that all commands have.
-        restored: the preprocessed texts that get this machine's paths back, by their commands.
+        after: commands that follow them, by their positions.
+        named_in: positions of the commands whose results name their folder.
     """
     lines = [shlex.join(["mkdir", "-p", *sorted(map(str, folders))])]
     for number, call in enumerate(calls):
         # Variables of this command alone; the others are those of the action.
         more = sorted(environments[number].items() - common.items())
         assigned = [f"{name}={shlex.quote(value)}" for name, value in more]
-        lines.append(f"part={number}; {' '.join([*assigned, shlex.join(call)])} || fail $?")
-        if text := restored.get(number):
-            lines.append(f"{shlex.join(['sed', '-i', _RESTORE_MARKERS, text])} || fail $?")
+        words = " ".join([*assigned, shlex.join(call)])
+        if number in named_in:
+            words = f"(cd -P .archsplit/cwd && export PWD && {words})"
+        lines.append(f"part={number}; {words} || fail $?")
+        if more_work := after.get(number):
+            lines.append(f"{more_work} || fail $?")
     function = 'fail() { echo "archsplit: step $part of the action failed" >&2; exit "$1"; }'
-    return "\n".join([function, *lines, ""]).encode(errors="surrogateescape")
+    made = _MAKE_FOLDER if named_in else ""
+    return "\n".join([f"{made}{function}", *lines, ""]).encode(errors="surrogateescape")
+
+
+def _names_folder(argv: tuple[str, ...]) -> bool:
+    """Return True for a command whose PTX names the folder in which it runs."""
+    return PurePosixPath(argv[0]).name == "cicc" and not _LINE_INFO.isdisjoint(argv)
+
+
+def _name_folder_in_ptx(command: Command, paths: PathMap) -> str:
+    """Return a shell command that writes this machine's name of the folder into PTX."""
+    # By the name that compilers take.
+    there = command.env.get("PWD") or str(command.cwd)
+    escaped = shlex.quote(re.sub(r"[\\&|]", r"\\\g<0>", there))
+    (ptx,) = option_values(command.argv, ("-o",))
+    expression = f"""'/^[[:space:]]*\\.file/s|"'"$here"'/|"'{escaped}'/|'"""
+    return f"sed -i {expression} {shlex.quote(paths.text(ptx))}"
 
 
 def failed_part(stderr: str) -> tuple[int, str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, Protocol, TypedDict
 
 from archsplit.errors import ToolNotFoundError
 from archsplit.remote.endpoint import DaskEndpoint
@@ -73,7 +73,7 @@ def open_executor(
         if cluster.dashboard:
             note(f"dask's dashboard: {cluster.dashboard}")
         yield cluster
-        note(f"{endpoint.address}: {cluster.runs} results were made")
+        note(f"{endpoint.address}: {cluster.runs} results were made; {_describe_traffic(cluster)}")
         return
     try:
         # An optional dependency, and 0.2 s of a start.
@@ -84,8 +84,20 @@ def open_executor(
     yield farm
     note(
         f"{endpoint.address}: {farm.hits} of {farm.hits + farm.runs} results"
-        f" were there; {farm.sent / 1e6:.1f} MB sent, {farm.received / 1e6:.1f} MB received"
+        f" were there; {_describe_traffic(farm)}"
     )
+
+
+class _Traffic(Protocol):
+    @property
+    def sent(self) -> int: ...
+
+    @property
+    def received(self) -> int: ...
+
+
+def _describe_traffic(executor: _Traffic) -> str:
+    return f"{executor.sent / 1e6:.1f} MB sent, {executor.received / 1e6:.1f} MB received"
 
 
 def missing_library_error(error: ImportError, extra: str) -> ToolNotFoundError:

@@ -72,6 +72,8 @@ class DaskExecutor:
 
     Attributes:
         runs: number of steps that workers have run.
+        sent: bytes of files that were sent to the scheduler.
+        received: bytes of files that were received.
         dashboard: address of the scheduler's own pages; "" for a scheduler without them.
     """
 
@@ -88,6 +90,8 @@ class DaskExecutor:
         priorities: Mapping[str, int],
     ) -> None:
         self.runs = 0
+        self.sent = 0
+        self.received = 0
         self._endpoint = endpoint
         self._paths = paths
         self._tools = tools
@@ -110,12 +114,18 @@ class DaskExecutor:
         self.dashboard: str = self._client.dashboard_link if has_pages else ""
         threading.Thread(target=self._watch_workers, daemon=True).start()
 
+    @property
+    def moved(self) -> int:
+        """See `Executor`."""
+        return self.sent + self.received
+
     def start(self, step: Step, *, cores: int, ended: Ended) -> DaskStep:
         """See `Executor.start`."""
         clock = StepClock()
         spec = action_spec(step, self._paths, tuple(self._tools(step)), cores=cores)
         made = {name: path for name, path in spec.inputs.items() if path in self._futures}
         action = plain_action(spec, made, toolkit=self._toolkit)
+        self.sent += sum(map(len, action["files"].values()))
         parents = {id(future): future for future in map(self._futures.__getitem__, made.values())}
         priority = -self._priorities.get(step.name, 0)
         # Not pure: a key by content would cost a pickle of all files, and nothing is asked twice.
@@ -133,7 +143,7 @@ class DaskExecutor:
         """Pass the toolkit to all workers that lack it; return its name."""
         tools = (tool for step in graph.steps for tool in self._tools(step))
         files = ToolkitFiles(tools, self._paths.shipped)
-        ship_toolkit(self._client, files)
+        self.sent += ship_toolkit(self._client, files)
         return files.name
 
     def find_fault(self, step: Step, done: CompletedProcess) -> str:
@@ -235,6 +245,7 @@ class DaskExecutor:
         self._placements[step.name] = clock.placement()
         with self._lock:
             self.runs += 1
+            self.received += sum(map(len, done["files"].values()))
         part, stderr = failed_part(done["stderr"])
         return CompletedProcess(
             returncode=done["returncode"],
@@ -306,12 +317,15 @@ class DaskStep:
         return 0
 
 
-def ship_toolkit(client: Client, files: ToolkitFiles) -> None:
-    """Pass a toolkit to all workers of a scheduler, now and later."""
+def ship_toolkit(client: Client, files: ToolkitFiles) -> int:
+    """Pass a toolkit to all workers of a scheduler, now and later; return the sent bytes."""
     # A build without steps has none. The scheduler has what all of its workers have: it has passed
     # the toolkit on. Packing takes seconds.
-    if files.name and not all(client.run(has_toolkit, files.name).values()):
-        client.register_plugin(ToolkitPlugin(files.pack()))
+    if not files.name or all(client.run(has_toolkit, files.name).values()):
+        return 0
+    packed = files.pack()
+    client.register_plugin(ToolkitPlugin(packed))
+    return len(packed["archive"])
 
 
 def plain_action(

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from archsplit.remote.endpoint import Endpoint
 
 import grpc
+import zstandard
 
 from archsplit.formats.reapi_messages import decode_message, encode_message, new_message
 
@@ -40,10 +41,15 @@ _BATCH = 3 << 20
 """Most bytes of such a call; messages of gRPC have 4 MB at most."""
 """Bytes of a message; servers and proxies accept at least 4 MB."""
 _SHA256 = 1
+_ZSTD = 1
+"""The number of Zstandard in the API's list of compressors."""
+_LEVEL = 1
 _DIGESTS_PER_CALL = 10_000
 _RETRIED = {
     grpc.StatusCode.UNAVAILABLE,
     grpc.StatusCode.ABORTED,
+    # By a server or a proxy: the end of a task of this process is another exception.
+    grpc.StatusCode.CANCELLED,
     grpc.StatusCode.INTERNAL,
     grpc.StatusCode.UNKNOWN,
     grpc.StatusCode.RESOURCE_EXHAUSTED,
@@ -94,6 +100,7 @@ class ReapiClient:
         self._metadata = (("authorization", f"Bearer {endpoint.token}"),) if endpoint.token else ()
         self._replied = time.monotonic()
         self._stored: set[Digest] = set()
+        self._compresses = False
         self._uploads: dict[Digest, asyncio.Task[None]] = {}
         self._batch_size = _BATCH
 
@@ -117,6 +124,7 @@ class ReapiClient:
             )
         if most := reply.cache_capabilities.max_batch_total_size_bytes:
             self._batch_size = min(_BATCH, most)
+        self._compresses = _ZSTD in reply.cache_capabilities.supported_compressors
         functions = reply.cache_capabilities.digest_functions
         if functions and _SHA256 not in functions:
             raise EngineRefusedError(f"{self.endpoint.address} has no SHA-256 digests")
@@ -194,7 +202,31 @@ class ReapiClient:
         """
         if digest.size == 0:
             return b""
-        name = f"{self._prefix()}blobs/{digest.hash}/{digest.size}"
+        blob = await self._read_small(digest) if digest.size <= _SMALL else None
+        if blob is None:
+            return await self._read_stream(digest)
+        self.received += len(blob)
+        return blob
+
+    async def _read_small(self, digest: Digest) -> bytes | None:
+        """Return a small blob; None if the server doesn't return it.
+
+        One reply costs half of a stream, which has three events.
+        """
+        request = new_message(
+            "BatchReadBlobsRequest",
+            instance_name=self.endpoint.instance,
+            digests=[digest.message()],
+        )
+        reply = await self._call(
+            "ContentAddressableStorage/BatchReadBlobs", request, "BatchReadBlobsResponse"
+        )
+        found = (row.data for row in reply.responses if digest_bytes(row.data) == digest)
+        return next(found, None)
+
+    async def _read_stream(self, digest: Digest) -> bytes:
+        is_packed = self._packs(digest)
+        name = self._prefix() + _blob_name(digest, is_packed=is_packed)
 
         async def read() -> bytes:
             call = self._channel.unary_stream(
@@ -204,10 +236,11 @@ class ReapiClient:
             )(new_message("ReadRequest", resource_name=name), metadata=self._metadata)
             return b"".join([part async for part in call])
 
-        blob: bytes = await self._retry(read)
+        found: bytes = await self._retry(read)
+        self.received += len(found)
+        blob = await asyncio.to_thread(_unpack, found, digest.size) if is_packed else found
         if digest_bytes(blob) != digest:
             raise EngineRefusedError(f"{self.endpoint.address} returned damaged bytes of {name}")
-        self.received += len(blob)
         return blob
 
     async def cached_result(self, action: Digest) -> Any | None:
@@ -325,9 +358,13 @@ class ReapiClient:
         return missing
 
     async def _write(self, digest: Digest, content: bytes | Path) -> None:
-        name = f"{self._prefix()}uploads/{uuid.uuid4()}/blobs/{digest.hash}/{digest.size}"
-        blob = content if isinstance(content, bytes) else await asyncio.to_thread(_read, content)
-        _check_content(digest, blob, content)
+        whole = content if isinstance(content, bytes) else await asyncio.to_thread(_read, content)
+        _check_content(digest, whole, content)
+        # Preprocessed text takes a tenth; cubins and small files are not worth it.
+        packed = await asyncio.to_thread(_pack, whole) if self._packs(digest) else whole
+        is_packed = len(packed) < len(whole)
+        blob = packed if is_packed else whole
+        name = f"{self._prefix()}uploads/{uuid.uuid4()}/{_blob_name(digest, is_packed=is_packed)}"
 
         async def requests() -> AsyncIterator[Any]:
             for at in range(0, max(len(blob), 1), _BLOCK):
@@ -407,8 +444,30 @@ class ReapiClient:
                 " that the server has",
             ) from error
 
+    def _packs(self, digest: Digest) -> bool:
+        return self._compresses and digest.size > _SMALL
+
     def _prefix(self) -> str:
         return f"{self.endpoint.instance}/" if self.endpoint.instance else ""
+
+
+def _blob_name(digest: Digest, *, is_packed: bool) -> str:
+    kind = "compressed-blobs/zstd" if is_packed else "blobs"
+    return f"{kind}/{digest.hash}/{digest.size}"
+
+
+def _pack(blob: bytes) -> bytes:
+    return zstandard.ZstdCompressor(level=_LEVEL).compress(blob)
+
+
+def _unpack(blob: bytes, size: int) -> bytes:
+    """Return at most one byte more than expected of what a server sent."""
+    try:
+        with zstandard.ZstdDecompressor().stream_reader(blob, read_across_frames=True) as reader:
+            return reader.read(size + 1)
+    except zstandard.ZstdError:
+        # The digest tells.
+        return b""
 
 
 def _check_content(digest: Digest, blob: bytes, source: bytes | Path) -> None:

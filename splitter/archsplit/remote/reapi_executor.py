@@ -32,7 +32,8 @@ from archsplit.remote.action import (
     other_tools_error,
 )
 from archsplit.remote.reapi_client import Digest, ReapiClient, digest_bytes, read_digest
-from archsplit.system.fs import write_file
+from archsplit.system.fs import output_errors
+from archsplit.system.outputs import overwrite_file
 from archsplit.system.process import CompletedProcess
 
 if TYPE_CHECKING:
@@ -97,6 +98,7 @@ class ReapiExecutor:
         self._platform = _platform(endpoint)
         self._outputs: dict[Path, Digest] = {}
         self._inputs: dict[Path, Digest] = {}
+        self._programs: set[str] = set()
         self._toolkits: dict[
             tuple[frozenset[ToolFile], tuple[PurePosixPath, ...]],
             tuple[Digest, dict[Digest, bytes | Path]],
@@ -130,6 +132,11 @@ class ReapiExecutor:
     def received(self) -> int:
         """Bytes that were downloaded."""
         return self._client.received
+
+    @property
+    def moved(self) -> int:
+        """See `Executor`."""
+        return self.sent + self.received
 
     def start(self, step: Step, *, cores: int, ended: Ended) -> RemoteStep:
         """See `Executor.start`."""
@@ -182,7 +189,11 @@ class ReapiExecutor:
     async def _find_or_execute(self, step: Step, cores: int) -> CompletedProcess:
         began = time.monotonic()
         clock = StepClock()
-        spec, blobs = await asyncio.to_thread(self._prepare, step, cores)
+        if self._is_quick(step):
+            spec, blobs = self._prepare(step, cores)
+        else:
+            spec, blobs = await asyncio.to_thread(self._prepare, step, cores)
+            self._programs |= _programs(step)
         action = next(reversed(blobs))
         result = None
         if self._misses < _MISSES:
@@ -213,6 +224,18 @@ class ReapiExecutor:
     def _add_hit(self) -> None:
         self.hits += 1
         self._misses = 0
+
+    def _is_quick(self, step: Step) -> bool:
+        """Return True if an action is made in less time than a thread is woken."""
+        # The files of a program are hashed for its first steps.
+        if not _programs(step) <= self._programs:
+            return False
+        new = (path for path in step.reads if path not in self._outputs)
+        try:
+            return sum(path.stat().st_size for path in new if path not in self._inputs) <= _SMALL
+        except OSError:
+            # The error is the same in a thread.
+            return True
 
     def _prepare(self, step: Step, cores: int) -> tuple[ActionSpec, dict[Digest, bytes | Path]]:
         """Return the action of a step, and its blobs; reads files."""
@@ -371,10 +394,12 @@ class ReapiExecutor:
 
     async def _in_time(self, call: Coroutine[Any, Any, Any]) -> Any:
         """Wait for an action; no longer than some seconds if no worker takes any."""
-        task = asyncio.ensure_future(call)
+        # The step's own task: one more for each action would cost more than the wait.
+        task = asyncio.current_task()
+        assert task is not None, "coroutines run in tasks"
         self._waiting.add(task)
         try:
-            return await task
+            return await call
         except asyncio.CancelledError:
             # Otherwise the step is canceled.
             if task in self._deserted:
@@ -382,7 +407,6 @@ class ReapiExecutor:
             raise
         finally:
             self._waiting.discard(task)
-            task.cancel()
 
     async def _watch_workers(self) -> None:
         """End all actions if no worker takes any: one timer, though a thousand wait."""
@@ -428,9 +452,19 @@ class ReapiExecutor:
             blob = file.contents if is_inside else await self._client.download(digest)
             self._client.received += len(file.contents)
             if digest.size > _SMALL:
-                await asyncio.to_thread(write_file, path, blob)
+                await asyncio.to_thread(_write_output, path, blob)
             else:
-                write_file(path, blob)
+                _write_output(path, blob)
+
+
+def _programs(step: Step) -> set[str]:
+    return {part.command.argv[0] for part in step.parts or (step,)}
+
+
+def _write_output(path: Path, blob: bytes) -> None:
+    # As the step's own program would; nobody reads the file before the end of the step.
+    with output_errors(path):
+        overwrite_file(path, blob)
 
 
 class RemoteStep:

@@ -1,0 +1,204 @@
+"""Calls of a server whose replies are errors, which no real server makes to order."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import random
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import pytest
+
+pytest.importorskip("grpc", reason="needs archsplit[reapi]")
+
+import grpc
+import zstandard
+
+from archsplit.errors import EngineRefusedError
+from archsplit.formats.reapi_messages import decode_message, encode_message, new_message
+from archsplit.remote.endpoint import parse_endpoint
+from archsplit.remote.reapi_client import ReapiClient, digest_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+BLOB = b"a small file\n"
+STORAGE = "build.bazel.remote.execution.v2.ContentAddressableStorage"
+
+
+class Server:
+    """A server with one blob; it cancels its first calls, and may leave blobs out of batches."""
+
+    def __init__(self, *, cancels: int = 0, batches: bool = True, content: bytes = BLOB) -> None:
+        self.calls: list[str] = []
+        self._cancels = cancels
+        self._batches = batches
+        self._content = content
+        self._server = grpc.server(ThreadPoolExecutor(max_workers=1))
+        batch = grpc.unary_unary_rpc_method_handler(self.read_batch)
+        stream = grpc.unary_stream_rpc_method_handler(self.read)
+        handlers = (
+            grpc.method_handlers_generic_handler(STORAGE, {"BatchReadBlobs": batch}),
+            grpc.method_handlers_generic_handler("google.bytestream.ByteStream", {"Read": stream}),
+        )
+        self._server.add_generic_rpc_handlers(handlers)
+        self.port = self._server.add_insecure_port("127.0.0.1:0")
+        self._server.start()
+
+    def read_batch(self, request: bytes, context: grpc.ServicerContext) -> bytes:
+        self.calls.append("batch")
+        if self._cancels:
+            self._cancels -= 1
+            context.abort(grpc.StatusCode.CANCELLED, "a proxy was restarted")
+        (digest,) = decode_message("BatchReadBlobsRequest", request).digests
+        row = new_message("BatchRead", digest=digest, data=self._content if self._batches else b"")
+        return encode_message(new_message("BatchReadBlobsResponse", responses=[row]))
+
+    def read(self, request: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
+        del request, context
+        self.calls.append("stream")
+        yield encode_message(new_message("ReadResponse", data=self._content))
+
+    def download(self, blob: bytes) -> bytes:
+        async def run() -> bytes:
+            client = ReapiClient(parse_endpoint(f"grpc://127.0.0.1:{self.port}"))
+            try:
+                return await client.download(digest_bytes(blob))
+            finally:
+                await client.close()
+
+        try:
+            return asyncio.run(run())
+        finally:
+            self._server.stop(None)
+
+
+def test_a_small_file_takes_one_reply() -> None:
+    server = Server()
+    assert server.download(BLOB) == BLOB
+    assert server.calls == ["batch"]
+
+
+def test_a_call_that_the_server_cancels_is_made_again() -> None:
+    server = Server(cancels=2)
+    assert server.download(BLOB) == BLOB
+    assert server.calls == ["batch"] * 3
+
+
+def test_a_file_that_no_batch_has_is_read_alone() -> None:
+    server = Server(batches=False)
+    assert server.download(BLOB) == BLOB
+    assert server.calls == ["batch", "stream"]
+
+
+def test_a_large_file_is_read_in_parts() -> None:
+    large = bytes(1 << 17)
+    server = Server(content=large)
+    assert server.download(large) == large
+    assert server.calls == ["stream"]
+
+
+class PackingServer:
+    """A server that has blobs as Zstandard frames, as bazel-remote and Buildbarn do; one upload."""
+
+    def __init__(self, *, damages: bool = False) -> None:
+        self.names: list[str] = []
+        self.blobs: dict[str, bytes] = {}
+        self._damages = damages
+        self._server = grpc.server(ThreadPoolExecutor(max_workers=2))
+        one, many = grpc.unary_unary_rpc_method_handler, grpc.method_handlers_generic_handler
+        package = STORAGE.rpartition(".")[0]
+        stream = {
+            "Read": grpc.unary_stream_rpc_method_handler(self.read),
+            "Write": grpc.stream_unary_rpc_method_handler(self.write),
+        }
+        self._server.add_generic_rpc_handlers(
+            (
+                many(f"{package}.Capabilities", {"GetCapabilities": one(self.capabilities)}),
+                many(STORAGE, {"FindMissingBlobs": one(self.missing)}),
+                many("google.bytestream.ByteStream", stream),
+            )
+        )
+        self.port = self._server.add_insecure_port("127.0.0.1:0")
+        self._server.start()
+
+    def capabilities(self, request: bytes, context: grpc.ServicerContext) -> bytes:
+        del request, context
+        storage = new_message("CacheCapabilities", digest_functions=[1], supported_compressors=[1])
+        execution = new_message("ExecutionCapabilities", digest_function=1, exec_enabled=True)
+        return encode_message(
+            new_message(
+                "ServerCapabilities", cache_capabilities=storage, execution_capabilities=execution
+            )
+        )
+
+    def missing(self, request: bytes, context: grpc.ServicerContext) -> bytes:
+        del context
+        asked = decode_message("FindMissingBlobsRequest", request).blob_digests
+        return encode_message(new_message("FindMissingBlobsResponse", missing_blob_digests=asked))
+
+    def write(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
+        del context
+        parts = [decode_message("WriteRequest", each) for each in requests]
+        kind, name = parts[0].resource_name.split("/", 2)[2].rsplit("/", 2)[:2]
+        blob = b"".join(part.data for part in parts)
+        assert parts[-1].finish_write
+        assert [part.write_offset for part in parts[1:]] == [1 << 20] * (len(parts) - 1)
+        self.names.append(kind)
+        self.blobs[name] = blob
+        packed = zstandard.ZstdDecompressor().decompress(blob) if "zstd" in kind else blob
+        assert hashlib.sha256(packed).hexdigest() == name
+        return encode_message(new_message("WriteResponse", committed_size=len(blob)))
+
+    def read(self, request: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
+        del context
+        kind, name = decode_message("ReadRequest", request).resource_name.rsplit("/", 2)[:2]
+        assert kind == "compressed-blobs/zstd"
+        frame, unpack = zstandard.ZstdCompressor().compress, zstandard.ZstdDecompressor().decompress
+        blob = self.blobs[name]
+        # Two frames are one stream; one blob came whole, since a frame of it would be longer.
+        whole = unpack(blob) if "zstd" in self.names[0] else blob
+        sent = b"damaged" if self._damages else frame(whole[:100]) + frame(whole[100:])
+        yield encode_message(new_message("ReadResponse", data=sent))
+
+    def exchange(self, blob: bytes) -> tuple[bytes, int, int]:
+        async def run() -> tuple[bytes, int, int]:
+            client = ReapiClient(parse_endpoint(f"grpc://127.0.0.1:{self.port}"))
+            try:
+                await client.check_capabilities()
+                await client.upload({digest_bytes(blob): blob})
+                return await client.download(digest_bytes(blob)), client.sent, client.received
+            finally:
+                await client.close()
+
+        try:
+            return asyncio.run(run())
+        finally:
+            self._server.stop(None)
+
+
+def test_a_server_with_zstandard_gets_and_sends_less() -> None:
+    text = b'# 1 "kernel.cu"\n__global__ void add(float* x);\n' * 40_000
+    server = PackingServer()
+    found, sent, received = server.exchange(text)
+    assert found == text
+    assert server.names == ["compressed-blobs/zstd"]
+    assert max(sent, received) < len(text) / 100
+
+
+def test_what_a_frame_makes_longer_is_sent_whole() -> None:
+    noise = random.Random(1).randbytes(1_100_000)
+    server = PackingServer()
+    found, sent, _ = server.exchange(noise)
+    assert (found, sent, server.names) == (noise, len(noise), ["blobs"])
+
+
+def test_a_damaged_frame_is_refused() -> None:
+    with pytest.raises(EngineRefusedError, match="damaged bytes of compressed-blobs/zstd/"):
+        PackingServer(damages=True).exchange(b"text" * 100_000)
+
+
+def test_other_bytes_than_asked_for_are_refused() -> None:
+    with pytest.raises(EngineRefusedError, match="damaged bytes"):
+        Server(content=b"other bytes").download(BLOB)
