@@ -2,27 +2,34 @@
 """Split a wheel, against slimming it; and what the loader costs whoever imports the core.
 
 ``python bench/bench_split.py WHEEL [ROUNDS]`` prints a table: wall and CPU seconds of `split` and
-`slim` (the best of all rounds, in turn), and medians of what happens in a new process: the loader's
-own time with ten packs installed, from opening it to its return, and the import of its Python face
-beside that of an empty package. The wheel's first fat library is the one that is loaded; the
-machine needs no GPU, and where NVML is there the loader asks it. ``split_on_gpu.py`` has the rest.
+`slim` (the best of all rounds, in turn) and once of `wheel unpack` and `wheel pack`. Below it are
+two limits: the seconds to read and write the wheel's bytes once, and those of ISA-L's deflate for
+its content, divided by the cores (``taskset -c 0,1`` before the command leaves two). Then medians
+of what happens in a new process: the loader's own time with ten packs installed, from opening it to
+its return, and the import of its Python face beside that of an empty package. The wheel's first fat
+library is the one that is loaded; the machine needs no GPU, and where NVML is there the loader asks
+it. ``split_on_gpu.py`` has the rest.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
+import time
 import zipfile
 from pathlib import Path
 
-from bench_slim import Run, run
+from bench_slim import Run, repacked, run
+from isal import isal_zlib
 
 PACKS = 10
 TRIES = 15
+PIECE = 4 << 20
 MOST_TIMES_SLIM, MOST_LOADER_MS, MOST_FACE_MS = 2.0, 3.0, 5.0
 
 LOADER = """
@@ -63,6 +70,29 @@ def in_turn(wheel: Path, rounds: int, folder: Path) -> dict[str, Run]:
             took = verb(wheel, folder / name)
             best[name] = min(took, best.get(name, took), key=lambda one: one.wall)
     return best
+
+
+def copy_seconds(wheel: Path, folder: Path) -> float:
+    """The bytes of the wheel, read and written once."""
+    begun = time.perf_counter()
+    # Through the program, as the bytes that a split changes: not by a call that clones a file.
+    with wheel.open("rb") as source, (folder / "copy").open("wb") as target:
+        shutil.copyfileobj(source, target, PIECE)
+    (folder / "copy").unlink()
+    return time.perf_counter() - begun
+
+
+def deflate_seconds(wheel: Path) -> float:
+    """The content of the wheel, deflated by ISA-L in pieces; one core's seconds by all cores."""
+    seconds = 0.0
+    with zipfile.ZipFile(wheel) as archive:
+        for name in archive.namelist():
+            with archive.open(name) as member:
+                while piece := member.read(PIECE):
+                    begun = time.thread_time()
+                    isal_zlib.compress(piece, 2)
+                    seconds += time.thread_time() - begun
+    return seconds / len(os.sched_getaffinity(0))
 
 
 def installed(wheels: Path, site: Path) -> tuple[Path, Path]:
@@ -120,12 +150,21 @@ def main(wheel: Path, rounds: int = 3) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         took = in_turn(wheel, rounds, folder)
+        copied, deflated = copy_seconds(wheel, folder), deflate_seconds(wheel)
+        with tempfile.TemporaryDirectory() as other:
+            unpacked, _ = repacked(wheel, Path(other))
         loader = loader_time(folder / "split", folder / "site")
         empty, faced = face_times(folder / "site")
     lines = [f"{wheel.name}, {wheel.stat().st_size / 1e6:.1f} MB, best of {rounds}"]
     lines.append(f"{'':20} {'wall s':>8} {'CPU s':>8} {'MB peak':>8}")
     for verb, one in took.items():
         lines.append(f"archsplit {verb:10} {one.wall:8.2f} {one.cpu:8.2f} {one.memory:8.0f}")
+    lines.append(f"{'wheel unpack, pack':20} {unpacked.wall:8.2f} {unpacked.cpu:8.2f}")
+    cores = len(os.sched_getaffinity(0))
+    limits = (
+        f"read and write once {copied:.2f} s; deflate by ISA-L on {cores} cores {deflated:.2f} s"
+    )
+    lines.append(f"limits: {limits}")
     times = took["split"].wall / took["slim"].wall
     lines.append(f"split takes {times:.2f} times as long as slim; goal: {MOST_TIMES_SLIM:.1f}")
     lines.append(f"loader, {PACKS} packs: {loader:.2f} ms; goal: {MOST_LOADER_MS:.0f}")

@@ -9,15 +9,16 @@ import signal
 import struct
 import subprocess
 import sys
+import threading
 import time
 import zipfile
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 from split_samples import Sample, fat_wheel, split
 
 from archsplit.arch.target import Target
-from archsplit.errors import ArchsplitError, InputError, OutputError, WheelError
+from archsplit.errors import ArchsplitError, InputError, OutputError, VerifyError, WheelError
 from archsplit.formats.elf import Elf
 from archsplit.formats.reader import Window
 from archsplit.release.checks import CheckScope
@@ -156,6 +157,23 @@ def test_a_full_disk_leaves_nothing(sample: Sample, tmp_path: Path, effects: Eff
     with pytest.raises(OutputError):
         join_split(sample.out, tmp_path / "theirs")
     assert list((tmp_path / "theirs").rglob("*.so")) == []
+
+
+@pytest.mark.parametrize("step", ["take_apart.unregistered_images", "split.plan_contents"])
+def test_a_fault_ends_what_goes_on_beside_it(
+    sample: Sample, tmp_path: Path, effects: Effects, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """Libraries are packed meanwhile: no thread packs on, or waits for ever."""
+
+    def fail(*_: object) -> NoReturn:
+        raise VerifyError("as if it differed from the plan")
+
+    monkeypatch.setattr(f"archsplit.split.{step}", fail)
+    before = threading.active_count()
+    with pytest.raises(VerifyError, match="as if it differed"):
+        split(sample.fat, tmp_path / "out", effects)
+    assert threading.active_count() == before
+    assert not (tmp_path / "out").exists()
 
 
 def test_what_is_in_the_way_keeps_all_as_it_was(

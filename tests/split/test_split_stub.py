@@ -68,7 +68,7 @@ def _patchelf() -> str:
 
 
 def _facts(path: Path) -> dict[str, object]:
-    """What ld.so and others read of a library."""
+    """The parts of a library that ld.so and others read."""
     elf = Elf(open_file(path))
     dynamic = Dynamic(elf)
     return {

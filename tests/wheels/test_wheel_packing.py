@@ -7,17 +7,26 @@ import io
 import struct
 import zipfile
 import zlib
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from archsplit.errors import WheelError
+from archsplit.errors import InputError, WheelError
 from archsplit.wheels.reader import extract_member
 from archsplit.wheels.record import RecordRow
 from archsplit.wheels.zip_reader import open_archive
-from archsplit.wheels.zip_writer import ArchiveWriter, pack, pack_file, read_packed_blocks
+from archsplit.wheels.zip_writer import (
+    ArchiveWriter,
+    BlockStream,
+    ParallelDeflater,
+    pack,
+    pack_blocks,
+    pack_file,
+    read_packed_blocks,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,7 +47,24 @@ def test_what_is_packed_unpacks_to_the_same(content: bytes) -> None:
 def test_a_file_is_packed_as_its_bytes_are(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(content)
-    assert pack_file(path) == pack(content)
+    offsets: list[int] = []
+    assert pack_file(path, on_read=offsets.append) == pack(content)
+    assert offsets == [len(content)]
+
+
+@given(st.lists(st.binary(max_size=50)), st.integers(1, 60))
+def test_blocks_of_any_size_are_read_in_blocks_of_another(blocks: list[bytes], size: int) -> None:
+    content = b"".join(blocks)
+    stream = BlockStream(map(memoryview, blocks), size=len(content))
+    assert b"".join(iter(lambda: stream.read(size), b"")) == content
+
+
+@pytest.mark.parametrize("missing", [-1, 1])
+def test_blocks_of_another_size_are_noticed(missing: int) -> None:
+    with closing(ParallelDeflater(1)) as deflater:
+        assert pack_blocks([b"ab", CONTENT], 2 + len(CONTENT), deflater) == pack(b"ab" + CONTENT)
+        with pytest.raises(InputError, match="the content changed while it was packed"):
+            pack_blocks([CONTENT], len(CONTENT) + missing, deflater)
 
 
 def archive_of(path: Path, method: int = zipfile.ZIP_DEFLATED) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
@@ -137,13 +138,14 @@ def test_an_unusual_spelling_of_the_own_folder_stays_the_only_one(tmp_path: Path
             text = edit_metadata(
                 wheel.read(f"{own}/METADATA"), name=new.project, version=new.version
             )
-            rewrite = WheelRewrite(
-                wheel=wheel,
-                name=new,
-                changed={f"{own}/METADATA": pack(text)},
-                added={"toy/new.py": pack(b"")},
-            )
-            with (tmp_path / name).open("wb") as file:
+            # A member may still be packed when the wheel begins.
+            with ThreadPoolExecutor(1) as worker, (tmp_path / name).open("wb") as file:
+                rewrite = WheelRewrite(
+                    wheel=wheel,
+                    name=new,
+                    changed={f"{own}/METADATA": worker.submit(pack, text)},
+                    added={"toy/new.py": pack(b"")},
+                )
                 rewrite.write(file)
             with open_wheel(tmp_path / name, same_tags=False) as rewritten:
                 assert rewritten.dist_info == folder

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from archsplit.remote.endpoint import EngineChoice
     from archsplit.system.process import Starter
     from archsplit.system.terminal import ProgressSink
+    from archsplit.system.worker_processes import WorkerProcesses
 
 
 def _site_folders() -> tuple[Path, ...]:
@@ -49,6 +50,7 @@ class Effects:
         engine: the build farm that runs the steps; None for this machine.
         machine: the machine to build wheels for, as uname names it.
         site_folders: the folders to search for installed ``nvidia-*`` wheels.
+        workers: permission to share work among processes; None for threads alone.
     """
 
     progress: ProgressSink
@@ -64,6 +66,7 @@ class Effects:
     site_folders: tuple[Path, ...] = field(default_factory=_site_folders)
     machine: str = field(default_factory=platform.machine)
     python_path: str = field(default_factory=_python_path)
+    workers: WorkerProcesses | None = None
 
     def __post_init__(self) -> None:
         if self.jobs < 1:

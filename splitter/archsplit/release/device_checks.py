@@ -23,8 +23,10 @@ if TYPE_CHECKING:
     from archsplit.release.wheel_set import WheelFacts, WheelSet
     from archsplit.system.finding import Finding
 
-    ContainerTargets = Mapping[tuple[int, int], Mapping["ImageKey", Target]]
-    """The targets of all images, by container."""
+    ContainerTargets = Mapping[
+        tuple[int, int], tuple[frozenset[Target], Mapping[Target, list["ImageKey"]]]
+    ]
+    """The targets of each container, and its images by target."""
 
     ImageKey = tuple[int, int, int]
 
@@ -119,23 +121,22 @@ def service_faults(
     device = Capability.parse(capability)
     # A library has thousands of containers and few different sets of targets.
     best_by_targets: dict[frozenset[Target], Target | None] = {}
-    for place, targets in containers.items():
-        own = frozenset(targets.values())
+    for place, (own, keys_by_target) in containers.items():
         if own not in best_by_targets:
             best_by_targets[own] = best_target(device, own)
         best = best_by_targets[own]
         # Only the best image counts: a worse one would run slower than before the split.
-        if any(one == best and key not in keys for key, one in targets.items()):
+        if best is not None and not keys.issuperset(keys_by_target[best]):
             found = f"container {place} has nothing for {capability}, which took {best} there"
             yield release.fault("missing-image", subject, found)
 
 
 def targets_by_container(table: Pack) -> ContainerTargets:
-    """Return the targets of all images of a table."""
-    containers: dict[tuple[int, int], dict[ImageKey, Target]] = {}
+    """Return the targets of each container of a table, and the images of each target."""
+    containers: dict[tuple[int, int], dict[Target, list[ImageKey]]] = {}
     for key, image in table.images():
-        containers.setdefault(key[:2], {})[key] = image.target
-    return containers
+        containers.setdefault(key[:2], {}).setdefault(image.target, []).append(key)
+    return {place: (frozenset(found), found) for place, found in containers.items()}
 
 
 def table_faults(

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from archsplit.release.context import Effects
     from archsplit.release.identity import Identity
     from archsplit.release.report import ReleaseWheel, Role
-    from archsplit.release.wheel_set import WheelFacts, WheelSet
+    from archsplit.release.wheel_set import WheelFacts, WheelReads, WheelSet
     from archsplit.system.finding import Finding
     from archsplit.wheels.platform_tags import PlatformTags
 
@@ -177,12 +177,16 @@ def _targets(wheel: WheelFacts) -> tuple[str, ...]:
 
 
 def verify_release(
-    folder: Path, effects: Effects | None = None, scope: CheckScope | None = None
+    folder: Path,
+    effects: Effects | None = None,
+    scope: CheckScope | None = None,
+    begun: WheelReads | None = None,
 ) -> CheckedRelease:
     """Read every wheel in a folder again, and check the release as a whole.
 
     Args:
         effects: to run auditwheel; None to leave the platform tags of built wheels unchecked.
+        begun: see `read_wheel_set`.
 
     Raises:
         InputError: there is no wheel.
@@ -190,7 +194,9 @@ def verify_release(
     """
     with temporary_dir() as scratch:
         platforms = None if effects is None else open_tag_judge(effects, scratch).platforms
-        release = read_wheel_set(folder, scratch, platforms=platforms, keep_packs=False)
+        release = read_wheel_set(
+            folder, scratch, platforms=platforms, keep_packs=False, begun=begun
+        )
         return verify_wheel_set(release, scope)
 
 

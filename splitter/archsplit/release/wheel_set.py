@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import PurePosixPath
@@ -33,12 +33,14 @@ from archsplit.release.findings import ReleaseKind, error_finding, finding, rele
 from archsplit.release.identity import (
     IDENTITY_FILE,
     LOADER_PACKAGE,
+    Identity,
     PluginKind,
     parse_identity,
 )
 from archsplit.release.report import find_report
 from archsplit.system.fs import output_errors, sha256
 from archsplit.system.resources import available_cores
+from archsplit.system.scratch import ScratchFiles
 from archsplit.wheels.filename import ALL_EXTRA, WheelName, fitting_file
 from archsplit.wheels.metadata import decode_upstream_metadata
 from archsplit.wheels.reader import extract_member, open_wheel
@@ -46,13 +48,13 @@ from archsplit.wheels.record import RecordRow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+    from concurrent.futures import Future
     from pathlib import Path
 
     from packaging.metadata import Metadata
 
     from archsplit.devicecode.registered import Library
     from archsplit.formats.device_pack import Pack
-    from archsplit.release.identity import Identity
     from archsplit.release.report import Role
     from archsplit.system.finding import Finding
     from archsplit.wheels.reader import Wheel
@@ -232,6 +234,34 @@ def wheels_in(folder: Path) -> tuple[Path, ...]:
     return tuple(sorted(path for path in folder.glob("*.whl") if not path.name.startswith(".")))
 
 
+class WheelReads:
+    """Reads of wheels, each to its end, several at a time.
+
+    Args:
+        scratch: for unpacked libraries and packs.
+        kind: of all wheels.
+        keep_packs: see `read_wheel_set`.
+    """
+
+    def __init__(self, scratch: ScratchFiles, kind: ReleaseKind, *, keep_packs: bool) -> None:
+        self.scratch = scratch
+        self.kind, self._keep_packs = kind, keep_packs
+        self._workers = ThreadPoolExecutor(min(available_cores(), _MAX_READERS))
+        self._jobs: dict[Path, Future[WheelFacts]] = {}
+
+    def begin(self, path: Path) -> Future[WheelFacts]:
+        """Begin to read a finished wheel; each is read once."""
+        if path not in self._jobs:
+            self._jobs[path] = self._workers.submit(
+                _read_wheel, path, self.kind, self.scratch, keep_packs=self._keep_packs
+            )
+        return self._jobs[path]
+
+    def close(self) -> None:
+        """Wait for running reads, and drop the others."""
+        self._workers.shutdown(cancel_futures=True)
+
+
 def read_wheel_set(
     folder: Path,
     scratch: Path,
@@ -239,6 +269,7 @@ def read_wheel_set(
     platforms: PlatformJudge | None = None,
     identity: Identity | None = None,
     keep_packs: bool = True,
+    begun: WheelReads | None = None,
 ) -> WheelSet:
     """Read every wheel of a folder to its end.
 
@@ -249,6 +280,7 @@ def read_wheel_set(
         identity: of the core, for plugins that were built without it.
         keep_packs: False to keep only the digests of images, and at most four unpacked packs on the
             disk at a time.
+        begun: reads of these wheels that have begun, as they were written.
 
     Raises:
         InputError: there is no wheel.
@@ -257,19 +289,18 @@ def read_wheel_set(
     if not paths:
         found = f"no wheel in {folder}" if folder.is_dir() else f"{folder} is not a folder"
         raise InputError(found, hint="give the folder that archsplit build or split wrote to")
-    outlines = [_read_outline(path) for path in paths]
-    identities = [one for one, _ in outlines if one is not None]
-    kind = _find_kind(folder, [*identities, *filter(None, [identity])], outlines)
-    # Inflating leaves the interpreter to others. The largest wheel, a core, begins first.
-    with ThreadPoolExecutor(min(available_cores(), _MAX_READERS)) as workers:
-        by_size = sorted(enumerate(paths), key=lambda one: -one[1].stat().st_size)
-        job_by_path = {
-            path: workers.submit(
-                _read_wheel, path, kind, scratch / str(number), keep_packs=keep_packs
-            )
-            for number, path in by_size
-        }
-    jobs = [job_by_path[path] for path in paths]
+    identities, reads = list[Identity](), begun
+    if reads is None:
+        outlines = [_read_outline(path) for path in paths]
+        identities = [one for one, _ in outlines if one is not None]
+        kind = _find_kind(folder, [*identities, *filter(None, [identity])], outlines)
+        reads = WheelReads(ScratchFiles(scratch, memory=0), kind, keep_packs=keep_packs)
+    with contextlib.closing(reads):
+        # Inflating leaves the interpreter to others. The largest wheel, a core, begins first.
+        for path in sorted(paths, key=lambda one: -one.stat().st_size):
+            reads.begin(path)
+        jobs = [reads.begin(path) for path in paths]
+        wait(jobs)
     provided = tuple(name for one in (*identities, identity) if one for name in one.provided)
     # One damaged wheel must not hide the findings about the others.
     read = [_judge_wheel(job.result, platforms, provided) for job in jobs]
@@ -277,12 +308,12 @@ def read_wheel_set(
     cores = [wheel.identity for wheel in wheels if wheel.identity is not None]
     return WheelSet(
         folder=folder,
-        kind=kind,
+        kind=reads.kind,
         identity=_common_identity(cores) if cores else identity,
         wheels=wheels,
         damaged=tuple(
-            _damaged_wheel(kind, path, each, scratch / str(number))
-            for number, (path, each) in enumerate(zip(paths, read, strict=True))
+            _damaged_wheel(reads.kind, path, each, reads.scratch.folder / path.name)
+            for path, each in zip(paths, read, strict=True)
             if isinstance(each, ArchsplitError)
         ),
     )
@@ -345,7 +376,9 @@ def _read_outline(path: Path) -> tuple[Identity | None, bool]:
     return None, False
 
 
-def _read_wheel(path: Path, kind: ReleaseKind, scratch: Path, *, keep_packs: bool) -> WheelFacts:
+def _read_wheel(
+    path: Path, kind: ReleaseKind, scratch: ScratchFiles, *, keep_packs: bool
+) -> WheelFacts:
     # Public fat wheels contradict their own tags; installers go by the file name, and so does
     # the core of a split.
     with open_wheel(path, same_tags=kind is ReleaseKind.BUILT) as wheel:
@@ -370,23 +403,27 @@ def _read_wheel(path: Path, kind: ReleaseKind, scratch: Path, *, keep_packs: boo
             unpacked=files,
         )
         if kind is ReleaseKind.SPLIT:
-            return _with_pack(facts, keep_packs=keep_packs)
+            return _with_pack(facts, None if keep_packs else scratch)
         libraries = {name: read_library(file) for name, file in files.items()}
         digests = {name: sha256(file) for name, file in files.items()}
         return replace(facts, libraries=libraries, library_digests=digests)
 
 
-def _with_pack(facts: WheelFacts, *, keep_packs: bool) -> WheelFacts:
-    """Return the facts with the pack or table among the unpacked files."""
+def _with_pack(facts: WheelFacts, scratch: ScratchFiles | None) -> WheelFacts:
+    """Return the facts with the pack or table among the unpacked files.
+
+    Args:
+        scratch: to remove these files; None to keep them.
+    """
     pack = _read_pack(facts.unpacked)
     if pack is None:
         return facts
     digests = _digest_images(pack)
-    if not keep_packs:
+    if scratch is not None:
         # The file takes space until its last mapping ends.
         pack = replace(pack, window=Window(b"", source=pack.window.source))
         for file in facts.unpacked.values():
-            file.unlink()
+            scratch.remove(file)
     return replace(facts, pack=pack, digests=digests)
 
 
@@ -429,11 +466,13 @@ def _read_identity(wheel: Wheel) -> Identity | None:
     return None
 
 
-def _unpack(wheel: Wheel, name: str, scratch: Path, number: int) -> Path:
-    with output_errors(scratch):
-        scratch.mkdir(exist_ok=True)
+def _unpack(wheel: Wheel, name: str, scratch: ScratchFiles, number: int) -> Path:
+    folder = scratch.folder / wheel.path.name
+    with output_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
     # Members of several folders may have one file name.
-    path = scratch / f"{number}.{PurePosixPath(name).name}"
+    file = f"{folder.name}/{number}.{PurePosixPath(name).name}"
+    path = scratch.create(file, wheel.archive.members[name].file_size)
     extract_member(wheel.archive, wheel.record.get(name, RecordRow(path=name)), path)
     return path
 

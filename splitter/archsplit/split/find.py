@@ -8,7 +8,6 @@ that is the check of RECORD.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import posixpath
@@ -16,13 +15,12 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from archsplit import __version__
-from archsplit.devicecode.registered import unmovable_reason
+from archsplit.devicecode.registered import registered_containers, unmovable_reason
 from archsplit.devicecode.scan import HEAD_SIZE, Form, MagicSearch, detect_form
 from archsplit.errors import (
     BinaryFormatError,
     InputError,
     NothingToDoError,
-    VerifyError,
     WheelError,
 )
 from archsplit.formats.device_pack import PACK_FILE
@@ -30,7 +28,7 @@ from archsplit.formats.elf import MACHINE_NAMES, Elf, ElfMachine, FileType
 from archsplit.formats.reader import open_file
 from archsplit.release.identity import IDENTITY_FILE, LOADER_PACKAGE
 from archsplit.split.stub import Stub, stub_name
-from archsplit.split.take_apart import strip_library, unsplit_images
+from archsplit.split.take_apart import SplittableLibrary, strip_library, unsplit_images
 from archsplit.system.parallel import map_on_cores
 from archsplit.wheels.filename import distribution_name
 from archsplit.wheels.reader import extract_member, read_member
@@ -38,16 +36,15 @@ from archsplit.wheels.record import RecordRow
 from archsplit.wheels.zip_reader import read_head
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from archsplit.release.report import UnmovedCode
     from archsplit.split.model import SplitRequest
-    from archsplit.split.take_apart import StrippedLibrary
+    from archsplit.split.take_apart import StrippedLibrary, StripTools
     from archsplit.system.scratch import ScratchFiles
     from archsplit.wheels.filename import WheelName
     from archsplit.wheels.reader import Wheel
-    from archsplit.wheels.zip_writer import ParallelDeflater
 
 _INTERPRETER = 3
 """PT_INTERP: only programs have it, position-independent ones too."""
@@ -59,22 +56,6 @@ _LICENSES = ("LICENSE", "LICENCE", "COPYING", "NOTICE")
 
 BUILD_TAG = "split"
 """The build tag of a core; the one of a slimmed wheel begins with ``slim``."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SplittableLibrary:
-    """A library with movable device code.
-
-    Attributes:
-        name: its name in the wheel.
-        installed_path: its path in site-packages after the installation.
-        path: the unpacked file.
-    """
-
-    name: str
-    installed_path: str
-    path: Path
-    machine: ElfMachine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,15 +113,12 @@ def _search_member(
     path = scratch.create(file, info.file_size)
     extract_member(wheel.archive, wheel.record.get(name, RecordRow(path=name)), path)
     # Other forms have a reason of their own (`unsplit_images`); "-" is never shown.
-    obstacle = _split_obstacle(wheel, name, path) if form is Form.ELF else "-"
-    if obstacle:
-        yield from unsplit_images(name, path, form, obstacle)
+    found = _open_movable(wheel, name, path) if form is Form.ELF else "-"
+    if isinstance(found, str):
+        yield from unsplit_images(name, path, form, found)
         scratch.remove(path)
         return
-    target = wheel.installed_path(name)
-    assert target is not None, "a file outside of site-packages has an obstacle"
-    machine = MACHINE_NAMES[Elf(open_file(path)).header.machine]
-    yield SplittableLibrary(name=name, installed_path=target, path=path, machine=machine)
+    yield found
 
 
 class _CodeFound(Exception):  # noqa: N818 (the end of a search, and no error)
@@ -166,15 +144,14 @@ def _may_have_code(wheel: Wheel, name: str) -> bool:
 def strip_libraries(
     libraries: tuple[SplittableLibrary, ...],
     *,
-    key: str,
+    key: Callable[[], str],
     loader_folder: str,
-    scratch: ScratchFiles,
-    deflater: ParallelDeflater,
+    tools: StripTools,
 ) -> tuple[StrippedLibrary, ...]:
     """Strip the libraries, in their order; of each unpacked file only the images are kept.
 
     Args:
-        key: of the core, for the names of the stubs.
+        key: returns that of the core, for the names of the stubs; may wait.
         loader_folder: the path of the loader's folder in site-packages.
 
     Raises:
@@ -182,33 +159,17 @@ def strip_libraries(
     """
 
     def strip(library: SplittableLibrary) -> StrippedLibrary:
-        stub = Stub(
-            name=stub_name(key, library.installed_path),
+        return strip_library(library, lambda: stub(library), tools)
+
+    def stub(library: SplittableLibrary) -> Stub:
+        return Stub(
+            name=stub_name(key(), library.installed_path),
             # $ORIGIN is the folder of the library, not that of the wheel.
             folder=posixpath.relpath(loader_folder, posixpath.dirname(library.installed_path)),
         )
-        with _errors_named(library):
-            return strip_library(
-                library.installed_path,
-                stub,
-                library.path,
-                member=library.name,
-                scratch=scratch,
-                deflater=deflater,
-            )
 
     # Most of it compares and hashes.
     return tuple(map_on_cores(strip, libraries, weight=lambda one: one.path.stat().st_size))
-
-
-@contextlib.contextmanager
-def _errors_named(library: SplittableLibrary) -> Iterator[None]:
-    """Replace the unpacked copy's path in error messages by the name in the wheel."""
-    try:
-        yield
-    except (BinaryFormatError, VerifyError) as error:
-        text = str(error).replace(str(library.path.with_suffix("")), library.name)
-        raise type(error)(f"{library.name} can't be split: {text}") from error
 
 
 def tagged_machine(platforms: tuple[str, ...]) -> ElfMachine | None:
@@ -220,8 +181,9 @@ def tagged_machine(platforms: tuple[str, ...]) -> ElfMachine | None:
     return None
 
 
-def _split_obstacle(wheel: Wheel, name: str, path: Path) -> str:
-    """Return the reason why an ELF file can't be split, or ""."""
+def _open_movable(wheel: Wheel, name: str, path: Path) -> SplittableLibrary | str:
+    """Return an unpacked library with movable code, or the reason why it can't be split."""
+    target = wheel.installed_path(name)
     try:
         elf = Elf(open_file(path))
         reasons = (
@@ -232,11 +194,18 @@ def _split_obstacle(wheel: Wheel, name: str, path: Path) -> str:
             # Without section headers, wrappers and containers can only be guessed.
             (not elf.section_count, "it was stripped of its section headers"),
             # The stub is found by a path relative to the library, which must be known now.
-            (wheel.installed_path(name) is None, "where it will be is up to the installer"),
+            (target is None, "where it will be is up to the installer"),
         )
-        return next((why for applies, why in reasons if applies), "") or unmovable_reason(elf)
+        reason = next((why for applies, why in reasons if applies), "")
+        # A large library has thousands of containers: read once, here and for the split.
+        containers = () if reason else registered_containers(elf)
     except BinaryFormatError:
         return "it is damaged"
+    if reason or target is None or (reason := unmovable_reason(containers)):
+        return reason
+    return SplittableLibrary(
+        name=name, installed_path=target, path=path, elf=elf, containers=containers
+    )
 
 
 def _refuse_split(wheel: Wheel) -> None:

@@ -18,7 +18,7 @@ from packaging.metadata import parse_email
 
 from archsplit.devicecode.partition import PackBy, ReleaseCores, divide_packs, plan_packs
 from archsplit.formats.descriptor import Descriptor, Shape
-from archsplit.formats.device_pack import PACK_FILE
+from archsplit.formats.device_pack import PACK_FILE, encode_table
 from archsplit.release.identity import Identity, PackIdentity
 from archsplit.release.requirements import pack_extras
 from archsplit.wheels.filename import distribution_name
@@ -38,6 +38,10 @@ if TYPE_CHECKING:
     from archsplit.split.take_apart import StrippedLibrary
     from archsplit.wheels.filename import WheelName
     from archsplit.wheels.reader import Wheel
+
+
+OLDEST_CUDA = 11000
+"""The CUDA version of packs whose toolkit is not known, which no driver refuses."""
 
 
 # A plain `pip install foo` can't know the GPU, so the project chooses what it brings.
@@ -93,7 +97,6 @@ class Core:
         source: the file that was split: the wheel, or the library that a wheel was made around.
         pack_plan: all packs of the release.
         libraries: the libraries without their images.
-        table: the content of the core's own pack.
         install: see `SplitRequest`.
     """
 
@@ -106,7 +109,6 @@ class Core:
     interface_hash: str
     pack_plan: PackPlan = field(repr=False)
     libraries: tuple[StrippedLibrary, ...] = field(repr=False)
-    table: bytes = field(repr=False)
     install: InstallDefaults = InstallDefaults.CORE
 
     @property
@@ -138,6 +140,19 @@ class Core:
         # Unchecked, because the fat wheel was published with it: only what is added has to be
         # valid.
         return parse_email(self.wheel.read(f"{self.wheel.dist_info}/METADATA"))[0]
+
+    @property
+    def table(self) -> bytes:
+        """The content of the core's own pack, when all its libraries were read again."""
+        targets = {
+            # The table is no plugin; its descriptor lists what all packs have together.
+            image.target
+            for library in self.libraries
+            for row in library.rows
+            for image in row.images
+        }
+        descriptor = self.descriptor(targets, cuda=OLDEST_CUDA)
+        return encode_table(descriptor, (one.written.result().table for one in self.libraries))
 
     def distribution(self, pack: str) -> str:
         """Return the distribution of a pack's wheel."""
@@ -174,7 +189,7 @@ class SharedContainer:
         library: the name of the first library that has it, without the tag of a Python.
         part: that library.
         place: the container there.
-        row: its row in the table of that library's core.
+        row: its row, without addresses.
     """
 
     library: str
@@ -215,8 +230,8 @@ def plan_contents(
     holders: dict[bytes, set[int]] = {}
     for number, (_, parts) in enumerate(cores):
         for part in parts:
-            for place, row in zip(part.moved, part.table.containers, strict=True):
-                library = library_name(part.table.name)
+            for place, row in zip(part.moved, part.rows, strict=True):
+                library = library_name(part.name)
                 one = SharedContainer(library=library, part=part, place=place, row=row)
                 by_key.setdefault(row.key, one)
                 holders.setdefault(row.key, set()).add(number)

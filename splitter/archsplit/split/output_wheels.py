@@ -24,7 +24,7 @@ from archsplit.devicecode.edits import decompress
 from archsplit.devicecode.scan import release_pages
 from archsplit.errors import BinaryFormatError
 from archsplit.formats.cubin import Cubin
-from archsplit.formats.device_pack import PACK_FILE, TABLE_FILE, PackLibrary, write_pack
+from archsplit.formats.device_pack import PACK_FILE, TABLE_FILE, PackLibrary, lay_out_pack
 from archsplit.formats.fatbin import EntryKind
 from archsplit.formats.reader import Window
 from archsplit.release.identity import CoreFiles
@@ -48,7 +48,7 @@ from archsplit.release.sbom import (
     tool_component,
     wheel_component,
 )
-from archsplit.split.model import InstallDefaults
+from archsplit.split.model import OLDEST_CUDA, InstallDefaults
 from archsplit.split.restore import RESTORE
 from archsplit.split.stub import rename_stub
 from archsplit.system.fs import sha256
@@ -63,10 +63,11 @@ from archsplit.wheels.metadata import (
     read_extras,
 )
 from archsplit.wheels.rewrite import WheelRewrite, new_dist_info, write_members
-from archsplit.wheels.zip_writer import pack, pack_file
+from archsplit.wheels.zip_writer import pack, pack_blocks, pack_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from concurrent.futures import Future
     from pathlib import Path
     from typing import BinaryIO
 
@@ -78,7 +79,7 @@ if TYPE_CHECKING:
     from archsplit.release.report import ReleaseWheel
     from archsplit.split.model import Core, ReleaseContents, SharedContainer, SplitRequest
     from archsplit.wheels.filename import WheelName
-    from archsplit.wheels.zip_writer import ParallelDeflater
+    from archsplit.wheels.zip_writer import PackedContent, ParallelDeflater
 
 SBOM_MEMBER = f"{SBOM_FOLDER}/{SPLIT}"
 """The name of the bill in ``.dist-info``."""
@@ -191,7 +192,8 @@ def write_core(file: BinaryIO, core: Core, *, loader: Path, stub: Path) -> None:
     info, metadata, entry_points = (
         f"{fat.dist_info}/{name}" for name in ("WHEEL", "METADATA", "entry_points.txt")
     )
-    changed = {
+    changed: dict[str, PackedContent | Future[PackedContent]] = {
+        # Members before a library are copied while the library is packed.
         **{library.member: library.packed for library in core.libraries},
         metadata: pack(_metadata(core, fat.read(metadata))),
         info: pack(edit_wheel_info(fat.read(info), tags=core.name.tags, build=core.name.build)),
@@ -219,10 +221,11 @@ def write_core(file: BinaryIO, core: Core, *, loader: Path, stub: Path) -> None:
 
 def _loader_files(core: Core, stub: bytes) -> Iterator[tuple[str, bytes]]:
     for library in core.libraries:
-        name = library.table.stub
+        written = library.written.result()
+        name = written.table.stub
         # One for each library: ld.so runs a library's constructor once per name.
         yield name, rename_stub(stub, name)
-        yield f"{name}.{RESTORE}", library.restore.encode()
+        yield f"{name}.{RESTORE}", written.restore.encode()
     yield TABLE_FILE, core.table
 
 
@@ -270,8 +273,6 @@ def write_meta(file: BinaryIO, core: Core, generator: str) -> None:
     write_members(file, name, members)
 
 
-OLDEST_CUDA = 11000
-"""The CUDA version of packs whose toolkit is not known, which no driver refuses."""
 _NOTED_IMAGES = 32
 """Images that are read for the toolkit of a pack: one release mostly has one toolkit."""
 
@@ -316,8 +317,8 @@ class PackWriter:
             for name, rows in self._rows(file).items()
         )
 
-    def write_pack(self, file: PackFile, path: Path) -> None:
-        """Write a pack's file."""
+    def pack_images(self, file: PackFile, deflater: ParallelDeflater) -> PackedContent:
+        """Pack the content of a pack: never unpacked as a whole, in memory or on the disk."""
         rows = list(self._rows(file).values())
 
         def image(library: int, container: int, image: PackImage) -> memoryview:
@@ -325,14 +326,11 @@ class PackWriter:
             entry = place.entries[image.number]
             return place.container.body.at(entry.offset, entry.size, "image").data
 
-        with path.open("wb") as stream:
-            write_pack(stream.write, self.descriptor(file), self.libraries(file), image)
+        layout = lay_out_pack(self.descriptor(file), self.libraries(file))
+        packed = pack_blocks(layout.blocks(image), layout.size, deflater)
         for library in (one for core in self.cores for one in core.libraries):
             release_pages(library.window)
-
-    def image_bytes(self, file: PackFile) -> int:
-        """Return the bytes of a file's images together."""
-        return sum(entry.size for entry in self._entries(file.pack))
+        return packed
 
     def descriptor(self, file: PackFile) -> Descriptor:
         """Return the descriptor of a pack's file."""
@@ -365,9 +363,7 @@ class PackWriter:
             abis=("none",) if file.is_generic else tuple(sorted(abis)),
         )
 
-    def write_wheel(
-        self, stream: BinaryIO, file: PackFile, device_pack: Path, deflater: ParallelDeflater
-    ) -> None:
+    def write_wheel(self, stream: BinaryIO, file: PackFile, content: PackedContent) -> None:
         """Write the wheel of a pack's file."""
         name = self.name(file)
         place = f"{self.core.package}_plugins/cuda/{file.pack.name}/{PACK_FILE}"
@@ -385,7 +381,7 @@ class PackWriter:
             **{f"licenses/{each}": text for each, text in self.licenses.items()},
         }
         members = {f"{name.dist_info}/{each}": pack(text) for each, text in own.items()}
-        write_members(stream, name, {place: pack_file(device_pack, deflater), **members})
+        write_members(stream, name, {place: content, **members})
 
     def _metadata(self, file: PackFile, name: WheelName) -> CoreMetadata:
         raw = self.core.raw_metadata
@@ -440,7 +436,7 @@ class PackWriter:
 
 
 class ImageSpace:
-    """The space of images in unpacked libraries; an image's space is freed after its last pack."""
+    """The space of images in unpacked libraries, freed when the last pack has an image."""
 
     def __init__(self, contents: ReleaseContents) -> None:
         self._containers = contents.containers

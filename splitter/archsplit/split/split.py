@@ -6,16 +6,15 @@ the originals; only then they replace those in the output folder, all or none.
 
 from __future__ import annotations
 
-import time
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from contextlib import ExitStack, closing, contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from archsplit import __version__
 from archsplit.errors import InputError, NothingToDoError, OutputError
-from archsplit.formats.device_pack import encode_table
 from archsplit.release.checks import CheckScope
+from archsplit.release.findings import ReleaseKind
 from archsplit.release.identity import LOADER_PACKAGE
 from archsplit.release.loader import copy_loader_and_stub
 from archsplit.release.manifest import MANIFEST_FILE as MANIFEST
@@ -23,18 +22,16 @@ from archsplit.release.manifest import SourceFile
 from archsplit.release.report import (
     OLD_SPLIT_REPORT_FILE,
     REPORT_FILE,
-    Plugin,
     Release,
     ReleaseWheel,
-    Role,
     SplitDetails,
     SplitLibrary,
     SplitSource,
     find_report,
     refuse_other_release,
 )
-from archsplit.release.requirements import meta_name
 from archsplit.release.verify import verify_release
+from archsplit.release.wheel_set import WheelReads
 from archsplit.split.find import (
     core_key,
     core_name,
@@ -44,41 +41,34 @@ from archsplit.split.find import (
     strip_libraries,
     tagged_machine,
 )
-from archsplit.split.model import Core, InstallDefaults, contents_build_id, plan_contents
+from archsplit.split.model import Core, contents_build_id, plan_contents
 from archsplit.split.output_wheels import (
-    OLDEST_CUDA,
-    ImageSpace,
     PackWriter,
     split_manifest,
-    write_core,
-    write_meta,
 )
+from archsplit.split.take_apart import StripTools
+from archsplit.split.wheel_jobs import WheelJobs, wheel_workers
 from archsplit.system.fs import output_dir, output_errors, replace_all, sha256, temporary_dir
-from archsplit.system.resources import SystemMemory, available_cores
+from archsplit.system.resources import SystemMemory
 from archsplit.system.scratch import ScratchFiles
 from archsplit.wheels.filename import WheelName
 from archsplit.wheels.reader import open_wheel
 from archsplit.wheels.zip_writer import ParallelDeflater
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Sequence
     from concurrent.futures import Future
     from pathlib import Path
 
-    from archsplit.devicecode.partition import PackFile
     from archsplit.formats.elf import ElfMachine
     from archsplit.release.context import Effects
     from archsplit.release.manifest import Manifest
     from archsplit.release.report import UnmovedCode
     from archsplit.split.model import ReleaseContents, SplitRequest
     from archsplit.split.take_apart import StrippedLibrary
-    from archsplit.system.terminal import ProgressSink
     from archsplit.wheels.filename import WheelName
     from archsplit.wheels.reader import Wheel
 
-
-_MANY_WORKERS, _MANY_CORES = 4, 8
-"""Wheels written at a time, on a machine where two would leave most cores idle."""
 
 _MOST_MEMORY = 384 << 20
 """Bytes of scratch files in memory. A packed library and pieces to pack are there too."""
@@ -123,8 +113,6 @@ def split_wheel(
         free = SystemMemory().available() // 4
         memory = min(free, _MOST_MEMORY)
         scratch = stack.enter_context(ScratchFiles(folder, memory=memory))
-        # One for all files: the pieces in its queue are the memory that packing takes.
-        deflater = stack.enter_context(closing(ParallelDeflater()))
         split = _Split(
             request=request,
             effects=effects,
@@ -133,7 +121,6 @@ def split_wheel(
             origin=origin,
             scratch=scratch,
             is_memory_short=free < _MOST_MEMORY,
-            deflater=deflater,
         )
         return split.run(out)
 
@@ -194,7 +181,6 @@ class _Split:
     origin: SourceFile | None
     scratch: ScratchFiles = field(repr=False)
     is_memory_short: bool
-    deflater: ParallelDeflater = field(repr=False)
     loaders: dict[str, Future[tuple[Path, Path]]] = field(default_factory=dict, repr=False)
 
     @property
@@ -209,12 +195,23 @@ class _Split:
             staging.mkdir()
         progress = self.effects.progress
         progress.begin_stage(f"reading {', '.join(one.path.name for one in self.wheels)}", 0)
-        with _wheel_workers() as workers:
+        with (
+            # Each wheel is read again as soon as it is written.
+            closing(WheelReads(self.scratch, ReleaseKind.SPLIT, keep_packs=False)) as reads,
+            wheel_workers() as workers,
+            ThreadPoolExecutor(2) as readers,
+            # One for all files: the pieces in its queue are the memory that packing takes. The
+            # first to close: after an error or Ctrl-C, no thread packs the rest of a library.
+            closing(ParallelDeflater()) as deflater,
+        ):
+            tools = StripTools(
+                scratch=self.scratch, deflater=deflater, workers=workers, readers=readers
+            )
             # If the tags name the machine, the loader is copied while the wheel is read.
             for wheel in self.wheels:
                 if machine := tagged_machine(wheel.name.platforms):
                     self._load(machine, workers)
-            sources = [self._source(wheel, workers) for wheel in self.wheels]
+            sources = [self._source(wheel, tools) for wheel in self.wheels]
             contents = plan_contents(
                 [(one.machine, one.libraries) for one in sources], self.request
             )
@@ -228,25 +225,18 @@ class _Split:
             )
             jobs = WheelJobs(
                 writer=writer,
-                scratch=self.scratch,
                 is_memory_short=self.is_memory_short,
-                deflater=self.deflater,
+                deflater=deflater,
                 staging=staging,
                 workers=workers,
+                reads=reads,
                 progress=progress,
             )
-            wheels = jobs.write(self.loaders)
-        report = self._report(cores, wheels, sources)
-        with output_errors(staging):
-            (staging / REPORT_FILE).write_text(report.as_json())
-            (staging / MANIFEST).write_text(self._manifest(writer, report.wheels).as_json())
-        progress.begin_stage("check of all wheels", 0)
-        originals = {
-            str(core.name): {one.table.name: one.original_images for one in core.libraries}
-            for core in cores
-        }
-        scope = CheckScope(originals=originals, complete=self.request.targets is None)
-        verify_release(staging, scope=scope)
+            report = self._report(cores, jobs.write(self.loaders), sources)
+            with output_errors(staging):
+                (staging / REPORT_FILE).write_text(report.as_json())
+                (staging / MANIFEST).write_text(self._manifest(writer, report.wheels).as_json())
+            self._verify(staging, cores, reads)
         names = sorted(path.name for path in staging.iterdir())
         with output_errors(staging):
             for name in names:
@@ -258,6 +248,15 @@ class _Split:
             (out / OLD_SPLIT_REPORT_FILE).unlink(missing_ok=True)
         return report
 
+    def _verify(self, staging: Path, cores: Sequence[Core], reads: WheelReads) -> None:
+        self.effects.progress.begin_stage("check of all wheels", 0)
+        originals = {
+            str(core.name): {one.name: one.original_images for one in core.libraries}
+            for core in cores
+        }
+        scope = CheckScope(originals=originals, complete=self.request.targets is None)
+        verify_release(staging, scope=scope, begun=reads)
+
     def _load(self, machine: ElfMachine, workers: ThreadPoolExecutor) -> None:
         if machine not in self.loaders:
             self.loaders[machine] = workers.submit(self._copy_loader, machine)
@@ -268,21 +267,20 @@ class _Split:
             folder.mkdir()
         return copy_loader_and_stub(folder=folder, machine=machine)
 
-    def _source(self, wheel: Wheel, workers: ThreadPoolExecutor) -> _Source:
+    def _source(self, wheel: Wheel, tools: StripTools) -> _Source:
         # The wheel is hashed while it is unpacked.
-        digest = workers.submit(sha256, wheel.path)
+        digest = tools.workers.submit(sha256, wheel.path)
         prefix = f"{self.wheels.index(wheel)}-" if len(self.wheels) > 1 else ""
         scan = find_splittable(wheel, self.scratch, prefix=prefix)
         # `find_splittable` has refused libraries of several machines.
         machine = scan.libraries[0].machine
-        self._load(machine, workers)
+        self._load(machine, tools.workers)
         name = core_name(self.request, wheel.name)
         libraries = strip_libraries(
             scan.libraries,
-            key=core_key(self.request, digest.result(), name),
+            key=lambda: core_key(self.request, digest.result(), name),
             loader_folder=f"{import_package(wheel)}/{LOADER_PACKAGE}",
-            scratch=self.scratch,
-            deflater=self.deflater,
+            tools=tools,
         )
         return _Source(
             wheel=wheel,
@@ -299,8 +297,7 @@ class _Split:
         return tuple(self._core(source, contents, build_id) for source in sources)
 
     def _core(self, source: _Source, contents: ReleaseContents, build_id: str) -> Core:
-        tables = tuple(library.table for library in source.libraries)
-        core = Core(
+        return Core(
             wheel=source.wheel,
             name=source.name,
             package=import_package(source.wheel),
@@ -310,19 +307,8 @@ class _Split:
             interface_hash=contents.interface_hash,
             pack_plan=contents.plan,
             libraries=source.libraries,
-            # Made of the core's own descriptor, so it comes last.
-            table=b"",
             install=self.request.install,
         )
-        targets = {
-            # The table is no plugin; its descriptor lists what all packs have together.
-            image.target
-            for each in tables
-            for row in each.containers
-            for image in row.images
-        }
-        descriptor = core.descriptor(targets, cuda=OLDEST_CUDA)
-        return replace(core, table=encode_table(descriptor, tables))
 
     def _manifest(self, writer: PackWriter, wheels: tuple[ReleaseWheel, ...]) -> Manifest:
         indexes = {str(writer.name(file)): writer.libraries(file) for file in writer.contents.files}
@@ -363,7 +349,7 @@ def _details(core: Core, source: _Source, *, several: bool) -> SplitDetails:
     file = str(core.name) if several else ""
     libraries = tuple(
         SplitLibrary(
-            name=part.table.name,
+            name=part.name,
             size_before=part.sizes[0],
             size_after=part.sizes[1],
             containers=len(part.moved),
@@ -372,7 +358,8 @@ def _details(core: Core, source: _Source, *, several: bool) -> SplitDetails:
         )
         for part in core.libraries
     )
-    unmoved = (*(code for part in core.libraries for code in part.unmoved), *source.unmoved)
+    written = (part.written.result() for part in core.libraries)
+    unmoved = (*(code for one in written for code in one.unmoved), *source.unmoved)
     own = SplitSource(
         core=str(core.name),
         file=core.source.path,
@@ -404,118 +391,3 @@ def _refuse_other_cores(out: Path, cores: Sequence[Core]) -> None:
             f"{out} has {', '.join(others)} of the same release",
             hint="split all wheels of a release at once, or `archsplit gather` the folders",
         )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WheelJobs:
-    """The jobs that write the wheels of one release.
-
-    Attributes:
-        is_memory_short: True if libraries and packs are on the disk.
-        staging: the folder for the wheels, private until all are verified.
-    """
-
-    writer: PackWriter
-    scratch: ScratchFiles
-    is_memory_short: bool
-    deflater: ParallelDeflater = field(repr=False)
-    staging: Path
-    workers: ThreadPoolExecutor = field(repr=False)
-    progress: ProgressSink = field(repr=False)
-
-    def write(self, loaders: Mapping[str, Future[tuple[Path, Path]]]) -> tuple[ReleaseWheel, ...]:
-        """Write all wheels.
-
-        Args:
-            loaders: the loader and the stub for each machine.
-        """
-        submit, contents = self.workers.submit, self.writer.contents
-        self.progress.begin_stage("writing wheels", len(self.writer.cores) + len(contents.files))
-        # The compression releases the GIL.
-        space = ImageSpace(contents)
-        packs = [
-            submit(self._write_pack, number, file, space)
-            for number, file in enumerate(contents.files)
-        ]
-        if self.is_memory_short:
-            # Packs free the space of their images, and cores free none.
-            wait(packs, return_when=FIRST_EXCEPTION)
-        wheels = [self._write_core(core, loaders) for core in self.writer.cores]
-        # Otherwise the core itself names all packs: in extras, or as requirements.
-        if self.writer.core.install is InstallDefaults.META:
-            wheels.append(self._write_meta())
-        return (*wheels, *(job.result() for job in packs))
-
-    def _write_core(
-        self,
-        core: Core,
-        loaders: Mapping[str, Future[tuple[Path, Path]]],
-    ) -> ReleaseWheel:
-        path, began = self.staging / str(core.name), time.monotonic()
-        loader, stub = loaders[core.machine].result()
-        with output_errors(path), path.open("wb") as file:
-            write_core(file, core, loader=loader, stub=stub)
-        self.progress.finish_step(path.name, time.monotonic() - began)
-        return _wheel_record(path, role="core", distribution=core.name.project)
-
-    def _write_pack(self, number: int, file: PackFile, space: ImageSpace) -> ReleaseWheel:
-        writer, contents = self.writer, file.pack
-        pack = self.scratch.create(f"{number}.pack", writer.image_bytes(file))
-        path, began = self.staging / str(writer.name(file)), time.monotonic()
-        with output_errors(pack):
-            writer.write_pack(file, pack)
-            space.release(contents)
-        with output_errors(path), path.open("wb") as stream:
-            writer.write_wheel(stream, file, pack, self.deflater)
-        images = [
-            image
-            for library in writer.libraries(file)
-            for container in library.containers
-            for image in container.images
-        ]
-        # The wheel has it now; all packs of a large wheel together may fill the disk or the memory.
-        self.scratch.remove(pack)
-        self.progress.finish_step(path.name, time.monotonic() - began)
-        return replace(
-            _wheel_record(
-                path, role="plugin", distribution=writer.core.distribution(contents.name)
-            ),
-            plugin=Plugin(
-                kind="pack",
-                name=contents.name,
-                targets=tuple(sorted({str(image.target) for image in images})),
-                serves=tuple(map(str, contents.serves)),
-                images=len(images),
-                image_bytes=sum(image.size for image in images),
-            ),
-        )
-
-    def _write_meta(self) -> ReleaseWheel:
-        name = meta_name(self.writer.core.name)
-        path = self.staging / str(name)
-        with output_errors(path), path.open("wb") as file:
-            write_meta(file, self.writer.core, self.writer.generator)
-        return _wheel_record(path, role="meta", distribution=name.project)
-
-
-def _wheel_record(path: Path, *, role: Role, distribution: str) -> ReleaseWheel:
-    return ReleaseWheel(
-        file=path.name,
-        size=path.stat().st_size,
-        sha256=sha256(path),
-        role=role,
-        distribution=distribution,
-    )
-
-
-@contextmanager
-def _wheel_workers() -> Iterator[ThreadPoolExecutor]:
-    """Yield a pool of two or four threads; after an error its waiting jobs are dropped."""
-    # Each pack is unpacked beside the others, so more workers take more space.
-    with ThreadPoolExecutor(_MANY_WORKERS if available_cores() >= _MANY_CORES else 2) as workers:
-        try:
-            yield workers
-        except BaseException:
-            # Jobs that wait are dropped; the pool's own exit would run them all first.
-            workers.shutdown(wait=False, cancel_futures=True)
-            raise

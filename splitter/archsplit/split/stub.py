@@ -25,9 +25,9 @@ from dataclasses import dataclass, field
 from struct import Struct
 from typing import TYPE_CHECKING
 
-from archsplit.devicecode.elf_shrink import PAGE_SIZES
+from archsplit.devicecode.elf_shrink import PAGE_SIZES, ProgramHeader, read_program_headers
 from archsplit.errors import VerifyError
-from archsplit.formats.elf import PROGRAM_HEADER, Elf, SegmentType
+from archsplit.formats.elf import PROGRAM_HEADER, Elf, SectionType, SegmentType
 from archsplit.formats.elf_dynamic import Dynamic, Tag, dynamic_entries
 from archsplit.formats.reader import open_file
 from archsplit.release.loader import STUB_LIBRARY
@@ -44,8 +44,7 @@ _ENTRY, _U64, _U16 = Struct("<QQ"), Struct("<Q"), Struct("<H")
 # sh_offset and sh_size one after the other.
 _SEGMENTS_OFFSET_AT, _SEGMENT_COUNT_AT = 32, 56
 _ROW_SIZE, _PLACE_AT, _PLACE = 64, 16, Struct("<QQQ")
-_PT_PHDR, _READ_WRITE = 6, 6
-_STRINGS, _DYNAMIC = 3, 6  # SHT_STRTAB, SHT_DYNAMIC
+_READ_WRITE = 6
 _ALIGNMENT = 16
 _ADDRESS_END = 1 << 63
 
@@ -203,23 +202,25 @@ def _free_place(elf: Elf, size: int) -> _Place:
 
 
 def _program_headers(elf: Elf, segment: _Place, table: _Place, dynamic: _Place) -> Iterator[bytes]:
-    moved = {SegmentType.DYNAMIC: dynamic, _PT_PHDR: table}
-    start, count = elf.header.segments_offset, elf.header.segment_count
-    old = elf.window.part(start, count * PROGRAM_HEADER.size, "program headers")
-    for row in old.records(PROGRAM_HEADER, "program headers"):
-        place, alignment = moved.get(row[0]), row[7]
-        yield PROGRAM_HEADER.pack(
-            *(row if place is None else _header_row(row[0], row[1], place, alignment))
-        )
-    page = PAGE_SIZES[elf.header.machine]
+    moved: dict[int, _Place] = {SegmentType.DYNAMIC: dynamic, SegmentType.HEADERS: table}
+    for row in read_program_headers(elf):
+        place = moved.get(row.type)
+        if place is None:
+            yield row.pack()
+        else:
+            yield row.placed(offset=place.offset, address=place.address, size=place.size).pack()
     # Last: the dynamic linker takes segments in the order of their addresses. Writable, because it
     # relocates the entries of the dynamic section.
-    yield PROGRAM_HEADER.pack(*_header_row(SegmentType.LOAD, _READ_WRITE, segment, page))
-
-
-def _header_row(kind: int, flags: int, place: _Place, alignment: int) -> tuple[int, ...]:
-    address, size = place.address, place.size
-    return kind, flags, place.offset, address, address, size, size, alignment
+    yield ProgramHeader(
+        type=SegmentType.LOAD,
+        flags=_READ_WRITE,
+        offset=segment.offset,
+        address=segment.address,
+        physical=segment.address,
+        file_size=segment.size,
+        memory_size=segment.size,
+        alignment=PAGE_SIZES[elf.header.machine],
+    ).pack()
 
 
 def _section_places(
@@ -228,10 +229,11 @@ def _section_places(
     """Yield the new places of the two sections, by the offset in their headers."""
     # By address: the names are for people, and a linker script may choose others. By type, because
     # an empty section, or .tbss, has the address of its neighbor.
-    moved = {(_STRINGS, old.values.get(Tag.STRTAB)): strings}
+    moved: dict[tuple[int, int | None], _Place]
+    moved = {(SectionType.STRINGS, old.values.get(Tag.STRTAB)): strings}
     for segment in elf.segments:
         if segment.type == SegmentType.DYNAMIC:
-            moved[_DYNAMIC, segment.address] = dynamic
+            moved[SectionType.DYNAMIC, segment.address] = dynamic
     for section in elf.sections():
         place = moved.get((section.type, section.address))
         if place is not None:

@@ -7,14 +7,17 @@ from the plan.
 
 The unpacked library is never changed, so a library of gigabytes takes no memory, and each digest is
 computed once. Its space is given back when the core's library is written, but for the images, which
-the packs take.
+the packs take. The core's library is packed in the background, while the packs are planned and
+written.
 """
 
 from __future__ import annotations
 
+import contextlib
+import threading
 from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from archsplit.devicecode.apply import check_plan, write_plan
@@ -30,7 +33,7 @@ from archsplit.devicecode.registered import (
 from archsplit.devicecode.scan import Form, read_contents
 from archsplit.errors import BinaryFormatError, VerifyError
 from archsplit.formats.device_pack import PackContainer, PackLibrary, container_key
-from archsplit.formats.elf import Elf
+from archsplit.formats.elf import MACHINE_NAMES, Elf, ElfMachine
 from archsplit.formats.reader import open_file
 from archsplit.release.report import UnmovedCode
 from archsplit.split.restore import Restore, build_restore
@@ -40,7 +43,8 @@ from archsplit.system.scratch import free_ranges
 from archsplit.wheels.zip_writer import pack_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
+    from concurrent.futures import Future
     from pathlib import Path
 
     from archsplit.devicecode.edits import Edit, FilteredContainer
@@ -64,95 +68,200 @@ _UNSPLIT = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SplittableLibrary:
+    """A library with movable device code.
+
+    Attributes:
+        name: its name in the wheel.
+        installed_path: its path in site-packages after the installation.
+        path: the unpacked file.
+        elf: that file, open.
+        containers: all its containers.
+    """
+
+    name: str
+    installed_path: str
+    path: Path
+    elf: Elf = field(repr=False)
+    containers: tuple[RegisteredContainer, ...] = field(repr=False)
+
+    @property
+    def machine(self) -> ElfMachine:
+        """The machine that the library is for."""
+        return MACHINE_NAMES[self.elf.header.machine]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenLibrary:
+    """A stripped library as it was written.
+
+    Attributes:
+        table: the containers and images that moved, with their addresses.
+        restore: the record to restore the original.
+        unmoved: the device code that is still in the library.
+    """
+
+    table: PackLibrary
+    restore: Restore = field(repr=False)
+    unmoved: tuple[UnmovedCode, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StrippedLibrary:
     """A library without its movable images.
 
     Attributes:
-        packed: the stripped library, packed for the core's wheel.
-        table: the containers and images that moved.
-        original_images: the same images, read before the library was written.
-        moved: the original containers, in the order of the table.
+        name: its path in site-packages after the installation.
+        packed: the stripped library, packed for the core's wheel while packs are written.
+        written: the same, read again meanwhile.
+        rows: the containers that moved, without addresses.
+        moved: the original containers, in the order of the rows.
         window: the original library with all images; other bytes may be gone.
         image_file: the file of ``window``.
         notes: messages about a library that could not be shrunk.
-        unmoved: the device code that is still in the library.
-        restore: the record to restore the original.
         sizes: bytes before and after.
-        member: its name in the wheel, which differs from the table's for files in ``.data``.
+        member: its name in the wheel, which differs from ``name`` for files in ``.data``.
     """
 
-    packed: PackedContent = field(repr=False)
-    table: PackLibrary
+    name: str
+    packed: Future[PackedContent] = field(repr=False)
+    written: Future[WrittenLibrary] = field(repr=False)
+    rows: tuple[PackContainer, ...] = field(repr=False)
     moved: tuple[RegisteredContainer, ...] = field(repr=False)
-    original_images: ContainerImages = field(repr=False)
     window: Window = field(repr=False)
     image_file: Path
     notes: tuple[str, ...]
-    unmoved: tuple[UnmovedCode, ...]
-    restore: Restore = field(repr=False)
     sizes: tuple[int, int]
     member: str
 
+    @property
+    def original_images(self) -> ContainerImages:
+        """The images that moved, read before the library was written."""
+        return tuple(row.images for row in self.rows)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StripTools:
+    """Tools that the libraries of a split share.
+
+    Attributes:
+        workers: write and pack, while other libraries and packs are made.
+        readers: read written libraries again, meanwhile.
+    """
+
+    scratch: ScratchFiles
+    deflater: ParallelDeflater = field(repr=False)
+    workers: ThreadPoolExecutor = field(repr=False)
+    readers: ThreadPoolExecutor = field(repr=False)
+
 
 def strip_library(
-    name: str,
-    stub: Stub,
-    original: Path,
-    *,
-    member: str,
-    scratch: ScratchFiles,
-    deflater: ParallelDeflater | None = None,
+    library: SplittableLibrary, stub: Callable[[], Stub], tools: StripTools
 ) -> StrippedLibrary:
     """Take the images out of a library, and make it need its stub.
 
+    Of the unpacked file only the images are kept.
+
     Args:
-        name: its path in site-packages after the installation.
-        original: the unpacked library; only its images are kept.
-        member: its name in the wheel.
-        deflater: shared by the libraries of a wheel.
+        stub: may wait for the hash of the wheel.
 
     Raises:
         BinaryFormatError: the library is damaged.
         VerifyError: the result differs from the plan.
     """
-    window = open_file(original)
-    elf = Elf(window)
-    containers = registered_containers(elf)
-    plan = _plan_removal(window, elf, containers)
-    path = scratch.create_short_lived(f"{original.stem}.core", plan.size)
-    write_plan(original, plan, path)
-    # Containers that stay must be equal, and those that go must be empty.
-    check_plan(plan, path)
-    # After the check, which takes the sections for unmoved.
-    add_stub(path, stub)
+    window, containers = library.elf.window, library.containers
     moved = tuple(registered for registered in containers if registered.wrapper is not None)
-    restore = build_restore(window, open_file(path), plan.pieces, moved)
-    images = ((entry.offset, entry.size) for registered in moved for entry in registered.entries)
-    original_images = tuple(map(container_images, moved))
-    with output_errors(original):
-        # Only the images are read again, by the packs.
-        free_ranges(original, _ranges_between(images, len(window)))
-    with ThreadPoolExecutor(1) as worker:
-        # Before any pack is written: unpacked, it would take its space beside the images and packs.
-        packing = worker.submit(pack_file, path, deflater)
-        table = _table(name, stub.name, containers, original_images, path)
-        # Of the written file: what is in there after the split, not what was planned.
-        unmoved = (*unmoved_images(member, containers), *unregistered_images(member, path))
-        packed = packing.result()
-    scratch.remove(path)
+    with errors_named(library), ThreadPoolExecutor(1) as worker:
+        # Hashing leaves the interpreter to the other steps.
+        hashing = worker.submit(lambda: tuple(map(_row, moved)))
+        plan = _plan_removal(window, library.elf, containers)
+        path = tools.scratch.create_short_lived(f"{library.path.stem}.core", plan.size)
+        write_plan(library.path, plan, path)
+        # Containers that stay must be equal, and those that go must be empty.
+        check_plan(plan, path)
+        # After the check, which takes the sections for unmoved.
+        add_stub(path, own := stub())
+        packing = _Packing(path=path, tools=tools)
+        packed = tools.workers.submit(packing.run)
+        written = tools.readers.submit(_read_back, library, own, plan, hashing, path)
+        # Also after an error, and if nothing was read: the packing waits for it.
+        written.add_done_callback(lambda _: packing.is_read.set())
+        rows = hashing.result()
     return StrippedLibrary(
+        name=library.installed_path,
         packed=packed,
-        table=table,
-        original_images=original_images,
+        written=written,
+        rows=rows,
         moved=moved,
         window=window,
-        image_file=original,
+        image_file=library.path,
         notes=(plan.note,) if plan.note else (),
-        unmoved=unmoved,
-        restore=restore,
-        member=member,
+        member=library.name,
         sizes=(len(window), plan.size),
     )
+
+
+def _read_back(
+    library: SplittableLibrary,
+    stub: Stub,
+    plan: FilePlan,
+    hashing: Future[tuple[PackContainer, ...]],
+    path: Path,
+) -> WrittenLibrary:
+    """Return what is in a written library: not what was planned."""
+    window, moved = (
+        library.elf.window,
+        [one for one in library.containers if one.wrapper is not None],
+    )
+    with errors_named(library):
+        restore = build_restore(window, open_file(path), plan.pieces, moved)
+        images = ((one.offset, one.size) for registered in moved for one in registered.entries)
+        with output_errors(library.path):
+            # Only the images are read again, by the packs.
+            free_ranges(library.path, _ranges_between(images, len(window)))
+        rows = _placed_rows(library.containers, hashing.result(), path)
+        unmoved = (
+            *unmoved_images(library.name, library.containers),
+            *unregistered_images(library.name, path),
+        )
+    table = PackLibrary(name=library.installed_path, stub=stub.name, containers=rows)
+    return WrittenLibrary(table=table, restore=restore, unmoved=unmoved)
+
+
+@contextlib.contextmanager
+def errors_named(library: SplittableLibrary) -> Iterator[None]:
+    """Replace the unpacked copy's path in error messages by the name in the wheel."""
+    try:
+        yield
+    except (BinaryFormatError, VerifyError) as error:
+        text = str(error).replace(str(library.path.with_suffix("")), library.name)
+        raise type(error)(f"{library.name} can't be split: {text}") from error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Packing:
+    """The packing of a stripped library, whose file goes bit by bit meanwhile.
+
+    Attributes:
+        is_read: set when nothing else reads the file.
+    """
+
+    path: Path
+    tools: StripTools
+    is_read: threading.Event = field(default_factory=threading.Event)
+
+    def run(self) -> PackedContent:
+        """Pack the library, and remove its file."""
+        packed = pack_file(self.path, self.tools.deflater, self._free)
+        # A small library is packed before its table is read.
+        self.is_read.wait()
+        self.tools.scratch.remove(self.path)
+        return packed
+
+    def _free(self, end: int) -> None:
+        # Together, the unpacked and the packed library would be most of a split's memory.
+        if self.is_read.is_set():
+            free_ranges(self.path, [(0, end)])
 
 
 def _plan_removal(
@@ -184,14 +293,22 @@ def _empty_container(registered: RegisteredContainer) -> FilteredContainer:
     )
 
 
-def _table(
-    name: str,
-    stub: str,
-    containers: tuple[RegisteredContainer, ...],
-    images: ContainerImages,
-    path: Path,
-) -> PackLibrary:
-    """Return the table of a stripped library, with the addresses in the written file."""
+def _row(registered: RegisteredContainer) -> PackContainer:
+    """Return a container's row, without the addresses in the core's library."""
+    images = container_images(registered)
+    return PackContainer(
+        wrapper=0,
+        address=0,
+        images=images,
+        is_unused=registered.is_unused,
+        key=container_key(images),
+    )
+
+
+def _placed_rows(
+    containers: tuple[RegisteredContainer, ...], rows: tuple[PackContainer, ...], path: Path
+) -> tuple[PackContainer, ...]:
+    """Return the rows of a stripped library, with the addresses in the written file."""
     elf = Elf(open_file(path))
     # The cut moves containers, so their new addresses are read from the result.
     addresses = container_addresses(elf)
@@ -199,24 +316,14 @@ def _table(
         raise VerifyError(f"{path} has {len(addresses)} containers, expected {len(containers)}")
     # Once for all wrappers: a library has thousands of them, and as many sections.
     wrappers = wrapper_addresses(elf) if containers else range(0)
-    moved = (
-        (registered, wrappers[registered.wrapper], address)
+    places = (
+        (wrappers[registered.wrapper], address)
         for registered, address in zip(containers, addresses, strict=True)
         if registered.wrapper is not None
     )
-    return PackLibrary(
-        name=name,
-        stub=stub,
-        containers=tuple(
-            PackContainer(
-                wrapper=wrapper,
-                address=address,
-                images=rows,
-                is_unused=registered.is_unused,
-                key=container_key(rows),
-            )
-            for (registered, wrapper, address), rows in zip(moved, images, strict=True)
-        ),
+    return tuple(
+        replace(row, wrapper=wrapper, address=address)
+        for row, (wrapper, address) in zip(rows, places, strict=True)
     )
 
 

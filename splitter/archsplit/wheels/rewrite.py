@@ -7,6 +7,7 @@ member are copied with its time and mode, so rewriting takes no longer than copy
 
 from __future__ import annotations
 
+from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -31,7 +32,8 @@ class WheelRewrite:
     Attributes:
         wheel: the old wheel.
         name: of the new wheel.
-        changed: new contents of members, by their old names.
+        changed: new contents of members, by their old names; one that is still being packed is
+            waited for when its place in the archive comes.
         added: new members, by their new names; an old member of the same name is dropped.
         trust_record: copy RECORD's rows of unchanged members; False hashes these members again.
         moves_record: write RECORD last, as a new member; False leaves RECORD at its old place.
@@ -39,7 +41,7 @@ class WheelRewrite:
 
     wheel: Wheel
     name: WheelName
-    changed: Mapping[str, PackedContent] = field(repr=False)
+    changed: Mapping[str, PackedContent | Future[PackedContent]] = field(repr=False)
     added: Mapping[str, PackedContent] = field(repr=False)
     trust_record: bool = True
     moves_record: bool = True
@@ -53,24 +55,32 @@ class WheelRewrite:
         """
         old_record = f"{self.wheel.dist_info}/RECORD"
         kept = self._kept_names()
-        # Known before anything is written: changed and added members are packed already.
-        rows = [*map(self._row, kept), *_rows(self.added)]
-        changed, added = dict(self.changed), dict(self.added)
-        if self.moves_record:
-            added |= _record_member(self._new_name(old_record), rows)
-        else:
-            changed[old_record] = pack(encode_record(rows))
         writer = ArchiveWriter(file)
         for old in kept:
-            if old in changed:
-                writer.replace(self.wheel.archive, old, self._new_name(old), changed[old])
+            new = self._new_name(old)
+            if old == old_record:
+                # At its old place, among members that may still be packed.
+                content = pack(encode_record(self._rows(kept)))
+                writer.replace(self.wheel.archive, old, new, content)
+            elif old in self.changed:
+                writer.replace(self.wheel.archive, old, new, self._changed(old))
             else:
                 # The packed bytes stay, so an unchanged member costs no compression and can't
                 # change.
-                writer.copy(self.wheel.archive, old, self._new_name(old))
+                writer.copy(self.wheel.archive, old, new)
+        added = dict(self.added)
+        if self.moves_record:
+            added |= _record_member(self._new_name(old_record), self._rows(kept))
         for name, content in added.items():
             writer.add(name, content)
         writer.close()
+
+    def _rows(self, kept: list[str]) -> list[RecordRow]:
+        return [*map(self._row, kept), *_rows(self.added)]
+
+    def _changed(self, old: str) -> PackedContent:
+        content = self.changed[old]
+        return content.result() if isinstance(content, Future) else content
 
     def _kept_names(self) -> list[str]:
         """Return the old names of the members that the new wheel has too."""
@@ -87,7 +97,8 @@ class WheelRewrite:
     def _row(self, old: str) -> RecordRow:
         row = self.wheel.record.get(old, RecordRow(path=old))
         if old in self.changed:
-            row = RecordRow(path=old, digest=self.changed[old].digest, size=self.changed[old].size)
+            content = self._changed(old)
+            row = RecordRow(path=old, digest=content.digest, size=content.size)
         # The row may be wrong; the new wheel's may not.
         elif not self.trust_record and old != f"{self.wheel.dist_info}/RECORD":
             with self.wheel.archive.open(RecordRow(path=old)) as stream:

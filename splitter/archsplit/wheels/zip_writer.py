@@ -3,16 +3,8 @@
 In: contents, or members of another archive. Out: an archive of deflated members.
 
 A large member is packed in pieces of fixed size: the bytes don't depend on the number of cores, and
-only a few pieces are in memory. libdeflate makes whole streams only, and a member is one stream.
-So each piece but the last loses its end, and an empty stored block fills it up to a byte:
-
-    libdeflate   [block][block][LAST block]                 LAST is one bit at an unknown offset
-    piece        [block][block][     block][stored, empty]  the bit is cleared, the end is aligned
-    member       piece piece piece ... [block][LAST block]  the last piece stays
-
-`without_final_block` finds that bit: while an inflater reads the code tables at the start of a
-block, it gives nothing out. Each candidate is verified: with the bit cleared the stream has to
-unpack to the same content and to go on. Source of the format: RFC 1951.
+only a few pieces are in memory. libdeflate makes whole streams only, and a member is one stream: so
+`without_final_block` takes the end off each piece but the last.
 
 libdeflate, against zlib at its default level, made the same libraries (106 MB to 1 GB) no larger at
 four times the speed; zlib-ng and ISA-L were as fast or faster and made them 1 to 3 % and 2 to 11 %
@@ -28,13 +20,11 @@ import stat
 import struct
 import threading
 import zipfile
-import zlib
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
 from copy import copy
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import deflate
 
@@ -42,12 +32,12 @@ from archsplit.errors import InputError, WheelError
 from archsplit.system.fs import input_errors
 from archsplit.system.resources import available_cores
 from archsplit.system.units import BLOCK
+from archsplit.wheels.final_block import without_final_block
 from archsplit.wheels.zip_reader import UTF8_NAME
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from concurrent.futures import Future
-    from contextlib import AbstractContextManager
     from pathlib import Path
     from typing import BinaryIO
 
@@ -72,33 +62,8 @@ _ZIP64_MARGIN = 1.05
 PIECE_BYTES = 4 << 20
 """Unpacked bytes. Each piece starts without the content before it, which costs 0.01 %."""
 
-_MAX_PIECES = 12
-"""Pieces in memory, packed or not: some 8 MB each for device code."""
-
-_RAW = -zlib.MAX_WBITS
-_LONGEST_BLOCK = 310_000
-"""Unpacked bytes: a block of libdeflate has 300000, the last one up to 5000 more."""
-_STEP_SIZES = (48, 8)
-"""Packed bytes: code tables take a hundred, or a dozen for monotonous content."""
-_HEAD = 600
-"""Packed bytes: more than any code tables take."""
-_SYMBOLS = 9
-"""Packed bytes: more than a symbol with output, and the end of a block."""
-_STORED, _STATIC, _DYNAMIC = 0b001, 0b011, 0b101
-"""The first three bits of a last block."""
-_SHORT = 64
-"""Packed bytes: such a short block may have no silent step."""
-_LONGEST_STATIC = 4096
-"""Packed bytes: a longer block is shorter with code tables of its own."""
-_LONGEST_STORED = 0xFFFF
-_STORED_HEAD = 5
-_TAIL_BLOCK = 1 << 16
-_PART = 48 << 8
-"""Packed bytes between checkpoints: whole steps; the last block begins near the end."""
-_ENDINGS = (b"\0\0\xff\xff", b"\0\0\0\xff\xff")
-"""An empty stored block: its three first bits fit into the last byte, or don't."""
-_LAST = b"\3\0"
-"""An empty last block."""
+_MAX_PIECES = 24
+"""Pieces at a time: a running one takes some 8 MB for device code, a packed one 4 MB."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,16 +88,57 @@ def pack(content: bytes) -> PackedContent:
     return _pack_all(HashingReader(content, where="the content"))
 
 
-def pack_file(path: Path, deflater: ParallelDeflater | None = None) -> PackedContent:
+def pack_file(
+    path: Path,
+    deflater: ParallelDeflater | None = None,
+    on_read: Callable[[int], object] | None = None,
+) -> PackedContent:
     """Pack a file; only the packed bytes are held in memory.
 
     Args:
         deflater: shared by files that are packed at the same time; None makes one for this file.
+        on_read: called with the offset up to which the file was read, after each piece.
 
     Raises:
         InputError: the file can't be read, or changes meanwhile.
     """
-    return _pack_all(HashingReader(path, where=f"{path}"), deflater)
+    return _pack_all(HashingReader(path, where=f"{path}", on_read=on_read), deflater)
+
+
+def pack_blocks(
+    blocks: Iterable[bytes | memoryview], size: int, deflater: ParallelDeflater
+) -> PackedContent:
+    """Pack a content that is made block by block; only the packed bytes are held in memory.
+
+    Args:
+        size: of all blocks together.
+        deflater: shared by contents that are packed at the same time.
+    """
+    content = BlockStream(blocks, size=size)
+    return _pack_all(HashingReader(content, where="the content"), deflater)
+
+
+class BlockStream:
+    """A stream of blocks of any size, read in blocks of other sizes."""
+
+    def __init__(self, blocks: Iterable[bytes | memoryview], *, size: int) -> None:
+        self.size = size
+        self._blocks = iter(blocks)
+        self._rest = memoryview(b"")
+
+    def read(self, size: int) -> bytes:
+        """Return the next bytes, fewer only at the end."""
+        parts: list[memoryview] = []
+        while size:
+            if not self._rest:
+                block = next(self._blocks, None)
+                if block is None:
+                    break
+                self._rest = memoryview(block)
+            parts.append(self._rest[:size])
+            self._rest = self._rest[size:]
+            size -= len(parts[-1])
+        return b"".join(parts)
 
 
 def _pack_all(reader: HashingReader, shared: ParallelDeflater | None = None) -> PackedContent:
@@ -156,8 +162,14 @@ class HashingReader:
         InputError: the file can't be read.
     """
 
-    def __init__(self, content: bytes | Path, *, where: str) -> None:
-        self._content, self._where = content, where
+    def __init__(
+        self,
+        content: bytes | Path | BlockStream,
+        *,
+        where: str,
+        on_read: Callable[[int], object] | None = None,
+    ) -> None:
+        self._content, self._where, self._on_read = content, where, on_read
         self.size = _size(content)
         self.crc = 0
         self._digest = hashlib.sha256()
@@ -182,18 +194,24 @@ class HashingReader:
                 # A file that grew or shrank would not fit its size in RECORD.
                 if file.read(1) if is_last else len(block) < PIECE_BYTES:
                     raise InputError(f"{self._where} changed while it was packed")
+                if self._on_read is not None:
+                    self._on_read(start + len(block))
                 yield DeflatePiece(owner=owner, content=block, is_last=is_last)
 
     @contextlib.contextmanager
-    def _open(self) -> Iterator[BinaryIO]:
-        if isinstance(self._content, bytes):
+    def _open(self) -> Iterator[BinaryIO | BlockStream]:
+        if isinstance(self._content, BlockStream):
+            yield self._content
+        elif isinstance(self._content, bytes):
             yield io.BytesIO(self._content)
         else:
             with input_errors(self._content), self._content.open("rb") as file:
                 yield file
 
 
-def _size(content: bytes | Path) -> int:
+def _size(content: bytes | Path | BlockStream) -> int:
+    if isinstance(content, BlockStream):
+        return content.size
     if isinstance(content, bytes):
         return len(content)
     with input_errors(content):
@@ -332,12 +350,10 @@ class ParallelDeflater:
     """
 
     def __init__(self, threads: int | None = None) -> None:
-        # More threads would only wait for pieces.
-        count = min(threads or available_cores(), _MAX_PIECES)
+        # A third of the pieces waits for those before them, so that no thread waits.
+        count = min(threads or available_cores(), max(1, _MAX_PIECES * 2 // 3))
         self._workers = ThreadPoolExecutor(count)
-        self._search_lock = threading.Lock()
-        # Two more than threads: while results are written, no thread waits.
-        self._slots = threading.BoundedSemaphore(min(count + 2, _MAX_PIECES))
+        self._slots = threading.BoundedSemaphore(min(count + max(2, count // 2), _MAX_PIECES))
 
     def close(self) -> None:
         """Wait for running threads, and drop waiting pieces."""
@@ -346,14 +362,21 @@ class ParallelDeflater:
     def pack(
         self, pieces: Iterator[DeflatePiece], level: int
     ) -> Iterator[tuple[DeflatePiece, bytearray]]:
-        """Yield the pieces in their order, each with its packed bytes."""
+        """Yield the pieces in their order, without their content, each with its packed bytes."""
         queue: deque[tuple[DeflatePiece, Future[bytearray]]] = deque()
         try:
             for piece in pieces:
                 # Waiting with pieces in the queue would be a deadlock of two archives.
                 while not self._slots.acquire(blocking=not queue):
                     yield self._pop(queue)
-                queue.append((piece, self._workers.submit(self._deflate, piece, level)))
+                try:
+                    future = self._workers.submit(self._deflate, piece, level)
+                except RuntimeError:
+                    # Closed after an error elsewhere: another archive may wait for the slot.
+                    self._slots.release()
+                    raise
+                # Packed pieces wait for those before them: without their content.
+                queue.append((replace(piece, content=b""), future))
             while queue:
                 yield self._pop(queue)
         finally:
@@ -373,133 +396,4 @@ class ParallelDeflater:
     def _deflate(self, piece: DeflatePiece, level: int) -> bytearray:
         # libdeflate has no state between calls, so the result doesn't depend on the thread.
         stream = deflate.deflate_compress(piece.content, level)
-        return (
-            stream
-            if piece.is_last
-            else without_final_block(stream, piece.content, self._search_lock)
-        )
-
-
-def without_final_block(
-    stream: bytearray, content: bytes, search_lock: AbstractContextManager[object] | None = None
-) -> bytearray:
-    """Return a stream without its final block bit, aligned so that another stream can follow.
-
-    Args:
-        stream: raw deflate, made by libdeflate.
-        content: the unpacked stream; not empty.
-        search_lock: held during the search: thousands of short calls, each of which releases the
-            interpreter lock. Several threads at a time would mostly wait for that lock.
-    """
-    tail = _Tail(stream, content)
-    with search_lock or nullcontext():
-        for start, end, kind in tail.candidate_ranges():
-            if (new := tail.without_end(start, end, kind)) is not None:
-                return stream[: len(stream) - len(tail.packed)] + new
-    # The last candidate is the whole tail, so the search can't miss.
-    raise AssertionError("a deflate stream has a last block")
-
-
-class _Checkpoint(NamedTuple):
-    """An offset in the tail, and an inflater that has read up to it.
-
-    Attributes:
-        at: packed bytes of the tail before the checkpoint.
-        unpacked: unpacked bytes before the checkpoint.
-        inflater: its state; copied before use.
-    """
-
-    at: int
-    unpacked: int
-    inflater: zlib._Decompress
-
-
-class _Tail:
-    """The end of a stream, long enough to contain the start of the last block.
-
-    Attributes:
-        packed: the bytes of the tail.
-    """
-
-    def __init__(self, stream: bytearray, content: bytes) -> None:
-        self._inflater = zlib.decompressobj(_RAW)
-        unpacked = at = 0
-        while (remaining := len(content) - _LONGEST_BLOCK - unpacked) > 0:
-            unpacked += len(self._inflater.decompress(stream[at : at + _TAIL_BLOCK], remaining))
-            at = min(at + _TAIL_BLOCK, len(stream)) - len(self._inflater.unconsumed_tail)
-        # The last block begins within the last 310,000 unpacked bytes.
-        self.packed = bytes(stream[at:])
-        self._content = content[unpacked:]
-        self._checkpoints = list(self._make_checkpoints())
-
-    def candidate_ranges(self) -> Iterator[tuple[int, int, int]]:
-        """Yield ranges for the start of the last block, with its first bits; likely ones first."""
-        for step in _STEP_SIZES:
-            for at in self._silent_offsets(step):
-                # The block begins in the silent step or ends the one before it.
-                yield max(0, at - step), at + _SYMBOLS, _DYNAMIC
-        size = len(self.packed)
-        yield max(0, size - _SHORT), size, _DYNAMIC
-        yield from ((start, start + 2, _STORED) for start in self._stored_block_offsets())
-        yield max(0, size - _LONGEST_STATIC), size, _STATIC
-        yield from ((0, size, kind) for kind in (_DYNAMIC, _STATIC))
-
-    def without_end(self, start: int, end: int, kind: int) -> bytes | None:
-        """Return the tail without its end, if the last block begins in the range."""
-        # An inflater can't go backwards, so it starts at the last checkpoint before the range.
-        nearest = next(one for one in reversed(self._checkpoints) if one.at <= start)
-        inflater = nearest.inflater.copy()
-        unpacked = nearest.unpacked + len(inflater.decompress(self.packed[nearest.at : start]))
-        rest, expected = self.packed[start:], self._content[unpacked:]
-        bits, mask = int.from_bytes(rest[: end - start + 1], "little"), kind | 7
-        for bit in (bit for bit in range(8 * (end - start)) if bits >> bit & mask == kind):
-            head = bytearray(rest[: bit // 8 + _HEAD])
-            head[bit // 8] ^= 1 << bit % 8
-            # A quick check of the block's first bytes refuses nearly all wrong bits.
-            first = _inflate(inflater.copy(), bytes(head))
-            if first is None or not expected.startswith(first):
-                continue
-            # Which one fits depends on the number of bits that the block uses of its last byte.
-            for ending in _ENDINGS:
-                changed = head + rest[len(head) :] + ending
-                if _inflate(inflater.copy(), bytes(changed + _LAST), whole=True) == expected:
-                    return self.packed[:start] + changed
-        return None
-
-    def _make_checkpoints(self) -> Iterator[_Checkpoint]:
-        inflater, unpacked = self._inflater.copy(), 0
-        for at in range(0, len(self.packed), _PART):
-            yield _Checkpoint(at=at, unpacked=unpacked, inflater=inflater.copy())
-            unpacked += len(inflater.decompress(self.packed[at : at + _PART]))
-
-    def _silent_offsets(self, step: int) -> Iterator[int]:
-        """Yield the offsets of steps without output, from the end of the stream."""
-        for checkpoint in reversed(self._checkpoints):
-            inflater = checkpoint.inflater.copy()
-            end = min(checkpoint.at + _PART, len(self.packed))
-            silent = {
-                at
-                for at in range(checkpoint.at, end, step)
-                if not inflater.decompress(self.packed[at : at + step])
-            }
-            yield from sorted((at for at in silent if at - step not in silent), reverse=True)
-        yield 0
-
-    def _stored_block_offsets(self) -> Iterator[int]:
-        """Yield the offsets of stored blocks that would end with the stream, by their length."""
-        size = len(self.packed)
-        for length in range(1, min(_LONGEST_STORED, size - _STORED_HEAD) + 1):
-            head = size - length - 4
-            sizes = length.to_bytes(2, "little") + (length ^ 0xFFFF).to_bytes(2, "little")
-            if self.packed[head : head + 4] == sizes:
-                yield max(0, head - 2)
-
-
-def _inflate(inflater: zlib._Decompress, packed: bytes, *, whole: bool = False) -> bytes | None:
-    try:
-        content = inflater.decompress(packed)
-    except zlib.error:
-        # Most candidates are no blocks at all.
-        return None
-    is_whole = inflater.eof and not inflater.unused_data
-    return content if is_whole or not whole else None
+        return stream if piece.is_last else without_final_block(stream, piece.content)

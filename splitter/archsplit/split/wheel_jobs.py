@@ -1,0 +1,197 @@
+"""Jobs that write the wheels of a split, several at a time.
+
+In: the plan of a release, and libraries that are still being packed. Out: a row of the report for
+each wheel. Packs and cores are packed at the same time, by the same threads; each wheel is read
+again, for the check of the release, as soon as it is written.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import time
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from archsplit.release.report import Plugin, ReleaseWheel, Role
+from archsplit.release.requirements import meta_name
+from archsplit.split.model import InstallDefaults
+from archsplit.split.output_wheels import ImageSpace, PackWriter, write_core, write_meta
+from archsplit.system.fs import output_errors
+from archsplit.system.resources import available_cores
+from archsplit.system.units import BLOCK
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from concurrent.futures import Future
+    from pathlib import Path
+
+    from _typeshed import ReadableBuffer
+
+    from archsplit.devicecode.partition import PackFile
+    from archsplit.release.wheel_set import WheelReads
+    from archsplit.split.model import Core
+    from archsplit.system.terminal import ProgressSink
+    from archsplit.wheels.zip_writer import ParallelDeflater
+
+_MANY_WORKERS, _MANY_CORES = 4, 8
+"""Wheels written at a time, on a machine where two would leave most cores idle."""
+
+
+@contextmanager
+def wheel_workers() -> Iterator[ThreadPoolExecutor]:
+    """Yield a pool of two or four threads; after an error its waiting jobs are dropped."""
+    # Each pack is unpacked beside the others, so more workers take more space.
+    with ThreadPoolExecutor(_MANY_WORKERS if available_cores() >= _MANY_CORES else 2) as workers:
+        try:
+            yield workers
+        except BaseException:
+            # Jobs that wait are dropped; the pool's own exit would run them all first.
+            workers.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+class HashedFile(io.BufferedWriter):
+    """A new file that is hashed while it is written."""
+
+    def __init__(self, file: io.FileIO) -> None:
+        super().__init__(file)
+        self._digest = hashlib.sha256()
+        self._worker = ThreadPoolExecutor(1)
+        self._hashing: Future[None] | None = None
+
+    def write(self, content: ReadableBuffer, /) -> int:
+        """Write and hash at the same time."""
+        self._wait()
+        # For the fields of a header a thread would take longer than the hash.
+        if memoryview(content).nbytes < BLOCK:
+            self._digest.update(content)
+        else:
+            self._hashing = self._worker.submit(self._digest.update, content)
+        return super().write(content)
+
+    def seek(self, target: int, whence: int = os.SEEK_SET, /) -> int:
+        """Stay at the end."""
+        # What was written stays, or the hash would be that of another file.
+        if (target, whence) != (self.tell(), os.SEEK_SET):
+            raise io.UnsupportedOperation("the file is written from its beginning to its end")
+        return target
+
+    def close(self) -> None:
+        """Close the file."""
+        self._wait()
+        self._worker.shutdown()
+        super().close()
+
+    def sha256(self) -> str:
+        """Return the SHA-256 of all that was written, as hexadecimal digits."""
+        self._wait()
+        return self._digest.hexdigest()
+
+    def _wait(self) -> None:
+        if self._hashing is not None:
+            self._hashing.result()
+            self._hashing = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WheelJobs:
+    """The jobs that write the wheels of one release.
+
+    Attributes:
+        is_memory_short: True if the unpacked libraries are on the disk.
+        staging: the folder for the wheels, private until all are verified.
+    """
+
+    writer: PackWriter
+    is_memory_short: bool
+    deflater: ParallelDeflater = field(repr=False)
+    staging: Path
+    workers: ThreadPoolExecutor = field(repr=False)
+    reads: WheelReads = field(repr=False)
+    progress: ProgressSink = field(repr=False)
+
+    def write(self, loaders: Mapping[str, Future[tuple[Path, Path]]]) -> tuple[ReleaseWheel, ...]:
+        """Write all wheels.
+
+        Args:
+            loaders: the loader and the stub for each machine.
+        """
+        submit, contents = self.workers.submit, self.writer.contents
+        self.progress.begin_stage("writing wheels", len(self.writer.cores) + len(contents.files))
+        space = ImageSpace(contents)
+        if self.is_memory_short:
+            wait(library.packed for core in self.writer.cores for library in core.libraries)
+        # The compression releases the GIL.
+        packs = [submit(self._write_pack, file, space) for file in contents.files]
+        if self.is_memory_short:
+            # Packs free the space of their images, and cores free none.
+            wait(packs, return_when=FIRST_EXCEPTION)
+        wheels = [self._write_core(core, loaders) for core in self.writer.cores]
+        # Otherwise the core itself names all packs: in extras, or as requirements.
+        if self.writer.core.install is InstallDefaults.META:
+            wheels.append(self._write_meta())
+        return (*wheels, *(job.result() for job in packs))
+
+    def _write_core(
+        self,
+        core: Core,
+        loaders: Mapping[str, Future[tuple[Path, Path]]],
+    ) -> ReleaseWheel:
+        path, began = self.staging / str(core.name), time.monotonic()
+        loader, stub = loaders[core.machine].result()
+        with output_errors(path), HashedFile(io.FileIO(path, "w")) as file:
+            write_core(file, core, loader=loader, stub=stub)
+        self.progress.finish_step(path.name, time.monotonic() - began)
+        return self._finish(path, file.sha256(), role="core", distribution=core.name.project)
+
+    def _write_pack(self, file: PackFile, space: ImageSpace) -> ReleaseWheel:
+        writer, contents = self.writer, file.pack
+        path, began = self.staging / str(writer.name(file)), time.monotonic()
+        packed = writer.pack_images(file, self.deflater)
+        with output_errors(path), HashedFile(io.FileIO(path, "w")) as stream:
+            # Before the wheel takes space.
+            space.release(contents)
+            writer.write_wheel(stream, file, packed)
+        images = [
+            image
+            for library in writer.libraries(file)
+            for container in library.containers
+            for image in container.images
+        ]
+        self.progress.finish_step(path.name, time.monotonic() - began)
+        distribution = writer.core.distribution(contents.name)
+        return replace(
+            self._finish(path, stream.sha256(), role="plugin", distribution=distribution),
+            plugin=Plugin(
+                kind="pack",
+                name=contents.name,
+                targets=tuple(sorted({str(image.target) for image in images})),
+                serves=tuple(map(str, contents.serves)),
+                images=len(images),
+                image_bytes=sum(image.size for image in images),
+            ),
+        )
+
+    def _write_meta(self) -> ReleaseWheel:
+        name = meta_name(self.writer.core.name)
+        path = self.staging / str(name)
+        with output_errors(path), HashedFile(io.FileIO(path, "w")) as file:
+            write_meta(file, self.writer.core, self.writer.generator)
+        return self._finish(path, file.sha256(), role="meta", distribution=name.project)
+
+    def _finish(self, path: Path, digest: str, *, role: Role, distribution: str) -> ReleaseWheel:
+        """Begin to check a written wheel; return its row of the report."""
+        # Its packs are unpacked beside the images, which only then are in memory.
+        if not self.is_memory_short:
+            self.reads.begin(path)
+        return ReleaseWheel(
+            file=path.name,
+            size=path.stat().st_size,
+            sha256=digest,
+            role=role,
+            distribution=distribution,
+        )

@@ -1,0 +1,40 @@
+"""Wheels that are hashed while they are written."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import random
+import zipfile
+from typing import TYPE_CHECKING
+
+import pytest
+
+from archsplit.split.wheel_jobs import HashedFile
+from archsplit.wheels.zip_writer import ArchiveWriter, pack
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+CONTENT = random.Random(5).randbytes(3 << 20)
+
+
+def test_the_hash_is_that_of_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.whl"
+    with HashedFile(io.FileIO(path, "w")) as file:
+        writer = ArchiveWriter(file)
+        for name, content in (("a", CONTENT), ("b", b"few"), ("c", CONTENT[:-1])):
+            writer.add(name, pack(content))
+        writer.close()
+    assert file.sha256() == hashlib.sha256(path.read_bytes()).hexdigest()
+    with zipfile.ZipFile(path) as archive:
+        assert archive.read("a") == CONTENT
+
+
+def test_what_was_written_is_not_written_again(tmp_path: Path) -> None:
+    with HashedFile(io.FileIO(tmp_path / "a", "w")) as file:
+        file.write(b"first")
+        assert file.seek(5) == 5
+        for place in ((0,), (0, io.SEEK_END)):
+            with pytest.raises(io.UnsupportedOperation):
+                file.seek(*place)
