@@ -136,6 +136,19 @@ def test_a_reader_that_has_gone_is_no_trouble(arguments: list[str]) -> None:
     assert (done.returncode, done.stderr) == (141, "")
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.parametrize("arguments", [["help", "exit-codes"], ["inspect", sys.executable]])
+def test_a_full_disk_for_the_output_is_no_traceback(arguments: list[str]) -> None:
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [ARCHSPLIT, *arguments], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert done.returncode == 11
+    assert done.stderr == (
+        "archsplit: no space left while writing the output\nhint: free some space\n"
+    )
+
+
 def test_no_verb_is_a_usage_error() -> None:
     done = archsplit()
     assert done.returncode == 2
@@ -177,9 +190,9 @@ def test_a_plan_as_json_is_the_same_each_time(recipe: Path) -> None:
     assert "tinyvec_add;" in plan["texts"]["$BUILD/exports.map"]
     # Steps that read a source come first: a missing header shows at once. The host object that is
     # checked is one of them, and starts before the others.
-    assert names[0] == "000-add/01 preprocess"
-    assert names.index("001-name/00 host compile") < names.index("000-add/00 cudafe++")
-    assert "000-add/00 cudafe++" in names
+    assert names[0] == "000-add/00 preprocess"
+    assert names.index("001-name/00 host compile") < names.index("000-add/01 cudafe++")
+    assert "000-add/01 cudafe++" in names
 
 
 def test_the_toolkit_says_what_was_tried() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import struct
 from collections import Counter
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -164,9 +163,9 @@ IMAGE = Image(
 
 def test_what_has_no_target_is_named_all_the_same() -> None:
     assert (IMAGE.kind_name, IMAGE.target_name) == ("LTO-IR", "lto_90a")
-    index = replace(IMAGE, kind=EntryKind.INDEX, kind_number=32, arch=0)
+    index = IMAGE._replace(kind=EntryKind.INDEX, kind_number=32, arch=0)
     assert (index.kind_name, index.target_name) == ("index", None)
-    unknown = replace(IMAGE, kind=None, kind_number=512)
+    unknown = IMAGE._replace(kind=None, kind_number=512)
     assert (unknown.kind_name, unknown.target_name) == ("kind 512", "90a")
 
 

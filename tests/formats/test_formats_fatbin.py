@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 from formats_samples import TARGETS
+from hypothesis import given
+from hypothesis import strategies as st
 
 from archsplit.errors import BinaryFormatError
 from archsplit.formats.cubin import Cubin
@@ -15,7 +17,9 @@ from archsplit.formats.fatbin import (
     EntryFlag,
     EntryKind,
     fatbin_sections,
+    header_checks,
     host_containers,
+    is_sound_header,
     read_container,
     read_containers,
     read_entry,
@@ -252,3 +256,26 @@ def test_a_name_in_the_header(samples: Samples) -> None:
     data[16 + 56 : 16 + 64] = b"name.ptx"
     container = read_container(Window(bytes(data), source="named"), 0)
     assert container.name(next(container.entries())) == b"name.ptx"
+
+
+# A sound header of PTX for 9.0: the fields that checks look at, by their place.
+HEADER = {0: 1, 1: 0x101, 2: 64, 3: 512, 4: 500, 5: 64, 8: 90, 9: 0, 10: 64, 11: 0}
+WRONG = {
+    0: 77,
+    1: 0x102,
+    2: 56,
+    3: 511,
+    4: 513,
+    5: 65,
+    8: 9,
+    9: 1,
+    10: 65,
+    11: EntryFlag.ARCH_SPECIFIC | EntryFlag.FAMILY_SPECIFIC,
+}
+
+
+@given(st.fixed_dictionaries({at: st.sampled_from([HEADER[at], WRONG[at]]) for at in HEADER}))
+def test_the_short_check_of_a_header_is_the_long_one(values: dict[int, int]) -> None:
+    fields = tuple(values.get(at, 0) for at in range(14))
+    assert is_sound_header(fields) == all(is_valid for *_, is_valid in header_checks(fields))
+    assert is_sound_header(tuple(HEADER.get(at, 0) for at in range(14)))

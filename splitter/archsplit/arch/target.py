@@ -109,6 +109,11 @@ class Target:
     capability: Capability
     suffix: Suffix = ""
 
+    def __hash__(self) -> int:
+        # Images are counted by target, and the hash of an enum's member is slow.
+        capability = self.capability
+        return hash((self.kind is CodeKind.PTX, capability.major, capability.minor, self.suffix))
+
     @classmethod
     def parse(cls, text: str) -> Target:
         """Read a target's name as nvcc spells it: ``sm_90``, ``sm_90a``, ``compute_120f``.

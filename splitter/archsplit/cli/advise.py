@@ -163,6 +163,7 @@ def _advice(
     from archsplit.inspect.target_search import inventory_costs, release_costs
     from archsplit.release.identity import PluginKind
     from archsplit.release.report import find_report
+    from archsplit.system.worker_processes import WorkerProcesses
 
     report = find_report(Path(arguments.subject))
     # A pack has code for several targets, so its costs are read from its images.
@@ -170,7 +171,11 @@ def _advice(
         costs = release_costs(report, name=arguments.subject)
         return advise(costs, users, request, plugin_sizes(costs, users))
     inventory = read_inventory(
-        InspectRequest(subject=arguments.subject, site_folders=places(arguments))
+        InspectRequest(
+            subject=arguments.subject,
+            site_folders=places(arguments),
+            workers=WorkerProcesses(),
+        )
     )
     report_problems(inventory, console)
     costs = inventory_costs(inventory)

@@ -58,6 +58,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     from archsplit.inspect.inspect import InspectRequest, read_inventory
     from archsplit.inspect.inspection import growth_json, growth_markdown
     from archsplit.inspect.text import growth_text
+    from archsplit.system.worker_processes import WorkerProcesses
 
     places = inspect_verb.places(arguments)
     arguments.old = find_subject(arguments.old, places, console)
@@ -71,6 +72,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
                 site_folders=inspect_verb.places(arguments),
                 digest=arguments.json,
                 kernels=arguments.kernels,
+                workers=WorkerProcesses(),
             )
         )
         for subject in (arguments.old, arguments.new)

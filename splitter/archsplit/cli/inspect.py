@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -118,8 +119,8 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
         digest=arguments.json,
         kernels=arguments.kernels or arguments.same_kernels,
     )
-    with options.show_activity(console, f"reading {arguments.subject}"):
-        inventory = read_inventory(request)
+    with options.show_activity(console, f"reading {arguments.subject}") as workers:
+        inventory = read_inventory(replace(request, workers=workers))
     _show(inventory, device_usage(inventory, capabilities), arguments)
     report_problems(inventory, console)
     with finding_files(arguments, check="inspect", checked=arguments.subject):

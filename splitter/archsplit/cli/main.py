@@ -8,6 +8,7 @@ the parser with all verbs, by ``shtab``: they start no Python when the user pres
 from __future__ import annotations
 
 import argparse
+import errno
 import importlib
 import os
 import signal
@@ -23,7 +24,14 @@ from archsplit.cli.verbs import (
     check_verb,
     list_verbs,
 )
-from archsplit.errors import ArchsplitError, BudgetError, InterruptedByUserError, VerifyError
+from archsplit.errors import (
+    ArchsplitError,
+    BudgetError,
+    DiskFullError,
+    InterruptedByUserError,
+    VerifyError,
+)
+from archsplit.system.signals import restore_child_signal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -55,6 +63,7 @@ def main(argv: Sequence[str]) -> int:
     """Run one command line and return its exit code."""
     for signum in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(signum, _terminated)
+    restore_child_signal()
     try:
         code = _run(argv)
         # What is left in the buffer is written here, where a closed pipe can still be met.
@@ -64,9 +73,15 @@ def main(argv: Sequence[str]) -> int:
         _annotate(error)
         return error.exit_code
     except BrokenPipeError:
-        # Python must not complain about it again at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         return _CLOSED_PIPE
+    except OSError as error:
+        # An error of a file, and not of a stream, has the file's name.
+        if error.errno not in {errno.ENOSPC, errno.EDQUOT} or error.filename is not None:
+            raise
+        _drop_output()
+        _say("archsplit: no space left while writing the output\nhint: free some space")
+        return DiskFullError.exit_code
     except SystemExit as ended:
         # A console of rich's ends the process itself, with 1.
         if not isinstance(ended.__context__, BrokenPipeError):
@@ -78,6 +93,11 @@ def main(argv: Sequence[str]) -> int:
         _say("archsplit: interrupted; nothing half-made was left")
         return InterruptedByUserError.exit_code
     return code
+
+
+def _drop_output() -> None:
+    # Python must not complain about it again at exit.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _run(argv: Sequence[str]) -> int:

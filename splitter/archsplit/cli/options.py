@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,11 +13,13 @@ from typing import TYPE_CHECKING
 from archsplit.cache.config import SETTINGS_TABLE, resolve_settings
 from archsplit.errors import InputError, UsageError
 from archsplit.system.resources import available_cores, parse_job_count
+from archsplit.system.signals import deferred_signals
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from rich.console import Console
+    from rich.status import Status
 
     from archsplit.arch.target import Capability, Target
     from archsplit.build.plan import BuildRequest
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
     from archsplit.release.report import Release
     from archsplit.release.variants import Variant
     from archsplit.remote.endpoint import DaskEndpoint, Endpoint, EngineChoice
+    from archsplit.system.worker_processes import WorkerProcesses
 
 if TYPE_CHECKING:
     # argparse has no public name for what add_subparsers returns.
@@ -32,6 +36,8 @@ if TYPE_CHECKING:
 
 GPU_LIST = 'sm_90,compute_120, 9.0, H100, "RTX 4090" or native'
 """Examples of GPU names for help texts; `archsplit.arch.gpu_list` parses all forms."""
+_DISPLAY_END = 1.0
+"""Seconds in which the thread of a stopped display ends; it takes none but on a busy machine."""
 
 
 def add_recipe_options(parser: argparse.ArgumentParser) -> None:
@@ -178,19 +184,54 @@ def effects(console: Console, *, jobs: int = 1, quiet: bool = False) -> Iterator
 
 
 @contextlib.contextmanager
-def show_activity(console: Console, text: str) -> Iterator[None]:
-    """Show on a terminal that a command works, as long as the block runs."""
+def show_activity(console: Console, text: str) -> Iterator[WorkerProcesses]:
+    """Show on a terminal that a command works, as long as the block runs.
+
+    Yields:
+        Permission to use worker processes, which pauses the display while they are forked.
+    """
+    from archsplit.system.worker_processes import WorkerProcesses
+
     # A log would get a line for each frame of the display.
     if not console.is_terminal:
-        yield
+        yield WorkerProcesses()
         return
     from rich.text import Text
 
     # A line that wraps would be left on the screen by each turn of the spinner.
     line = Text(text)
     line.truncate(console.width - 4, overflow="ellipsis")
-    with console.status(line):
+    status = console.status(line)
+    try:
+        _start(status)
+        yield WorkerProcesses(pause=lambda: _paused(status))
+    finally:
+        _stop(status)
+
+
+def _start(status: Status) -> None:
+    # Ctrl-C in the middle of it would leave the cursor hidden.
+    with deferred_signals():
+        status.start()
+
+
+def _stop(status: Status) -> None:
+    with deferred_signals():
+        status.stop()
+
+
+@contextlib.contextmanager
+def _paused(status: Status) -> Iterator[None]:
+    """Stop a display and wait for the end of its thread; start it again afterwards."""
+    others = [one for one in threading.enumerate() if one is not threading.current_thread()]
+    _stop(status)
+    for thread in others:
+        # Another thread than the display's may go on: nothing is forked then.
+        thread.join(_DISPLAY_END)
+    try:
         yield
+    finally:
+        _start(status)
 
 
 def _job_count(text: str) -> int:

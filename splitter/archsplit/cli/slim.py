@@ -147,8 +147,8 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     # --commit alone commits an earlier run; with targets it slims first.
     elif _is_choice(arguments) or not arguments.commit:
         request = _request(arguments)
-        with options.show_activity(console, f"slimming {request.source}"):
-            report = _slim(request, arguments)(request, effects)
+        with options.show_activity(console, f"slimming {request.source}") as workers:
+            report = _slim(request, arguments)(request, replace(effects, workers=workers))
         nothing = _nothing_to_do(report, request)
         if nothing is not None and arguments.copy and not request.dry_run:
             report = _copy_input(report, request, nothing, console)

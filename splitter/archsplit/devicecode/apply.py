@@ -46,8 +46,7 @@ if TYPE_CHECKING:
     from archsplit.formats.fatbin import Container, FatbinEntry
     from archsplit.formats.reader import Window
 
-_DYNAMIC_SYMBOLS = 11  # SHT_DYNSYM
-_WITH_POINTERS = {SectionType.SYMBOLS, SectionType.RELA, _DYNAMIC_SYMBOLS}
+_WITH_POINTERS = {SectionType.SYMBOLS, SectionType.RELA, SectionType.DYNAMIC_SYMBOLS}
 # The sections with wrappers. `.data.rel.ro` begins like this too: it has pointers.
 _DATA = (".data", ".nvFatBinSegment")
 
@@ -145,8 +144,9 @@ def _wrapper_findings(before: Elf, after: Elf) -> Iterator[str]:
 def _container_numbers(elf: Elf) -> list[int | None]:
     containers = [wrapper.container for wrapper in read_wrappers(elf)]
     starts = sorted({one.offset for one in containers if one is not None})
+    numbers = {start: number for number, start in enumerate(starts)}
     # Containers move, so their numbers are compared and not their offsets.
-    return [None if one is None else starts.index(one.offset) for one in containers]
+    return [None if one is None else numbers[one.offset] for one in containers]
 
 
 def _section_findings(

@@ -18,7 +18,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, field
 from struct import Struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import lz4.block  # type: ignore[import-untyped] # it ships no types
 import zstandard
@@ -46,19 +46,17 @@ if TYPE_CHECKING:
 _VERSION = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CopiedBytes:
-    """A range of the old file."""
+class CopiedBytes(NamedTuple):
+    """A range of the old file; a tuple, because a plan has one for each of many thousand images."""
 
     offset: int
     size: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewBytes:
+class NewBytes(NamedTuple):
     """Bytes that the old file does not have."""
 
-    content: bytes = field(repr=False)
+    content: bytes
 
     @property
     def size(self) -> int:
@@ -66,8 +64,7 @@ class NewBytes:
         return len(self.content)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ZeroBytes:
+class ZeroBytes(NamedTuple):
     """A run of zeros."""
 
     size: int
@@ -167,6 +164,7 @@ class FilteredContainer:
         kept: the entries that stay, in their order.
         pieces: the new container, header included.
         section: the section that holds it; None in a bare fatbin.
+        is_stub: the result of `archsplit.devicecode.file_plan.is_stub`, if it is known already.
     """
 
     container: Container
@@ -174,6 +172,7 @@ class FilteredContainer:
     kept: tuple[FatbinEntry, ...] = field(repr=False)
     pieces: tuple[EditPiece, ...] = field(repr=False)
     section: Section | None = None
+    is_stub: bool | None = field(default=None, compare=False)
 
     @property
     def start(self) -> int:

@@ -23,7 +23,7 @@ zeroes the images in place.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from struct import Struct
 from typing import TYPE_CHECKING
 
@@ -44,12 +44,10 @@ _SEGMENTS_OFFSET_AT, _SECTIONS_OFFSET_AT, _SEGMENT_COUNT_AT = 32, 40, 56
 # Offsets of fields: e_phoff, e_shoff and e_phnum of the ELF header; sh_offset and sh_size of a
 # section header of 64 bytes.
 _ROW_SIZE, _OFFSET_IN_ROW, _SIZE_IN_ROW = 64, 24, 32
-_PT_PHDR = 6
 _ADDEND_AT = 16  # r_addend in Elf64_Rela
 _VALUE_AT = 8  # st_value in Elf64_Sym
 _ADDRESS_END = 1 << 64
-_DYNAMIC_SYMBOLS = 11  # SHT_DYNSYM
-_SYMBOL_TABLES = {SectionType.SYMBOLS, _DYNAMIC_SYMBOLS}
+_SYMBOL_TABLES = {SectionType.SYMBOLS, SectionType.DYNAMIC_SYMBOLS}
 
 PAGE_SIZES: Mapping[int, int] = {Machine.X86_64: 0x1000, Machine.AARCH64: 0x10000}
 """The largest page size that kernels for a machine use: cuts are multiples of it.
@@ -337,7 +335,7 @@ def _symbol_edits(elf: Elf, compaction: Compaction, table: Section) -> Iterator[
         _, _, _, section_index, value, _ = row
         if section_index == compaction.section.index and compaction.contains(value):
             # Other libraries read exported symbols; a local symbol is for debuggers alone.
-            if table.type == _DYNAMIC_SYMBOLS:
+            if table.type == SectionType.DYNAMIC_SYMBOLS:
                 _new_address(elf, compaction, value, "an exported symbol")
             # A local symbol into the middle of a container keeps its old value.
             new = compaction.addresses.get(value, value)
@@ -366,6 +364,17 @@ class ProgramHeader:
     memory_size: int
     alignment: int
 
+    def placed(self, *, offset: int, address: int, size: int) -> ProgramHeader:
+        """Return the header of the same segment in another place."""
+        return replace(
+            self,
+            offset=offset,
+            address=address,
+            physical=address,
+            file_size=size,
+            memory_size=size,
+        )
+
     def pack(self) -> bytes:
         """Return the bytes of the header in the table."""
         return PROGRAM_HEADER.pack(
@@ -386,15 +395,25 @@ def shift_offset(offset: int, cuts: Sequence[Cut]) -> int:
     return offset - sum(cut.end - cut.start for cut in cuts if cut.end <= offset)
 
 
-def build_program_headers(elf: Elf, cuts: Sequence[Cut], *, page: int, table: HeaderTable) -> bytes:
-    """Return the new table of program headers, which will be placed at ``table``."""
+def read_program_headers(elf: Elf) -> list[ProgramHeader]:
+    """Return the rows of the table of program headers, in its order.
+
+    Raises:
+        BinaryFormatError: the file ends within the table.
+    """
     start = elf.header.segments_offset
     size = elf.header.segment_count * PROGRAM_HEADER.size
-    rows = elf.window.part(start, size, "program headers").records(
-        PROGRAM_HEADER, "program headers"
-    )
+    table = elf.window.part(start, size, "program headers")
     # Read here, not by `Elf`, because p_paddr must be kept too.
-    old = [ProgramHeader(**dict(zip(ProgramHeader.__slots__, row, strict=True))) for row in rows]
+    return [
+        ProgramHeader(**dict(zip(ProgramHeader.__slots__, row, strict=True)))
+        for row in table.records(PROGRAM_HEADER, "program headers")
+    ]
+
+
+def build_program_headers(elf: Elf, cuts: Sequence[Cut], *, page: int, table: HeaderTable) -> bytes:
+    """Return the new table of program headers, which will be placed at ``table``."""
+    old = read_program_headers(elf)
     new = [part for row in old for part in _split_segment(row, cuts, page)]
     count = len(new) * PROGRAM_HEADER.size
     return b"".join(_update_table_header(row, table, count).pack() for row in new)
@@ -443,18 +462,9 @@ def _segment_part(
 def _update_table_header(row: ProgramHeader, table: HeaderTable, size: int) -> ProgramHeader:
     """Return the header of the table itself with its new place; others unchanged."""
     # The dynamic linker computes a program's load address from PT_PHDR; libraries may lack it.
-    if row.type != _PT_PHDR:
+    if row.type != SegmentType.HEADERS:
         return row
-    return ProgramHeader(
-        type=row.type,
-        flags=row.flags,
-        offset=table.offset,
-        address=table.address,
-        physical=table.address,
-        file_size=size,
-        memory_size=size,
-        alignment=row.alignment,
-    )
+    return row.placed(offset=table.offset, address=table.address, size=size)
 
 
 def header_edits(

@@ -52,6 +52,7 @@ from archsplit.devicecode.scan import (
     cubin_unit,
     detect_form,
     release_pages,
+    released_blocks,
     search_unregistered,
 )
 from archsplit.devicecode.unregistered import (
@@ -87,6 +88,9 @@ _AR_NAME_SIZE = 16
 _AR_SIZE_AT, _AR_SIZE_WIDTH = 48, 10
 # The numbers in a static library's index are big-endian on every machine.
 _AR_INDEXES = {b"/": Struct(">I"), b"/SYM64/": Struct(">Q")}
+
+_RELEASED_BYTES = 4 << 20
+"""Bytes of a mapped library that are passed before its pages are given back."""
 
 _MAX_STUB = 8192
 """The largest image that may be a stub; those of CUDA 11.8 to 13.0 have 600 to 1600 bytes."""
@@ -186,7 +190,7 @@ def plan_rewrite(window: Window, edit: FileEdit) -> FilePlan:
     if zeroes is None:
         proven = _proven_digests(window, edit.selection) if unregistered else frozenset()
         # Only where it decides something: these libraries have hundreds of megabytes.
-        digest = hex_digest([window.data]) if proven else None
+        digest = hex_digest(released_blocks(window)) if proven else None
         zeroes = digest in proven
     if zeroes:
         edits = (*edits, *zero_unregistered(unregistered))
@@ -214,7 +218,16 @@ def _unregistered(
     # Objects and archives are input of a linker, which may merge or drop such data.
     if form is not Form.ELF:
         return ()
-    return unused_unregistered(window, search_unregistered(window), selection)
+    found: list[UnregisteredImage] = []
+    passed = 0
+    for unit in search_unregistered(window):
+        found += unused_unregistered(window, (unit,), selection)
+        passed += sum(image.file_bytes for image in unit.images)
+        # As for registered containers: the headers are read once more.
+        if passed >= _RELEASED_BYTES:
+            release_pages(window)
+            passed = 0
+    return tuple(found)
 
 
 def _shrink_edits(
@@ -270,10 +283,16 @@ class ContainerHolder:
 
     def read(self, edit: FileEdit) -> Iterator[FilteredContainer]:
         """Yield the containers after the edit; raise the same errors as `containers`."""
+        passed = 0
         for section, container in self.containers():
             entries = tuple(container.entries())
             kept = edit.selection.kept(entries)
             yield filter_container(container, entries, kept, section=section, encode=edit.encode)
+            passed += container.size
+            # Each header brings in 64 KiB, and as many libraries are planned as there are cores.
+            if passed >= _RELEASED_BYTES:
+                release_pages(self.window)
+                passed = 0
 
 
 def container_holders(window: Window) -> Iterator[ContainerHolder]:
@@ -400,6 +419,8 @@ def _index_edits(window: Window, moves: Sequence[tuple[int, int]]) -> Iterator[E
 
 def is_stub(filtered: FilteredContainer) -> bool:
     """Return True if a container has machine code without any function or variable."""
+    if filtered.is_stub is not None:
+        return filtered.is_stub
     return all(_is_stub_image(filtered, entry) for entry in filtered.entries)
 
 
@@ -454,9 +475,10 @@ CUBIN_FAMILIES = (
 
 def cubin_family(path: str) -> CubinFamily | None:
     """Return the family of a file below site-packages or in a wheel; None for other files."""
-    place = PurePosixPath(path)
-    if place.suffix != ".cubin":
+    # Most files of an environment have other names.
+    if not path.endswith(".cubin"):
         return None
+    place = PurePosixPath(path)
     return next((one for one in CUBIN_FAMILIES if place.is_relative_to(one.folder)), None)
 
 

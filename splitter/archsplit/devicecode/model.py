@@ -11,7 +11,7 @@ import enum
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from html import escape
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from archsplit.arch.target import CodeKind
 from archsplit.formats.fatbin import Compression, EntryKind
@@ -47,9 +47,11 @@ class Place(enum.Enum):
     """Outside of the fatbin sections: only the library's own code knows the use."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Image:
+class Image(NamedTuple):
     """A piece of device code for one target.
+
+    A tuple, because an environment has a hundred thousand: a frozen dataclass takes twice as long
+    to make, and four times as long to send to another process.
 
     Attributes:
         kind: None for an unknown number.
@@ -97,9 +99,10 @@ class Image:
         return f"lto_{number}" if number and self.kind is EntryKind.LTO_IR else number
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unit:
+class Unit(NamedTuple):
     """A fatbin container, or a cubin by itself: a device chooses one image of it.
+
+    A tuple for the same reason as `Image`.
 
     Attributes:
         section: the ELF section's name; None outside of ELF files (a bare fatbin or cubin).
@@ -111,7 +114,7 @@ class Unit:
 
     section: str | None
     place: Place
-    images: tuple[Image, ...] = field(repr=False)
+    images: tuple[Image, ...]
     member: str | None = None
     fat: FatContainer | None = None
     is_device_linked: bool = False
@@ -159,7 +162,7 @@ def _join_parts(parts: list[Unit]) -> Unit:
         targets = {image.target for image in images}
         # A pack has all images of a target or none, so targets tell copies apart.
         images += (image for image in part.images if image.target not in targets)
-    return replace(parts[0], images=tuple(images))
+    return parts[0]._replace(images=tuple(images))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,21 +186,44 @@ class InventoryRow:
 
 def inventory_rows(units: Iterable[Unit]) -> tuple[InventoryRow, ...]:
     """Add up images: machine code first, then PTX, then the rest, each by target."""
-    groups: dict[tuple[object, ...], list[tuple[Unit, Image]]] = {}
+    groups: dict[tuple[object, ...], _Sum] = {}
     for unit in units:
-        place = (unit.section, id(unit.place))
+        section, place = unit.section, id(unit.place)
         for image in unit.images:
-            groups.setdefault((*place, *_kind_key(image)), []).append((unit, image))
+            # Numbers stand for the names of kind, target and compression: there are thousands of
+            # images and few names, and computing them for each image is slow.
+            key = (
+                section,
+                place,
+                image.kind_number,
+                image.arch,
+                image.suffix,
+                id(image.compression),
+                image.kind is None,
+                image.target is None,
+            )
+            group = groups.get(key)
+            if group is None:
+                group = groups[key] = _Sum(unit, image)
+            group.count += 1
+            group.file_bytes += image.file_bytes
+            # A part of a sum would look like the whole.
+            if image.wheel_bytes is None:
+                group.wheel_bytes = None
+            elif group.wheel_bytes is not None:
+                group.wheel_bytes += image.wheel_bytes
     return tuple(_row(group) for group in sorted(groups.values(), key=_sort_key))
 
 
-def _kind_key(image: Image) -> tuple[object, ...]:
-    """Return a key of numbers that stands for the names of kind, target and compression.
+class _Sum:
+    """The sum of images that are alike, and the first of them with its unit."""
 
-    There are thousands of images and few names: computing the names for each image is slow.
-    """
-    numbers = (image.kind_number, image.arch, image.suffix, id(image.compression))
-    return (*numbers, image.kind is None, image.target is None)
+    __slots__ = ("count", "file_bytes", "image", "unit", "wheel_bytes")
+
+    def __init__(self, unit: Unit, image: Image) -> None:
+        self.unit, self.image = unit, image
+        self.count = self.file_bytes = 0
+        self.wheel_bytes: int | None = 0
 
 
 def sum_wheel_bytes(sizes: Iterable[int | None]) -> int | None:
@@ -211,22 +237,22 @@ def sum_wheel_bytes(sizes: Iterable[int | None]) -> int | None:
     return total
 
 
-def _row(group: list[tuple[Unit, Image]]) -> InventoryRow:
-    unit, first = group[0]
+def _row(group: _Sum) -> InventoryRow:
+    unit, first = group.unit, group.image
     return InventoryRow(
         kind=first.kind_name,
         target=first.target_name,
         section=unit.section,
         place=unit.place,
         compression=first.compression.value,
-        count=len(group),
-        file_bytes=sum(image.file_bytes for _, image in group),
-        wheel_bytes=sum_wheel_bytes(image.wheel_bytes for _, image in group),
+        count=group.count,
+        file_bytes=group.file_bytes,
+        wheel_bytes=group.wheel_bytes,
     )
 
 
-def _sort_key(group: list[tuple[Unit, Image]]) -> tuple[object, ...]:
-    unit, image = group[0]
+def _sort_key(group: _Sum) -> tuple[object, ...]:
+    unit, image = group.unit, group.image
     # The order of the enum's members is the order of reports.
     places = list(Place)
     kind = (image.target is None, image.target is not None and image.target.kind is CodeKind.PTX)

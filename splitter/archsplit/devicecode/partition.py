@@ -92,10 +92,7 @@ def plan_packs(
     Raises:
         InputError: no image is for one of the targets.
     """
-    images_by_capability = {one: _images_by_container(containers, one) for one in GPU_BY_CAPABILITY}
-    images_by_capability = {
-        one: images for one, images in images_by_capability.items() if any(images)
-    }
+    images_by_capability = _images_by_capability(containers)
     size_by_image = {
         (number, entry.offset): entry.size
         for number, each in enumerate(containers)
@@ -145,14 +142,32 @@ def capability_extra(capability: Capability) -> str:
     return f"cc{capability.major}{capability.minor}"
 
 
-def _images_by_container(
-    containers: Iterable[Sequence[FatbinEntry]], capability: Capability
-) -> tuple[frozenset[int], ...]:
-    return tuple(
-        # Container by container: a GPU may take sm_86 in one and sm_80 in the next.
-        frozenset(one.offset for one in selected_images(each, capability))
+def _images_by_capability(
+    containers: Sequence[Sequence[FatbinEntry]],
+) -> dict[Capability, tuple[frozenset[int], ...]]:
+    """Return for each capability with code the images that it takes of each container."""
+    # A library has thousands of containers and few different lists of targets.
+    numbers: dict[tuple[object, ...], int] = {}
+    alike = [
+        numbers.setdefault(tuple((one.target, one.kind) for one in each), len(numbers))
         for each in containers
-    )
+    ]
+    examples = dict(zip(alike, containers, strict=True))
+    images_by_capability = {}
+    for capability in GPU_BY_CAPABILITY:
+        # Container by container: a GPU may take sm_86 in one and sm_80 in the next.
+        taken = {one: _selected_positions(each, capability) for one, each in examples.items()}
+        if any(taken.values()):
+            images_by_capability[capability] = tuple(
+                frozenset(each[position].offset for position in taken[number])
+                for each, number in zip(containers, alike, strict=True)
+            )
+    return images_by_capability
+
+
+def _selected_positions(entries: Sequence[FatbinEntry], capability: Capability) -> tuple[int, ...]:
+    offsets = {one.offset for one in selected_images(entries, capability)}
+    return tuple(number for number, one in enumerate(entries) if one.offset in offsets)
 
 
 def _divide_by_capability(

@@ -98,13 +98,8 @@ def wrapper_addresses(elf: Elf) -> range:
     return range(section.address, section.address + section.size, _WRAPPER_SIZE)
 
 
-def unmovable_reason(elf: Elf) -> str:
-    """Return the reason why no container of a library can move, or "".
-
-    Raises:
-        BinaryFormatError: it is damaged, or was stripped of its section headers.
-    """
-    containers = registered_containers(elf)
+def unmovable_reason(containers: tuple[RegisteredContainer, ...]) -> str:
+    """Return the reason why no container of a library can move, or ""."""
     if any(one.wrapper is not None for one in containers):
         return ""
     return (

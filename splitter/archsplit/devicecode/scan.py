@@ -14,7 +14,7 @@ import enum
 import mmap
 import os
 import struct
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from archsplit.arch.target import CodeKind, Target
@@ -39,7 +39,7 @@ from archsplit.formats.fatbin import (
     read_wrappers,
 )
 from archsplit.formats.libraries import AR_MAGIC, PE_MAGIC, read_members, read_pe_sections
-from archsplit.system.parallel import find_bytes
+from archsplit.system.parallel import SHORT_SEARCH, find_bytes
 from archsplit.system.units import BLOCK
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ _FIRST_BYTES = (CONTAINER_MAGIC[:4], CUBIN_MAGIC, ZSTD_MAGIC)
 WRAPPER_MAGIC = struct.pack("<I", 0x466243B1)
 """The first bytes of a wrapper, the record through which a container is registered."""
 
-_SEARCH_BLOCK = 16 << 20
+_SEARCH_BLOCK = 8 << 20
 """Bytes that are searched at once. After each search a thread waits for the interpreter lock, up to
 5 ms where others run Python: with 1 MiB, most of the time."""
 
@@ -284,6 +284,13 @@ def release_pages(window: Window) -> None:
         mapping.madvise(mmap.MADV_DONTNEED)
 
 
+def released_blocks(window: Window) -> Iterator[memoryview]:
+    """Yield a mapped file in blocks, and release the pages of each block."""
+    for start in range(0, len(window), _SEARCH_BLOCK):
+        yield window.data[start : start + _SEARCH_BLOCK]
+        release_pages(window)
+
+
 def fatbin_units(window: Window, wheel_share: WheelShare) -> Iterator[Unit]:
     """Yield the containers of a ``.fatbin`` file.
 
@@ -317,7 +324,7 @@ def pack_units(window: Window, wheel_share: WheelShare) -> Iterator[Unit]:
             elif row.images:
                 unit = container_unit(read_container(window, row.offset), wheel_share)
                 # The number of the fat container joins the parts of several packs (`join_units`).
-                yield replace(unit, member=library.name, fat=fat)
+                yield unit._replace(member=library.name, fat=fat)
         release_pages(window)
 
 
@@ -366,7 +373,7 @@ def section_units(
             container, wheel_share, section=section.name, place=place, member=member
         )
         if linked and (place is Place.RELOCATABLE or container.offset in linked):
-            unit = replace(unit, is_device_linked=True)
+            unit = unit._replace(is_device_linked=True)
         yield unit
         release_pages(elf.window)
 
@@ -414,23 +421,24 @@ def container_unit(
     Raises:
         BinaryFormatError: an entry is damaged.
     """
-    images = tuple(
-        Image(
-            kind=entry.kind,
-            kind_number=entry.kind_number,
-            target=entry.target,
-            arch=entry.arch,
-            suffix=entry.suffix,
-            compression=entry.compression,
-            offset=entry.offset,
-            file_bytes=entry.size,
-            wheel_bytes=None
-            if wheel_share is None
-            else wheel_share(entry.offset, entry.offset + entry.size),
-        )
-        for entry in container.entries()
-    )
+    images = tuple(entry_image(entry, wheel_share) for entry in container.entries())
     return Unit(section=section, place=place, images=images, member=member)
+
+
+def entry_image(entry: FatbinEntry, wheel_share: WheelShare) -> Image:
+    """Return an entry of a container as an image."""
+    size = entry.header_size + entry.padded_size
+    return Image(
+        kind=entry.kind,
+        kind_number=entry.kind_number,
+        target=entry.target,
+        arch=entry.arch,
+        suffix=entry.suffix,
+        compression=entry.compression,
+        offset=entry.offset,
+        file_bytes=size,
+        wheel_bytes=None if wheel_share is None else wheel_share(entry.offset, entry.offset + size),
+    )
 
 
 @dataclass(slots=True)
@@ -449,6 +457,9 @@ class _Candidates:
     def next(self, position: int) -> int:
         """Return the first place from a position on; the end of the block, or later, for none."""
         if position >= self.end:
+            return position
+        # Most containers follow another one: three searches for each would take longer than all.
+        if self.window.data[position : position + len(CONTAINER_MAGIC)] == CONTAINER_MAGIC:
             return position
         for magic in (CONTAINER_MAGIC, CUBIN_MAGIC, ZSTD_MAGIC):
             # A later place is still the next one.
@@ -497,7 +508,7 @@ class ContainerSearch:
                 for unit, offset in self.search_window(content, UNREGISTERED):
                     # The runtime is given these; other containers may be data of the library.
                     if offset in registered:
-                        yield replace(unit, section=REGISTERED, place=Place.EXECUTABLE)
+                        yield unit._replace(section=REGISTERED, place=Place.EXECUTABLE)
                     else:
                         yield unit
 
@@ -508,6 +519,9 @@ class ContainerSearch:
             BinaryFormatError: the windows searched are together far more than the file.
         """
         self._charge(window)
+        # Objects have thousands of small sections: one copy of each, and nothing to release.
+        if len(window) < SHORT_SEARCH and not _has_magic(window.to_bytes()):
+            return
         position = 0
         for start in range(0, len(window), _SEARCH_BLOCK):
             end = start + _SEARCH_BLOCK
@@ -536,12 +550,12 @@ class ContainerSearch:
         """Read a candidate; return its unit and size, or None for other data."""
         if window.data[: len(CONTAINER_MAGIC)] == CONTAINER_MAGIC:
             container = read_container(window, 0)
-            unit = container_unit(container, self.wheel_share, section=section, place=Place.OUTSIDE)
-            emptied = frozenset(
-                entry.offset for entry in container.entries() if _is_emptied(container, entry)
+            images = tuple(
+                entry_image(entry, self.wheel_share)
+                for entry in container.entries()
+                if not _is_emptied(container, entry)
             )
-            images = tuple(image for image in unit.images if image.offset not in emptied)
-            return replace(unit, images=images), container.size
+            return Unit(section=section, place=Place.OUTSIDE, images=images), container.size
         if window.data[: len(ZSTD_MAGIC)] == ZSTD_MAGIC:
             return self._read_frame(window, section)
         if window.data[_MACHINE_AT:HEAD_SIZE] != _MACHINE:
@@ -607,6 +621,10 @@ def _is_emptied(container: Container, entry: FatbinEntry) -> bool:
     """Return True for an image whose payload was overwritten with zeros: the header stays."""
     head = container.payload(entry).data[:_EMPTIED_HEAD]
     return len(head) == _EMPTIED_HEAD and not any(head)
+
+
+def _has_magic(content: bytes) -> bool:
+    return any(magic in content for magic in (CONTAINER_MAGIC, CUBIN_MAGIC, ZSTD_MAGIC))
 
 
 def _may_hold_data(section: Section) -> bool:

@@ -13,7 +13,7 @@ after, and the digests. ``nox -s gpu_tests`` makes it, and a test compares the t
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from archsplit.arch.compat import can_run_on
 from archsplit.arch.target import Capability, CodeKind
@@ -35,8 +35,7 @@ _FRAME_HEAD = 16
 """Bytes of a frame that stay: a library reads the unpacked size before it takes the code."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnregisteredImage:
+class UnregisteredImage(NamedTuple):
     """An image that only the library finds, and that no chosen GPU can run.
 
     Attributes:

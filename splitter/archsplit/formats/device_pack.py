@@ -299,6 +299,57 @@ def container_key(images: Iterable[PackImage]) -> bytes:
     return hashlib.sha256(b"".join(_encode_image(one, is_table=True) for one in images)).digest()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackLayout:
+    """A pack before it is written: its front, and rows with the offsets of all images."""
+
+    front: bytes = field(repr=False)
+    libraries: tuple[PackLibrary, ...] = field(repr=False)
+    size: int
+
+    def blocks(self, images: Images) -> Iterator[bytes | memoryview]:
+        """Yield the bytes of the pack in their order; the images needn't fit into memory.
+
+        Args:
+            images: returns the bytes of an image.
+        """
+        yield self.front
+        written = len(self.front)
+        for i, library in enumerate(self.libraries):
+            for j, container in enumerate(library.containers):
+                if container.images:
+                    # Zeros up to the alignment.
+                    yield bytes(container.offset - written)
+                    yield CONTAINER_LAYOUT.pack(
+                        CONTAINER_MAGIC,
+                        1,
+                        CONTAINER_LAYOUT.size,
+                        container.size - CONTAINER_LAYOUT.size,
+                    )
+                    for image in container.images:
+                        yield images(i, j, image)
+                    written = container.offset + container.size
+
+
+def lay_out_pack(descriptor: Descriptor, libraries: Iterable[PackLibrary]) -> PackLayout:
+    """Place the containers and images of a pack.
+
+    Args:
+        descriptor: ties the pack to its core.
+        libraries: rows with the images of this pack; their offsets are set here.
+    """
+    libraries = tuple(libraries)
+    # The index is encoded twice: its length doesn't depend on the offsets, but they depend on its
+    # length.
+    size = HEAD.size + len(_encode_front(descriptor, libraries, is_table=False))
+    placed, end = _place_containers(libraries, -(-size // PAGE) * PAGE)
+    # A pack without images ends with its index.
+    end = end or size
+    front = _encode_front(descriptor, placed, is_table=False)
+    head = _encode_head(descriptor, placed, front, end)
+    return PackLayout(front=head + front, libraries=placed, size=end)
+
+
 def write_pack(
     write: Callable[[bytes | memoryview], object],
     descriptor: Descriptor,
@@ -309,36 +360,11 @@ def write_pack(
 
     Args:
         write: takes the file's bytes in their order.
-        descriptor: ties the pack to its core.
-        libraries: rows with the images of this pack; their offsets are set here.
+        descriptor, libraries: as for `lay_out_pack`.
         images: returns the bytes of an image.
     """
-    libraries = tuple(libraries)
-    # The index is encoded twice: its length doesn't depend on the offsets, but they depend on its
-    # length.
-    size = HEAD.size + len(_encode_front(descriptor, libraries, is_table=False))
-    placed, end = _place_containers(libraries, -(-size // PAGE) * PAGE)
-    # A pack without images ends with its index.
-    end = end or size
-    front = _encode_front(descriptor, placed, is_table=False)
-    write(_encode_head(descriptor, placed, front, end) + front)
-    written = HEAD.size + len(front)
-    for i, library in enumerate(placed):
-        for j, container in enumerate(library.containers):
-            if container.images:
-                # Zeros up to the alignment.
-                write(bytes(container.offset - written))
-                write(
-                    CONTAINER_LAYOUT.pack(
-                        CONTAINER_MAGIC,
-                        1,
-                        CONTAINER_LAYOUT.size,
-                        container.size - CONTAINER_LAYOUT.size,
-                    )
-                )
-                for image in container.images:
-                    write(images(i, j, image))
-                written = container.offset + container.size
+    for block in lay_out_pack(descriptor, libraries).blocks(images):
+        write(block)
 
 
 def _place_containers(

@@ -13,7 +13,7 @@ import enum
 from dataclasses import dataclass
 from struct import Struct
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from archsplit.formats.reader import Strings
 
@@ -72,15 +72,19 @@ class SegmentType(enum.IntEnum):
     LOAD = 1
     DYNAMIC = 2
     NOTE = 4
+    HEADERS = 6
 
 
 class SectionType(enum.IntEnum):
     """Kinds of sections: sh_type."""
 
     SYMBOLS = 2
+    STRINGS = 3
     RELA = 4
+    DYNAMIC = 6
     NOTE = 7
     NOBITS = 8
+    DYNAMIC_SYMBOLS = 11
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,11 +117,13 @@ class Segment:
     alignment: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Section:
-    """A section header; ``offset`` counts from the start of the file."""
+class Section(NamedTuple):
+    """A section header; ``offset`` counts from the start of the file.
 
-    index: int
+    A tuple, because static libraries have a hundred thousand.
+    """
+
+    index: int  # type: ignore[assignment] # nobody searches in a section
     name: str
     type: int
     flags: int

@@ -23,8 +23,9 @@ __pure__ = True
 _U32 = Struct("<I")
 _U64 = Struct("<Q")
 _FIRST_BLOCK = 256
-_SMALL_TABLE = 1 << 16
-"""Bytes of a table of names that is copied as a whole."""
+_SMALL_TABLE, _LARGE_TABLE = 1 << 16, 1 << 24
+"""Bytes of a table of names that is copied as a whole: for one name, and for many."""
+_MANY_NAMES = 16
 
 
 class Window:
@@ -64,7 +65,7 @@ class Window:
         Raises:
             BinaryFormatError: the part reaches past the end of this window.
         """
-        self._require(offset, size, what)
+        self.check_range(offset, size, what)
         part = self._bytes[offset : offset + size]
         return Window(part, source=self.source, start=self.start + offset)
 
@@ -79,7 +80,7 @@ class Window:
         Raises:
             BinaryFormatError: the record reaches past the end.
         """
-        self._require(offset, layout.size, what)
+        self.check_range(offset, layout.size, what)
         return layout.unpack_from(self._bytes, offset)
 
     def records(self, layout: Struct, what: str) -> Iterator[tuple[int, ...]]:
@@ -108,7 +109,8 @@ class Window:
             f"{self.source}: {what} at {place}: found {found}, expected {expected}"
         )
 
-    def _require(self, offset: int, size: int, what: str) -> None:
+    def check_range(self, offset: int, size: int, what: str) -> None:
+        """Refuse a range that reaches past the end; raises as `part` does."""
         # `offset <= offset + size` refuses a negative size; Python's integers don't overflow, so a
         # size near 2^64 is refused here too.
         if not 0 <= offset <= offset + size <= len(self._bytes):
@@ -124,12 +126,13 @@ class Strings:
     text. Real tables give each name about once; this one refuses after ``limit`` bytes.
     """
 
-    __slots__ = ("_copy", "_remaining", "_table")
+    __slots__ = ("_copy", "_reads", "_remaining", "_table")
 
     def __init__(self, table: Window, *, limit: int) -> None:
         self._table = table
         self._remaining = limit
         self._copy = b""
+        self._reads = 0
 
     def text(self, offset: int, what: str) -> str:
         """Return the name at ``offset``, bytes that are not UTF-8 as surrogate escapes.
@@ -137,7 +140,9 @@ class Strings:
         Raises:
             BinaryFormatError: the name starts outside the table, has no end, or exceeds the limit.
         """
-        raw = self._read_raw(offset, what)
+        # Most tables are small, and most of their names are read: one copy for all.
+        end = self._copy.find(b"\0", offset) if offset >= 0 else -1
+        raw = self._copy[offset:end] if end >= 0 else self._read_raw(offset, what)
         self._remaining -= len(raw)
         if self._remaining < 0:
             raise self._table.fault(
@@ -148,11 +153,8 @@ class Strings:
         return raw.decode("utf-8", "surrogateescape")
 
     def _read_raw(self, offset: int, what: str) -> bytes:
-        # Most tables are small, and most of their names are read: one copy for all.
-        end = self._copy.find(b"\0", offset) if offset >= 0 else -1
-        if end >= 0:
-            return self._copy[offset:end]
-        if len(self._table) <= _SMALL_TABLE:
+        self._reads += 1
+        if len(self._table) <= (_SMALL_TABLE if self._reads < _MANY_NAMES else _LARGE_TABLE):
             self._copy = self._table.to_bytes()
         # The table may be huge and the name short: copy little, then more.
         size = _FIRST_BLOCK

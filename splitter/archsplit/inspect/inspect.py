@@ -9,9 +9,12 @@ from __future__ import annotations
 import json
 import mmap
 import os
-from dataclasses import dataclass, replace
+import shutil
+import tempfile
+from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from archsplit.devicecode.model import File, Inventory, drop_placeholders
 from archsplit.devicecode.scan import HEAD_SIZE, Form, detect_form, file_form, read_contents
@@ -22,18 +25,25 @@ from archsplit.formats.elf import Elf
 from archsplit.formats.reader import Window, open_file
 from archsplit.inspect.breakdown import sum_build_files
 from archsplit.release.identity import IDENTITY_ENDING
-from archsplit.system.fs import input_errors, read_file, sha256
-from archsplit.system.parallel import map_on_cores
+from archsplit.system.fs import input_errors, output_errors, read_file, sha256
+from archsplit.system.worker_processes import WorkerProcesses, map_in_processes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from zipfile import ZipInfo
 
     from archsplit.devicecode.scan import WheelShare
     from archsplit.wheels.zip_reader import Archive
 
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
+
 _WHEEL = ".whl"
 _FILES_OF_TASK = 256
+_ROOM = 2
+"""Free bytes of the temporary folder for each byte that processes unpack."""
+_FILE_WORK = 1 << 14
+"""Bytes of a library: reading them takes as long as opening a file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,12 +55,14 @@ class InspectRequest:
         site_folders: folders with installed packages.
         digest: True to compute the file's SHA-256, which takes longer than all else.
         kernels: True to read kernels, for which machine code is decompressed.
+        workers: permission to use processes; None for threads alone.
     """
 
     subject: str
     site_folders: tuple[Path, ...] = ()
     digest: bool = False
     kernels: bool = False
+    workers: WorkerProcesses | None = field(default=None, repr=False, compare=False)
 
 
 def read_inventory(request: InspectRequest) -> Inventory:
@@ -109,22 +121,34 @@ def _inventory(request: InspectRequest, paths: Mapping[str, str], name: str) -> 
     wheels = {shown: Path(path) for shown, path in paths.items() if shown.endswith(_WHEEL)}
     others = {shown: path for shown, path in paths.items() if shown not in wheels}
     # Only files with the magic number of a form can hold device code.
-    rows = list(others.items())
+    rows = list(others.values())
     # A task for each of 100,000 files would take longer than its work.
     tasks = [rows[start : start + _FILES_OF_TASK] for start in range(0, len(rows), _FILES_OF_TASK)]
-    loose = sorted(one for each in map_on_cores(_with_form, tasks) for one in each)
-    in_download = bool(wheels) and not loose
-    files = map_on_cores(
-        lambda one: _file_or_problem(open_file(Path(one[1])), one[0], request),
-        loose,
-        weight=lambda one: os.stat(one[1]).st_size,  # noqa: PTH116 (see above)
+    looks = map_in_processes(
+        _forms_and_sizes, tasks, lambda task: _FILE_WORK * len(task), request.workers
     )
-    for shown, path in sorted(wheels.items()):
-        files += _wheel_or_problem(path, shown, request, in_download=in_download)
-    sizes = {
-        shown: os.stat(path).st_size  # noqa: PTH116 (see above)
-        for shown, path in (paths if in_download else others).items()
-    }
+    found = dict(zip(others, chain.from_iterable(looks), strict=True))
+    sizes = {shown: size for shown, (_, size) in found.items()}
+    loose = sorted(shown for shown, (has_form, _) in found.items() if has_form)
+    in_download = bool(wheels) and not loose
+    files = map_in_processes(
+        lambda shown: _file_or_problem(open_file(Path(others[shown])), shown, request),
+        loose,
+        sizes.__getitem__,
+        request.workers,
+    )
+    # Each worker has one wheel, and unpacks one member of it at a time.
+    alone = replace(request, workers=request.workers if len(wheels) == 1 else None)
+    files += chain.from_iterable(
+        _map_with_room(
+            lambda one: _wheel_or_problem(one[1], one[0], alone, in_download=in_download),
+            sorted(wheels.items()),
+            lambda one: _installed_size(one[1]),
+            None if len(wheels) == 1 else request.workers,
+        )
+    )
+    if in_download:
+        sizes |= {shown: path.stat().st_size for shown, path in wheels.items()}
     installed = 0 if in_download else sum(map(_installed_size, wheels.values()))
     size = sum(sizes.values()) + installed
     return Inventory(
@@ -137,8 +161,13 @@ def _inventory(request: InspectRequest, paths: Mapping[str, str], name: str) -> 
     )
 
 
-def _with_form(paths: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-    return [one for one in paths if _form(one[1]) is not None]
+def _forms_and_sizes(paths: Iterable[str]) -> list[tuple[bool, int]]:
+    return [_form_and_size(path) for path in paths]
+
+
+def _form_and_size(path: str) -> tuple[bool, int]:
+    """Return True for a file that can hold device code, and its size."""
+    return _form(path) is not None, os.stat(path).st_size  # noqa: PTH116 (see above)
 
 
 def _form(path: str) -> Form | None:
@@ -155,7 +184,7 @@ def _wheel_or_problem(
 ) -> list[File]:
     """Return the files of a wheel in a folder, below its name."""
     try:
-        files = list(_in_wheel(path, request, in_download=in_download))
+        files = _in_wheel(path, request, in_download=in_download)
     except WheelError as error:
         size = path.stat().st_size
         wheel_bytes = size if in_download else None
@@ -273,14 +302,42 @@ def _build_id(path: Path) -> str | None:
     return None if descriptor is None else descriptor.build_id.hex()
 
 
-def _in_wheel(path: Path, request: InspectRequest, *, in_download: bool = True) -> Iterator[File]:
+def _map_with_room(
+    function: Callable[[_Item], _Result],
+    items: Sequence[_Item],
+    unpacked: Callable[[_Item], int],
+    workers: WorkerProcesses | None,
+) -> list[_Result]:
+    """Return the results of a function that unpacks into the temporary folder, in order.
+
+    One after the other, unless there is room for all items at the same time.
+    """
+    if workers is not None:
+        folder = Path(tempfile.gettempdir())
+        with output_errors(folder):
+            free = shutil.disk_usage(folder).free
+        # Other programs need room too.
+        if _ROOM * sum(map(unpacked, items)) <= free:
+            return map_in_processes(function, items, unpacked, workers)
+    return [function(item) for item in items]
+
+
+def _in_wheel(path: Path, request: InspectRequest, *, in_download: bool = True) -> list[File]:
     # For wheels alone: 17 ms, longer than reading most libraries takes.
     from archsplit.wheels.zip_reader import open_archive, read_head  # noqa: PLC0415
 
     with open_archive(path) as archive:
-        for info in archive.members.values():
-            if detect_form(read_head(archive, info, HEAD_SIZE)) is not None:
-                yield _member(archive, info, request, in_download=in_download)
+        members = [
+            info
+            for info in archive.members.values()
+            if detect_form(read_head(archive, info, HEAD_SIZE)) is not None
+        ]
+        return _map_with_room(
+            lambda info: _member(archive, info, request, in_download=in_download),
+            members,
+            lambda info: info.file_size,
+            request.workers,
+        )
 
 
 def _member(archive: Archive, info: ZipInfo, request: InspectRequest, *, in_download: bool) -> File:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
+import pickle
 import stat
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,11 +18,14 @@ from typing import TYPE_CHECKING
 
 from archsplit.devicecode.apply import check_code_stays, check_coverage_stays, has_code_for
 from archsplit.devicecode.file_plan import cubin_family
+from archsplit.devicecode.plan_transfer import decode_plan, encode_plan
 from archsplit.devicecode.scan import Form, file_form
 from archsplit.errors import BinaryFormatError, WheelError
+from archsplit.formats.reader import open_file
 from archsplit.slim.wheel import SLIMMABLE_FORMS, SlimmedLibrary, plan_member
 from archsplit.system.fs import blocks, input_errors, read_file
 from archsplit.system.parallel import map_on_cores
+from archsplit.system.worker_processes import Codec, map_in_processes
 from archsplit.wheels.record import ALGORITHMS, read_distributions
 
 if TYPE_CHECKING:
@@ -30,10 +34,13 @@ if TYPE_CHECKING:
     from archsplit.devicecode.edits import FilteredContainer
     from archsplit.devicecode.file_plan import FilePlan
     from archsplit.slim.request import SlimRequest
+    from archsplit.system.worker_processes import WorkerProcesses
     from archsplit.wheels.record import InstalledDistribution, InstalledFile
 
 
 _MANY_THREADS = 16
+_ERROR = b"!"
+"""The first byte in place of a plan's: pickled data begins with another."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +77,9 @@ class Installation:
     notes: tuple[str, ...] = field(default=())
 
 
-def plan_installation(site: Path, request: SlimRequest) -> Installation:
+def plan_installation(
+    site: Path, request: SlimRequest, workers: WorkerProcesses | None = None
+) -> Installation:
     """Plan every library with device code that a RECORD in ``site`` lists.
 
     Raises:
@@ -100,7 +109,7 @@ def plan_installation(site: Path, request: SlimRequest) -> Installation:
                 claims.setdefault(library_path, []).append(claim)
     owned = [
         OwnedLibrary(library=library, claims=tuple(claims[library.name]))
-        for library in _plan_libraries(site, sorted(claims), request, notes)
+        for library in _plan_libraries(site, sorted(claims), request, notes, workers)
     ]
     return _select_libraries(site, owned, request, notes)
 
@@ -113,7 +122,8 @@ def _is_editable(folder: Path) -> bool:
 
 def _library_path(site: Path, row: InstalledFile, notes: list[str]) -> str | None:
     """Return the path of a file that can have device code and be replaced."""
-    path = site / row.path
+    # A text: an environment has a hundred thousand rows.
+    path = os.path.join(site, row.path)  # noqa: PTH118
     # First, because most rows are Python files: they need no remark.
     if not _can_have_code(path) and not _is_cubin_file(path, row):
         return None
@@ -128,20 +138,22 @@ def _library_path(site: Path, row: InstalledFile, notes: list[str]) -> str | Non
     return _resolve_link(site, row.normalized_path)
 
 
-def _can_have_code(path: Path) -> bool:
-    with input_errors(path):
-        try:
-            # Not `is_file`, which since Python 3.14 takes an unreadable folder for no file.
-            if not stat.S_ISREG(path.stat().st_mode):
-                return False
-        except (FileNotFoundError, NotADirectoryError):
-            return False
-        return file_form(str(path)) in SLIMMABLE_FORMS
+def _can_have_code(path: str) -> bool:
+    try:
+        # Not `is_file`, which since Python 3.14 takes an unreadable folder for no file.
+        is_file = stat.S_ISREG(os.stat(path).st_mode)  # noqa: PTH116 (see above)
+        return is_file and file_form(path) in SLIMMABLE_FORMS
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        # Once more, for the message.
+        with input_errors(Path(path)):
+            raise
 
 
-def _is_cubin_file(path: Path, row: InstalledFile) -> bool:
+def _is_cubin_file(path: str, row: InstalledFile) -> bool:
     # By its name in RECORD: another distribution's cubins have another loader.
-    return cubin_family(row.normalized_path or "") is not None and path.is_file()
+    return cubin_family(row.normalized_path or "") is not None and Path(path).is_file()
 
 
 def _symlinked_folder(site: Path, path: str) -> str | None:
@@ -159,7 +171,11 @@ def _resolve_link(site: Path, path: str) -> str:
 
 
 def _plan_libraries(
-    site: Path, paths: Iterable[str], request: SlimRequest, notes: list[str]
+    site: Path,
+    paths: Iterable[str],
+    request: SlimRequest,
+    notes: list[str],
+    workers: WorkerProcesses | None,
 ) -> Iterator[SlimmedLibrary]:
     def plan_or_error(path: str) -> FilePlan | BinaryFormatError:
         try:
@@ -168,13 +184,30 @@ def _plan_libraries(
             return error
 
     paths = list(paths)
-    plans = map_on_cores(plan_or_error, paths, weight=lambda path: (site / path).stat().st_size)
+    plans = map_in_processes(
+        plan_or_error,
+        paths,
+        lambda path: (site / path).stat().st_size,
+        workers,
+        Codec(encode=_encode, decode=lambda path, content: _decode(site / path, content)),
+    )
     for path, plan in zip(paths, plans, strict=True):
         # One damaged library in an environment is no reason to leave all others large.
         if isinstance(plan, BinaryFormatError):
             notes.append(f"{path} is left unchanged: {plan}")
         elif plan.containers or plan.unregistered:
             yield SlimmedLibrary(name=path, path=site / path, plan=plan)
+
+
+def _encode(plan: FilePlan | BinaryFormatError) -> bytes:
+    return _ERROR + pickle.dumps(plan) if isinstance(plan, BinaryFormatError) else encode_plan(plan)
+
+
+def _decode(path: Path, content: memoryview) -> FilePlan | BinaryFormatError:
+    if content[0] == _ERROR[0]:
+        error: BinaryFormatError = pickle.loads(content[1:])  # noqa: S301 - from `_encode`
+        return error
+    return decode_plan(content, open_file(path))
 
 
 def _select_libraries(

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from archsplit.slim.transaction import FileChange, StagedFiles, Transaction
 
 _STAT_BLOCK = 512
+_MOST_TRIALS = 8
+"""Processes that load a library at a time; each one may need some 100 MB."""
 
 
 def slim_site(request: SlimRequest, effects: Effects) -> SlimReport:
@@ -65,7 +67,7 @@ def slim_site(request: SlimRequest, effects: Effects) -> SlimReport:
 
 def _slim_site(site: Path, request: SlimRequest, effects: Effects) -> SlimReport:
     if request.dry_run:
-        installation = plan_installation(site, request)
+        installation = plan_installation(site, request, effects.workers)
         check_digests(_changed_libraries(installation), trust_record=request.trust_record)
         return _report(request, installation)
     with open_transaction(site) as transaction:
@@ -91,7 +93,7 @@ def site_folder(path: Path) -> Path:
 
 
 def _slim_libraries(transaction: Transaction, request: SlimRequest, effects: Effects) -> SlimReport:
-    installation = plan_installation(transaction.site, request)
+    installation = plan_installation(transaction.site, request, effects.workers)
     changed = _changed_libraries(installation)
     digests = check_digests(changed, trust_record=request.trust_record)
     if not changed:
@@ -100,7 +102,7 @@ def _slim_libraries(transaction: Transaction, request: SlimRequest, effects: Eff
         site=transaction.site, root=transaction.new, request=request, digests=digests
     )
     try:
-        staged = stage.prepare(changed)
+        staged = stage.prepare(changed, effects.workers)
         checks = _load_staged(changed, stage, effects)
     except BaseException:
         # Ctrl-C too: nothing was replaced yet, so nothing needs the folder.
@@ -160,7 +162,9 @@ def _load_staged(
         trial = Trial(runner=effects.runner, folder=folder, environment=environment)
         # Static libraries and fatbins can't be loaded.
         libraries = [one.library for one in changed if one.library.plan.form is Form.ELF]
-        results = map_on_cores(lambda one: trial.load(stage.root / one.name, one.path), libraries)
+        results = map_on_cores(
+            lambda one: trial.load(stage.root / one.name, one.path), libraries, most=_MOST_TRIALS
+        )
         names = [one.name for one in libraries]
     return trial_results(dict(zip(names, results, strict=True)))
 

@@ -39,6 +39,7 @@ from archsplit.system.fs import (
     write_file,
 )
 from archsplit.system.parallel import map_on_cores
+from archsplit.system.worker_processes import map_in_processes
 from archsplit.wheels.record import RecordRow, member_fault, read_distribution
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from archsplit.devicecode.apply import KeptImage
     from archsplit.slim.installed import OwnedLibrary
     from archsplit.slim.request import SlimRequest
+    from archsplit.system.worker_processes import WorkerProcesses
     from archsplit.wheels.record import InstalledDistribution
 
 SLIM_JOURNAL_SCHEMA = 1
@@ -331,7 +333,9 @@ class StagingFolder:
     digests: Mapping[str, str] = field(repr=False)
     new_digests: dict[str, str] = field(default_factory=dict, repr=False)
 
-    def prepare(self, owned: tuple[OwnedLibrary, ...]) -> StagedFiles:
+    def prepare(
+        self, owned: tuple[OwnedLibrary, ...], workers: WorkerProcesses | None = None
+    ) -> StagedFiles:
         """Write the new libraries, RECORDs and removal records, and read them back.
 
         Raises:
@@ -347,8 +351,8 @@ class StagingFolder:
         check_free_space(self.site, sum(each.library.plan.size for each in owned))
         check_writable(self.site, (*paths, *records))
         self._mirror({*paths, *notes, *records})
-        written = map_on_cores(
-            self._write_library, owned, weight=lambda each: each.library.plan.size
+        written = map_in_processes(
+            self._write_library, owned, lambda each: each.library.plan.size, workers
         )
         kept = dict(zip(paths, written, strict=True))
         # Each new library is hashed once: RECORD and the journal have the same digest.
