@@ -50,6 +50,7 @@ class NullExecutor:
     """An executor whose steps end by themselves after some time; one thread counts it."""
 
     is_local = False
+    moved = 0
 
     def __init__(self) -> None:
         self._ends: list[tuple[float, int, Ended]] = []
