@@ -97,7 +97,6 @@ def launcher() -> NoReturn:
             os._exit(0)
         if nvcc:
             _exec_nvcc_if_unsupported(nvcc, argv)
-        _restore_child_signal()
         # Reports need a complete plan.
         if nvcc and not _requests_reports(options):
             is_known = has_record(key, environment)
@@ -121,13 +120,6 @@ def launcher() -> NoReturn:
             raise
         _say(str(error))
         sys.exit(error.exit_code)
-
-
-def _restore_child_signal() -> None:
-    # A hit starts no program.
-    from archsplit.system.signals import restore_child_signal
-
-    restore_child_signal()
 
 
 def _requests_reports(options: str) -> bool:
@@ -232,7 +224,9 @@ def _compile(
 
     from archsplit.compiler.invocation import FallBackToNvccError
     from archsplit.system.process import SubprocessRunner
+    from archsplit.system.signals import restore_child_signal
 
+    restore_child_signal()
     try:
         runner = SubprocessRunner()
         return _remove_outputs_on_signal(
@@ -310,7 +304,9 @@ def _plan_early(
     from pathlib import Path
 
     from archsplit.compiler.early_dryrun import run_early
+    from archsplit.system.signals import restore_child_signal
 
+    restore_child_signal()
     words: Sequence[str] = argv
     if has_flags or has_options_files(argv):
         from archsplit.compiler.invocation import FallBackToNvccError, expand_options
