@@ -29,7 +29,12 @@ from archsplit.cache.sealed import DamagedError, is_sealed
 from archsplit.cache.usage import mark_used
 from archsplit.errors import InputError, OutputError
 from archsplit.system.file_lock import try_lock
-from archsplit.system.fs import store_file
+from archsplit.system.outputs import (
+    IrregularFileError,
+    read_stored_file,
+    remove_irregular,
+    store_file,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -102,10 +107,8 @@ class LocalStore:
         """Return the stored bytes, or None; delete a damaged file."""
         path = self.path(kind, key)
         try:
-            with path.open("rb") as file:
-                blob = file.read()
-                last_used = os.fstat(file.fileno()).st_mtime
-        except IsADirectoryError:
+            blob, status = read_stored_file(path)
+        except IrregularFileError:
             self.delete(kind, key)
             return None
         except OSError as error:
@@ -113,12 +116,12 @@ class LocalStore:
                 self._warn_of_error("read", error)
             return None
         if not is_intact(kind, key, blob):
-            self._warn(f"deleted a damaged file: {path}")
+            self._warn(f"{'deleted' if self._writable else 'ignored'} a damaged file: {path}")
             self.delete(kind, key)
             return None
         # The time of the last use is what eviction sorts by.
         if self._writable:
-            mark_used(path, last_used)
+            mark_used(path, status.st_mtime)
         return blob
 
     def put(self, kind: StoreKind, key: str, blob: bytes) -> bool:
@@ -127,8 +130,6 @@ class LocalStore:
             return False
         path = self.path(kind, key)
         try:
-            # A folder at the path, as an unpacked archive leaves it, would turn the cache off.
-            self._remove_folder_at(path)
             store_file(path, blob)
         except OSError as error:
             if error.errno in _PATH_CONFLICT_ERRORS and (self.folder / kind.value).is_dir():
@@ -149,7 +150,7 @@ class LocalStore:
         if self._writable:
             path = self.path(kind, key)
             with contextlib.suppress(OSError):
-                self._remove_folder_at(path)
+                remove_irregular(path)
                 path.unlink()
 
     def keys(self, kind: StoreKind) -> Iterator[str]:
@@ -158,15 +159,6 @@ class LocalStore:
             for name in sorted_names(self.folder / kind.value / prefix):
                 if not name.startswith(_TEMPORARY_PREFIX):
                     yield name
-
-    @staticmethod
-    def _remove_folder_at(path: Path) -> None:
-        """Remove a folder at the path of a file."""
-        if path.is_dir() and not path.is_symlink():
-            # Imported late: rarely needed.
-            import shutil  # noqa: PLC0415
-
-            shutil.rmtree(path)
 
     def _warn_of_error(self, action: str, error: OSError) -> None:
         self._warn(f"{self.folder} can't be {action}: {error.strerror}; compiling without it")
@@ -209,7 +201,7 @@ def verify_store(store: LocalStore) -> StoreCheck:
 
 def _is_valid(store: LocalStore, kind: StoreKind, key: str) -> bool:
     try:
-        blob = store.path(kind, key).read_bytes()
+        blob, _ = read_stored_file(store.path(kind, key))
     except OSError:
         return False
     if not is_intact(kind, key, blob):
@@ -317,11 +309,14 @@ def evict(folder: Path, *, maximum: int) -> EvictionResult | None:
 
     Readers and writers never wait: a file that is removed while it is read stays readable.
     """
-    with contextlib.suppress(OSError), (folder / _EVICTION_STAMP).open("w") as lock_file:
-        if not try_lock(lock_file.fileno()):
-            return None
-        os.utime(folder / _EVICTION_STAMP)
-        return _evict_files(folder, maximum)
+    stamp = folder / _EVICTION_STAMP
+    with contextlib.suppress(OSError):
+        remove_irregular(stamp)
+        with stamp.open("w") as lock_file:
+            if not try_lock(lock_file.fileno()):
+                return None
+            os.utime(stamp)
+            return _evict_files(folder, maximum)
     return None
 
 
