@@ -159,7 +159,7 @@ def test_an_entry_that_is_no_file_is_made_again(
         assert path.is_file()
         assert used.find(ENTRY.components) is not None
     make_irregular(path)
-    assert verify_store(store(tmp_path)) == (1, (KEY,))
+    assert verify_store(store(tmp_path)).damaged == (KEY,)
     assert not os.path.lexists(path)
     used.close()
     assert said == []

@@ -25,7 +25,7 @@ from enum import Enum
 from typing import IO, TYPE_CHECKING, NamedTuple
 
 from archsplit.cache.entry import compute_key, decode_entry, decode_manifest
-from archsplit.cache.sealed import DamagedError, is_sealed
+from archsplit.cache.sealed import DamagedError, is_of_earlier_version, is_sealed
 from archsplit.cache.usage import mark_used
 from archsplit.errors import InputError, OutputError
 from archsplit.system.file_lock import try_lock
@@ -116,6 +116,9 @@ class LocalStore:
                 self._warn_of_error("read", error)
             return None
         if not is_intact(kind, key, blob):
+            # An older archsplit may share the folder.
+            if is_of_earlier_version(blob):
+                return None
             self._warn(f"{'deleted' if self._writable else 'ignored'} a damaged file: {path}")
             self.delete(kind, key)
             return None
@@ -181,29 +184,50 @@ def sorted_names(folder: Path) -> list[str]:
 
 
 class StoreCheck(NamedTuple):
-    """Number of files, and keys of the damaged ones."""
+    """The result of a check of all files.
+
+    Attributes:
+        files: number of files of this version.
+        damaged: keys of the damaged ones, which were deleted.
+        earlier: number of files that an earlier version of archsplit has written.
+        earlier_bytes: their size.
+    """
 
     files: int
     damaged: tuple[str, ...]
+    earlier: int = 0
+    earlier_bytes: int = 0
 
 
 def verify_store(store: LocalStore) -> StoreCheck:
-    """Read every file and delete the damaged ones."""
-    files, damaged = 0, []
+    """Read every file and delete the damaged ones.
+
+    Files of an earlier version are never read otherwise. They stay, because an older archsplit may
+    share the folder.
+    """
+    files, damaged, earlier = 0, [], []
     for kind in StoreKind:
         for key in store.keys(kind):
+            blob = _stored_bytes(store, kind, key)
+            if is_of_earlier_version(blob):
+                earlier.append(len(blob))
+                continue
             files += 1
-            if not _is_valid(store, kind, key):
+            if not _is_valid(kind, key, blob):
                 damaged.append(key)
                 store.delete(kind, key)
-    return StoreCheck(files, tuple(damaged))
+    return StoreCheck(files, tuple(damaged), len(earlier), sum(earlier))
 
 
-def _is_valid(store: LocalStore, kind: StoreKind, key: str) -> bool:
+def _stored_bytes(store: LocalStore, kind: StoreKind, key: str) -> bytes:
+    """Return the bytes of a file; none, as of a damaged one, where it can't be read."""
     try:
-        blob, _ = read_stored_file(store.path(kind, key))
+        return read_stored_file(store.path(kind, key))[0]
     except OSError:
-        return False
+        return b""
+
+
+def _is_valid(kind: StoreKind, key: str, blob: bytes) -> bool:
     if not is_intact(kind, key, blob):
         return False
     return kind is StoreKind.CONTENT or _is_entry(key, blob) or _is_manifest(key, blob)
@@ -242,8 +266,8 @@ def export_store(store: LocalStore, file: IO[bytes]) -> int:
     return count
 
 
-def import_store(store: LocalStore, file: IO[bytes], *, where: str) -> int:
-    """Store the intact files of an export; return their number.
+def import_store(store: LocalStore, file: IO[bytes], *, where: str) -> tuple[int, int]:
+    """Store the intact files of an export; return their number, and that of all files.
 
     Args:
         where: name of the export, for the message.
@@ -254,17 +278,18 @@ def import_store(store: LocalStore, file: IO[bytes], *, where: str) -> int:
     """
     import tarfile  # noqa: PLC0415 - as above
 
-    count = 0
+    count = total = 0
     try:
         with tarfile.open(fileobj=file, mode="r:") as tar:
             for member in tar:
                 kind, _, key = member.name.partition("/")
                 content = tar.extractfile(member)
                 if kind in {each.value for each in StoreKind} and content is not None:
+                    total += 1
                     count += _import_file(store, StoreKind(kind), key, content.read())
     except (tarfile.TarError, OSError) as error:
         raise InputError(f"{where} is no exported cache: {error}") from None
-    return count
+    return count, total
 
 
 def _import_file(store: LocalStore, kind: StoreKind, key: str, blob: bytes) -> bool:
