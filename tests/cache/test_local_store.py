@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+import zlib
 from typing import TYPE_CHECKING
 
 import pytest
@@ -27,6 +28,7 @@ from archsplit.cache.local import (
     store_size,
     verify_store,
 )
+from archsplit.cache.sealed import encode_result
 from archsplit.cache.stats import CacheStats, MissLog, read_counts
 
 if TYPE_CHECKING:
@@ -75,7 +77,19 @@ def test_a_damaged_entry_is_dropped(tmp_path: Path, damage: bytes) -> None:
     assert path.exists()
     assert cache(tmp_path, said).find(ENTRY.components) is None
     assert not path.exists()
-    assert said == [f"{done} a damaged file: {path}" for done in ("ignored", "deleted")]
+    why = f"a damaged file of the cache: {path}: its digest is wrong"
+    assert said == [f"ignored {why}", f"deleted {why}"]
+
+
+def test_an_entry_that_cant_be_unpacked_is_dropped(tmp_path: Path) -> None:
+    said: list[str] = []
+    path = store(tmp_path).path(StoreKind.ACTION, KEY)
+    path.parent.mkdir(parents=True)
+    path.write_bytes(encode_result(zlib.compress(b"code")[:-1]))
+    assert cache(tmp_path, said).find(ENTRY.components) is None
+    assert not path.exists()
+    why = "its compressed data can't be unpacked"
+    assert said == [f"deleted a damaged file of the cache: {path}: {why}"]
 
 
 def test_an_entry_under_another_ones_key_is_dropped(tmp_path: Path) -> None:

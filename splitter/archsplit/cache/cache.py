@@ -277,8 +277,7 @@ class Cache:
     def _handle_damage(self, key: str, tier: str, why: str) -> None:
         # Damage on this disk is mended by removal; a remote store is somebody else's.
         if tier == LOCAL_TIER:
-            self.local.delete(StoreKind.ACTION, key)
-            self._warn(f"deleted {key} from {self.settings.folder}: {why}")
+            self.local.drop_damaged(StoreKind.ACTION, key, why)
         else:
             self._remote_stores().disable(tier, why)
 

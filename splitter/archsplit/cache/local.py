@@ -119,8 +119,7 @@ class LocalStore:
             # An older archsplit may share the folder.
             if is_of_earlier_version(blob):
                 return None
-            self._warn(f"{'deleted' if self._writable else 'ignored'} a damaged file: {path}")
-            self.delete(kind, key)
+            self.drop_damaged(kind, key, "its digest is wrong")
             return None
         # The time of the last use is what eviction sorts by.
         if self._writable:
@@ -147,6 +146,12 @@ class LocalStore:
             return False
         self.written += len(blob)
         return True
+
+    def drop_damaged(self, kind: StoreKind, key: str, why: str) -> None:
+        """Warn of a damaged file, and delete it in a store that may be written."""
+        done = "deleted" if self._writable else "ignored"
+        self._warn(f"{done} a damaged file of the cache: {self.path(kind, key)}: {why}")
+        self.delete(kind, key)
 
     def delete(self, kind: StoreKind, key: str) -> None:
         """Delete a file if it exists."""

@@ -41,6 +41,7 @@ _COMMAND_ARGUMENTS = 1 << 3 | _BYTES
 _COMMAND_OUTPUT_PATHS = 7 << 3 | _BYTES
 _ACTION_COMMAND = 1 << 3 | _BYTES
 _ACTION_INPUT_ROOT = 2 << 3 | _BYTES
+_BAD_DATA = "its compressed data can't be unpacked"
 _MOST_SHIFT = 63
 """Bits before the last byte of the longest varint."""
 
@@ -108,14 +109,14 @@ def unseal(blob: bytes) -> bytes:
 
         try:
             return zstandard.ZstdDecompressor().decompress(packed)
-        except (zstandard.ZstdError, MemoryError) as error:
-            raise DamagedError(f"it can't be decompressed: {error}") from None
+        except (zstandard.ZstdError, MemoryError):
+            raise DamagedError(_BAD_DATA) from None
     import zlib
 
     try:
         return zlib.decompress(packed)
-    except (zlib.error, MemoryError) as error:
-        raise DamagedError(f"it can't be decompressed: {error}") from None
+    except (zlib.error, MemoryError):
+        raise DamagedError(_BAD_DATA) from None
 
 
 def encode_result(packed: Buffer, *, inline: bool = True) -> bytes:
