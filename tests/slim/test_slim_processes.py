@@ -140,6 +140,47 @@ def test_slim_writes_the_same(original: Environment, tmp_path: Path) -> None:
     assert found["plain"] == found["forking"]
 
 
+REPLACING = """
+import os, shutil, sys
+from archsplit.slim import installed, site_packages
+target, other = sys.argv.pop(), sys.argv.pop()
+def replace():
+    if os.path.exists(other):
+        os.replace(other, target)
+"""
+# By an installer, when a worker's plan is on its way, and when all new files were written.
+REPLACED_LATE = """
+find = installed.open_file
+def replaced(path):
+    replace()
+    return find(path)
+installed.open_file = replaced
+"""
+REPLACED_LAST = """
+load = site_packages._load_staged
+def replaced(*words):
+    replace()
+    return load(*words)
+site_packages._load_staged = replaced
+"""
+
+
+@pytest.mark.parametrize("moment", [REPLACED_LATE, REPLACED_LAST], ids=["planned", "written"])
+def test_a_library_that_is_replaced_meanwhile_is_refused(
+    site: Path, tmp_path: Path, moment: str
+) -> None:
+    other = tmp_path / "other.so"
+    # Of the same bytes and times: an installer that writes the same version again.
+    shutil.copy2(site / LIBRARY, other)
+    before = contents(site)
+    words = ("slim", "--site-packages", site, "--device=9.0", other, site / LIBRARY)
+    done = run(REPLACING + moment + FORKING, *words)
+    assert done.returncode == 14, done.stderr
+    assert f"{site / LIBRARY} changed while it was slimmed\nhint: wait for" in done.stderr
+    assert not other.exists()
+    assert contents(site) == before
+
+
 @pytest.mark.parametrize("program", [FORKING, FORKING_FULL], ids=["usual", "full"])
 def test_a_terminal_shows_activity_and_processes_work(
     site: Path, tmp_path: Path, program: str

@@ -280,6 +280,7 @@ def prepare_trial(request: SlimRequest, effects: Effects, folder: Path) -> Trial
 
     Raises:
         VerifyError: pip refuses a wheel.
+        DiskFullError: pip has no space for the wheel's files.
         WheelError: a file name is not that of a wheel.
     """
     trial = Trial(runner=effects.runner, folder=folder, environment=dict(effects.environment))
