@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from archsplit.scheduler.graph import Graph
 
 TINYVEC = Path(__file__).parents[1] / "tinyvec"
+TINYRDC = Path(__file__).parents[1] / "tinyrdc"
 HEADER = """
 static __device__ __host__ inline const char *header_names(bool as_macro) {
     return as_macro ? __FILE__ : __builtin_FILE();
@@ -71,9 +72,34 @@ class Plan:
         yield
 
 
+@pytest.mark.nvcc
+def test_each_file_of_the_toolkit_that_a_command_names_is_a_tool(
+    toolkit: Toolkit, environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = Plan()
+    monkeypatch.setattr(engine, "open_executor", opened.open)
+    choice = EngineChoice(endpoint=parse_endpoint("grpc://127.0.0.1:1"), jobs=1, ships_toolkit=True)
+    effects = Effects(progress=SilentProgress(), environment=environment, jobs=2, engine=choice)
+    order = BuildRequest(recipe=TINYRDC, nvcc=toolkit.nvcc)
+    named = set()
+    with plan_build(order, effects) as plan, engine.open_farm(plan, effects, choice):
+        for step in opened.graph.steps:
+            tools = {Path(tool.path).resolve() for tool in opened.settings["tools"](step)}
+            for word in (word for part in step.parts or (step,) for word in part.command.argv[1:]):
+                path = Path(word).resolve()
+                if path.is_relative_to(toolkit.root.resolve()) and path.is_file():
+                    assert path in tools, step.name
+                    named.add(path.name)
+                # nvlink writes the folders that it searches into the cubin.
+                assert "nvlink" not in step.name or not word.startswith("-L")
+    assert named == {"libcudadevrt.a", "link.stub"}
+
+
 @pytest.mark.stress
 @pytest.mark.nvcc
+@pytest.mark.parametrize("recipe", [TINYVEC, TINYRDC], ids=["whole", "linked"])
 def test_actions_bring_their_toolkit(
+    recipe: Path,
     toolkit: Toolkit,
     environment: dict[str, str],
     tmp_path: Path,
@@ -81,9 +107,9 @@ def test_actions_bring_their_toolkit(
 ) -> None:
     root, away = tmp_path / "the toolkit", tmp_path / "away"
     shutil.copytree(toolkit.root, root, symlinks=True)
-    shutil.copytree(TINYVEC, tmp_path / "recipe")
+    shutil.copytree(recipe, tmp_path / "recipe")
     (root / "include/where.h").write_text(HEADER)
-    source = tmp_path / "recipe/src/scale.cu"
+    source = min((tmp_path / "recipe/src").glob("*.cu"))
     source.write_text(source.read_text() + NAMES)
     opened = Plan()
     monkeypatch.setattr(engine, "open_executor", opened.open)

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+import zlib
 from typing import TYPE_CHECKING
 
 import pytest
@@ -25,10 +26,13 @@ from archsplit.cache.local import (
     evict,
     is_eviction_due,
     store_size,
+    verify_store,
 )
+from archsplit.cache.sealed import encode_result
 from archsplit.cache.stats import CacheStats, MissLog, read_counts
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 ENTRY = CacheEntry(
@@ -69,9 +73,23 @@ def test_a_damaged_entry_is_dropped(tmp_path: Path, damage: bytes) -> None:
     cache(tmp_path).store(ENTRY)
     path = store(tmp_path).path(StoreKind.ACTION, KEY)
     path.write_bytes(damage)
+    assert cache(tmp_path, said, mode="read-only").find(ENTRY.components) is None
+    assert path.exists()
     assert cache(tmp_path, said).find(ENTRY.components) is None
     assert not path.exists()
-    assert "damaged" in said[0]
+    why = f"a damaged file of the cache: {path}: its digest is wrong"
+    assert said == [f"ignored {why}", f"deleted {why}"]
+
+
+def test_an_entry_that_cant_be_unpacked_is_dropped(tmp_path: Path) -> None:
+    said: list[str] = []
+    path = store(tmp_path).path(StoreKind.ACTION, KEY)
+    path.parent.mkdir(parents=True)
+    path.write_bytes(encode_result(zlib.compress(b"code")[:-1]))
+    assert cache(tmp_path, said).find(ENTRY.components) is None
+    assert not path.exists()
+    why = "its compressed data can't be unpacked"
+    assert said == [f"deleted a damaged file of the cache: {path}: {why}"]
 
 
 def test_an_entry_under_another_ones_key_is_dropped(tmp_path: Path) -> None:
@@ -104,17 +122,104 @@ def test_a_folder_that_cant_be_written_is_no_error(tmp_path: Path) -> None:
     assert len([line for line in said if "written" in line]) == 1
 
 
-def test_an_entry_that_is_a_folder_is_made_again(tmp_path: Path) -> None:
+def make_folder(path: Path) -> None:
+    (path / "folder").mkdir(parents=True)
+
+
+def make_socket(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as made:
+        # The path of a socket has at most 107 bytes.
+        made.bind(os.path.relpath(path))
+
+
+IRREGULAR: dict[str, Callable[[Path], None]] = {
+    "folder": make_folder,
+    "FIFO": os.mkfifo,
+    "socket": make_socket,
+    "device": lambda path: path.symlink_to("/dev/zero"),
+    "broken link": lambda path: path.symlink_to("nowhere"),
+}
+
+
+@pytest.fixture(params=IRREGULAR)
+def make_irregular(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[Path], None]:
+    """Put something else in the place of a cache's file."""
+
+    def replace(path: Path) -> None:
+        path.unlink(missing_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        monkeypatch.chdir(path.parent)
+        IRREGULAR[request.param](path)
+        monkeypatch.chdir(tmp_path)
+
+    return replace
+
+
+def test_an_entry_that_is_no_file_is_made_again(
+    make_irregular: Callable[[Path], None], tmp_path: Path
+) -> None:
     said: list[str] = []
     path = store(tmp_path).path(StoreKind.ACTION, KEY)
-    (path / "folder").mkdir(parents=True)
     used = cache(tmp_path, said)
-    assert used.find(ENTRY.components) is None
-    (path / "folder").mkdir(parents=True)
-    assert used.store(ENTRY)
-    assert used.find(ENTRY.components) is not None
+    for _ in range(2):
+        make_irregular(path)
+        assert cache(tmp_path, said, mode="read-only").find(ENTRY.components) is None
+        assert os.path.lexists(path)
+        assert used.find(ENTRY.components) is None
+        make_irregular(path)
+        assert used.store(ENTRY)
+        assert path.is_file()
+        assert used.find(ENTRY.components) is not None
+    make_irregular(path)
+    assert verify_store(store(tmp_path)).damaged == (KEY,)
+    assert not os.path.lexists(path)
     used.close()
     assert said == []
+
+
+def test_other_files_of_the_cache_are_replaced_too(
+    make_irregular: Callable[[Path], None], tmp_path: Path
+) -> None:
+    make_irregular(tmp_path / "trimmed")
+    assert evict(tmp_path, maximum=1) is not None
+    digests, known = FileDigests(tmp_path), tmp_path / os.uname().nodename / "group"
+    make_irregular(known)
+    digests.load("group")
+    assert digests.digest(sys.executable, group="group")
+    digests.save()
+    assert known.is_file()
+    log = MissLog(tmp_path)
+    log.write_reasons("k.cu", (("", "line"),))
+    (told,) = (tmp_path / "told").iterdir()
+    make_irregular(told)
+    assert log.read_reasons("k.cu") == ()
+    log.write_reasons("k.cu", (("", "line"),))
+    assert log.read_reasons("k.cu") == (("", "line"),)
+    leases = Leases(tmp_path / "lease", seconds=5)
+    make_irregular(tmp_path / "lease" / "k")
+    assert leases.wait("k")
+    assert leases.acquire("k")
+    assert not Leases(tmp_path / "lease", seconds=5).acquire("k")
+
+
+def test_counts_that_are_no_file_are_left_out(
+    make_irregular: Callable[[Path], None], tmp_path: Path
+) -> None:
+    statistics = tmp_path / "statistics"
+    save_count(tmp_path)
+    (path,) = statistics.iterdir()
+    make_irregular(path)
+    save_count(tmp_path)
+    (statistics / "zz").write_text('[["cicc", "sm_90", "local", 1, 2.0]]\n')
+    assert [count.step for count in read_counts(tmp_path)] == ["cicc"]
+
+
+def save_count(folder: Path) -> None:
+    stats = CacheStats()
+    stats.add("cicc", "sm_90", "local", 2.0)
+    stats.save(folder)
 
 
 def test_what_lies_in_the_way_of_some_entries_stops_no_others(tmp_path: Path) -> None:

@@ -148,6 +148,17 @@ def test_a_hit_starts_nothing_and_imports_little(place: Place) -> None:
     assert started
     assert place.made() == first
 
+    # So is one whose files are FIFOs and folders.
+    files = [path for path in cache.rglob("*") if path.is_file()]
+    for number, path in enumerate(files):
+        path.unlink()
+        make_irregular = os.mkfifo if number % 2 else os.mkdir
+        make_irregular(path)
+    started, _, _ = place.watched()
+    assert started
+    assert place.made() == first
+    assert place.watched()[0] == []
+
 
 @pytest.mark.nvcc
 def test_what_is_left_to_nvcc_is_left_at_once(place: Place) -> None:
@@ -267,6 +278,13 @@ def test_a_reply_is_remembered_while_its_compiler_is_the_same(tmp_path: Path) ->
         is None
     )
     assert ReplyCache(None, cwd=tmp_path).reply_digest("gcc -###", {}) is None
+    (reply,) = (tmp_path / "store").iterdir()
+    for make_irregular in (os.mkfifo, os.mkdir):
+        reply.unlink()
+        make_irregular(reply)
+        assert replies.reply_digest("gcc -###", {"PATH": os.environ["PATH"]}) is None
+        assert remembered(replies, "gcc -###") == "ab"
+    assert [path.name for path in (tmp_path / "store").iterdir()] == [reply.name]
 
 
 def test_a_reply_is_forgotten_when_a_folder_of_the_compiler_changes(tmp_path: Path) -> None:

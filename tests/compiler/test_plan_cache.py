@@ -120,6 +120,15 @@ def test_a_second_plan_queries_nothing(project: Project, tmp_path: Path) -> None
     assert plan(replace(project, settings={"strict": True})).queries == BOTH
 
 
+def test_a_store_of_fifos_and_folders_is_written_again(project: Project) -> None:
+    for number, path in enumerate([each for each in project.store.rglob("*") if each.is_file()]):
+        path.unlink()
+        make_irregular = os.mkfifo if number % 2 else os.mkdir
+        make_irregular(path)
+    assert queried(project) == BOTH
+    assert is_fresh(project)
+
+
 def test_what_a_source_includes_is_listed_again_after_a_change(project: Project) -> None:
     project.edit("second/value.h", "VALUE 1", "VALUE 2")
     assert queried(project) == [("listing", "k.cu")]

@@ -60,6 +60,7 @@ if TYPE_CHECKING:
 
 
 TINYVEC = Path(__file__).parents[1] / "tinyvec"
+TINYRDC = Path(__file__).parents[1] / "tinyrdc"
 
 
 @pytest.fixture
@@ -507,9 +508,9 @@ def test_workers_get_a_toolkit_that_they_lack(
     nvcc = root / "bin" / toolkit.nvcc.name
     notes = Notes()
 
-    def build(name: str, engine: EngineChoice | None) -> dict[str, str]:
+    def build(name: str, engine: EngineChoice | None, recipe: Path = TINYVEC) -> dict[str, str]:
         effects = Effects(progress=notes, environment=environment, jobs=2, engine=engine)
-        order = BuildRequest(recipe=TINYVEC, targets=(Target.parse("sm_80"),), nvcc=nvcc)
+        order = BuildRequest(recipe=recipe, targets=(Target.parse("sm_80"),), nvcc=nvcc)
         release = build_recipe(order, effects, out=tmp_path / name)
         return {wheel.file: wheel.sha256 for wheel in release.wheels}
 
@@ -528,6 +529,8 @@ def test_workers_get_a_toolkit_that_they_lack(
     assert build("once", dataclasses.replace(shipped, endpoint=with_property(farm))) == here
     (sent,) = re.findall(r"([\d.]+) MB sent", notes.lines[-1])
     assert float(sent) < 1
+    # nvlink and objcopy read the device runtime, and the host's compiler a stub.
+    assert build("linked there", shipped, TINYRDC) == build("linked here", None, TINYRDC)
     calls = WrappedCalls(tmp_path / "calls", nvcc)
     options = ("--remote-toolkit", "shipped", "--engine", "reapi", "--remote")
     calls.check(*options, farm.address, dead=(*options, "grpc://127.0.0.1:1"))

@@ -124,7 +124,9 @@ class PackingServer:
         self._server.start()
 
     def capabilities(self, request: bytes, context: grpc.ServicerContext) -> bytes:
-        del request, context
+        # As buildbox-casd does; others say NOT_FOUND.
+        if instance := decode_message("GetCapabilitiesRequest", request).instance_name:
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, f'Invalid instance name "{instance}"')
         storage = new_message("CacheCapabilities", digest_functions=[1], supported_compressors=[1])
         execution = new_message("ExecutionCapabilities", digest_function=1, exec_enabled=True)
         return encode_message(
@@ -162,9 +164,9 @@ class PackingServer:
         sent = b"damaged" if self._damages else frame(whole[:100]) + frame(whole[100:])
         yield encode_message(new_message("ReadResponse", data=sent))
 
-    def exchange(self, blob: bytes) -> tuple[bytes, int, int]:
+    def exchange(self, blob: bytes, *, instance: str = "") -> tuple[bytes, int, int]:
         async def run() -> tuple[bytes, int, int]:
-            client = ReapiClient(parse_endpoint(f"grpc://127.0.0.1:{self.port}"))
+            client = ReapiClient(parse_endpoint(f"grpc://127.0.0.1:{self.port}/{instance}"))
             try:
                 await client.check_capabilities()
                 await client.upload({digest_bytes(blob): blob})
@@ -192,6 +194,12 @@ def test_what_a_frame_makes_longer_is_sent_whole() -> None:
     server = PackingServer()
     found, sent, _ = server.exchange(noise)
     assert (found, sent, server.names) == (noise, len(noise), ["blobs"])
+
+
+def test_an_unknown_instance_is_refused() -> None:
+    with pytest.raises(EngineRefusedError, match='Invalid instance name "none"') as caught:
+        PackingServer().exchange(b"", instance="none")
+    assert "check the instance" in str(caught.value.hint)
 
 
 def test_a_damaged_frame_is_refused() -> None:

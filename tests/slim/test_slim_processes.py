@@ -41,6 +41,18 @@ code = main(sys.argv[1:])
 print(f"\\n{len(forks)} forks", file=sys.stderr)
 sys.exit(code)
 """
+# As many processes as the system permits, so that no thread starts beside them.
+FORKING_FULL = FORKING.replace(
+    "code = main",
+    "import threading\n"
+    "start = threading.Thread.start\n"
+    "def start_before_forks(thread):\n"
+    "    if forks:\n"
+    "        raise RuntimeError('can not start new thread')\n"
+    "    start(thread)\n"
+    "threading.Thread.start = start_before_forks\n"
+    "code = main",
+)
 PLAIN = "import sys; from archsplit.cli.main import main; sys.exit(main(sys.argv[1:]))"
 
 
@@ -128,11 +140,55 @@ def test_slim_writes_the_same(original: Environment, tmp_path: Path) -> None:
     assert found["plain"] == found["forking"]
 
 
-def test_a_terminal_shows_activity_and_processes_work(site: Path, tmp_path: Path) -> None:
+REPLACING = """
+import os, shutil, sys
+from archsplit.slim import installed, site_packages
+target, other = sys.argv.pop(), sys.argv.pop()
+def replace():
+    if os.path.exists(other):
+        os.replace(other, target)
+"""
+# By an installer, when a worker's plan is on its way, and when all new files were written.
+REPLACED_LATE = """
+find = installed.open_file
+def replaced(path):
+    replace()
+    return find(path)
+installed.open_file = replaced
+"""
+REPLACED_LAST = """
+load = site_packages._load_staged
+def replaced(*words):
+    replace()
+    return load(*words)
+site_packages._load_staged = replaced
+"""
+
+
+@pytest.mark.parametrize("moment", [REPLACED_LATE, REPLACED_LAST], ids=["planned", "written"])
+def test_a_library_that_is_replaced_meanwhile_is_refused(
+    site: Path, tmp_path: Path, moment: str
+) -> None:
+    other = tmp_path / "other.so"
+    # Of the same bytes and times: an installer that writes the same version again.
+    shutil.copy2(site / LIBRARY, other)
+    before = contents(site)
+    words = ("slim", "--site-packages", site, "--device=9.0", other, site / LIBRARY)
+    done = run(REPLACING + moment + FORKING, *words)
+    assert done.returncode == 14, done.stderr
+    assert f"{site / LIBRARY} changed while it was slimmed\nhint: wait for" in done.stderr
+    assert not other.exists()
+    assert contents(site) == before
+
+
+@pytest.mark.parametrize("program", [FORKING, FORKING_FULL], ids=["usual", "full"])
+def test_a_terminal_shows_activity_and_processes_work(
+    site: Path, tmp_path: Path, program: str
+) -> None:
     ours, theirs = os.openpty()
     with (tmp_path / "out").open("w") as out:
         child = subprocess.Popen(
-            [sys.executable, *FORK_WARNING, "-c", FORKING, "inspect", str(site), "--json"],
+            [sys.executable, *FORK_WARNING, "-c", program, "inspect", str(site), "--json"],
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=theirs,

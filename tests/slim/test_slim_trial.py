@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import struct
 from dataclasses import replace
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from archsplit.errors import DiskFullError
 from archsplit.release.trial import Trial, trial_results
 from archsplit.system.process import SubprocessRunner
 from archsplit.wheels.filename import WheelName
@@ -86,3 +88,23 @@ def test_a_wheel_for_an_unknown_interpreter_is_left_to_pip(trial: Trial, tmp_pat
     name = WheelName.parse("x-1-py-none-any.whl")
     with pytest.raises(Exception, match=r"pip can't install x-1"):
         trial.install(tmp_path / str(name), name, tmp_path / "site")
+
+
+FAKE_PIP = """
+import os, sys
+words = sys.argv
+assert os.environ["TMPDIR"] == os.path.dirname(words[words.index("--target") + 1])
+sys.exit(f"ERROR: Could not install packages due to an OSError: {OSError(NUMBER, 'full')}")
+"""
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_a_disk_that_is_full_for_pip_is_named(trial: Trial, tmp_path: Path, number: int) -> None:
+    pip = tmp_path / "fake" / "pip" / "__main__.py"
+    pip.parent.mkdir(parents=True)
+    (pip.parent / "__init__.py").touch()
+    pip.write_text(FAKE_PIP.replace("NUMBER", str(number)))
+    poor = replace(trial, environment={**os.environ, "PYTHONPATH": str(tmp_path / "fake")})
+    name = WheelName.parse("x-1-py3-none-any.whl")
+    with pytest.raises(DiskFullError, match=f"no space left in {tmp_path} while pip installed x-1"):
+        poor.install(tmp_path / str(name), name, tmp_path / "site")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import io
 import random
@@ -60,3 +61,16 @@ def test_a_full_disk_is_an_error(content: bytes) -> None:
     ):
         file.write(content)
     assert file.closed
+
+
+def test_an_interrupt_leaves_a_file_that_closes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("archsplit.split.wheel_jobs.BlockSinks", interrupt)
+    # Python reports an error of a file that nobody closes, which pytest makes an error of the test.
+    with pytest.raises(KeyboardInterrupt), io.FileIO(tmp_path / "a", "w") as file:
+        HashedFile(file)
+    gc.collect()

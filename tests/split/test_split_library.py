@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import zipfile
+import zlib
 from typing import TYPE_CHECKING
 
 import pytest
@@ -163,8 +164,10 @@ def test_damaged_record_of_joining_is_refused() -> None:
     restore = Restore.decode(good, source="a record")
     blocks = restore.blocks(memoryview(b"xy"), lambda *_: memoryview(b""))
     assert b"".join(blocks) == b"abcxy"
-    for damaged in (good[:-1], b"", b"no zlib"):
-        with pytest.raises(BinaryFormatError):
+    for damaged in (good[:-1], b"", b"no zlib", *map(zlib.compress, (b"", b"\1" + bytes(8)))):
+        with pytest.raises(
+            BinaryFormatError, match=r"a record is damaged.*\nhint: split the fat wh"
+        ):
             Restore.decode(damaged, source="a record")
     other = restore.blocks(memoryview(b"x"), lambda *_: memoryview(b""))
     with pytest.raises(BinaryFormatError, match="is not the one that was split"):

@@ -110,7 +110,8 @@ def test_damaged_data_is_refused(tmp_path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[40:60] = b"\xff" * 20
     path.write_bytes(content)
-    refused(path, RecordRow(path="first"), "is damaged", tmp_path)
+    fault = "first is damaged: its compressed data can't be unpacked\nhint: download it again"
+    refused(path, RecordRow(path="first"), fault, tmp_path)
 
 
 @pytest.mark.parametrize("size", [len(CONTENT) - 1, len(CONTENT) + 1, 1])

@@ -432,7 +432,7 @@ def patched(path: Path, *, central: Mapping[int, int] = {}, local: Mapping[int, 
         ({}, {FLAGS: 0x800}, "another method or other flags in its header"),
         ({}, {UNPACKED: 13}, "another size or checksum in its header"),
         ({}, {CRC: 0}, "another size or checksum in its header"),
-        ({CRC: 0}, {CRC: 0}, "is damaged: Bad CRC-32"),
+        ({CRC: 0}, {CRC: 0}, "is damaged: its content doesn't match the checksum in the archive"),
         ({16: 3}, {}, "no header at its offset"),
     ],
 )

@@ -112,6 +112,7 @@ def _tool_files(site: BuildContext, effects: Effects) -> ToolFiles:
     places = [part.toolkit.library_folder for part in site.parts]
     libraries = [place / name for place in places for name in _RUNTIME_LIBRARIES]
     libraries = [path for path in libraries if path.is_file()]
+    stubs = [part.toolkit.root / "bin" / "crt" / "link.stub" for part in site.parts]
     return ToolFiles(
         effects.runner,
         cache_folder(effects.environment) / "digests",
@@ -119,6 +120,7 @@ def _tool_files(site: BuildContext, effects: Effects) -> ToolFiles:
         objcopy=site.host.objcopy,
         headers=lambda: (path for folder in folders for path in folder.rglob("*")),
         libraries=[*libraries, *(library.file for library in site.cuda_libraries)],
+        stubs=stubs,
     )
 
 

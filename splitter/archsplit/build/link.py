@@ -10,8 +10,9 @@ and the code that registers it together with the kernels of all sources.
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
+import os
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from archsplit.arch.target import CodeKind
@@ -28,12 +29,12 @@ from archsplit.nvcc.cuda_libraries import CUDA_WHEELS
 from archsplit.nvcc.dryrun import NvccStep, StepKind, parse_dryrun
 from archsplit.release.device_checks import plugin_faults
 from archsplit.scheduler.graph import Step
+from archsplit.system.parallel import ThreadPool
 from archsplit.system.process import run_checked
 from archsplit.wheels.filename import plugin_path
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
+    from collections.abc import Iterable, Iterator, Mapping
 
     from archsplit.arch.target import Target
     from archsplit.build.context import BuildContext
@@ -258,7 +259,7 @@ class DeviceLinker:
             TranscriptError: ``nvcc --dryrun`` has a command that archsplit doesn't know.
         """
         wanted = {target: paths for target, paths in objects.items() if paths}
-        with ThreadPoolExecutor(max_workers=jobs) as pool:
+        with ThreadPool(max_workers=jobs) as pool:
             links = list(pool.map(self._link, wanted, wanted.values()))
         machine_code = [link for link in links if link.target.kind is CodeKind.SASS]
         runtime = self.site.folder / f"{self.site.name}{STATIC_DEVICE_RUNTIME}"
@@ -306,11 +307,25 @@ class DeviceLinker:
             step = planned
             # The dry run doesn't list the objects as inputs of nvlink, but they must be complete.
             if step.kind is StepKind.NVLINK:
-                step = replace(step, reads=(*step.reads, *link.objects, *self._device_libraries()))
+                reads = (*step.reads, *link.objects, *self._device_libraries())
+                step = replace(step, reads=reads, argv=tuple(self._name_libraries(step.argv)))
                 if link.target.kind is CodeKind.PTX:
                     step = self._link_ptx(step, link)
             name = f"{link.target} device link/{number:02} {step.kind.value}"
             yield self._step(name, step, link.transcript.environment)
+
+    def _name_libraries(self, argv: Iterable[str]) -> Iterator[str]:
+        """Yield nvlink's arguments with the paths of the toolkit's libraries."""
+        # nvlink writes the folders that it searches into its result, and so the toolkit's place.
+        toolkit = self.site.toolkit
+        roots = (toolkit.root, toolkit.root.resolve())
+        for word in argv:
+            library = toolkit.library_folder / f"lib{word.removeprefix('-l')}.a"
+            folder = Path(os.path.normpath(word.removeprefix("-L")))
+            if word.startswith("-l") and library.is_file():
+                yield str(library)
+            elif not (word.startswith("-L") and any(map(folder.is_relative_to, roots))):
+                yield word
 
     def _link_ptx(self, step: NvccStep, link: _Link) -> NvccStep:
         # All that nvlink makes of PTX is the registration file. For that it compiles the PTX, which

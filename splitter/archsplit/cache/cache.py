@@ -29,6 +29,7 @@ from archsplit.cache.file_digests import FileDigests
 from archsplit.cache.local import LocalStore, StoreKind, evict, is_eviction_due
 from archsplit.cache.sealed import DamagedError
 from archsplit.cache.stats import LOCAL_TIER, MISS_TIER, CacheStats, MissLog
+from archsplit.system.outputs import read_stored_file, store_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -108,18 +109,16 @@ class Leases:
 
     def _take_over(self, key: str) -> bool:
         # Two processes may do this at the same time and both make the result: harmless.
-        with contextlib.suppress(OSError):
-            (self._folder / key).unlink()
         self._held.add(key)
         with contextlib.suppress(OSError):
-            (self._folder / key).write_text(f"{os.uname().nodename} {os.getpid()}")
+            store_file(self._folder / key, f"{os.uname().nodename} {os.getpid()}".encode())
         return True
 
     def _is_held(self, path: Path) -> bool:
         try:
             # Another machine's clock may be wrong: a lease from the future is void.
             age = time.time() - path.stat().st_mtime
-            host, _, process = path.read_text().partition(" ")
+            host, _, process = read_stored_file(path)[0].decode("ascii", "replace").partition(" ")
         except OSError:
             return False
         if not -self._seconds < age < self._seconds:
@@ -278,8 +277,7 @@ class Cache:
     def _handle_damage(self, key: str, tier: str, why: str) -> None:
         # Damage on this disk is mended by removal; a remote store is somebody else's.
         if tier == LOCAL_TIER:
-            self.local.delete(StoreKind.ACTION, key)
-            self._warn(f"deleted {key} from {self.settings.folder}: {why}")
+            self.local.drop_damaged(StoreKind.ACTION, key, why)
         else:
             self._remote_stores().disable(tier, why)
 

@@ -13,7 +13,8 @@ import time
 from typing import TYPE_CHECKING
 
 from archsplit.cache.usage import SETTLED_NS
-from archsplit.system.fs import hash_stream, store_file
+from archsplit.system.fs import hash_stream
+from archsplit.system.outputs import read_stored_file, store_file
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -46,7 +47,7 @@ class FileDigests:
         if self.folder is None:
             return
         with contextlib.suppress(OSError, ValueError, TypeError, AttributeError):
-            rows = json.loads((self.folder / group).read_bytes())
+            rows = json.loads(read_stored_file(self.folder / group)[0])
             for path, (stamp, digest) in rows.items():
                 self._cached[path] = (tuple(stamp), str(digest))
 
@@ -81,7 +82,7 @@ class FileDigests:
 
     def _stored(self, path: Path) -> dict[str, tuple[FileStamp, str]]:
         try:
-            rows = json.loads(path.read_bytes())
+            rows = json.loads(read_stored_file(path)[0])
         except (OSError, ValueError):
             return {}
         return rows if isinstance(rows, dict) else {}

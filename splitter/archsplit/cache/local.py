@@ -25,11 +25,16 @@ from enum import Enum
 from typing import IO, TYPE_CHECKING, NamedTuple
 
 from archsplit.cache.entry import compute_key, decode_entry, decode_manifest
-from archsplit.cache.sealed import DamagedError, is_sealed
+from archsplit.cache.sealed import DamagedError, is_of_earlier_version, is_sealed
 from archsplit.cache.usage import mark_used
 from archsplit.errors import InputError, OutputError
 from archsplit.system.file_lock import try_lock
-from archsplit.system.fs import store_file
+from archsplit.system.outputs import (
+    IrregularFileError,
+    read_stored_file,
+    remove_irregular,
+    store_file,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -102,10 +107,8 @@ class LocalStore:
         """Return the stored bytes, or None; delete a damaged file."""
         path = self.path(kind, key)
         try:
-            with path.open("rb") as file:
-                blob = file.read()
-                last_used = os.fstat(file.fileno()).st_mtime
-        except IsADirectoryError:
+            blob, status = read_stored_file(path)
+        except IrregularFileError:
             self.delete(kind, key)
             return None
         except OSError as error:
@@ -113,12 +116,14 @@ class LocalStore:
                 self._warn_of_error("read", error)
             return None
         if not is_intact(kind, key, blob):
-            self._warn(f"deleted a damaged file: {path}")
-            self.delete(kind, key)
+            # An older archsplit may share the folder.
+            if is_of_earlier_version(blob):
+                return None
+            self.drop_damaged(kind, key, "its digest is wrong")
             return None
         # The time of the last use is what eviction sorts by.
         if self._writable:
-            mark_used(path, last_used)
+            mark_used(path, status.st_mtime)
         return blob
 
     def put(self, kind: StoreKind, key: str, blob: bytes) -> bool:
@@ -127,8 +132,6 @@ class LocalStore:
             return False
         path = self.path(kind, key)
         try:
-            # A folder at the path, as an unpacked archive leaves it, would turn the cache off.
-            self._remove_folder_at(path)
             store_file(path, blob)
         except OSError as error:
             if error.errno in _PATH_CONFLICT_ERRORS and (self.folder / kind.value).is_dir():
@@ -144,12 +147,18 @@ class LocalStore:
         self.written += len(blob)
         return True
 
+    def drop_damaged(self, kind: StoreKind, key: str, why: str) -> None:
+        """Warn of a damaged file, and delete it in a store that may be written."""
+        done = "deleted" if self._writable else "ignored"
+        self._warn(f"{done} a damaged file of the cache: {self.path(kind, key)}: {why}")
+        self.delete(kind, key)
+
     def delete(self, kind: StoreKind, key: str) -> None:
         """Delete a file if it exists."""
         if self._writable:
             path = self.path(kind, key)
             with contextlib.suppress(OSError):
-                self._remove_folder_at(path)
+                remove_irregular(path)
                 path.unlink()
 
     def keys(self, kind: StoreKind) -> Iterator[str]:
@@ -158,15 +167,6 @@ class LocalStore:
             for name in sorted_names(self.folder / kind.value / prefix):
                 if not name.startswith(_TEMPORARY_PREFIX):
                     yield name
-
-    @staticmethod
-    def _remove_folder_at(path: Path) -> None:
-        """Remove a folder at the path of a file."""
-        if path.is_dir() and not path.is_symlink():
-            # Imported late: rarely needed.
-            import shutil  # noqa: PLC0415
-
-            shutil.rmtree(path)
 
     def _warn_of_error(self, action: str, error: OSError) -> None:
         self._warn(f"{self.folder} can't be {action}: {error.strerror}; compiling without it")
@@ -189,29 +189,50 @@ def sorted_names(folder: Path) -> list[str]:
 
 
 class StoreCheck(NamedTuple):
-    """Number of files, and keys of the damaged ones."""
+    """The result of a check of all files.
+
+    Attributes:
+        files: number of files of this version.
+        damaged: keys of the damaged ones, which were deleted.
+        earlier: number of files that an earlier version of archsplit has written.
+        earlier_bytes: their size.
+    """
 
     files: int
     damaged: tuple[str, ...]
+    earlier: int = 0
+    earlier_bytes: int = 0
 
 
 def verify_store(store: LocalStore) -> StoreCheck:
-    """Read every file and delete the damaged ones."""
-    files, damaged = 0, []
+    """Read every file and delete the damaged ones.
+
+    Files of an earlier version are never read otherwise. They stay, because an older archsplit may
+    share the folder.
+    """
+    files, damaged, earlier = 0, [], []
     for kind in StoreKind:
         for key in store.keys(kind):
+            blob = _stored_bytes(store, kind, key)
+            if is_of_earlier_version(blob):
+                earlier.append(len(blob))
+                continue
             files += 1
-            if not _is_valid(store, kind, key):
+            if not _is_valid(kind, key, blob):
                 damaged.append(key)
                 store.delete(kind, key)
-    return StoreCheck(files, tuple(damaged))
+    return StoreCheck(files, tuple(damaged), len(earlier), sum(earlier))
 
 
-def _is_valid(store: LocalStore, kind: StoreKind, key: str) -> bool:
+def _stored_bytes(store: LocalStore, kind: StoreKind, key: str) -> bytes:
+    """Return the bytes of a file; none, as of a damaged one, where it can't be read."""
     try:
-        blob = store.path(kind, key).read_bytes()
+        return read_stored_file(store.path(kind, key))[0]
     except OSError:
-        return False
+        return b""
+
+
+def _is_valid(kind: StoreKind, key: str, blob: bytes) -> bool:
     if not is_intact(kind, key, blob):
         return False
     return kind is StoreKind.CONTENT or _is_entry(key, blob) or _is_manifest(key, blob)
@@ -250,8 +271,8 @@ def export_store(store: LocalStore, file: IO[bytes]) -> int:
     return count
 
 
-def import_store(store: LocalStore, file: IO[bytes], *, where: str) -> int:
-    """Store the intact files of an export; return their number.
+def import_store(store: LocalStore, file: IO[bytes], *, where: str) -> tuple[int, int]:
+    """Store the intact files of an export; return their number, and that of all files.
 
     Args:
         where: name of the export, for the message.
@@ -262,17 +283,18 @@ def import_store(store: LocalStore, file: IO[bytes], *, where: str) -> int:
     """
     import tarfile  # noqa: PLC0415 - as above
 
-    count = 0
+    count = total = 0
     try:
         with tarfile.open(fileobj=file, mode="r:") as tar:
             for member in tar:
                 kind, _, key = member.name.partition("/")
                 content = tar.extractfile(member)
                 if kind in {each.value for each in StoreKind} and content is not None:
+                    total += 1
                     count += _import_file(store, StoreKind(kind), key, content.read())
     except (tarfile.TarError, OSError) as error:
         raise InputError(f"{where} is no exported cache: {error}") from None
-    return count
+    return count, total
 
 
 def _import_file(store: LocalStore, kind: StoreKind, key: str, blob: bytes) -> bool:
@@ -317,11 +339,14 @@ def evict(folder: Path, *, maximum: int) -> EvictionResult | None:
 
     Readers and writers never wait: a file that is removed while it is read stays readable.
     """
-    with contextlib.suppress(OSError), (folder / _EVICTION_STAMP).open("w") as lock_file:
-        if not try_lock(lock_file.fileno()):
-            return None
-        os.utime(folder / _EVICTION_STAMP)
-        return _evict_files(folder, maximum)
+    stamp = folder / _EVICTION_STAMP
+    with contextlib.suppress(OSError):
+        remove_irregular(stamp)
+        with stamp.open("w") as lock_file:
+            if not try_lock(lock_file.fileno()):
+                return None
+            os.utime(stamp)
+            return _evict_files(folder, maximum)
     return None
 
 

@@ -41,10 +41,14 @@ _COMMAND_ARGUMENTS = 1 << 3 | _BYTES
 _COMMAND_OUTPUT_PATHS = 7 << 3 | _BYTES
 _ACTION_COMMAND = 1 << 3 | _BYTES
 _ACTION_INPUT_ROOT = 2 << 3 | _BYTES
+_BAD_DATA = "its compressed data can't be unpacked"
 _MOST_SHIFT = 63
 """Bits before the last byte of the longest varint."""
 
 OUTPUT_NAME = "entry"
+
+_EARLIER = b"archsplit cache entry "
+"""The first bytes of blobs up to version 3 of the cache."""
 
 
 class DamagedError(Exception):
@@ -78,6 +82,11 @@ def is_sealed(blob: bytes) -> bool:
     return True
 
 
+def is_of_earlier_version(blob: bytes) -> bool:
+    """Return True for a blob that an earlier version of archsplit has written."""
+    return blob.startswith(_EARLIER)
+
+
 def sealed_digest(blob: bytes) -> str:
     """Return the digest in a sealed blob, as hexadecimal digits.
 
@@ -100,14 +109,14 @@ def unseal(blob: bytes) -> bytes:
 
         try:
             return zstandard.ZstdDecompressor().decompress(packed)
-        except (zstandard.ZstdError, MemoryError) as error:
-            raise DamagedError(f"it can't be decompressed: {error}") from None
+        except (zstandard.ZstdError, MemoryError):
+            raise DamagedError(_BAD_DATA) from None
     import zlib
 
     try:
         return zlib.decompress(packed)
-    except (zlib.error, MemoryError) as error:
-        raise DamagedError(f"it can't be decompressed: {error}") from None
+    except (zlib.error, MemoryError):
+        raise DamagedError(_BAD_DATA) from None
 
 
 def encode_result(packed: Buffer, *, inline: bool = True) -> bytes:

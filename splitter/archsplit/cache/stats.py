@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from archsplit.cache.local import sorted_names
 from archsplit.cache.usage import STATISTICS_FOLDER, append_counts
-from archsplit.system.fs import store_file
+from archsplit.system.outputs import read_stored_file, store_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -82,10 +82,10 @@ def read_counts(folder: Path) -> tuple[LookupCount, ...]:
 
 
 def _rows(folder: Path) -> Iterator[LookupCount]:
-    with contextlib.suppress(OSError):
-        for path in sorted(folder.iterdir()):
+    for name in sorted_names(folder):
+        with contextlib.suppress(OSError):
             # A line may be torn where the disk was full.
-            for line in path.read_text(errors="replace").splitlines():
+            for line in read_stored_file(folder / name)[0].splitlines():
                 with contextlib.suppress(ValueError, TypeError):
                     yield from [_count(*row) for row in json.loads(line)]
 
@@ -153,13 +153,13 @@ class MissLog:
     def read_recording(self, name: str) -> bytes | None:
         """Return a recording, or None for a missing one."""
         try:
-            return (self._folder / RECORDINGS_FOLDER / name).read_bytes()
+            return read_stored_file(self._folder / RECORDINGS_FOLDER / name)[0]
         except OSError:
             return None
 
     def _read(self, kind: str, subject: str) -> list[list[list[str]]]:
         try:
-            rows = json.loads(self._path(kind, subject).read_bytes())
+            rows = json.loads(read_stored_file(self._path(kind, subject))[0])
         except (OSError, ValueError):
             return []
         return rows if isinstance(rows, list) else []

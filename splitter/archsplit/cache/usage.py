@@ -23,7 +23,8 @@ def append_counts(folder: Path | str, line: str) -> None:
     statistics = os.path.join(folder, STATISTICS_FOLDER)
     month = time.strftime("%Y-%m", time.gmtime())
     path = os.path.join(statistics, f"{os.uname().nodename}-{month}")
-    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+    # A FIFO would wait for a reader.
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK
     try:
         try:
             descriptor = os.open(path, flags, 0o666)

@@ -74,6 +74,8 @@ class Verified:
             "folder": self.folder,
             "files": self.checked.files,
             "damaged": self.checked.damaged,
+            "earlier": self.checked.earlier,
+            "earlier_bytes": self.checked.earlier_bytes,
             "written_down": self.sample.written_down,
             "same": self.sample.same,
             "different": dict(self.sample.different),
@@ -92,6 +94,12 @@ class Verified:
             f"{len(sample.same)} of {sample.size} results that were made again are the same;"
             f" {sample.written_down} compilations are written down",
         ]
+        if self.checked.earlier:
+            size = f"{self.checked.earlier_bytes / _MEGABYTE:.1f} MB"
+            lines.append(
+                f"{self.checked.earlier} files ({size}) of an earlier version of archsplit are not"
+                " used: they go when the cache is full, or all files by `archsplit cache clear`"
+            )
         # No error: the sources of an entry may be gone or changed since then.
         if sample.why_not:
             lines.append("not made again:")
@@ -289,8 +297,10 @@ def _import(arguments: argparse.Namespace, settings: Settings, store: LocalStore
     from archsplit.cache.local import import_store
 
     with input_errors(arguments.file), arguments.file.open("rb") as file:
-        count = import_store(store, file, where=str(arguments.file))
-    _print(f"{count} files taken into {settings.folder}")
+        count, total = import_store(store, file, where=str(arguments.file))
+    if count < total:
+        _print(f"{total - count} files are damaged, or of another version of archsplit")
+    _print(f"{count} of {total} files taken into {settings.folder}")
 
 
 def _print(text: str) -> None:

@@ -29,7 +29,7 @@ import time
 from archsplit.cache.sealed import DamagedError, seal, sealed_digest, sha256_digest, unseal
 from archsplit.cache.usage import append_counts, mark_used, settled_stamp, stamp_text
 from archsplit.system.env import cache_dir, find_program
-from archsplit.system.outputs import overwrite_file
+from archsplit.system.outputs import overwrite_file, read_stored_file, store_file
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -250,8 +250,7 @@ def has_record(key: str, environment: Mapping[str, str]) -> bool:
 def read_record(path: str) -> dict[str, list[str]] | None:
     """Return the sections of a record; None where there is none that can be read."""
     try:
-        with open(path, "rb", buffering=0) as file:
-            content = unseal(file.read())
+        content = unseal(read_stored_file(path)[0])
     except (OSError, DamagedError):
         return None
     texts = content.decode(errors="surrogateescape").split(_SEPARATOR)
@@ -274,15 +273,9 @@ def write_record(path: str, sections: Mapping[str, Sequence[str]]) -> None:
     # A tool may print a NUL. Such a result has only the whole way.
     if any(_SEPARATOR in text for text in texts):
         return
-    temporary = os.path.join(
-        os.path.dirname(path), f".{os.path.basename(path)}.{os.urandom(6).hex()}"
-    )
     blob = seal(_SEPARATOR.join(texts).encode(errors="surrogateescape"))
     try:
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        with open(temporary, "xb", buffering=0) as file:
-            file.write(blob)
-        os.replace(temporary, path)
+        store_file(path, blob)
     except OSError:
         return
 
@@ -415,8 +408,7 @@ def _digest(path: str) -> str:
 def _entry_content(path: str, digest: str) -> bytes | None:
     """Return the content of an entry that is still the recorded one."""
     try:
-        with open(path, "rb", buffering=0) as file:
-            blob = file.read()
+        blob, _ = read_stored_file(path)
         return unseal(blob) if sealed_digest(blob) == digest else None
     except (OSError, DamagedError):
         return None

@@ -36,7 +36,7 @@ from archsplit.compiler.file_resolver import (
     reads_more,
 )
 from archsplit.compiler.preprocessed import include_markers, text_digest
-from archsplit.system.fs import store_file
+from archsplit.system.outputs import read_stored_file, store_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -155,7 +155,7 @@ class HeaderFacts:
 
     def _stored(self) -> dict[str, Any]:
         try:
-            rows = None if self._path is None else json.loads(self._path.read_bytes())
+            rows = None if self._path is None else json.loads(read_stored_file(self._path)[0])
         except (OSError, ValueError):
             return {}
         return rows if isinstance(rows, dict) else {}

@@ -25,6 +25,7 @@ from archsplit.cache.entry import KeyComponent, compute_key
 from archsplit.cache.file_digests import read_stamp
 from archsplit.cache.usage import SETTLED_NS
 from archsplit.compiler.direct_hit import hashed_environment
+from archsplit.system.outputs import read_stored_file, store_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -72,7 +73,7 @@ class ReplyCache:
         if path is None:
             return None
         try:
-            rows = json.loads(path.read_bytes())
+            rows = json.loads(read_stored_file(path)[0])
             stamps = {path: _stamp(path) for path in rows["stamps"]}
             same = rows["stamps"] == {path: stamp and [*stamp] for path, stamp in stamps.items()}
             digest = rows["digest"]
@@ -120,7 +121,7 @@ class ReplyCache:
         if path is None or identity is None:
             return None
         try:
-            row = json.loads(path.read_bytes())
+            row = json.loads(read_stored_file(path)[0])
             folders = {folder: _folder_identity(folder) for folder in row["folders"]}
             same = row["identity"] == identity and row["folders"] == folders
             reply = row["reply"]
@@ -168,12 +169,8 @@ class ReplyCache:
 
 
 def _write(path: Path, row: Mapping[str, object]) -> None:
-    # Readers see the old reply or the new one, never a part.
-    temporary = path.with_name(f".{path.name}.{os.urandom(6).hex()}")
     with contextlib.suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(json.dumps(row))
-        temporary.replace(path)
+        store_file(path, json.dumps(row).encode())
 
 
 def _folder_identity(path: str) -> str:

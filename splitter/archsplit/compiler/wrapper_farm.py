@@ -68,6 +68,7 @@ class ToolFiles:
         headers: returns paths below the folders of CUDA's headers.
         objcopy: the program of that name, which has no parts; None if no step runs it.
         libraries: files that links read and don't declare.
+        stubs: sources of the toolkit that commands compile and don't declare.
     """
 
     def __init__(
@@ -79,6 +80,7 @@ class ToolFiles:
         headers: Callable[[], Iterable[Path]],
         objcopy: Path | None = None,
         libraries: Sequence[Path] = (),
+        stubs: Sequence[Path] = (),
     ) -> None:
         self._digests = FileDigests(folder)
         self._digests.load(PROGRAM_GROUP)
@@ -88,6 +90,7 @@ class ToolFiles:
         self._find_headers = headers
         self._objcopy = objcopy
         self._libraries = libraries
+        self._stubs = stubs
         self._more: dict[str, tuple[ToolFile, ...]] = {}
         self._lock = threading.Lock()
 
@@ -107,6 +110,13 @@ class ToolFiles:
     def _find_all(self, step: Step) -> Iterator[ToolFile]:
         for part in step.parts or (step,):
             yield from self._find(part.command)
+            yield from self._named_files(part.command.argv)
+
+    def _named_files(self, argv: tuple[str, ...]) -> Iterator[ToolFile]:
+        """Yield the libraries and stubs of the toolkit that the arguments name."""
+        for path in (*self._stubs, *self._libraries):
+            if str(path) in argv:
+                yield self._file(path, PROGRAM_GROUP)
 
     def _find(self, command: Command) -> Iterator[ToolFile]:
         if self._objcopy is not None and command.argv[0] == str(self._objcopy):

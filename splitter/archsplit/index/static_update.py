@@ -54,6 +54,7 @@ from archsplit.system.fs import (
 from archsplit.system.schema import schema_faults
 from archsplit.wheels.filename import WheelName
 from archsplit.wheels.reader import open_wheel
+from archsplit.wheels.zip_reader import damage_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -95,7 +96,7 @@ def _read_package_info(path: Path) -> bytes:
     except KeyError:
         raise WheelError(f"{path} is no source distribution: {name} is missing") from None
     except (tarfile.TarError, EOFError, zlib.error) as error:
-        raise WheelError(f"{path} is damaged: {error}") from None
+        raise damage_error(str(path), "it is no whole tar.gz file") from error
 
 
 class _Publisher(BaseModel):

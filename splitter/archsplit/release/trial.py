@@ -6,6 +6,7 @@ loaded them before.
 
 from __future__ import annotations
 
+import errno
 import os
 import platform
 import re
@@ -14,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from archsplit.errors import ArchsplitError, BinaryFormatError, VerifyError
+from archsplit.errors import ArchsplitError, BinaryFormatError, DiskFullError, VerifyError
 from archsplit.formats.elf import MACHINE_NAMES, Elf, FileType
 from archsplit.formats.elf_dynamic import Dynamic
 from archsplit.formats.reader import open_file
@@ -81,6 +82,7 @@ _LOAD = (
 )
 LOADS = "loads"
 _REFUSED = 3
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 _SECONDS = 300
 _PYTHON = re.compile(r"([a-z]+)(\d)(\d*)")
 
@@ -140,11 +142,18 @@ class Trial:
 
         Raises:
             VerifyError: pip refuses the wheel.
+            DiskFullError: pip has no space for the wheel's files.
         """
         argv = (sys.executable, "-m", "pip", *_pip_words(name), "--target", str(target), str(wheel))
-        done = self._run(argv)
+        # pip unpacks there and renames: a small file system for temporary files need not hold it.
+        done = self._run(argv, TMPDIR=str(self.folder))
         if done.returncode == 0:
             return None
+        if any(f"[Errno {number}]" in done.stderr for number in _FULL):
+            raise DiskFullError(
+                f"no space left in {self.folder} while pip installed {wheel.name}",
+                hint="free some space and run it again",
+            )
         if "No module named pip" in done.stderr:
             return "not tried, because this Python has no pip"
         raise VerifyError(f"pip can't install {wheel.name}:\n{done.tail()}")

@@ -113,10 +113,17 @@ class ReapiClient:
 
         Raises:
             EngineUnavailableError: it doesn't reply.
-            EngineRefusedError: it runs no actions, or has no SHA-256.
+            EngineRefusedError: it runs no actions, has no SHA-256, or doesn't know the instance.
         """
         request = new_message("GetCapabilitiesRequest", instance_name=self.endpoint.instance)
-        reply = await self._call("Capabilities/GetCapabilities", request, "ServerCapabilities")
+        try:
+            reply = await self._call("Capabilities/GetCapabilities", request, "ServerCapabilities")
+        except grpc.aio.AioRpcError as error:
+            # Servers have no common code for an instance that they don't know.
+            raise EngineRefusedError(
+                f"{self.endpoint.address} refuses the connection: {error.details()}",
+                hint="check the instance, the last part of grpcs://host:port/instance",
+            ) from error
         if not reply.execution_capabilities.exec_enabled:
             raise EngineRefusedError(
                 f"{self.endpoint.address} is a cache that runs no actions",

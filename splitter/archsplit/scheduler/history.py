@@ -13,7 +13,7 @@ import zlib
 from typing import TYPE_CHECKING
 
 from archsplit.scheduler.plan import StepEstimate
-from archsplit.system.fs import store_file
+from archsplit.system.outputs import read_stored_file, store_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -66,7 +66,7 @@ class History:
 
     def _read(self) -> dict[str, StepEstimate]:
         try:
-            document = json.loads(self._path.read_bytes())
+            document = json.loads(read_stored_file(self._path)[0])
             # The file name has a short checksum, so two groups may share it.
             if (document["schema"], document["group"]) != (_SCHEMA, self._group):
                 return {}

@@ -12,15 +12,16 @@ import hashlib
 import os
 import pickle
 import stat
+import struct
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from archsplit.devicecode.apply import check_code_stays, check_coverage_stays, has_code_for
 from archsplit.devicecode.file_plan import cubin_family
 from archsplit.devicecode.plan_transfer import decode_plan, encode_plan
 from archsplit.devicecode.scan import Form, file_form
-from archsplit.errors import BinaryFormatError, WheelError
+from archsplit.errors import BinaryFormatError, InputError, WheelError
 from archsplit.formats.reader import open_file
 from archsplit.slim.wheel import SLIMMABLE_FORMS, SlimmedLibrary, plan_member
 from archsplit.system.fs import blocks, input_errors, read_file
@@ -41,6 +42,10 @@ if TYPE_CHECKING:
 _MANY_THREADS = 16
 _ERROR = b"!"
 """The first byte in place of a plan's: pickled data begins with another."""
+_IDENTITY = struct.Struct("<QQqq")
+
+FileIdentity = tuple[int, int, int, int]
+"""Device, inode, size and time of change of a file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,15 +63,43 @@ class RecordClaim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnedLibrary:
-    """A library and its RECORD rows: several, if distributions share the file."""
+    """A library and its RECORD rows: several, if distributions share the file.
+
+    Attributes:
+        identity: of the file before it was planned.
+    """
 
     library: SlimmedLibrary
     claims: tuple[RecordClaim, ...]
+    identity: FileIdentity = field(repr=False)
 
     @property
     def owner(self) -> InstalledDistribution:
         """The first distribution that claims the library."""
         return self.claims[0].distribution
+
+    def check_unchanged(self) -> None:
+        """Refuse a library that another program has replaced since it was planned.
+
+        Raises:
+            InputError: the file is another one, or has another size or time.
+        """
+        _check_identity(self.library.path, self.identity)
+
+
+def _read_identity(path: Path) -> FileIdentity:
+    with input_errors(path):
+        status = path.stat()
+    # Without the time of the inode, which a new link in another environment changes.
+    return (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+
+
+def _check_identity(path: Path, identity: FileIdentity) -> None:
+    if _read_identity(path) != identity:
+        raise InputError(
+            f"{path} changed while it was slimmed",
+            hint="wait for the installer that writes there, and run it again",
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +116,7 @@ def plan_installation(
     """Plan every library with device code that a RECORD in ``site`` lists.
 
     Raises:
-        InputError: a file can't be read.
+        InputError: a file can't be read, or is replaced while it is planned.
         WheelError: a RECORD is damaged.
         TargetError: a GPU of the choice would be left without code.
     """
@@ -108,8 +141,8 @@ def plan_installation(
                 # Keyed by the library, because several rows may lead to it.
                 claims.setdefault(library_path, []).append(claim)
     owned = [
-        OwnedLibrary(library=library, claims=tuple(claims[library.name]))
-        for library in _plan_libraries(site, sorted(claims), request, notes, workers)
+        OwnedLibrary(library=library, claims=tuple(claims[library.name]), identity=identity)
+        for library, identity in _plan_libraries(site, sorted(claims), request, notes, workers)
     ]
     return _select_libraries(site, owned, request, notes)
 
@@ -176,12 +209,14 @@ def _plan_libraries(
     request: SlimRequest,
     notes: list[str],
     workers: WorkerProcesses | None,
-) -> Iterator[SlimmedLibrary]:
-    def plan_or_error(path: str) -> FilePlan | BinaryFormatError:
+) -> Iterator[tuple[SlimmedLibrary, FileIdentity]]:
+    def plan_or_error(path: str) -> _Planned:
+        # First: a change during the plan shows, too.
+        identity = _read_identity(site / path)
         try:
-            return plan_member(path, site / path, request.file_edit)
+            return _Planned(identity, plan_member(path, site / path, request.file_edit))
         except BinaryFormatError as error:
-            return error
+            return _Planned(identity, error)
 
     paths = list(paths)
     plans = map_in_processes(
@@ -191,23 +226,35 @@ def _plan_libraries(
         workers,
         Codec(encode=_encode, decode=lambda path, content: _decode(site / path, content)),
     )
-    for path, plan in zip(paths, plans, strict=True):
+    for path, (identity, plan) in zip(paths, plans, strict=True):
         # One damaged library in an environment is no reason to leave all others large.
         if isinstance(plan, BinaryFormatError):
             notes.append(f"{path} is left unchanged: {plan}")
         elif plan.containers or plan.unregistered:
-            yield SlimmedLibrary(name=path, path=site / path, plan=plan)
+            yield SlimmedLibrary(name=path, path=site / path, plan=plan), identity
 
 
-def _encode(plan: FilePlan | BinaryFormatError) -> bytes:
-    return _ERROR + pickle.dumps(plan) if isinstance(plan, BinaryFormatError) else encode_plan(plan)
+class _Planned(NamedTuple):
+    identity: FileIdentity
+    plan: FilePlan | BinaryFormatError
 
 
-def _decode(path: Path, content: memoryview) -> FilePlan | BinaryFormatError:
+def _encode(planned: _Planned) -> bytes:
+    identity, plan = planned
+    head = _IDENTITY.pack(*identity)
+    if isinstance(plan, BinaryFormatError):
+        return head + _ERROR + pickle.dumps(plan)
+    return head + encode_plan(plan)
+
+
+def _decode(path: Path, content: memoryview) -> _Planned:
+    identity, content = _IDENTITY.unpack_from(content), content[_IDENTITY.size :]
     if content[0] == _ERROR[0]:
-        error: BinaryFormatError = pickle.loads(content[1:])  # noqa: S301 - from `_encode`
-        return error
-    return decode_plan(content, open_file(path))
+        return _Planned(identity, pickle.loads(content[1:]))  # noqa: S301 - from `_encode`
+    window = open_file(path)
+    # The plan is of the file that the worker has opened.
+    _check_identity(path, identity)
+    return _Planned(identity, decode_plan(content, window))
 
 
 def _select_libraries(

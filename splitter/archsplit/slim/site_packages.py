@@ -104,6 +104,9 @@ def _slim_libraries(transaction: Transaction, request: SlimRequest, effects: Eff
     try:
         staged = stage.prepare(changed, effects.workers)
         checks = _load_staged(changed, stage, effects)
+        # An installer may have replaced one meanwhile: the journal has the digests of the others.
+        for each in changed:
+            each.check_unchanged()
     except BaseException:
         # Ctrl-C too: nothing was replaced yet, so nothing needs the folder.
         transaction.remove_folder()

@@ -340,6 +340,7 @@ class StagingFolder:
 
         Raises:
             VerifyError: a new file differs from its plan.
+            InputError: another program has replaced a library.
             DiskFullError: there is no space for both the old and the new files.
             OutputError: a file can't be written.
         """
@@ -381,6 +382,8 @@ class StagingFolder:
         library = owned.library
         new = self.root / library.name
         write_plan(library.path, library.plan, new)
+        # Before the checks, which would blame the plan.
+        owned.check_unchanged()
         # Root may slim an environment that another user owns.
         _copy_ownership(library.path, new)
         return check_plan(library.plan, new)

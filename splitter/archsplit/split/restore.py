@@ -9,10 +9,10 @@ neither.
 from __future__ import annotations
 
 import hashlib
+import struct
 import zlib
 from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
-from struct import Struct
 from typing import TYPE_CHECKING
 
 from archsplit.devicecode.edits import CopiedBytes
@@ -47,13 +47,15 @@ if TYPE_CHECKING:
 RESTORE = "restore"
 """The suffix of a library's record in the core, beside the table."""
 
-_ROW = Struct("<BQQ")
-_COUNT = Struct("<II")
+_ROW = struct.Struct("<BQQ")
+_COUNT = struct.Struct("<II")
 # The kinds of rows, in the core's files: their numbers must never change.
 _COPY, _KEPT, _IMAGE = range(3)
 # Small blocks find more equal bytes, and make more rows; a few bytes are changed in few places.
 _BLOCK = 1024
 _GROUP = 1024 * _BLOCK
+
+_SPLIT_AGAIN = "split the fat wheel again"
 
 _Key = tuple[int, int, int]
 
@@ -91,10 +93,15 @@ class Restore:
             end = _COUNT.size + count * _ROW.size
             # Checked before rows are unpacked, so a damaged count can't read beyond the end.
             if len(text) != end + size:
-                raise BinaryFormatError(f"{source} is not as long as it says")
+                raise BinaryFormatError(
+                    f"{source} is damaged: {len(text)} bytes, expected {end + size}",
+                    hint=_SPLIT_AGAIN,
+                )
             rows = tuple(_ROW.iter_unpack(text[_COUNT.size : end]))
-        except (zlib.error, ValueError, OverflowError) as error:
-            raise BinaryFormatError(f"{source} is damaged: {error}") from error
+        except (zlib.error, struct.error, OverflowError) as error:
+            raise BinaryFormatError(
+                f"{source} is damaged: it can't be unpacked", hint=_SPLIT_AGAIN
+            ) from error
         return cls(rows=rows, kept=text[end:])
 
     def blocks(
@@ -306,7 +313,7 @@ def _restore_library(
     core_library: Path,
     out: Path,
 ) -> Joined:
-    restore = Restore.decode(wheel.read(record), source=record)
+    restore = Restore.decode(wheel.read(record), source=f"{wheel.path}: {record}")
     name = _find_member(wheel, library.name)
     extract_member(wheel.archive, wheel.record.get(name, RecordRow(path=name)), core_library)
     path = out / library.name

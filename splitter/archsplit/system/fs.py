@@ -218,26 +218,6 @@ def put_file(finished: Path, path: Path) -> None:
             shutil.copyfile(finished, beside)
 
 
-def store_file(path: Path, content: bytes) -> None:
-    """Write a file of a cache, whole or not at all, and make its folder.
-
-    Several processes may write the same file: the last one wins. Outputs that a user has named are
-    written by `atomic_replace`.
-
-    Raises:
-        OSError: the file can't be written; nothing is left of it.
-    """
-    # Random bytes, not a process id: several machines may share the cache's folder.
-    temporary = path.with_name(f".{path.name}.{os.urandom(6).hex()}")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        temporary.write_bytes(content)
-        temporary.replace(path)
-    finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-
-
 def sync_folder(path: Path) -> None:
     """Flush the names in a folder to the disk.
 

@@ -1,8 +1,11 @@
-"""The rule about existing outputs: replace a regular file, write to everything else.
+"""The rules about what has the path of a file: an output's, or a cache's.
 
-A device, a FIFO or a link that a user names as an output is written to, never replaced or removed.
-A module of its own, because each hit of the compiler wrapper writes outputs: it imports nothing
-that Python's start hasn't imported.
+Outputs: a regular file is replaced. A device, a FIFO or a link that a user names as an output is
+written to, never replaced or removed. Files of a cache: everything but a regular file, or a link to
+one, is damage. It is never opened, because a FIFO would block, and it is replaced.
+
+A module of its own, because each hit of the compiler wrapper reads a cache and writes outputs: it
+imports nothing that Python's start hasn't imported.
 """
 
 from __future__ import annotations
@@ -16,6 +19,67 @@ if TYPE_CHECKING:
     from typing import IO
 
 _BLOCK = 1 << 20
+
+
+class IrregularFileError(OSError):
+    """A folder, FIFO, socket or device has the path of a cache's file."""
+
+
+def read_stored_file(path: Path | str) -> tuple[bytes, os.stat_result]:
+    """Return content and status of a cache's file.
+
+    Raises:
+        IrregularFileError: the path isn't that of a file.
+        OSError: the file is missing or can't be read.
+    """
+    status = os.stat(path)
+    if not stat.S_ISREG(status.st_mode):
+        raise IrregularFileError(f"{path} is no file")
+    with open(path, "rb", buffering=0) as file:
+        return file.read(), status
+
+
+def store_file(path: Path | str, content: bytes) -> None:
+    """Write a cache's file, whole or not at all, and make its folder.
+
+    Several processes may write the same file: the last one wins. Outputs that a user has named are
+    written by `atomic_replace`.
+
+    Raises:
+        OSError: the file can't be written; nothing is left of it.
+    """
+    folder, name = os.path.split(path)
+    # Random bytes, not a process id: several machines may share the cache's folder.
+    temporary = os.path.join(folder, f".{name}.{os.urandom(6).hex()}")
+    os.makedirs(folder, exist_ok=True)
+    try:
+        with open(temporary, "xb", buffering=0) as file:
+            _write_all(file, content)
+        remove_irregular(path)
+        os.replace(temporary, path)
+    except BaseException:
+        try:
+            os.unlink(temporary)
+        except OSError:
+            pass
+        raise
+
+
+def remove_irregular(path: Path | str) -> None:
+    """Remove a folder, FIFO, socket, device or link at the path of a cache's file.
+
+    Raises:
+        OSError: it can't be removed.
+    """
+    if is_replaceable(path):
+        return
+    if os.path.isdir(path) and not os.path.islink(path):
+        # Imported late: rarely needed.
+        import shutil
+
+        shutil.rmtree(path)
+    else:
+        os.unlink(path)
 
 
 def is_replaceable(path: Path | str) -> bool:

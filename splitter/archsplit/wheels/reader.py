@@ -33,7 +33,13 @@ from archsplit.wheels.filename import WheelName
 from archsplit.wheels.metadata import WheelInfo
 from archsplit.wheels.parts import inflate_parts, part_threads
 from archsplit.wheels.record import RecordRow
-from archsplit.wheels.zip_reader import open_archive, unsound_wheel
+from archsplit.wheels.zip_reader import (
+    BAD_CHECKSUM,
+    BAD_DATA,
+    damage_error,
+    open_archive,
+    unsound_wheel,
+)
 from archsplit.wheels.zip_writer import read_packed_blocks
 
 if TYPE_CHECKING:
@@ -173,7 +179,7 @@ def _read_or_add_finding(findings: list[str], read: Callable[[], _T]) -> _T | No
     try:
         return read()
     except WheelError as error:
-        findings += str(error).splitlines()
+        findings += error.message.splitlines()
         return None
 
 
@@ -305,10 +311,11 @@ class Wheel:
             WheelError: members are damaged, or RECORD has other hashes; the message lists all.
         """
         names = [name for name in self.names if name not in besides]
-        found = self.map_members(self._findings, names)
-        findings = [finding for group in found for finding in group]
-        if findings:
-            raise unsound_wheel(self.path, findings)
+        found = self.map_members(self._member_errors, names)
+        errors = [error for group in found for error in group]
+        if errors:
+            hint = next((error.hint for error in errors if error.hint), None)
+            raise unsound_wheel(self.path, [error.message for error in errors], hint=hint)
 
     def map_members(
         self, function: Callable[[tuple[str, ...]], _T], names: Iterable[str]
@@ -325,15 +332,15 @@ class Wheel:
             function, groups, weight=lambda group: sum(sizes[name] for name in group)
         )
 
-    def _findings(self, names: Iterable[str]) -> tuple[str, ...]:
-        return tuple(finding for name in names if (finding := self._finding(name)))
+    def _member_errors(self, names: Iterable[str]) -> list[WheelError]:
+        return [error for name in names if (error := self._member_error(name))]
 
-    def _finding(self, name: str) -> str:
+    def _member_error(self, name: str) -> WheelError | None:
         try:
             self.check(name)
         except WheelError as error:
-            return str(error)
-        return ""
+            return error
+        return None
 
     def check(self, name: str) -> None:
         """Read a member to its end, and compare it with the archive and RECORD.
@@ -458,9 +465,9 @@ def read_member(
                 threads.feed(block)
             threads.wait()
     if hasher.size != info.file_size:
-        raise WheelError(f"{where} doesn't match the size in the archive")
+        raise damage_error(where, "it doesn't match the size in the archive")
     if hasher.crc != info.CRC:
-        raise WheelError(f"{where} is damaged: Bad CRC-32")
+        raise damage_error(where, BAD_CHECKSUM)
     # A row without a digest (RECORD itself) has nothing to compare.
     if entry.digest not in {None, hasher.digest.digest()}:
         raise WheelError(f"{where} doesn't match its hash in RECORD")
@@ -505,6 +512,6 @@ def _inflate_member(archive: Archive, info: ZipInfo, where: str) -> Iterator[byt
                 try:
                     yield inflate.decompress(remaining, BLOCK)
                 except IsalError as error:  # type: ignore[misc] # its stub calls the class an instance
-                    raise WheelError(f"{where} is damaged: {error}") from error
+                    raise damage_error(where, BAD_DATA) from error
                 remaining = inflate.unconsumed_tail
     yield inflate.flush() if info.compress_type != zipfile.ZIP_STORED else b""

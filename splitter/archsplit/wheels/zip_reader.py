@@ -81,6 +81,10 @@ _DAMAGE = (
 )
 """Exceptions of zipfile for damaged input."""
 
+BAD_DATA = "its compressed data can't be unpacked"
+"""The fault in place of zlib's own texts, such as "Error -5 while decompressing data"."""
+BAD_CHECKSUM = "its content doesn't match the checksum in the archive"
+
 
 def zip_faults(archive: ZipFile, file: BinaryIO) -> list[str]:
     """Return one finding for each fault of an archive.
@@ -238,11 +242,20 @@ def open_archive(path: Path) -> Iterator[Archive]:
         yield Archive(path, file)
 
 
-def unsound_wheel(path: Path, findings: list[str]) -> WheelError:
+def unsound_wheel(path: Path, findings: list[str], *, hint: str | None = None) -> WheelError:
     """Return the error with all findings about a wheel, sorted."""
     texts = sorted(finding.removeprefix(f"{path}: ") for finding in findings)
     lines = "".join(f"\n  {text}" for text in texts)
-    return WheelError(f"{path} is not a sound wheel:{lines}")
+    return WheelError(f"{path} is not a sound wheel:{lines}", hint=hint)
+
+
+def damage_error(where: str, fault: str) -> WheelError:
+    """Return the error of a damaged file.
+
+    Args:
+        where: the file, and the member in it.
+    """
+    return WheelError(f"{where} is damaged: {fault}", hint="download it again, or build it again")
 
 
 class _CheckedReader(io.RawIOBase):
@@ -265,7 +278,7 @@ class _CheckedReader(io.RawIOBase):
         self._remaining -= len(block)
         # Too much, or an end before the declared size.
         if self._remaining < 0 or (self._remaining > 0 and not block):
-            raise WheelError(f"{self._where} doesn't match the size in the archive")
+            raise damage_error(self._where, "it doesn't match the size in the archive")
         if not block and self._entry.digest not in {None, self._digest.digest()}:
             raise WheelError(f"{self._where} doesn't match its hash in RECORD")
         return len(block)
@@ -276,13 +289,20 @@ def _zip_errors(where: str) -> Iterator[None]:
     try:
         yield
     except _DAMAGE as error:
-        raise WheelError(f"{where} is damaged: {error}") from error
+        raise damage_error(where, _describe_damage(error)) from error
     except OSError as error:
         # A seek before the start of the file: the archive has a wrong offset, and the disk is
         # sound.
         if error.errno in {None, errno.EINVAL}:
-            raise WheelError(f"{where} is damaged: an offset is outside of the file") from error
+            raise damage_error(where, "an offset is outside of the file") from error
         raise InputError(f"can't read {where}: {error.strerror}") from error
+
+
+def _describe_damage(error: Exception) -> str:
+    if isinstance(error, zlib.error):
+        return BAD_DATA
+    # The only text of zipfile that names the member, which the caller has done.
+    return BAD_CHECKSUM if str(error).startswith("Bad CRC-32") else str(error)
 
 
 _STEP = 2048
@@ -379,9 +399,8 @@ def _blocks(archive: Archive, info: ZipInfo, offsets: PackedOffsets) -> Iterator
     offsets.packed[-1] = info.compress_size
     yield bytes(block)
     if (size, checksum) != (info.file_size, info.CRC):
-        raise WheelError(
-            f"{archive.path}: {info.filename} doesn't match the size or checksum in the archive"
-        )
+        where = f"{archive.path}: {info.filename}"
+        raise damage_error(where, "it doesn't match the size or checksum in the archive")
 
 
 def _inflate_pieces(archive: Archive, info: ZipInfo) -> Iterator[tuple[bytes, int]]:
@@ -398,6 +417,5 @@ def _inflate_pieces(archive: Archive, info: ZipInfo) -> Iterator[tuple[bytes, in
             try:
                 piece = packed if is_stored else inflate.decompress(packed)
             except zlib.error as error:
-                where = f"{archive.path}: {info.filename}"
-                raise WheelError(f"{where} is damaged: {error}") from error
+                raise damage_error(f"{archive.path}: {info.filename}", BAD_DATA) from error
             yield piece, position + len(packed)
