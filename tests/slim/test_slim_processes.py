@@ -41,6 +41,18 @@ code = main(sys.argv[1:])
 print(f"\\n{len(forks)} forks", file=sys.stderr)
 sys.exit(code)
 """
+# As many processes as the system permits, so that no thread starts beside them.
+FORKING_FULL = FORKING.replace(
+    "code = main",
+    "import threading\n"
+    "start = threading.Thread.start\n"
+    "def start_before_forks(thread):\n"
+    "    if forks:\n"
+    "        raise RuntimeError('can not start new thread')\n"
+    "    start(thread)\n"
+    "threading.Thread.start = start_before_forks\n"
+    "code = main",
+)
 PLAIN = "import sys; from archsplit.cli.main import main; sys.exit(main(sys.argv[1:]))"
 
 
@@ -169,11 +181,14 @@ def test_a_library_that_is_replaced_meanwhile_is_refused(
     assert contents(site) == before
 
 
-def test_a_terminal_shows_activity_and_processes_work(site: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("program", [FORKING, FORKING_FULL], ids=["usual", "full"])
+def test_a_terminal_shows_activity_and_processes_work(
+    site: Path, tmp_path: Path, program: str
+) -> None:
     ours, theirs = os.openpty()
     with (tmp_path / "out").open("w") as out:
         child = subprocess.Popen(
-            [sys.executable, *FORK_WARNING, "-c", FORKING, "inspect", str(site), "--json"],
+            [sys.executable, *FORK_WARNING, "-c", program, "inspect", str(site), "--json"],
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=theirs,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import io
 import random
@@ -38,3 +39,16 @@ def test_what_was_written_is_not_written_again(tmp_path: Path) -> None:
         for place in ((0,), (0, io.SEEK_END)):
             with pytest.raises(io.UnsupportedOperation):
                 file.seek(*place)
+
+
+def test_an_interrupt_leaves_a_file_that_closes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("archsplit.split.wheel_jobs.ThreadPool", interrupt)
+    # Python reports an error of a file that nobody closes, which pytest makes an error of the test.
+    with pytest.raises(KeyboardInterrupt), io.FileIO(tmp_path / "a", "w") as file:
+        HashedFile(file)
+    gc.collect()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+import signal
 import threading
+import traceback
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,6 +15,7 @@ from hypothesis import strategies as st
 
 from archsplit.system import parallel
 from archsplit.system.parallel import (
+    ThreadPool,
     are_equal,
     equal_copied,
     find_bytes,
@@ -95,6 +98,78 @@ def test_the_first_error_is_raised_and_nothing_more_begins(monkeypatch: pytest.M
 
     with pytest.raises(ValueError, match=r"^0$"):
         map_on_cores(fail, list(range(50)))
+
+
+def test_an_error_of_an_earlier_item_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parallel, "available_cores", lambda: 2)
+    begun = []
+
+    def fail(item: int) -> int:
+        begun.append(item)
+        raise ValueError(item)
+
+    with pytest.raises(ValueError, match=r"^0$") as raised:
+        map_on_cores(fail, list(range(50)), weight=lambda item: item)
+    # An error that refers to itself keeps what its callers have open.
+    frames = [frame for frame, _ in traceback.walk_tb(raised.value.__traceback__)]
+    [ours] = [frame for frame in frames if frame.f_code is map_on_cores.__code__]
+    assert not ours.f_locals["errors"]
+    assert sorted(begun) == list(range(50))
+
+
+@pytest.mark.parametrize("permitted", [0, 1, 2])
+def test_fewer_threads_than_cores_do_all_work(
+    monkeypatch: pytest.MonkeyPatch, permitted: int
+) -> None:
+    monkeypatch.setattr(parallel, "available_cores", lambda: 4)
+    started: list[threading.Thread] = []
+    start = threading.Thread.start
+
+    def limited_start(thread: threading.Thread) -> None:
+        if len(started) == permitted:
+            raise RuntimeError("can't start new thread")
+        started.append(thread)
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", limited_start)
+    calls: list[int] = []
+
+    def work(item: int) -> int:
+        calls.append(item)
+        return -item
+
+    assert map_on_cores(work, list(range(100))) == [-item for item in range(100)]
+    assert sorted(calls) == list(range(100))
+
+
+@pytest.mark.parametrize("moment", ["start", "join"])
+def test_a_thread_is_awaited_after_ctrl_c(monkeypatch: pytest.MonkeyPatch, moment: str) -> None:
+    done: list[bool] = []
+    ending = threading.Event()
+    signals = [signal.SIGINT]
+    start, join = threading.Thread.start, threading.Thread.join
+
+    def interrupt(now: str) -> None:
+        if now == moment and signals:
+            signal.raise_signal(signals.pop())
+
+    def interrupted_start(thread: threading.Thread) -> None:
+        start(thread)
+        interrupt("start")
+
+    def interrupted_join(thread: threading.Thread, timeout: float | None = None) -> None:
+        interrupt("join")
+        ending.set()
+        join(thread, timeout)
+
+    monkeypatch.setattr(threading.Thread, "start", interrupted_start)
+    monkeypatch.setattr(threading.Thread, "join", interrupted_join)
+    try:
+        with pytest.raises(KeyboardInterrupt), ThreadPool(1) as pool:
+            pool.submit(lambda: done.append(ending.wait()))
+        assert done == [True]
+    finally:
+        ending.set()
 
 
 def test_one_core_needs_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -65,13 +65,14 @@ def test_results_come_in_order_from_three_processes() -> None:
             # More than a pipe holds.
             return item, os.getpid(), "x" * 300_000
 
+        before = os.listdir("/proc/self/fd")
         found = run(work, range(12))
         assert [item for item, _, _ in found] == list(range(12))
         pids = {pid for _, pid, _ in found}
         assert ME not in pids and len(pids) > 1, pids
         assert {len(text) for _, _, text in found} == {300_000}
         assert run(work, []) == []
-        assert children() == [] and len(os.listdir("/proc/self/fd")) <= 4
+        assert children() == [] and os.listdir("/proc/self/fd") == before
         """
     )
 
@@ -176,6 +177,25 @@ def test_what_no_worker_could_do_is_done_here() -> None:
 
         assert run(exits, range(5)) == list(range(5))
         assert children() == []
+        """
+    )
+
+
+def test_few_open_files_are_enough() -> None:
+    assert_runs(
+        """
+        import resource
+
+        for most in range(4, 24):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, 24))
+            assert run(lambda item: item, range(40)) == list(range(40)), most
+        resource.setrlimit(resource.RLIMIT_NOFILE, (24, 24))
+        before = os.listdir("/proc/self/fd")
+        # One pipe fits, and a second one doesn't.
+        resource.setrlimit(resource.RLIMIT_NOFILE, (len(before) + 2, 24))
+        assert run(lambda item: item, range(40)) == list(range(40))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (24, 24))
+        assert children() == [] and os.listdir("/proc/self/fd") == before
         """
     )
 

@@ -13,7 +13,6 @@ read right after its host compile, and one such object is made before all others
 from __future__ import annotations
 
 import re
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -44,6 +43,7 @@ from archsplit.recipe.inputs import (
     relative_name,
 )
 from archsplit.system.fs import read_file
+from archsplit.system.parallel import ThreadPool
 from archsplit.system.process import run_checked
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ class Compiler:
             TranscriptError: ``nvcc --dryrun`` has a command that archsplit doesn't know.
         """
         self._check_paths()
-        with ThreadPoolExecutor(max_workers=jobs) as pool:
+        with ThreadPool(max_workers=jobs) as pool:
             passes = list(pool.map(self._restore, self._passes(targets) if targets else ()))
             left = [one for one in passes if one.left]
             planned = list(pool.map(self._plan_pass, left))

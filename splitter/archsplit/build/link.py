@@ -11,7 +11,6 @@ and the code that registers it together with the kernels of all sources.
 from __future__ import annotations
 
 import os
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,6 +29,7 @@ from archsplit.nvcc.cuda_libraries import CUDA_WHEELS
 from archsplit.nvcc.dryrun import NvccStep, StepKind, parse_dryrun
 from archsplit.release.device_checks import plugin_faults
 from archsplit.scheduler.graph import Step
+from archsplit.system.parallel import ThreadPool
 from archsplit.system.process import run_checked
 from archsplit.wheels.filename import plugin_path
 
@@ -259,7 +259,7 @@ class DeviceLinker:
             TranscriptError: ``nvcc --dryrun`` has a command that archsplit doesn't know.
         """
         wanted = {target: paths for target, paths in objects.items() if paths}
-        with ThreadPoolExecutor(max_workers=jobs) as pool:
+        with ThreadPool(max_workers=jobs) as pool:
             links = list(pool.map(self._link, wanted, wanted.values()))
         machine_code = [link for link in links if link.target.kind is CodeKind.SASS]
         runtime = self.site.folder / f"{self.site.name}{STATIC_DEVICE_RUNTIME}"

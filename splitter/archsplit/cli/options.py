@@ -210,8 +210,9 @@ def show_activity(console: Console, text: str) -> Iterator[WorkerProcesses]:
 
 
 def _start(status: Status) -> None:
-    # Ctrl-C in the middle of it would leave the cursor hidden.
-    with deferred_signals():
+    # Ctrl-C in the middle of it would leave the cursor hidden. Where the system permits no more
+    # threads, the display doesn't move.
+    with deferred_signals(), contextlib.suppress(RuntimeError):
         status.start()
 
 

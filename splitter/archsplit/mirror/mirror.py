@@ -14,7 +14,6 @@ recorded digest.
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -53,6 +52,7 @@ from archsplit.mirror.provenance import (
 from archsplit.mirror.resolve import resolve_inputs
 from archsplit.system.finding import Finding
 from archsplit.system.fs import output_errors, temporary_dir, write_file
+from archsplit.system.parallel import ThreadPool
 from archsplit.system.terminal import SilentProgress
 
 if TYPE_CHECKING:
@@ -185,7 +185,7 @@ class _MirrorRun:
                 wheels[each.name] = earlier
         missing = [each for each in resolved if each.name not in wheels]
         self.effects.progress.begin_stage("mirroring", len(missing))
-        with self._downloads() as downloader, ThreadPoolExecutor(_AHEAD) as pool:
+        with self._downloads() as downloader, ThreadPool(_AHEAD) as pool:
             pending: list[Future[Path]] = []
             try:
                 for index, each in enumerate(missing):

@@ -8,7 +8,6 @@ without a kind is for both kinds of releases. `archsplit.release.verify` runs th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -43,6 +42,7 @@ from archsplit.release.wheel_checks import (
 )
 from archsplit.release.wheel_set import WheelFacts, WheelSet, core_faults
 from archsplit.system.finding import Finding
+from archsplit.system.parallel import ThreadPool
 from archsplit.wheels.platform_tags import PlatformTags
 
 if TYPE_CHECKING:
@@ -410,7 +410,7 @@ def _view_faults(release: WheelSet, scope: CheckScope) -> Findings:
         return
     subject = _Subject(release=release, identity=release.identity, scope=scope)
     # Hashing releases the interpreter lock, so two wheels are checked at a time.
-    with ThreadPoolExecutor(2) as workers:
+    with ThreadPool(2) as workers:
         for found in workers.map(lambda wheel: [*_wheel_faults(wheel, subject)], release.wheels):
             yield from found
     for check in RELEASE_CHECKS:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import wait
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import PurePosixPath
@@ -39,6 +39,7 @@ from archsplit.release.identity import (
 )
 from archsplit.release.report import find_report
 from archsplit.system.fs import output_errors, sha256
+from archsplit.system.parallel import ThreadPool
 from archsplit.system.resources import available_cores
 from archsplit.system.scratch import ScratchFiles
 from archsplit.wheels.filename import ALL_EXTRA, WheelName, fitting_file
@@ -246,7 +247,7 @@ class WheelReads:
     def __init__(self, scratch: ScratchFiles, kind: ReleaseKind, *, keep_packs: bool) -> None:
         self.scratch = scratch
         self.kind, self._keep_packs = kind, keep_packs
-        self._workers = ThreadPoolExecutor(min(available_cores(), _MAX_READERS))
+        self._workers = ThreadPool(min(available_cores(), _MAX_READERS))
         self._jobs: dict[Path, Future[WheelFacts]] = {}
 
     def begin(self, path: Path) -> Future[WheelFacts]:

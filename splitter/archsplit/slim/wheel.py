@@ -9,7 +9,6 @@ before it takes its name. `slim_file` does the same for a file that is in no whe
 from __future__ import annotations
 
 import re
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -36,6 +35,7 @@ from archsplit.slim.report import (
 )
 from archsplit.slim.request import NO_CODE, kept_code_reasons, wheel_kept_code_reasons
 from archsplit.system.fs import output_dir, output_errors, put_file, sha256, temporary_dir
+from archsplit.system.parallel import ThreadPool
 from archsplit.system.units import BLOCK
 from archsplit.wheels.filename import WheelName
 from archsplit.wheels.metadata import edit_metadata, edit_wheel_info
@@ -211,7 +211,7 @@ def _write_wheel(
 ) -> dict[str, tuple[KeptImage, ...]]:
     """Write the wheel; return the images of its changed libraries."""
     # Hashing the input takes a core of its own while libraries are rewritten.
-    with ThreadPoolExecutor(1) as worker:
+    with ThreadPool(1) as worker:
         source = worker.submit(sha256, wheel.path)
         kept, changed = _rewrite_libraries(libraries)
         note = removal_record(
@@ -244,7 +244,7 @@ def _rewrite_libraries(
             path = library.path.with_suffix(".new")
             write_plan(library.path, library.plan, path)
             # Packing takes longest, and releases the interpreter lock: check meanwhile.
-            with ThreadPoolExecutor(1) as worker:
+            with ThreadPool(1) as worker:
                 packing = worker.submit(pack_file, path)
                 kept[library.name] = check_plan(library.plan, path)
                 changed[library.name] = packing.result()
@@ -297,7 +297,7 @@ def check_slimmed_wheel(
 ) -> tuple[str, ...]:
     """Read the new wheel, install it, and load the changed libraries."""
     site = new.parent / "site"
-    with ThreadPoolExecutor(1) as worker, open_wheel(new) as reread:
+    with ThreadPool(1) as worker, open_wheel(new) as reread:
         # pip runs in a process of its own, so the other core reads the wheel meanwhile.
         installing = worker.submit(trial.install, new, name, site)
         reread.check_contents()

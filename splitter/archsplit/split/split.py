@@ -6,7 +6,6 @@ the originals; only then they replace those in the output folder, all or none.
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -49,6 +48,7 @@ from archsplit.split.output_wheels import (
 from archsplit.split.take_apart import StripTools
 from archsplit.split.wheel_jobs import WheelJobs, wheel_workers
 from archsplit.system.fs import output_dir, output_errors, replace_all, sha256, temporary_dir
+from archsplit.system.parallel import ThreadPool
 from archsplit.system.resources import SystemMemory
 from archsplit.system.scratch import ScratchFiles
 from archsplit.wheels.filename import WheelName
@@ -199,7 +199,7 @@ class _Split:
             # Each wheel is read again as soon as it is written.
             closing(WheelReads(self.scratch, ReleaseKind.SPLIT, keep_packs=False)) as reads,
             wheel_workers() as workers,
-            ThreadPoolExecutor(2) as readers,
+            ThreadPool(2) as readers,
             # One for all files: the pieces in its queue are the memory that packing takes. The
             # first to close: after an error or Ctrl-C, no thread packs the rest of a library.
             closing(ParallelDeflater()) as deflater,
@@ -257,7 +257,7 @@ class _Split:
         scope = CheckScope(originals=originals, complete=self.request.targets is None)
         verify_release(staging, scope=scope, begun=reads)
 
-    def _load(self, machine: ElfMachine, workers: ThreadPoolExecutor) -> None:
+    def _load(self, machine: ElfMachine, workers: ThreadPool) -> None:
         if machine not in self.loaders:
             self.loaders[machine] = workers.submit(self._copy_loader, machine)
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections import defaultdict
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -39,6 +38,7 @@ from archsplit.release.report import UnmovedCode
 from archsplit.split.restore import Restore, build_restore
 from archsplit.split.stub import add_stub
 from archsplit.system.fs import output_errors
+from archsplit.system.parallel import ThreadPool
 from archsplit.system.scratch import free_ranges
 from archsplit.wheels.zip_writer import pack_file
 
@@ -151,8 +151,8 @@ class StripTools:
 
     scratch: ScratchFiles
     deflater: ParallelDeflater = field(repr=False)
-    workers: ThreadPoolExecutor = field(repr=False)
-    readers: ThreadPoolExecutor = field(repr=False)
+    workers: ThreadPool = field(repr=False)
+    readers: ThreadPool = field(repr=False)
 
 
 def strip_library(
@@ -171,7 +171,7 @@ def strip_library(
     """
     window, containers = library.elf.window, library.containers
     moved = tuple(registered for registered in containers if registered.wrapper is not None)
-    with errors_named(library), ThreadPoolExecutor(1) as worker:
+    with errors_named(library), ThreadPool(1) as worker:
         # Hashing leaves the interpreter to the other steps.
         hashing = worker.submit(lambda: tuple(map(_row, moved)))
         plan = _plan_removal(window, library.elf, containers)

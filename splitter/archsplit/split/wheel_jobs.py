@@ -11,7 +11,7 @@ import hashlib
 import io
 import os
 import time
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_EXCEPTION, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -21,6 +21,7 @@ from archsplit.release.requirements import meta_name
 from archsplit.split.model import InstallDefaults
 from archsplit.split.output_wheels import ImageSpace, PackWriter, write_core, write_meta
 from archsplit.system.fs import output_errors
+from archsplit.system.parallel import ThreadPool
 from archsplit.system.resources import available_cores
 from archsplit.system.units import BLOCK
 
@@ -42,10 +43,10 @@ _MANY_WORKERS, _MANY_CORES = 4, 8
 
 
 @contextmanager
-def wheel_workers() -> Iterator[ThreadPoolExecutor]:
+def wheel_workers() -> Iterator[ThreadPool]:
     """Yield a pool of two or four threads; after an error its waiting jobs are dropped."""
     # Each pack is unpacked beside the others, so more workers take more space.
-    with ThreadPoolExecutor(_MANY_WORKERS if available_cores() >= _MANY_CORES else 2) as workers:
+    with ThreadPool(_MANY_WORKERS if available_cores() >= _MANY_CORES else 2) as workers:
         try:
             yield workers
         except BaseException:
@@ -58,10 +59,11 @@ class HashedFile(io.BufferedWriter):
     """A new file that is hashed while it is written."""
 
     def __init__(self, file: io.FileIO) -> None:
-        super().__init__(file)
-        self._digest = hashlib.sha256()
-        self._worker = ThreadPoolExecutor(1)
+        # First: after Ctrl-C in between, Python closes the file.
         self._hashing: Future[None] | None = None
+        self._worker = ThreadPool(1)
+        self._digest = hashlib.sha256()
+        super().__init__(file)
 
     def write(self, content: ReadableBuffer, /) -> int:
         """Write and hash at the same time."""
@@ -110,7 +112,7 @@ class WheelJobs:
     is_memory_short: bool
     deflater: ParallelDeflater = field(repr=False)
     staging: Path
-    workers: ThreadPoolExecutor = field(repr=False)
+    workers: ThreadPool = field(repr=False)
     reads: WheelReads = field(repr=False)
     progress: ProgressSink = field(repr=False)
 

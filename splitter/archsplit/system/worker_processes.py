@@ -97,9 +97,13 @@ def map_in_processes(
     # The pipe of indexes is filled before anybody reads.
     if workers is not None and sum(weights) >= _LEAST_WORK and len(items) <= _MOST_TASKS:
         order = sorted(range(len(items)), key=lambda index: -weights[index])
-        with _started_workers(
-            lambda index: codec.encode(function(items[index])), order, workers
-        ) as pool:
+        # Without a file descriptor for the next pipe, threads do what is left.
+        with (
+            contextlib.suppress(OSError),
+            _started_workers(
+                lambda index: codec.encode(function(items[index])), order, workers
+            ) as pool,
+        ):
             for index, content in pool.results():
                 done[index] = codec.decode(items[index], content)
     # All of them without processes; after a failure, for its error.

@@ -10,10 +10,10 @@ block. Then the parts are what every inflater makes of the whole stream.
 from __future__ import annotations
 
 from collections import deque
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 from zipfile import ZIP_DEFLATED
 
+from archsplit.system.parallel import ThreadPool
 from archsplit.wheels.final_block import ZLIB, inflate_part
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def inflate_parts(
     """
     if library is None:
         return False
-    with ThreadPoolExecutor(threads) as workers:
+    with ThreadPool(threads) as workers:
 
         def begin(packed: bytes, *, is_last: bool) -> _Job:
             job = workers.submit(inflate_part, packed, _MOST, library, is_last=is_last)

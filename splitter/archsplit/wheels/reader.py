@@ -17,7 +17,6 @@ import hashlib
 import zipfile
 import zlib
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, BinaryIO, TypeVar
 
@@ -26,7 +25,7 @@ from isal.igzip_lib import IsalError
 
 from archsplit.errors import InputError, WheelError
 from archsplit.system.fs import atomic_replace, hash_stream, input_errors, output_errors
-from archsplit.system.parallel import map_on_cores
+from archsplit.system.parallel import ThreadPool, map_on_cores
 from archsplit.system.resources import available_cores
 from archsplit.system.units import BLOCK
 from archsplit.wheels import metadata, record
@@ -457,7 +456,7 @@ def read_member(
             for sink in sinks:
                 sink(block)
     else:
-        with ThreadPoolExecutor(len(sinks)) as workers:
+        with ThreadPool(len(sinks)) as workers:
             # One block waits at most: memory stays bounded when the disk is slower.
             pending: list[Future[object]] = []
             for block in blocks:

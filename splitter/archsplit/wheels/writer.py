@@ -12,13 +12,13 @@ import contextlib
 import stat
 import time
 import zipfile
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, BinaryIO
 
 from archsplit.errors import WheelError
 from archsplit.system.env import ZIP_EPOCH
 from archsplit.system.fs import atomic_replace
+from archsplit.system.parallel import ThreadPool
 from archsplit.wheels import metadata, record
 from archsplit.wheels.metadata import WheelInfo
 from archsplit.wheels.record import WheelMember, duplicate_names
@@ -179,7 +179,7 @@ def write_wheels(
 
     # Two at a time: while the last pieces of a wheel are packed, the next wheel begins.
     with (
-        ThreadPoolExecutor(2) as writers,
+        ThreadPool(2) as writers,
         contextlib.closing(ParallelDeflater(threads)) as deflater,
     ):
         return tuple(future.result() for future in [writers.submit(write, plan) for plan in plans])

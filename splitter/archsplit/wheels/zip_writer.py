@@ -21,7 +21,6 @@ import struct
 import threading
 import zipfile
 from collections import deque
-from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -30,6 +29,7 @@ import deflate
 
 from archsplit.errors import InputError, WheelError
 from archsplit.system.fs import input_errors
+from archsplit.system.parallel import ThreadPool
 from archsplit.system.resources import available_cores
 from archsplit.system.units import BLOCK
 from archsplit.wheels.final_block import without_final_block
@@ -352,7 +352,7 @@ class ParallelDeflater:
     def __init__(self, threads: int | None = None) -> None:
         # A third of the pieces waits for those before them, so that no thread waits.
         count = min(threads or available_cores(), max(1, _MAX_PIECES * 2 // 3))
-        self._workers = ThreadPoolExecutor(count)
+        self._workers = ThreadPool(count)
         self._slots = threading.BoundedSemaphore(min(count + max(2, count // 2), _MAX_PIECES))
 
     def close(self) -> None:
