@@ -234,7 +234,7 @@ def test_a_check_of_the_cluster_asks_each_worker(cluster: Cluster, tmp_path: Pat
     from archsplit.remote.dask_executor import DaskChecks  # noqa: PLC0415
 
     work = Work(tmp_path / "work")
-    cluster.add_worker("one")
+    worker = cluster.add_worker("one")
     good, bad = tmp_path / "good", tmp_path / "bad"
     for folder in (good, bad):
         folder.mkdir()
@@ -246,6 +246,12 @@ def test_a_check_of_the_cluster_asks_each_worker(cluster: Cluster, tmp_path: Pat
         "workers: 1; steps at a time: 1",
         "1 files of the tools are the same on each worker",
     ]
+    psutil = pytest.importorskip("psutil", reason="a dependency of dask's own")
+    ports = psutil.Process(worker.pid).net_connections("tcp")
+    listening = {one.laddr for one in ports if one.status == psutil.CONN_LISTEN}
+    # That with TLS; dask's pages are on this machine alone.
+    assert len({one.port for one in listening if one.ip not in {"127.0.0.1", "::1"}}) == 1
+    assert len({one.port for one in listening}) == 2
     others = (ToolFile(path="/bin/sh", sha256="0" * 64),)
     checks = DaskChecks(cluster.endpoint(), tools=others, folder=bad)
     with pytest.raises(EngineRefusedError, match=r"a worker of tls://.* has other tools .*/bin/sh"):

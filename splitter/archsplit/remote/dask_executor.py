@@ -421,6 +421,8 @@ def serve_scheduler(endpoint: DaskEndpoint, *, jobs: int, folder: Path) -> None:
             # Steps are child processes: their memory is none of the worker's own.
             memory_limit=0,
             dashboard=False,
+            # Without a dashboard, dask serves pages without TLS all the same.
+            dashboard_address="127.0.0.1:0",
             death_timeout=_NOBODY_SECONDS,
             plugins=(ProgramPlugin(),),
         )
