@@ -8,7 +8,7 @@ import struct
 import zipfile
 import zlib
 from contextlib import closing
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -27,9 +27,6 @@ from archsplit.wheels.zip_writer import (
     pack_file,
     read_packed_blocks,
 )
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 CONTENT = bytes(range(256)) * 9000
 
@@ -93,6 +90,18 @@ def test_members_are_copied_and_unpacked(method: int, tmp_path: Path) -> None:
         assert archive.namelist() == ["other/name", "empty", "added"]
         assert archive.read("other/name") == CONTENT
         assert archive.read("empty") == b"not any more"
+
+
+def test_a_full_disk_is_no_fault_of_the_old_archive(tmp_path: Path) -> None:
+    path = tmp_path / "old.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("large", CONTENT)
+    with (
+        open_archive(path) as old,
+        Path("/dev/full").open("wb", buffering=0) as full,
+        pytest.raises(OSError, match="No space left"),
+    ):
+        ArchiveWriter(full).copy(old, "large", "large")
 
 
 def refused(path: Path, entry: RecordRow, match: str, tmp_path: Path) -> None:

@@ -233,11 +233,10 @@ class ArchiveWriter:
         """
         info = _copy_header(archive.members[old], new)
         info.compress_size = archive.members[old].compress_size
-        with input_errors(archive.path), archive.path.open("rb") as source:
-            self._begin(info)
-            # CRC and sizes are those of the old directory: the bytes are the same.
-            for block in read_packed_blocks(source, archive.members[old]):
-                self._file.write(block)
+        self._begin(info)
+        # CRC and sizes are those of the old directory: the bytes are the same.
+        for block in _packed_blocks(archive, old):
+            self._file.write(block)
 
     def replace(self, archive: Archive, old: str, new: str, content: PackedContent) -> None:
         """Write another content, with the time and mode of an old member."""
@@ -304,6 +303,12 @@ def _copy_header(info: zipfile.ZipInfo, name: str) -> zipfile.ZipInfo:
     # The new header has the sizes, whatever the old writer knew when it began.
     new.flag_bits &= ~_SIZES_FOLLOW
     return new
+
+
+def _packed_blocks(archive: Archive, name: str) -> Iterator[bytes]:
+    # Without the writes: an error of the new archive's disk is none of the old archive.
+    with input_errors(archive.path), archive.path.open("rb") as source:
+        yield from read_packed_blocks(source, archive.members[name])
 
 
 def read_packed_blocks(source: BinaryIO, info: zipfile.ZipInfo) -> Iterator[bytes]:
