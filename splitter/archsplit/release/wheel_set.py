@@ -45,7 +45,6 @@ from archsplit.system.scratch import ScratchFiles
 from archsplit.wheels.filename import ALL_EXTRA, WheelName, fitting_file
 from archsplit.wheels.metadata import decode_upstream_metadata
 from archsplit.wheels.reader import extract_member, open_wheel
-from archsplit.wheels.record import RecordRow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -474,7 +473,7 @@ def _unpack(wheel: Wheel, name: str, scratch: ScratchFiles, number: int) -> Path
     # Members of several folders may have one file name.
     file = f"{folder.name}/{number}.{PurePosixPath(name).name}"
     path = scratch.create(file, wheel.archive.members[name].file_size)
-    extract_member(wheel.archive, wheel.record.get(name, RecordRow(path=name)), path)
+    extract_member(wheel.archive, wheel.row(name), path)
     return path
 
 

@@ -172,7 +172,7 @@ def plan_member(name: str, path: Path, edit: FileEdit) -> FilePlan:
 def _unpack_library(wheel: Wheel, name: str, path: Path, *, trust_record: bool) -> bool:
     """Unpack a member that can have device code; read others to check them."""
     # A row without a digest is not compared.
-    entry = wheel.record.get(name, RecordRow(path=name)) if trust_record else RecordRow(path=name)
+    entry = wheel.row(name) if trust_record else RecordRow(path=name)
     head = read_head(wheel.archive, wheel.archive.members[name], HEAD_SIZE)
     if detect_form(head) in SLIMMABLE_FORMS or cubin_family(name) is not None:
         extract_member(wheel.archive, entry, path)

@@ -32,7 +32,6 @@ from archsplit.split.take_apart import SplittableLibrary, strip_library, unsplit
 from archsplit.system.parallel import map_on_cores
 from archsplit.wheels.filename import distribution_name
 from archsplit.wheels.reader import extract_member, read_member
-from archsplit.wheels.record import RecordRow
 from archsplit.wheels.zip_reader import read_head
 
 if TYPE_CHECKING:
@@ -111,7 +110,7 @@ def _search_member(
     if form is Form.ELF and info.file_size >= LARGE_LIBRARY and not _may_have_code(wheel, name):
         return
     path = scratch.create(file, info.file_size)
-    extract_member(wheel.archive, wheel.record.get(name, RecordRow(path=name)), path)
+    extract_member(wheel.archive, wheel.row(name), path)
     # Other forms have a reason of their own (`unsplit_images`); "-" is never shown.
     found = _open_movable(wheel, name, path) if form is Form.ELF else "-"
     if isinstance(found, str):
@@ -135,7 +134,7 @@ def _may_have_code(wheel: Wheel, name: str) -> bool:
             raise _CodeFound
 
     try:
-        read_member(wheel.archive, wheel.record.get(name, RecordRow(path=name)), feed)
+        read_member(wheel.archive, wheel.row(name), feed)
     except _CodeFound:
         return True
     return False

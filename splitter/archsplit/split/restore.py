@@ -31,7 +31,6 @@ from archsplit.system.fs import (
 )
 from archsplit.system.parallel import are_equal
 from archsplit.wheels.reader import extract_member, open_wheel
-from archsplit.wheels.record import RecordRow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -315,7 +314,7 @@ def _restore_library(
 ) -> Joined:
     restore = Restore.decode(wheel.read(record), source=f"{wheel.path}: {record}")
     name = _find_member(wheel, library.name)
-    extract_member(wheel.archive, wheel.record.get(name, RecordRow(path=name)), core_library)
+    extract_member(wheel.archive, wheel.row(name), core_library)
     path = out / library.name
     with output_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -262,6 +262,11 @@ class Wheel:
         # Scripts, headers and data go to folders that depend on the installer.
         return rest if scheme in _SITE_PACKAGES else None
 
+    def row(self, name: str) -> RecordRow:
+        """Return a member's row of RECORD; without one, a row without hash and size."""
+        # Not the default of `get`, which would check the name of each of thousands of members.
+        return self.record.get(name) or RecordRow(path=name)
+
     @contextlib.contextmanager
     def open(self, name: str) -> Iterator[BinaryIO]:
         """Open a member as a sequential stream.
@@ -270,7 +275,7 @@ class Wheel:
             WheelError: there is no such member. While reading: the member is damaged, or RECORD
                 has another hash.
         """
-        with self.archive.open(self.record.get(name, RecordRow(path=name))) as stream:
+        with self.archive.open(self.row(name)) as stream:
             yield stream
 
     def read(self, name: str) -> bytes:
@@ -348,7 +353,7 @@ class Wheel:
         Raises:
             WheelError: see `open`.
         """
-        check_member(self.archive, self.record.get(name, RecordRow(path=name)))
+        check_member(self.archive, self.row(name))
 
 
 @contextlib.contextmanager

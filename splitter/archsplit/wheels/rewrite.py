@@ -95,7 +95,7 @@ class WheelRewrite:
         ]
 
     def _row(self, old: str) -> RecordRow:
-        row = self.wheel.record.get(old, RecordRow(path=old))
+        row = self.wheel.row(old)
         if old in self.changed:
             content = self._changed(old)
             row = RecordRow(path=old, digest=content.digest, size=content.size)
@@ -104,15 +104,17 @@ class WheelRewrite:
             with self.wheel.archive.open(RecordRow(path=old)) as stream:
                 digest, size = hash_stream(stream)
             row = RecordRow(path=old, digest=digest, size=size)
-        return replace(row, path=self._new_name(old))
+        new = self._new_name(old)
+        # Most names stay, and a new row would check its name again.
+        return row if row.path == new else replace(row, path=new)
 
     def _new_name(self, member: str) -> str:
         """Return a member's name in the new wheel, with the new `.dist-info` and `.data`."""
         old = self.wheel.dist_info.removesuffix(".dist-info")
-        new = new_dist_info(self.wheel, self.name).removesuffix(".dist-info")
         # Both folders have the version in their names.
         for suffix in (".dist-info/", ".data/"):
             if member.startswith(old + suffix):
+                new = new_dist_info(self.wheel, self.name).removesuffix(".dist-info")
                 return f"{new}{suffix}{member[len(old + suffix) :]}"
         return member
 
