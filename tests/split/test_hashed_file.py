@@ -41,13 +41,35 @@ def test_what_was_written_is_not_written_again(tmp_path: Path) -> None:
                 file.seek(*place)
 
 
+def test_small_contents_stay_in_their_place(tmp_path: Path) -> None:
+    path, written = tmp_path / "a", b""
+    with HashedFile(io.FileIO(path, "w")) as file:
+        for content in (b"few", CONTENT, b"more", b"again", CONTENT[5:], *[CONTENT[:1000]] * 2500):
+            assert file.write(content) == len(content)
+            written += content
+            assert file.tell() == len(written)
+        file.flush()
+        assert path.read_bytes() == written
+    assert file.sha256() == hashlib.sha256(written).hexdigest()
+
+
+@pytest.mark.parametrize("content", [b"few", CONTENT])
+def test_a_full_disk_is_an_error(content: bytes) -> None:
+    with (
+        pytest.raises(OSError, match="No space left"),
+        HashedFile(io.FileIO("/dev/full", "w")) as file,
+    ):
+        file.write(content)
+    assert file.closed
+
+
 def test_an_interrupt_leaves_a_file_that_closes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("archsplit.split.wheel_jobs.ThreadPool", interrupt)
+    monkeypatch.setattr("archsplit.split.wheel_jobs.BlockSinks", interrupt)
     # Python reports an error of a file that nobody closes, which pytest makes an error of the test.
     with pytest.raises(KeyboardInterrupt), io.FileIO(tmp_path / "a", "w") as file:
         HashedFile(file)

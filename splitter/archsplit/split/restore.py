@@ -16,6 +16,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from archsplit.devicecode.edits import CopiedBytes
+from archsplit.devicecode.scan import release_pages
 from archsplit.errors import BinaryFormatError, InputError, VerifyError
 from archsplit.formats.reader import open_file
 from archsplit.release.identity import LOADER_PACKAGE
@@ -182,6 +183,9 @@ class _Builder:
         # is equal, so whole groups of blocks come first.
         for first in range(piece.offset, end, _GROUP):
             last = min(first + _GROUP, end)
+            # Both libraries at once would be most of a split's memory.
+            release_pages(core)
+            release_pages(self._original)
             if self._is_equal(core, first, last, ahead):
                 self._copy(first, last - first, first + ahead)
                 continue

@@ -358,8 +358,8 @@ def _details(core: Core, source: _Source, *, several: bool) -> SplitDetails:
         )
         for part in core.libraries
     )
-    written = (part.written.result() for part in core.libraries)
-    unmoved = (*(code for one in written for code in one.unmoved), *source.unmoved)
+    of_libraries = (code for part in core.libraries for code in part.unmoved.result())
+    unmoved = (*of_libraries, *source.unmoved)
     own = SplitSource(
         core=str(core.name),
         file=core.source.path,

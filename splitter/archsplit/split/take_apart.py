@@ -14,7 +14,6 @@ written.
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -98,12 +97,10 @@ class WrittenLibrary:
     Attributes:
         table: the containers and images that moved, with their addresses.
         restore: the record to restore the original.
-        unmoved: the device code that is still in the library.
     """
 
     table: PackLibrary
     restore: Restore = field(repr=False)
-    unmoved: tuple[UnmovedCode, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +111,7 @@ class StrippedLibrary:
         name: its path in site-packages after the installation.
         packed: the stripped library, packed for the core's wheel while packs are written.
         written: the same, read again meanwhile.
+        unmoved: the device code that is still in it.
         rows: the containers that moved, without addresses.
         moved: the original containers, in the order of the rows.
         window: the original library with all images; other bytes may be gone.
@@ -126,6 +124,7 @@ class StrippedLibrary:
     name: str
     packed: Future[PackedContent] = field(repr=False)
     written: Future[WrittenLibrary] = field(repr=False)
+    unmoved: Future[tuple[UnmovedCode, ...]] = field(repr=False)
     rows: tuple[PackContainer, ...] = field(repr=False)
     moved: tuple[RegisteredContainer, ...] = field(repr=False)
     window: Window = field(repr=False)
@@ -181,16 +180,17 @@ def strip_library(
         check_plan(plan, path)
         # After the check, which takes the sections for unmoved.
         add_stub(path, own := stub())
-        packing = _Packing(path=path, tools=tools)
-        packed = tools.workers.submit(packing.run)
         written = tools.readers.submit(_read_back, library, own, plan, hashing, path)
-        # Also after an error, and if nothing was read: the packing waits for it.
-        written.add_done_callback(lambda _: packing.is_read.set())
+        # The core's table doesn't wait for what only the report has.
+        unmoved = tools.readers.submit(_find_unmoved, library, path)
+        packing = _Packing(path=path, tools=tools, readers=(written, unmoved))
+        packed = tools.workers.submit(packing.run)
         rows = hashing.result()
     return StrippedLibrary(
         name=library.installed_path,
         packed=packed,
         written=written,
+        unmoved=unmoved,
         rows=rows,
         moved=moved,
         window=window,
@@ -220,12 +220,17 @@ def _read_back(
             # Only the images are read again, by the packs.
             free_ranges(library.path, _ranges_between(images, len(window)))
         rows = _placed_rows(library.containers, hashing.result(), path)
-        unmoved = (
+    table = PackLibrary(name=library.installed_path, stub=stub.name, containers=rows)
+    return WrittenLibrary(table=table, restore=restore)
+
+
+def _find_unmoved(library: SplittableLibrary, path: Path) -> tuple[UnmovedCode, ...]:
+    """Return the device code in a written library."""
+    with errors_named(library):
+        return (
             *unmoved_images(library.name, library.containers),
             *unregistered_images(library.name, path),
         )
-    table = PackLibrary(name=library.installed_path, stub=stub.name, containers=rows)
-    return WrittenLibrary(table=table, restore=restore, unmoved=unmoved)
 
 
 @contextlib.contextmanager
@@ -243,24 +248,25 @@ class _Packing:
     """The packing of a stripped library, whose file goes bit by bit meanwhile.
 
     Attributes:
-        is_read: set when nothing else reads the file.
+        readers: jobs that read the file, too.
     """
 
     path: Path
     tools: StripTools
-    is_read: threading.Event = field(default_factory=threading.Event)
+    readers: tuple[Future[WrittenLibrary], Future[tuple[UnmovedCode, ...]]]
 
     def run(self) -> PackedContent:
         """Pack the library, and remove its file."""
         packed = pack_file(self.path, self.tools.deflater, self._free)
         # A small library is packed before its table is read.
-        self.is_read.wait()
+        for reader in self.readers:
+            reader.exception()
         self.tools.scratch.remove(self.path)
         return packed
 
     def _free(self, end: int) -> None:
         # Together, the unpacked and the packed library would be most of a split's memory.
-        if self.is_read.is_set():
+        if all(reader.done() for reader in self.readers):
             free_ranges(self.path, [(0, end)])
 
 

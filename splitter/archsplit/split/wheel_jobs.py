@@ -21,7 +21,7 @@ from archsplit.release.requirements import meta_name
 from archsplit.split.model import InstallDefaults
 from archsplit.split.output_wheels import ImageSpace, PackWriter, write_core, write_meta
 from archsplit.system.fs import output_errors
-from archsplit.system.parallel import ThreadPool
+from archsplit.system.parallel import BlockSinks, ThreadPool
 from archsplit.system.resources import available_cores
 from archsplit.system.units import BLOCK
 
@@ -56,24 +56,38 @@ def wheel_workers() -> Iterator[ThreadPool]:
 
 
 class HashedFile(io.BufferedWriter):
-    """A new file that is hashed while it is written."""
+    """A new file, written and hashed by threads, while the next block is made."""
 
     def __init__(self, file: io.FileIO) -> None:
-        # First: after Ctrl-C in between, Python closes the file.
-        self._hashing: Future[None] | None = None
-        self._worker = ThreadPool(1)
+        self._small = bytearray()
+        self._size = 0
         self._digest = hashlib.sha256()
+        self._sinks = BlockSinks(self._digest.update, super().write)
+        # Last: after Ctrl-C before it, Python doesn't close what has no threads yet.
         super().__init__(file)
 
     def write(self, content: ReadableBuffer, /) -> int:
-        """Write and hash at the same time."""
-        self._wait()
-        # For the fields of a header a thread would take longer than the hash.
-        if memoryview(content).nbytes < BLOCK:
-            self._digest.update(content)
+        """Begin to write and hash; the content must stay as it is."""
+        view = memoryview(content)
+        self._size += view.nbytes
+        # A wheel has thousands of headers: threads for each of them would take longer.
+        if view.nbytes < BLOCK:
+            self._small += view
         else:
-            self._hashing = self._worker.submit(self._digest.update, content)
-        return super().write(content)
+            self._write_small()
+            self._sinks.feed(view)
+        if len(self._small) >= BLOCK:
+            self._write_small()
+        return view.nbytes
+
+    def _write_small(self) -> None:
+        if self._small:
+            self._sinks.feed(self._small)
+            self._small = bytearray()
+
+    def tell(self) -> int:
+        """Return the bytes that were given to `write`."""
+        return self._size
 
     def seek(self, target: int, whence: int = os.SEEK_SET, /) -> int:
         """Stay at the end."""
@@ -82,21 +96,22 @@ class HashedFile(io.BufferedWriter):
             raise io.UnsupportedOperation("the file is written from its beginning to its end")
         return target
 
+    def flush(self) -> None:
+        """Write all that was given to `write`."""
+        self._write_small()
+        self._sinks.wait()
+        super().flush()
+
     def close(self) -> None:
-        """Close the file."""
-        self._wait()
-        self._worker.shutdown()
-        super().close()
+        """Flush and close the file."""
+        try:
+            super().close()
+        finally:
+            self._sinks.close()
 
     def sha256(self) -> str:
-        """Return the SHA-256 of all that was written, as hexadecimal digits."""
-        self._wait()
+        """Return the SHA-256 of the closed file, as hexadecimal digits."""
         return self._digest.hexdigest()
-
-    def _wait(self) -> None:
-        if self._hashing is not None:
-            self._hashing.result()
-            self._hashing = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     Search = Callable[[memoryview, bytes, int, int], int]
     Comparison = Callable[[memoryview, memoryview], bool]
+    _Block = bytes | bytearray | memoryview
 
 _Words = ParamSpec("_Words")
 _Item = TypeVar("_Item")
@@ -122,6 +123,34 @@ def _call_in_threads(call: Callable[[int], None], waiting: deque[int], threads: 
         finally:
             # After Ctrl-C nothing more begins; what runs is waited for.
             waiting.clear()
+
+
+class BlockSinks:
+    """Functions that take a content block by block, each in a thread of its own.
+
+    They have one block at most, while the caller makes the next: memory stays bounded when one of
+    them is slower. The first error of a function is raised by the next call.
+    """
+
+    def __init__(self, *sinks: Callable[[_Block], object]) -> None:
+        self._sinks = sinks
+        self._workers = ThreadPool(len(sinks))
+        self._pending: list[Future[object]] = []
+
+    def feed(self, block: _Block) -> None:
+        """Begin to hand a block over; it must stay as it is."""
+        self.wait()
+        self._pending = [self._workers.submit(sink, block) for sink in self._sinks]
+
+    def wait(self) -> None:
+        """Wait until the functions have taken the last block."""
+        pending, self._pending = self._pending, []
+        for each in pending:
+            each.result()
+
+    def close(self) -> None:
+        """End the threads."""
+        self._workers.shutdown()
 
 
 SHORT_SEARCH = 1 << 14

@@ -98,7 +98,10 @@ def _parts(blocks: Iterable[bytes]) -> Iterator[tuple[bytes, bool]]:
         # A stream without marks is given up with its first part.
         while (found := part.find(_MARK, start)) >= 0 or len(part) >= _MOST:
             end = len(part) if found < 0 else found + len(_MARK)
-            yield bytes(part[:end]), False
+            # A slice of the part itself would be one copy more.
+            with memoryview(part) as view:
+                packed = bytes(view[:end])
+            yield packed, False
             del part[:end]
             start = _LEAST
     yield bytes(part), True

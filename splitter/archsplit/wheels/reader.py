@@ -25,7 +25,7 @@ from isal.igzip_lib import IsalError
 
 from archsplit.errors import InputError, WheelError
 from archsplit.system.fs import atomic_replace, hash_stream, input_errors, output_errors
-from archsplit.system.parallel import ThreadPool, map_on_cores
+from archsplit.system.parallel import BlockSinks, map_on_cores
 from archsplit.system.resources import available_cores
 from archsplit.system.units import BLOCK
 from archsplit.wheels import metadata, record
@@ -44,7 +44,6 @@ from archsplit.wheels.zip_writer import read_packed_blocks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-    from concurrent.futures import Future
     from pathlib import Path
     from zipfile import ZipInfo
 
@@ -427,8 +426,13 @@ def _is_sound_in_parts(archive: Archive, entry: RecordRow) -> bool:
     threads = part_threads(info, available_cores())
     if not threads:
         return False
-    with input_errors(archive.path), archive.path.open("rb") as file:
-        is_whole = inflate_parts(read_packed_blocks(file, info), hasher.update, threads)
+    with (
+        contextlib.closing(BlockSinks(hasher.update)) as hashing,
+        input_errors(archive.path),
+        archive.path.open("rb") as file,
+    ):
+        is_whole = inflate_parts(read_packed_blocks(file, info), hashing.feed, threads)
+        hashing.wait()
     # If not, the other reader has the message.
     found = (hasher.size, hasher.crc, hasher.digest.digest())
     return is_whole and found == (info.file_size, info.CRC, entry.digest)
@@ -456,15 +460,10 @@ def read_member(
             for sink in sinks:
                 sink(block)
     else:
-        with ThreadPool(len(sinks)) as workers:
-            # One block waits at most: memory stays bounded when the disk is slower.
-            pending: list[Future[object]] = []
+        with contextlib.closing(BlockSinks(*sinks)) as threads:
             for block in blocks:
-                for each in pending:
-                    each.result()
-                pending = [workers.submit(sink, block) for sink in sinks]
-            for each in pending:
-                each.result()
+                threads.feed(block)
+            threads.wait()
     if hasher.size != info.file_size:
         raise damage_error(where, "it doesn't match the size in the archive")
     if hasher.crc != info.CRC:
@@ -492,7 +491,7 @@ class _Hasher:
         self.digest = hashlib.new(algorithm)
         self.size, self.crc = 0, 0
 
-    def update(self, block: bytes | memoryview) -> None:
+    def update(self, block: bytes | bytearray | memoryview) -> None:
         """Hash and count a block."""
         self.digest.update(block)
         self.crc = isal_zlib.crc32(block, self.crc)

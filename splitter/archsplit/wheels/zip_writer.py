@@ -71,13 +71,13 @@ class PackedContent:
     """The packed content of a member.
 
     Attributes:
-        content: a raw deflate stream.
+        pieces: a raw deflate stream; never joined, which would be one copy more.
         size: bytes unpacked.
         crc: of the unpacked bytes.
         digest: the SHA-256 of the unpacked bytes.
     """
 
-    content: bytes | bytearray = field(repr=False)
+    pieces: tuple[bytearray, ...] = field(repr=False)
     size: int
     crc: int
     digest: bytes
@@ -142,13 +142,11 @@ class BlockStream:
 
 
 def _pack_all(reader: HashingReader, shared: ParallelDeflater | None = None) -> PackedContent:
-    stream = bytearray()
     with contextlib.ExitStack() as stack:
         deflater = shared or stack.enter_context(contextlib.closing(ParallelDeflater()))
         # The digest is complete when the last piece was read, before the last is packed.
-        for _, content in deflater.pack(reader.pieces(0), PACK_LEVEL):
-            stream += content
-    return PackedContent(content=stream, size=reader.size, crc=reader.crc, digest=reader.digest)
+        packed = tuple(content for _, content in deflater.pack(reader.pieces(0), PACK_LEVEL))
+    return PackedContent(pieces=packed, size=reader.size, crc=reader.crc, digest=reader.digest)
 
 
 class HashingReader:
@@ -281,10 +279,11 @@ class ArchiveWriter:
 
     def _write(self, info: zipfile.ZipInfo, content: PackedContent) -> None:
         info.compress_type = zipfile.ZIP_DEFLATED
-        info.compress_size, info.file_size = len(content.content), content.size
+        info.compress_size, info.file_size = sum(map(len, content.pieces)), content.size
         info.CRC = content.crc
         self._begin(info)
-        self._file.write(content.content)
+        for piece in content.pieces:
+            self._file.write(piece)
 
     def _begin(self, info: zipfile.ZipInfo, *, zip64: bool | None = None) -> None:
         # By itself, zipfile writes other names as UTF-8 before Python 3.14, and in code page 437
