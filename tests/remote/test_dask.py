@@ -25,6 +25,7 @@ from wrapped_calls import WrappedCalls
 from archsplit.cache.cache import Cache
 from archsplit.cache.config import resolve_settings
 from archsplit.cache.file_digests import FileDigests
+from archsplit.cli.main import main
 from archsplit.errors import EngineRefusedError, EngineUnavailableError
 from archsplit.remote.action import OTHER_TOOLS_STATUS, PathMap, ToolFile
 from archsplit.remote.action_results import ActionResults
@@ -339,6 +340,15 @@ def test_workers_get_a_toolkit_that_they_lack_once(
     )
     assert check.returncode == 0, check.stderr
     assert " files of the toolkit are shipped, " in check.stdout
+
+
+def test_a_folder_that_a_worker_cant_write_is_named(
+    cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    words = ["worker", cluster.address, "--folder", str(tmp_path / "file")]
+    assert main([*words, *map(str, cluster.files)]) == 10
+    assert f"{tmp_path / 'file'} is a file, not a folder" in capsys.readouterr().err
 
 
 @pytest.mark.nvcc

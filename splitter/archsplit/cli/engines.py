@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from archsplit.cli import options
 from archsplit.cli.verbs import add_verb
 from archsplit.errors import ToolNotFoundError
+from archsplit.system.fs import output_dir
 
 if TYPE_CHECKING:
     import argparse
@@ -163,5 +164,7 @@ def run_worker(arguments: argparse.Namespace, console: Console) -> int:
             f"no {error.name} to reach the scheduler with", hint="pip install 'archsplit[dask]'"
         ) from None
     console.print(f"{arguments.jobs} steps at a time for {endpoint.address}", soft_wrap=True)
-    serve_scheduler(endpoint, jobs=arguments.jobs, folder=arguments.folder)
+    # Before the connection: dask's error would be taken for one of the scheduler.
+    with output_dir(arguments.folder) as folder:
+        serve_scheduler(endpoint, jobs=arguments.jobs, folder=folder)
     return 0

@@ -112,7 +112,7 @@ def _description_finding(file: str, text: str) -> Finding:
         subject=file,
         found=text,
         expected="",
-        hint="mend the description of the project, and make the wheel again",
+        hint="name a readme of the project, or mend its markup, and make the wheel again",
     )
 
 

@@ -101,7 +101,7 @@ HINTS = {
     "wrong-root": Hints(built=_BUILD_AGAIN, split=_SPLIT_AGAIN),
     "wrong-name": Hints(built="build the core again", split=_SPLIT_AGAIN),
     "bad-description": Hints(
-        built="mend the description in the recipe, and build again",
+        built="name a readme in [project] of the recipe, or mend its markup, and build again",
         split="mend the description of the fat wheel's project, and split its next wheel",
     ),
     "missing-license": Hints(built=_BUILD_AGAIN, split=_SPLIT_AGAIN),
