@@ -237,6 +237,16 @@ def test_names_of_outputs_and_folders_dont_count() -> None:
     assert key("-c", "k.cu", HOME="a") == key("-c", "k.cu", HOME="b")
 
 
+@pytest.mark.parametrize(("option", "long"), [("-o", "--output-file"), ("-MF", "-MF")])
+def test_a_second_name_of_an_output_counts(option: str, long: str) -> None:
+    once = key("-c", "k.cu", "-MD", option, "a")
+    # nvcc warns about another name alone.
+    assert key("-c", "k.cu", "-MD", option, "a", option, "a") == once
+    twice = key("-c", "k.cu", "-MD", option, "a", long, "b")
+    assert twice != once
+    assert key("-c", "k.cu", "-MD", option, "c", option, "d") == twice
+
+
 @pytest.mark.parametrize("flags", [("-g",), ("-Xcompiler", "-O2,-g"), ("-Xcompiler=-g",)])
 def test_folders_count_where_they_are_written_down(flags: tuple[str, ...]) -> None:
     assert key("-c", "k.cu", *flags) != key("-c", "k.cu", *flags, cwd="/other")

@@ -400,6 +400,16 @@ def test_warnings_come_back_and_with_their_lines(project: Project) -> None:
     assert second != first
 
 
+def test_a_warning_of_nvcc_about_names_is_not_that_of_another_call(project: Project) -> None:
+    def warned(*arguments: str) -> bool:
+        said = project.compile(ONE, *arguments, make=CUBIN)
+        return any("redefinition for option 'output-file'" in line for line in said)
+
+    assert warned("-o", "other.cubin")
+    assert not warned()
+    assert warned("-o", "third.cubin")
+
+
 def test_lines_count_where_they_are_written_down(project: Project) -> None:
     project.compile("-arch=sm_80", "-lineinfo", make=CUBIN)
     project.write("k.cu", "// a comment\n" + SOURCE)

@@ -487,11 +487,15 @@ def compile_request(
     if not _is_plain(added):
         return None
     named: dict[str, Path] = {}
-    words = []
+    words, repeated = [], []
     for name, value in _options(asked):
         # The same object under another name is the same result.
         if name in _NAMES:
-            named[f"<{_NAMES[name]}>"] = cwd / value
+            role = f"<{_NAMES[name]}>"
+            # nvcc warns about a second name, and the result has the warning.
+            if named.get(role, cwd / value) != cwd / value:
+                repeated.append(KeyComponent("repeated", role))
+            named[role] = cwd / value
         else:
             words += [f"-{name}", value] if name else [value]
     # The rule's target is written anew on each hit.
@@ -515,6 +519,7 @@ def compile_request(
             *hashed_environment(environment, dated=False, driver=True),
             # Not what they are called, but that they are.
             KeyComponent("named", " ".join(sorted(named))),
+            *repeated,
             *(KeyComponent("flag", word) for word in hide_include_folders(words, isolated)),
         ),
         cwd=cwd,
