@@ -50,6 +50,15 @@ def cache(folder: Path, said: list[str] | None = None, **changes: object) -> Cac
     return Cache(settings, warn=(said if said is not None else []).append)
 
 
+def test_a_folder_that_cant_be_looked_into_costs_the_content_alone(tmp_path: Path) -> None:
+    # A name that is too long is refused for every user; a closed folder is not refused for root.
+    said: list[str] = []
+    closed = cache(tmp_path / ("x" * 300), said)
+    closed.store_content("ab" * 32, b"text")
+    assert closed.read_content("ab" * 32) is None
+    assert "File name too long" in said[0]
+
+
 def test_an_entry_is_found_by_what_it_depends_on(tmp_path: Path) -> None:
     assert cache(tmp_path).store(ENTRY)
     found = cache(tmp_path).find(ENTRY.components)

@@ -228,7 +228,8 @@ class Cache:
 
     def store_content(self, digest: str, content: bytes) -> None:
         """Store content by its digest, in the local store alone."""
-        if self.writable and not self.local.path(StoreKind.CONTENT, digest).exists():
+        # `Path.exists` raises for a folder that another user has closed.
+        if self.writable and not os.path.exists(self.local.path(StoreKind.CONTENT, digest)):  # noqa: PTH110
             self.local.put(StoreKind.CONTENT, digest, content)
 
     def count_lookup(self, step: str, target: str, tier: str | None, seconds: float) -> None:
