@@ -122,6 +122,38 @@ def test_a_script_called_nvcc_ends(machine: Machine, script: str) -> None:
 
 
 @pytest.mark.nvcc
+def test_nvcc_itself_runs_where_the_working_folder_was_removed(machine: Machine) -> None:
+    (machine.folder / "gone").mkdir()
+    script = 'cd gone; rmdir ../gone; exec "$@"'
+    made = machine.folder / "p.o"
+    done = subprocess.run(
+        (
+            "/bin/sh",
+            "-c",
+            script,
+            "sh",
+            machine.wrapper,
+            "-c",
+            machine.folder / "p.cpp",
+            "-o",
+            made,
+        ),
+        cwd=machine.folder,
+        env={
+            "PATH": f"{machine.folder / 'first'}:/usr/bin:/bin",
+            "PYTHONPATH": SOURCE_PATH,
+            "ARCHSPLIT_CACHE": "off",
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert (done.returncode, "Traceback" in done.stderr) == (0, False)
+    assert "running nvcc itself: the working folder was removed" in done.stderr
+    assert made.is_file()
+
+
 def test_a_launcher_gets_the_compiler_as_ccache_does(machine: Machine) -> None:
     wrapper, path = str(machine.wrapper), ("first", "second")
     home = str(machine.folder / "nowhere")

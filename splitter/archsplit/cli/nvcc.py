@@ -87,7 +87,7 @@ def launcher() -> NoReturn:
         has_named = named is None and "--nvcc" in options
         nvcc = "" if has_named else _real_nvcc(named)
         environment = _environment(nvcc) if nvcc else original_environment(os.environ)
-        cwd = os.getcwd()  # noqa: PTH109 - pathlib is 5 ms of a hit
+        cwd = _working_folder(nvcc, argv)
         key = invocation_key(argv, cwd=cwd, environment=environment, nvcc=nvcc, version=__version__)
         restored = restore_hit(key, environment)
         if restored is not None:
@@ -120,6 +120,17 @@ def launcher() -> NoReturn:
             raise
         _say(str(error))
         sys.exit(error.exit_code)
+
+
+def _working_folder(nvcc: str, argv: tuple[str, ...]) -> str:
+    """Return the working folder; replace this process by nvcc if it was removed."""
+    try:
+        return os.getcwd()  # noqa: PTH109 - pathlib is 5 ms of a hit
+    except FileNotFoundError:
+        if not nvcc:
+            raise
+        _say("running nvcc itself: the working folder was removed")
+        _exec_nvcc(nvcc, argv)
 
 
 def _requests_reports(options: str) -> bool:

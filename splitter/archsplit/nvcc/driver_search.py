@@ -117,8 +117,8 @@ def tried_paths(nvcc: str, environment: Mapping[str, str]) -> str:
 
 
 def _absolute(path: str) -> str:
-    # Without `normpath`: behind a link, ".." is another folder.
-    return os.path.join(os.getcwd(), path)
+    # Without `normpath`: behind a link, ".." is another folder. The working folder may be gone.
+    return path if os.path.isabs(path) else os.path.join(os.getcwd(), path)
 
 
 def _split_paths(text: str) -> list[str]:
