@@ -29,6 +29,7 @@ def test_a_compilation_is_not(line: str) -> None:
     ("line", "reason"),
     [
         ("-x cu -c -", "standard input"),
+        ("-c k.cu -o -", "has the value -"),
         ("-run k.cu", "starts the program"),
         ("-c k.cu --time=t.csv", "table of its own"),
         ("-c k.cu -objtemp --keep", "beside its output"),

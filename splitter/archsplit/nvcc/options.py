@@ -97,10 +97,11 @@ def is_nvcc_query(argv: Sequence[str]) -> bool:
 
 def unsupported_reason(argv: Sequence[str]) -> str | None:
     """Return the reason why only nvcc can run the command line, or None."""
-    # The input can be read only once, and nvcc needs it for each pass.
-    if "-" in argv:
-        return "it reads standard input"
     names = {name for name, _, _ in split_options(argv)}
+    if "-" in argv:
+        # The input can be read only once, and nvcc needs it for each pass.
+        is_input = any(not name and words[0] == "-" for name, _, words in split_options(argv))
+        return "it reads standard input" if is_input else "an option has the value -"
     if names & KEEPING and names & _BESIDE:
         return "it keeps intermediate files beside its output"
     return next((reason for name, reason in _UNSUPPORTED.items() if name in names), None)
