@@ -56,6 +56,7 @@ def test_a_folder_that_cant_be_looked_into_costs_the_content_alone(tmp_path: Pat
     closed = cache(tmp_path / ("x" * 300), said)
     closed.store_content("ab" * 32, b"text")
     assert closed.read_content("ab" * 32) is None
+    assert len(said) == 1
     assert "File name too long" in said[0]
 
 

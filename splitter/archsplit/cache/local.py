@@ -97,6 +97,7 @@ class LocalStore:
         self._is_chosen = is_chosen
         self.written = 0
         self._warn = warn
+        self._has_warned = False
         self._writable = writable
 
     def path(self, kind: StoreKind, key: str) -> Path:
@@ -169,7 +170,10 @@ class LocalStore:
                     yield name
 
     def _warn_of_error(self, action: str, error: OSError) -> None:
-        self._warn(f"{self.folder} can't be {action}: {error.strerror}; compiling without it")
+        # What can't be read can't be written either, which is no more news.
+        if not self._has_warned:
+            self._has_warned = True
+            self._warn(f"{self.folder} can't be {action}: {error.strerror}; compiling without it")
 
 
 def is_intact(kind: StoreKind, key: str, blob: bytes) -> bool:
