@@ -270,7 +270,8 @@ def cuimgops(session: nox.Session) -> None:
     download = ("pip", "download", "--quiet", "--no-deps", "--no-binary", "cuimgops")
     session.run(*download, "--dest", scratch, *pinned)
     sdist = next(Path(scratch).glob("cuimgops-*.tar.gz"))
-    session.run("archsplit", "init", str(sdist), "--out", str(folder))
+    shutil.unpack_archive(sdist, scratch)
+    sdist.with_name(sdist.name.removesuffix(".tar.gz")).rename(folder)
     shutil.copytree("recipes/cuimgops/overlay", folder, dirs_exist_ok=True)
     _build_and_run(session, "cuimgops", recipe=folder)
 

@@ -31,7 +31,7 @@ VERB_GROUPS: Mapping[str, Mapping[str, str]] = {
         "join": "make the fat libraries again, from a core and all its packs",
     },
     "build from sources": {
-        "init": "write the recipe that fits a source tree or an sdist",
+        "init": "write a first recipe for a source tree",
         "build": "build the core wheel and one plugin wheel per target",
         "plan": "print the steps of a build, and run nothing",
         "worker": "run the steps of other machines' builds, for a dask scheduler",
