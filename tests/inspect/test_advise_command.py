@@ -73,7 +73,7 @@ def test_a_library_and_who_is_served(
     library: Path, gpus: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     content = document(capsys, library, "--gpus", gpus)
-    assert (content["schema"], content["unit"], content["exact"]) == (1, "file_bytes", True)
+    assert (content["schema"], content["unit"]) == (1, "file_bytes")
     assert list(content["targets"]) == list(TARGETS)
     assert content["best"]["targets"] == list(TARGETS)
     assert content["best"]["machine_code"] == pytest.approx(0.9)
@@ -94,11 +94,11 @@ def test_a_library_and_who_is_served(
 def test_the_text_can_be_pasted(
     library: Path, gpus: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    text = printed(capsys, library, "--gpus", gpus, "--ptx", "none", "--policy", "daily", "--all")
+    text = printed(capsys, library, "--gpus", gpus, "--ptx", "none", "--policy", "daily")
     assert "2.9 % of the table are GPUs whose capability isn't known" in text
     assert "Voodoo 2 (line 6, 2.9 %)" in text
     assert "<- proposed" in text
-    assert "there is no PTX in it: GPUs that are newer than all of it find nothing" in text
+    assert "warning: the list has no PTX: GPUs newer than all of it find no code" in text
     table = "[policy.daily]" + text.partition("[policy.daily]")[2].partition("\n\n")[0]
     assert loads(table) == {"policy": {"daily": {"sass": ["sm_75", "sm_80", "sm_90"]}}}
     command = shlex.split(text.splitlines()[-1])
@@ -239,3 +239,13 @@ def test_wheels_of_the_index_weigh_what_was_said(
     (slim,) = tmp_path.glob("*.whl")
     said, is_ = content["best"]["size"], slim.stat().st_size
     assert is_ <= said <= 1.02 * is_
+
+
+def test_page_warns_that_newer_gpus_find_no_code(
+    library: Path, gpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = tmp_path / "advice.html"
+    printed(capsys, library, "--gpus", gpus, "--ptx", "none", "--html", page)
+    assert "GPUs newer than all of it find no code" in page.read_text()
+    printed(capsys, library, "--gpus", gpus, "--html", page)
+    assert "find no code" not in page.read_text()

@@ -1,4 +1,4 @@
-"""``archsplit history``, job summaries and annotations, on real wheels and libraries."""
+"""``archsplit diff``, job summaries and annotations, on real wheels and libraries."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_log_holds_each_release_once(
 ) -> None:
     log, chart, summary = (tmp_path / name for name in ("sizes.jsonl", "sizes.svg", "summary.md"))
     wheel = samples / WHEEL
-    words = ["history", str(wheel), "--log", str(log)]
+    words = ["diff", str(wheel), "--log", str(log)]
     assert main(words) == 0
     first = log.read_text()
     assert main([*words, "--svg", str(chart), "--summary", str(summary)]) == 0
@@ -49,11 +49,11 @@ def test_a_log_holds_each_release_once(
     other = tmp_path / "libother.so"
     shutil.copy(samples / "libkernels.so", other)
     capsys.readouterr()
-    assert main(["history", str(other), "--log", str(log), "--json"]) == 0
+    assert main(["diff", str(other), "--log", str(log), "--json"]) == 0
     content = json.loads(capsys.readouterr().out)
     assert [one["version"] for one in content["releases"]] == ["1.0", "libother.so"]
     assert content["releases"][0]["size"] == wheel.stat().st_size
-    assert main(["history", "--log", str(log)]) == 0
+    assert main(["diff", "--log", str(log)]) == 0
     out = capsys.readouterr().out
     assert re.search(r"^1\.0 .* kB", out, re.MULTILINE)
     assert ET.fromstring(chart.read_text()).tag.endswith("svg")
@@ -67,7 +67,7 @@ def test_too_much_growth_is_a_finding(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     small, big = samples / "zstd.o", samples / "libkernels.so"
-    words = ["history", str(small), str(big), "--max-growth"]
+    words = ["diff", str(small), str(big), "--max-growth"]
     assert main([*words, "100000%"]) == 0
     assert main([*words[:1], str(big), str(small), "--max-growth", "0"]) == 0
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
@@ -103,14 +103,14 @@ def test_what_can_not_be_shown(
     (tmp_path / "short.jsonl").write_text('{"schema": 1, "name": "x"}\n')
     (tmp_path / "binary.jsonl").write_bytes(b"\xff\xfe")
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    assert main(["history", *words]) == code
+    assert main(["diff", *words]) == code
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
-def test_a_folder_is_no_release(tmp_path: Path) -> None:
-    assert main(["history", str(tmp_path)]) == InputError.exit_code
+def test_folder_as_a_release_is_refused(tmp_path: Path) -> None:
+    assert main(["diff", str(tmp_path)]) == InputError.exit_code
     folder = Inventory(path=str(tmp_path), sha256=None, size=0, is_wheel=False, files=())
-    with pytest.raises(InputError, match="is no file"):
+    with pytest.raises(InputError, match="is not a file"):
         measure_release(folder)
 
 

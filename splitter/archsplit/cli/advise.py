@@ -70,9 +70,6 @@ def add_to(verbs: options.Verbs) -> None:
         " none for a prebuilt file)",
     )
     add_place(parser)
-    parser.add_argument(
-        "--all", action="store_true", help="show all lists that no other list beats"
-    )
     parser.add_argument("--html", type=Path, metavar="FILE", help="write a page with pictures")
     parser.add_argument("--json", action="store_true", help="print everything as JSON")
     parser.set_defaults(run=run, command_line=())
@@ -101,7 +98,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     if arguments.json:
         print(advice_json(advice, subject=subject))  # noqa: T201 - standard output is where data goes
     else:
-        _print_all(advice_text(advice, subject=subject, everything=arguments.all))
+        _print_all(advice_text(advice, subject=subject))
     # After the report: it shows how much is missing.
     if advice.best is None:
         raise BudgetError(

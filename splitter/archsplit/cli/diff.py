@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from archsplit.cli import inspect as inspect_verb
 from archsplit.cli.files import find_subject
+from archsplit.cli.history import add_release_options, run_history, wants_sizes
 from archsplit.cli.verbs import add_verb
 from archsplit.errors import VerifyError
 from archsplit.system.fs import write_file
@@ -29,10 +30,15 @@ def add_to(verbs: options.Verbs) -> None:
         verbs,
         "diff",
         "archsplit diff xgboost==3.1.0 xgboost==3.2.0",
-        "archsplit diff --bytes dist-here dist-there",
+        "archsplit diff dist/foo-1.2.whl --log sizes.jsonl --max-growth 5%",
     )
-    for name in ("old", "new"):
-        parser.add_argument(name, help=f"the {name} file, wheel, folder or installed package")
+    parser.add_argument(
+        "files",
+        nargs="*",
+        metavar="FILE",
+        help="files, wheels, folders or installed packages, the oldest first; of two the growth"
+        " of each target and kernel is shown, of more the sizes",
+    )
     inspect_verb.add_place(parser)
     parser.add_argument(
         "--no-kernels",
@@ -43,12 +49,13 @@ def add_to(verbs: options.Verbs) -> None:
     parser.add_argument(
         "--bytes",
         action="store_true",
-        help="are two wheels, or the wheels of two folders, the same to the last byte? If not, say"
-        " which members and which bytes differ, and exit with 9",
+        help="compare two wheels, or the wheels of two folders, byte by byte: print the members"
+        " that differ, and exit with 9",
     )
     parser.add_argument("--html", type=Path, metavar="FILE", help="write a page with pictures")
     inspect_verb.add_summary(parser)
     parser.add_argument("--json", action="store_true", help="print everything as JSON")
+    add_release_options(parser)
     parser.set_defaults(run=run, command_line=())
 
 
@@ -60,9 +67,10 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     from archsplit.inspect.text import growth_text
     from archsplit.system.worker_processes import WorkerProcesses
 
+    if wants_sizes(arguments):
+        return run_history(arguments, console)
     places = inspect_verb.places(arguments)
-    arguments.old = find_subject(arguments.old, places, console)
-    arguments.new = find_subject(arguments.new, places, console)
+    arguments.files = [find_subject(one, places, console) for one in arguments.files]
     if arguments.bytes:
         return _run_bytes(arguments)
     old, new = (
@@ -75,7 +83,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
                 workers=WorkerProcesses(),
             )
         )
-        for subject in (arguments.old, arguments.new)
+        for subject in arguments.files
     )
     growth = compare_inventories(old, new)
     if arguments.html is not None:
@@ -96,7 +104,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
 
 def _run_bytes(arguments: argparse.Namespace) -> int:
     """Compare wheels byte by byte."""
-    found = wheel_differences(Path(arguments.old), Path(arguments.new))
+    found = wheel_differences(*map(Path, arguments.files))
     if arguments.json:
         print(json.dumps({"schema": DIFF_SCHEMA, "differences": found}, indent=2))  # noqa: T201 - data
     else:
@@ -111,7 +119,7 @@ def wheel_differences(old: Path, new: Path) -> dict[str, tuple[str, ...]]:
 
     Raises:
         InputError: one of them can't be read.
-        WheelError: a wheel that differs is no sound archive.
+        WheelError: a wheel that differs is not a valid archive.
     """
     from archsplit.release.wheel_set import wheels_in
     from archsplit.wheels.diff import compare_wheels

@@ -1,4 +1,4 @@
-"""``archsplit history``: the size of a library's releases, with a log, a chart and a limit."""
+"""``archsplit diff`` of releases: a table of their sizes, with a log, a chart and a limit."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from archsplit.cli.files import add_finding_files, find_file, finding_files
-from archsplit.cli.inspect import add_summary, print_all, write_summary
-from archsplit.cli.verbs import add_verb
+from archsplit.cli.inspect import print_all, write_summary
 from archsplit.errors import InputError, UsageError, VerifyError
 from archsplit.system.fs import read_file, write_file
 from archsplit.system.units import size_text
@@ -20,51 +19,47 @@ if TYPE_CHECKING:
 
     from rich.console import Console, RenderableType
 
-    from archsplit.cli import options
     from archsplit.inspect.history import ReleaseSize
 
 HISTORY_SCHEMA = 1
+_PAIR = 2
 
 
-def add_to(verbs: options.Verbs) -> None:
-    """Describe the verb."""
-    parser = add_verb(
-        verbs,
-        "history",
-        "archsplit history xgboost==3.1.0 xgboost==3.2.0 --svg sizes.svg",
-        "archsplit history dist/foo-1.2.whl --log sizes.jsonl --max-growth 5%",
+def add_release_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options for more than two files, or for a log of releases."""
+    group = parser.add_argument_group(
+        "sizes of releases", "with one of these, or for other than two files: a table of sizes"
     )
-    parser.add_argument(
-        "files", nargs="*", type=Path, help="wheels or libraries, the oldest release first"
-    )
-    parser.add_argument(
+    group.add_argument(
         "--log",
         type=Path,
         metavar="FILE",
         help="add the files to this log, one line of JSON each, and show all of it",
     )
-    parser.add_argument(
+    group.add_argument(
         "--max-growth",
         type=_percent,
         metavar="5%",
         help="exit with 9 if the last release grew by more than this",
     )
-    outputs = parser.add_argument_group("output")
-    outputs.add_argument("--svg", type=Path, metavar="FILE", help="write a chart")
-    outputs.add_argument("--json", action="store_true", help="print everything as JSON")
-    add_summary(outputs)
-    add_finding_files(outputs)
-    parser.set_defaults(run=run)
+    group.add_argument("--svg", type=Path, metavar="FILE", help="write a chart")
+    add_finding_files(group)
 
 
-def run(arguments: argparse.Namespace, console: Console) -> int:
+def wants_sizes(arguments: argparse.Namespace) -> bool:
+    """Return True if a table of sizes is asked for, not the growth of each target."""
+    chosen = (arguments.log, arguments.svg, arguments.max_growth)
+    return len(arguments.files) != _PAIR or any(one is not None for one in chosen)
+
+
+def run_history(arguments: argparse.Namespace, console: Console) -> int:
     """Measure the files, show all releases, and check the limit."""
     from archsplit.inspect.history import history_picture, merge_releases
     from archsplit.inspect.inspection import history_markdown
 
     if not arguments.files and arguments.log is None:
         raise UsageError("nothing to show", hint="name wheels, or a log with --log FILE")
-    arguments.files = [find_file(path, console) for path in arguments.files]
+    arguments.files = [find_file(Path(path), console) for path in arguments.files]
     logged = _read_log(arguments)
     releases = merge_releases(logged, _measure(arguments.files))
     # A log is whole or as it was: all files were read before it is written.
@@ -79,7 +74,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     else:
         print_all([_table(releases)])
     last = releases[-1].name if releases else str(arguments.log)
-    with finding_files(arguments, check="history", checked=last):
+    with finding_files(arguments, check="diff", checked=last):
         _check_growth(releases, arguments.max_growth)
     return 0
 
@@ -88,7 +83,7 @@ def _percent(text: str) -> float:
     try:
         value = float(text.removesuffix("%"))
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no percentage, as in 5%") from None
+        raise argparse.ArgumentTypeError(f"{text!r} is not a percentage, as in 5%") from None
     return value / 100
 
 
@@ -106,7 +101,7 @@ def _read_log(arguments: argparse.Namespace) -> tuple[ReleaseSize, ...]:
     try:
         return read_log(read_file(log).decode(), where=str(log))
     except UnicodeDecodeError:
-        raise InputError(f"{log} is not UTF-8", hint="name a log of archsplit history") from None
+        raise InputError(f"{log} is not UTF-8", hint="name a log of archsplit diff --log") from None
 
 
 def _measure(files: Sequence[Path]) -> list[ReleaseSize]:

@@ -25,6 +25,7 @@ def add_to(verbs: options.Verbs) -> None:
         verbs,
         "init",
         "archsplit init .",
+        "archsplit init foo --force",
         description="A project that pip can build keeps its build, and its wheel is split; another"
         " one gets a list of its sources. Nothing of the project is run.",
     )

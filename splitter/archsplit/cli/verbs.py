@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 VERB_GROUPS: Mapping[str, Mapping[str, str]] = {
     "look into device code": {
         "inspect": "show the device code in a file, folder or package",
-        "diff": "show the growth between two builds",
-        "history": "show the size of a library's releases, and limit its growth",
+        "diff": "show the growth between builds or releases, and limit it",
         "advise": "propose targets for the GPUs that users have",
     },
     "make existing wheels smaller": {

@@ -44,7 +44,7 @@ _STRIPES = (
     ' patternTransform="rotate(45)"><path d="M0 0h3v9h-3z" fill="#000" opacity=".4"/>'
     "</pattern></defs>"
 )
-"""The texture of PTX, as in the map of a page: a color is that of a whole generation."""
+"""The texture of PTX, as in the map of a page: a generation has one color."""
 _LETTER = 7.5
 """The width of a letter in a bar, on average."""
 
@@ -57,7 +57,7 @@ class ReleaseSize:
         name: the file's name.
         version: of the wheel; the file's name for other files.
         sha256: of the file.
-        size: bytes of the download; of a file that is no wheel, the file.
+        size: bytes of the download, or of a file that is not a wheel.
         targets: bytes of each target, in the same measure.
     """
 
@@ -81,11 +81,11 @@ def measure_release(inventory: Inventory) -> ReleaseSize:
     """Return the bytes of a file.
 
     Raises:
-        InputError: the inventory has no digest: it is that of a folder or a package.
+        InputError: the inventory has no digest: it is of a folder or a package.
     """
     if inventory.sha256 is None:
         raise InputError(
-            f"{inventory.path} is no file", hint="name wheels or libraries, one for each release"
+            f"{inventory.path} is not a file", hint="name wheels or libraries, one for each release"
         )
     return ReleaseSize(
         name=inventory.name,
@@ -109,7 +109,7 @@ def read_log(text: str, *, where: str) -> tuple[ReleaseSize, ...]:
     Raises:
         BinaryFormatError: a line is not JSON, of another schema, or lacks a key.
     """
-    from pydantic import ValidationError  # noqa: PLC0415 (0.1 s for whoever reads none)
+    from pydantic import ValidationError  # noqa: PLC0415 (0.1 s)
 
     releases = []
     for number, line in enumerate(text.splitlines(), 1):
@@ -128,7 +128,7 @@ def read_log(text: str, *, where: str) -> tuple[ReleaseSize, ...]:
             place = ".".join(map(str, fault["loc"]))
             raise BinaryFormatError(
                 f"{where}, line {number}: {place + ': ' if place else ''}{fault['msg']}",
-                hint="each line is a record that archsplit history wrote; remove this line",
+                hint="each line is a record that archsplit diff --log wrote; remove this line",
             ) from None
     return tuple(releases)
 

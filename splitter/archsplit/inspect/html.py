@@ -36,6 +36,7 @@ from archsplit.inspect.svg import target_nodes
 from archsplit.inspect.text import (
     ADVICE_WORDS,
     coverage_text,
+    newer_gpus_warning,
     other_files_text,
     percent_text,
     product_text,
@@ -234,7 +235,9 @@ def advice_page(advice: Advice, *, subject: str, origin: PageOrigin = NO_ORIGIN)
     headline = "No list of targets keeps the budget."
     if advice.best is not None:
         headline = f"{' '.join(map(str, advice.best.targets))}: {summarize_proposal(advice)}"
-    body = ["<h2>Lists of targets that no smaller one equals</h2>", _proposal_table(advice)]
+    warning = newer_gpus_warning(advice)
+    body = [f'<p class="warning">{escape(warning)}</p>'] if warning else []
+    body += ["<h2>Lists of targets</h2>", _proposal_table(advice)]
     body += ["<h2>What each GPU runs</h2>", _effect_table(advice)]
     commands = [
         shlex.join(arguments)

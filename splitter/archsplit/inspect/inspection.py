@@ -199,7 +199,7 @@ def growth_markdown(old: Inventory, new: Inventory, growth: Growth) -> str:
 
 
 def history_markdown(releases: Sequence[ReleaseSize]) -> str:
-    """Return a section for ``archsplit history --summary``."""
+    """Return a section for ``archsplit diff --summary`` of releases."""
     sizes = [0, *(release.size for release in releases)]
     rows = [
         (

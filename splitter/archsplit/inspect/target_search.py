@@ -1,7 +1,7 @@
-"""A search for lists of targets that no other list beats.
+"""A greedy search for lists of targets.
 
-In go the costs of targets (of a wheel or library, or of a build's plugins) and the users' GPUs; out
-come proposals. Of few targets every list is weighed; of many, the lists that a greedy search meets.
+In go the costs of targets (of a wheel or library, or of a build's plugins) and the users' GPUs;
+out come proposals: the best lists that the search meets, from none upwards and from all downwards.
 A list is an integer: bit n is the target n.
 
 A GPU is served as in its worst container: where one container has lost all code for it, launches
@@ -39,9 +39,6 @@ _ORDER = tuple(Coverage)
 _DIGITS = 12
 _Preferences = tuple[tuple[tuple[int, int], ...], ...]
 _PTX, _NONE = _ORDER.index(Coverage.PTX), _ORDER.index(Coverage.NONE)
-
-MAX_EXACT = 15
-"""The number of targets up to which all subsets are weighed; they double with each target."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -312,10 +309,18 @@ class TargetSearch:
         while left := [bit for bit in useful if not mask & bit]:
             # Each step takes what is best now; a list that needs two steps at once is missed.
             mask |= max(left, key=lambda bit: self._gain(mask, mask | bit))
-            yield mask
+            yield from (mask, self._without_useless(mask))
         while held := [bit for bit in useful if mask & bit]:
             mask &= ~min(held, key=lambda bit: self._gain(mask & ~bit, mask))
             yield mask
+
+    def _without_useless(self, mask: int) -> int:
+        """Remove what a later target has made useless, such as PTX for a GPU with machine code."""
+        for number in range(len(self.targets)):
+            less = mask & ~(1 << number)
+            if less != mask and self._gain(less, mask)[0] <= 0:
+                mask = less
+        return mask
 
     def _gain(self, less: int, more: int) -> tuple[float, float]:
         first, second = self._score_list(less), self._score_list(more)
@@ -324,7 +329,6 @@ class TargetSearch:
 
     def _score_list(self, mask: int) -> ListScore:
         size = self._fixed
-        # This is the inner loop: it runs for each of up to 2**15 lists.
         for number, weight in enumerate(self._sizes):
             if mask >> number & 1:
                 size += weight
@@ -365,15 +369,12 @@ class Proposals:
 
     Attributes:
         everything: the list of all targets.
-        front: the lists that no other beats in bytes, machine code and users served at once (the
-            Pareto front); ascending by bytes.
-        exact: True if all lists were weighed.
+        front: the lists of the search without those that a smaller one equals; ascending by bytes.
         updated: for each list of the front the same with the newest PTX.
     """
 
     everything: Proposal
     front: tuple[Proposal, ...]
-    exact: bool
     updated: tuple[Proposal, ...]
 
     def best(self, budget: int | None = None) -> Proposal | None:
@@ -393,25 +394,17 @@ class Proposals:
 def search_targets(costs: TargetCosts, users: GpuTable, candidates: Iterable[Target]) -> Proposals:
     """Search proposals among some of a subject's targets."""
     search = TargetSearch(costs, users, tuple(candidates))
-    useful = search.useful
-    exact = len(useful) <= MAX_EXACT
-    lists = _all_lists(useful) if exact else search.greedy_lists(useful)
+    lists = search.greedy_lists(search.useful)
     # PTX is updated afterwards: in the search, older PTX wins by its bytes.
-    front = _pareto_front(search.score_lists(lists))
+    front = _best_by_size(search.score_lists(lists))
     return Proposals(
         everything=search.proposal((1 << len(search.targets)) - 1),
         front=tuple(search.proposal(point.mask) for point in front),
-        exact=exact,
         updated=tuple(search.proposal(search.with_new_ptx(point.mask)) for point in front),
     )
 
 
-def _all_lists(bits: tuple[int, ...]) -> Iterator[int]:
-    for number in range(1 << len(bits)):
-        yield sum(bit for place, bit in enumerate(bits) if number >> place & 1)
-
-
-def _pareto_front(points: Iterable[ListScore]) -> list[ListScore]:
+def _best_by_size(points: Iterable[ListScore]) -> list[ListScore]:
     front: list[ListScore] = []
     for point in sorted(points, key=lambda point: point.order):
         if point.served and not any(

@@ -52,9 +52,6 @@ _MAX_NAME = 240
 """Letters of a kernel's name."""
 ADVICE_SCHEMA = 1
 
-_STEP = 0.01
-"""The least improvement for which a list is shown by default."""
-
 ADVICE_WORDS = {
     Coverage.NATIVE: "native",
     Coverage.OLDER_MINOR: "an older minor's code",
@@ -122,19 +119,16 @@ def growth_text(growth: Growth) -> Iterator[RenderableType]:
         yield from _more(len(growth.kernels), "kernels that changed")
 
 
-def advice_text(advice: Advice, *, subject: str, everything: bool) -> Iterator[RenderableType]:
+def advice_text(advice: Advice, *, subject: str) -> Iterator[RenderableType]:
     """Yield the output of ``archsplit advise``.
 
     Args:
         advice: to show.
         subject: as the user named it, for commands.
-        everything: True to show all lists of the front.
     """
     yield _headline(advice)
     yield from _unknown_gpus(advice)
-    yield from ("", _lists(advice, everything=everything))
-    if not advice.proposals.exact:
-        yield "there are too many targets to weigh all lists: a better one may exist"
+    yield from ("", _lists(advice))
     yield from ("", _gpu_effects(advice))
     if advice.too_big:
         yield (
@@ -142,13 +136,19 @@ def advice_text(advice: Advice, *, subject: str, everything: bool) -> Iterator[R
             + ", ".join(str(effect.capability) for effect in advice.too_big)
         )
     if advice.best is not None:
-        # Without PTX, the next GPU generation needs a new release.
-        if not any(target.kind is CodeKind.PTX for target in advice.best.targets):
-            yield "there is no PTX in it: GPUs that are newer than all of it find nothing"
+        if warning := newer_gpus_warning(advice):
+            yield f"warning: {warning}"
         yield f"\n# {summarize_proposal(advice)}\n{advice.snippet()}"
     for arguments in (advice.split_arguments(subject), advice.slim_arguments(subject)):
         if arguments:
             yield shlex.join(arguments)
+
+
+def newer_gpus_warning(advice: Advice) -> str:
+    """Return the warning about a proposal without PTX; "" if there is nothing to warn about."""
+    if advice.best is None or any(one.kind is CodeKind.PTX for one in advice.best.targets):
+        return ""
+    return "the list has no PTX: GPUs newer than all of it find no code, and need a new release"
 
 
 def advice_json(advice: Advice, *, subject: str) -> str:
@@ -163,7 +163,6 @@ def advice_json(advice: Advice, *, subject: str) -> str:
         "targets": {str(target): size for target, size in costs.sizes.items()},
         "budget": advice.request.budget,
         "max_wheel": advice.request.max_wheel,
-        "exact": advice.proposals.exact,
         "everything": _proposal_json(advice.proposals.everything),
         "front": [_proposal_json(proposal) for proposal in advice.proposals.front],
         "best": None if best is None else _proposal_json(best),
@@ -398,7 +397,7 @@ def _unknown_gpus(advice: Advice) -> Iterator[str]:
         )
 
 
-def _lists(advice: Advice, *, everything: bool) -> FittingTable:
+def _lists(advice: Advice) -> FittingTable:
     """Return the lists of targets that no smaller one equals."""
     table = FittingTable(
         (
@@ -409,27 +408,11 @@ def _lists(advice: Advice, *, everything: bool) -> FittingTable:
             word_column(""),
         )
     )
-    shown: list[Proposal] = []
     for proposal in advice.proposals.front:
-        # The front of many targets can have hundreds of lists that hardly differ.
-        if everything or proposal == advice.best or _is_step(proposal, shown):
-            shown.append(proposal)
-            _add(
-                table,
-                proposal,
-                "<- proposed" if proposal == advice.best else _fit(advice, proposal),
-            )
+        note = "<- proposed" if proposal == advice.best else _fit(advice, proposal)
+        _add(table, proposal, note)
     _add(table, advice.proposals.everything, "everything")
     return table
-
-
-def _is_step(proposal: Proposal, shown: list[Proposal]) -> bool:
-    """Return True if a list is better by enough than each one that was shown."""
-    return all(
-        proposal.machine_code >= other.machine_code + _STEP
-        or proposal.served >= other.served + _STEP
-        for other in shown
-    )
 
 
 def _fit(advice: Advice, proposal: Proposal) -> str:
