@@ -47,7 +47,7 @@ def add_release_options(parser: argparse.ArgumentParser) -> None:
 
 
 def wants_sizes(arguments: argparse.Namespace) -> bool:
-    """Return True if a table of sizes is asked for, not the growth of each target."""
+    """Return True if a table of sizes is asked for."""
     chosen = (arguments.log, arguments.svg, arguments.max_growth)
     return len(arguments.files) != _PAIR or any(one is not None for one in chosen)
 

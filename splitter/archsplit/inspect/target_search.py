@@ -315,7 +315,7 @@ class TargetSearch:
             yield mask
 
     def _without_useless(self, mask: int) -> int:
-        """Remove what a later target has made useless, such as PTX for a GPU with machine code."""
+        """Remove targets that a later one has made useless."""
         for number in range(len(self.targets)):
             less = mask & ~(1 << number)
             if less != mask and self._gain(less, mask)[0] <= 0:
