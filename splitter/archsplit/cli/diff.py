@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from archsplit.cli import inspect as inspect_verb
 from archsplit.cli.files import find_subject
-from archsplit.cli.history import add_release_options, run_history, wants_sizes
+from archsplit.cli.history import add_size_options, run_history, wants_sizes
 from archsplit.cli.verbs import add_verb
 from archsplit.errors import VerifyError
 from archsplit.system.fs import write_file
@@ -55,7 +55,7 @@ def add_to(verbs: options.Verbs) -> None:
     parser.add_argument("--html", type=Path, metavar="FILE", help="write a page with pictures")
     inspect_verb.add_summary(parser)
     parser.add_argument("--json", action="store_true", help="print everything as JSON")
-    add_release_options(parser)
+    add_size_options(parser)
     parser.set_defaults(run=run, command_line=())
 
 

@@ -25,7 +25,7 @@ HISTORY_SCHEMA = 1
 _PAIR = 2
 
 
-def add_release_options(parser: argparse.ArgumentParser) -> None:
+def add_size_options(parser: argparse.ArgumentParser) -> None:
     """Add the options for more than two files, or for a log of releases."""
     group = parser.add_argument_group(
         "sizes of releases", "with one of these, or for other than two files: a table of sizes"
