@@ -52,7 +52,7 @@ ALLOWED = {
     *("archsplit", "archsplit.cache", "archsplit.cli", "archsplit.compiler", "archsplit.nvcc"),
     *("archsplit.system", "archsplit.cache.usage", "archsplit.cache.sealed"),
     *("archsplit.cli.nvcc", "archsplit.compiler.direct_hit", "archsplit.nvcc.driver_search"),
-    *("archsplit.system.env", "archsplit.system.outputs"),
+    *("archsplit.system.env", "archsplit.system.mounts", "archsplit.system.outputs"),
 }
 """The modules of a hit: one more takes 0.2 ms or much more, of the 50 that a hit may take."""
 

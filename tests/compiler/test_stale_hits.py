@@ -128,6 +128,56 @@ def test_what_becomes_a_header_is_seen(
     assert is_new(project, *flags)
 
 
+@pytest.mark.parametrize("suffix", ["cpp", "cu"])
+@pytest.mark.parametrize("place", ["source", "header", "macro", "flag"])
+@pytest.mark.parametrize("exists", [False, True])
+def test_has_include_with_absolute_name_misses_after_change(
+    project: Project, tmp_path: Path, suffix: str, place: str, *, exists: bool
+) -> None:
+    flag_file = tmp_path / "etc" / "flag.h"
+    flag_file.parent.mkdir()
+    name = f'"{flag_file}"'
+    asks = {"source": name, "header": name, "macro": "CFG", "flag": "CFG"}[place]
+    test = f"#if __has_include({asks})\n#define FOUND 1\n#else\n#define FOUND 0\n#endif\n"
+    define = f"#define CFG {name}\n" if place == "macro" else ""
+    project.write("late/asks.h", test if place == "header" else "")
+    body = "" if place == "header" else define + test
+    project.write(f"n.{suffix}", f"#include <asks.h>\n{body}int n() {{ return FOUND; }}\n")
+    flags = ["-Ilate", *([f"-DCFG={name}"] if place == "flag" else [])]
+    if exists:
+        flag_file.write_text("")
+        settle()
+    known(project, *flags, make=f"-c n.{suffix}")
+    if exists:
+        flag_file.unlink()
+    else:
+        flag_file.write_text("")
+    settle()
+    assert is_new(project, *flags, make=f"-c n.{suffix}")
+
+
+@pytest.mark.parametrize("make", [PLAIN, "-c k.cu -arch=sm_80"])
+def test_debug_information_names_working_folder_of_this_call(
+    project: Project, tmp_path: Path, make: str
+) -> None:
+    project.write("h.h", value(1))
+    project.write("k.cu", SOURCE)
+    (tmp_path / "link").symlink_to(project.folder)
+    flags = ("-Ilate", "-g")
+    known(replace(project, extra={"PWD": str(project.folder)}), *flags, make=make)
+    other = replace(project, extra={"PWD": f"{tmp_path}/link"})
+    assert is_new(other, *flags, make=make)
+    assert f"{tmp_path}/link".encode() in (project.folder / "k.o").read_bytes()
+
+
+def test_variable_pwd_that_leads_elsewhere_changes_nothing(
+    project: Project, tmp_path: Path
+) -> None:
+    known(replace(project, extra={"PWD": str(project.folder)}), "-Ilate", "-g")
+    other = replace(project, extra={"PWD": str(tmp_path)})
+    assert other.compile("-Ilate", "-g", make=PLAIN) == KNOWN
+
+
 def test_a_forced_include_is_looked_for_where_the_compiler_runs(project: Project) -> None:
     flags = ("-include", "v.h", "-Ilate")
     known(project, *flags)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from archsplit.cache.usage import SETTLED_NS
 from archsplit.system.fs import hash_stream
+from archsplit.system.mounts import device_identity
 from archsplit.system.outputs import read_stored_file, store_file
 
 if TYPE_CHECKING:
@@ -99,15 +100,17 @@ class FileDigests:
                 return None
         except OSError:
             return None
-        if time.time_ns() - max(stamp[2], stamp[3]) > SETTLED_NS:
+        # A negative identity is this process's own.
+        if time.time_ns() - max(stamp[2], stamp[3]) > SETTLED_NS and stamp[4] >= 0:
             self._new.setdefault(group, {})[path] = self._cached[path] = (stamp, digest)
         return digest
 
 
 def read_stamp(path: str) -> FileStamp:
-    """Return a file's size, inode, times and device, which change when the file does."""
+    """Return a file's size, inode, times and file system, which change when the file does."""
     status = os.stat(path)  # noqa: PTH116 - thousands of them: a Path each would cost more
-    return (status.st_size, status.st_ino, status.st_mtime_ns, status.st_ctime_ns, status.st_dev)
+    times = (status.st_mtime_ns, status.st_ctime_ns)
+    return (status.st_size, status.st_ino, *times, device_identity(status.st_dev))
 
 
 def _digest(path: str) -> str:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 import time
 
+from archsplit.system.mounts import device_identity
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from pathlib import Path
@@ -60,9 +62,9 @@ SETTLED_NS = 2_000_000_000
 
 
 def stamp_text(path: str) -> str:
-    """Return a file's size, inode, times and device, which change when the file does; "" for none.
+    """Return a file's size, inode, times and file system, which change when the file does.
 
-    A link counts as its target.
+    A link counts as its target. "" stands for a missing file.
     """
     try:
         status = os.stat(path)
@@ -70,12 +72,12 @@ def stamp_text(path: str) -> str:
         return ""
     return (
         f"{status.st_size} {status.st_ino} {status.st_mtime_ns} {status.st_ctime_ns}"
-        f" {status.st_dev}"
+        f" {device_identity(status.st_dev)}"
     )
 
 
 def settled_stamp(path: str, *, since: int) -> str:
-    """Return the stamp of a file; "" for one that may have changed since without a new stamp.
+    """Return the stamp of a file; "" for one that may change without a new stamp.
 
     Args:
         since: nanoseconds since 1970 at which, or after which, the file was read.
@@ -83,6 +85,6 @@ def settled_stamp(path: str, *, since: int) -> str:
     stamp = stamp_text(path)
     if not stamp:
         return ""
-    _, _, modified, changed, _ = map(int, stamp.split())
+    _, _, modified, changed, identity = map(int, stamp.split())
     # A change shortly before the read may have left the same times as one after it.
-    return stamp if max(modified, changed) < since - SETTLED_NS else ""
+    return stamp if max(modified, changed) < since - SETTLED_NS and identity >= 0 else ""

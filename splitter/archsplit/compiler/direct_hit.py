@@ -166,10 +166,10 @@ _OURS = "ARCHSPLIT_"
 _MODE = "ARCHSPLIT_CACHE"
 _MODES = {"on", "read-only"}
 _PLACES = (
-    *("PATH", "HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "CUDA_HOME", "CUDA_PATH"),
+    *("PATH", "PWD", "HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "CUDA_HOME", "CUDA_PATH"),
     *("DEPENDENCIES_OUTPUT", "SUNPRO_DEPENDENCIES"),
 )
-"""Variables by which programs and settings are found, or by which nothing is cached."""
+"""Variables by which programs, folders and settings are found, or by which nothing is cached."""
 _PAIR, _TRIPLE, _FOUR = 2, 3, 4
 
 
@@ -287,14 +287,18 @@ def shadow_candidates(
 
     Args:
         folders: each as it is spelled, and its absolute path.
-        names: relative to the folders.
+        names: relative to the folders, or absolute.
 
     Returns:
-        Folders as they are spelled, and names.
+        Folders as they are spelled, and names. The folder of an absolute name is "".
     """
     by_first: dict[str, list[str]] = {}
     for name in names:
-        by_first.setdefault(name.partition("/")[0], []).append(name)
+        # `__has_include` may name a file by its absolute path, which is in no folder of these.
+        if name.startswith("/"):
+            yield "", name
+        else:
+            by_first.setdefault(name.partition("/")[0], []).append(name)
     for folder, place in folders:
         try:
             listed = {os.curdir, os.pardir, *os.listdir(place)}

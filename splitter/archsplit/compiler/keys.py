@@ -113,9 +113,29 @@ class StepKey:
         return f"{self.kind.value} {self.target}".rstrip()
 
 
+def _is_same(one: str, other: str) -> bool:
+    try:
+        return os.path.samefile(one, other)  # noqa: PTH121 - the paths are strings
+    except OSError:
+        return False
+
+
 def has_line_info(words: Iterable[str]) -> bool:
     """Return True if results contain names of files and numbers of lines."""
     return any(_PRECISE.fullmatch(word) for word in words)
+
+
+def debug_folder(
+    cwd: Path, environment: Mapping[str, str], is_same: Callable[[str, str], bool] = _is_same
+) -> str:
+    """Return the working folder as compilers name it in debug information.
+
+    Args:
+        is_same: True if two paths lead to one folder.
+    """
+    # gcc and clang take the name in PWD if it leads to the working folder.
+    named = environment.get("PWD", "")
+    return named if named.startswith("/") and is_same(named, str(cwd)) else str(cwd)
 
 
 def has_unsupported_flags(argv: tuple[str, ...]) -> bool:
@@ -503,7 +523,7 @@ def compile_request(
     precise = has_line_info([*added, *split_flags(asked)])
     # The names of units with relocatable code are seen by others: see `unit_seed`.
     placed = precise or any(map(_RELOCATABLE.match, [*asked, *added]))
-    place = [KeyComponent("folder", str(cwd))] if placed else []
+    place = [KeyComponent("folder", debug_folder(cwd, environment))] if placed else []
     # Line numbers name headers, and so does what the linker is given to compile.
     if precise or any("lto" in word for word in [*asked, *added]):
         isolated = NO_FOLDERS

@@ -19,6 +19,7 @@ from archsplit.compiler.include_scan import TextScans
 from archsplit.compiler.keys import (
     DEPFILE_FLAG,
     CompileRequest,
+    debug_folder,
     has_line_info,
     has_unsupported_flags,
     split_flags,
@@ -145,7 +146,11 @@ class ObjectCache:
                 KeyComponent("archsplit", self._version),
                 KeyComponent("salt", self._cache.settings.salt),
                 KeyComponent("place of nvcc", str(nvcc)),
-                *([KeyComponent("folder", str(cwd))] if precise else []),
+                *(
+                    [KeyComponent("folder", debug_folder(cwd, self._environment))]
+                    if precise
+                    else []
+                ),
                 *self._tools.driver(str(nvcc), self._environment),
                 *hashed_environment(self._environment, dated=False, driver=True),
                 KeyComponent("unit", unit),

@@ -26,7 +26,7 @@ from archsplit.compiler.file_resolver import (
     FileResolver,
     has_changed,
 )
-from archsplit.compiler.keys import step_key
+from archsplit.compiler.keys import debug_folder, step_key
 from archsplit.compiler.preprocessed import (
     from_placeholder,
     strip_unused_line_markers,
@@ -316,7 +316,11 @@ class StepCache:
             # Every step that is known reads preprocessed text.
             *hashed_environment(environment, dated=False),
             *found.flags,
-            *([KeyComponent("folder", str(step.command.cwd))] if self._precise else []),
+            *(
+                [KeyComponent("folder", debug_folder(step.command.cwd, environment))]
+                if self._precise
+                else []
+            ),
             *(
                 [KeyComponent("length of the folder's name", str(len(found.mark)))]
                 if found.mark
