@@ -59,7 +59,6 @@ _OTHER_FOLDERS = (
     "subjects",
     "told",
     "statistics",
-    "repeatable",
     "away",
 )
 

@@ -1,8 +1,8 @@
 """Counts of hits and misses, and the log that explains misses.
 
 Each process appends one line of counts, without locks. The miss log is a folder of small files
-beside the store, by source: earlier key components, miss reasons and recordings of commands. What
-can't be written or read counts as missing.
+beside the store, by source: earlier key components and miss reasons. What can't be written or read
+counts as missing.
 """
 
 from __future__ import annotations
@@ -99,8 +99,6 @@ def _count(
 
 
 _MOST = 8
-RECORDINGS_FOLDER = "repeatable"
-"""Folder of the recordings."""
 
 ComponentDigests = tuple[tuple[str, str], ...]
 
@@ -140,23 +138,6 @@ class MissLog:
             return tuple((str(target), str(line)) for target, line in rows)
         return ()
 
-    def write_recording(self, name: str, content: bytes) -> None:
-        """Write a recording, and replace an earlier one of this name."""
-        self._put(self._folder / RECORDINGS_FOLDER / name, content)
-
-    def recording_names(self) -> tuple[str, ...]:
-        """Return the names of all recordings, sorted."""
-        # A name with a leading dot is a file that is being written.
-        names = sorted_names(self._folder / RECORDINGS_FOLDER)
-        return tuple(name for name in names if not name.startswith("."))
-
-    def read_recording(self, name: str) -> bytes | None:
-        """Return a recording, or None for a missing one."""
-        try:
-            return read_stored_file(self._folder / RECORDINGS_FOLDER / name)[0]
-        except OSError:
-            return None
-
     def _read(self, kind: str, subject: str) -> list[list[list[str]]]:
         try:
             rows = json.loads(read_stored_file(self._path(kind, subject))[0])
@@ -165,11 +146,8 @@ class MissLog:
         return rows if isinstance(rows, list) else []
 
     def _write(self, kind: str, subject: str, rows: object) -> None:
-        self._put(self._path(kind, subject), json.dumps(rows).encode())
-
-    def _put(self, path: Path, content: bytes) -> None:
         with contextlib.suppress(OSError):
-            store_file(path, content)
+            store_file(self._path(kind, subject), json.dumps(rows).encode())
 
     def _path(self, kind: str, subject: str) -> Path:
         name = hashlib.sha256(subject.encode(errors="surrogateescape")).hexdigest()

@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-import argparse
-import contextlib
-import dataclasses
 import json
-import math
 import os
-import random
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,137 +13,16 @@ from archsplit.cli.options import add_cache_options, given_settings
 from archsplit.cli.verbs import add_verb
 from archsplit.errors import InputError, VerifyError
 from archsplit.system.fs import atomic_replace, input_errors
-from archsplit.system.resources import parse_job_count
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Callable, Iterator
 
     from rich.console import Console
 
     from archsplit.cache.config import Settings
-    from archsplit.cache.local import LocalStore, StoreCheck
+    from archsplit.cache.local import LocalStore
     from archsplit.cli.options import Verbs
-    from archsplit.compiler.replay import ReplaySample
-
-_SAMPLE = 10
-
-
-def add_sample_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the sample that is compiled again."""
-    parser.add_argument(
-        "--sample",
-        type=_number,
-        default=_SAMPLE,
-        metavar="N",
-        help="number of results to compile again: 0, N or all (default: %(default)s)",
-    )
-    parser.add_argument("--seed", metavar="TEXT", help="the same seed chooses the same sample")
-    parser.add_argument(
-        "--jobs", "-j", type=parse_job_count, metavar="N", help="programs at a time"
-    )
-    parser.add_argument("--json", action="store_true", help="as JSON")
-
-
-def _number(text: str) -> float:
-    if text == "all":
-        return math.inf
-    # `int` would also take "-1" and "1_000".
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is neither a number nor all")
-    return int(text)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verified:
-    """The result of ``archsplit cache verify``."""
-
-    folder: str
-    checked: StoreCheck
-    sample: ReplaySample
-
-    def as_json(self) -> str:
-        """Return the result for programs."""
-        facts = {
-            "schema": 1,
-            "folder": self.folder,
-            "files": self.checked.files,
-            "damaged": self.checked.damaged,
-            "earlier": self.checked.earlier,
-            "earlier_bytes": self.checked.earlier_bytes,
-            "written_down": self.sample.written_down,
-            "same": self.sample.same,
-            "different": dict(self.sample.different),
-            "not_made_again": [
-                {"compilation": subject, "why": why} for subject, why in self.sample.why_not
-            ],
-        }
-        return json.dumps(facts, indent=2)
-
-    def as_text(self) -> str:
-        """Return the result for people."""
-        sample = self.sample
-        good = self.checked.files - len(self.checked.damaged)
-        lines = [
-            f"{good} of {self.checked.files} files are as they should be in {self.folder}",
-            f"{len(sample.same)} of {sample.size} results that were made again are the same;"
-            f" {sample.written_down} compilations are written down",
-        ]
-        if self.checked.earlier:
-            size = f"{self.checked.earlier_bytes / _MEGABYTE:.1f} MB"
-            lines.append(
-                f"{self.checked.earlier} files ({size}) of an earlier version of archsplit are not"
-                " used: they go when the cache is full, or all files by `archsplit cache clear`"
-            )
-        # No error: the sources of an entry may be gone or changed since then.
-        if sample.why_not:
-            lines.append("not made again:")
-            lines += [f"  {subject}: {why}" for subject, why in sample.why_not]
-        return "\n".join(lines)
-
-    def check(self) -> None:
-        """Refuse a cache with damaged or different results.
-
-        Raises:
-            VerifyError: names the files and the steps.
-        """
-        faults = [f"{key} is damaged" for key in self.checked.damaged]
-        faults += [f"{name} makes something else now" for name, _ in self.sample.different]
-        if faults:
-            raise VerifyError(
-                "the cache isn't right; what is wrong in it was removed:\n  " + "\n  ".join(faults),
-                hint="a disk or memory may be faulty, or a tool makes something else each time",
-            )
-
-
-def verify_cache(arguments: argparse.Namespace, settings: Settings, store: LocalStore) -> Verified:
-    """Check every file, and compile a sample of the results again."""
-    from archsplit.cache.cache import Cache
-    from archsplit.cache.local import StoreKind, verify_store
-    from archsplit.compiler.replay import ReplaySampler
-    from archsplit.scheduler.find_pool import find_pool
-    from archsplit.system.process import SubprocessRunner
-    from archsplit.system.terminal import SilentProgress
-
-    # Before the sample: a damaged entry would count as a wrong compilation.
-    checked = verify_store(store)
-    # Remote stores are left out: a sample compares what this machine has.
-    read_only = dataclasses.replace(settings, mode="verify", remote=())
-    cache = Cache(read_only, warn=lambda _: None)
-    runner = SubprocessRunner()
-    with contextlib.closing(find_pool(os.environ, jobs=arguments.jobs, memory=None).pool) as pool:
-        sampler = ReplaySampler(
-            cache=cache,
-            chance=random.Random(arguments.seed),  # noqa: S311 - a sample is no secret
-            pool=pool,
-            runner=runner,
-            progress=SilentProgress(),
-        )
-        sample = sampler.sample(arguments.sample)
-    # A result that differs may be hit at any time, so it goes before the report.
-    for key in {key for _, keys in sample.different for key in keys}:
-        store.delete(StoreKind.ACTION, key)
-    return Verified(folder=str(settings.folder), checked=checked, sample=sample)
-
 
 if TYPE_CHECKING:
     Verb = Callable[[argparse.Namespace, Settings, LocalStore], None]
@@ -173,8 +46,8 @@ def add_to(verbs: Verbs) -> None:
     stats.add_argument("--json", action="store_true", help="as JSON")
     _add(what, "trim", _trim, "remove the least recently used entries, down to the maximum size")
     _add(what, "clear", _clear, "remove all entries")
-    verify = _add(what, "verify", _verify, "check every entry; compile a sample again, and compare")
-    add_sample_options(verify)
+    verify = _add(what, "verify", _verify, "check every entry, and remove damaged ones")
+    verify.add_argument("--json", action="store_true", help="as JSON")
     for name, verb, text in (
         ("export", _export, "write all entries into one tar file"),
         ("import", _import, "add the entries of such a file"),
@@ -278,9 +151,26 @@ def _clear(arguments: argparse.Namespace, settings: Settings, store: LocalStore)
 
 
 def _verify(arguments: argparse.Namespace, settings: Settings, store: LocalStore) -> None:
-    report = verify_cache(arguments, settings, store)
-    _print(report.as_json() if arguments.json else report.as_text())
-    report.check()
+    from archsplit.cache.local import verify_store
+
+    checked = verify_store(store)
+    if arguments.json:
+        facts = {"schema": 1, "folder": str(settings.folder), **checked._asdict()}
+        _print(json.dumps(facts, indent=2))
+    else:
+        good = checked.files - len(checked.damaged)
+        _print(f"{good} of {checked.files} files in {settings.folder} are intact")
+    if not arguments.json and checked.earlier:
+        size = f"{checked.earlier_bytes / _MEGABYTE:.1f} MB"
+        _print(
+            f"{checked.earlier} files ({size}) of an earlier version of archsplit are not used:"
+            " they go when the cache is full, or all files by `archsplit cache clear`"
+        )
+    if checked.damaged:
+        raise VerifyError(
+            "the cache had damaged files, which are removed:\n  " + "\n  ".join(checked.damaged),
+            hint="a disk or memory may be faulty",
+        )
 
 
 def _export(arguments: argparse.Namespace, settings: Settings, store: LocalStore) -> None:

@@ -2,7 +2,7 @@
 
 In: a graph of steps. Out: the same graph with steps that list the files they read, and the cache of
 single steps that the scheduler asks before it runs one. Afterwards the session logs the reason of
-each miss, and records the steps for ``archsplit cache verify``.
+each miss.
 
 Results of a whole compilation are found first, without a graph: the wrapper's by `WrapperCache`, a
 build's by `ObjectCache`, which the session opens.
@@ -19,7 +19,6 @@ from archsplit.cache.entry import KeyComponent
 from archsplit.cache.stats import MissLog
 from archsplit.compiler.file_resolver import PROGRAM_GROUP
 from archsplit.compiler.keys import has_line_info, with_depfile
-from archsplit.compiler.replay import save_recording
 from archsplit.compiler.step_cache import StepCache
 from archsplit.compiler.tool_identity import ToolIdentities
 from archsplit.scheduler.graph import Graph
@@ -73,7 +72,6 @@ class CacheSession:
         self._steps: StepCache | None = None
         self._graph = Graph(steps=())
         self._private: Path | None = None
-        self._texts: tuple[Path, ...] = ()
 
     @property
     def seconds_saved(self) -> float:
@@ -96,7 +94,6 @@ class CacheSession:
         *,
         cwd: Path,
         private: Path,
-        texts: Iterable[Path] | None = None,
         prefetch: StorePrefetch | None = None,
     ) -> tuple[Graph, StepCache]:
         """Return the graph to run, and the cache of its steps.
@@ -104,12 +101,9 @@ class CacheSession:
         Args:
             cwd: the working directory of nvcc and its steps.
             private: the folder of all intermediate files.
-            texts: files in it that are there before the steps; None for all that are there now.
             prefetch: prepares the storage of the whole, beside the steps.
         """
-        # Listed now: `cache verify` writes these texts before it runs the steps.
-        before = (path for path in private.rglob("*") if path.is_file()) if texts is None else texts
-        self._private, self._texts = private, tuple(before)
+        self._private = private
         self._graph = Graph(steps=tuple(with_depfile(step, private) for step in graph.steps))
         self._steps = StepCache(
             self.cache,
@@ -157,40 +151,6 @@ class CacheSession:
         if self._steps is not None:
             self._steps.check()
 
-    def record(
-        self,
-        subject: str,
-        *,
-        prefix: str = "",
-        precise: bool | None = None,
-        cores: Mapping[str, int] | None = None,
-        wholes: Mapping[str, Mapping[str, Path]],
-    ) -> None:
-        """Record the steps, so that ``archsplit cache verify`` can run them again.
-
-        Args:
-            prefix: of the names of the steps, and of the folder of their texts.
-            precise: results contain line numbers; None where the steps decide.
-            cores: see `save_recording`.
-            wholes: see `save_recording`.
-        """
-        # No step ran, so that there is nothing to record.
-        if self._private is None:
-            return
-        folder = prefix.removesuffix("/")
-        texts = [path for path in self._texts if not folder or path.parent.name == folder]
-        save_recording(
-            self.cache,
-            [step for step in self._graph.steps if step.name.startswith(prefix)],
-            subject=subject,
-            private=self._private,
-            before=texts,
-            precise=self._is_precise if precise is None else precise,
-            spread=self._spread,
-            cores=cores,
-            wholes=wholes,
-        )
-
     def open_objects(self, cwd: Path, environment: Mapping[str, str]) -> ObjectCache:
         """Return the cache of the objects of whole sources.
 
@@ -227,10 +187,7 @@ class CacheSession:
             prefix = f"{unit.name}/"
             steps = [step for step in self._graph.steps if step.name.startswith(prefix)]
             done = [step for step in finished if step.name.startswith(prefix)]
-            wholes = self._objects.store(unit, steps, done, self._steps, self._private)
-            self.record(
-                str(unit.source), prefix=prefix, precise=unit.request.precise, wholes=wholes
-            )
+            self._objects.store(unit, steps, done, self._steps, self._private)
         self._sum_up(self._objects, self._steps)
 
     def _sum_up(self, objects: ObjectCache, steps: StepCache) -> None:

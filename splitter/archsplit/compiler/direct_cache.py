@@ -247,15 +247,12 @@ class DirectCache:
         """Return the reasons of a miss: differences from the nearest earlier compilation."""
         return miss_reasons(self._cache, self._request, self._rows, self._resolver, self._tools)
 
-    def store(self, done: CompletedCompile, scans: TextScans) -> dict[str, Mapping[str, Path]]:
-        """Store the results, if all inputs of the compilation are known.
+    def store(self, done: CompletedCompile, scans: TextScans) -> None:
+        """Store the results, also in `stored`, if all inputs of the compilation are known.
 
         Args:
             done: the compilation.
             scans: facts about its texts.
-
-        Returns:
-            The files by role for each key that was stored; empty if an input is unknown.
         """
         # Imported late: the first tools don't wait for its patterns.
         from archsplit.compiler.include_scan import describe_reads  # noqa: PLC0415
@@ -266,7 +263,7 @@ class DirectCache:
         # `.incbin` reads a file that no include marker names.
         found = {path: scans.preprocessed(text) for path, text in texts.items()}
         if any(scan.reads_more for scan in found.values()) or not (texts or done.listings):
-            return {}
+            return
         # A file may have changed since the lookup, before the compiler read it.
         self._cache.digests.recheck()
         markers = {path: scan.markers for path, scan in found.items()}
@@ -275,26 +272,23 @@ class DirectCache:
         resolver = self._file_resolver(includes)
         read = describe_reads(reading, resolver, scans) if reading and includes else None
         if reading is None or read is None:
-            return {}
+            return
         key, isolated = self._request.key, self._request.isolated
         row = isolated.hide_entry(read.row)
         if isolated.paths and not self._has_no_names(done, texts, reading):
-            return {}
-        stored = {}
-        for portion, files in done.outputs.items():
+            return
+        for portion in done.outputs:
             parts = _key_components(row, key, portion)
             entry = _hidden_entry(self._new_entry(done, markers, portion, parts), isolated)
             if entry is not None and self._cache.store(entry):
-                stored[compute_key(entry.components)] = files
                 self.stored[portion] = _cached_result(row, entry, LOCAL_TIER, isolated)
-        if stored:
+        if self.stored:
             record_versions(self._cache, self._tools, (name for name, _ in read.row.files))
             # After the entry: a row without one would be looked up in vain.
             self._cache.add_manifest_entry(key, row)
             self._cache.miss_log.add_components(self._request.subject, self._request.parts)
             for digest, text in read.texts.items():
                 self._cache.store_content(digest, text)
-        return stored
 
     def _has_no_names(
         self, done: CompletedCompile, texts: Mapping[Path, bytes], reading: ObservedReads

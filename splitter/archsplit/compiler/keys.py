@@ -440,14 +440,12 @@ class CompileRequest:
         parts: all that a result depends on beside files.
         cwd: where nvcc would run.
         named: files that the command line names, by what they are: `OUTPUT`, `RULES`.
-        precise: see `archsplit.compiler.keys.has_line_info`.
         isolated: folders whose random names are not in the parts.
     """
 
     parts: tuple[KeyComponent, ...]
     cwd: Path
     named: Mapping[str, Path]
-    precise: bool
     isolated: IsolatedFolders = NO_FOLDERS
 
     @property
@@ -544,7 +542,6 @@ def compile_request(
         ),
         cwd=cwd,
         named=named,
-        precise=precise,
         isolated=isolated,
     )
 

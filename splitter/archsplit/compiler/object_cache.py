@@ -158,7 +158,6 @@ class ObjectCache:
             ),
             cwd=cwd,
             named={},
-            precise=precise,
         )
 
     def restore(self, request: CompileRequest, targets: Sequence[str], folder: Path) -> CachedUnit:
@@ -200,12 +199,8 @@ class ObjectCache:
         finished: Sequence[FinishedStep],
         memory: StepCache,
         private: Path,
-    ) -> dict[str, Mapping[str, Path]]:
-        """Store what the unit's steps have made, which all went well.
-
-        Returns:
-            See `DirectCache.store`.
-        """
+    ) -> None:
+        """Store what the unit's steps have made, which all went well."""
         looked = self._lookups.get(unit.request.key)
         ran = (step.command.argv for step in steps)
         commands = (unit.view, *(argv for argv in ran if argv[0] not in unit.tools))
@@ -216,9 +211,9 @@ class ObjectCache:
             or any(map(has_unsupported_flags, commands))
             or str(private) in stdout + stderr
         ):
-            return {}
+            return
         saved = sum(memory.saved_by.get(step.name, 0.0) for step in steps)
-        return looked.store(
+        looked.store(
             CompletedCompile(
                 outputs={target: _files(each) for target, each in unit.objects.items()},
                 notes={target: _notes(each, unit.listed) for target, each in unit.objects.items()},

@@ -236,11 +236,6 @@ class StepCache:
             returncode=0, stdout=found.entry.stdout, stderr=found.entry.stderr, seconds=0.0
         )
 
-    def find(self, step: Step) -> CacheHit | None:
-        """Return the cached result of a step; restore nothing."""
-        lookup = self._look_up(step)
-        return None if lookup is None else self._find(lookup)
-
     def store(self, step: Step, done: CompletedProcess) -> None:
         """Store the outputs of a step."""
         if self._prefetch is not None:

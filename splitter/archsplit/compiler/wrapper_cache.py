@@ -37,8 +37,6 @@ from archsplit.system.fs import cache_folder
 from archsplit.system.outputs import overwrite_file
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from archsplit.cache.config import Settings
     from archsplit.compiler.direct_cache import CachedResult
     from archsplit.compiler.include_scan import TextScans
@@ -121,7 +119,6 @@ class WrapperCache:
             compilation.graph,
             cwd=self._invocation.cwd,
             private=compilation.folder,
-            texts=compilation.texts,
             prefetch=self._prefetch,
         )
         return replace(compilation, graph=graph), steps
@@ -136,17 +133,10 @@ class WrapperCache:
         no_lookup = ("its includes were not looked at",)
         session.log_lookups(compilation.sources, no_lookup if direct is None else direct.explain())
         session.verify_steps()
-        wholes: Mapping[str, Mapping[str, Path]] = {}
         if direct is not None and self._prefetch is not None:
             scans = self._prefetch.scans()
-            wholes = self._store_whole(compilation, outcome, direct, scans)
+            self._store_whole(compilation, outcome, direct, scans)
             scans.save()
-        if outcome.failure is None:
-            session.record(
-                " ".join(sorted(compilation.sources)),
-                cores={step.name: step.cores for step in outcome.finished if step.attempts},
-                wholes=wholes,
-            )
 
     def close(self) -> None:
         """Write what is left to write."""
@@ -241,22 +231,20 @@ class WrapperCache:
         outcome: Outcome,
         direct: DirectCache,
         scans: TextScans,
-    ) -> Mapping[str, Mapping[str, Path]]:
-        """Store the whole compilation; return what `DirectCache.store` does."""
+    ) -> None:
+        """Store the whole compilation."""
         request = self._request
         # A failure isn't stored: the next call may have more memory, or a mended tool.
         if request is None or outcome.failure is not None or not _has_known_reads(compilation):
-            return {}
+            return
         completed = self._completed(compilation, outcome, request)
         # A warning with the private folder's name would be wrong on a hit.
         if str(compilation.folder) in completed.stderr:
-            return {}
-        wholes = direct.store(completed, scans)
-        if wholes and self._invocation.direct_key:
-            hit = direct.stored.get(*WHOLE)
-            if hit is not None:
-                self._save_direct_record(hit, request)
-        return wholes
+            return
+        direct.store(completed, scans)
+        hit = direct.stored.get(*WHOLE)
+        if hit is not None:
+            self._save_direct_record(hit, request)
 
     def _completed(
         self, compilation: Compilation, outcome: Outcome, request: CompileRequest
