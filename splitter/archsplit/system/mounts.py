@@ -1,4 +1,4 @@
-"""Identities of file systems, so that a file's times are compared only within one mounted image.
+"""Identities of file systems: a file's times count only within one mounted image.
 
 Most file systems set a file's ctime themselves, so a changed file has other times. An image
 (squashfs, erofs, iso9660, cramfs) brings its times along, and so does FUSE: another image at the
