@@ -26,7 +26,6 @@ from archsplit.compiler.object_cache import (
     collect_objects,
     group_by_target,
 )
-from archsplit.compiler.plan_cache import DryRunQuery, ListingQuery
 from archsplit.compiler.wrapper_graph import step_from_nvcc
 from archsplit.errors import OutputError, RecipeError, StepError
 from archsplit.formats.elf import Elf, SectionType
@@ -53,7 +52,6 @@ if TYPE_CHECKING:
     from archsplit.arch.target import Target
     from archsplit.build.context import BuildContext
     from archsplit.compiler.object_cache import ObjectCache
-    from archsplit.compiler.plan_cache import PlanCache
     from archsplit.nvcc.dryrun import NvccStep, Transcript
     from archsplit.recipe.inputs import ReadIncludes
     from archsplit.recipe.model import Recipe
@@ -105,7 +103,6 @@ class Compiler:
 
     Attributes:
         units: the cache of objects; None to compile every source.
-        replies: the replies of earlier plans; None to query nvcc and the preprocessor.
         keeps_text: True to use the preprocessed text of the planning; False to leave that step to
             the graph, because a text of megabytes would have to be moved.
     """
@@ -113,7 +110,6 @@ class Compiler:
     site: BuildContext
     runner: Runner
     units: ObjectCache | None = None
-    replies: PlanCache | None = None
     keeps_text: bool = True
     # Sources of a recipe include the same headers.
     _includes: ReadIncludes = field(default_factory=dict)
@@ -207,19 +203,14 @@ class Compiler:
         )
         environment = transcript.environment
         rule = folder / "listing.d"
-        argv, text = depfile_command(transcript, rule)
-        listing = ListingQuery(
-            step=transcript.host_step.argv,
-            command=self.site.command(argv, environment=environment, timeout=DRYRUN_SECONDS),
-            rule=rule,
-            text=text,
-            folder=folder,
-        )
+        argv = depfile_command(transcript, rule)
+        listing = self.site.command(argv, environment=environment, timeout=DRYRUN_SECONDS)
         return PassOutput(
             asked=one,
             shards=shards,
             view=transcript.host_step,
             listing=listing,
+            rule=rule,
             environment=environment,
             texts=texts,
             warnings=transcript.diagnostics,
@@ -235,18 +226,8 @@ class Compiler:
         )
 
     def _transcript(self, one: CompilePass, folder: Path) -> Transcript:
-        query = DryRunQuery(
-            argv=self._dryrun(one, _ANY_FOLDER),
-            compiler=str(self.site.host.compiler),
-            source=str(one.source),
-            folder=folder,
-        )
-        reply = None if self.replies is None else self.replies.find_dryrun(query)
-        if reply is None:
-            command = self.site.command(self._dryrun(one, folder), timeout=DRYRUN_SECONDS)
-            reply = run_checked(self.runner, command, what="nvcc --dryrun").stderr
-            if self.replies is not None:
-                self.replies.store_dryrun(query, reply)
+        command = self.site.command(self._dryrun(one, folder), timeout=DRYRUN_SECONDS)
+        reply = run_checked(self.runner, command, what="nvcc --dryrun").stderr
         return parse_dryrun(reply, folder=folder, cwd=self.site.recipe.root)
 
     def _list_includes(self, part: PassOutput) -> PassOutput:
@@ -254,20 +235,11 @@ class Compiler:
 
         The output of the preprocessor is kept: that step of the build is not run again.
         """
-        query = part.listing
-        rule = None if self.replies is None else self.replies.find_listing(query)
-        if rule is not None:
-            # Without the text, the step of the graph makes it, and prints its warnings.
-            query.rule.write_bytes(rule)
-            listed = parse_depfile(rule.decode(errors="surrogateescape"))
-            return replace(part, listed=listed, unit=self._unit(part, listed, ""))
-        done = self.runner.run(query.command)
+        done = self.runner.run(part.listing)
         if done.returncode != 0:
             # The build's own step fails in the same way, and that is where its error belongs.
             return replace(part, is_unreadable=True)
-        if self.replies is not None:
-            self.replies.store_listing(query)
-        listed = parse_depfile(query.rule.read_text(errors="surrogateescape"))
+        listed = parse_depfile(part.rule.read_text(errors="surrogateescape"))
         return replace(
             part.without_preprocessing(done.stderr) if self.keeps_text else part,
             listed=listed,
@@ -296,7 +268,7 @@ class Compiler:
             request=part.asked.request,
             objects={str(target): made for target, made in part.objects.items()},
             view=part.view.argv,
-            rule=part.listing.rule,
+            rule=part.rule,
             texts=tuple(path for step in read for path in step.writes),
             tools=(str(self.site.host.objcopy),),
             environment={**self.site.environment, **part.environment},

@@ -2,8 +2,7 @@
 
 In: a `BuildRequest`. Out: a `BuildPlan` with the graph of all commands and the expected libraries.
 All decisions of a build are made here: recipe, policy, toolkit, targets, identity, cached objects.
-Only ``nvcc --dryrun`` and the preprocessor run before the plan is complete, and their replies are
-kept from plan to plan.
+Only ``nvcc --dryrun`` and the preprocessor run before the plan is complete.
 """
 
 from __future__ import annotations
@@ -24,7 +23,6 @@ from archsplit.build.context import (
     toolkit_contexts,
 )
 from archsplit.build.link import DeviceLinker, Linker, check_link_libraries
-from archsplit.compiler.plan_cache import PlanCache
 from archsplit.errors import TargetError, UsageError
 from archsplit.nvcc import toolkit as toolkits
 from archsplit.nvcc.cuda_libraries import find_cuda_libraries
@@ -160,15 +158,13 @@ def _plan_part(
     effects: Effects,
     keeps_text: bool,
 ) -> _Part:
-    with _open_replies(site, effects) as replies:
-        compiler = Compiler(
-            site=site,
-            runner=effects.runner,
-            units=units,
-            replies=replies,
-            keeps_text=keeps_text and effects.engine is None,
-        )
-        objects = compiler.plan(targets, jobs=effects.jobs)
+    compiler = Compiler(
+        site=site,
+        runner=effects.runner,
+        units=units,
+        keeps_text=keeps_text and effects.engine is None,
+    )
+    objects = compiler.plan(targets, jobs=effects.jobs)
     linker = DeviceLinker(site=site, runner=effects.runner)
     links = linker.plan(objects.relocatable, jobs=effects.jobs)
     inputs = {
@@ -182,26 +178,6 @@ def _plan_part(
         units=objects.units,
         warnings=(*objects.warnings, *links.warnings),
     )
-
-
-@contextlib.contextmanager
-def _open_replies(site: BuildContext, effects: Effects) -> Iterator[PlanCache | None]:
-    """Open the replies of earlier plans; None where each plan must be made anew."""
-    settings = effects.cache
-    # Both settings ask for programs to be run although their results are known.
-    if settings is None or settings.strict or settings.mode == "verify":
-        yield None
-        return
-    root = site.toolkit.root
-    replies = PlanCache(
-        settings,
-        runner=effects.runner,
-        cwd=site.recipe.root,
-        environment=site.environment,
-        foreign=tuple(dict.fromkeys(("/usr/", f"{root}/", f"{root.resolve()}/"))),
-    )
-    with contextlib.closing(replies):
-        yield replies
 
 
 def requested_recipe(order: BuildRequest, effects: Effects) -> Recipe:

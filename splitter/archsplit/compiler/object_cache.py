@@ -35,13 +35,13 @@ if TYPE_CHECKING:
     from archsplit.cache.cache import Cache
     from archsplit.compiler.direct_cache import CachedResult
     from archsplit.compiler.include_scan import TextScan
-    from archsplit.compiler.plan_cache import ListingQuery
     from archsplit.compiler.step_cache import StepCache
     from archsplit.compiler.tool_identity import ToolIdentities
     from archsplit.nvcc.dryrun import NvccStep
     from archsplit.nvcc.per_target import TargetObjects
     from archsplit.scheduler.graph import Step
     from archsplit.scheduler.outcome import FinishedStep
+    from archsplit.system.process import Command
 
 _OBJECT, _RELOCATABLE, _LISTED = "object", "relocatable", "listed"
 
@@ -316,7 +316,7 @@ class PassOutput:
 
     Attributes:
         view: the step by which the host's compiler reads the source.
-        listing: a command that does the same, and lists in its ``rule`` what it reads.
+        listing: a command that does the same, and lists in the depfile ``rule`` what it reads.
         texts: files that must be there before the steps, with their content.
         listed: what was listed.
         unit: how it can be known the next time; None where it can't.
@@ -326,7 +326,8 @@ class PassOutput:
     asked: CompilePass
     shards: TargetObjects
     view: NvccStep
-    listing: ListingQuery
+    listing: Command
+    rule: Path
     environment: Mapping[str, str]
     texts: Mapping[Path, str]
     warnings: tuple[str, ...]

@@ -60,19 +60,18 @@ def depfile_text(texts: Iterable[bytes], *, options: DepfileOptions, made: bool)
     return rule + b"\n" + b"".join(phony)
 
 
-def depfile_command(transcript: Transcript, rule: Path) -> tuple[tuple[str, ...], Path]:
+def depfile_command(transcript: Transcript, rule: Path) -> tuple[str, ...]:
     """Return the command that writes the user headers of a source to the depfile ``rule``.
 
-    The command is nvcc's own step with more flags, so that the macros are those of the build. It
-    also writes the preprocessed text, whose path is the second result: for a source with CUDA that
-    is the step's own output.
+    The command is nvcc's own step with more flags, so the build's macros are defined. It also
+    writes the preprocessed text, for a source with CUDA to the path of the step's own output.
     """
     step = transcript.host_step
     flags = ("-MMD", "-MF", str(rule), "-MT", _TARGET)
     if transcript.module_ids:
-        return (*step.argv, *flags), step.writes[0]
+        return (*step.argv, *flags)
     at, text = step.argv.index("-o"), rule.with_suffix(".ii")
-    return (*step.argv[:at], *step.argv[at + 2 :], "-E", "-o", str(text), *flags), text
+    return (*step.argv[:at], *step.argv[at + 2 :], "-E", "-o", str(text), *flags)
 
 
 def parse_depfile(rule: str) -> tuple[str, ...]:
