@@ -139,6 +139,12 @@ class NothingToDoError(ArchsplitError):
     exit_code = 17
 
 
+class UndoError(ArchsplitError):
+    """The files from before slimming are gone, so nothing can be restored."""
+
+    exit_code = 18
+
+
 class IndexUnreachableError(ArchsplitError):
     """The package index can't be reached, or failed until the time limit."""
 

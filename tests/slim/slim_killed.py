@@ -116,7 +116,7 @@ class Trials:
             slim(site)
             if not is_killed(partial(commit_site, site), at):
                 return at
-            if (site / TRANSACTION_FOLDER / "journal.json").exists():
+            if state(site) == "slimmed":
                 undo_site(site)
                 assert snapshot(site) == before, at
             else:
@@ -127,9 +127,13 @@ class Trials:
 
 def continued(site: Path) -> None:
     """Finish what was begun; a run that was killed at its very end has nothing to finish."""
-    journal = site / TRANSACTION_FOLDER / "journal.json"
-    if not (journal.exists() and json.loads(journal.read_text())["state"] == "slimmed"):
+    if state(site) != "slimmed":
         slim(site)
+
+
+def state(site: Path) -> str | None:
+    journal = site / TRANSACTION_FOLDER / "journal.json"
+    return str(json.loads(journal.read_text())["state"]) if journal.exists() else None
 
 
 def no_link(*names: object, **options: object) -> None:

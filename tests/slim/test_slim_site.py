@@ -34,6 +34,7 @@ from archsplit.errors import (
     InputError,
     OutputError,
     TargetError,
+    UndoError,
     UsageError,
     VerifyError,
     WheelError,
@@ -48,6 +49,7 @@ from archsplit.slim.transaction import (
 from handmade_samples import Maker, container, held, image
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from archsplit.system.process import Command, CompletedProcess
@@ -133,8 +135,42 @@ def test_commit_removes_the_old_files(site: Path) -> None:
     assert contents(site) == {
         n: s for n, s in slimmed.items() if not n.startswith(TRANSACTION_FOLDER)
     }
-    assert undo_site(site) == (f"there is nothing to undo in {site}",)
+    with pytest.raises(UndoError, match=r"fat-1\.2\.3, other-1 are gone") as caught:
+        undo_site(site)
+    assert caught.value.exit_code == 18
+    assert "pip install --force-reinstall --no-deps fat==1.2.3 other==1" in str(caught.value)
     assert commit_site(site) == (f"there is nothing to commit in {site}",)
+
+
+def test_an_undo_without_its_store_is_an_error(site: Path) -> None:
+    assert undo_site(site) == (f"there is nothing to undo in {site}",)
+    slim(site)
+    shutil.rmtree(site / TRANSACTION_FOLDER)
+    with pytest.raises(UndoError, match="another program has removed"):
+        undo_site(site)
+
+
+@pytest.mark.parametrize("act", [undo_site, commit_site, slim])
+def test_old_files_without_a_journal_are_never_removed(
+    site: Path, act: Callable[[Path], object]
+) -> None:
+    slim(site)
+    (site / TRANSACTION_FOLDER / "journal.json").unlink()
+    before = snapshot(site)
+    with pytest.raises(UndoError, match=r"journal\.json is gone"):
+        act(site)
+    assert snapshot(site) == before
+
+
+def test_a_folder_of_another_program_is_not_taken_for_the_store(site: Path) -> None:
+    (site / TRANSACTION_FOLDER).mkdir()
+    (site / TRANSACTION_FOLDER / "mine").write_text("x")
+    before = snapshot(site)
+    with pytest.raises(OutputError, match="did not make"):
+        slim(site)
+    undo_site(site)
+    commit_site(site)
+    assert snapshot(site) == before
 
 
 def test_pip_knows_its_way_afterwards(environment: Environment) -> None:

@@ -1,10 +1,10 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import hashlib
 import io
 import os
+import signal
 import tarfile
 import tempfile
 import threading
@@ -137,12 +137,12 @@ def test_a_temporary_folder_is_removed_on_success_and_failure(tmp_path: Path) ->
     assert os.listdir(tmp_path) == []
 
 
-@pytest.mark.parametrize("moment", ["mkdir", "_locked"])
+@pytest.mark.parametrize("moment", ["mkdir", "try_lock"])
 def test_ctrl_c_just_after_a_temporary_folder_leaves_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
-    def interrupt(folder: Path, mode: int = 0o700) -> None:
-        if not folder.exists():
+    def interrupt(folder: Path | int, mode: int = 0o700) -> None:
+        if isinstance(folder, Path):
             os.mkdir(folder, mode)  # noqa: PTH102 - Path.mkdir is replaced
         raise KeyboardInterrupt
 
@@ -165,19 +165,49 @@ def test_the_digest_is_that_of_the_content(tmp_path: Path) -> None:
     assert fs.read_file(tmp_path / "x") == content
 
 
-def aged(folder: Path) -> Path:
-    folder.mkdir()
-    (folder / "half-written.whl").write_text("x")
-    os.utime(folder, (0, 0))
+def abandoned(parent: Path) -> Path:
+    """Make a temporary folder in a process that is killed."""
+    child = os.fork()
+    if child == 0:
+        with fs.temporary_dir(parent) as folder:
+            (folder / "half-written.whl").write_text("x")
+            os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(child, 0)
+    (folder,) = (path for path in parent.glob(".archsplit-*") if path.is_dir())
     return folder
 
 
 def test_the_folder_of_a_killed_process_is_removed(tmp_path: Path) -> None:
-    left = aged(tmp_path / ".archsplit-killed")
-    mine = aged(tmp_path / "not-ours")
+    left = abandoned(tmp_path)
+    assert [path.name for path in left.iterdir()] == ["half-written.whl"]
+    with fs.temporary_dir(tmp_path) as folder:
+        assert set(os.listdir(tmp_path)) == {folder.name, f"{folder.name}.lock"}
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("folder", "marker"),
+    [
+        (".archsplit-slim", None),
+        (".archsplit-cache", None),
+        (".archsplit-1a2b3c4d", None),
+        (".archsplit-1a2b3c4d", ""),
+        (".archsplit-1a2b3c4d", "temporary folder .archsplit-00000000 of archsplit\n"),
+        (".archsplit-notes", "temporary folder .archsplit-notes of archsplit\n"),
+    ],
+)
+def test_a_folder_without_a_valid_marker_survives(
+    tmp_path: Path, folder: str, marker: str | None
+) -> None:
+    (tmp_path / folder).mkdir()
+    (tmp_path / folder / "mine").write_text("x")
+    if marker is not None:
+        (tmp_path / f"{folder}.lock").write_text(marker)
+    for path in tmp_path.iterdir():
+        os.utime(path, (0, 0))
     with fs.temporary_dir(tmp_path):
-        assert not left.exists()
-        assert mine.exists()
+        pass
+    assert (tmp_path / folder / "mine").read_text() == "x"
 
 
 def test_a_folder_in_use_is_not_removed(tmp_path: Path) -> None:
@@ -187,34 +217,17 @@ def test_a_folder_in_use_is_not_removed(tmp_path: Path) -> None:
             assert first.exists()
 
 
-@pytest.mark.parametrize("removes", [False, True])
-def test_a_folder_that_another_process_removes_is_made_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, removes: bool
+def test_a_stable_folder_never_replaces_a_folder_without_a_marker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    make = Path.mkdir
-    held: list[int] = []
-
-    def met(folder: Path, mode: int = 0o777) -> None:
-        make(folder, mode)
-        if not held:
-            held.append(os.open(folder, os.O_RDONLY))
-            fcntl.flock(held[0], fcntl.LOCK_EX)
-            if removes:
-                folder.rmdir()
-
-    monkeypatch.setattr(Path, "mkdir", met)
-    with fs.temporary_dir(tmp_path) as folder:
-        os.close(held[0])
-        os.utime(folder, (0, 0))
-        with fs.temporary_dir(tmp_path):
-            assert folder.exists()
-
-
-def test_a_new_folder_is_not_removed(tmp_path: Path) -> None:
-    left = aged(tmp_path / ".archsplit-new")
-    os.utime(left)
-    with fs.temporary_dir(tmp_path):
-        assert left.exists()
+    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path))
+    with fs.stable_dir("one") as first:
+        pass
+    first.mkdir(mode=0o700)
+    (first / "mine").write_text("x")
+    with fs.stable_dir("one") as other:
+        assert other != first
+    assert (first / "mine").read_text() == "x"
 
 
 @pytest.mark.parametrize("has_filters", [True, False])

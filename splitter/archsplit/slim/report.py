@@ -10,6 +10,7 @@ before its use.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from collections import Counter
@@ -403,6 +404,19 @@ def read_slimmed(site: Path) -> tuple[SlimmedDistribution, ...]:
         InputError: a removal record can't be read.
     """
     return tuple(_read_records(sorted(site.glob(f"*.dist-info/{SLIM_NOTE_FILE}"))))
+
+
+def slimmed_in_place(site: Path) -> Iterator[str]:
+    """Yield name and version, joined by "-", of each distribution that was slimmed in ``site``.
+
+    Raises:
+        InputError: a removal record can't be read.
+    """
+    for path in site.glob(f"*.dist-info/{SLIM_NOTE_FILE}"):
+        # Records of wheels that were slimmed before their installation name a file instead.
+        with contextlib.suppress(ValueError, KeyError, TypeError):
+            if "distribution" in json.loads(read_file(path))["source"]:
+                yield path.parent.name.removesuffix(".dist-info")
 
 
 def _read_records(paths: Iterable[Path]) -> Iterator[SlimmedDistribution]:

@@ -13,10 +13,16 @@ from typing import TYPE_CHECKING
 
 from archsplit.devicecode.apply import coverage_changes
 from archsplit.devicecode.scan import Form
-from archsplit.errors import InputError, TargetError, UsageError, VerifyError
+from archsplit.errors import InputError, TargetError, UndoError, UsageError, VerifyError
 from archsplit.release.trial import Trial, trial_results
 from archsplit.slim.installed import check_digests, plan_installation
-from archsplit.slim.report import SLIM_NOTE_FILE, SlimReport, describe_file, earlier_slim_hint
+from archsplit.slim.report import (
+    SLIM_NOTE_FILE,
+    SlimReport,
+    describe_file,
+    earlier_slim_hint,
+    slimmed_in_place,
+)
 from archsplit.slim.transaction import (
     SlimJournal,
     StagingFolder,
@@ -75,9 +81,19 @@ def _slim_site(site: Path, request: SlimRequest, effects: Effects) -> SlimReport
         if journal is not None:
             # Something was begun, and perhaps not finished: only the journal tells.
             return _resume(transaction, journal, request)
-        transaction.remove_folder()
-        # Without a journal no file was replaced yet: new files of a killed run are worthless.
+        _check_store(transaction)
         return _slim_libraries(transaction, request, effects)
+
+
+def _check_store(transaction: Transaction) -> None:
+    # Each step of slim, undo and commit keeps the journal longer than the old files.
+    if transaction.has_old_files():
+        raise UndoError(
+            f"{transaction.journal_file} is gone, and {transaction.old} has the files from before"
+            " slimming",
+            hint=f"restore the journal from a backup, or copy what you need and remove"
+            f" {transaction.folder}",
+        )
 
 
 def site_folder(path: Path) -> Path:
@@ -101,6 +117,8 @@ def _slim_libraries(transaction: Transaction, request: SlimRequest, effects: Eff
     stage = StagingFolder(
         site=transaction.site, root=transaction.new, request=request, digests=digests
     )
+    # Without a journal no file was replaced yet: new files of a killed run are worthless.
+    transaction.make_folder()
     try:
         staged = stage.prepare(changed, effects.workers)
         checks = _load_staged(changed, stage, effects)
@@ -126,6 +144,8 @@ def _resume(transaction: Transaction, journal: SlimJournal, request: SlimRequest
         raise UsageError(
             f"an undo of {transaction.site} was interrupted", hint="finish it with --undo"
         )
+    if journal.state is TransactionState.COMMITTING:
+        raise _interrupted_commit(transaction)
     # The waiting files were made for another choice.
     if journal.choice != request.choice:
         raise UsageError(
@@ -149,6 +169,12 @@ def _resume(transaction: Transaction, journal: SlimJournal, request: SlimRequest
         files=(),
         effects=(),
         notes=(note,),
+    )
+
+
+def _interrupted_commit(transaction: Transaction) -> UsageError:
+    return UsageError(
+        f"a commit of {transaction.site} was interrupted", hint="finish it with --commit"
     )
 
 
@@ -212,14 +238,20 @@ def undo_site(path: Path, *, force: bool = False) -> tuple[str, ...]:
 
     Raises:
         VerifyError: a file was changed since; nothing was restored.
+        UndoError: the environment is slimmed, and the old files are gone.
+        UsageError: a commit was interrupted.
         InputError: the folder can't be read.
         OutputError: a file can't be restored; another call goes on from there.
     """
     with open_transaction(site_folder(path)) as transaction:
         journal = transaction.read_journal()
         if journal is None:
+            _check_store(transaction)
+            _check_not_slimmed(transaction.site)
             transaction.remove_folder()
             return (f"there is nothing to undo in {transaction.site}",)
+        if journal.state is TransactionState.COMMITTING:
+            raise _interrupted_commit(transaction)
         # pip writes a new RECORD for every installation, so this file tells about all the others.
         replaced = {
             each.distribution
@@ -239,6 +271,22 @@ def undo_site(path: Path, *, force: bool = False) -> tuple[str, ...]:
     return (f"{len(changes)} files were restored", *unchanged)
 
 
+def _check_not_slimmed(site: Path) -> None:
+    """Refuse to call an environment unslimmed whose old files are gone.
+
+    Raises:
+        UndoError: the message has the distributions, the hint how to install them again.
+    """
+    names = sorted(slimmed_in_place(site))
+    if names:
+        pins = " ".join("==".join(name.rsplit("-", 1)) for name in names)
+        raise UndoError(
+            f"the old files of {', '.join(names)} are gone: --commit or another program has removed"
+            f" them from {site}",
+            hint=f"install them again: pip install --force-reinstall --no-deps {pins}",
+        )
+
+
 def commit_site(path: Path) -> tuple[str, ...]:
     """Remove the files that slimming replaced, which frees their space.
 
@@ -253,10 +301,11 @@ def commit_site(path: Path) -> tuple[str, ...]:
     with open_transaction(site_folder(path)) as transaction:
         journal = transaction.read_journal()
         if journal is None:
+            _check_store(transaction)
             transaction.remove_folder()
             return (f"there is nothing to commit in {transaction.site}",)
         # A commit in the middle would leave new files of some libraries beside old ones of others.
-        if journal.state is not TransactionState.SLIMMED:
+        if journal.state not in {TransactionState.SLIMMED, TransactionState.COMMITTING}:
             raise UsageError(
                 f"an earlier run on {transaction.site} was interrupted",
                 hint="finish it with the same options, or use --undo",
@@ -264,7 +313,7 @@ def commit_site(path: Path) -> tuple[str, ...]:
         # Before the commit, which removes the old files.
         old_bytes = sum(_freeable_bytes(transaction.old / each.path) for each in journal.changes)
         new_bytes = sum(_freeable_bytes(transaction.site / each.path) for each in journal.changes)
-        transaction.commit()
+        transaction.commit(journal)
     return (_freed_text(old_bytes, new_bytes),)
 
 

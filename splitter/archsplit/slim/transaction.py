@@ -1,9 +1,11 @@
 """Write and replace the files of an environment so that it can be undone.
 
 Everything for it lies in one folder of site-packages, on the same file system: new files and old
-files, each by its path in site-packages, and the journal. The journal is written before the first
-file is changed; it is removed when the last old file is back, or at the commit. A folder without
-a journal is a leftover.
+files, each by its path in site-packages, the journal, and a marker: a folder without the marker
+belongs to another program, and is never changed. The journal is written before the first file is
+changed; it is removed after the last old file is back in its place, or removed by a commit. So new
+files without a journal are leftovers, and old files without a journal are the remains of a store
+that something else has damaged.
 
     plans ─► StagingFolder ─► StagedFiles ─► Transaction: undo or commit
 
@@ -56,6 +58,11 @@ SLIM_JOURNAL_SCHEMA = 1
 
 
 TRANSACTION_FOLDER = ".archsplit-slim"
+_MARKER = "README.txt"
+_MARKER_TEXT = """\
+Files that `archsplit slim --site-packages` has replaced, made by archsplit.
+`archsplit slim --site-packages DIR --undo` restores them, `--commit` removes them.
+"""
 
 
 class TransactionState(enum.Enum):
@@ -69,6 +76,9 @@ class TransactionState(enum.Enum):
 
     UNDOING = "undoing"
     """The old files are being restored."""
+
+    COMMITTING = "committing"
+    """The old files are being removed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,9 +204,54 @@ class Transaction:
             else None
         )
 
+    def make_folder(self) -> None:
+        """Make the folder with its marker, without the new files of a killed run.
+
+        Raises:
+            OutputError: the folder belongs to another program, or can't be made.
+        """
+        with output_errors(self.folder):
+            if os.path.lexists(self.folder) and not self._is_marked():
+                raise OutputError(
+                    f"archsplit did not make {self.folder}, but needs that name",
+                    hint=f"move it: mv {self.folder} {self.folder}.old",
+                )
+            self.folder.mkdir(exist_ok=True)
+            with (self.folder / _MARKER).open("w") as file:
+                file.write(_MARKER_TEXT)
+                file.flush()
+                os.fsync(file.fileno())
+        shutil.rmtree(self.new, ignore_errors=True)
+
+    def has_old_files(self) -> bool:
+        """Return True if the folder has files from before slimming."""
+        return self._is_marked() and any(not path.is_dir() for path in self.old.rglob("*"))
+
     def remove_folder(self) -> None:
-        """Remove the folder, with the leftovers of a killed run."""
-        shutil.rmtree(self.folder, ignore_errors=True)
+        """Remove new files and the folder; keep everything if old files are left."""
+        if not self._is_marked():
+            return
+        shutil.rmtree(self.new, ignore_errors=True)
+        if self.has_old_files():
+            return
+        shutil.rmtree(self.old, ignore_errors=True)
+        # A killed process may have left an unfinished journal or marker.
+        for path in self.folder.glob(".*"):
+            path.unlink(missing_ok=True)
+        # The marker goes last, and only with the folder: other files in it are somebody's.
+        if {path.name for path in self.folder.iterdir()} <= {_MARKER}:
+            (self.folder / _MARKER).unlink(missing_ok=True)
+            self.folder.rmdir()
+
+    def _is_marked(self) -> bool:
+        try:
+            names = [path.name for path in self.folder.iterdir()]
+            marker = self.folder / _MARKER
+            text = marker.read_text(errors="replace") if _MARKER in names else ""
+        except OSError:
+            return False
+        # A killed process may have left an empty folder, or a part of the marker and nothing else.
+        return text == _MARKER_TEXT or (set(names) <= {_MARKER} and _MARKER_TEXT.startswith(text))
 
     def write_journal(self, journal: SlimJournal) -> None:
         """Write the journal, and flush the file and its folder to the disk.
@@ -258,14 +313,22 @@ class Transaction:
                     old.replace(target)
                     # A rename between two links of one inode does nothing, and leaves both.
                     old.unlink(missing_ok=True)
-        self.commit()
+        self._close()
 
-    def commit(self) -> None:
-        """Remove the journal first, then the old files: no journal without its files.
+    def commit(self, journal: SlimJournal) -> None:
+        """Remove the old files, then the journal: never old files without a journal.
 
         Raises:
-            OutputError: the journal can't be removed.
+            OutputError: a file can't be removed; another call goes on from there.
         """
+        self.write_journal(replace(journal, state=TransactionState.COMMITTING))
+        self._close()
+
+    def _close(self) -> None:
+        with output_errors(self.old):
+            # After an undo, what is left is of distributions that were removed since.
+            if self.old.exists():
+                shutil.rmtree(self.old)
         with output_errors(self.journal_file):
             self.journal_file.unlink()
         self.remove_folder()

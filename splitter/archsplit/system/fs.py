@@ -3,15 +3,14 @@
 Every verb writes through this module. The idea is write beside, then rename: a file under its final
 name is complete, and several files appear together or not at all. An output that exists and isn't a
 regular file (a device, a FIFO, a link) is written to, never replaced or removed: `put_file` has
-that rule. A temporary folder is locked by its process. So a later process can
-recognize and remove the folders of killed processes. `output_errors` and `input_errors` turn an
-`OSError` into an error of archsplit.
+that rule. A temporary folder has a marker beside it, a file that its process has locked. So a later
+process can recognize and remove the folders of killed processes, and removes nothing else.
+`output_errors` and `input_errors` turn an `OSError` into an error of archsplit.
 """
 
 from __future__ import annotations
 
 import contextlib
-import enum
 import errno
 import hashlib
 import os
@@ -19,7 +18,6 @@ import re
 import shutil
 import signal
 import stat
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -37,9 +35,10 @@ if TYPE_CHECKING:
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _TEMPORARY_PREFIX = ".archsplit-"
-"""Prefix of temporary folders."""
-_LOCK_GRACE_SECONDS = 60.0
-"""Seconds that a new folder may be unlocked before it counts as abandoned."""
+_TEMPORARY_NAME = re.compile(r"\.archsplit-[0-9a-f]{8}")
+_MARKER_SUFFIX = ".lock"
+_MARKER_LIMIT = 128
+"""Bytes to read of a marker: more than its text has."""
 
 
 @contextlib.contextmanager
@@ -267,7 +266,9 @@ def output_dir(path: Path) -> Iterator[Path]:
 def temporary_dir(parent: Path | None = None) -> Iterator[Path]:
     """Yield an empty folder that only this user can enter, and remove it afterwards.
 
-    The folders of killed processes are removed by the next call with the same parent.
+    The folders of killed processes are removed by the next call with the same parent. Such a folder
+    has a marker beside it, ``.archsplit-1a2b3c4d.lock``, which only this module writes: nothing
+    without a marker is ever removed.
 
     Args:
         parent: where to make the folder; None for the system's temporary folder.
@@ -277,40 +278,45 @@ def temporary_dir(parent: Path | None = None) -> Iterator[Path]:
     """
     import tempfile  # noqa: PLC0415 - see `atomic_replace`
 
-    parent_dir = parent or Path(tempfile.gettempdir())
+    parent_dir = (parent or Path(tempfile.gettempdir())).resolve()
     _remove_abandoned_dirs(parent_dir)
-    while True:
-        folder = parent_dir.resolve() / f"{_TEMPORARY_PREFIX}{os.urandom(4).hex()}"
-        if os.path.lexists(folder):
-            continue
-        # Named before it is made: a signal in between would leave a folder that nobody knows.
-        try:
-            with output_errors(parent_dir):
-                folder.mkdir(mode=0o700)
-            with _locked(folder) as state:
-                # Another process may have locked the new folder first, to remove it.
-                if state is not _LockState.TAKEN:
-                    yield folder
-                    return
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
+    folder = parent_dir / f"{_TEMPORARY_PREFIX}{os.urandom(4).hex()}"
+    while os.path.lexists(folder) or os.path.lexists(_marker(folder)):
+        folder = parent_dir / f"{_TEMPORARY_PREFIX}{os.urandom(4).hex()}"
+    descriptor = -1
+    # Named before it is made: a signal in between would leave a folder without an owner.
+    try:
+        with output_errors(parent_dir):
+            descriptor = os.open(_marker(folder), os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+            # The text comes after the lock: another process removes no folder with a locked marker.
+            with contextlib.suppress(OSError):
+                try_lock(descriptor)
+            os.write(descriptor, _marker_text(folder))
+            folder.mkdir(mode=0o700)
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        _marker(folder).unlink(missing_ok=True)
+        if descriptor >= 0:
+            os.close(descriptor)
 
 
-class _LockState(enum.Enum):
-    """The state of a folder's lock; unknown on file systems without locks."""
+def _marker(folder: Path) -> Path:
+    return folder.with_name(folder.name + _MARKER_SUFFIX)
 
-    OURS = enum.auto()
-    TAKEN = enum.auto()
-    UNKNOWN = enum.auto()
+
+def _marker_text(folder: Path) -> bytes:
+    # With the name: a copy under another name marks nothing.
+    return f"temporary folder {folder.name} of archsplit\n".encode()
 
 
 @contextlib.contextmanager
 def stable_dir(subject: str) -> Iterator[Path]:
-    """Yield a private folder whose name depends on the subject alone.
+    """Yield a private folder whose name depends only on the subject.
 
     So outputs that contain the folder's name are reproducible. Blocks while another process has the
-    folder of the same subject. If the file system has no locks, the folder is one of
-    `temporary_dir`.
+    folder of the same subject. If the file system has no locks, or the name is taken, the folder is
+    one of `temporary_dir`.
 
     Raises:
         OutputError: the folder can't be made.
@@ -328,82 +334,89 @@ def stable_dir(subject: str) -> Iterator[Path]:
             yield other
         return
     try:
-        # A killed process may have left files.
-        for path in folder.iterdir():
-            if path.is_dir() and not path.is_symlink():
-                shutil.rmtree(path, ignore_errors=True)
-            else:
-                path.unlink(missing_ok=True)
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+        _marker(folder).unlink(missing_ok=True)
         os.close(descriptor)
 
 
 def _make_locked_dir(folder: Path) -> int | None:
-    """Make and lock a folder; return the descriptor of the lock, None on failure."""
+    """Lock a folder's marker and make the folder, empty; return the lock, None on failure."""
+    marker = _marker(folder)
     while True:
-        descriptor = -1
         try:
-            with contextlib.suppress(FileExistsError):
-                folder.mkdir(mode=0o700)
-            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-            status = os.fstat(descriptor)
-            # Another user's folder, or one open to others, is not private.
-            if status.st_uid == os.getuid() and not status.st_mode & 0o077:
-                lock(descriptor)
-                # The process that had the lock has removed the folder by now.
-                if folder.exists() and os.path.samestat(folder.lstat(), status):
-                    return descriptor
-                os.close(descriptor)
-                continue
-        except FileNotFoundError:
-            if not folder.parent.is_dir():
-                return None
-            continue
+            # NOFOLLOW: anyone may make a link in /tmp.
+            flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
+            descriptor = os.open(marker, flags, 0o600)
         except OSError:
-            pass
-        if descriptor >= 0:
+            return None
+        try:
+            if not _is_own_file(descriptor):
+                raise PermissionError
+            lock(descriptor)
+            # Otherwise the process that had the lock has removed the marker by now.
+            if _is_open_file(descriptor, marker):
+                _make_marked_dir(folder, descriptor)
+                return descriptor
+        except OSError:
             os.close(descriptor)
-        return None
-
-
-@contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[_LockState]:
-    """Try to lock a folder; the kernel releases the lock if this process is killed."""
-    try:
-        descriptor = os.open(folder, os.O_RDONLY)
-    except FileNotFoundError:
-        # Another process has removed the folder.
-        yield _LockState.TAKEN
-        return
-    try:
-        yield _lock_state(descriptor, folder)
-    finally:
+            return None
         os.close(descriptor)
 
 
-def _lock_state(descriptor: int, folder: Path) -> _LockState:
+def _make_marked_dir(folder: Path, descriptor: int) -> None:
+    """Make a folder, and before it the text of its marker.
+
+    Raises:
+        FileExistsError: there is a folder that a killed process has not left.
+    """
+    # A killed process may have left the folder.
+    if os.pread(descriptor, _MARKER_LIMIT, 0) == _marker_text(folder):
+        shutil.rmtree(folder, ignore_errors=True)
+    elif os.path.lexists(folder):
+        raise FileExistsError
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, _marker_text(folder), 0)
+    folder.mkdir(mode=0o700)
+
+
+def _is_own_file(descriptor: int) -> bool:
+    status = os.fstat(descriptor)
+    return stat.S_ISREG(status.st_mode) and status.st_uid == os.getuid()
+
+
+def _is_open_file(descriptor: int, path: Path) -> bool:
+    """Return True if the open file still has this path."""
     try:
-        if not try_lock(descriptor):
-            return _LockState.TAKEN
-    except OSError:
-        return _LockState.UNKNOWN
-    return _LockState.OURS if folder.exists() else _LockState.TAKEN
+        return os.path.samestat(os.fstat(descriptor), path.lstat())
+    except FileNotFoundError:
+        return False
 
 
 def _remove_abandoned_dirs(parent_dir: Path) -> None:
     """Remove the temporary folders of processes that were killed."""
     # A killed process can't remove its folder, and /tmp is often cleaned only at a restart.
-    for folder in parent_dir.glob(f"{_TEMPORARY_PREFIX}*"):
-        with contextlib.suppress(OSError):
-            status = folder.lstat()
-            # A new folder may not be locked yet, and another user's stays.
-            if status.st_uid != os.getuid() or time.time() - status.st_mtime < _LOCK_GRACE_SECONDS:
-                continue
-            with _locked(folder) as state:
-                if state is _LockState.OURS:
-                    shutil.rmtree(folder, ignore_errors=True)
+    for marker in parent_dir.glob(f"{_TEMPORARY_PREFIX}*{_MARKER_SUFFIX}"):
+        if _TEMPORARY_NAME.fullmatch(marker.stem):
+            with contextlib.suppress(OSError):
+                descriptor = os.open(marker, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+                try:
+                    _remove_if_abandoned(marker, descriptor)
+                finally:
+                    os.close(descriptor)
+
+
+def _remove_if_abandoned(marker: Path, descriptor: int) -> None:
+    folder = marker.with_suffix("")
+    # Another user's folder stays. A marker has its text only while its process has the lock.
+    if not _is_own_file(descriptor) or os.read(descriptor, _MARKER_LIMIT) != _marker_text(folder):
+        return
+    if try_lock(descriptor) and _is_open_file(descriptor, marker):
+        shutil.rmtree(folder, ignore_errors=True)
+        # Last: what could not be removed keeps its marker.
+        if not os.path.lexists(folder):
+            marker.unlink()
 
 
 def check_targets(folder: Path, names: Sequence[str]) -> None:
