@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console, RenderableType
 
+    from archsplit.arch.target import Capability
     from archsplit.devicecode.model import Inventory
     from archsplit.devicecode.stats import DeviceUsage, SizeLimits
     from archsplit.inspect.html import PageOrigin
@@ -53,6 +54,9 @@ def add_to(verbs: options.Verbs) -> None:
         metavar="GPU",
         help="show what these GPUs can use: 9.0, sm_90, H100, native; a list, or repeated"
         " (default: all)",
+    )
+    parser.add_argument(
+        "--targets", action="store_true", help="add the tables of targets and files"
     )
     parser.add_argument("--kernels", action="store_true", help="list the kernels (slower)")
     outputs = parser.add_argument_group("output")
@@ -201,7 +205,24 @@ def _show(
     if arguments.json:
         print(inventory_json(inventory, devices))  # noqa: T201 - standard output is where data goes
     else:
-        print_all(inventory_text(inventory, devices, gpus_first=bool(arguments.device)))
+        print_all(
+            inventory_text(
+                inventory,
+                devices,
+                is_asked=bool(arguments.device),
+                names=_names(arguments.device),
+                targets=arguments.targets,
+            )
+        )
+
+
+def _names(texts: Iterable[str]) -> dict[Capability, str]:
+    """Return the products that the user named, by capability."""
+    from archsplit.arch.gpu_list import product_capability
+
+    words = {word.strip() for text in texts for word in text.split(",")}
+    found = ((product_capability(word), word) for word in sorted(words))
+    return {capability: word for capability, word in found if capability is not None}
 
 
 def _write_pictures(

@@ -187,6 +187,9 @@ _PROFILERS = re.compile(
     r"(?:^|/)(nsight|nsys|ncu|compute-sanitizer|cuobjdump|nvdisasm|cu\+\+filt|nvprune|cuda-gdb)\b"
 )
 _TEST_FOLDERS = {"test", "tests"}
+BITCODE = "bitcode for "
+"""The kind of a file with LLVM bitcode for one GPU begins with it; the target follows."""
+_BITCODE_NAME = re.compile(r"[_.-](sm_[0-9]+[af]?)\.bc$")
 
 
 def build_file_kind(path: str) -> str | None:
@@ -194,6 +197,9 @@ def build_file_kind(path: str) -> str | None:
     # Texts alone: an environment has a hundred thousand paths.
     *folders, name = path.split("/")
     suffix = splitext(name)[1]
+    # A JIT links it to kernels of its own: libnvshmem_device_sm_90.bc.
+    if bitcode := _BITCODE_NAME.search(name):
+        return f"{BITCODE}{bitcode[1]}"
     # The folder first: a header of a profiler is the profiler's.
     if _PROFILERS.search(path):
         return "profilers and disassemblers"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.bar import Bar
@@ -19,24 +20,26 @@ from archsplit.devicecode.kernels import find_demangler, readable_name
 from archsplit.devicecode.model import Place
 from archsplit.devicecode.select import Coverage
 from archsplit.inspect.breakdown import (
-    DEAD_COLOR,
-    USABLE_COLOR,
     breakdown,
     remaining_part,
     share_text,
     summarize,
 )
+from archsplit.inspect.sizes import answer_text, device_sizes
 from archsplit.system.terminal import BAR, Column, FittingTable, name_column, word_column
 from archsplit.system.units import change_text, size_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from rich.console import RenderableType
 
+    from archsplit.arch.target import Capability
     from archsplit.devicecode.model import Inventory, KernelRow
     from archsplit.devicecode.stats import DeviceUsage, Growth, SizeChange
     from archsplit.inspect.advise import Advice, TargetListEffect
+    from archsplit.inspect.breakdown import BreakdownPart
+    from archsplit.inspect.sizes import DeviceSizes
     from archsplit.inspect.target_search import Proposal
 
 COVERAGE_WORDS = {
@@ -45,6 +48,9 @@ COVERAGE_WORDS = {
     Coverage.PTX: "PTX",
     Coverage.NONE: "not at all",
 }
+_USED, _UNUSED = "green", "bright_black"
+# The terminal's own 16 colors: its user has chosen them to be seen on its background.
+_ANSI = ("cyan", "magenta", "yellow", "blue", "green", "red")
 _MAX_SHOWN = 20
 _NOTABLE = 0.01
 """The least share of all bytes for which files of another kind are named."""
@@ -62,31 +68,101 @@ _MAX_UNKNOWN = 5
 
 
 def inventory_text(
-    inventory: Inventory, devices: Iterable[DeviceUsage], *, gpus_first: bool = False
+    inventory: Inventory,
+    devices: Iterable[DeviceUsage],
+    *,
+    is_asked: bool = False,
+    names: Mapping[Capability, str] | None = None,
+    targets: bool = False,
 ) -> Iterator[RenderableType]:
     """Yield the output of ``archsplit inspect``.
 
     Args:
         inventory: to show.
         devices: the GPUs to judge it for.
-        gpus_first: True if the user named GPUs: what they can use is the answer.
+        is_asked: True if the user named these GPUs; else a table has them all.
+        names: the GPUs as the user wrote them.
+        targets: True to add the tables of targets and files.
     """
     yield Text(inventory.path, style="bold", overflow="fold")
     yield summarize(inventory)
-    rows = inventory.rows()
-    if rows:
-        code: list[RenderableType] = ["", _targets(inventory)]
+    rows, usages = inventory.rows(), tuple(devices)
+    if usages and _is_run(inventory, usages):
+        sizes = tuple(device_sizes(inventory, one.capability) for one in usages)
+        # Without a question the answer is about the GPU that uses most.
+        shown = sizes if is_asked else _most_native(usages, sizes)
+        for one in shown:
+            answer = answer_text(one, (names or {}).get(one.capability, ""))
+            yield from ("", answer)
+            if one.used:
+                yield from (_three_sizes(inventory, one), _parts(one))
+        if len(usages) > 1:
+            yield from ("", *_devices(usages, sizes))
+        yield from map(_next, next_commands(inventory, shown))
+    elif rows and usages:
+        yield "nothing in it is registered at run time: it is input for a linker or a program"
+    if rows and targets:
+        yield from ("", _targets(inventory))
         # A table of one file would repeat the headline.
         if sum(bool(file.units) for file in inventory.files) > 1:
-            code += ["", _files(inventory)]
-        usage: list[RenderableType] = ["", *_usage(inventory, tuple(devices))]
-        yield from (*usage, *code) if gpus_first else (*code, *usage)
-    other = other_files_text(inventory)
-    if other:
+            yield from ("", _files(inventory))
+    if other := other_files_text(inventory):
         yield from ("", other)
     kernels = inventory.kernels()
     if kernels:
         yield from ("", *_kernels(kernels))
+
+
+def _most_native(
+    usages: Iterable[DeviceUsage], sizes: Iterable[DeviceSizes]
+) -> tuple[DeviceSizes, ...]:
+    """Return the GPU for which most of the code was compiled."""
+    pairs = zip(usages, sizes, strict=True)
+    best = max(pairs, key=lambda pair: (pair[0].containers[Coverage.NATIVE], pair[1].used))
+    return (best[1],)
+
+
+def next_commands(inventory: Inventory, sizes: Iterable[DeviceSizes]) -> Iterator[str]:
+    """Yield the commands that leave out what the GPUs never use."""
+    gpus = [one for one in sizes if one.used and one.unused]
+    path = shlex.quote(inventory.path)
+    if not gpus or not Path(inventory.path).is_file():
+        return
+    names = ",".join(str(one.capability) for one in gpus)
+    yield f"archsplit slim {path} --device {names}"
+    if inventory.path.endswith(".whl") and any(one.pack is not None for one in gpus):
+        yield f"archsplit split {path} --out split"
+
+
+def _next(command: str) -> Text:
+    # A command that is wrapped inside of a word can't be pasted.
+    return Text(f"next: {command}", no_wrap=True, overflow="ignore")
+
+
+def _three_sizes(inventory: Inventory, sizes: DeviceSizes) -> FittingTable:
+    """Return bars on one scale: today's bytes, slimmed, and core with pack."""
+    table = FittingTable((name_column(""), BAR, Column(heading=""), word_column("", rank=2)))
+    what = "download" if inventory.is_wheel else "today"
+    newer = f"{size_text(sizes.newer_ptx)} of it is PTX for newer GPUs" if sizes.newer_ptx else ""
+    rows = [(what, sizes.whole, ""), ("slim", sizes.slimmed, newer)]
+    if sizes.core is not None and sizes.pack is not None:
+        note = f"core {size_text(sizes.core)} + pack {size_text(sizes.pack)}"
+        rows.append(("split", sizes.core + sizes.pack, note))
+    for name, size, note in rows:
+        bar = Bar(sizes.whole, 0, size, color=_USED, bgcolor=_UNUSED)
+        table.add_row(name, bar, size_text(size), note)
+    return table
+
+
+def _parts(sizes: DeviceSizes) -> str:
+    parts = {
+        "used": sizes.used,
+        "for other GPUs": sizes.unused,
+        "link code": sizes.link_code,
+        "not device code": sizes.other,
+    }
+    words = " + ".join(f"{size_text(size)} {name}" for name, size in parts.items())
+    return f"{words} = {size_text(sizes.whole)}"
 
 
 def other_files_text(inventory: Inventory) -> str:
@@ -101,14 +177,10 @@ def other_files_text(inventory: Inventory) -> str:
     )
 
 
-def _usage(inventory: Inventory, devices: tuple[DeviceUsage, ...]) -> Iterator[RenderableType]:
-    # An object or static library is linked first; no device chooses from it.
-    if any(usage.targets for usage in devices) or any(
-        row.place is Place.EXECUTABLE for row in inventory.rows()
-    ):
-        yield from _devices(devices)
-    else:
-        yield "nothing in it is registered at run time: it is input for a linker or a program"
+def _is_run(inventory: Inventory, devices: Iterable[DeviceUsage]) -> bool:
+    """Return True if a GPU may run it as it is: an object or static library is linked first."""
+    places = {row.place for row in inventory.rows()}
+    return bool(places - {Place.RELOCATABLE}) or any(usage.targets for usage in devices)
 
 
 def growth_text(growth: Growth) -> Iterator[RenderableType]:
@@ -200,7 +272,7 @@ def _targets(inventory: Inventory) -> FittingTable:
         table.add_row(
             part.label,
             # The bar is relative to the longest, so that small parts stay visible.
-            Bar(longest, 0, part.weight, color=part.color),
+            Bar(longest, 0, part.weight, color=_ansi_color(part)),
             size_text(part.weight),
             share_text(part.weight, inventory.size),
             size_text(part.file_bytes) if part.count and inventory.is_wheel else "",
@@ -221,6 +293,12 @@ def _targets(inventory: Inventory) -> FittingTable:
     return table
 
 
+def _ansi_color(part: BreakdownPart) -> str:
+    """Return a color of the terminal, one for each generation; gray for other bytes."""
+    digits = "".join(filter(str.isdigit, part.label))
+    return _ANSI[int(digits[:-1]) % len(_ANSI)] if len(digits) > 1 else "white"
+
+
 def _files(inventory: Inventory) -> FittingTable:
     """Return a table with a bar for each file: its part that is device code."""
     table = FittingTable(
@@ -239,7 +317,7 @@ def _files(inventory: Inventory) -> FittingTable:
         code = sum(row.weight for row in file.rows())
         table.add_row(
             file.path,
-            Bar(longest, 0, code, color=USABLE_COLOR),
+            Bar(longest, 0, code, color=_USED),
             size_text(file.weight),
             share_text(code, file.weight),
             str(file.containers),
@@ -247,36 +325,38 @@ def _files(inventory: Inventory) -> FittingTable:
     return table
 
 
-def _devices(devices: tuple[DeviceUsage, ...]) -> Iterator[RenderableType]:
-    """Yield a table with a bar for each GPU: the part of registered code that it can use."""
-    served = [device for device in devices if device.targets]
+def _devices(
+    devices: tuple[DeviceUsage, ...], sizes: tuple[DeviceSizes, ...]
+) -> Iterator[RenderableType]:
+    """Yield a table with a bar for each GPU: the part of device code that it can use."""
     table = FittingTable(
         (
             name_column("GPU"),
             BAR,
-            Column(heading="can use"),
+            Column(heading="uses"),
             Column(heading="share"),
-            Column(heading="dead weight"),
+            Column(heading="for others"),
             word_column("containers", rank=2),
             word_column("takes", rank=3),
         )
     )
-    for device in served:
-        whole = device.whole
+    served = [pair for pair in zip(devices, sizes, strict=True) if pair[1].used]
+    for device, size in served:
         table.add_row(
             f"{device.capability} {product_text(device)}",
-            Bar(whole, 0, device.usable.cost, color=USABLE_COLOR, bgcolor=DEAD_COLOR),
-            size_text(device.usable.cost),
-            share_text(device.usable.cost, whole),
-            size_text(device.dead.cost),
+            Bar(size.device_code, 0, size.used, color=_USED, bgcolor=_UNUSED),
+            size_text(size.used),
+            share_text(size.used, size.device_code),
+            size_text(size.unused),
             coverage_text(device),
             " ".join(map(str, device.targets)),
         )
     if served:
         yield table
     # GPUs without code would fill the table with empty rows.
-    if len(served) < len(devices):
-        yield unserved_text(devices)
+    without = [one.capability for one in sizes if not one.used]
+    if without:
+        yield f"nothing in it runs on: {', '.join(map(str, without))}"
 
 
 def unserved_text(devices: Iterable[DeviceUsage]) -> str:

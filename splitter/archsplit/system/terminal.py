@@ -252,7 +252,14 @@ class FittingTable:
                 # Of equal ranks, the last: columns on the right explain those on the left.
                 shown.remove(max(optional, key=lambda place: (self.columns[place].rank, place)))
         free = width - _sum(shown, least)
-        table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="dim")
+        table = Table(
+            box=None,
+            pad_edge=False,
+            padding=(0, _GAP, 0, 0),
+            header_style="dim",
+            # Without any heading rich would still print an empty line.
+            show_header=any(self.columns[place].heading for place in shown),
+        )
         for place in shown:
             column = self.columns[place]
             # From left to right, so that names come before bars: these only illustrate numbers.

@@ -1,0 +1,85 @@
+"""Parts of a subject as one GPU sees them; they add up to the whole."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from inventories import image, inventory, unit
+
+from archsplit.arch.target import Capability
+from archsplit.devicecode.file_plan import FileEdit, plan_rewrite
+from archsplit.devicecode.model import Place
+from archsplit.devicecode.select import Selection
+from archsplit.formats.fatbin import EntryKind
+from archsplit.formats.reader import open_file
+from archsplit.inspect.breakdown import sum_build_files
+from archsplit.inspect.inspect import InspectRequest, read_inventory
+from archsplit.inspect.sizes import answer_text, device_sizes
+
+if TYPE_CHECKING:
+    from compiled_samples import Samples
+
+H100, P100 = Capability(9, 0), Capability(6, 0)
+FOUND = inventory(
+    unit(image("sm_80", 5000), image("sm_90", 4000), image("compute_90", 3000)),
+    unit(image("sm_90", 700), place=Place.OUTSIDE),
+    unit(image("sm_80", 600), place=Place.OUTSIDE),
+    unit(image("sm_90", 200), image("sm_80", 100), place=Place.RELOCATABLE),
+    unit(image("sm_90", 50, kind=EntryKind.LTO_IR)._replace(target=None)),
+)
+
+
+def test_parts_add_up_to_the_download() -> None:
+    sizes = device_sizes(FOUND, H100)
+    assert (sizes.used, sizes.unused, sizes.link_code) == (4700, 8600, 350)
+    assert sizes.used + sizes.unused + sizes.link_code + sizes.other == sizes.whole == FOUND.size
+    assert sizes.unregistered == 1300
+    assert sizes.other == 1000
+
+
+def test_slimmed_and_split_sizes_leave_unregistered_code() -> None:
+    sizes = device_sizes(FOUND, H100)
+    assert sizes.newer_ptx == 3000
+    assert FOUND.size - sizes.slimmed == 5000 + 100
+    assert (sizes.core, sizes.pack) == (1000 + 1300 + 50, 4200)
+    assert sizes.slimmed == (sizes.core or 0) + (sizes.pack or 0) + sizes.newer_ptx
+
+
+def test_bitcode_for_one_gpu_is_link_code() -> None:
+    names = [("a/libx_device_sm_90.bc", 300), ("a/libx_device_sm_80.bc", 200), ("a/x.bc", 9)]
+    files = sum_build_files(names)
+    assert [one.kind for one in files] == ["bitcode for sm_90", "bitcode for sm_80"]
+    sizes = device_sizes(replace(FOUND, other_files=files, size=FOUND.size + 500), H100)
+    assert sizes.link_code == 350 + 500
+    assert sizes.other == 1000
+
+
+@pytest.mark.parametrize(
+    ("capability", "name", "words"),
+    [
+        (H100, "", "An H100 uses 4.7 kB of 13.7 kB of device code; 8.6 kB (63 %) is for other"),
+        (H100, "H200", "An H200 uses"),
+        (P100, "", "A P100 finds no code here that it can run"),
+        (Capability(10, 7), "", "A Rubin uses 3.0 kB"),
+        (Capability(9, 9), "", "A GPU of 9.9 uses"),
+    ],
+)
+def test_answer_names_the_gpu_and_what_it_uses(
+    capability: Capability, name: str, words: str
+) -> None:
+    assert answer_text(device_sizes(FOUND, capability), name).startswith(words)
+
+
+@pytest.mark.parametrize("sm", [80, 90, 120])
+def test_inspect_and_slim_agree_to_the_byte(samples: Samples, sm: int) -> None:
+    path = samples / "libkernels.so"
+    capability = Capability.from_sm_number(sm)
+    sizes = device_sizes(read_inventory(InspectRequest(subject=str(path))), capability)
+    edit = FileEdit(selection=Selection(devices=frozenset([capability])))
+    plan = plan_rewrite(open_file(path), edit)
+    removed = (
+        entry.size for one in plan.containers for entry in one.entries if entry not in one.kept
+    )
+    assert sizes.whole - sizes.slimmed == sum(removed)
