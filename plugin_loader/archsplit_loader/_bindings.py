@@ -174,7 +174,6 @@ _FUNCTIONS: tuple[tuple[Any, ...], ...] = (
     ("loader_open", ctypes.c_int, _HANDLE, _NUMBER, _OUT),
     ("loader_open_for_capability", ctypes.c_int, _HANDLE, _NUMBER, _NUMBER, _OUT),
     ("loader_service", ctypes.c_int, _HANDLE, _NUMBER, _NUMBER, ctypes.POINTER(ServiceStruct)),
-    ("loader_verify", ctypes.c_int, _HANDLE, _NUMBER),
     (
         "process_service",
         ctypes.c_int,

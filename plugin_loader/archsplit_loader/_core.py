@@ -29,7 +29,7 @@ class Core(NamedTuple):
     library: str
     plugins_package: str
     distribution: str
-    targets: dict[str, str]
+    targets: dict[str, str] = {}  # noqa: RUF012 (never changed)
     """Target → name of the distribution that has its plugin."""
     packs: dict[str, dict[str, object]] = {}  # noqa: RUF012 (never changed)
     """Of a split core: the name of a device pack → its distribution, and the GPUs it serves."""

@@ -12,6 +12,10 @@ class PluginError(RuntimeError):
         return printable(super().__str__())
 
 
+class SettingError(PluginError):
+    """An environment variable has no valid value."""
+
+
 class DeviceError(PluginError):
     """No driver, no GPU, or no device of the requested number."""
 

@@ -161,8 +161,15 @@ class Explanation:
         return self.devices[0].served.plugin if self.devices else None
 
     @property
+    def damaged(self) -> int:
+        """Number of plugins with other bytes than those on record."""
+        return sum(each.verdict == "damaged" for each in self.candidates)
+
+    @property
     def healthy(self) -> bool:
         """Every visible device is served; without a GPU, nothing that is installed is refused."""
+        if self.damaged:
+            return False
         if self.devices:
             return all(device.served.target for device in self.devices)
         refused = any(each.verdict not in _HARMLESS for each in self.candidates)
@@ -202,9 +209,7 @@ def explain_core(files: Sequence[str] | None = None, *, full: bool = False) -> E
                 cuda=_cuda(summary.cuda_version),
             ),
             devices=tuple(_device(loader, core, n) for n in range(summary.device_count)),
-            candidates=tuple(
-                _candidate(loader, n, full=full) for n in range(summary.candidate_count)
-            ),
+            candidates=tuple(_candidate(loader, n) for n in range(summary.candidate_count)),
             known=tuple(
                 Known(gpus=gpus, served=_served(loader, core, capability))
                 for capability, gpus in known_capabilities(loader.library)
@@ -218,16 +223,12 @@ def _cuda(version: int) -> str | None:
     return f"{version // 1000}.{version % 1000 // 10}" if version else None
 
 
-def _candidate(loader: Loader, index: int, *, full: bool) -> Candidate:
+def _candidate(loader: Loader, index: int) -> Candidate:
     struct = loader.candidate(index)
-    verdict, reason = loader.verdict(struct), text(struct.reason)
-    # A refused file is not read: its reason is known, and may be that it can't be read.
-    if full and verdict == "accepted" and (damage := loader.damage(index)):
-        verdict, reason = "damaged", damage
     return Candidate(
         path=text(struct.path),
-        verdict=verdict,
-        reason=reason,
+        verdict=loader.verdict(struct),
+        reason=text(struct.reason),
         package=text(struct.package),
         version=text(struct.version),
         targets=tuple(str(struct.targets[n]) for n in range(struct.target_count)),
@@ -460,4 +461,5 @@ def _verdict(explanation: Explanation) -> str:
         fine = "no GPU here, and nothing that is installed is wrong"
         return fine if explanation.healthy else "no GPU can be used here, and something is wrong"
     served = sum(device.served.target is not None for device in devices)
-    return f"{served} of {len(devices)} devices served"
+    damaged = f"; damaged plugins: {explanation.damaged}" if explanation.damaged else ""
+    return f"{served} of {len(devices)} devices served{damaged}"

@@ -7,8 +7,14 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from . import _bindings
-from ._errors import DeviceError, PluginError, PluginNotFoundError, PluginOpenError
-from ._places import FOLDER
+from ._errors import (
+    DeviceError,
+    PluginError,
+    PluginNotFoundError,
+    PluginOpenError,
+    SettingError,
+)
+from ._places import FOLDER, table_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -16,13 +22,11 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-    from ._core import Core
-
 DRIVER_STATES = ("ready", "not-asked", "missing", "no-gpu", "all-hidden", "failed")
 
-_SKIP_DEVICES = 1
+_SKIP_DEVICES, _VERIFY_PLUGINS = 1, 2
 _NO_PLUGIN = 4
-_ERRORS = {3: DeviceError, _NO_PLUGIN: PluginNotFoundError, 5: PluginOpenError}
+_ERRORS = {3: DeviceError, _NO_PLUGIN: PluginNotFoundError, 5: PluginOpenError, 8: SettingError}
 
 
 class Loader:
@@ -30,12 +34,11 @@ class Loader:
 
     def __init__(
         self,
-        core: Core,
-        *,
         folders: Sequence[str] = (),
+        *,
         files: Sequence[str] = (),
         devices: bool = True,
-        table: str | None = None,
+        full: bool = False,
         digests: Sequence[str] = (),
     ) -> None:
         self.library = _bindings.open_library()
@@ -43,20 +46,11 @@ class Loader:
         self._handle = ctypes.c_void_p()
         struct = _bindings.CoreStruct(
             size=ctypes.sizeof(_bindings.CoreStruct),
-            flags=0 if devices else _SKIP_DEVICES,
-            package=core.package.encode(),
-            version=core.version.encode(),
-            build_id=core.build_id.encode(),
-            interface_hash=core.interface_hash.encode(),
-            library=os.fsencode(core.library),
+            flags=(0 if devices else _SKIP_DEVICES) | (_VERIFY_PLUGINS if full else 0),
             folders=_list_of_paths(folders),
             files=_list_of_paths(files),
-            table=None if table is None else os.fsencode(table),
+            table=os.fsencode(table_path()),
             digests=_list_of_paths(digests),
-            targets=(_bindings.TargetStruct * len(core.targets))(
-                *map(_bindings.TargetStruct.parse, core.targets)
-            ),
-            target_count=len(core.targets),
         )
         # ctypes keeps the texts alive for the call, and the loader copies them.
         self._check(self.library.archsplit_loader_create(struct, self._handle))
@@ -149,12 +143,6 @@ class Loader:
         while self.library.archsplit_process_container(folder, index, struct) == 0:
             yield struct
             index += 1
-
-    def damage(self, index: int) -> str:
-        """Read a whole accepted plugin; return its fault, or ""."""
-        if self.library.archsplit_loader_verify(self._handle, index) == 0:
-            return ""
-        return _bindings.text(self.library.archsplit_last_error())
 
     def open(self, device: int) -> int:
         """Return the handle of a device's plugin, or raise the error of the status."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from . import _bindings
 from ._errors import DeviceError, PluginError, PluginNotFoundError
 from ._loader import Loader
-from ._places import pack_folders, plugin_folders, table_path
+from ._places import pack_folders, plugin_folders
 from ._reading import read_core
 
 if TYPE_CHECKING:
@@ -28,23 +28,24 @@ def start_loader(
     """A loader over the installed plugins, or over ``files`` alone.
 
     Args:
-        full: it will be asked to verify plugins.
+        full: read all of each plugin; a damaged one counts as absent.
 
     Raises:
         PluginError: the core is damaged, or nothing is on record for ``full``.
     """
     if core.is_split:
-        return Loader(core, folders=pack_folders(core), devices=devices, table=table_path())
+        return Loader(pack_folders(core), devices=devices, full=full)
     everywhere = plugin_folders(core)
     folders = everywhere if files is None else ()
     digests = _digests(core, everywhere) if full else ()
-    return Loader(core, folders=folders, files=files or (), devices=devices, digests=digests)
+    files = files or ()
+    return Loader(folders, files=files, devices=devices, full=full, digests=digests)
 
 
 def _digests(core: Core, folders: Sequence[str]) -> tuple[str, ...]:
-    """The core's own record; that of the installer where the core has none."""
+    """Return the digests in the installer's record, or () if the core's table has them."""
     if core.digests:
-        return tuple(core.digests.values())
+        return ()
     from ._installed_records import recorded_digests  # noqa: PLC0415 (few ask for it)
 
     return recorded_digests(core, folders)
@@ -73,8 +74,6 @@ def open_plugin(
             "is nothing to load"
         )
     with start_loader(core, files, devices=capability is None, full=full) as loader:
-        if full:
-            _verify(loader, capability or loader.capability(device))
         try:
             handle = _open(loader, device, capability)
         except PluginNotFoundError as error:
@@ -112,14 +111,6 @@ def advice(loader: Loader, core: Core, capability: str) -> str:
             f"{core.version} is built for {', '.join(sorted(core.targets))} only"
         )
     return f"needed: the plugin for {target}\nhint: {command or 'update the NVIDIA driver'}"
-
-
-def _verify(loader: Loader, capability: str) -> None:
-    """Refuse what would be opened if it is damaged; that nothing would be is told later."""
-    chosen = loader.choose(capability)
-    damage = "" if chosen is None else loader.damage(chosen[0])
-    if chosen is not None and damage:
-        raise PluginError(f"{_bindings.text(loader.candidate(chosen[0]).path)} {damage}")
 
 
 def _open(loader: Loader, device: int, capability: str | None) -> int:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from ._broken_core import BrokenCore
 from ._copies import notes
-from ._errors import PluginError
+from ._errors import PluginError, SettingError
 from ._explain import Explanation, explain_core
 from ._places import FOLDER
 from ._safe_text import printable
@@ -42,7 +42,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     # Without --install they would be ignored, and the reader would wait for an effect.
     if arguments.dry_run or arguments.gpu or arguments.find_links or arguments.index_url:
         parser.error("--dry-run, --gpu, --find-links and --index-url go with --install")
-    found = _explain(full=arguments.full)
+    try:
+        found = _explain(full=arguments.full)
+    except SettingError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
     _print(found.as_json() if arguments.json else found.text())
     return 0 if isinstance(found, Explanation) and found.healthy else 1
 
@@ -93,6 +97,8 @@ def _explain(*, full: bool) -> Explanation | BrokenCore:
     try:
         found = explain_core(full=full)
         return replace(found, notes=(*found.notes, *notes(), *_advice(found)))
+    except SettingError:
+        raise
     except PluginError as error:
         return BrokenCore(str(error))
     except Exception as error:  # noqa: BLE001 (whatever is broken, this is who is asked about it)

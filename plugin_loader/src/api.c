@@ -13,7 +13,6 @@
 #include "process.h"
 #include "selection.h"
 #include "trace.h"
-#include "verify.h"
 
 /* Copy a struct as far as the caller's reaches; both begin with their size. */
 static archsplit_status give(void *to, const void *from, uint32_t known) {
@@ -31,7 +30,8 @@ static archsplit_status give(void *to, const void *from, uint32_t known) {
 }
 
 archsplit_status archsplit_loader_create(const archsplit_core *core, archsplit_loader **loader) {
-    return loader_create(core, loader);
+    archsplit_status status = selection_check_setting();
+    return status == ARCHSPLIT_OK ? loader_create(core, loader) : status;
 }
 
 archsplit_status archsplit_core_read(const char *folder, archsplit_core **core) {
@@ -216,7 +216,7 @@ const char *archsplit_last_error(void) {
 }
 
 archsplit_status archsplit_loader_verify(const archsplit_loader *loader, uint32_t candidate) {
-    return verify_candidate(loader, candidate);
+    return open_verify(loader, candidate);
 }
 
 archsplit_status archsplit_graft(const char *folder, const char *stub) {

@@ -10,6 +10,7 @@
 #include "error.h"
 #include "text.h"
 #include "trace.h"
+#include "verify.h"
 
 /* The depth of a plugin's file in one of the core's plugin folders: cuda/<target>/<library>. */
 enum { PLUGIN_DEPTH = 3 };
@@ -89,6 +90,9 @@ static archsplit_verdict read_candidate(const archsplit_loader *loader, struct c
     }
     if (verdict == ARCHSPLIT_ACCEPTED) {
         verdict = check_plugin(loader, candidate);
+    }
+    if (verdict == ARCHSPLIT_ACCEPTED && loader->verifies) {
+        verdict = verify_file(loader, candidate, &candidate->file);
     }
     os_close(&candidate->file);
     if (verdict != ARCHSPLIT_ACCEPTED && !is_pin(verdict)) {

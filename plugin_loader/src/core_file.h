@@ -1,4 +1,4 @@
-/* The identity of a core, as its core.json has it. */
+/* The identity of an installed core, as its table has it. */
 #ifndef ARCHSPLIT_CORE_FILE_H
 #define ARCHSPLIT_CORE_FILE_H
 

@@ -10,6 +10,7 @@
 #include "diagnostics.h"
 #include "error.h"
 #include "os.h"
+#include "selection.h"
 #include "text.h"
 #include "trace.h"
 
@@ -89,6 +90,9 @@ static archsplit_status make_core(const char *folder, struct places *places, str
     if (core == NULL) {
         places_free(places);
         return error_no_memory();
+    }
+    if (selection_check_setting() != ARCHSPLIT_OK) {
+        report_problem(NULL, error_text());
     }
     core->places = *places;
     core->folder = strdup(folder);

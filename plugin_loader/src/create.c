@@ -1,4 +1,4 @@
-#define _POSIX_C_SOURCE 200809L /* strdup */
+#define _POSIX_C_SOURCE 200809L /* strdup, strndup */
 
 #include "create.h"
 
@@ -50,32 +50,54 @@ static archsplit_status take_targets(archsplit_loader *loader, const archsplit_c
     return ARCHSPLIT_OK;
 }
 
+/* The file name of the plugins, which a table of libraries has in its one row. */
+static char *library_name(const struct pack *table) {
+    const archsplit_pack_library *row = pack_library(table, 0);
+    return table->head.library_count == 1
+               ? strndup((const char *)table->index + row->name_offset, row->name_length)
+               : strdup("");
+}
+
+/* The targets of the plugins, and the digests of their libraries (rule 20). */
+static archsplit_status take_plugins(archsplit_loader *loader, const struct descriptor *table) {
+    const archsplit_core core = {.targets = table->targets, .target_count = table->target_count};
+    uint32_t count = loader->table.head.image_count;
+    loader->digests = count > 0 ? calloc(count, sizeof *loader->digests) : NULL;
+    if (count > 0 && loader->digests == NULL) {
+        return error_no_memory();
+    }
+    for (; loader->digest_count < count; loader->digest_count++) {
+        memcpy(loader->digests[loader->digest_count],
+               pack_image(&loader->table, loader->digest_count)->digest, sizeof *loader->digests);
+    }
+    return take_targets(loader, &core);
+}
+
 /* Read the identity of the core from its own table. */
 static archsplit_status take_table(archsplit_loader *loader, const char *path) {
-    struct os_file file;
     struct descriptor descriptor;
-    archsplit_verdict verdict = ARCHSPLIT_UNREADABLE;
-    if (os_open(path, &file) == 0) {
-        verdict = pack_read(&file, true, &loader->table, &descriptor);
-        os_close(&file);
+    archsplit_status status = pack_read_table(path, &loader->table, &descriptor);
+    if (status != ARCHSPLIT_OK) {
+        return status;
     }
-    if (verdict != ARCHSPLIT_ACCEPTED) {
-        error_append(" (%s: the core is damaged, install it again)", path);
-        return ARCHSPLIT_BAD_ARGUMENT;
-    }
-    loader->has_table = true;
+    loader->has_table = descriptor.shape == ARCHSPLIT_SHAPE_DEVICE;
     memcpy(loader->build_id, descriptor.build_id, sizeof loader->build_id);
     memcpy(loader->interface_hash, descriptor.interface_hash, sizeof loader->interface_hash);
     loader->package = strdup(descriptor.package);
     loader->version = strdup(descriptor.version);
-    loader->library = strdup(ARCHSPLIT_PACK_FILE);
-    bool complete = loader->package && loader->version && loader->library;
-    return complete ? ARCHSPLIT_OK : error_no_memory();
+    loader->library =
+        loader->has_table ? strdup(ARCHSPLIT_PACK_FILE) : library_name(&loader->table);
+    if (!loader->package || !loader->version || !loader->library) {
+        return error_no_memory();
+    }
+    return loader->has_table ? ARCHSPLIT_OK : take_plugins(loader, &descriptor);
 }
 
 static archsplit_status take_core(archsplit_loader *loader, const archsplit_core *core) {
     if (core->table != NULL) {
-        return take_table(loader, core->table);
+        archsplit_status status = take_table(loader, core->table);
+        bool has_own = loader->has_table || loader->digest_count > 0;
+        return status != ARCHSPLIT_OK || has_own ? status : take_digests(loader, core->digests);
     }
     if (core->package == NULL || core->version == NULL || core->library == NULL) {
         return error_bad_argument("a core needs a package, a version and a library");
@@ -94,6 +116,11 @@ static archsplit_status take_core(archsplit_loader *loader, const archsplit_core
 
 static archsplit_status fill(archsplit_loader *loader, const archsplit_core *core) {
     archsplit_status status = take_core(loader, core);
+    loader->verifies = (core->flags & ARCHSPLIT_VERIFY_PLUGINS) != 0;
+    bool has_digests = loader->has_table || loader->digest_count > 0;
+    if (status == ARCHSPLIT_OK && loader->verifies && !has_digests) {
+        return error_bad_argument("there are no digests to verify a library by");
+    }
     if (status == ARCHSPLIT_OK) {
         status = candidates_find(loader, core);
     }

@@ -84,7 +84,9 @@ static archsplit_verdict check_fixed(const archsplit_descriptor *fixed, uint32_t
     if (fixed->fixed_size < sizeof *fixed || fixed->fixed_size > length) {
         return malformed("the descriptor's fixed size", fixed->fixed_size, "112 to its total size");
     }
-    if (fixed->shape != shape) {
+    bool is_shape =
+        fixed->shape == ARCHSPLIT_SHAPE_LIBRARY || fixed->shape == ARCHSPLIT_SHAPE_DEVICE;
+    if (shape == ANY_SHAPE ? !is_shape : fixed->shape != shape) {
         error_set("has shape %u, expected %u (%s); install core and plugin from one release",
                   fixed->shape, shape,
                   shape == ARCHSPLIT_SHAPE_LIBRARY ? "a whole library" : "device code alone");
@@ -112,6 +114,7 @@ archsplit_verdict descriptor_decode(const uint8_t *bytes, uint32_t length, uint3
     if (verdict == ARCHSPLIT_ACCEPTED) {
         verdict = read_targets(bytes, &fixed, descriptor);
     }
+    descriptor->shape = fixed.shape;
     descriptor->cuda_version = fixed.cuda_version;
     memcpy(descriptor->build_id, fixed.build_id, sizeof fixed.build_id);
     memcpy(descriptor->interface_hash, fixed.interface_hash, sizeof fixed.interface_hash);

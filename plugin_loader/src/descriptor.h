@@ -7,6 +7,7 @@
 
 /* A descriptor whose every field was checked. */
 struct descriptor {
+    uint32_t shape;
     char package[ARCHSPLIT_MAX_TEXT + 1];
     char version[ARCHSPLIT_MAX_TEXT + 1];
     uint8_t build_id[32];
@@ -21,6 +22,7 @@ struct descriptor {
 archsplit_verdict descriptor_read(const struct os_file *file, struct descriptor *descriptor);
 
 /* Decode a descriptor of `length` bytes that begin at `bytes`, of a plugin of this shape. */
+enum { ANY_SHAPE = 0 };
 archsplit_verdict descriptor_decode(const uint8_t *bytes, uint32_t length, uint32_t shape,
                                     struct descriptor *descriptor);
 

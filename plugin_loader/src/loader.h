@@ -33,6 +33,7 @@ struct archsplit_loader {
     struct candidate *candidates;
     struct selection *selection; /* see selection.h */
     bool has_table;              /* the plugins are device packs */
+    bool verifies;               /* plugins are read to their ends, and compared with records */
     struct pack table;
 };
 

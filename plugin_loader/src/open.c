@@ -8,6 +8,7 @@
 #include "object.h"
 #include "selection.h"
 #include "trace.h"
+#include "verify.h"
 
 /* Set the error: no plugin serves `whom`. List each candidate with its reason. */
 static archsplit_status no_plugin(const struct device_state *state, const char *whom) {
@@ -46,29 +47,18 @@ archsplit_status open_choose(const archsplit_loader *loader, struct capability c
     return status;
 }
 
-/* Comparison of the mapped library with the accepted file. */
-struct opened {
-    const struct candidate *candidate;
-    const struct os_file *file;
-    uint64_t base;
-    bool is_accepted;
-};
-
-static bool compare_object(const struct os_object *object, void *context) {
-    struct opened *opened = context;
-    if (object->base != opened->base) {
-        return false;
-    }
+/* True if a loaded object has the descriptor that was accepted, and comes from this file. */
+static bool is_accepted(const struct os_object *object, const struct candidate *candidate,
+                        const struct os_file *file) {
     struct descriptor mapped;
     uint32_t length = 0;
     const uint8_t *note = object_note(object, ARCHSPLIT_NOTE_NAME, ARCHSPLIT_NOTE_TYPE, &length);
     memset(&mapped, 0, sizeof mapped);
-    opened->is_accepted =
-        note != NULL &&
-        descriptor_decode(note, length, ARCHSPLIT_SHAPE_LIBRARY, &mapped) == ARCHSPLIT_ACCEPTED &&
-        memcmp(&mapped, &opened->candidate->descriptor, sizeof mapped) == 0 &&
-        os_is_mapped_from(object, opened->file);
-    return true;
+    return note != NULL &&
+           descriptor_decode(note, length, ARCHSPLIT_SHAPE_LIBRARY, &mapped) ==
+               ARCHSPLIT_ACCEPTED &&
+           memcmp(&mapped, &candidate->descriptor, sizeof mapped) == 0 &&
+           os_is_mapped_from(object, file);
 }
 
 /* The file was checked through a descriptor, but ld.so opens it by path. So it may map another
@@ -82,11 +72,8 @@ static bool compare_object(const struct os_object *object, void *context) {
  * returned. Only users who may write the plugin can do that: see check_safe. */
 static archsplit_status check_opened(const struct candidate *candidate, const struct os_file *file,
                                      void *plugin) {
-    struct opened opened = {.candidate = candidate, .file = file};
-    if (os_library_base(plugin, &opened.base)) {
-        os_each_object(compare_object, &opened);
-    }
-    if (opened.is_accepted) {
+    struct os_object object;
+    if (os_library_object(plugin, &object) && is_accepted(&object, candidate, file)) {
         return ARCHSPLIT_OK;
     }
     error_set("%s is not what was loaded under its name: another file of this path or SONAME is in "
@@ -160,4 +147,28 @@ archsplit_status open_for_capability(archsplit_loader *loader, struct capability
     trace("capability %u.%u takes %s of %s", capability.major, capability.minor,
           target_name(&choice.target).text, loader->candidates[choice.candidate].path);
     return open_candidate(&loader->candidates[choice.candidate], plugin);
+}
+
+/* The verified file is the one that will be used, because a file that changes after it was read is
+ * refused.
+ */
+static archsplit_status verify(const archsplit_loader *loader, const struct candidate *candidate) {
+    struct os_file now;
+    archsplit_status status = candidate_reopen(candidate, &now);
+    if (status != ARCHSPLIT_OK) {
+        return status;
+    }
+    archsplit_verdict verdict = verify_file(loader, candidate, &now);
+    os_close(&now);
+    return verdict == ARCHSPLIT_ACCEPTED ? ARCHSPLIT_OK : ARCHSPLIT_OPEN_FAILED;
+}
+
+archsplit_status open_verify(const archsplit_loader *loader, uint32_t index) {
+    if (index >= loader->count || !state_accepts(selection_now(loader), index)) {
+        return error_bad_argument("there is no accepted plugin of this number");
+    }
+    if (!loader->has_table && loader->digest_count == 0) {
+        return error_bad_argument("there are no digests to verify a library by");
+    }
+    return verify(loader, &loader->candidates[index]);
 }

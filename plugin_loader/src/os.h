@@ -95,8 +95,9 @@ void os_free_names(char **names, size_t count);
 
 /* Open a library with all its symbols bound and none of them shared; NULL sets the error text. */
 void *os_library_open(const char *path);
-/* Its load address; false where that can't be had. */
-bool os_library_base(void *library, uint64_t *base);
+/* The object of a handle; false if it can't be found. dl_iterate_phdr isn't used: its lock may be
+ * held by a thread that a forked child doesn't have. */
+bool os_library_object(void *library, struct os_object *object);
 /* True if an object was mapped from an open file, as far as the kernel tells. */
 bool os_is_mapped_from(const struct os_object *object, const struct os_file *file);
 /* NULL sets the error text too. */

@@ -15,6 +15,8 @@
 
 #include "error.h"
 
+enum { FIRST_PAGE = 4096 };
+
 static int refuse(const struct os_file *file, int error, const char *why) {
     error_set("can't be opened: %s", why);
     if (file->descriptor >= 0) {
@@ -212,14 +214,20 @@ void *os_library_open(const char *path) {
 }
 
 /* ld.so wrote the record under its own lock, of which the thread sanitizer knows nothing. */
-__attribute__((noinline, no_sanitize("thread"))) bool os_library_base(void *library,
-                                                                      uint64_t *base) {
+__attribute__((noinline, no_sanitize("thread"))) bool os_library_object(void *library,
+                                                                        struct os_object *object) {
     struct link_map *map = NULL;
-    if (dlinfo(library, RTLD_DI_LINKMAP, &map) != 0 || map == NULL) {
+    Dl_info mapped;
+    if (dlinfo(library, RTLD_DI_LINKMAP, &map) != 0 || dladdr(map->l_ld, &mapped) == 0) {
         return false;
     }
-    *base = (uint64_t)map->l_addr;
-    return true;
+    /* The first page is that of the ELF header; tables further on may lie elsewhere in memory. */
+    const ElfW(Ehdr) *header = mapped.dli_fbase;
+    uint64_t end = header->e_phoff + (uint64_t)header->e_phnum * sizeof(ElfW(Phdr));
+    *object =
+        (struct os_object){map->l_name, map->l_addr,
+                           (const uint8_t *)mapped.dli_fbase + header->e_phoff, header->e_phnum};
+    return memcmp(header->e_ident, ELFMAG, SELFMAG) == 0 && end <= FIRST_PAGE;
 }
 
 void *os_library_symbol(void *library, const char *name) {

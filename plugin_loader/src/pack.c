@@ -1,15 +1,24 @@
 #include "pack.h"
 
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "sha256.h"
 #include "untrusted.h"
 
-_Static_assert(sizeof(archsplit_pack_head) == 80, "the layout of contract 1.0");
+_Static_assert(sizeof(archsplit_pack_head) == 96, "the layout of contract 1.0");
 _Static_assert(sizeof(archsplit_pack_library) == 24, "the layout of contract 1.0");
-_Static_assert(sizeof(archsplit_pack_container) == 80, "the layout of contract 1.1");
+_Static_assert(sizeof(archsplit_pack_container) == 80, "the layout of contract 1.0");
 _Static_assert(sizeof(archsplit_pack_image) == 64, "the layout of contract 1.0");
+
+/* The digest covers all that follows it. */
+enum { HASHED_FROM = offsetof(archsplit_pack_head, digest) + 32 };
+
+/* The descriptor's place in what was read. */
+static size_t pack_descriptor_at(const struct pack *pack) {
+    return pack->head.head_size - HASHED_FROM;
+}
 
 static uint64_t tables_size(const archsplit_pack_head *head) {
     return (uint64_t)head->library_count * head->library_size +
@@ -28,13 +37,13 @@ static archsplit_verdict check_head(const struct os_file *file, const archsplit_
         return ARCHSPLIT_TRUNCATED;
     }
     if (head->head_size < sizeof *head || head->head_size % 8 != 0 || head->head_size > 4096) {
-        return malformed("the size of the head", head->head_size, "80 to 4096, in eights");
+        return malformed("the size of the head", head->head_size, "96 to 4096, in eights");
     }
     if (head->descriptor_size > ARCHSPLIT_MAX_DESCRIPTOR) {
         return malformed("the size of the descriptor", head->descriptor_size, "8192 or less");
     }
     if (!is_row(head->library_size, sizeof(archsplit_pack_library)) ||
-        !is_row(head->container_size, ARCHSPLIT_PACK_CONTAINER_1_0) ||
+        !is_row(head->container_size, sizeof(archsplit_pack_container)) ||
         !is_row(head->image_size, sizeof(archsplit_pack_image))) {
         return malformed("the size of a row", head->image_size, "what the contract has or more");
     }
@@ -65,13 +74,14 @@ static archsplit_verdict read_head(const struct os_file *file, archsplit_pack_he
     return check_head(file, head);
 }
 
-/* Everything between the head and the images: read at once, and held against its digest. */
+/* Everything from the digest to the images: read at once, and compared with the digest. */
 static archsplit_verdict read_front(const struct os_file *file, struct pack *pack) {
-    const archsplit_pack_head *head = &pack->head;
-    size_t index_at = ((size_t)head->descriptor_size + 7) / 8 * 8;
+    archsplit_pack_head *head = &pack->head;
+    size_t rest = sizeof *head - HASHED_FROM, index_at = pack_descriptor_at(pack);
+    index_at += ((size_t)head->descriptor_size + 7) / 8 * 8;
     size_t size = index_at + head->index_size;
     uint8_t digest[32];
-    if (!fits(head->head_size, size, file->size)) {
+    if (!fits(HASHED_FROM, size, file->size)) {
         return malformed("the size of the index", head->index_size, "one that fits the file");
     }
     pack->front = malloc(size + 1);
@@ -79,7 +89,7 @@ static archsplit_verdict read_front(const struct os_file *file, struct pack *pac
         error_set("can't be read: out of memory");
         return ARCHSPLIT_UNREADABLE;
     }
-    int error = os_read(file, head->head_size, pack->front, size);
+    int error = os_read(file, HASHED_FROM, pack->front, size);
     if (error != 0) {
         return unread(error, "index");
     }
@@ -88,6 +98,7 @@ static archsplit_verdict read_front(const struct os_file *file, struct pack *pac
         error_set("is damaged: its index is not what its digest says" REINSTALL);
         return ARCHSPLIT_DAMAGED;
     }
+    memcpy((uint8_t *)head + HASHED_FROM, pack->front, rest);
     pack->index = pack->front + index_at;
     return ARCHSPLIT_ACCEPTED;
 }
@@ -100,8 +111,9 @@ archsplit_verdict pack_read(const struct os_file *file, bool is_table, struct pa
         verdict = read_front(file, pack);
     }
     if (verdict == ARCHSPLIT_ACCEPTED) {
-        verdict = descriptor_decode(pack->front, pack->head.descriptor_size, ARCHSPLIT_SHAPE_DEVICE,
-                                    descriptor);
+        verdict =
+            descriptor_decode(pack->front + pack_descriptor_at(pack), pack->head.descriptor_size,
+                              is_table ? ANY_SHAPE : ARCHSPLIT_SHAPE_DEVICE, descriptor);
     }
     if (verdict == ARCHSPLIT_ACCEPTED) {
         verdict = index_check(pack, is_table);
@@ -110,6 +122,21 @@ archsplit_verdict pack_read(const struct os_file *file, bool is_table, struct pa
         pack_free(pack);
     }
     return verdict;
+}
+
+archsplit_status pack_read_table(const char *path, struct pack *table,
+                                 struct descriptor *descriptor) {
+    struct os_file file;
+    archsplit_verdict verdict = ARCHSPLIT_UNREADABLE;
+    if (os_open(path, &file) == 0) {
+        verdict = pack_read(&file, true, table, descriptor);
+        os_close(&file);
+    }
+    if (verdict == ARCHSPLIT_ACCEPTED) {
+        return ARCHSPLIT_OK;
+    }
+    error_append(" (%s); install the core again", path);
+    return ARCHSPLIT_BAD_CORE;
 }
 
 void pack_free(struct pack *pack) {

@@ -12,6 +12,10 @@ archsplit_verdict pack_read(const struct os_file *file, bool is_table, struct pa
                             struct descriptor *descriptor);
 void pack_free(struct pack *pack);
 
+/* Read a core's table. */
+archsplit_status pack_read_table(const char *path, struct pack *table,
+                                 struct descriptor *descriptor);
+
 /* Compare the headers and images in an open pack's file with its index and their digests. The file
  * is read: of a mapped one that becomes shorter meanwhile, the process would die. */
 archsplit_verdict pack_verify(const struct pack *pack, const struct os_file *file);

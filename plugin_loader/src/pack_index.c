@@ -86,7 +86,8 @@ static archsplit_verdict check_image(const archsplit_pack_image *image, bool is_
     if (verdict != ARCHSPLIT_ACCEPTED) {
         return verdict;
     }
-    if (image->size < IMAGE_HEADER || image->size % 8 != 0 || image->size > UINT32_MAX) {
+    bool fits_driver = image->size >= IMAGE_HEADER && image->size % 8 == 0;
+    if (!is_table && (!fits_driver || image->size > UINT32_MAX)) {
         return malformed("an image's size", image->size, "64 or more, in eights");
     }
     if (image->offset != (is_table ? 0 : *at)) {
@@ -199,10 +200,6 @@ static archsplit_verdict match_images(const struct pack *pack,
     return ARCHSPLIT_ACCEPTED;
 }
 
-static bool has_keys(const struct pack *pack) {
-    return pack->head.container_size >= ARCHSPLIT_KEYED_CONTAINER;
-}
-
 /* The row with this key, or NO_ROW. Packs have the table's order, so the search goes on where the
  * one before it ended, and mostly ends at once. */
 static uint32_t find_row(const struct pack *pack, const uint8_t *key, uint32_t start) {
@@ -238,13 +235,7 @@ static archsplit_verdict find_rows(struct pack *pack, const struct pack *table) 
 }
 
 archsplit_verdict pack_match(struct pack *pack, const struct pack *table) {
-    archsplit_verdict verdict = ARCHSPLIT_ACCEPTED;
-    if (has_keys(pack) && has_keys(table)) {
-        verdict = find_rows(pack, table);
-    } else if (pack->head.library_count != table->head.library_count ||
-               pack->head.container_count != table->head.container_count) {
-        return malformed("the number of containers", pack->head.container_count, "the core's");
-    }
+    archsplit_verdict verdict = find_rows(pack, table);
     for (uint32_t i = 0; verdict == ARCHSPLIT_ACCEPTED && i < table->head.container_count; i++) {
         verdict = match_images(pack, pack_serving(pack, i), table, pack_container(table, i));
     }

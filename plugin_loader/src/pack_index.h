@@ -36,7 +36,7 @@ bool pack_is_header(const uint8_t *bytes, uint64_t size);
 enum { CONTAINER_HEADER = 16 };
 void pack_write_header(uint8_t *place, uint64_t size);
 
-/* Rules 17, 21 and 22: find the rows for the core's containers, and check that the table lists what
+/* Rules 17 and 22: find the rows for the core's containers, and check that the table lists what
  * they list. */
 archsplit_verdict pack_match(struct pack *pack, const struct pack *table);
 

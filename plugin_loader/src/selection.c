@@ -23,19 +23,27 @@ static bool parse_capability(const char *text, struct capability *capability) {
            *end == '\0';
 }
 
-/* ARCHSPLIT_CAPABILITY stands for one GPU where none can be found. It takes no part in any check:
+archsplit_status selection_check_setting(void) {
+    const char *setting = os_environment("ARCHSPLIT_CAPABILITY");
+    struct capability capability;
+    if (setting == NULL || *setting == '\0' || parse_capability(setting, &capability)) {
+        return ARCHSPLIT_OK;
+    }
+    error_set("ARCHSPLIT_CAPABILITY=%.80s is not a compute capability; write it as in 8.7, or "
+              "remove the variable",
+              setting);
+    return ARCHSPLIT_BAD_SETTING;
+}
+
+/* ARCHSPLIT_CAPABILITY stands for one GPU if none can be found. It takes no part in any check:
  * what the driver is known to load, and whose plugins are used, stays as it is. */
 static void detect_setting(struct machine *machine) {
     const char *setting = os_environment("ARCHSPLIT_CAPABILITY");
     struct capability capability;
-    if (setting == NULL || *setting == '\0') {
+    if (setting == NULL || !parse_capability(setting, &capability)) {
         return;
     }
-    if (!parse_capability(setting, &capability)) {
-        machine_note(machine,
-                     "ARCHSPLIT_CAPABILITY=%.80s is not used: it is no capability, as 8.7 is",
-                     setting);
-    } else if (machine->state == ARCHSPLIT_DRIVER_READY) {
+    if (machine->state == ARCHSPLIT_DRIVER_READY) {
         machine_note(machine, "ARCHSPLIT_CAPABILITY=%.80s is not used: the GPUs are known",
                      setting);
     } else {

@@ -13,6 +13,9 @@ struct selection {
     _Atomic(struct device_state *) full;
 };
 
+/* Refuse a malformed ARCHSPLIT_CAPABILITY. */
+archsplit_status selection_check_setting(void);
+
 /* Detect the devices; NVML is used only if procfs is not certain. */
 archsplit_status selection_create(archsplit_loader *loader, bool devices);
 void selection_destroy(struct selection *selection);

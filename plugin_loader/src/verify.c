@@ -3,8 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "candidates.h"
-#include "selection.h"
 #include "sha256.h"
 #include "trace.h"
 #include "untrusted.h"
@@ -38,29 +36,11 @@ static archsplit_verdict verify_library(const archsplit_loader *loader,
     return ARCHSPLIT_DAMAGED;
 }
 
-/* The verified file is the one that will be used, because a file that changes after it was read is
- * refused.
- */
-static archsplit_status verify(const archsplit_loader *loader, const struct candidate *candidate) {
-    struct os_file now;
-    archsplit_status status = candidate_reopen(candidate, &now);
-    if (status != ARCHSPLIT_OK) {
-        return status;
-    }
+archsplit_verdict verify_file(const archsplit_loader *loader, const struct candidate *candidate,
+                              const struct os_file *file) {
     archsplit_verdict verdict =
-        loader->has_table ? pack_verify(&candidate->pack, &now) : verify_library(loader, &now);
-    os_close(&now);
+        loader->has_table ? pack_verify(&candidate->pack, file) : verify_library(loader, file);
     trace("%s %s", candidate->path,
           verdict == ARCHSPLIT_ACCEPTED ? "is what is on record" : error_text());
-    return verdict == ARCHSPLIT_ACCEPTED ? ARCHSPLIT_OK : ARCHSPLIT_OPEN_FAILED;
-}
-
-archsplit_status verify_candidate(const archsplit_loader *loader, uint32_t index) {
-    if (index >= loader->count || !state_accepts(selection_now(loader), index)) {
-        return error_bad_argument("there is no accepted plugin of this number");
-    }
-    if (!loader->has_table && loader->digest_count == 0) {
-        return error_bad_argument("there are no digests to verify a library by");
-    }
-    return verify(loader, &loader->candidates[index]);
+    return verdict;
 }

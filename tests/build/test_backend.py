@@ -61,8 +61,11 @@ def core_members(wheel: Path) -> dict[str, bytes]:
     content.pop("digests", None)
     members[identity] = json.dumps(content).encode()
     (record,) = (name for name in members if name.endswith("/RECORD"))
+    table = identity.replace("core.json", "core.pack")
+    del members[table]
+    others = (identity.encode(), table.encode())
     lines = members[record].splitlines()
-    members[record] = b"".join(line for line in lines if not line.startswith(identity.encode()))
+    members[record] = b"".join(line for line in lines if not line.startswith(others))
     return members
 
 

@@ -75,7 +75,7 @@ def wheel(project: str, version: str = "1.0", *lines: str) -> WheelFacts:
 def core(*lines: str) -> WheelFacts:
     extras = [f'Requires-Dist: foo-sm90==1.0; extra == "{extra}"' for extra in ("sm90", "all")]
     extras += ["Provides-Extra: sm90", "Provides-Extra: all"]
-    face = ("__init__.py", "core.json", "doctor.py", "libarchsplit_loader.so")
+    face = ("__init__.py", "core.json", "core.pack", "doctor.py", "libarchsplit_loader.so")
     return replace(
         wheel("foo", "1.0", *extras, *lines),
         identity=IDENTITY,

@@ -19,15 +19,9 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 LOADER = HERE.parents[1] / "plugin_loader"
-TARGETS = ("fuzz_descriptor", "fuzz_pack", "fuzz_core_file", "fuzz_settings")
+TARGETS = ("fuzz_descriptor", "fuzz_pack", "fuzz_settings")
 OWN_COPIES = ("procfs.c", "tegra.c")
 """Sources that fuzz_settings.c includes, with files of its own."""
-CORE = (
-    '{"schema": 1, "package": "p", "version": "1", "library": "l.so", "distribution": "d",'
-    f' "build_id": "{"1" * 64}", "interface_hash": "{"2" * 64}", "plugins_package": "p_plugins",'
-    f' "targets": {{"sm_90a": "d", "compute_75": "e"}}, "digests": {{"sm_90a": "{"3" * 64}"}},'
-    ' "packs": null, "x": [1.5e-3, true, {"\\\\u00e9": "\\\\ud83d\\\\ude00"}]}'
-)
 SETTINGS = (
     b"\x000,GPU-1000,MIG-4",
     b"\x01Model: \t\t NVIDIA H100 80GB HBM3\nGPU UUID: \t GPU-1\nDevice Minor: \t 0\n",
@@ -56,11 +50,18 @@ def build(folder: Path, *, afl: bool) -> None:
 
 def seeds(name: str, folder: Path) -> None:
     folder.mkdir()
-    packs = [(HERE / "old_contract" / each).read_bytes() for each in ("cc90.pack", "core.pack")]
+    from loader_packs import Pack, images  # noqa: PLC0415 (a machine that only runs has no pytest)
+
+    stub, places = "libarchsplit_0000000000000000.so", ((64, 128), (88, 144))
+    packs = [
+        Pack(
+            containers=images(contained=held), places=places, stub=stub, is_table=held == "all"
+        ).encode()
+        for held in ("sm_90", "all")
+    ]
     contents = {
         "fuzz_pack": packs,
         "fuzz_descriptor": [plugin(folder)],
-        "fuzz_core_file": [CORE.encode()],
         "fuzz_settings": list(SETTINGS),
     }
     for number, content in enumerate(contents[name]):

@@ -33,8 +33,11 @@ static void mend(uint8_t *bytes, size_t length) {
     memcpy(&head, bytes, sizeof head);
     head.file_size = length;
     size_t front = ((size_t)head.descriptor_size + 7) / 8 * 8 + head.index_size;
-    if (head.head_size <= length && front <= length - head.head_size) {
-        sha256(bytes + head.head_size, front, head.digest);
+    size_t hashed = offsetof(archsplit_pack_head, digest) + sizeof head.digest;
+    if (head.head_size >= sizeof head && head.head_size <= length &&
+        front <= length - head.head_size) {
+        memcpy(bytes, &head, sizeof head);
+        sha256(bytes + hashed, head.head_size - hashed + front, head.digest);
     }
     memcpy(bytes, &head, sizeof head);
 }

@@ -60,9 +60,10 @@ class Pack:
     stub: str
     is_table: bool = False
     descriptor: Stub = field(default_factory=lambda: Stub(shape=2))
-    head_size: int = 80
+    driver: int = 0
+    head_size: int = 96
     library_size: int = 24
-    container_size: int = 48
+    container_size: int = 80
     image_size: int = 64
 
     def encode(self) -> bytes:
@@ -78,26 +79,31 @@ class Pack:
         )
         index = library.ljust(self.library_size, b"\xee") + rows + texts
         front = descriptor + index
+        rest = struct.pack("<I12x", self.driver).ljust(self.head_size - 80, b"\xdd")
         head = MAGIC + struct.pack(
             "<IIQIIIIHHHH32s",
             self.head_size, len(descriptor), start + len(body), index_size, 1,
             len(self.containers), sum(map(len, self.containers)), self.library_size,
-            self.container_size, self.image_size, 0, hashlib.sha256(front).digest(),
+            self.container_size, self.image_size, 0, hashlib.sha256(rest + front).digest(),
         )  # fmt: skip
-        return (head.ljust(self.head_size, b"\xdd") + front).ljust(start, b"\0") + body
+        return (head + rest + front).ljust(start, b"\0") + body
 
     def _rows(self, start: int) -> tuple[bytes, bytes]:
         """The rows of containers and images, and the containers themselves."""
         containers, listed, body, first = b"", b"", b"", 0
-        for held, (wrapper, address) in zip(self.containers, self.places, strict=True):
+        every = self.containers if self.is_table else images(contained="all")
+        for held, whole, place in zip(self.containers, every, self.places, strict=True):
+            wrapper, address = place
+            key = hashlib.sha256(b"".join(each.row(0) for each in whole)).digest()
             inside = b"".join(each.content for each in held)
             here = 0 if self.is_table or not held else start + len(body)
             size = 16 + len(inside) if here else 0
             row = struct.pack("<4Q4I", here, size, wrapper, address, first, len(held), 0, 0)
+            row += key
             containers += row.ljust(self.container_size, b"\xee")
-            for place, each in enumerate(held):
-                offset = here + 16 + 128 * place if here else 0
-                listed += each.row(offset).ljust(self.image_size, b"\xee")
+            for order, each in enumerate(held):
+                offset = here + 16 + 128 * order if here else 0
+                listed += each.row(offset).ljust(self.image_size, b"\xee")[: self.image_size]
             if here:
                 body += struct.pack("<IHHQ", 0xBA55ED50, 1, 16, len(inside)) + inside
                 body = body.ljust((len(body) + 63) // 64 * 64, b"\0")

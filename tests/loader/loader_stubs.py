@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from archsplit.release.identity import Identity, library_table
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -125,6 +127,7 @@ class Workbench:
             "targets": {target: f"vecsort-{target.replace('_', '')}" for target in targets},
         }
         (face / "core.json").write_text(json.dumps(identity | changes))
+        write_table(face)
         init = "from ._archsplit import *\nfrom ._archsplit import explain, load\n"
         (site / "vecsort" / "__init__.py").write_text(init)
         shim = "import sys\nfrom ._archsplit.doctor import main\nsys.exit(main())\n"
@@ -155,6 +158,13 @@ class Workbench:
         assert "Sanitizer" not in done.stderr, done.stderr
         assert "runtime error" not in done.stderr, done.stderr
         return done
+
+
+def write_table(face: Path, **digests: str) -> None:
+    """Write the core's table again, by ``core.json`` and the digests of plugins' libraries."""
+    content = json.loads((face / "core.json").read_text())
+    content.pop("schema")
+    (face / "core.pack").write_bytes(library_table(Identity(**content | {"digests": digests})))
 
 
 def run(command: list[str], environment: dict[str, str]) -> subprocess.CompletedProcess[str]:

@@ -12,7 +12,7 @@ from loader_stubs import HERE, LOADER, Stub, Workbench, compile_c, target_row
 
 from archsplit.arch.compat import published_targets
 from archsplit.arch.target import Target
-from archsplit.formats import descriptor, device_pack
+from archsplit.formats import descriptor
 from archsplit_loader import _bindings
 
 if TYPE_CHECKING:
@@ -154,9 +154,6 @@ def test_constants_are_those_of_the_splitter() -> None:
     assert found["NOTE_NAME"] == f'"{descriptor.OWNER}"'
     assert int(found["NOTE_TYPE"]) == descriptor.NOTE_TYPE
     assert (int(found["CONTRACT_MAJOR"]), int(found["CONTRACT_MINOR"])) == descriptor.CONTRACT
-    assert int(found["PACK_MINOR"]) == descriptor.PACK_MINOR
-    assert int(found["PACK_CONTAINER_1_0"]) == device_pack.PACK_CONTAINER.size
-    assert int(found["KEYED_CONTAINER"]) == device_pack.KEYED_CONTAINER.size
     assert int(found["SHAPE_LIBRARY"]) == descriptor.Shape.LIBRARY
     assert int(found["SHAPE_DEVICE"]) == descriptor.Shape.DEVICE
 

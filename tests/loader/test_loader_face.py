@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from loader_stubs import LIBRARY, Stub, Workbench
+from loader_stubs import LIBRARY, Stub, Workbench, write_table
 
 from archsplit_loader import _core, _reading
 from archsplit_loader._errors import PluginError
@@ -300,6 +300,7 @@ def test_two_cores_in_one_process(workbench: Workbench, site: Path) -> None:
     identity = json.loads((site / "othersort" / "_archsplit" / "core.json").read_text())
     identity |= {"package": "othersort", "plugins_package": "othersort_plugins"}
     (site / "othersort" / "_archsplit" / "core.json").write_text(json.dumps(identity))
+    write_table(site / "othersort" / "_archsplit")
     workbench.plugin(site, "sm_90")
     other = site / "othersort_plugins" / "cuda" / "sm_90" / LIBRARY
     workbench.stub(other, Stub(package=b"othersort"))
@@ -314,48 +315,17 @@ def test_two_cores_in_one_process(workbench: Workbench, site: Path) -> None:
         ("rm core.json", "core.json: No such file or directory; install the core again"),
         ("echo { > core.json", "core.json is damaged"),
         ("echo '{\"schema\": 2}' > core.json", "has schema 2, expected 1"),
-        (
-            "echo '{\"schema\": 1}' > core.json",
-            "core.json has no 'package'; install the core again",
-        ),
-        ("echo '{}' > core.json", "core.json has no 'schema'"),
-        ("echo 7 > core.json", "core.json is damaged (it is no JSON object)"),
+        ("echo '{\"schema\": 1}' > core.json", "core.json is damaged"),
+        ("echo 7 > core.json", "core.json is damaged"),
+        ("rm core.pack", "core.pack); install the core again"),
+        ("echo > core.pack", "core.pack); install the core again"),
         ("rm libarchsplit_loader.so", "can't open the loader: "),
         ("echo > libarchsplit_loader.so", "can't open the loader: "),
-        ("sed -i s/1111/111g/ core.json", "as 'build_id', expected 64 hexadecimal digits"),
     ],
 )
 def test_damaged_core_is_told(workbench: Workbench, site: Path, damage: str, words: str) -> None:
     subprocess.run(["sh", "-c", damage], cwd=site / "vecsort" / "_archsplit", check=True)
     assert words in message(workbench, site, gpus="9.0")
-
-
-@pytest.mark.parametrize(
-    ("field", "content", "words"),
-    [
-        ("package", 5, "core.json has 5 as 'package', expected a text; install the core again"),
-        ("version", "", "core.json has '' as 'version', expected a text"),
-        ("library", None, "core.json has None as 'library', expected a text"),
-        ("distribution", "a\0b", "core.json has 'a\\x00b' as 'distribution', expected a text"),
-        ("plugins_package", "\ud800", "core.json has '\\ud800' as 'plugins_package'"),
-        ("build_id", 7, "core.json has 7 as 'build_id', expected 64 hexadecimal digits"),
-        ("interface_hash", "x" * 64, "as 'interface_hash', expected 64 hexadecimal digits"),
-        ("targets", {}, "core.json has {} as 'targets', expected at least one target"),
-        ("targets", [], "core.json has [] as 'targets', expected at least one target"),
-        ("targets", {"sm_90": 5}, "core.json has {'sm_90': 5} as 'targets'"),
-        ("targets", {"foo": "bar"}, "core.json has {'foo': 'bar'} as 'targets'"),
-        ("targets", {"sm_x": "y"}, "core.json has {'sm_x': 'y'} as 'targets'"),
-        ("targets", {"sm_99999": "y"}, "core.json has {'sm_99999': 'y'} as 'targets'"),
-    ],
-)
-def test_damaged_field_is_told(
-    workbench: Workbench, tmp_path: Path, field: str, content: object, words: str
-) -> None:
-    site = tmp_path / "damaged"
-    workbench.core(site, **{field: content})
-    text = message(workbench, site)
-    assert text.startswith(f"PluginError\n{site}/")
-    assert words in text
 
 
 def test_core_in_a_zip_is_told_where_it_belongs(

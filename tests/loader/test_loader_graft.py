@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
 from loader_packs import LETTERS, SplitSite, split_site
-from loader_stubs import Stub, Workbench
+from loader_stubs import Stub, Workbench, compile_c, run
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -107,3 +108,53 @@ def test_pack_of_another_core_is_refused(workbench: Workbench, core: SplitSite, 
     assert letters == NOTHING
     assert words in talk
     assert "hint: python -m toy.doctor" in talk
+
+
+def test_wrapper_with_another_container_than_the_tables_is_left(
+    workbench: Workbench, core: SplitSite
+) -> None:
+    (first, address), second = core.places
+    core.table(places=((first, address + 8), second))
+    core.add("cc90", "sm_90")
+    letters, said = served(workbench, core, "9.0")
+    assert letters == "-H"
+    assert "1 of 2 wrappers are not where the core's table has them" in said
+
+
+def test_malformed_capability_is_reported_and_not_used(
+    workbench: Workbench, core: SplitSite
+) -> None:
+    core.add("cc90", "sm_90")
+    letters, said = served(workbench, core, "9.0", ARCHSPLIT_CAPABILITY="banana")
+    assert letters == "hH"
+    assert said == (
+        "archsplit: ARCHSPLIT_CAPABILITY=banana is not a compute capability; write it as in 8.7,"
+        " or remove the variable\n"
+    )
+    command = [sys.executable, str(core.face)]
+    done = run(command, workbench.environment("9.0", ARCHSPLIT_CAPABILITY="banana"))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("error: ARCHSPLIT_CAPABILITY=banana is not a compute capability")
+
+
+NO_ITERATION = """
+#include <stdlib.h>
+int dl_iterate_phdr(int (*visit)(void *, size_t, void *), void *data) {
+    (void)visit, (void)data;
+    abort();
+}
+"""
+
+
+def test_library_plugin_is_opened_without_the_lock_of_dl_iterate_phdr(
+    workbench: Workbench, tmp_path: Path
+) -> None:
+    """A forked child may find that lock taken by a thread that it doesn't have."""
+    workbench.core(tmp_path)
+    workbench.plugin(tmp_path, "sm_90")
+    source = tmp_path / "iterate.c"
+    source.write_text(NO_ITERATION)
+    preload = compile_c(tmp_path / "iterate.so", "-shared", "-fPIC", str(source))
+    code = "import vecsort; print(vecsort.load())"
+    done = workbench.python(tmp_path, code, gpus="9.0", LD_PRELOAD=str(preload))
+    assert "sm_90/libvecsort.so" in done.stdout, done.stderr

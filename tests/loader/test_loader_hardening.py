@@ -69,22 +69,16 @@ def test_damaged_plugins_are_read_without_a_fault(
         assert f" {verdict} 0 " not in done.stdout, done.stdout
 
 
-@pytest.mark.parametrize("name", ["cc90.pack", "core.pack"])
-def test_damaged_packs_are_read_without_a_fault(addresses: Sanitized, name: str) -> None:
-    pack = HERE / "old_contract" / name
+@pytest.mark.parametrize("name", ["cc90", "core"])
+def test_damaged_packs_are_read_without_a_fault(
+    workbench: Workbench, addresses: Sanitized, tmp_path: Path, name: str
+) -> None:
+    site = split_site(workbench, tmp_path)
+    pack = site.add("cc90", "sm_90") if name == "cc90" else site.face / "core.pack"
     done = run([str(addresses.program("fuzz_pack")), str(pack), str(ROUNDS // 10), "1"], {})
     assert (done.returncode, done.stderr) == (0, "")
     _, accepted, _, refused = done.stdout.split()
     assert min(int(accepted), int(refused)) > ROUNDS // 200
-
-
-def test_damaged_core_files_are_read_without_a_fault(
-    workbench: Workbench, addresses: Sanitized, tmp_path: Path
-) -> None:
-    face = workbench.core(tmp_path)
-    done = run([str(addresses.program("fuzz_core_file")), str(face), str(ROUNDS), "1"], {})
-    assert (done.returncode, done.stderr) == (0, "")
-    assert 0 < int(done.stdout.split()[2]) < ROUNDS
 
 
 def test_odd_settings_are_read_without_a_fault(addresses: Sanitized) -> None:

@@ -81,11 +81,11 @@ def test_machine_without_any_gpu_is_no_jetson(machine: Machine) -> None:
 
 
 @pytest.mark.parametrize("setting", ["8", "8.77", "x", "8.7 ", "-8.7", "0.5", "8.x"])
-def test_setting_that_is_no_capability_is_told(machine: Machine, setting: str) -> None:
+def test_malformed_setting_is_an_error_of_the_interface(machine: Machine, setting: str) -> None:
     set_chip(machine, "tegra234", gpu=False)
     found = look(machine, ARCHSPLIT_CAPABILITY=setting)
-    assert "driver 2 " in found
-    assert f"note ARCHSPLIT_CAPABILITY={setting} is not used" in found
+    assert f"loader: ARCHSPLIT_CAPABILITY={setting} is not a compute capability; write" in found
+    assert "driver" not in found
 
 
 def test_setting_relaxes_no_check(workbench: Workbench, machine: Machine, tmp_path: Path) -> None:

@@ -198,7 +198,7 @@ def test_split_core_with_a_damaged_table_is_told(workbench: Workbench, split: Sp
     content = path.read_bytes()
     for damage in (content[:-1], content[:50], b"", content[:100] + b"\xff" + content[101:]):
         path.write_bytes(damage)
-        assert "the core is damaged, install it again" in examined(workbench, split)["error"]
+        assert "core.pack); install the core again" in examined(workbench, split)["error"]
     path.unlink()
     assert "No such file" in examined(workbench, split)["error"]
 

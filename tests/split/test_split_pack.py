@@ -21,6 +21,7 @@ from archsplit.formats.device_pack import (
     PackImage,
     PackLibrary,
     encode_table,
+    lay_out_pack,
     read_pack,
     write_pack,
 )
@@ -60,8 +61,9 @@ def newer(content: bytes, *, major: int = 1) -> bytes:
     front = bytes(descriptor) + bytes(rows) + texts
     head[1], head[4] = head_size + 16, len(rows) + len(texts)
     head[8:11] = [size + 8 for size in head[8:11]]
-    head[12] = hashlib.sha256(front).digest()
-    before = HEAD.pack(*head) + b"\xdd" * 16 + front
+    rest = content[80:head_size] + b"\xdd" * 16
+    head[12] = hashlib.sha256(rest + front).digest()
+    before = HEAD.pack(*head)[:80] + rest + front
     end = at + index_size
     assert before[len(before) :] + content[end : end + len(before) - end] == bytes(
         len(before) - end
@@ -181,9 +183,20 @@ def test_container_that_is_not_what_the_index_says_is_refused(content: bytes) ->
         read(bytes(changed))
 
 
-def test_library_is_no_pack() -> None:
+def test_table_of_libraries_is_no_pack() -> None:
+    table = encode_table(descriptor(Shape.LIBRARY), ())
+    assert read(table, is_table=True).descriptor.shape is Shape.LIBRARY
     with pytest.raises(BinaryFormatError, match="shape"):
-        read(encode_table(descriptor(Shape.LIBRARY), ()), is_table=True)
+        read(table)
+
+
+def test_driver_version_is_written_and_read() -> None:
+    layout = lay_out_pack(descriptor(Shape.DEVICE), (), driver_version=12040)
+    assert read(layout.front).driver_version == 12040
+    assert read(lay_out_pack(descriptor(Shape.DEVICE), ()).front).driver_version == 0
+    changed = layout.front[:80] + bytes(4) + layout.front[84:]
+    with pytest.raises(BinaryFormatError, match="digest"):
+        read(changed)
 
 
 @pytest.mark.parametrize(

@@ -30,11 +30,11 @@
  *     descriptor. Rules 2 to 9 hold for packs too.
  * 12. The index has, back to back, the rows of libraries, containers and images, then texts. A row
  *     is as long as the head says, a multiple of 8; rule 3 holds for rows and the head.
- * 13. `digest` is the SHA-256 of everything from the head's end to the index's end. A reader
- *     computes it before it uses the index, and refuses a pack with another digest.
+ * 13. `digest` is the SHA-256 of everything from its own end, with the rest of the head, to the
+ *     index's end. A reader computes it before it uses the index, and refuses a pack with another
+ *     digest.
  * 14. A library's containers follow each other, and so do a container's images; each row begins
- *     where the one before it ended, and the last one ends with its table. All packs of a build
- *     list the same libraries and the same containers in the same order.
+ *     where the one before it ended, and the last one ends with its table.
  * 15. A container with an `offset` lies in this file in the form that the driver reads: header,
  *     then images without a gap, aligned to 8. Offset and size 0: the file has none of its images,
  *     and the container has no image rows.
@@ -48,28 +48,29 @@
  * 19. `stub` is the file name (and SONAME) of the library's stub. The loaded file that has it as a
  *     DT_NEEDED is the library.
  *
- * From here on: what a core may have on record about its plugins.
+ * 20. Every core has a table, also one whose plugins are libraries: its shape is 1, its targets are
+ *     all that the core has plugins for, and it has one library row, whose name is the file name of
+ *     each plugin. A core that was built together with all of its plugins has one container there,
+ *     with an image for each target: its digest is the SHA-256 of the plugin's file, its size is 0.
+ *     A verified plugin (ARCHSPLIT_VERIFY_PLUGINS) is one of these files.
  *
- * 20. A core that was built together with all of its library plugins has the SHA-256 of each file,
- *     as `digests` in core.json. Who verifies a plugin (archsplit_loader_verify) accepts no other
- *     file. A core without them, as older ones are, has nothing to verify by, and opens by rules 1
- *     to 10.
- *
- * Since contract 1.1 of packs (ARCHSPLIT_PACK_MINOR): packs by content, which serve several cores.
+ * Packs belong to cores by content, so a pack may serve several cores:
  *
  * 21. A container's row has a `key`: the SHA-256 of all image rows of the container that was split,
- *     each in the 64 bytes of contract 1.0, with the fields offset and reserved set to 0. The rows
- *     of the table have the same keys. A row shorter than ARCHSPLIT_KEYED_CONTAINER has no key.
- * 22. If pack and table have keys, the pack's container with the same key serves the container of
- *     the core; the order of rule 14 does not count. A pack may lack containers of the core. It may
- *     have others, which are not used. One container may serve several of the core. Rule 17 holds
- *     for each. A pack that has containers, but none of the core, is refused. If pack or table has
- *     no keys, containers belong together by their order.
- * 23. In packs with keys, `wrapper`, `address` and the texts of libraries have no meaning; the
- *     texts are for reports. Only the table has the places in a library.
- * 24. The build id of a table with keys, and of its packs, is a SHA-256 over project, version, the
- *     options of the split and the keys of all containers of the release. The interface hash is one
- *     over these keys. So cores with the same containers have the same packs.
+ *     each in 64 bytes, with the fields offset and reserved set to 0. The rows of the table have
+ *     the same keys.
+ * 22. The pack's container with the same key serves the container of the core. A pack may lack
+ *     containers of the core. It may have others, which are not used. One container may serve
+ *     several of the core. Rule 17 holds for each. A pack that has containers, but none of the
+ *     core, is refused.
+ * 23. In packs, `wrapper`, `address` and the texts of libraries have no meaning; the texts are for
+ *     reports. Only the table has the places in a library.
+ * 24. The build id of a table and of its packs is a SHA-256 over project, version, the options of
+ *     the split and the keys of all containers of the release. The interface hash is one over these
+ *     keys. So cores with the same containers have the same packs.
+ * 25. `driver_version` is the oldest CUDA driver that reads the pack's images as they are: 12040
+ *     for CUDA 12.4, which reads zstd frames; 0 for any. With an older driver, a loader gives the
+ *     driver plain images that it has unpacked itself, or it refuses the pack.
  */
 #ifndef ARCHSPLIT_PLUGIN_H
 #define ARCHSPLIT_PLUGIN_H
@@ -81,8 +82,7 @@
 #define ARCHSPLIT_NOTE_TYPE 1
 
 #define ARCHSPLIT_CONTRACT_MAJOR 1
-#define ARCHSPLIT_CONTRACT_MINOR 0 /* of library plugins */
-#define ARCHSPLIT_PACK_MINOR 1     /* of packs and tables */
+#define ARCHSPLIT_CONTRACT_MINOR 0
 
 #define ARCHSPLIT_MAX_DESCRIPTOR 8192
 #define ARCHSPLIT_MAX_TEXT 255
@@ -145,6 +145,8 @@ typedef struct archsplit_pack_head {
     uint16_t image_size;
     uint16_t reserved;
     uint8_t digest[32];
+    uint32_t driver_version; /* rule 25 */
+    uint32_t reserved_too[3];
 } archsplit_pack_head;
 
 typedef struct archsplit_pack_library {
@@ -156,9 +158,6 @@ typedef struct archsplit_pack_library {
     uint32_t container_count;
 } archsplit_pack_library;
 
-/* A container, as of contract 1.1; ARCHSPLIT_PACK_CONTAINER_1_0 bytes of it in 1.0. */
-#define ARCHSPLIT_PACK_CONTAINER_1_0 48
-#define ARCHSPLIT_KEYED_CONTAINER 80
 typedef struct archsplit_pack_container {
     uint64_t offset; /* of its header in this file */
     uint64_t size;   /* header and images */
@@ -168,7 +167,7 @@ typedef struct archsplit_pack_container {
     uint32_t image_count;
     uint32_t flags;
     uint32_t reserved;
-    uint8_t key[32]; /* rule 21; not to be read of a shorter row */
+    uint8_t key[32]; /* rule 21 */
 } archsplit_pack_container;
 
 /* `flags` of a container, in the table: a GPU without code in this container misses nothing. The

@@ -60,7 +60,8 @@ typedef enum archsplit_status {
     ARCHSPLIT_NO_PLUGIN = 4,   /* no accepted plugin serves the device */
     ARCHSPLIT_OPEN_FAILED = 5, /* the chosen plugin can't be opened */
     ARCHSPLIT_NO_SYMBOL = 6,
-    ARCHSPLIT_BAD_CORE = 7 /* core.json is missing, damaged, or of another schema; since 1.1 */
+    ARCHSPLIT_BAD_CORE = 7,   /* the core's table is missing or damaged; since 1.1 */
+    ARCHSPLIT_BAD_SETTING = 8 /* an environment variable has no valid value; since 1.1 */
 } archsplit_status;
 
 /* The verdict on a candidate. All but the first two are refusals. */
@@ -83,7 +84,7 @@ typedef enum archsplit_verdict {
     ARCHSPLIT_DRIVER_TOO_OLD = 15, /* for all of its targets */
     ARCHSPLIT_UNSAFE = 16,         /* other users can write it, and this process is privileged */
     ARCHSPLIT_NOT_PACK = 17,
-    ARCHSPLIT_DAMAGED = 18,       /* its index has another digest */
+    ARCHSPLIT_DAMAGED = 18,       /* its index, or what was verified, has another digest */
     ARCHSPLIT_UNKNOWN_TARGET = 19 /* it has a target that the core was not built for */
 } archsplit_verdict;
 
@@ -99,6 +100,9 @@ typedef enum archsplit_driver_state {
 
 /* `flags` of a core: don't detect devices. Plugins can then be opened for a capability only. */
 #define ARCHSPLIT_SKIP_DEVICES 1u
+/* `flags` of a core: read all bytes of each plugin, and refuse one with another digest than the one
+ * on record as ARCHSPLIT_DAMAGED; since 1.1. */
+#define ARCHSPLIT_VERIFY_PLUGINS 2u
 
 /* The core, and the places of its plugins. Nothing else is ever searched. Of two plugins for one
  * target the first counts: files in their order, then folders in theirs. */
@@ -112,10 +116,11 @@ typedef struct archsplit_core {
     const char *library;        /* file name of a plugin's library */
     const char *const *folders; /* NULL, or ended by NULL: each holds cuda/<target>/<library> */
     const char *const *files;   /* NULL, or ended by NULL: plugin files, before all folders */
-    const char *table;          /* NULL, or the core's table: its plugins are device packs then, and
-                                   all texts above may be NULL, because the table has them */
+    const char *table;          /* NULL, or the core's table: all texts above may be NULL then,
+                                   because the table has them */
     const char *const *digests; /* NULL, or ended by NULL: the SHA-256 of plugins' libraries, 64
-                                   hexadecimal digits; archsplit_loader_verify accepts no other */
+                                   hexadecimal digits; archsplit_loader_verify accepts no other.
+                                   Not used if the table has digests */
     const archsplit_target *targets; /* NULL, or all targets that the core has plugins for */
     uint32_t target_count;
 } archsplit_core;
@@ -198,17 +203,18 @@ typedef void (*archsplit_trace_callback)(const char *line, void *context);
 /* The version of the library that is loaded, as ARCHSPLIT_LOADER_VERSION; since 1.1. */
 ARCHSPLIT_API uint32_t archsplit_loader_version(void);
 
-/* Read `core.json` in a folder: of an installed core this is <site-packages>/<package>/_archsplit.
- * All fields are set as far as the file has them; `folders` is <site-packages>/<package>_plugins,
- * and `table` lies beside core.json if the plugins are device packs. The caller may replace fields
+/* Read the table `core.pack` in a folder: of an installed core this is
+ * <site-packages>/<package>/_archsplit. Package, version, table and `folders`, which is
+ * <site-packages>/<package>_plugins, are set; the table has the rest. The caller may replace fields
  * of the result, for example `folders`, before it creates a loader. The texts and lists belong to
  * the result; free it with archsplit_core_free, before or after the loader. Since 1.1. */
 ARCHSPLIT_API archsplit_status archsplit_core_read(const char *folder, archsplit_core **core);
 /* NULL is fine. */
 ARCHSPLIT_API void archsplit_core_free(archsplit_core *core);
 
-/* Read the candidates, check them against the core, and detect the devices. No candidate and no
- * device is not an error here. The core's texts are copied. */
+/* Read the candidates, check them against the core, and detect the devices. Neither a missing
+ * candidate nor a missing device is an error here; a malformed ARCHSPLIT_CAPABILITY is. The core's
+ * texts are copied. */
 ARCHSPLIT_API archsplit_status archsplit_loader_create(const archsplit_core *core,
                                                        archsplit_loader **loader);
 /* Free the loader; plugins that it opened stay open. NULL is fine. */

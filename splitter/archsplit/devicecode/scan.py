@@ -23,6 +23,7 @@ from archsplit.devicecode.unregistered import framed_cubin
 from archsplit.errors import BinaryFormatError
 from archsplit.formats import device_pack
 from archsplit.formats.cubin import ZSTD_MAGIC, Cubin
+from archsplit.formats.descriptor import Shape
 from archsplit.formats.elf import ELF_MAGIC, Elf, FileType, Machine, SegmentType
 from archsplit.formats.elf_dynamic import Dynamic, read_pointers
 from archsplit.formats.fatbin import (
@@ -309,14 +310,10 @@ def pack_units(window: Window, wheel_share: WheelShare) -> Iterator[Unit]:
     """
     is_table = device_pack.is_table(window)
     pack = device_pack.read_pack(window, is_table=is_table)
-    for i, library in enumerate(pack.libraries):
-        for j, row in enumerate(library.containers):
-            build = pack.descriptor.build_id
-            fat = (
-                FatContainer(build=build, key=row.key)
-                if row.key
-                else FatContainer(build=build, library=i, container=j)
-            )
+    # A table of library plugins has no containers of a library.
+    for library in pack.libraries if pack.descriptor.shape is Shape.DEVICE else ():
+        for row in library.containers:
+            fat = FatContainer(build=pack.descriptor.build_id, key=row.key)
             if is_table:
                 place = Place.EXECUTABLE
                 yield Unit(section=None, place=place, images=(), member=library.name, fat=fat)

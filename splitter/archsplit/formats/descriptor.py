@@ -30,8 +30,6 @@ NOTE_SECTION = ".note.archsplit"
 OWNER = "archsplit"
 NOTE_TYPE = 1
 CONTRACT = (1, 0)
-PACK_MINOR = 1
-"""The minor version of packs and tables, whose containers have keys."""
 
 _NOTE = Struct("<III12s")
 # The integers of `archsplit_descriptor` in plugin.h; its two digests follow them.
@@ -109,7 +107,7 @@ class Descriptor:
             _FIXED_SIZE,
             version_at + len(version) + len(padding),
             CONTRACT[0],
-            PACK_MINOR if self.shape is Shape.DEVICE else CONTRACT[1],
+            CONTRACT[1],
             self.shape,
             self.cuda_version,
             package_at,

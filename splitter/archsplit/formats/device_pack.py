@@ -37,10 +37,11 @@ PACK_FILE, TABLE_FILE = "device.pack", "core.pack"
 
 # The records of plugin.h in its order. The sizes of the rows are in the head, so a later minor
 # version can make rows longer.
-HEAD = Struct("<8sIIQIIIIHHHH32s")
+HEAD = Struct("<8sIIQIIIIHHHH32sI12x")
+_HASHED_FROM = 80
+"""The end of the digest in the head: the digest covers all that follows."""
 LIBRARY = Struct("<6I")
-PACK_CONTAINER = Struct("<4Q4I")
-KEYED_CONTAINER = Struct("<4Q4I32s")
+PACK_CONTAINER = Struct("<4Q4I32s")
 IMAGE = Struct("<II4HQQ32s")
 CONTAINER_HEADER = 16
 PAGE = 0x10000
@@ -48,6 +49,8 @@ PAGE = 0x10000
 LINE = 64
 """Alignment of the other containers: a line of every processor's cache."""
 
+_LAST = Struct("<I12x")
+"""The part of the head behind the digest."""
 _ALIGNMENT = 8
 _UNUSED = 1
 
@@ -81,7 +84,7 @@ class PackContainer:
         images: the images of this pack; all images in a table.
         offset: offset in the pack; 0 if the pack has no image of the container.
         is_unused: True if a GPU without code in the container loses nothing.
-        key: SHA-256 of all image rows of the container that was split; b"" before contract 1.1.
+        key: SHA-256 of all image rows of the container that was split.
     """
 
     wrapper: int
@@ -89,7 +92,7 @@ class PackContainer:
     images: tuple[PackImage, ...] = field(repr=False)
     offset: int = 0
     is_unused: bool = False
-    key: bytes = field(default=b"", repr=False)
+    key: bytes = field(default=bytes(32), repr=False)
 
     @property
     def size(self) -> int:
@@ -108,11 +111,17 @@ class PackLibrary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pack:
-    """A pack whose index was checked."""
+    """A pack whose index was checked.
+
+    Attributes:
+        driver_version: the oldest CUDA driver that reads the images as they are: 12040 for 12.4; 0
+            for any.
+    """
 
     descriptor: Descriptor
     libraries: tuple[PackLibrary, ...]
     window: Window = field(repr=False)
+    driver_version: int = 0
 
     def images(self) -> Iterator[tuple[tuple[int, int, int], PackImage]]:
         """Return all images, each with the numbers of its library, container and itself."""
@@ -124,22 +133,14 @@ class Pack:
     def images_in(self, table: Pack) -> Iterator[tuple[tuple[int, int, int], PackImage]]:
         """Return the images that serve a core, with their numbers in the core's table.
 
-        Containers belong together by their keys, or by their order before contract 1.1. One image
-        may serve several containers of the core, or none.
+        Containers belong together by their keys. One image may serve several containers of the
+        core, or none.
         """
-        if not (self.has_keys and table.has_keys):
-            yield from self.images()
-            return
         rows = {row.key: row for library in self.libraries for row in library.containers}
         for i, library in enumerate(table.libraries):
             for j, container in enumerate(library.containers):
                 for image in rows[container.key].images if container.key in rows else ():
                     yield (i, j, image.number), image
-
-    @property
-    def has_keys(self) -> bool:
-        """True if containers have keys; they all have, or none."""
-        return all(row.key for library in self.libraries for row in library.containers)
 
     def content(self, image: PackImage) -> Window:
         """Return an image's bytes, as in the library before the split."""
@@ -186,18 +187,20 @@ def _read_pack(window: Window, *, is_table: bool) -> Pack:
     _expect(window, 16, "size of the file", file_size, len(window))
     at = head_size + -(-descriptor_size // _ALIGNMENT) * _ALIGNMENT
     front = window.part(head_size, at - head_size + index_size, "index of a pack")
+    hashed = window.part(_HASHED_FROM, at - _HASHED_FROM + index_size, "index of a pack")
     # Rule 13 of plugin.h: before this comparison, nothing of the index may be used. The images have
     # digests of their own in it.
-    _expect(window, 48, "digest of the index", hashlib.sha256(front.data).digest(), row[12])
+    _expect(window, 48, "digest of the index", hashlib.sha256(hashed.data).digest(), row[12])
     # Rule 11 of plugin.h: a pack is no ELF file, so its descriptor has no note around it.
     descriptor = note.decode_note(
         front.part(0, descriptor_size, "descriptor").data, source=window.source, start=head_size
     )
     index = _Index(window.part(at, index_size, "index"), row[5:8], row[8:11], is_table=is_table)
     libraries = tuple(index.libraries())
-    if descriptor.shape is not note.Shape.DEVICE:
+    # Rule 20 of plugin.h: a core whose plugins are libraries has a table too.
+    if descriptor.shape is not note.Shape.DEVICE and not is_table:
         raise window.fault(head_size, "shape", str(int(descriptor.shape)), "2")
-    pack = Pack(descriptor=descriptor, libraries=libraries, window=window)
+    pack = Pack(descriptor=descriptor, libraries=libraries, window=window, driver_version=row[13])
     # Rule 17 of plugin.h: a table lists images without containing them, so its offsets are 0.
     for library in () if is_table else libraries:
         for container in library.containers:
@@ -244,15 +247,15 @@ class _Index:
             )
 
     def _container(self, number: int) -> PackContainer:
-        layout = KEYED_CONTAINER if self._sizes[1] >= KEYED_CONTAINER.size else PACK_CONTAINER
-        offset, _, wrapper, address, first, count, flags, _, *key = self._row(layout, 1, number)
+        row = self._row(PACK_CONTAINER, 1, number)
+        offset, _, wrapper, address, first, count, flags, _, key = row
         return PackContainer(
             offset=offset,
             wrapper=wrapper,
             address=address,
             images=tuple(map(self._image, range(first, first + count))),
             is_unused=bool(flags & _UNUSED),
-            key=key[0] if key else b"",
+            key=key,
         )
 
     def _image(self, number: int) -> PackImage:
@@ -291,7 +294,7 @@ def encode_table(descriptor: Descriptor, libraries: Iterable[PackLibrary]) -> by
     """Return the whole file of a core's table."""
     libraries = tuple(libraries)
     front = _encode_front(descriptor, libraries, is_table=True)
-    return _encode_head(descriptor, libraries, front, HEAD.size + len(front)) + front
+    return _encode_head(descriptor, libraries, front, HEAD.size + len(front), driver=0) + front
 
 
 def container_key(images: Iterable[PackImage]) -> bytes:
@@ -331,12 +334,15 @@ class PackLayout:
                     written = container.offset + container.size
 
 
-def lay_out_pack(descriptor: Descriptor, libraries: Iterable[PackLibrary]) -> PackLayout:
+def lay_out_pack(
+    descriptor: Descriptor, libraries: Iterable[PackLibrary], *, driver_version: int = 0
+) -> PackLayout:
     """Place the containers and images of a pack.
 
     Args:
         descriptor: ties the pack to its core.
         libraries: rows with the images of this pack; their offsets are set here.
+        driver_version: see `Pack`.
     """
     libraries = tuple(libraries)
     # The index is encoded twice: its length doesn't depend on the offsets, but they depend on its
@@ -346,7 +352,7 @@ def lay_out_pack(descriptor: Descriptor, libraries: Iterable[PackLibrary]) -> Pa
     # A pack without images ends with its index.
     end = end or size
     front = _encode_front(descriptor, placed, is_table=False)
-    head = _encode_head(descriptor, placed, front, end)
+    head = _encode_head(descriptor, placed, front, end, driver=driver_version)
     return PackLayout(front=head + front, libraries=placed, size=end)
 
 
@@ -406,10 +412,16 @@ def _encode_front(
 
 
 def _encode_head(
-    descriptor: Descriptor, libraries: tuple[PackLibrary, ...], front: bytes, size: int
+    descriptor: Descriptor,
+    libraries: tuple[PackLibrary, ...],
+    front: bytes,
+    size: int,
+    *,
+    driver: int,
 ) -> bytes:
     content = descriptor.encode()
     containers = [container for library in libraries for container in library.containers]
+    last = _LAST.pack(driver)
     return HEAD.pack(
         PACK_MAGIC,
         HEAD.size,
@@ -420,10 +432,11 @@ def _encode_head(
         len(containers),
         sum(len(container.images) for container in containers),
         LIBRARY.size,
-        _container_layout(containers).size,
+        PACK_CONTAINER.size,
         IMAGE.size,
         0,
-        hashlib.sha256(front).digest(),
+        hashlib.sha256(last + front).digest(),
+        driver,
     )
 
 
@@ -431,7 +444,7 @@ def _encode_tables(libraries: tuple[PackLibrary, ...], *, is_table: bool) -> byt
     containers = [container for library in libraries for container in library.containers]
     images = [image for container in containers for image in container.images]
     tables = LIBRARY.size * len(libraries)
-    tables += _container_layout(containers).size * len(containers) + IMAGE.size * len(images)
+    tables += PACK_CONTAINER.size * len(containers) + IMAGE.size * len(images)
     rows, texts = _encode_libraries(libraries, tables)
     rows += _encode_containers(containers, is_table=is_table)
     rows += (_encode_image(image, is_table=is_table) for image in images)
@@ -452,7 +465,7 @@ def _encode_libraries(libraries: tuple[PackLibrary, ...], at: int) -> tuple[list
 
 
 def _encode_containers(containers: list[PackContainer], *, is_table: bool) -> Iterator[bytes]:
-    first, layout = 0, _container_layout(containers)
+    first = 0
     for container in containers:
         count = len(container.images)
         # A table lists images without containing them.
@@ -460,15 +473,8 @@ def _encode_containers(containers: list[PackContainer], *, is_table: bool) -> It
         offset, size = (container.offset, container.size) if is_in_file else (0, 0)
         flags = _UNUSED if container.is_unused else 0
         places = (offset, size, container.wrapper, container.address)
-        key = (container.key,) if layout is KEYED_CONTAINER else ()
-        yield layout.pack(*places, first, count, flags, 0, *key)
+        yield PACK_CONTAINER.pack(*places, first, count, flags, 0, container.key)
         first += count
-
-
-def _container_layout(containers: list[PackContainer]) -> Struct:
-    """Return the layout of contract 1.1, or that of 1.0 for containers without keys."""
-    is_keyed = all(container.key for container in containers)
-    return KEYED_CONTAINER if is_keyed else PACK_CONTAINER
 
 
 def _encode_image(image: PackImage, *, is_table: bool) -> bytes:

@@ -168,11 +168,11 @@ def _wrong_name(wheel: WheelFacts, subject: _Subject) -> Findings:
 
 def _missing_loader(wheel: WheelFacts, subject: _Subject) -> Findings:
     package = subject.identity.import_package
-    names = ["__init__.py", "doctor.py", IDENTITY_FILE, LOADER_LIBRARY]
+    names = ["__init__.py", "doctor.py", IDENTITY_FILE, LOADER_LIBRARY, TABLE_FILE]
     # Each library of a split needs its stub: the loader finds the library by it.
     if subject.release.kind is SPLIT:
         stubs = () if wheel.pack is None else (library.stub for library in wheel.pack.libraries)
-        names += [TABLE_FILE, *stubs]
+        names += stubs
     needed = {f"{package}/doctor.py", *(f"{package}/{LOADER_PACKAGE}/{name}" for name in names)}
     for name in sorted(needed - set(wheel.members)):
         yield subject.release.fault("missing-loader", wheel.file, f"has no {name}")

@@ -18,7 +18,17 @@ from dataclasses import asdict, dataclass, field
 from importlib import resources
 from typing import TYPE_CHECKING, ClassVar
 
+from archsplit.arch.target import Target
 from archsplit.errors import WheelError
+from archsplit.formats.descriptor import Descriptor, Shape
+from archsplit.formats.device_pack import (
+    TABLE_FILE,
+    PackContainer,
+    PackImage,
+    PackLibrary,
+    container_key,
+    encode_table,
+)
 from archsplit.system.fs import is_sha256
 from archsplit.system.schema import type_adapter
 
@@ -38,6 +48,8 @@ IDENTITY_ENDING = f"/{LOADER_PACKAGE}/{IDENTITY_FILE}"
 LOADER_LIBRARY = "libarchsplit_loader.so"
 
 _PACK_FIELDS = ("packs", "needs", "source")
+_ANY_CUDA = 1
+"""CUDA version of a table of libraries: each plugin has its own."""
 
 
 class PluginKind(enum.Enum):
@@ -162,6 +174,31 @@ def parse_identity(content: bytes, *, where: str) -> Identity:
         raise WheelError(f"{where} is not a core's identity: {faults}") from None
 
 
+def library_table(identity: Identity) -> bytes:
+    """Return the table of a core whose plugins are libraries (rule 20 of ``plugin.h``)."""
+    digests = identity.digests
+    images = tuple(
+        PackImage(
+            number=number, target=Target.parse(name), size=0, digest=bytes.fromhex(digests[name])
+        )
+        for number, name in enumerate(sorted(digests))
+    )
+    row = PackContainer(wrapper=0, address=0, images=images, key=container_key(images))
+    library = PackLibrary(
+        name=identity.library, stub=identity.library, containers=(row,) if images else ()
+    )
+    descriptor = Descriptor(
+        package=identity.package,
+        version=identity.version,
+        build_id=bytes.fromhex(identity.build_id),
+        interface_hash=bytes.fromhex(identity.interface_hash),
+        cuda_version=_ANY_CUDA,
+        shape=Shape.LIBRARY,
+        targets=tuple(map(Target.parse, identity.targets)),
+    )
+    return encode_table(descriptor, (library,))
+
+
 HOOK_FOLDER = "pyinstaller"
 """The folder beside the plugins with the core's hook for PyInstaller."""
 HOOK_GROUP = "pyinstaller40"
@@ -211,7 +248,10 @@ class CoreFiles:
             for file in sources
             if file.name.endswith(".py") or file.name == "py.typed"
         }
-        files |= {**self.more, IDENTITY_FILE: self.identity.as_json().encode()}
+        # A split brings a table of its own, with the places in its libraries.
+        is_built = self.identity.kind is PluginKind.LIBRARY
+        table = {TABLE_FILE: library_table(self.identity)} if is_built else {}
+        files |= {**table, **self.more, IDENTITY_FILE: self.identity.as_json().encode()}
         members = {f"{self.folder}/{name}": content for name, content in files.items()}
         package = self.identity.import_package
         doctor = f"{package}/doctor.py"

@@ -369,7 +369,7 @@ def _read_outline(path: Path) -> tuple[Identity | None, bool]:
     Both have to be known before any wheel can be judged. A damaged wheel is reported later.
     """
     with contextlib.suppress(ArchsplitError), open_wheel(path, same_tags=False) as wheel:
-        has_pack = any(map(_is_pack, wheel.names))
+        has_pack = any(name.endswith(f"/{PACK_FILE}") for name in wheel.names)
         with contextlib.suppress(ArchsplitError):
             return _read_identity(wheel), has_pack
         return None, has_pack
