@@ -23,9 +23,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from wheel_samples import EPOCH, plugin_plan
 
-from archsplit.errors import WheelError
+from archsplit.errors import ToolNotFoundError, WheelError
+from archsplit.wheels import final_block
 from archsplit.wheels import zip_writer as pressing
-from archsplit.wheels.final_block import load_zlib, without_final_block
+from archsplit.wheels.final_block import without_final_block
 from archsplit.wheels.parts import inflate_parts, part_threads
 from archsplit.wheels.reader import open_wheel
 from archsplit.wheels.writer import write_archive, write_wheel, write_wheels
@@ -82,9 +83,7 @@ CONTENTS = [
 
 def assert_can_be_followed(content: bytes, level: int) -> None:
     whole = deflate.deflate_compress(content, level)
-    first = bytes(without_final_block(bytearray(whole), content, None))
-    # The C library makes the same bytes as the search, where it is there.
-    assert bytes(without_final_block(bytearray(whole), content)) == first
+    first = bytes(without_final_block(bytearray(whole), content))
     inflate = zlib.decompressobj(-15)
     assert inflate.decompress(first + whole) == content * 2
     assert inflate.eof
@@ -110,8 +109,11 @@ def test_what_is_not_the_content_is_noticed() -> None:
             without_final_block(stream, other)
 
 
-def test_a_system_without_the_c_library() -> None:
-    assert load_zlib("libarchsplit-none.so.1") is None
+def test_missing_zlib_is_an_error_with_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(final_block, "_ZLIB", "libarchsplit-none.so.1")
+    final_block._zlib.cache_clear()
+    with pytest.raises(ToolNotFoundError, match="can't load zlib: libarchsplit-none"):
+        without_final_block(bytearray(b"\3\0"), b"")
 
 
 def pieces(content: bytes, size: int) -> Iterator[DeflatePiece]:
@@ -249,10 +251,10 @@ def parted(content: bytes, size: int) -> bytes:
         return b"".join(made for _, made in press.pack(pieces(content, size), 6))
 
 
-def inflated(packed: bytes, block: int = 1 << 20, **more: None) -> bytes | None:
+def inflated(packed: bytes, block: int = 1 << 20) -> bytes | None:
     content = bytearray()
     blocks = (packed[at : at + block] for at in range(0, len(packed), block))
-    return bytes(content) if inflate_parts(blocks, content.extend, 2, **more) else None
+    return bytes(content) if inflate_parts(blocks, content.extend, 2) else None
 
 
 def test_a_stream_is_inflated_in_its_parts() -> None:
@@ -284,7 +286,6 @@ def test_what_is_not_made_of_parts_is_left_to_others() -> None:
         bytes(deflate.deflate_compress(bytes(17 << 20), 6)),
     ):
         assert inflated(packed) is None
-    assert inflated(parted(content, 3 << 20), library=None) is None
 
 
 @pytest.mark.parametrize(("size", "method", "cores", "threads"), PART_THREADS)

@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING
 from zipfile import ZIP_DEFLATED
 
 from archsplit.system.parallel import ThreadPool
-from archsplit.wheels.final_block import ZLIB, inflate_part
+from archsplit.wheels.final_block import inflate_part
 
 if TYPE_CHECKING:
-    import ctypes
     from collections.abc import Callable, Iterable, Iterator
     from concurrent.futures import Future
     from zipfile import ZipInfo
@@ -48,7 +47,6 @@ def inflate_parts(
     blocks: Iterable[bytes],
     update: Callable[[memoryview], object],
     threads: int,
-    library: ctypes.CDLL | None = ZLIB,
 ) -> bool:
     """Inflate a stream part by part; return False for one that isn't made of parts.
 
@@ -56,14 +54,11 @@ def inflate_parts(
         blocks: the packed stream.
         update: called with the content of each part, in their order, also before a False.
         threads: parts at a time.
-        library: zlib; the result is False without it.
     """
-    if library is None:
-        return False
     with ThreadPool(threads) as workers:
 
         def begin(packed: bytes, *, is_last: bool) -> _Job:
-            job = workers.submit(inflate_part, packed, _MOST, library, is_last=is_last)
+            job = workers.submit(inflate_part, packed, _MOST, is_last=is_last)
             return packed, is_last, job
 
         jobs: deque[_Job] = deque()
