@@ -23,6 +23,7 @@ from archsplit.formats.elf import Elf
 from archsplit.formats.reader import Window
 from archsplit.release.checks import CheckScope
 from archsplit.release.verify import verify_release
+from archsplit.split import split as split_module
 from archsplit.split.restore import join_split
 
 if TYPE_CHECKING:
@@ -85,13 +86,35 @@ def test_wheels_of_another_split_are_not_mixed_in(
 ) -> None:
     out = split(sample.fat, tmp_path / "out", effects, targets=(Target.parse("sm_90"),))
     before = sorted(out.iterdir())
-    with pytest.raises(OutputError, match="has another split of toyfat"):
+    with pytest.raises(OutputError, match="already has a different split of toyfat"):
         split(sample.fat, out, effects)
     assert sorted(out.iterdir()) == before
     split(sample.fat, out, effects, targets=(Target.parse("sm_90"),))
     (out / "archsplit-report.json").write_text("no report")
     with pytest.raises(InputError, match="is not a release's report"):
         split(sample.fat, out, effects, targets=(Target.parse("sm_90"),))
+
+
+def test_split_that_meets_a_faster_one_is_refused(
+    sample: Sample, tmp_path: Path, effects: Effects, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, verify = tmp_path / "out", split_module.verify_release
+    targets = (Target.parse("sm_90"),)
+
+    def verify_and_be_overtaken(*arguments: object, **options: object) -> None:
+        monkeypatch.setattr(split_module, "verify_release", verify)
+        verify(*arguments, **options)  # type: ignore[arg-type]  # passed on as they are
+        split(sample.fat, out, effects, targets=targets)
+
+    monkeypatch.setattr(split_module, "verify_release", verify_and_be_overtaken)
+    with pytest.raises(OutputError, match="already has a different split of toyfat"):
+        split(sample.fat, out, effects)
+    faster = split(sample.fat, tmp_path / "alone", effects, targets=targets)
+    assert contents(out) == contents(faster)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 def damaged(content: bytes, source: random.Random) -> bytes:

@@ -70,7 +70,7 @@ def test_two_splits_that_are_not_one_are_refused(
     assert "one split" in caught.value.hint
     assert not (tmp_path / "whole").exists()
     before = {path.name: path.read_bytes() for path in other.iterdir()}
-    with pytest.raises(OutputError, match="has another split of toyfat"):
+    with pytest.raises(OutputError, match="already has a different split of toyfat"):
         gather(parts, out=other)
     assert {path.name: path.read_bytes() for path in other.iterdir()} == before
 

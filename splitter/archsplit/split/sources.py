@@ -26,6 +26,7 @@ from archsplit.release.manifest import SourceFile
 from archsplit.release.wheel_plans import CudaReleases, refuse_cuda_folders, write_front_package
 from archsplit.split.split import split_wheel
 from archsplit.system.env import ZIP_EPOCH, clean_environment, source_date_epoch
+from archsplit.system.file_lock import locked_folder
 from archsplit.system.fs import output_dir, output_errors, replace_all, sha256, temporary_dir
 from archsplit.wheels.filename import CUDA_IN_NAME, WheelName, distribution_name
 from archsplit.wheels.metadata import CoreMetadata, WheelInfo, encode_metadata
@@ -184,7 +185,9 @@ def split_by_cuda(request: SplitRequest, effects: Effects) -> CudaReleases:
             requires_python=requires_python,
             epoch=source_date_epoch(effects.environment),
         )
-        replace_all([*(f"cu{major}" for major in groups), front], source=staging, target=out)
+        with locked_folder(out):
+            refuse_cuda_folders(out, groups)
+            replace_all([*(f"cu{major}" for major in groups), front], source=staging, target=out)
     return CudaReleases(front=front, releases=releases)
 
 

@@ -19,7 +19,6 @@ from archsplit.release.loader import copy_loader_and_stub
 from archsplit.release.manifest import MANIFEST_FILE as MANIFEST
 from archsplit.release.manifest import SourceFile
 from archsplit.release.report import (
-    OLD_SPLIT_REPORT_FILE,
     REPORT_FILE,
     Release,
     ReleaseWheel,
@@ -47,11 +46,11 @@ from archsplit.split.output_wheels import (
 )
 from archsplit.split.take_apart import StripTools
 from archsplit.split.wheel_jobs import WheelJobs, wheel_workers
+from archsplit.system.file_lock import locked_folder
 from archsplit.system.fs import output_dir, output_errors, replace_all, sha256, temporary_dir
 from archsplit.system.parallel import ThreadPool
 from archsplit.system.resources import SystemMemory
 from archsplit.system.scratch import ScratchFiles
-from archsplit.wheels.filename import WheelName
 from archsplit.wheels.reader import open_wheel
 from archsplit.wheels.zip_writer import ParallelDeflater
 
@@ -216,7 +215,7 @@ class _Split:
                 [(one.machine, one.libraries) for one in sources], self.request
             )
             cores = self._cores(sources, contents)
-            _refuse_other_cores(out, cores)
+            _refuse_other_split(out, cores)
             writer = PackWriter(
                 cores=cores,
                 contents=contents,
@@ -242,10 +241,10 @@ class _Split:
             for name in names:
                 # The umask of whoever splits must not decide who can read a release.
                 (staging / name).chmod(0o644)
-        replace_all(names, source=staging, target=out)
-        # The report of the same split by an older version: the new one replaces it.
-        with output_errors(out):
-            (out / OLD_SPLIT_REPORT_FILE).unlink(missing_ok=True)
+        # Two splits at once have both passed the check before the work: the second is refused here.
+        with locked_folder(out):
+            _refuse_other_split(out, cores)
+            replace_all(names, source=staging, target=out)
         return report
 
     def _verify(self, staging: Path, cores: Sequence[Core], reads: WheelReads) -> None:
@@ -293,7 +292,6 @@ class _Split:
 
     def _cores(self, sources: Sequence[_Source], contents: ReleaseContents) -> tuple[Core, ...]:
         build_id = contents_build_id(contents, self.request, sources[0].name)
-        refuse_other_release(self.request.out, build_id)
         return tuple(self._core(source, contents, build_id) for source in sources)
 
     def _core(self, source: _Source, contents: ReleaseContents, build_id: str) -> Core:
@@ -370,6 +368,7 @@ def _details(core: Core, source: _Source, *, several: bool) -> SplitDetails:
     return SplitDetails(
         source=own.file,
         source_sha256=own.sha256,
+        source_size=own.size,
         sources=(own,),
         libraries=libraries,
         unmoved=tuple(replace(one, core=file) for one in unmoved),
@@ -377,12 +376,13 @@ def _details(core: Core, source: _Source, *, several: bool) -> SplitDetails:
     )
 
 
-def _refuse_other_cores(out: Path, cores: Sequence[Core]) -> None:
-    """Refuse an output folder with cores that this split doesn't write again.
+def _refuse_other_split(out: Path, cores: Sequence[Core]) -> None:
+    """Refuse an output folder with another split, or with cores that this one doesn't write again.
 
     Raises:
         OutputError: the folder has one; packs of the same images are no reason to mix them.
     """
+    refuse_other_release(out, cores[0].build_id)
     earlier = find_report(out)
     names = {str(core.name) for core in cores}
     others = () if earlier is None else [one.file for one in earlier.cores if one.file not in names]

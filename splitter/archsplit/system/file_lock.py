@@ -9,7 +9,14 @@ A small module of its own, because the pool and the file helpers both need it.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
+import os
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
 
 
 def try_lock(descriptor: int) -> bool:
@@ -39,3 +46,22 @@ def lock(descriptor: int) -> None:
 def unlock(descriptor: int) -> None:
     """Release the lock, as closing the file does."""
     fcntl.flock(descriptor, fcntl.LOCK_UN)
+
+
+@contextlib.contextmanager
+def locked_folder(folder: Path) -> Iterator[None]:
+    """Lock a folder; block until the lock is free.
+
+    On a file system without locks the folder is not locked.
+
+    Raises:
+        OSError: the folder can't be opened.
+    """
+    # The folder itself, so no file is left in it.
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        with contextlib.suppress(OSError):
+            lock(descriptor)
+        yield
+    finally:
+        os.close(descriptor)
