@@ -12,22 +12,27 @@ from archsplit.release.report import (
     ReleaseWheel,
     SplitDetails,
     SplitLibrary,
+    SplitSource,
     UnmovedCode,
-    split_summary,
 )
+from archsplit.release.summary import split_summary
 
 MB = 1_000_000
 
 
-def wheel(name: str, size: int, *gpus: str) -> ReleaseWheel:
-    """The core, or the pack of this name."""
+TAGS = "py3-none-linux_x86_64"
+
+
+def wheel(name: str, size: int, *gpus: str, tags: str = TAGS) -> ReleaseWheel:
+    """Return the row of the core, or of the pack of this name."""
+    folder = name.replace("_", "")
     plugin = Plugin(kind="pack", name=name, serves=gpus) if name else None
     return ReleaseWheel(
-        file=f"toy_{name}.whl" if name else "toy.whl",
+        file=f"toy{folder and f'_{folder}'}-1.0-{tags}.whl",
         size=size,
         sha256="0" * 64,
         role="plugin" if name else "core",
-        distribution=f"toy-{name}" if name else "toy",
+        distribution=f"toy-{folder}" if name else "toy",
         plugin=plugin,
     )
 
@@ -36,6 +41,7 @@ DETAILS = SplitDetails(
     source="toy.whl",
     source_sha256="0" * 64,
     source_size=10 * MB,
+    sources=(SplitSource(core="toy.whl", file="toy.whl", size=10 * MB, sha256="0" * 64),),
     needs={"8.0": ("cc80", "common_cc80"), "8.6": ("cc80", "common_cc80")},
     libraries=(
         SplitLibrary(
@@ -63,32 +69,58 @@ SPLIT = Release(
 )
 
 
-def test_wheels_downloads_and_what_stayed() -> None:
+def test_summary_lists_wheels_kept_code_and_downloads() -> None:
     assert split_summary(SPLIT).splitlines() == [
         "toy.whl is now",
-        "       2.0 MB  toy.whl  core",
-        "       4.0 MB  toy_cc80.whl  GPUs of capability 8.0, 8.6",
-        "       1.0 MB  toy_common_cc80.whl  part for GPUs of capability 8.0, 8.6",
-        "       1.0 MB  toy_rest.whl  rest",
+        "     2.0 MB  toy-1.0-py3-none-linux_x86_64.whl  core",
+        "     4.0 MB  toy_cc80-1.0-py3-none-linux_x86_64.whl  GPUs of capability 8.0, 8.6",
+        "     1.0 MB  toy_commoncc80-1.0-py3-none-linux_x86_64.whl"
+        "  part for GPUs of capability 8.0, 8.6",
+        "     1.0 MB  toy_rest-1.0-py3-none-linux_x86_64.whl  rest",
         "together 8.0 MB, 0.80 times the fat wheel's 10.0 MB",
-        "  a GPU of 8.0, 8.6 downloads 7.0 MB: core, cc80, common_cc80",
         "names on the index: 3",
-        "liba.so: 9.0 -> 1.0 MB",
+        "liba.so: 9.0 MB -> 1.0 MB",
         "  padded",
-        "libb.a: 3 images, 1.0 MB stay: a static library",
-        "libc.so: what it has stay: can't be read",
+        "libb.a: kept 3 images (1.0 MB): a static library",
+        "libc.so: kept device code: can't be read",
         "WHEEL had no tag",
+        "GPU                             download  install",
+        '8.0, 8.6 (A100, A30, A10, A40)  7.0 MB  pip install "toy[cc80]"',
     ]
 
 
-@pytest.mark.parametrize(("size", "is_noted"), [(10 * MB, False), (6 * MB, True), (0, False)])
-def test_wheels_that_grew_get_a_note(size: int, *, is_noted: bool) -> None:
-    text = split_summary(replace(SPLIT, split=replace(DETAILS, source_size=size)))
-    assert ("--by target puts" in text) == is_noted
-    # Old reports lack the size.
-    assert ("times the fat wheel's" in text) == bool(size)
+def test_totals_count_the_wheels_of_all_pythons() -> None:
+    cores = [wheel("", size * MB, tags=f"cp31{size}-cp31{size}-linux_x86_64") for size in (1, 2)]
+    sources = tuple(
+        SplitSource(core=core.file, file=f"fat{core.size}.whl", size=5 * MB, sha256="0" * 64)
+        for core in cores
+    )
+    details = replace(DETAILS, sources=sources)
+    split = replace(SPLIT, wheels=(*cores, *SPLIT.wheels[1:]), split=details)
+    lines = split_summary(split).splitlines()
+    assert lines[0] == "fat1000000.whl, fat2000000.whl are now"
+    assert "together 9.0 MB, 0.90 times the 2 fat wheels' 10.0 MB" in lines
+    assert lines[-1].split("  ")[-2:] == ["6.0 MB to 7.0 MB", 'pip install "toy[cc80]"']
 
 
-def test_a_build_has_none() -> None:
+def test_summary_without_a_gpu_ends_with_its_notes() -> None:
+    alone = replace(DETAILS, needs={})
+    assert split_summary(replace(SPLIT, split=alone)).endswith("WHEEL had no tag")
+    # The capability of a GPU that has no pack here, and one without a product.
+    needs = replace(DETAILS, needs={"8.0": ("cc75",), "9.9": ("cc80",)})
+    assert split_summary(replace(SPLIT, split=needs)).splitlines()[-2:] == [
+        "GPU  download  install",
+        '9.9    6.0 MB  pip install "toy[cc99]"',
+    ]
+
+
+@pytest.mark.parametrize(("size", "is_hinted"), [(10 * MB, False), (6 * MB, True)])
+def test_wheels_that_grew_get_a_hint(size: int, *, is_hinted: bool) -> None:
+    source = replace(DETAILS.sources[0], size=size)
+    text = split_summary(replace(SPLIT, split=replace(DETAILS, sources=(source,))))
+    assert ("--by target puts" in text) == is_hinted
+
+
+def test_build_without_a_summary_is_refused() -> None:
     with pytest.raises(ValueError, match="a build has no summary of a split"):
         split_summary(replace(SPLIT, split=None))

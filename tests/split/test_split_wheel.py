@@ -29,8 +29,9 @@ from archsplit.errors import (
 from archsplit.release.checks import CheckScope
 from archsplit.release.manifest import MANIFEST_FILE as MANIFEST
 from archsplit.release.manifest import read_manifest
-from archsplit.release.report import REPORT_FILE, split_summary
+from archsplit.release.report import REPORT_FILE
 from archsplit.release.sbom import SPLIT
+from archsplit.release.summary import split_summary
 from archsplit.release.verify import verify_release
 from archsplit.split.model import InstallDefaults, SplitRequest
 from archsplit.split.restore import join_split
@@ -120,7 +121,7 @@ def test_a_core_has_a_build_tag_unless_it_is_published_in_the_fat_wheels_place(
         assert wheel.info.build == "0split"
     release = split(sample.fat, tmp_path / "release", effects, release=True)
     assert (release / sample.fat.name).exists()
-    with pytest.raises(OutputError, match="has another split"):
+    with pytest.raises(OutputError, match="already has a different split"):
         split(sample.fat, tmp_path / "release", effects)
 
 

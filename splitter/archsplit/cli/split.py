@@ -97,7 +97,7 @@ def add_to(verbs: options.Verbs) -> None:
 def run(arguments: argparse.Namespace, console: Console) -> int:
     """Split, and print the report."""
     from archsplit.devicecode.partition import PackBy
-    from archsplit.release.report import split_summary
+    from archsplit.release.summary import split_summary
     from archsplit.split.model import InstallDefaults, SplitRequest
 
     source, *others = arguments.wheel = [find_file(path, console) for path in arguments.wheel]
@@ -169,7 +169,7 @@ def _check_by_cuda(arguments: argparse.Namespace) -> None:
 
 
 def _split_by_cuda(request: SplitRequest, arguments: argparse.Namespace, console: Console) -> str:
-    from archsplit.release.report import split_summary
+    from archsplit.release.summary import split_summary
     from archsplit.split.sources import split_by_cuda
 
     with options.effects(console, quiet=True) as effects:

@@ -1,0 +1,126 @@
+"""Summary of a split for the terminal: wheels, totals, and the downloads of each kind of GPU.
+
+In: the report of a split. Out: text. The table of GPUs is the last part, because that is what the
+users of the release will see.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from archsplit.arch.compat import GPU_BY_CAPABILITY
+from archsplit.arch.target import Capability
+from archsplit.devicecode.partition import REST_PACK, capability_extra
+from archsplit.release.matrix import release_matrix
+from archsplit.system.units import size_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from archsplit.release.report import Release, ReleaseWheel, SplitDetails
+
+__pure__ = True
+
+_GROWN = 1.25
+"""Ratio of all wheels to the fat wheels above which ``--by target`` is proposed."""
+_PRODUCTS = 24
+"""Characters for the names of products in a row of the table."""
+
+
+def split_summary(release: Release) -> str:
+    """Return the wheels of a split, their sizes, the code that was not moved, and the table."""
+    details = release.split
+    if details is None:
+        raise ValueError("a build has no summary of a split")
+    verb = "is" if len(details.sources) == 1 else "are"
+    lines = [f"{', '.join(source.file for source in details.sources)} {verb} now"]
+    lines += [
+        f"  {size_text(wheel.size):>9}  {wheel.file}  {_purpose(wheel, details)}"
+        for wheel in release.wheels
+    ]
+    lines += _totals(release, details)
+    for library in details.libraries:
+        before, after = size_text(library.size_before), size_text(library.size_after)
+        lines.append(f"{library.name}: {before} -> {after}")
+        lines += [f"  {note}" for note in library.notes]
+    for code in details.unmoved:
+        images = "1 image" if code.images == 1 else f"{code.images} images"
+        what = f"{images} ({size_text(code.size)})" if code.images else "device code"
+        lines.append(f"{code.name}: kept {what}: {code.why}")
+    lines += details.notes
+    return "\n".join([*lines, *_download_table(release, details)])
+
+
+def _purpose(wheel: ReleaseWheel, details: SplitDetails) -> str:
+    if wheel.gpus:
+        return f"GPUs of capability {', '.join(wheel.gpus)}"
+    gpus = [one for one, packs in details.needs.items() if wheel.label in packs]
+    return f"part for GPUs of capability {', '.join(gpus)}" if gpus else wheel.label
+
+
+def _totals(release: Release, details: SplitDetails) -> Iterator[str]:
+    """Compare the sum with the fat wheels."""
+    total, fat = sum(wheel.size for wheel in release.wheels), _fat_size(details)
+    count = len(details.sources)
+    inputs = "the fat wheel's" if count == 1 else f"the {count} fat wheels'"
+    yield f"together {size_text(total)}, {total / fat:.2f} times {inputs} {size_text(fat)}"
+    # Only `archsplit join` needs the last pack, so it is not published.
+    names = {wheel.distribution for wheel in release.wheels if wheel.label != REST_PACK}
+    yield f"names on the index: {len(names)}"
+    by_capability = any(wheel.gpus for wheel in release.wheels)
+    if by_capability and fat * _GROWN < total:
+        yield (
+            "hint: images that several kinds of GPU take are in several packs; --by target puts"
+            " each in one, with more packs for each GPU"
+        )
+
+
+def _fat_size(details: SplitDetails) -> int:
+    return sum(source.size for source in details.sources)
+
+
+def _download_table(release: Release, details: SplitDetails) -> Iterator[str]:
+    """Yield a row for each kind of GPU: its download, and the command that installs it."""
+    sizes = {wheel.file: wheel.size for wheel in release.wheels}
+    # Cores for several Pythons have sizes of their own; a user downloads one of them.
+    downloads: dict[str, list[int]] = {}
+    for cell in release_matrix(release):
+        if not cell.missing:
+            total = sum(sizes[file] for file in cell.files)
+            downloads.setdefault(cell.gpu, []).append(total)
+    groups: dict[tuple[tuple[str, ...], tuple[int, ...]], list[Capability]] = {}
+    for gpu, totals in downloads.items():
+        key = details.needs[gpu], tuple(totals)
+        groups.setdefault(key, []).append(Capability.parse(gpu))
+    rows = [
+        (_gpu_text(sorted(gpus)), _range_text(totals), _install_command(release, min(gpus)))
+        for (_, totals), gpus in sorted(groups.items(), key=lambda group: min(group[1]))
+    ]
+    if rows:
+        widths = [max(map(len, column)) for column in zip(*rows, _HEAD, strict=True)]
+        for gpu, download, install in (_HEAD, *rows):
+            yield f"{gpu:{widths[0]}}  {download:>{widths[1]}}  {install}"
+
+
+_HEAD = ("GPU", "download", "install")
+
+
+def _gpu_text(gpus: Sequence[Capability]) -> str:
+    """Return the capabilities of a row, with as many products as its column has room for."""
+    text = ", ".join(map(str, gpus))
+    products = ""
+    for gpu in gpus:
+        row = GPU_BY_CAPABILITY.get(gpu)
+        for name in () if row is None else row.display.split(", "):
+            more = f"{products}, {name}" if products else name
+            products = more if name and len(more) <= _PRODUCTS else products
+    return f"{text} ({products})" if products else text
+
+
+def _range_text(sizes: Sequence[int]) -> str:
+    smallest, largest = size_text(min(sizes)), size_text(max(sizes))
+    return smallest if smallest == largest else f"{smallest} to {largest}"
+
+
+def _install_command(release: Release, gpu: Capability) -> str:
+    return f'pip install "{release.project}[{capability_extra(gpu)}]"'
