@@ -120,26 +120,6 @@ def test_what_the_report_does_not_know_is_refused(tmp_path: Path) -> None:
         update(tmp_path / "index", build)
 
 
-def test_a_split_s_folder_is_taken_by_its_report_too(tmp_path: Path) -> None:
-    build = build_folder(tmp_path / "build", "1.0")
-    wheels = json.loads((build / "archsplit-report.json").read_text())["wheels"]
-    for wheel in wheels:
-        wheel["role"] = {"core": "core", "plugin": "pack"}[wheel["role"]]
-    split = {"schema": 1, "build_id": "0" * 64, "wheels": wheels}
-    (build / "archsplit-report.json").unlink()
-    (build / "archsplit-split.json").write_text(json.dumps(split))
-    release(build, "9.9")  # lies there, but isn't the split's
-    assert len(update(tmp_path / "index", build).added) == 3
-    wheels[0]["sha256"] = "0" * 64
-    (build / "archsplit-split.json").write_text(json.dumps(split))
-    with pytest.raises(VerifyError, match="is not the file that the report beside it names"):
-        update(tmp_path / "other", build)
-    wheels[0]["file"] = f"../build/{wheels[0]['file']}"
-    (build / "archsplit-split.json").write_text(json.dumps(split))
-    with pytest.raises(WheelError, match="is not the file name of a wheel"):
-        update(tmp_path / "other", build)
-
-
 def test_folders_wheels_and_what_is_neither(tmp_path: Path) -> None:
     wheels = release(tmp_path / "wheels", "1.0")
     assert len(update(tmp_path / "a", tmp_path / "wheels").added) == 3

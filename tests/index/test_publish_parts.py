@@ -38,7 +38,6 @@ from archsplit.index.retry import RetryableError, RetryPolicy, SystemClock, utc_
 from archsplit.index.state import ReadBack
 from archsplit.index.upload import TwineResult
 from archsplit.release.report import (
-    OLD_SPLIT_REPORT_FILE,
     REPORT_FILE,
     BuildDetails,
     Release,
@@ -123,16 +122,17 @@ def test_all_faults_of_files_are_told_at_once(scene: Scene) -> None:
     ("text", "message"),
     [
         ("{", "not a release's report"),
-        ('{"schema": 2}', "has schema 2, expected 1"),
-        ('{"schema": 1, "build_id": "", "wheels": []}', "one core is published"),
+        ('{"schema": 1}', "has schema 1, expected 2"),
+        (
+            '{"schema": 2, "project": "", "version": "", "build_id": "", "interface_hash": "",'
+            ' "wheels": []}',
+            "one core is published",
+        ),
     ],
 )
 def test_reports_that_are_none(tmp_path: Path, text: str, message: str) -> None:
-    (tmp_path / OLD_SPLIT_REPORT_FILE).write_text(text)
+    (tmp_path / REPORT_FILE).write_text(text)
     with pytest.raises(InputError, match=message):
-        read_release([tmp_path])
-    (tmp_path / REPORT_FILE).touch()
-    with pytest.raises(InputError, match="has two reports"):
         read_release([tmp_path])
 
 

@@ -37,7 +37,9 @@ def wheel(name: str, tags: str) -> ReleaseWheel:
 
 
 def release(*wheels: ReleaseWheel) -> Release:
-    details = SplitDetails(source="foo.whl", source_sha256="", needs=NEEDS)
+    details = SplitDetails(
+        source="foo.whl", source_sha256="", source_size=1, sources=(), needs=NEEDS
+    )
     return Release(
         project="foo-cu12",
         version="1.0",

@@ -1,4 +1,4 @@
-"""Reports of every schema: today's are read back, those of schema 1 become the same record."""
+"""Reports of releases: written, read back, and refused."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import pytest
 from archsplit.errors import InputError, OutputError
 from archsplit.release.identity import PluginKind
 from archsplit.release.report import (
-    OLD_SPLIT_REPORT_FILE,
     REPORT_FILE,
     BuildDetails,
     Plugin,
@@ -19,6 +18,7 @@ from archsplit.release.report import (
     ReleaseWheel,
     SplitDetails,
     SplitLibrary,
+    SplitSource,
     UnmovedCode,
     find_report,
     read_report,
@@ -28,36 +28,6 @@ from archsplit.release.report import (
 if TYPE_CHECKING:
     from pathlib import Path
 
-OLD_BUILD = """{
-  "build_id": "b1", "deflate": "0.9.0", "epoch": 315532800, "host": ["gcc 12.2", "objcopy 2.40"],
-  "interface_hash": "i1", "project": "toy", "schema": 1, "targets": ["sm_80", "sm_90"],
-  "toolkit": "13.0", "version": "1.2",
-  "wheels": [
-    {"distribution": "toy", "file": "toy-1.2-py3-none-manylinux_2_17_x86_64.whl", "role": "core",
-     "sha256": "aa", "size": 5, "targets": []},
-    {"distribution": "toy-all", "file": "toy_all-1.2-py3-none-any.whl", "role": "meta",
-     "sha256": "ab", "size": 2, "targets": []},
-    {"distribution": "toy-sm90", "file": "toy_sm90-1.2-py3-none-manylinux_2_17_x86_64.whl",
-     "role": "plugin", "sha256": "ac", "size": 7, "targets": ["sm_90"]}
-  ]
-}"""
-OLD_SPLIT = """{
-  "schema": 1, "source": "toy-2.0-py3-none-linux_x86_64.whl", "source_sha256": "f0",
-  "build_id": "b2",
-  "wheels": [
-    {"file": "toy-2.0-0split-py3-none-linux_x86_64.whl", "size": 4, "sha256": "ba", "role": "core",
-     "distribution": "toy", "pack": null, "serves": [], "images": 0, "image_bytes": 0},
-    {"file": "toy_cc80-2.0-0split-py3-none-linux_x86_64.whl", "size": 6, "sha256": "bb",
-     "role": "pack", "distribution": "toy-cc80", "pack": "cc80", "serves": ["8.0", "8.6"],
-     "images": 3, "image_bytes": 99}
-  ],
-  "libraries": [
-    {"name": "toy/liba.so", "size_before": 9, "size_after": 3, "containers": 2, "notes": ["padded"]}
-  ],
-  "needs": {"8.0": ["cc80"], "8.6": ["cc80"]},
-  "stays": [{"name": "toy/libb.a", "images": 1, "size": 8, "why": "a static library"}],
-  "source_size": 20, "notes": ["WHEEL had no tag"]
-}"""
 BUILT = Release(
     project="toy",
     version="1.2",
@@ -99,7 +69,7 @@ SPLIT = Release(
     project="toy",
     version="2.0",
     build_id="b2",
-    interface_hash="",
+    interface_hash="i2",
     wheels=(
         ReleaseWheel(
             file="toy-2.0-0split-py3-none-linux_x86_64.whl",
@@ -123,6 +93,14 @@ SPLIT = Release(
         source="toy-2.0-py3-none-linux_x86_64.whl",
         source_sha256="f0",
         source_size=20,
+        sources=(
+            SplitSource(
+                core="toy-2.0-0split-py3-none-linux_x86_64.whl",
+                file="toy-2.0-py3-none-linux_x86_64.whl",
+                size=20,
+                sha256="f0",
+            ),
+        ),
         needs={"8.0": ("cc80",), "8.6": ("cc80",)},
         libraries=(
             SplitLibrary(
@@ -133,17 +111,6 @@ SPLIT = Release(
         notes=("WHEEL had no tag",),
     ),
 )
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "release"),
-    [(REPORT_FILE, OLD_BUILD, BUILT), (OLD_SPLIT_REPORT_FILE, OLD_SPLIT, SPLIT)],
-)
-def test_a_report_of_schema_1_is_read(
-    tmp_path: Path, name: str, text: str, release: Release
-) -> None:
-    (tmp_path / name).write_text(text)
-    assert find_report(tmp_path) == release
 
 
 @pytest.mark.parametrize("release", [BUILT, SPLIT])
@@ -166,31 +133,17 @@ def test_a_release_names_its_wheels_by_their_roles() -> None:
     assert [wheel.label for wheel in SPLIT.wheels] == ["core", "cc80"]
 
 
-def test_wheels_of_an_old_report_join_those_of_a_new_one(tmp_path: Path) -> None:
-    (tmp_path / OLD_SPLIT_REPORT_FILE).write_text(OLD_SPLIT)
+def test_wheels_of_an_earlier_part_are_joined(tmp_path: Path) -> None:
+    (tmp_path / REPORT_FILE).write_text(SPLIT.as_json())
     (tmp_path / SPLIT.wheels[1].file).touch()
-    core_only = Release(
-        project="toy",
-        version="2.0",
-        build_id="b2",
-        interface_hash="i2",
-        wheels=SPLIT.wheels[:1],
-        split=SPLIT.split,
-    )
+    core_only = replace(SPLIT, wheels=SPLIT.wheels[:1])
     assert core_only.together_with(tmp_path).wheels == SPLIT.wheels
-
-
-def test_a_folder_with_two_reports_is_refused(tmp_path: Path) -> None:
-    (tmp_path / REPORT_FILE).write_text(OLD_BUILD)
-    (tmp_path / OLD_SPLIT_REPORT_FILE).write_text(OLD_SPLIT)
-    with pytest.raises(InputError, match="has two reports"):
-        find_report(tmp_path)
 
 
 def test_a_folder_of_another_release_is_refused(tmp_path: Path) -> None:
     (tmp_path / REPORT_FILE).write_text(SPLIT.as_json())
     refuse_other_release(tmp_path, "b2")
-    with pytest.raises(OutputError, match=r"another split of toy-2\.0-py3"):
+    with pytest.raises(OutputError, match=r"already has a different split of toy-2\.0-py3"):
         refuse_other_release(tmp_path, "b3")
 
 
@@ -198,9 +151,9 @@ def test_a_folder_of_another_release_is_refused(tmp_path: Path) -> None:
     ("text", "fault"),
     [
         ("{", "not a release's report: Invalid JSON"),
-        ('{"schema": 3}', "has schema 3, expected 2 or 1"),
+        ('{"schema": 3}', "has schema 3, expected 2"),
         ('{"schema": 2, "project": 7}', "project: Input should be a valid string; version: "),
-        (OLD_BUILD.replace('"meta"', '"mate"'), r"wheels\.1\.role: Input should be 'core'"),
+        (BUILT.as_json().replace('"meta"', '"mate"'), r"wheels\.1\.role: Input should be 'core'"),
     ],
 )
 def test_what_is_wrong_in_a_report_has_its_path(tmp_path: Path, text: str, fault: str) -> None:
@@ -209,13 +162,6 @@ def test_what_is_wrong_in_a_report_has_its_path(tmp_path: Path, text: str, fault
         find_report(tmp_path)
 
 
-def test_a_report_of_another_version_or_with_an_odd_file(tmp_path: Path) -> None:
+def test_wheels_of_another_version_are_not_joined(tmp_path: Path) -> None:
     (tmp_path / REPORT_FILE).write_text(replace(BUILT, version="0.9").as_json())
     assert BUILT.together_with(tmp_path) == BUILT
-    (tmp_path / REPORT_FILE).unlink()
-    core = {"file": "core", "size": 1, "sha256": "", "role": "core", "distribution": "toy"}
-    old = {"schema": 1, "build_id": "1" * 64, "wheels": [core]}
-    (tmp_path / OLD_SPLIT_REPORT_FILE).write_text(json.dumps(old))
-    found = find_report(tmp_path)
-    assert found is not None
-    assert (found.project, found.version) == ("toy", "")

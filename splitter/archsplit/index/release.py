@@ -10,7 +10,7 @@ from packaging.utils import InvalidSdistFilename, parse_sdist_filename
 
 from archsplit.errors import ArchsplitError, InputError, VerifyError
 from archsplit.release.findings import release_kind
-from archsplit.release.report import OLD_SPLIT_REPORT_FILE, REPORT_FILE, find_report
+from archsplit.release.report import REPORT_FILE, find_report
 from archsplit.release.verify import file_faults
 from archsplit.system.fs import sha256
 from archsplit.wheels.filename import WheelName
@@ -120,7 +120,7 @@ def _read_report(folder: Path) -> Release:
     report = find_report(folder)
     if report is None:
         raise InputError(
-            f"{folder} has neither {REPORT_FILE} nor {OLD_SPLIT_REPORT_FILE}",
+            f"{folder} has no {REPORT_FILE}",
             hint="give the folder that archsplit build or archsplit split wrote to",
         )
     return report

@@ -50,7 +50,6 @@ def release_matrix(release: Release) -> tuple[Cell, ...]:
     """Return all cells of a release; those of missing cores are the last."""
     plugins: dict[str, dict[WheelName, ReleaseWheel]] = {}
     for wheel in release.plugins:
-        # By file name: lists of schema 1 don't always name the plugin.
         name = WheelName.parse(wheel.file)
         plugins.setdefault(name.project, {})[name] = wheel
     cells = [

@@ -13,13 +13,13 @@ from archsplit.release.identity import PluginKind
 from archsplit.release.manifest import MANIFEST_FILE, Manifest, read_manifest
 from archsplit.release.matrix import find_holes, hole_texts, release_matrix
 from archsplit.release.report import (
-    OLD_SPLIT_REPORT_FILE,
     REPORT_FILE,
     Release,
     find_report,
     refuse_other_release,
 )
 from archsplit.release.verify import file_faults
+from archsplit.system.file_lock import locked_folder
 from archsplit.system.fs import (
     check_targets,
     input_errors,
@@ -90,7 +90,7 @@ def gather(
     manifest = _merged(manifests, hint)
     for folder, part in parts.items():
         _check_lists(folder, part, manifests[folder])
-    with output_dir(out) as target, temporary_dir(target) as staging:
+    with output_dir(out) as target, temporary_dir(target) as staging, locked_folder(target):
         check_targets(target, [MANIFEST_FILE, REPORT_FILE])
         refuse_other_release(target, release.build_id)
         _copy_wheels(parts, staging)
@@ -104,9 +104,6 @@ def gather(
         write_file(staging / REPORT_FILE, whole.as_json())
         names: list[str] = [wheel.file for wheel in release.wheels]
         replace_all([*names, MANIFEST_FILE, REPORT_FILE], source=staging, target=target)
-        with output_errors(target):
-            # Two reports in one folder would be refused by every later command.
-            (target / OLD_SPLIT_REPORT_FILE).unlink(missing_ok=True)
     return whole
 
 
@@ -175,8 +172,7 @@ def _with_all_splits(parts: Mapping[Path, Release]) -> Mapping[Path, Release]:
     all else in common.
     """
     splits = [_by_core(part.split) for part in parts.values() if part.split]
-    # Reports of schema 1 have no list of sources.
-    if not splits or any(not split.sources for split in splits):
+    if not splits:
         return parts
     sources = sorted({one for split in splits for one in split.sources}, key=lambda one: one.core)
     # Parts of one split are equal already.

@@ -3,8 +3,7 @@
 A release has one core, plugins and sometimes a meta wheel, whether a recipe was built or a fat
 wheel was split. A build's plugins are libraries, a split's are device packs. The file has one
 schema for both: JSON with a schema number and one row per wheel. If the plugins of a build are
-built one after the other into one folder, their lists are joined. Reports of schema 1, in which a
-split had a file of its own, are still read. A split's report is also printed, as a summary.
+built one after the other into one folder, their lists are joined.
 """
 
 from __future__ import annotations
@@ -14,15 +13,13 @@ from collections.abc import Mapping  # noqa: TC003 - pydantic reads the annotati
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 
-from archsplit.devicecode.partition import REST_PACK
-from archsplit.errors import ArchsplitError, InputError, OutputError
+from archsplit.errors import InputError, OutputError
 from archsplit.release.identity import PluginKind
 from archsplit.system.fs import read_file
 from archsplit.system.schema import schema_faults, type_adapter
-from archsplit.wheels.filename import WheelName
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
 __pure__ = True
@@ -81,8 +78,6 @@ def read_listing(
 
 REPORT_SCHEMA = 2
 REPORT_FILE = "archsplit-report.json"
-OLD_SPLIT_REPORT_FILE = "archsplit-split.json"
-"""The report of a split in schema 1."""
 
 Role = Literal["core", "plugin", "meta"]
 
@@ -218,8 +213,8 @@ class SplitDetails:
 
     Attributes:
         source: the name of the fat wheel or library; of several, the first.
-        source_size: bytes; 0 in old reports.
-        sources: all fat wheels, one for each core; empty in old reports.
+        source_size: bytes.
+        sources: all fat wheels, one for each core.
         needs: the packs that each capability needs.
         unmoved: device code that could not be moved.
         notes: repaired faults of the fat wheel.
@@ -227,8 +222,8 @@ class SplitDetails:
 
     source: str
     source_sha256: str
-    source_size: int = 0
-    sources: tuple[SplitSource, ...] = ()
+    source_size: int
+    sources: tuple[SplitSource, ...]
     needs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     libraries: tuple[SplitLibrary, ...] = ()
     unmoved: tuple[UnmovedCode, ...] = ()
@@ -241,9 +236,9 @@ class Release:
 
     Attributes:
         project: the core's distribution.
-        version: of all wheels; "" in an old report of packs alone.
+        version: of all wheels.
         build_id: 64 hexadecimal digits, also in the core and in every plugin.
-        interface_hash: the same; "" in an old report of a split.
+        interface_hash: the same.
         wheels: sorted by file name if several folders were merged.
         build: None for a split.
         split: None for a build.
@@ -294,11 +289,9 @@ class Release:
             InputError: the folder has a report that can't be read.
         """
         earlier = find_report(folder)
-        # Wheels of another build don't fit this core.
-        if earlier is None or earlier.build_id != self.build_id:
-            return self
-        # An old report of packs has no version.
-        if earlier.version not in {"", self.version}:
+        # Wheels of another build or version don't fit this core.
+        own = (self.build_id, self.version)
+        if earlier is None or (earlier.build_id, earlier.version) != own:
             return self
         return replace(self, wheels=merge_listings(self.wheels, earlier.wheels, folder))
 
@@ -312,40 +305,20 @@ def find_report(folder: Path) -> Release | None:
     """Read the report in a folder; None if there is none.
 
     Raises:
-        InputError: the report can't be read, or there are two.
+        InputError: the report can't be read.
     """
-    paths = [folder / name for name in (REPORT_FILE, OLD_SPLIT_REPORT_FILE)]
-    paths = [path for path in paths if path.exists()]
-    # One of them is left from an older version; nobody can tell which one is valid.
-    if len(paths) > 1:
-        raise InputError(
-            f"{folder} has two reports, {REPORT_FILE} and {OLD_SPLIT_REPORT_FILE}",
-            hint="one release a folder",
-        )
-    return read_report(paths[0]) if paths else None
+    path = folder / REPORT_FILE
+    return read_report(path) if path.exists() else None
 
 
 def read_report(path: Path) -> Release:
-    """Read a report of this schema or of schema 1.
+    """Read a report.
 
     Raises:
         InputError: the file can't be read, or is not a report.
     """
-    # Schema 1 had a file of its own for splits, with other fields.
-    decoders: dict[int, Callable[[dict[str, object]], Release]] = (
-        {1: _decode_old_split}
-        if path.name == OLD_SPLIT_REPORT_FILE
-        else {REPORT_SCHEMA: type_adapter(Release).validate_python, 1: _decode_old_build}
-    )
-    return read_listing(path, decoders, what="a release's report")
-
-
-def _decode_old_build(fields: dict[str, object]) -> Release:
-    return type_adapter(_OldBuild).validate_python(fields).to_release()
-
-
-def _decode_old_split(fields: dict[str, object]) -> Release:
-    return type_adapter(_OldSplit).validate_python(fields).to_release()
+    decode = type_adapter(Release).validate_python
+    return read_listing(path, {REPORT_SCHEMA: decode}, what="a release's report")
 
 
 def refuse_other_release(folder: Path, build_id: str) -> None:
@@ -362,200 +335,6 @@ def refuse_other_release(folder: Path, build_id: str) -> None:
     if earlier is not None and earlier.build_id != build_id:
         of_split = None if earlier.split is None else f"split of {earlier.split.source}"
         raise OutputError(
-            f"{folder} has another {of_split or f'release of {earlier.project}'}: of other bytes,"
-            " with other options or by another version of archsplit",
-            hint="remove it, or choose another folder with --out",
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _OldBuiltWheel:
-    """A wheel in ``archsplit-report.json`` of schema 1."""
-
-    file: str
-    role: Role
-    distribution: str
-    targets: tuple[str, ...]
-    size: int
-    sha256: str
-
-    def to_wheel(self) -> ReleaseWheel:
-        plugin = Plugin(kind="library", name=", ".join(self.targets), targets=self.targets)
-        return ReleaseWheel(
-            file=self.file,
-            size=self.size,
-            sha256=self.sha256,
-            role=self.role,
-            distribution=self.distribution,
-            plugin=plugin if self.role == "plugin" else None,
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _OldBuild:
-    """``archsplit-report.json`` of schema 1."""
-
-    project: str
-    version: str
-    build_id: str
-    interface_hash: str
-    toolkit: str
-    host: tuple[str, ...]
-    deflate: str
-    epoch: int
-    targets: tuple[str, ...]
-    wheels: tuple[_OldBuiltWheel, ...]
-
-    def to_release(self) -> Release:
-        return Release(
-            project=self.project,
-            version=self.version,
-            build_id=self.build_id,
-            interface_hash=self.interface_hash,
-            wheels=tuple(wheel.to_wheel() for wheel in self.wheels),
-            build=BuildDetails(
-                toolkit=self.toolkit,
-                host=self.host,
-                deflate=self.deflate,
-                epoch=self.epoch,
-                targets=self.targets,
-            ),
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _OldSplitWheel:
-    """A wheel in ``archsplit-split.json`` of schema 1; earliest files lack the later fields."""
-
-    file: str
-    size: int
-    sha256: str
-    role: Literal["core", "pack", "meta"]
-    distribution: str = ""
-    pack: str | None = None
-    serves: tuple[str, ...] = ()
-    images: int = 0
-    image_bytes: int = 0
-
-    def to_wheel(self) -> ReleaseWheel:
-        plugin = Plugin(
-            kind="pack",
-            name=self.pack or "",
-            serves=self.serves,
-            images=self.images,
-            image_bytes=self.image_bytes,
-        )
-        return ReleaseWheel(
-            file=self.file,
-            size=self.size,
-            sha256=self.sha256,
-            # Schema 2 has one role for both forms of plugins.
-            role="plugin" if self.role == "pack" else self.role,
-            distribution=self.distribution,
-            plugin=plugin if self.role == "pack" else None,
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _OldSplit:
-    """``archsplit-split.json`` of schema 1."""
-
-    build_id: str
-    wheels: tuple[_OldSplitWheel, ...]
-    source: str = ""
-    source_sha256: str = ""
-    source_size: int = 0
-    needs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    libraries: tuple[SplitLibrary, ...] = ()
-    stays: tuple[UnmovedCode, ...] = ()
-    notes: tuple[str, ...] = ()
-
-    def to_release(self) -> Release:
-        wheels = tuple(wheel.to_wheel() for wheel in self.wheels)
-        core = next((wheel for wheel in wheels if wheel.role == "core"), None)
-        return Release(
-            project="" if core is None else core.distribution,
-            version="" if core is None else _version(core.file),
-            build_id=self.build_id,
-            # The file never had it; the core and every pack do.
-            interface_hash="",
-            wheels=wheels,
-            split=SplitDetails(
-                source=self.source,
-                source_sha256=self.source_sha256,
-                source_size=self.source_size,
-                needs=self.needs,
-                libraries=self.libraries,
-                unmoved=self.stays,
-                notes=self.notes,
-            ),
-        )
-
-
-def _version(file: str) -> str:
-    """Return the version in a wheel's file name; "" for a name that checks will refuse."""
-    try:
-        return WheelName.parse(file).version
-    except ArchsplitError:
-        return ""
-
-
-_GROWN = 1.25
-"""Ratio of all wheels to the fat file above which ``--by target`` is proposed."""
-
-
-def split_summary(release: Release) -> str:
-    """Return the wheels of a split, their sizes, and the code that was not moved."""
-    details = release.split
-    if details is None:
-        raise ValueError("a build has no summary of a split")
-    lines = [f"{details.source} is now"]
-    lines += [
-        f"  {wheel.size / 1e6:8.1f} MB  {wheel.file}  {_purpose(wheel, details)}"
-        for wheel in release.wheels
-    ]
-    lines += _totals(release, details)
-    for library in details.libraries:
-        before, after = library.size_before / 1e6, library.size_after / 1e6
-        lines.append(f"{library.name}: {before:.1f} -> {after:.1f} MB")
-        lines += [f"  {note}" for note in library.notes]
-    for code in details.unmoved:
-        what = f"{code.images} images, {code.size / 1e6:.1f} MB" if code.images else "what it has"
-        lines.append(f"{code.name}: {what} stay: {code.why}")
-    lines += details.notes
-    return "\n".join(lines)
-
-
-def _purpose(wheel: ReleaseWheel, details: SplitDetails) -> str:
-    if wheel.gpus:
-        return f"GPUs of capability {', '.join(wheel.gpus)}"
-    gpus = [one for one, packs in details.needs.items() if wheel.label in packs]
-    return f"part for GPUs of capability {', '.join(gpus)}" if gpus else wheel.label
-
-
-def _totals(release: Release, details: SplitDetails) -> Iterator[str]:
-    """Compare the sum with the fat file; list the downloads of each kind of GPU."""
-    total = sum(wheel.size for wheel in release.wheels)
-    fat = ""
-    # Reports of older versions lack the size.
-    if details.source_size:
-        times = total / details.source_size
-        fat = f", {times:.2f} times the fat wheel's {details.source_size / 1e6:.1f} MB"
-    yield f"together {total / 1e6:.1f} MB{fat}"
-    size_by_label = {wheel.label: wheel.size for wheel in release.wheels}
-    gpus: dict[tuple[str, ...], list[str]] = {}
-    for capability, packs in details.needs.items():
-        gpus.setdefault(packs, []).append(capability)
-    for packs, capabilities in gpus.items():
-        size = size_by_label["core"] + sum(size_by_label[pack] for pack in packs)
-        what = f"core, {', '.join(packs)}"
-        yield f"  a GPU of {', '.join(capabilities)} downloads {size / 1e6:.1f} MB: {what}"
-    # Only `archsplit join` needs the last pack, so it is not published.
-    names = {wheel.distribution for wheel in release.wheels if wheel.label != REST_PACK}
-    yield f"names on the index: {len(names)}"
-    by_capability = any(wheel.gpus for wheel in release.wheels)
-    if by_capability and 0 < _GROWN * details.source_size < total:
-        yield (
-            "note: images that several kinds of GPU take are in several packs; --by target puts"
-            " each in one, with more packs for each GPU"
+            f"{folder} already has a different {of_split or f'release of {earlier.project}'}",
+            hint=f"use another --out, or remove {folder}",
         )

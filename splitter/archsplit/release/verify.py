@@ -14,7 +14,7 @@ from archsplit.errors import InputError, VerifyError
 from archsplit.release.checks import CheckScope, count_images, release_faults
 from archsplit.release.findings import ReleaseKind, finding
 from archsplit.release.manifest import MANIFEST_FILE, read_manifest
-from archsplit.release.report import OLD_SPLIT_REPORT_FILE, REPORT_FILE, find_report
+from archsplit.release.report import REPORT_FILE, find_report
 from archsplit.release.wheel_set import read_wheel_set, wheels_in
 from archsplit.system.env import ZIP_EPOCH, clean_environment
 from archsplit.system.fs import sha256, temporary_dir
@@ -46,13 +46,12 @@ def report_faults(
     except InputError as error:
         yield finding(kind, "unreadable-report", "", error.message)
         return
-    name = REPORT_FILE if (folder / REPORT_FILE).exists() else OLD_SPLIT_REPORT_FILE
     for wheel in () if release is None else release.wheels:
         is_here = (folder / wheel.file).exists()
         # Who wants one target has not copied the wheels of the others.
         is_wanted = is_here or wanted is None or set(wheel.gpus) <= set(wanted)
         if is_wanted and wheel.file not in damaged:
-            yield from file_faults(folder / wheel.file, wheel, kind, report=name)
+            yield from file_faults(folder / wheel.file, wheel, kind)
 
 
 def file_faults(
