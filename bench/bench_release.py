@@ -3,11 +3,13 @@
 
     python bench/bench_release.py wheels LIBRARY [--plugins N] [--megabytes N]
     python bench/bench_release.py index [--files N]
+    python bench/bench_release.py rows [--files N]
 
 `wheels` cuts a real library (say libtorch_cuda.so; a smaller one is taken again and again) into the
 libraries of N plugins, and writes their wheels as `archsplit build` does, and by `wheel pack` from
 the same trees. `index` takes N small wheels into an index, adds a release of nine more and prunes
-the oldest, and has `simple503` write the pages of the same wheels. Wall and CPU seconds, the peak
+the oldest, and has `simple503` write the pages of the same wheels. `rows` inspects wheels of N
+members in deep folders, and doubles N five times. Wall and CPU seconds, the peak
 memory of the largest process, and the size of what was written.
 """
 
@@ -19,16 +21,17 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from archsplit.wheels.filename import WheelName, distribution_name
 from archsplit.wheels.metadata import CoreMetadata
 from archsplit.wheels.record import WheelMember
-from archsplit.wheels.writer import WheelPlan, write_wheels
+from archsplit.wheels.writer import WheelPlan, write_wheel, write_wheels
 
 WHEEL_GOALS = "goals: 4 times as fast, not larger, no more than 300 MB of memory"
 INDEX_GOALS = "goals: an update takes less than 2 s of CPU for 5,000 wheels, and 5 s for 20,000"
+ROWS_GOALS = "goals: twice the members take twice the time; 64,000 less than 10 s"
 _EPOCH = 1_700_000_000
 _BLOCK = 1 << 22
 
@@ -168,6 +171,21 @@ def index(count: int) -> None:
         sys.stdout.write("".join(one.told() for one in runs) + f"{INDEX_GOALS}\n")
 
 
+def rows(count: int) -> None:
+    """Inspect wheels of more and more members."""
+    sys.stdout.write(f"{'':34}{'wall s':>8}{'CPU s':>8}{'MB peak':>8}\n")
+    for number in (count << doubling for doubling in range(6)):
+        with tempfile.TemporaryDirectory() as folder:
+            members = tuple(
+                WheelMember(name=f"big/{'deep/' * 100}{each}.py", content=b"")
+                for each in range(number)
+            )
+            small = replace(plan("big", "1.0"), members=members)
+            wheel = write_wheel(Path(folder), small, epoch=_EPOCH)
+            sys.stdout.write(run(f"{number} members", "archsplit", "inspect", str(wheel)).told())
+    sys.stdout.write(f"{ROWS_GOALS}\n")
+
+
 def main() -> None:
     """Run what was asked for."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -183,6 +201,9 @@ def main() -> None:
     one = what.add_parser("index")
     one.add_argument("--files", type=int, default=5000, metavar="N")
     one.set_defaults(run=lambda given: index(given.files))
+    one = what.add_parser("rows")
+    one.add_argument("--files", type=int, default=2000, metavar="N")
+    one.set_defaults(run=lambda given: rows(given.files))
     one = what.add_parser("write")
     one.add_argument("folder", type=Path)
     one.add_argument("out", type=Path)

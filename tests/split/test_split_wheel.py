@@ -258,6 +258,32 @@ def test_verify_names_every_damaged_wheel_at_once(sample: Sample, tmp_path: Path
         join_split(out, tmp_path / "joined")
 
 
+def test_join_of_an_image_with_other_bytes_is_refused(sample: Sample, tmp_path: Path) -> None:
+    out = copied(sample, tmp_path / "out")
+    # The last byte of an image: neither the index nor a header is damaged, and RECORD fits.
+    rewrite(next(out.glob("toyfat_cc90-*")), lambda pack: pack[:-1] + bytes([pack[-1] ^ 1]))
+    with pytest.raises(VerifyError, match="is not the one that was split"):
+        join_split(out, tmp_path / "joined")
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        "toyfat-1.0-py3-none-manylinux_2_17_x86_64.manylinux2014_x86_64.whl",
+        "ToyFat-1.0-py3-none-linux_x86_64.whl",
+    ],
+)
+def test_core_of_a_release_has_the_fat_wheel_s_file_name(
+    sample: Sample, tmp_path: Path, effects: Effects, file: str
+) -> None:
+    fat = tmp_path / file
+    shutil.copy(sample.fat, fat)
+    out = split(fat, tmp_path / "out", effects, release=True)
+    assert (out / file).exists()
+    assert json.loads((out / REPORT_FILE).read_text())["split"]["sources"][0]["core"] == file
+    verify_release(out)
+
+
 def test_packs_by_target_come_together_by_extras(
     sample: Sample, tmp_path: Path, effects: Effects
 ) -> None:

@@ -523,6 +523,15 @@ def test_two_members_with_the_same_bytes(tmp_path: Path) -> None:
         check(path)
 
 
+def test_member_that_is_one_byte_too_long_overlaps(tmp_path: Path) -> None:
+    path = toy_wheel(tmp_path)
+    with zipfile.ZipFile(path) as archive:
+        size = archive.infolist()[0].compress_size
+    patched(path, central={PACKED: size + 1})
+    with pytest.raises(WheelError, match="overlaps the next member"):
+        check(path)
+
+
 def test_zip64_records_are_understood(tmp_path: Path) -> None:
     path = tmp_path / TOY_NAME
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:

@@ -13,6 +13,7 @@ from archsplit.errors import WheelError
 from archsplit.wheels.record import (
     ALGORITHMS,
     MAX_COMPONENT_BYTES,
+    MAX_FOLDERS,
     MAX_NAME_BYTES,
     RecordRow,
     WheelMember,
@@ -135,6 +136,7 @@ def test_csv_reads_what_we_quote() -> None:
         ("\udcff", "Unicode"),
         ("é" * 128, "too long"),
         ("/".join(["a" * 200] * 21), "too long"),
+        ("a/" * (MAX_FOLDERS + 1) + "a", "in more than 256 folders"),
     ],
 )
 def test_names_that_no_member_may_have(name: str, fault: str) -> None:
@@ -153,7 +155,8 @@ def test_names_that_no_member_may_have(name: str, fault: str) -> None:
         "é",
         "a b, c",
         "a" * MAX_COMPONENT_BYTES,
-        ("a" * 199 + "/") * 20 + "a" * (MAX_NAME_BYTES - 4000),
+        ("a" * 199 + "/") * 17 + "a" * (MAX_NAME_BYTES - 3400),
+        "a/" * MAX_FOLDERS + "a",
     ],
 )
 def test_names_that_a_member_may_have(name: str) -> None:
@@ -172,3 +175,4 @@ def test_names_that_collide() -> None:
         "a/b: is a file, and a folder of others",
     ]
     assert duplicate_names(["a", "ab/c", "ab/d"]) == []
+    assert duplicate_names(["a", "a-b", "a.b/c", "a/b"]) == ["a: is a file, and a folder of others"]

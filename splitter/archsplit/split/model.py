@@ -91,7 +91,7 @@ class Core:
 
     Attributes:
         wheel: the fat wheel.
-        name: the core's file name.
+        name: the parts of the core's file name.
         package: the import package with the loader's folder.
         machine: of its libraries.
         source: the file that was split: the wheel, or the library that a wheel was made around.
@@ -133,6 +133,13 @@ class Core:
             needs={str(one): tuple(names) for one, names in self.pack_plan.needs.items()},
             source=self.source.sha256,
         )
+
+    @property
+    def file(self) -> str:
+        """The name of the core's file; a core that takes the fat wheel's place keeps its name."""
+        # Byte for byte: tags and project may be spelled in several ways that are equal for an
+        # installer, and an index would have two files of one wheel.
+        return self.wheel.path.name if self.name == self.wheel.name else str(self.name)
 
     @property
     def raw_metadata(self) -> RawMetadata:

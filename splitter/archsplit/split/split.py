@@ -250,8 +250,7 @@ class _Split:
     def _verify(self, staging: Path, cores: Sequence[Core], reads: WheelReads) -> None:
         self.effects.progress.begin_stage("check of all wheels", 0)
         originals = {
-            str(core.name): {one.name: one.original_images for one in core.libraries}
-            for core in cores
+            core.file: {one.name: one.original_images for one in core.libraries} for core in cores
         }
         scope = CheckScope(originals=originals, complete=self.request.targets is None)
         verify_release(staging, scope=scope, begun=reads)
@@ -344,7 +343,7 @@ class _Split:
 
 def _details(core: Core, source: _Source, *, several: bool) -> SplitDetails:
     """Return the part of a report that is about one core."""
-    file = str(core.name) if several else ""
+    file = core.file if several else ""
     libraries = tuple(
         SplitLibrary(
             name=part.name,
@@ -359,7 +358,7 @@ def _details(core: Core, source: _Source, *, several: bool) -> SplitDetails:
     of_libraries = (code for part in core.libraries for code in part.unmoved.result())
     unmoved = (*of_libraries, *source.unmoved)
     own = SplitSource(
-        core=str(core.name),
+        core=core.file,
         file=core.source.path,
         size=source.wheel.path.stat().st_size,
         sha256=core.source.sha256,
@@ -384,7 +383,7 @@ def _refuse_other_split(out: Path, cores: Sequence[Core]) -> None:
     """
     refuse_other_release(out, cores[0].build_id)
     earlier = find_report(out)
-    names = {str(core.name) for core in cores}
+    names = {core.file for core in cores}
     others = () if earlier is None else [one.file for one in earlier.cores if one.file not in names]
     if others:
         raise OutputError(

@@ -158,7 +158,7 @@ class WheelJobs:
         core: Core,
         loaders: Mapping[str, Future[tuple[Path, Path]]],
     ) -> ReleaseWheel:
-        path, began = self.staging / str(core.name), time.monotonic()
+        path, began = self.staging / core.file, time.monotonic()
         loader, stub = loaders[core.machine].result()
         with output_errors(path), HashedFile(io.FileIO(path, "w")) as file:
             write_core(file, core, loader=loader, stub=stub)

@@ -9,6 +9,7 @@ Source: https://packaging.python.org/en/latest/specifications/recording-installe
 from __future__ import annotations
 
 import base64
+import bisect
 import csv
 import hashlib
 import io
@@ -22,7 +23,7 @@ from archsplit.errors import WheelError
 from archsplit.system.fs import input_errors, read_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
 
@@ -34,8 +35,11 @@ PROGRAM_MODE = 0o755
 MAX_COMPONENT_BYTES = 255
 """NAME_MAX of every file system that Linux commonly mounts."""
 
-MAX_NAME_BYTES = 4095
-"""PATH_MAX without its NUL; a zip could hold 65535."""
+MAX_NAME_BYTES = 4095 - 512
+"""PATH_MAX without its NUL and the path of site-packages; a zip could hold 65535."""
+
+MAX_FOLDERS = 256
+"""Folders of a member. pip makes them by recursion, and fails with about 900 of them."""
 
 _FORBIDDEN = (
     (re.compile(r"[\x00-\x1f\x7f]"), "it has control characters"),
@@ -87,6 +91,8 @@ def member_fault(name: str) -> str | None:
     longest = max(map(len, encoded.split(b"/")))
     if longest > MAX_COMPONENT_BYTES or len(encoded) > MAX_NAME_BYTES:
         return "it is too long for a file system"
+    if name.count("/") > MAX_FOLDERS:
+        return f"it is in more than {MAX_FOLDERS} folders, so pip can't install it"
     return None
 
 
@@ -96,18 +102,22 @@ def duplicate_names(names: Iterable[str]) -> list[str]:
     The findings are sorted; there are none if all names can be files beside each other.
     """
     counts = Counter(names)
-    # Installers that make folders first would fail at the file, others at the folder.
-    folders = {folder for name in counts for folder in _parent_folders(name)}
+    ordered = sorted(counts)
     return [
-        *(f"{name}: occurs {counts[name]} times" for name in sorted(counts) if counts[name] > 1),
-        *(f"{name}: is a file, and a folder of others" for name in sorted(folders & set(counts))),
+        *(f"{name}: occurs {counts[name]} times" for name in ordered if counts[name] > 1),
+        # Installers that make folders first would fail at the file, others at the folder.
+        *(f"{name}: is a file, and a folder of others" for name in _files_with_members(ordered)),
     ]
 
 
-def _parent_folders(name: str) -> Iterator[str]:
-    while "/" in name:
-        name, _, _ = name.rpartition("/")
-        yield name
+def _files_with_members(ordered: Sequence[str]) -> Iterator[str]:
+    """Yield the names that are a folder of another name, of sorted names."""
+    # The first name from "a/" on is below "a", if one is. A set of all folders would grow with the
+    # depth of the names.
+    for name in ordered:
+        at = bisect.bisect_left(ordered, f"{name}/")
+        if at < len(ordered) and ordered[at].startswith(f"{name}/"):
+            yield name
 
 
 ALGORITHMS = {"sha256": 32, "sha384": 48, "sha512": 64}

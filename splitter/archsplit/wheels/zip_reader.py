@@ -121,7 +121,8 @@ def _overlaps(infos: list[ZipInfo], end: int) -> Iterator[str]:
     ends = [*(info.header_offset for info in ordered[1:]), end]
     for info, limit in zip(ordered, ends, strict=True):
         # Overlapping members are how a small archive unpacks to petabytes ("zip bomb").
-        if info.header_offset + _LOCAL_HEADER.size + info.compress_size > limit:
+        name = len(info.orig_filename.encode(errors="replace"))
+        if info.header_offset + _LOCAL_HEADER.size + name + info.compress_size > limit:
             yield f"{info.filename}: overlaps the next member"
 
 
