@@ -104,8 +104,8 @@ def test_totals_count_the_wheels_of_all_pythons() -> None:
 
 
 def test_summary_without_a_gpu_ends_with_its_notes() -> None:
-    alone = replace(DETAILS, needs={})
-    assert split_summary(replace(SPLIT, split=alone)).endswith("WHEEL had no tag")
+    without = replace(DETAILS, needs={})
+    assert split_summary(replace(SPLIT, split=without)).endswith("WHEEL had no tag")
     # The capability of a GPU that has no pack here, and one without a product.
     needs = replace(DETAILS, needs={"8.0": ("cc75",), "9.9": ("cc80",)})
     assert split_summary(replace(SPLIT, split=needs)).splitlines()[-2:] == [

@@ -109,7 +109,7 @@ def test_split_that_meets_a_faster_one_is_refused(
     monkeypatch.setattr(split_module, "verify_release", verify_and_be_overtaken)
     with pytest.raises(OutputError, match="already has a different split of toyfat"):
         split(sample.fat, out, effects)
-    faster = split(sample.fat, tmp_path / "alone", effects, targets=targets)
+    faster = split(sample.fat, tmp_path / "faster", effects, targets=targets)
     assert contents(out) == contents(faster)
 
 

@@ -28,7 +28,7 @@ _PRODUCTS = 24
 
 
 def split_summary(release: Release) -> str:
-    """Return the wheels of a split, their sizes, the code that was not moved, and the table."""
+    """Return the summary of a split, with the table of downloads at its end."""
     details = release.split
     if details is None:
         raise ValueError("a build has no summary of a split")
@@ -106,7 +106,7 @@ _HEAD = ("GPU", "download", "install")
 
 
 def _gpu_text(gpus: Sequence[Capability]) -> str:
-    """Return the capabilities of a row, with as many products as its column has room for."""
+    """Return the capabilities of a row, with the products that fit into its column."""
     text = ", ".join(map(str, gpus))
     products = ""
     for gpu in gpus:

@@ -136,7 +136,7 @@ class Core:
 
     @property
     def file(self) -> str:
-        """The name of the core's file; a core that takes the fat wheel's place keeps its name."""
+        """File name of the core; in the fat wheel's place it is the fat wheel's."""
         # Byte for byte: tags and project may be spelled in several ways that are equal for an
         # installer, and an index would have two files of one wheel.
         return self.wheel.path.name if self.name == self.wheel.name else str(self.name)

@@ -376,7 +376,7 @@ def _details(core: Core, source: _Source, *, several: bool) -> SplitDetails:
 
 
 def _refuse_other_split(out: Path, cores: Sequence[Core]) -> None:
-    """Refuse an output folder with another split, or with cores that this one doesn't write again.
+    """Refuse an output folder with another split or with other cores.
 
     Raises:
         OutputError: the folder has one; packs of the same images are no reason to mix them.
