@@ -85,7 +85,7 @@ def test_summary_lists_wheels_kept_code_and_downloads() -> None:
         "libc.so: kept device code: can't be read",
         "WHEEL had no tag",
         "GPU                             download  install",
-        '8.0, 8.6 (A100, A30, A10, A40)  7.0 MB  pip install "toy[cc80]"',
+        '8.0, 8.6 (A100, A30, A10, A40)    7.0 MB  pip install "toy[cc80]"',
     ]
 
 
