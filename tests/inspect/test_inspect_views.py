@@ -419,3 +419,20 @@ def test_white_on_every_color_can_be_read(color: str) -> None:
     linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
     luminance = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
     assert 1.05 / (luminance + 0.05) >= 4.5
+
+
+def test_page_opens_on_the_answer_and_has_no_folder(samples: Samples) -> None:
+    inventory = inspected(samples, WHEEL)
+    origin = PageOrigin(command=("archsplit", "inspect", str(samples / WHEEL)))
+    page = inventory_page(inventory, device_usage(inventory, GPU_BY_CAPABILITY), origin)
+    assert re.search(r'<h1 id="answer" class="headline">An? .* uses .* is for other GPUs', page)
+    assert str(samples) not in page
+    data = page_data(page)
+    assert data["gpu"] in {gpu["id"] for gpu in data["gpus"]}
+    assert "archsplit split pkg-1.0-py3-none-any.whl" in data["gpus"][0]["text"]
+
+
+def test_page_of_a_library_without_device_code_has_one_sentence(samples: Samples) -> None:
+    page = inventory_page(inspected(samples, "libempty.so"), ())
+    assert "in all; no device code</h1>" in page
+    assert '<div id="map"' not in page

@@ -18,12 +18,15 @@ from dataclasses import dataclass
 from functools import cache
 from html import escape
 from importlib.resources import files
+from pathlib import PurePath
 from string import Template
 from typing import TYPE_CHECKING, Any
 
 from archsplit import __version__
 from archsplit.arch.compat import capability_text
 from archsplit.devicecode.kernels import find_demangler, readable_name
+from archsplit.devicecode.model import Place
+from archsplit.devicecode.select import Coverage, selected_images
 from archsplit.inspect.breakdown import (
     REST_COLOR,
     REST_LABEL,
@@ -32,6 +35,7 @@ from archsplit.inspect.breakdown import (
     share_text,
     summarize,
 )
+from archsplit.inspect.sizes import answer_text, device_sizes, gpu_name
 from archsplit.inspect.svg import target_nodes
 from archsplit.inspect.text import (
     ADVICE_WORDS,
@@ -48,10 +52,12 @@ from archsplit.system.units import change_text, size_text
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from archsplit.arch.target import Capability
     from archsplit.devicecode.model import File, Inventory
     from archsplit.devicecode.stats import DeviceUsage, Growth, SizeChange
     from archsplit.inspect.advise import Advice
     from archsplit.inspect.breakdown import BreakdownPart
+    from archsplit.inspect.sizes import DeviceSizes
 
 TERMS = {
     "container": "A set of images from which a GPU takes one. nvcc makes one for each source file.",
@@ -62,7 +68,7 @@ TERMS = {
     " all later ones.",
     "link code": "Input of a device link (-rdc=true, LTO). No GPU can load it as it is.",
     "unregistered": "Code outside of the fatbin sections. Only the library itself finds it.",
-    "dead weight": "Machine code and PTX that a GPU never takes.",
+    "for other GPUs": "Machine code and PTX that this GPU never takes.",
     "download": "The part of the wheel's compressed bytes.",
     "capability": "NVIDIA's number of a GPU generation: an H100 is 9.0, its target sm_90.",
 }
@@ -82,7 +88,9 @@ class PageOrigin:
 
     def markup(self) -> str:
         """Return version, date and command for the header."""
-        command = f"<code>{escape(shlex.join(self.command))}</code>" if self.command else ""
+        # A page is passed on: the folders of the machine that made it stay there.
+        words = [PurePath(word).name if word.startswith("/") else word for word in self.command]
+        command = f"<code>{escape(shlex.join(words))}</code>" if words else ""
         return " · ".join(filter(None, (f"archsplit {__version__}", escape(self.date), command)))
 
 
@@ -187,27 +195,38 @@ def inventory_page(
     inventory: Inventory, devices: tuple[DeviceUsage, ...], origin: PageOrigin = NO_ORIGIN
 ) -> str:
     """Return the page of ``archsplit inspect --html``: map, targets, GPUs and all device code."""
+    if not inventory.rows():
+        return render_page(inventory.name, summarize(inventory), origin, "", terms={})
+    sizes = {one.capability: device_sizes(inventory, one.capability) for one in devices}
+    served = [one for one in devices if sizes[one.capability].used]
+    first = max(served, key=lambda one: one.containers[Coverage.NATIVE], default=None)
+    gpus = [_gpu_data(inventory, sizes[one.capability], one) for one in served]
+    headline = summarize(inventory)
+    if first is not None:
+        headline = answer_text(sizes[first.capability])
     body = "\n".join(
         (
-            _map(inventory, devices),
-            "<h2>Each target</h2>",
-            _target_table(inventory),
-            "<h2>What each GPU can use</h2>",
-            _device_table(devices),
-            f"<p>{escape(unserved_text(devices))}</p>",
+            f"<p>{escape(summarize(inventory))}</p>" if first is not None else "",
+            _map(inventory, served),
+            _folded("What each GPU uses", _device_table(served, sizes)),
+            f"<p>{escape(unserved_text(sizes.values()))}</p>",
             # As on a terminal: only where such files are a part worth a word.
             *(f"<p>{escape(text)}</p>" for text in filter(None, [other_files_text(inventory)])),
-            "<h2>All device code</h2>",
-            FILTER_BOX,
-            _code_table(inventory),
+            _folded("Each target", _target_table(inventory)),
+            _folded("All device code", FILTER_BOX + _code_table(inventory)),
         )
     )
     data = {
         "measures": [name for name, _ in _measures(inventory)],
-        "gpus": [_gpu_data(device) for device in devices if device.targets],
+        "gpus": gpus,
+        "gpu": "" if first is None else str(first.capability),
         "root": _root_data(inventory),
     }
-    return render_page(inventory.name, summarize(inventory), origin, body, data)
+    return render_page(inventory.name, headline, origin, body, data)
+
+
+def _folded(title: str, content: str) -> str:
+    return f"<details><summary><h2>{escape(title)}</h2></summary>\n{content}\n</details>"
 
 
 def growth_page(
@@ -258,20 +277,22 @@ def _measures(inventory: Inventory) -> tuple[tuple[str, str], ...]:
 
 def _map(inventory: Inventory, devices: Iterable[DeviceUsage]) -> str:
     """Return the frame of the map with its controls; the script draws the tiles."""
-    served = [device for device in devices if device.targets]
-    names = {
-        str(device.capability): f"{device.capability} {product_text(device)}" for device in served
-    }
-    gpus = _choice("gpu", "My GPU is", {"": "any", **names})
+    buttons = "".join(
+        f'<button type="button" data-gpu="{device.capability}" aria-pressed="false"'
+        f' title="{device.capability} {escape(product_text(device))}">'
+        f"{escape(gpu_name(device.capability))}</button>"
+        for device in devices
+    )
+    gpus = f"""<div id="gpus" class="gpus" role="group" aria-label="my GPU">{buttons}
+<button type="button" data-gpu="" aria-pressed="false">all targets</button></div>"""
     measure = _choice("measure", "Bytes:", dict(_measures(inventory)))
-    return f"""<h2>Map</h2>
-<noscript><p>The map needs JavaScript. The tables below have the same numbers.</p></noscript>
+    return f"""<noscript><p>The map needs JavaScript; the tables have its numbers.</p></noscript>
 <div class="needs-script" hidden>
+<p id="gpu-note" class="note" role="status"></p>
 <div class="controls">
 {gpus}
 {measure if inventory.is_wheel else ""}
 </div>
-<p id="gpu-note" class="note" role="status"></p>
 <nav id="crumbs" class="crumbs" aria-label="place in the map"></nav>
 <div id="map" class="map" role="group" aria-label="map of the bytes: files, targets, kernels"
  aria-describedby="map-help"></div>
@@ -310,15 +331,22 @@ _TEXTURES = {"": "", "PTX": "ptx", "link code": "link", "unregistered": "outside
 """The class of the texture of each form of code: plain for machine code."""
 
 
-def _gpu_data(device: DeviceUsage) -> dict[str, Any]:
-    whole = device.whole
+def _gpu_data(inventory: Inventory, sizes: DeviceSizes, device: DeviceUsage) -> dict[str, Any]:
+    outside = (unit for unit in inventory.units() if unit.place is Place.OUTSIDE)
+    found = (selected_images(unit.images, device.capability) for unit in outside)
+    text = f"{size_text(sizes.slimmed)} of {size_text(sizes.whole)} stay after archsplit slim"
+    if sizes.core is not None and sizes.pack is not None:
+        name = PurePath(inventory.path).name
+        text = (
+            f"archsplit split {shlex.quote(name)} --out split gives a core of"
+            f" {size_text(sizes.core)} and a pack of {size_text(sizes.pack)} for this GPU; {text}"
+        )
     return {
         "id": str(device.capability),
         "targets": [str(target) for target in device.targets],
-        "text": f"{device.capability} {product_text(device)} can use"
-        f" {size_text(device.usable.cost)} of {size_text(whole)}"
-        f" ({share_text(device.usable.cost, whole)}); {size_text(device.dead.cost)} are dead"
-        f" weight. Containers: {coverage_text(device)}.",
+        "outside": sorted({str(image.target) for images in found for image in images}),
+        "answer": answer_text(sizes),
+        "text": text,
     }
 
 
@@ -372,14 +400,17 @@ def _kernel_data(file: File, part: BreakdownPart) -> Iterator[dict[str, Any]]:
         (kernel for kernel in file.kernels if kernel.target == part.label),
         key=lambda kernel: (-kernel.code_bytes, kernel.name),
     )
-    named = [(_short_name(kernel.name), kernel.code_bytes) for kernel in kernels[:_MAX_KERNELS]]
+    named = [
+        (_short_name(kernel.name), kernel.code_bytes, kernel.count)
+        for kernel in kernels[:_MAX_KERNELS]
+    ]
     others = sum(kernel.code_bytes for kernel in kernels[_MAX_KERNELS:])
     if others:
-        named.append((f"{len(kernels) - _MAX_KERNELS} more kernels", others))
-    for name, size in named:
+        named.append((f"{len(kernels) - _MAX_KERNELS} more kernels", others, 1))
+    for name, size, copies in named:
         # The machine code is unpacked, so it is the same number in every measure.
         sizes = {"download": size, "files": size}
-        note = "machine code, unpacked"
+        note = "machine code, unpacked" + (f", {copies} copies" if copies > 1 else "")
         yield _node(name, sizes, color=part.color, note=note, target=part.label, live=True)
 
 
@@ -396,7 +427,8 @@ def _short_name(name: str) -> str:
 
 def _target_table(inventory: Inventory) -> str:
     """Return a bar for each target, divided among the files; all bars have one scale."""
-    bars = target_nodes(inventory, in_download=inventory.is_wheel)
+    nodes = target_nodes(inventory, in_download=inventory.is_wheel)
+    bars = sorted(nodes, key=lambda one: -one.weight)
     longest = max((bar.weight for bar in bars), default=0) or 1
     rows = []
     for bar in bars:
@@ -412,33 +444,28 @@ def _target_table(inventory: Inventory) -> str:
     return render_table("targets, divided among the files", ("target", "", "#size"), rows)
 
 
-def _device_table(devices: Iterable[DeviceUsage]) -> str:
+def _device_table(devices: Iterable[DeviceUsage], sizes: Mapping[Capability, DeviceSizes]) -> str:
     rows = []
     for device in devices:
-        if not device.targets:
-            continue
-        whole = device.whole
-        # The text is empty for a whole of 0 bytes, and CSS needs a width.
-        share = share_text(device.usable.cost, whole) or "0 %"
+        size = sizes[device.capability]
+        share = share_text(size.used, size.device_code)
         rows.append(
             f'<tr><td class="name">{device.capability} {escape(product_text(device))}'
             f'<td class="wide"><div class="bar share"><span class="usable"'
             f' style="width:{share.replace(" ", "")}"></span></div>'
-            f"{size_cell(device.usable.cost)}{size_cell(whole - device.usable.cost)}"
+            f"{size_cell(size.used)}{size_cell(size.unused)}"
             f'<td class="number">{share}<td>{coverage_text(device)}'
             f'<td class="mono">{" ".join(map(str, device.targets))}</tr>'
         )
-    heads = ("GPU", ".", "#can use", "#dead weight", "#share", "container", "takes")
+    heads = ("GPU", ".", "#uses", "#for other GPUs", "#share", "container", "takes")
     return render_table("by compute capability", heads, rows, style="sortable")
 
 
 def _code_table(inventory: Inventory) -> str:
     """Return a row for each file and target, and one for all other bytes."""
-    rows = []
-    for file in inventory.files:
-        rows += [
-            _code_row(file.path, part, is_live=not part.note) for part in breakdown(file.rows())
-        ]
+    found = [(file.path, part) for file in inventory.files for part in breakdown(file.rows())]
+    found.sort(key=lambda one: -one[1].weight)
+    rows = [_code_row(path, part, is_live=not part.note) for path, part in found]
     parts = breakdown(inventory.rows())
     rest = remaining_part(inventory.size, parts)
     # Members that can't hold device code were not unpacked: only their download is known.

@@ -1,5 +1,5 @@
 "use strict";
-// Zoomable map, filter, sorting and "my GPU". Without scripts the tables still have every number.
+// Zoomable map, filter, sorting and GPU buttons. Without scripts the tables still have every number.
 const data = JSON.parse(document.getElementById("data").textContent);
 const find = (id) => document.getElementById(id);
 const make = (name, className, text) => {
@@ -50,11 +50,15 @@ function squarify(weights, width, height) {
 }
 
 const map = find("map");
-const state = { path: [], measure: data.measures && data.measures[0], gpu: "", marked: null };
+const state = { path: [], measure: data.measures && data.measures[0], gpu: data.gpu || "", marked: null };
 const weight = (node) => node.bytes[state.measure] || 0;
-const isUnused = (node) => {
-  const gpu = data.gpus.find((one) => one.id === state.gpu);
-  return Boolean(gpu && node.target && !(node.live && gpu.targets.includes(node.target)));
+const chosenGpu = () => data.gpus.find((one) => one.id === state.gpu);
+const takes = (gpu, node) =>
+  (node.live ? gpu.targets : node.texture === "outside" ? gpu.outside : []).includes(node.target);
+// Two colors for a GPU: used, not used. Without one, each generation has its own.
+const use = (node) => {
+  const gpu = chosenGpu();
+  return gpu && node.target ? (takes(gpu, node) ? "used" : "unused") : "";
 };
 // The rest has no target, so its texture stands for it.
 const isMarked = (node) => !state.marked || node.parts.some(isMarked) ||
@@ -94,7 +98,7 @@ function leaf(node, box, zoom) {
   tile.style.backgroundColor = node.color || "#6a5669";
   tile.title = title(node);
   if (zoom) tile.addEventListener("click", zoom);
-  if (isUnused(node)) tile.classList.add("unused");
+  if (use(node)) tile.classList.add(use(node));
   if (!isMarked(node)) tile.classList.add("unmarked");
   if (box[2] > 24 && box[3] > 14) tile.append(make("span", "", node.name || node.label));
   else if (zoom) tile.setAttribute("aria-label", title(node));
@@ -181,19 +185,29 @@ function moveFocus(event) {
     next.tabIndex = 0;
     next.focus();
     event.preventDefault();
-  } else if ((event.key === "Escape" || event.key === "Backspace") && state.path.length) {
+  } else if (event.key === "Escape" && state.path.length) {
     zoomTo(state.path.slice(0, -1));
     event.preventDefault();
   }
 }
 
 function judge() {
-  const gpu = data.gpus.find((one) => one.id === state.gpu);
-  for (const row of document.querySelectorAll("tr[data-target]")) {
-    const takes = !gpu || (row.dataset.live && gpu.targets.includes(row.dataset.target));
-    row.classList.toggle("unused", !takes);
-  }
+  const gpu = chosenGpu();
+  for (const row of document.querySelectorAll("tr[data-target]"))
+    row.classList.toggle("unused", Boolean(gpu && !takes(gpu, row.dataset)));
+  for (const button of find("gpus").querySelectorAll("button"))
+    button.setAttribute("aria-pressed", String(button.dataset.gpu === state.gpu));
   find("gpu-note").textContent = gpu ? gpu.text : "";
+  if (gpu) find("answer").textContent = gpu.answer;
+}
+
+// The address has the GPU, so that a link shows what its sender saw.
+function readAddress() {
+  const found = /^#gpu=([0-9.]*)$/.exec(location.hash);
+  if (!found) return;
+  state.gpu = data.gpus.some((one) => one.id === found[1]) ? found[1] : "";
+  draw();
+  judge();
 }
 
 // A click or the Space key keeps the mark; the keyboard's focus alone shows it until it leaves.
@@ -246,12 +260,19 @@ for (const table of document.querySelectorAll("table.sortable")) sortable(table)
 for (const part of document.querySelectorAll("[hidden].needs-script")) part.hidden = false;
 if (find("filter")) find("filter").addEventListener("input", (event) => filter(event.target.value));
 if (map) {
-  find("gpu").addEventListener("change", (event) => { state.gpu = event.target.value; draw(); judge(); });
+  find("gpus").addEventListener("click", (event) => {
+    const gpu = event.target.dataset.gpu;
+    if (gpu !== undefined) location.hash = "gpu=" + gpu;
+  });
+  addEventListener("hashchange", readAddress);
   if (find("measure"))
     find("measure").addEventListener("change", (event) => { state.measure = event.target.value; draw(); });
-  map.addEventListener("keydown", moveFocus);
+  // On the document: after a step up the focus may be on the crumbs, outside of the map.
+  document.addEventListener("keydown", moveFocus);
   makeLegend([...document.querySelectorAll(".legend button")]);
   // Tiles are laid out for the map's real shape.
   new ResizeObserver(draw).observe(map);
   draw();
+  judge();
+  readAddress();
 }

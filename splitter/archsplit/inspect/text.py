@@ -354,14 +354,13 @@ def _devices(
     if served:
         yield table
     # GPUs without code would fill the table with empty rows.
-    without = [one.capability for one in sizes if not one.used]
-    if without:
-        yield f"nothing in it runs on: {', '.join(map(str, without))}"
+    if unserved := unserved_text(sizes):
+        yield unserved
 
 
-def unserved_text(devices: Iterable[DeviceUsage]) -> str:
+def unserved_text(sizes: Iterable[DeviceSizes]) -> str:
     """Return a sentence on the GPUs without code; empty if there are none."""
-    names = ", ".join(str(device.capability) for device in devices if not device.targets)
+    names = ", ".join(str(one.capability) for one in sizes if not one.used)
     return f"nothing in it runs on: {names}" if names else ""
 
 
