@@ -215,10 +215,6 @@ const char *archsplit_last_error(void) {
     return error_text();
 }
 
-archsplit_status archsplit_loader_verify(const archsplit_loader *loader, uint32_t candidate) {
-    return open_verify(loader, candidate);
-}
-
 archsplit_status archsplit_graft(const char *folder, const char *stub) {
     return graft(folder, stub);
 }

@@ -6,7 +6,9 @@
 #include <string.h>
 
 #include "error.h"
+#include "libcuda.h"
 #include "trace.h"
+#include "zstd.h"
 
 void state_destroy(struct device_state *state) {
     for (uint32_t i = 0; state != NULL && i < state->loader->count; i++) {
@@ -97,17 +99,47 @@ static archsplit_verdict check_copy(const struct device_state *state, uint32_t i
     return ARCHSPLIT_ACCEPTED;
 }
 
+#define CUDA(version) (version) / 1000, (version) % 1000 / 10
+
+/* Judge a pack whose images only later drivers can read. CUDA's own version is asked for: with the
+ * compatibility libraries it is newer than NVML's. Without a driver there is nothing to judge. */
+static archsplit_verdict check_compression(struct device_state *state, uint32_t index) {
+    const struct candidate *candidate = &state->loader->candidates[index];
+    uint32_t needed = candidate->pack.head.driver_version;
+    uint32_t driver = needed > 0 ? libcuda_version() : 0;
+    if (driver == 0 || driver >= needed) {
+        if (driver != 0) {
+            machine_note(&state->machine, "%s: the driver reads its zstd images", candidate->path);
+        }
+        return ARCHSPLIT_ACCEPTED;
+    }
+    if (!zstd_is_there()) {
+        error_set("has zstd images, which drivers for CUDA %u.%u can't read; update the driver to "
+                  "CUDA %u.%u, or install libzstd (apt install libzstd1)",
+                  CUDA(driver), CUDA(needed));
+        return ARCHSPLIT_DRIVER_TOO_OLD;
+    }
+    machine_note(
+        &state->machine,
+        "%s: its zstd images are unpacked by libzstd when a library is loaded, because the "
+        "driver is for CUDA %u.%u, and reads them from %u.%u on",
+        candidate->path, CUDA(driver), CUDA(needed));
+    state->verdicts[index].unpacks = true;
+    return ARCHSPLIT_ACCEPTED;
+}
+
 /* Judge a candidate that matches the core by the driver and by the other candidates. */
-static archsplit_verdict check_use(const struct device_state *state, uint32_t index) {
+static archsplit_verdict check_use(struct device_state *state, uint32_t index) {
     const struct candidate *candidate = &state->loader->candidates[index];
     if (driver_knows_any(state, candidate)) {
-        return state->loader->has_table ? check_copy(state, index) : check_shadow(state, index);
+        archsplit_verdict verdict =
+            state->loader->has_table ? check_copy(state, index) : check_shadow(state, index);
+        return verdict == ARCHSPLIT_ACCEPTED ? check_compression(state, index) : verdict;
     }
     uint32_t toolkit = candidate->descriptor.cuda_version, driver = state->machine.cuda_version;
     error_set("is built with CUDA %u.%u, but the driver (%s) supports CUDA up to %u.%u; update the "
               "driver",
-              toolkit / 1000, toolkit % 1000 / 10, state->machine.driver_version, driver / 1000,
-              driver % 1000 / 10);
+              CUDA(toolkit), state->machine.driver_version, CUDA(driver));
     return ARCHSPLIT_DRIVER_TOO_OLD;
 }
 

@@ -7,7 +7,8 @@
 
 struct verdict {
     archsplit_verdict verdict;
-    char *reason; /* NULL where the verdict is the one of reading the candidate */
+    char *reason; /* NULL if the verdict is the one of reading the candidate */
+    bool unpacks; /* the driver can't read the pack's images, but the loader can unpack them */
 };
 
 /* Unchanged once a loader has it. */

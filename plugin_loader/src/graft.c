@@ -22,10 +22,12 @@
 #include "object.h"
 #include "selection.h"
 #include "trace.h"
+#include "zstd.h"
 
 enum { ALIGNMENT = 64 };
 
-/* Containers that are built from the images of several packs, for a machine with several GPUs. */
+/* Containers that are built in memory: from the images of several packs, for a machine with several
+ * GPUs; or from images that the driver can't read as they are. */
 struct merged {
     uint8_t *memory; /* NULL while it is only measured */
     size_t size;
@@ -111,11 +113,20 @@ static archsplit_status merge(const struct device_state *state, uint32_t contain
         if (status != ARCHSPLIT_OK) {
             return status;
         }
-        if (merged->memory != NULL) {
-            memcpy(merged->memory + start + size, holder->pack.bytes + image->offset,
-                   (size_t)image->size);
+        const uint8_t *bytes = holder->pack.bytes + image->offset;
+        bool unpacks = state->verdicts[holder - state->loader->candidates].unpacks;
+        uint64_t length = unpacks ? zstd_plain_size(bytes, image->size) : image->size;
+        uint8_t *to = merged->memory != NULL ? merged->memory + start + size : NULL;
+        if (length == 0 || (to != NULL && unpacks && !zstd_unpack(bytes, image->size, to))) {
+            error_set("%s is damaged: its image at offset %" PRIu64
+                      " can't be unpacked; install the plugin again",
+                      holder->path, image->offset);
+            return ARCHSPLIT_OPEN_FAILED;
         }
-        size += (size_t)image->size;
+        if (to != NULL && !unpacks) {
+            memcpy(to, bytes, (size_t)length);
+        }
+        size += (size_t)length;
     }
     if (merged->memory != NULL) {
         *place = merged->memory + start;
@@ -173,6 +184,9 @@ static archsplit_status find_code(const struct device_state *state, uint32_t num
                                   const struct wanted *wanted, struct merged *merged,
                                   struct grafted_container *record, uint8_t **place) {
     struct candidate *sole = sole_pack(state, number, wanted);
+    if (sole != NULL && state->verdicts[sole - state->loader->candidates].unpacks) {
+        sole = NULL;
+    }
     archsplit_status status = sole == NULL ? merge(state, number, wanted, merged, place)
                                            : map_container(sole, number, place);
     if (status == ARCHSPLIT_OK && *place != NULL) {
@@ -250,7 +264,7 @@ static archsplit_status graft_library(const struct device_state *state,
         return status;
     }
     size_t size = merged.size;
-    trace("%s: images of several packs are merged in %zu bytes of memory", record->name, size);
+    trace("%s: images are merged in %zu bytes of memory", record->name, size);
     merged = (struct merged){os_reserve(size), 0};
     if (merged.memory == NULL) {
         return ARCHSPLIT_NO_MEMORY;

@@ -8,7 +8,6 @@
 #include "object.h"
 #include "selection.h"
 #include "trace.h"
-#include "verify.h"
 
 /* Set the error: no plugin serves `whom`. List each candidate with its reason. */
 static archsplit_status no_plugin(const struct device_state *state, const char *whom) {
@@ -147,28 +146,4 @@ archsplit_status open_for_capability(archsplit_loader *loader, struct capability
     trace("capability %u.%u takes %s of %s", capability.major, capability.minor,
           target_name(&choice.target).text, loader->candidates[choice.candidate].path);
     return open_candidate(&loader->candidates[choice.candidate], plugin);
-}
-
-/* The verified file is the one that will be used, because a file that changes after it was read is
- * refused.
- */
-static archsplit_status verify(const archsplit_loader *loader, const struct candidate *candidate) {
-    struct os_file now;
-    archsplit_status status = candidate_reopen(candidate, &now);
-    if (status != ARCHSPLIT_OK) {
-        return status;
-    }
-    archsplit_verdict verdict = verify_file(loader, candidate, &now);
-    os_close(&now);
-    return verdict == ARCHSPLIT_ACCEPTED ? ARCHSPLIT_OK : ARCHSPLIT_OPEN_FAILED;
-}
-
-archsplit_status open_verify(const archsplit_loader *loader, uint32_t index) {
-    if (index >= loader->count || !state_accepts(selection_now(loader), index)) {
-        return error_bad_argument("there is no accepted plugin of this number");
-    }
-    if (!loader->has_table && loader->digest_count == 0) {
-        return error_bad_argument("there are no digests to verify a library by");
-    }
-    return verify(loader, &loader->candidates[index]);
 }

@@ -10,7 +10,4 @@ archsplit_status open_choose(const archsplit_loader *loader, struct capability c
 archsplit_status open_for_device(archsplit_loader *loader, uint32_t device, void **plugin);
 archsplit_status open_for_capability(archsplit_loader *loader, struct capability capability,
                                      void **plugin);
-/* See archsplit_loader_verify. */
-archsplit_status open_verify(const archsplit_loader *loader, uint32_t index);
-
 #endif

@@ -61,6 +61,8 @@ class Pack:
     is_table: bool = False
     descriptor: Stub = field(default_factory=lambda: Stub(shape=2))
     driver: int = 0
+    whole: tuple[tuple[Image, ...], ...] | None = None
+    """All images of the containers that were split, if they are not those of `images`."""
     head_size: int = 96
     library_size: int = 24
     container_size: int = 80
@@ -91,7 +93,7 @@ class Pack:
     def _rows(self, start: int) -> tuple[bytes, bytes]:
         """The rows of containers and images, and the containers themselves."""
         containers, listed, body, first = b"", b"", b"", 0
-        every = self.containers if self.is_table else images(contained="all")
+        every = self.containers if self.is_table else self.whole or images(contained="all")
         for held, whole, place in zip(self.containers, every, self.places, strict=True):
             wrapper, address = place
             key = hashlib.sha256(b"".join(each.row(0) for each in whole)).digest()

@@ -89,7 +89,7 @@ IMPOSTOR = """
 #include <stdlib.h>
 #define F(name) void archsplit_##name(void); void archsplit_##name(void) { abort(); }
 F(loader_create) F(loader_destroy) F(loader_service) F(last_error) F(best_target) F(verdict_name)
-F(graft) F(loader_summary) F(loader_choose) F(loader_open) F(loader_verify) F(known_capability)
+F(graft) F(loader_summary) F(loader_choose) F(loader_open) F(known_capability)
 """
 
 

@@ -249,7 +249,7 @@ def test_trace_says_each_decision(workbench: Workbench, core: SplitSite) -> None
     core.add("cc80", "sm_80")
     code = "letters(library); require(verify='full')"
     both = talk(workbench, core, code, gpus="8.0;9.0", ARCHSPLIT_TRACE="1").stderr
-    assert "toy/lib/libtoy.so: images of several packs are merged in " in both
+    assert "toy/lib/libtoy.so: images are merged in " in both
     assert "cc80/device.pack is what is on record" in both
 
 

@@ -100,8 +100,10 @@ typedef enum archsplit_driver_state {
 
 /* `flags` of a core: don't detect devices. Plugins can then be opened for a capability only. */
 #define ARCHSPLIT_SKIP_DEVICES 1u
-/* `flags` of a core: read all bytes of each plugin, and refuse one with another digest than the one
- * on record as ARCHSPLIT_DAMAGED; since 1.1. */
+/* `flags` of a core: compare all bytes of each plugin with the recorded digests, and refuse others
+ * as ARCHSPLIT_DAMAGED: each image of a device pack with the core's table, a library with
+ * `digests`. It takes about 4 ms a megabyte. A verified file that changes later is not opened.
+ * Since 1.1. */
 #define ARCHSPLIT_VERIFY_PLUGINS 2u
 
 /* The core, and the places of its plugins. Nothing else is ever searched. Of two plugins for one
@@ -119,8 +121,8 @@ typedef struct archsplit_core {
     const char *table;          /* NULL, or the core's table: all texts above may be NULL then,
                                    because the table has them */
     const char *const *digests; /* NULL, or ended by NULL: the SHA-256 of plugins' libraries, 64
-                                   hexadecimal digits; archsplit_loader_verify accepts no other.
-                                   Not used if the table has digests */
+                                   hexadecimal digits, for ARCHSPLIT_VERIFY_PLUGINS; not used
+                                   if the table has them */
     const archsplit_target *targets; /* NULL, or all targets that the core has plugins for */
     uint32_t target_count;
 } archsplit_core;
@@ -264,12 +266,6 @@ ARCHSPLIT_API archsplit_status archsplit_process_service(const archsplit_loader 
  * and the next numbers hold to that. The texts and targets stay valid. */
 ARCHSPLIT_API archsplit_status archsplit_process_container(const char *folder, uint32_t index,
                                                            archsplit_grafted *grafted);
-
-/* Compare all bytes of an accepted plugin with the recorded digests: each image of a device pack
- * with the core's table, a library with `digests`. It reads the whole file, which takes about 4 ms
- * a megabyte. A verified file that changes later is not opened. */
-ARCHSPLIT_API archsplit_status archsplit_loader_verify(const archsplit_loader *loader,
-                                                       uint32_t candidate);
 
 /* Called by a library's stub before the library registers its device code: point the library's
  * wrappers at the images of the packs. `folder` is the loader's own, `stub` the stub's SONAME. A

@@ -1,0 +1,168 @@
+"""Packs with zstd images, on drivers that read them and on older ones."""
+
+from __future__ import annotations
+
+import struct
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pytest
+import zstandard
+from loader_packs import LETTERS, Image, SplitSite, images, split_site
+from loader_stubs import Workbench, compile_c, run, sources
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+LIBCUDA = """
+int cuInit(unsigned flags) { (void)flags; __builtin_trap(); }
+int cuDriverGetVersion(int *version) { *version = CUDA; return 0; }
+"""
+NEEDED = 12040
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ZstdImage(Image):
+    """An image whose payload is a zstd frame, padded to the size of the plain one."""
+
+    is_damaged: bool = False
+
+    @property
+    def content(self) -> bytes:
+        frame = zstandard.compress(self.letter.encode() * 64)
+        size = 65 if self.is_damaged else 64
+        head = struct.pack(
+            "<HHIQIIIIIIQQQ", 2, 0x101, 64, 64, len(frame), 0, 0, 90, 0, 0, 0x8011, 0, size
+        )
+        return head + frame.ljust(64, b"\0")
+
+
+def zstd_images(*, contained: str, is_damaged: bool = False) -> tuple[tuple[Image, ...], ...]:
+    return tuple(
+        tuple(
+            ZstdImage(
+                number=each.number, target=each.target, letter=each.letter, is_damaged=is_damaged
+            )
+            for each in container
+        )
+        for container in images(contained=contained)
+    )
+
+
+def make_driver(folder: Path, cuda: int) -> str:
+    """Compile a driver for a CUDA version; return its folder for the library path."""
+    folder.mkdir()
+    (folder / "libcuda.c").write_text(LIBCUDA)
+    shared = ("-shared", "-fPIC", f"-DCUDA={cuda}", str(folder / "libcuda.c"))
+    compile_c(folder / "libcuda.so.1", *shared)
+    return str(folder)
+
+
+def make_core(
+    workbench: Workbench, site: Path, loader: Path | None = None, *, is_damaged: bool = False
+) -> SplitSite:
+    core = split_site(workbench, site, loader=loader)
+    whole = zstd_images(contained="all", is_damaged=is_damaged)
+    core.table(containers=whole)
+    held = zstd_images(contained="sm_90", is_damaged=is_damaged)
+    core.add("cc90", "sm_90", containers=held, whole=whole, driver=NEEDED)
+    return core
+
+
+def served(workbench: Workbench, core: SplitSite, driver: str) -> tuple[str, str]:
+    code = f"{LETTERS}\nprint(letters({str(core.library)!r}))"
+    path = f"{driver}:{workbench.folder}"
+    done = workbench.python(core.site, code, gpus="9.0", LD_LIBRARY_PATH=path)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip(), done.stderr
+
+
+def report(workbench: Workbench, core: SplitSite, driver: str) -> tuple[int, str]:
+    environment = workbench.environment("9.0", LD_LIBRARY_PATH=f"{driver}:{workbench.folder}")
+    done = run([sys.executable, str(core.face)], environment)
+    return done.returncode, done.stdout
+
+
+def test_driver_of_cuda_12_4_reads_the_mapped_frames(workbench: Workbench, tmp_path: Path) -> None:
+    core = make_core(workbench, tmp_path / "site")
+    driver = make_driver(tmp_path / "cuda", 12040)
+    assert served(workbench, core, driver) == ("((", "")
+    status, text = report(workbench, core, driver)
+    assert status == 0
+    assert "device.pack: the driver reads its zstd images" in text
+
+
+def test_older_driver_gets_plain_images(workbench: Workbench, tmp_path: Path) -> None:
+    core = make_core(workbench, tmp_path / "site")
+    driver = make_driver(tmp_path / "cuda", 12020)
+    assert served(workbench, core, driver) == ("hH", "")
+    status, text = report(workbench, core, driver)
+    assert status == 0
+    assert (
+        "its zstd images are unpacked by libzstd when a library is loaded, because the driver is"
+        " for CUDA 12.2, and reads them from 12.4 on"
+    ) in text
+
+
+def test_plain_image_has_the_header_of_an_uncompressed_one(
+    workbench: Workbench, tmp_path: Path
+) -> None:
+    core = make_core(workbench, tmp_path / "site")
+    driver = make_driver(tmp_path / "cuda", 12020)
+    reader = (
+        "import ctypes, struct\n"
+        f"library = ctypes.CDLL({str(core.library)!r})\n"
+        f"base = [int(line.split('-')[0], 16) for line in open('/proc/self/maps')"
+        f" if line.rstrip().endswith({str(core.library)!r})][0]\n"
+        f"data = ctypes.c_uint64.from_address(base + {core.places[0][0]} + 8).value\n"
+        "print(struct.unpack('<Q', ctypes.string_at(data + 8, 8)))\n"
+        "print(struct.unpack('<HHIQIIIIIIQQQ', ctypes.string_at(data + 16, 64)))\n"
+        "print(ctypes.string_at(data + 80, 64))\n"
+    )
+    done = workbench.python(
+        core.site, reader, gpus="9.0", LD_LIBRARY_PATH=f"{driver}:{workbench.folder}"
+    )
+    assert done.stdout.splitlines() == [
+        "(128,)",
+        "(2, 257, 64, 64, 0, 0, 0, 90, 0, 0, 17, 0, 0)",
+        str(b"h" * 64),
+    ], done.stderr
+
+
+def test_older_driver_without_libzstd_refuses_the_pack(
+    workbench: Workbench, tmp_path: Path
+) -> None:
+    hidden = ("-shared", "-fPIC", "-fvisibility=hidden", '-DLIBZSTD="libnone.so"')
+    loader = compile_c(tmp_path / "loader.so", *hidden, *sources(), "-ldl", "-lpthread")
+    core = make_core(workbench, tmp_path / "site", loader)
+    driver = make_driver(tmp_path / "cuda", 12020)
+    letters, said = served(workbench, core, driver)
+    words = (
+        "has zstd images, which drivers for CUDA 12.2 can't read; update the driver to CUDA 12.4,"
+        " or install libzstd (apt install libzstd1)"
+    )
+    assert letters == "--"
+    assert said.count(words) == 1
+    status, text = report(workbench, core, driver)
+    assert status == 1
+    assert "driver-too-old" in text
+    assert words in text
+
+
+def test_damaged_frame_is_reported(workbench: Workbench, tmp_path: Path) -> None:
+    core = make_core(workbench, tmp_path / "site", is_damaged=True)
+    driver = make_driver(tmp_path / "cuda", 12020)
+    letters, said = served(workbench, core, driver)
+    assert letters == "--"
+    assert "can't be unpacked; install the plugin again" in said
+
+
+@pytest.mark.parametrize("cuda", [0, 12020])
+def test_plain_pack_is_mapped_by_each_driver(
+    workbench: Workbench, tmp_path: Path, cuda: int
+) -> None:
+    core = split_site(workbench, tmp_path / "site")
+    core.add("cc90", "sm_90")
+    driver = make_driver(tmp_path / "cuda", cuda)
+    assert served(workbench, core, driver) == ("hH", "")
