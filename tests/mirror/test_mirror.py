@@ -299,12 +299,10 @@ def test_the_page_of_a_split_has_a_column_for_each_gpu(index: ServedIndex, wheel
     assert rows[0][3:7] == ["before", "for 8.0", "for 9.0", "saved"]
 
 
-@pytest.mark.parametrize("other", ["--serve", "--verify"])
-def test_the_page_is_of_a_mirror_that_is_made(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], other: str
+def test_page_of_a_verified_mirror_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    gpu = ("--device", "9.0") if other == "--serve" else ()
-    assert mirror(other, *gpu, "--out", tmp_path, "--html", tmp_path / "x.html") == 2
+    assert mirror("--verify", "--out", tmp_path, "--html", tmp_path / "x.html") == 2
     assert "--html" in capsys.readouterr().err
 
 
@@ -545,11 +543,11 @@ def test_other_bytes_under_a_known_name_are_refused(
     [
         (["--out", "out"], "name requirements or a lock"),
         (["a.txt", "--out", "out"], "name the GPUs"),
-        (["a.txt", "--verify", "--out", "out"], "--verify goes with --out alone"),
+        (["a.txt", "--verify", "--out", "out"], "--verify goes only with --out"),
         (["a", "--device", "9.0", "--split", "--keep-ptx", "all", "--out", "o"], "--keep-ptx"),
         (["a", "--device", "9.0", "--lock-name", "a.b", "--out", "o"], "name of a lock"),
         (["a", "--device", "9.0", "--split", "--unregistered", "keep", "--out", "o"], "in cores"),
-        (["--serve", "--device", "9.0", "--platform", "win_amd64", "--out", "o"], "resolution"),
+        (["--verify", "--platform", "win_amd64", "--out", "o"], "--verify goes only"),
     ],
 )
 def test_options_that_do_not_go_together(

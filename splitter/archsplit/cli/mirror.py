@@ -11,7 +11,7 @@ from archsplit.cli import options
 from archsplit.cli.files import check_path
 from archsplit.cli.inspect import page_origin
 from archsplit.cli.verbs import add_verb
-from archsplit.errors import ToolNotFoundError, UsageError
+from archsplit.errors import UsageError
 from archsplit.system.env import output_time
 from archsplit.system.fs import write_file
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     from archsplit.mirror.model import MirrorRequest
 
-_PYPI = "https://pypi.org/simple/"
 _LOCK_NAME = re.compile(r"[A-Za-z0-9_-]+")
 
 
@@ -110,39 +109,16 @@ def add_to(verbs: options.Verbs) -> None:
         action="store_true",
         help="download the originals again, edit them again, and compare all bytes",
     )
-    _add_serve(parser)
     parser.add_argument("--html", type=Path, metavar="FILE", help="write the report as a page")
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     parser.set_defaults(run=run, command_line=())
 
 
-def _add_serve(parser: argparse.ArgumentParser) -> None:
-    serve = parser.add_argument_group("a mirror that fills itself")
-    serve.add_argument(
-        "--serve",
-        action="store_true",
-        help="serve the folder until Ctrl-C, and edit a wheel of the upstream index when an"
-        " installer asks for it",
-    )
-    serve.add_argument(
-        "--upstream",
-        metavar="URL",
-        help="the index to pull from (default: PIP_INDEX_URL, UV_DEFAULT_INDEX, or PyPI)",
-    )
-    serve.add_argument("--host", default="127.0.0.1", help="(default: %(default)s)")
-    serve.add_argument(
-        "--port", type=int, default=8000, help="0 takes a free one (default: %(default)s)"
-    )
-
-
 def run(arguments: argparse.Namespace, console: Console) -> int:
     """Make, update or verify a mirror."""
     _check(arguments)
-    # Each of the three modes has options of its own; `_check` has refused mixed ones.
     if arguments.verify:
         return _verify(arguments, console)
-    if arguments.serve:
-        return _serve(arguments, console)
     from archsplit.mirror.mirror import update_mirror
     from archsplit.mirror.report import license_warning, mirror_json, mirror_text
 
@@ -182,55 +158,19 @@ def _verify(arguments: argparse.Namespace, console: Console) -> int:
     return 0
 
 
-def _serve(arguments: argparse.Namespace, console: Console) -> int:
-    from archsplit.index.client import index_address
-
-    try:
-        from archsplit.mirror.serve import PullThrough, serve_mirror
-    # The server's library belongs to the extra `serve`; the other modes don't need it.
-    except ImportError as error:
-        raise ToolNotFoundError(
-            f"no {error.name} to serve a mirror with", hint="pip install 'archsplit[serve]'"
-        ) from None
-
-    # The variables of pip and uv, so that a mirror reads the index that the machine uses.
-    named = os.environ.get("PIP_INDEX_URL") or os.environ.get("UV_DEFAULT_INDEX")
-    upstream = index_address(arguments.upstream or named or _PYPI)
-    with options.effects(console) as effects:
-        content = PullThrough(request=_request(arguments), upstream=upstream, effects=effects)
-        serve_mirror(
-            content,
-            host=arguments.host,
-            port=arguments.port,
-            listening=lambda address: console.print(
-                f"serving {arguments.out} at {address} filled from {upstream}; Ctrl-C ends it",
-                markup=False,
-                highlight=False,
-                soft_wrap=True,
-            ),
-        )
-    return 0
-
-
 def _check(arguments: argparse.Namespace) -> None:
     """Refuse options that don't go together.
 
     Raises:
         UsageError: says which.
     """
-    if arguments.verify and (arguments.inputs or arguments.device):
-        raise UsageError("--verify goes with --out alone", hint="the mirror has its inputs")
-    if arguments.serve and (arguments.inputs or arguments.verify):
-        raise UsageError("--serve has no inputs: installers ask for what they need")
-    if arguments.html is not None and (arguments.serve or arguments.verify):
-        raise UsageError("--html is for the report of a mirror that is made or updated")
-    if arguments.serve and arguments.split:
-        raise UsageError("--serve slims wheels, and doesn't split", hint="leave out --split")
-    if not (arguments.verify or arguments.serve or arguments.inputs):
-        raise UsageError("name requirements or a lock to mirror, or --verify")
     other = arguments.python_version or arguments.platform
-    if other and not arguments.inputs:
-        raise UsageError("--python-version and --platform are for the resolution of inputs")
+    if arguments.verify and (arguments.inputs or arguments.device or other):
+        raise UsageError("--verify goes only with --out", hint="the mirror records its inputs")
+    if arguments.html is not None and arguments.verify:
+        raise UsageError("--html is for the report of a mirror that is made or updated")
+    if not (arguments.verify or arguments.inputs):
+        raise UsageError("name requirements or a lock to mirror, or --verify")
     # No default: a mirror for wrong GPUs would install, and fail at the first kernel.
     if not arguments.verify and not arguments.device:
         raise UsageError("name the GPUs with --device", hint="--device native, or --device 9.0")

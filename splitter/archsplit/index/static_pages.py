@@ -35,7 +35,6 @@ __pure__ = True
 
 HTML_FILE, JSON_FILE = "index.html", "index.json"
 API_VERSION = "1.4"
-JSON_TYPE = "application/vnd.pypi.simple.v1+json"
 
 _MARK = f'<meta name="pypi:repository-version" content="{API_VERSION}">'
 _ANY_MARK = re.compile(rb'<meta name="pypi:repository-version" content="1\.[0-9]+">')

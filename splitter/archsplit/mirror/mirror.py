@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from archsplit.mirror.model import MirrorRequest
     from archsplit.release.context import Effects
 
-DOWNLOADS = ".downloads"
+_DOWNLOADS = ".downloads"
 """The folder of originals that are not complete or not edited yet."""
 
 _GRACE = 3600
@@ -238,20 +238,20 @@ class _MirrorRun:
             original, self.request.edit, keeps_proprietary=self.request.keeps_proprietary
         )
         with temporary_dir(self.folder.root) as scratch:
-            edited = edit_wheel(path, original, edit, scratch, quiet(self.effects))
+            edited = edit_wheel(path, original, edit, scratch, _quiet(self.effects))
             _check_names(self.folder, edited, state)
             state = state.with_wheel(edited.wheel)
             url = self.request.url
             with offered_provenance(path, url):
-                add_wheel(self.folder, edited, state, now=self.request.now, url=url or None)
+                _add_wheel(self.folder, edited, state, now=self.request.now, url=url or None)
         return edited.wheel, state
 
     @contextmanager
     def _downloads(self) -> Iterator[Downloader]:
-        folder = self.request.downloads or self.folder.root / DOWNLOADS
+        folder = self.request.downloads or self.folder.root / _DOWNLOADS
         with output_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
-        yield mirror_downloader(folder, self.effects)
+        yield _mirror_downloader(folder, self.effects)
         # Not after an error: what has come is resumed.
         if self.request.downloads is None:
             with output_errors(folder):
@@ -260,7 +260,7 @@ class _MirrorRun:
                 folder.rmdir()
 
 
-def add_wheel(
+def _add_wheel(
     folder: IndexFolder,
     edited: EditedWheel,
     state: MirrorState,
@@ -297,12 +297,12 @@ def _check_names(folder: IndexFolder, edited: EditedWheel, state: MirrorState) -
         )
 
 
-def quiet(effects: Effects) -> Effects:
+def _quiet(effects: Effects) -> Effects:
     """Return effects without progress: the stages of one edit would hide those of the mirror."""
     return replace(effects, progress=SilentProgress())
 
 
-def mirror_downloader(folder: Path, effects: Effects) -> Downloader:
+def _mirror_downloader(folder: Path, effects: Effects) -> Downloader:
     """Return the downloader of originals."""
     retry = RetryPolicy(seconds=_RETRY_SECONDS, clock=SystemClock(), note=effects.progress.note)
     return Downloader(folder=folder, retry=retry)
@@ -340,7 +340,7 @@ def verify_mirror(root: Path, effects: Effects, *, downloads: Path | None = None
     findings: list[Finding] = []
     effects.progress.begin_stage("editing again", len(state.wheels))
     with temporary_dir(downloads or root) as folder:
-        downloader = mirror_downloader(downloads or folder, effects)
+        downloader = _mirror_downloader(downloads or folder, effects)
         for wheel in state.wheels:
             with temporary_dir(folder) as scratch:
                 findings += _edit_again(wheel, downloader, scratch, effects)
@@ -373,7 +373,7 @@ def _edit_again(
     )
     path = downloader.fetch(resolved)
     edited = edit_wheel(
-        path, describe_original(path, resolved), wheel.edit, scratch, quiet(effects)
+        path, describe_original(path, resolved), wheel.edit, scratch, _quiet(effects)
     )
     found = {file.file: file.sha256 for file in edited.wheel.files}
     for file in wheel.files:
