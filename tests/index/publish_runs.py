@@ -69,7 +69,6 @@ class Command:
         own = {
             "HOME": str(self.home),
             "TMPDIR": str(temporary),
-            "ARCHSPLIT_STATE_DIR": str(self.scene.state),
         }
         return {**kept, **own, **self.variables}
 

@@ -23,7 +23,6 @@ from archsplit.index.release import Artifact
 from archsplit.index.retry import RetryPolicy
 from archsplit.index.upload import Twine
 from archsplit.release.context import Effects
-from archsplit.release.verify import verify_release
 from archsplit.split.model import InstallDefaults, SplitRequest
 from archsplit.split.split import split_wheel
 from archsplit.system.terminal import SilentProgress
@@ -273,7 +272,7 @@ class Scene:
     ) -> Publisher:
         environment = {**os.environ, "TWINE_USERNAME": USER, "TWINE_PASSWORD": SECRET}
         effects = Effects(progress=SilentProgress(), environment=environment, jobs=1)
-        allowed = {"names_a_day": None, **rules}
+        allowed = {"file_bytes": None, "project_bytes": None, **rules}
         return Publisher(
             effects=effects,
             twine=Twine(
@@ -286,8 +285,7 @@ class Scene:
             repository=Repository(
                 upload=self.server.url, index=f"{self.server.url}simple/", is_public=False
             ),
-            rules=Rules(local_versions=True, linux_wheels=True, **allowed),  # type: ignore[arg-type] # fields by name
-            journal=self.state / "journal.jsonl",
+            rules=Rules.unknown(**allowed),
             retry=RetryPolicy(seconds=patience, clock=self.clock, note=self.notes.append),
         )
 
@@ -304,10 +302,6 @@ class Scene:
         there = {path.name: path.read_bytes() for path in self.files.glob("*.whl")}
         if self.wheel("").name in there:
             assert there == here
-
-
-def read_roles(folder: Path) -> Mapping[str, str]:
-    return verify_release(folder).roles
 
 
 def copied(dist: Path, to: Path) -> Path:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import zipfile
 from dataclasses import replace
-from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,15 +15,12 @@ from archsplit.errors import (
     ConflictError,
     IndexRefusedError,
     IndexUnreachableError,
-    OutputError,
     TryLaterError,
     UsageError,
     VerifyError,
 )
-from archsplit.index.journal import held_journal
 from archsplit.index.release import read_release
 from archsplit.system.process import Command, CompletedProcess, SubprocessRunner
-from index_server import serve
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,7 +51,7 @@ def refusal(scene: Scene, kind: type[ArchsplitError], publisher: Publisher | Non
 def test_plugins_go_first_and_a_second_run_uploads_nothing(scene: Scene) -> None:
     publication = publish(scene)
     assert publication.is_complete
-    assert publication.resolved == ("toyfat[all,cc80,cc90]==1.0",)
+    assert publication.requirement == "toyfat[all]==1.0"
     names = [scene.wheel(part).name for part in ("_cc80", "_cc90", "")]
     assert scene.server.uploads() == names
     again = publish(scene)
@@ -80,7 +76,7 @@ def test_one_project_after_the_other(scene: Scene) -> None:
     assert scene.wheel("").name not in scene.server.uploads()
     only("toyfat-cc90")
     assert only("toyfat").core_is_live
-    with pytest.raises(UsageError, match=r"toyfat-cc70 is no project of toyfat 1\.0"):
+    with pytest.raises(UsageError, match=r"toyfat-cc70 is not a project of toyfat 1\.0"):
         only("toyfat-cc70")
 
 
@@ -175,34 +171,11 @@ def test_no_more_names_today_is_not_tried_again(scene: Scene) -> None:
     assert scene.clock.slept == []
 
 
-def test_names_are_spread_over_days(scene: Scene) -> None:
-    publisher = scene.publisher(names_a_day=2)
-    first = publish(scene, publisher)
-    assert first.next == scene.clock.time + timedelta(hours=24)
-    assert not first.is_complete
-    assert "nobody gets toyfat 1.0" in first.text()
-    assert scene.names() == {scene.wheel("_cc80").name, scene.wheel("_cc90").name}
-    scene.clock.time += timedelta(hours=23)
-    early = publish(scene, publisher)
-    assert early.next == first.next
-    assert len(scene.server.uploads()) == 2
-    # A minute is waited for.
-    scene.clock.time += timedelta(minutes=59)
-    assert publish(scene, publisher).is_complete
-    assert scene.clock.slept == [60]
-    assert len(scene.server.uploads()) == 3
-
-
-def test_core_that_somebody_uploaded_too_early_is_told(scene: Scene) -> None:
+def test_core_that_is_live_before_its_plugins_is_noted(scene: Scene) -> None:
     (scene.files / scene.wheel("").name).write_bytes(scene.wheel("").read_bytes())
-    publication = scene.publisher(names_a_day=1).publish(
-        read_release([scene.dist]), scene.plans.append
-    )
-    assert publication.core_is_live
-    assert not publication.is_complete
-    assert "until then nobody" not in publication.text()
+    publication = scene.publisher().publish(read_release([scene.dist]), scene.plans.append)
+    assert publication.is_complete
     assert scene.plans[0].notes[-1] == "the core is live already, and not all of its plugins are"
-    assert publication.next == scene.clock.time + timedelta(hours=24)
 
 
 @pytest.mark.parametrize(
@@ -292,34 +265,6 @@ def test_core_stays_here_when_the_index_serves_other_bytes(scene: Scene) -> None
     assert scene.wheel("").name not in scene.names()
 
 
-def test_core_stays_here_when_pip_finds_no_plugin(scene: Scene) -> None:
-    def blind_for_pip(asked: Asked) -> Fault | None:
-        is_pip = asked.headers.get("User-Agent", "").startswith("pip")
-        return Fault(status=404) if is_pip and "cc90" in asked.path else None
-
-    scene.server.before = blind_for_pip
-    assert "No matching distribution found for toyfat-cc90==1.0" in refusal(
-        scene, VerifyError, scene.publisher(patience=3)
-    )
-    assert scene.wheel("").name not in scene.names()
-
-
-def test_fat_wheel_on_another_index_is_told_and_the_release_is_judged_by_its_own_files(
-    scene: Scene, made: Path, tmp_path: Path
-) -> None:
-    """The core of ``split --release`` has the fat wheel's name, which a mirror may have too."""
-    (fat,) = made.with_name("made").glob("*.whl")
-    with serve(tmp_path / "mirror", fat) as mirror:
-        publication = publish(scene, replace(scene.publisher(), others=(mirror,)))
-    assert publication.is_complete
-    assert publication.resolved == ("toyfat[all,cc80,cc90]==1.0",)
-    taken = f"{mirror}toyfat/{fat.name}"
-    assert json.loads(publication.as_json())["shadowed"] == [{"project": "toyfat", "by": taken}]
-    assert f"warning: with all of these indexes pip takes {taken}\n" in publication.text()
-    (line,) = [each for each in publication.text().splitlines() if each.startswith("pip install")]
-    assert line.endswith('simple/ "toyfat[all]==1.0"')
-
-
 def test_another_file_of_the_version_on_the_same_index_is_no_success(
     scene: Scene, made: Path
 ) -> None:
@@ -329,17 +274,21 @@ def test_another_file_of_the_version_on_the_same_index_is_no_success(
         for name in old.namelist():
             end = b"Build: 7\n" if name.endswith("/WHEEL") else b""
             new.writestr(name, old.read(name) + end)
-    with pytest.raises(VerifyError) as caught:
-        scene.publisher().publish(read_release([scene.dist]), scene.plans.append)
-    assert f"pip takes {scene.server.url}packages/{other.name}" in str(caught.value)
-    assert f"not {scene.wheel('').name}" in str(caught.value)
+    text = refusal(scene, ConflictError)
+    assert f"pip takes {other.name}, which is on the index, and not {scene.wheel('').name}" in text
+    assert scene.server.uploads() == []
 
 
-def test_one_publisher_at_a_time(scene: Scene) -> None:
-    publisher = scene.publisher()
-    with (
-        held_journal(publisher.journal, scene.clock),
-        pytest.raises(OutputError, match="another archsplit publishes"),
-    ):
-        publish(scene, publisher)
-    assert scene.server.asked == []
+def test_fat_wheel_whose_tags_have_another_order_is_a_conflict(scene: Scene, made: Path) -> None:
+    """An index compares normalized names: both spellings are one file to it."""
+    (fat,) = made.with_name("made").glob("*.whl")
+    tags = ("manylinux2014_x86_64", "manylinux_2_17_x86_64")
+    core = scene.wheel("")
+    ours, theirs = (core.name.replace(tags[1], ".".join(each)) for each in (tags, tags[::-1]))
+    core.rename(core.with_name(ours))
+    report = scene.dist / "archsplit-report.json"
+    report.write_text(report.read_text().replace(core.name, ours))
+    (scene.files / theirs).write_bytes(fat.read_bytes())
+    text = refusal(scene, ConflictError)
+    assert f"{ours} is on the index as {theirs} with other content" in text
+    assert scene.server.uploads() == []

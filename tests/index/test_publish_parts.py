@@ -1,4 +1,4 @@
-"""The parts: reports, places, the journal, attestations, patience, and what twine is told."""
+"""The parts: reports, places, attestations, patience, and what twine is told."""
 
 from __future__ import annotations
 
@@ -15,28 +15,24 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, cast
 
 import pytest
-from publish_samples import SECRET, Asked, FakeClock, Fault, Scene, artifact, read_roles
+from publish_samples import SECRET, Asked, FakeClock, Fault, Scene
 
 from archsplit.errors import (
-    DiskFullError,
     IndexRefusedError,
     IndexUnreachableError,
     InputError,
-    OutputError,
     ToolFailedError,
     TryLaterError,
     UsageError,
     VerifyError,
 )
 from archsplit.index.client import Index, IndexFile, find_repository, index_address
-from archsplit.index.journal import PublishJournal, held_journal, journal_file, registered
-from archsplit.index.pip_resolve import _platform, read_requirements
-from archsplit.index.preflight import preflight_check
-from archsplit.index.publish import _core_plugin_pairs
-from archsplit.index.release import CORE, META, PLUGIN, SOURCE, read_release
+from archsplit.index.preflight import check_descriptions, preflight_check
+from archsplit.index.release import CORE, PLUGIN, SOURCE, read_release
 from archsplit.index.retry import RetryableError, RetryPolicy, SystemClock, utc_text
 from archsplit.index.state import ReadBack
 from archsplit.index.upload import TwineResult
+from archsplit.release.completeness import Requirements
 from archsplit.release.report import (
     REPORT_FILE,
     BuildDetails,
@@ -44,14 +40,15 @@ from archsplit.release.report import (
     ReleaseWheel,
 )
 from archsplit.system.fs import sha256
-from changed_wheels import in_metadata, rewrite
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from archsplit.release.findings import DescriptionCheck
     from archsplit.release.report import Role
 
 SPLIT = "archsplit-report.json"
+ANYTHING = Requirements(install=False)
 
 
 def retry_policy(clock: FakeClock, seconds: float = 10) -> RetryPolicy:
@@ -170,12 +167,12 @@ def test_attestations_go_with_their_files(scene: Scene) -> None:
     write("0" * 64)
     publisher = scene.publisher()
     with pytest.raises(VerifyError, match="does not attest"):
-        preflight_check(read_release([scene.dist]), publisher.twine, read_roles)
+        preflight_check(read_release([scene.dist]), publisher.effects, ANYTHING)
     attestation.write_text("{")
     with pytest.raises(VerifyError, match="does not attest"):
-        preflight_check(read_release([scene.dist]), publisher.twine, read_roles)
+        preflight_check(read_release([scene.dist]), publisher.effects, ANYTHING)
     write(sha256(wheel))
-    preflight_check(read_release([scene.dist]), publisher.twine, read_roles)
+    preflight_check(read_release([scene.dist]), publisher.effects, ANYTHING)
     publisher.publish(read_release([scene.dist]), scene.plans.append)
     sent = {asked.file: asked.body for asked in scene.server.asked if asked.is_upload}
     assert b'name="attestations"' in sent[wheel.name]
@@ -190,16 +187,10 @@ def test_twine_check_decides_too(scene: Scene) -> None:
         for name, content in members.items():
             head = content.partition(b"\nDescription-Content-Type")[0] + b"\n\n"
             archive.writestr(name, head if name.endswith("METADATA") else content)
-    (scene.dist / SPLIT).unlink()
-    build_report(
-        scene.dist,
-        *((scene.wheel(part).name, role) for part, role in (("", CORE), ("_cc80", PLUGIN))),
-    )
-    with pytest.raises(VerifyError, match="index refuses") as caught:
-        preflight_check(read_release([scene.dist]), scene.publisher().twine, lambda _: {})
-    assert tuple(finding.text for finding in caught.value.findings) == (
-        f"{wheel.name}: `long_description_content_type` missing. defaulting to `text/x-rst`.",
-        f"{wheel.name}: `long_description` missing.",
+    found = check_descriptions([scene.wheel(""), wheel], scene.publisher().twine)
+    assert found.faults == (
+        (wheel.name, "`long_description_content_type` missing. defaulting to `text/x-rst`."),
+        (wheel.name, "`long_description` missing."),
     )
 
 
@@ -210,7 +201,7 @@ def test_what_upstream_left_out_is_a_warning_and_what_breaks_its_page_is_not(sce
     place = next(name for name in members if name.endswith(".dist-info/WHEEL"))
     generator = re.compile(rb"^Generator:.*$", re.MULTILINE)
 
-    def write(page: bytes) -> tuple[str, ...]:
+    def write(page: bytes) -> DescriptionCheck:
         with zipfile.ZipFile(core, "w") as archive:
             for name, content in members.items():
                 head = content.partition(b"\nDescription-Content-Type")[0] + b"\n\n" + page
@@ -218,33 +209,15 @@ def test_what_upstream_left_out_is_a_warning_and_what_breaks_its_page_is_not(sce
                     generator.sub(b"Generator: upstream 1", content) if name == place else content
                 )
                 archive.writestr(name, head if name.endswith("METADATA") else text)
-        (scene.dist / SPLIT).unlink(missing_ok=True)
-        rows = ((scene.wheel(part).name, role) for part, role in (("", CORE), ("_cc80", PLUGIN)))
-        build_report(scene.dist, *rows)
-        return preflight_check(read_release([scene.dist]), scene.publisher().twine, lambda _: {})
+        return check_descriptions([core], scene.publisher().twine)
 
-    assert write(b"A page.\n") == (
+    assert write(b"A page.\n").warnings == (
         f"{core.name}: `long_description_content_type` missing. defaulting to `text/x-rst`.",
     )
-    with pytest.raises(VerifyError, match="index refuses") as caught:
-        write(b"Title\n=\n\n.. include:: x\n")
-    (first, *_) = caught.value.findings
-    assert first.text.startswith(f"{core.name}: `long_description` has syntax errors in markup")
-    assert len(first.text.splitlines()) == 1
-
-
-def test_how_a_core_brings_its_plugins(scene: Scene) -> None:
-    release = read_release([scene.dist])
-    (core,) = release.of(CORE)
-    requirements = read_requirements(core, release.of(PLUGIN))
-    assert requirements.extras == "[all,cc80,cc90]"
-    assert requirements.plugins == release.of(PLUGIN)
-    assert read_requirements(core, ()).extras == ""
-    # Many fat wheels have a field of a later version of the metadata; indexes take them.
-    rewrite(core.path, in_metadata(b"Name: ", b"License-File: LICENSE\nName: "))
-    rewrite(core.path, in_metadata(b"Metadata-Version: 2.4", b"Metadata-Version: 2.1"))
-    assert read_requirements(core, release.of(PLUGIN)) == requirements
-    assert release.of(META) == ()
+    ((file, text), *_) = write(b"Title\n=\n\n.. include:: x\n").faults
+    assert file == core.name
+    assert text.startswith("`long_description` has syntax errors in markup")
+    assert len(text.splitlines()) == 1
 
 
 def test_addresses_with_passwords_are_refused(scene: Scene) -> None:
@@ -328,35 +301,6 @@ def test_pages_that_are_none(scene: Scene) -> None:
     scene.server.before = lambda _: Fault(status=401)
     with pytest.raises(IndexRefusedError, match="netrc"):
         index.project("toyfat")
-
-
-def test_journal_survives_what_a_crash_leaves(tmp_path: Path) -> None:
-    clock = FakeClock()
-    path = journal_file(tmp_path / "state", "https://pypi.org/simple/")
-    assert path.name.startswith("pypi.org-")
-    assert registered(path) == {}
-    with held_journal(path, clock) as journal:
-        journal.add("registering", project="foo")
-        with path.open("a") as file:
-            file.write('{"schema": 1, "time": "2026-')
-        journal.add("registering", project="bar")
-        journal.add("uploading", file="x")
-    assert set(registered(path)) == {"foo", "bar"}
-    assert registered(path)["foo"] == clock.time
-    assert path.stat().st_mode & 0o077 == 0
-
-
-def test_journal_that_cannot_be_kept(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    with (
-        pytest.raises(OutputError, match="ARCHSPLIT_STATE_DIR"),
-        held_journal(tmp_path / "file" / "journal.jsonl", FakeClock()),
-    ):
-        pass
-    full = PublishJournal(path=tmp_path / "full", clock=FakeClock())
-    full.path.symlink_to("/dev/full")
-    with pytest.raises(DiskFullError, match="No space left"):
-        full.add("live")
 
 
 def test_patience_ends() -> None:
@@ -503,37 +447,3 @@ def test_certificate_that_nobody_signed_is_not_tried_again(scene: Scene, tmp_pat
     with pytest.raises(IndexUnreachableError, match="its certificate isn't trusted"):
         Index(f"{address}simple/", retry_policy(scene.clock)).project("toyfat")
     assert scene.clock.slept == []
-
-
-def test_each_platform_has_its_own_plugins() -> None:
-    build = (artifact("foo-sm90", PLUGIN), artifact("foo", CORE), artifact("foo-all", META))
-    assert list(_core_plugin_pairs(build)) == [(build[1], build[:1])]
-
-
-def test_pip_resolves_for_the_platform_of_the_core(scene: Scene, tmp_path: Path) -> None:
-    (core,) = read_release([scene.dist]).of(CORE)
-    foreign = core.path.with_name("toyfat-1.0-cp310-cp310-manylinux_2_17_aarch64.whl")
-    assert _platform(core, tmp_path) == ()
-    assert _platform(replace(core, path=foreign), tmp_path)[1:] == (
-        "--platform=manylinux_2_17_aarch64",
-        "--abi=cp310",
-        "--abi=none",
-        "--python-version=310",
-    )
-    with pytest.raises(VerifyError, match="pip can't resolve"):
-        resolver = scene.publisher(patience=0)._resolver()
-        resolver.from_index(core, ())
-
-
-def test_pip_that_finds_another_build_is_not_believed(scene: Scene) -> None:
-    release = read_release([scene.dist])
-    (core,) = release.of(CORE)
-    for path in scene.dist.glob("*.whl"):
-        shutil.copy(path, scene.files)
-    resolver = scene.publisher()._resolver()
-    resolution = resolver.from_index(core, release.of(PLUGIN))
-    assert resolution.requirement == "toyfat[all,cc80,cc90]==1.0"
-    assert resolution.shadowed == {}
-    others = [replace(one, sha256="0" * 64) for one in release.of(PLUGIN)]
-    with pytest.raises(VerifyError, match="without toyfat-cc80, toyfat-cc90 of this build"):
-        resolver.from_index(core, others)

@@ -8,14 +8,11 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from publish_samples import artifact
 
 from archsplit.errors import ConflictError, IndexRefusedError, VerifyError
 from archsplit.index.client import IndexFile, IndexPage, Repository, comparable
 from archsplit.index.plan import (
-    DAY,
     Action,
     IndexState,
     NameStatus,
@@ -57,7 +54,7 @@ def view(
             name=one.project, exists=True, files={one.path.name: served(one)}
         )
     same = {one.path.name: True for one in there}
-    fields = {"registered": {}, "same": same, "projects": projects, **more}
+    fields = {"same": same, "projects": projects, **more}
     return IndexState(**fields)  # type: ignore[arg-type] # fields by name
 
 
@@ -69,86 +66,25 @@ def roles(made: PublishPlan) -> list[str]:
     return [step.artifact.role for step in made.steps]
 
 
-def hours(made: PublishPlan) -> list[float]:
-    return [(step.when - NOW).total_seconds() / 3600 for step in made.steps]
-
-
 def test_the_core_comes_after_its_plugins_and_before_the_meta_wheel() -> None:
     source = replace(artifact("foo", SOURCE), path=Path("/dist/foo-1.0.tar.gz"))
     what = release(2, artifact("foo-all", META), source)
-    made = plan(what, view(what), replace(PUBLIC, names_a_day=None))
+    made = plan(what, view(what))
     assert roles(made) == ["plugin", "plugin", "core", "source", "meta"]
-    assert hours(made) == [0] * 5
-    assert made.later == ()
-
-
-def test_nine_new_names_take_three_days() -> None:
-    made = plan(release(8), view(release(8)))
-    assert hours(made) == [0] * 4 + [24] * 4 + [48]
-    assert made.later == (NOW + DAY, NOW + 2 * DAY)
-    assert "the index allows 4 new names in 24 hours: go on at 2026-11-22T12:00:00Z" in plan_text(
-        made
-    )
 
 
 def test_names_that_are_there_cost_nothing_and_go_first() -> None:
     what = release(5)
     made = plan(what, view(what, old=("foo-sm4", "foo")))
     assert made.steps[0].artifact.project == "foo-sm4"
-    assert hours(made) == [0] * 6
     assert [step.standing for step in made.steps][::5] == [NameStatus.TAKEN] * 2
-    assert "foo-sm4 is on the index already; whether you may upload to it" in plan_text(made)
-
-
-def test_core_whose_name_is_there_waits_for_its_plugins() -> None:
-    what = release(5)
-    assert hours(plan(what, view(what, old=("foo",)))) == [0, 0, 0, 0, 24, 24]
+    assert "foo-sm4 is on the index already; only the upload" in plan_text(made)
 
 
 def test_owners_are_told_where_the_index_tells() -> None:
     what = release(0)
     made = plan(what, view(what, old=("foo",), owners={"foo": ("alice", "bob")}))
-    assert made.notes[0].startswith("foo belongs to alice, bob; whether")
-
-
-def test_what_was_registered_a_moment_ago_counts() -> None:
-    what = release(4)
-    there = what.artifacts[:2]
-    ago = NOW - timedelta(hours=20)
-    seen = view(what, *there, registered={"foo-sm0": ago, "foo-sm1": ago, "bar": ago})
-    assert hours(plan(what, seen)) == [0, 0, 0, 4, 4]
-
-
-def test_index_itself_says_when_names_were_registered() -> None:
-    what = release(4)
-    seen = view(what)
-    projects = dict(seen.projects)
-    for one in what.artifacts[:3]:
-        times = [served(one, uploaded=NOW - timedelta(hours=age)) for age in (1, 23)]
-        files = {str(number): file for number, file in enumerate(times)}
-        projects[one.project] = IndexPage(name=one.project, exists=True, files=files)
-    # The three of yesterday leave one place; it is free again an hour from now.
-    assert hours(plan(what, replace(seen, projects=projects))) == [0, 0, 0, 0, 1]
-
-
-def test_attempt_that_left_nothing_has_its_turn_again() -> None:
-    what = release(3)
-    names = [one.project for one in what.artifacts]
-    seen = view(what, registered=dict.fromkeys(names, NOW - timedelta(minutes=1)))
-    assert hours(plan(what, seen)) == [0] * 4
-
-
-@given(st.lists(st.integers(0, 48), max_size=8), st.integers(0, 12), st.integers(1, 5))
-def test_no_day_has_more_names_than_allowed(ages: list[int], count: int, limit: int) -> None:
-    created = [NOW - timedelta(hours=age) for age in ages]
-    names = [str(number) for number in range(count)]
-    when = Rules(names_a_day=limit).days(names, created, NOW)
-    moments = sorted([*when.values(), *created])
-    assert list(when) == names
-    assert list(when.values()) == sorted(when.values())
-    for time in when.values():
-        recent = [each for each in moments if time - DAY < each <= time]
-        assert len(recent) <= max(limit, sum(time - DAY < each for each in created))
+    assert made.notes[0].startswith("foo belongs to alice, bob; only")
 
 
 def test_other_content_and_what_was_yanked_are_conflicts() -> None:
@@ -176,7 +112,7 @@ def test_what_the_rules_forbid() -> None:
     big, core = what.artifacts
     big = replace(big, size=100_000_001, platforms=("linux_x86_64",))
     what = replace(what, version="1.0+cu130", artifacts=(big, core))
-    full = served(core, size=10_000_000_000 - 999, uploaded=NOW - 9 * DAY)
+    full = served(core, size=10_000_000_000 - 999, uploaded=NOW - timedelta(days=9))
     seen = view(what)
     projects = {
         **seen.projects,
@@ -194,13 +130,7 @@ def test_what_the_rules_forbid() -> None:
     )
     with pytest.raises(IndexRefusedError, match="nothing was uploaded"):
         refuse(made)
-    allowed = Rules(
-        file_bytes=10**9,
-        project_bytes=10**11,
-        names_a_day=None,
-        local_versions=True,
-        linux_wheels=True,
-    )
+    allowed = Rules.unknown(file_bytes=None, project_bytes=None)
     assert len(plan(what, replace(seen, projects=projects), allowed).refused) == 1
 
 
@@ -224,11 +154,10 @@ def test_plan_is_told_to_programs() -> None:
     made = plan(what, view(what, what.artifacts[1]))
     content = json.loads(json.dumps(plan_document(made)))
     assert content["files"][0]["attestations"] == ["a.publish.attestation"]
-    assert content["files"][0]["when"] == "2026-11-21T12:00:00Z"
-    assert content["files"][1]["when"] is None
+    assert content["new_names"] == ["foo-sm0"]
     assert content["rules"]["names_a_day"] == 4
     assert "upload, a new name, attested" in plan_text(made)
-    assert "is there" in plan_text(made)
+    assert "on the index" in plan_text(made)
 
 
 def test_index_that_says_no_sizes_is_told() -> None:
@@ -236,7 +165,7 @@ def test_index_that_says_no_sizes_is_told() -> None:
     (core,) = what.artifacts
     unmeasured = IndexPage(name="foo", exists=True, files={"x": served(core, size=None)})
     seen = replace(view(what), projects={"foo": unmeasured})
-    assert "the index doesn't say how big 1 of its files are" in plan(what, seen).notes[1]
+    assert "the index lists no size for 1 of its files" in plan(what, seen).notes[1]
     assert unmeasured.created is None
 
 
@@ -247,16 +176,18 @@ def test_publication_is_told() -> None:
         LiveFile(artifact=one, served=served(one), uploaded_now=one.role == CORE)
         for one in what.artifacts
     )
-    done = Publication(plan=made, live=live, resolved=("foo[all,cc80]==1.0", "foo[all]==1.0"))
-    assert done.text().count("pip install") == 1
+    done = Publication(plan=made, live=live, requirement="foo[all]==1.0")
     assert "foo 1.0 is live: 3 files, 1 uploaded now" in done.text()
-    assert 'pip install --index-url https://pypi.org/simple/ "foo[all]==1.0"' in done.text()
+    assert 'next: pip install --index-url https://pypi.org/simple/ "foo[all]==1.0"' in done.text()
     assert json.loads(done.as_json())["complete"]
-    part = Publication(plan=made, live=live[:1], next=NOW + DAY)
-    assert "2 files wait for new names: run it again at 2026-11-22T12:00:00Z" in part.text()
-    assert "until then nobody gets foo 1.0" in part.text()
+    part = Publication(plan=made, live=live[:1])
     assert not json.loads(part.as_json())["core_is_live"]
-    assert "until then" not in Publication(plan=made, live=live[:2], next=NOW + DAY).text()
+
+
+@pytest.mark.parametrize(("plugins", "is_warned"), [(3, False), (4, True)])
+def test_more_new_names_than_a_day_has_are_one_warning(plugins: int, *, is_warned: bool) -> None:
+    text = plan_text(plan(release(plugins), view(release(plugins))))
+    assert ("warning: the release has 5 new names, and the index takes 4" in text) == is_warned
 
 
 @pytest.mark.parametrize(
@@ -322,7 +253,7 @@ def test_a_core_alone_names_the_plugins_that_it_needs_first() -> None:
     made = core_alone(view(what, there))
     assert made.missing == ("foo-sm1",)
     assert plan_document(made)["missing"] == ["foo-sm1"]
-    assert "missing before the core: foo-sm1" in plan_text(made)
+    assert "error: the core needs foo-sm1 on the index first" in plan_text(made)
     with pytest.raises(VerifyError, match="foo needs foo-sm1 on the index first"):
         refuse(made)
     assert core_alone(view(what, there, missing)).missing == ()

@@ -6,11 +6,12 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from publish_samples import make_release, read_roles
+from publish_samples import make_release
 
 from archsplit.errors import InputError, VerifyError
 from archsplit.index.preflight import preflight_check
 from archsplit.index.release import CORE, META, PLUGIN, read_release
+from archsplit.release.completeness import Requirements
 from archsplit.split.model import InstallDefaults
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ def changed(dist: Path, change: Callable[[list[dict[str, Any]]], None]) -> None:
 def test_a_split_s_meta_wheel_goes_last(scene: Scene, tmp_path: Path) -> None:
     release = read_release([make_release(tmp_path / "meta", install=InstallDefaults.META)])
     assert [one.role for one in release.artifacts] == [PLUGIN, PLUGIN, CORE, META]
-    preflight_check(release, scene.publisher().twine, read_roles)
+    preflight_check(release, scene.publisher().effects, Requirements())
 
 
 def test_a_core_that_is_called_a_plugin_does_not_go_first(scene: Scene) -> None:
@@ -41,7 +42,7 @@ def test_a_core_that_is_called_a_plugin_does_not_go_first(scene: Scene) -> None:
 
     changed(scene.dist, swap)
     with pytest.raises(VerifyError) as caught:
-        preflight_check(read_release([scene.dist]), scene.publisher().twine, read_roles)
+        preflight_check(read_release([scene.dist]), scene.publisher().effects, Requirements())
     core, pack = scene.wheel("").name, scene.wheel("_cc80").name
     assert f"{core} is a core, and its report says plugin" in str(caught.value)
     assert f"{pack} is a plugin, and its report says core" in str(caught.value)

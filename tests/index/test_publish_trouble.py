@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import pytest
-from publish_samples import SECRET, USER, FakeClock, Fault, Scene
+from publish_samples import SECRET, USER, Fault, Scene
 
 from archsplit.cli.main import main
 from archsplit.errors import IndexUnreachableError, ToolFailedError, UsageError
 from archsplit.index.client import Index
-from archsplit.index.journal import registered
-from archsplit.index.plan import DAY, Rules
 from archsplit.index.release import read_release
 from archsplit.index.retry import RetryPolicy
 from archsplit.system.process import Command, CompletedProcess, SubprocessRunner
@@ -27,21 +24,6 @@ JSON = {"Content-Type": "application/vnd.pypi.simple.v1+json"}
 def index(scene: Scene, seconds: float = 10) -> Index:
     calm = RetryPolicy(seconds=seconds, clock=scene.clock, note=scene.notes.append)
     return Index(f"{scene.server.url}simple/", calm)
-
-
-def test_lines_of_a_journal_that_no_archsplit_wrote(tmp_path: Path) -> None:
-    path = tmp_path / "journal.jsonl"
-    good = '{"event": "registering", "project": "foo", "time": "2026-11-21T12:00:00Z"}'
-    strange = ("[" * 100_000, "[]", "3", '{"event": "registering"}', "\udcff")
-    text = "\n".join((*strange, good, good[:-9]))
-    path.write_bytes(text.encode(errors="surrogateescape"))
-    assert set(registered(path)) == {"foo"}
-
-
-def test_a_clock_that_was_ahead_holds_nobody_up_for_years() -> None:
-    now = FakeClock().now()
-    wrong = [now + timedelta(days=9999)] * 4
-    assert Rules().days(["foo"], wrong, now) == {"foo": now + DAY}
 
 
 class TornAnswer(SubprocessRunner):
@@ -138,11 +120,8 @@ def test_an_identity_for_trusted_publishing_goes_to_twine_and_to_nobody_else(sce
     replace(publisher, effects=effects, twine=twine).publish(
         read_release([scene.dist]), scene.plans.append
     )
-    seen = {"twine": 0, "pip": 0}
+    assert len(runner.commands) == 3
     for command in runner.commands:
         assert not any(SECRET in word for word in command.argv)
-        is_twine = "archsplit.index.twine_child" in command.argv
-        seen["twine" if is_twine else "pip"] += 1
-        assert (set(names) <= set(command.env)) == is_twine
-        assert (SECRET in command.env.values()) == is_twine
-    assert seen == {"twine": 3, "pip": 2}
+        assert "archsplit.index.twine_child" in command.argv
+        assert set(names) <= set(command.env)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import sys
 import zipfile
@@ -17,7 +18,7 @@ from release_samples import TINYVEC
 from archsplit.build.pipeline import build_recipe
 from archsplit.build.plan import BuildRequest
 from archsplit.cli.main import main
-from archsplit.errors import InputError, VerifyError
+from archsplit.errors import InputError, ToolNotFoundError, VerifyError
 from archsplit.index.preflight import check_where_installed
 from archsplit.release import completeness
 from archsplit.release.completeness import CheckResult, Requirements, kernel_faults
@@ -26,6 +27,7 @@ from archsplit.release.report import REPORT_FILE as REPORT
 from archsplit.release.report import Release
 from archsplit.release.verify import verify_release
 from archsplit.split.restore import join_split
+from archsplit.system.fs import sha256
 from archsplit.wheels.filename import WheelName
 from archsplit.wheels.rewrite import write_members
 from archsplit.wheels.zip_writer import pack
@@ -57,6 +59,17 @@ def unlisted(folder: Path) -> Path:
     """The same wheels, without the lists that would tell every change."""
     (folder / MANIFEST).unlink()
     (folder / REPORT).unlink()
+    return folder
+
+
+def relist(folder: Path) -> Path:
+    """The same folder after a change of wheels, with lists that have the new digests."""
+    for file in (MANIFEST, REPORT):
+        content = json.loads((folder / file).read_text())
+        for row in content["wheels"]:
+            path = folder / row["file"]
+            row.update(sha256=sha256(path), size=path.stat().st_size)
+        (folder / file).write_text(json.dumps(content))
     return folder
 
 
@@ -177,9 +190,11 @@ def test_a_manifest_that_cannot_be_read(dist: Path, effects: Effects) -> None:
     assert "is not a release's manifest: origin" in complaint(dist, effects)
 
 
-def test_without_lists_it_is_said_that_there_are_none(dist: Path, effects: Effects) -> None:
-    verdict = check_release(unlisted(dist), effects, STAY)
-    assert verdict.notes == (f"there is no {MANIFEST} to hold the wheels against",)
+@pytest.mark.parametrize("name", [MANIFEST, REPORT])
+def test_folder_without_a_list_is_refused(dist: Path, effects: Effects, name: str) -> None:
+    (dist / name).unlink()
+    text = complaint(dist, effects, STAY)
+    assert text.startswith(f"{name}: is not in {dist}; build again into an empty folder")
 
 
 def test_a_core_that_cannot_be_read(dist: Path, effects: Effects) -> None:
@@ -187,7 +202,8 @@ def test_a_core_that_cannot_be_read(dist: Path, effects: Effects) -> None:
     core.write_bytes(core.read_bytes()[:-100])
     text = complaint(dist, effects, Requirements())
     assert f"{core.name}: " in text
-    assert "no wheel is a core that can be read, so nothing was installed" in text
+    # An installer would only repeat that the wheel is damaged.
+    assert "can't install" not in text
 
 
 def test_everything_at_once(dist: Path, gapped: Path, effects: Effects) -> None:
@@ -235,8 +251,8 @@ def test_an_import_that_needs_the_driver_is_a_note(dist: Path, effects: Effects)
     def driven(name: str, content: bytes) -> bytes:
         return text if name == "tinyvec/__init__.py" else content
 
-    rewrite(only(unlisted(dist), "tinyvec-1*"), driven)
-    verdict = check_release(dist, effects, Requirements())
+    rewrite(only(dist, "tinyvec-1*"), driven)
+    verdict = check_release(relist(dist), effects, Requirements())
     assert verdict.notes[-1] == (
         "import tinyvec can't be shown here: it needs libcuda of NVIDIA's driver"
     )
@@ -250,11 +266,17 @@ def test_without_pip_and_uv(dist: Path, effects: Effects, monkeypatch: pytest.Mo
     python.chmod(0o755)
     monkeypatch.setattr("sys.executable", str(python))
     alone = replace(effects, environment={"PATH": str(bare)}, python_path="")
-    with pytest.raises(VerifyError) as caught:
+    with pytest.raises(ToolNotFoundError, match="neither pip nor uv is here"):
         check_release(dist, alone, Requirements())
-    text = str(caught.value)
-    assert "pip is not here to install the wheels with; pip install pip" in text
-    assert "uv is not here to install the wheels with; pip install uv" in text
+
+
+def test_without_uv_pip_is_enough(
+    dist: Path, effects: Effects, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("archsplit.release.install_test._find_uv", lambda _: None)
+    verdict = check_release(dist, effects, Requirements())
+    assert verdict.installed == ("pip",)
+    assert "uv was not tried, because it is not installed" in verdict.notes
 
 
 def test_a_pip_that_is_too_new_for_a_python(
@@ -341,10 +363,22 @@ def test_an_empty_folder(tmp_path: Path, effects: Effects) -> None:
         check_release(tmp_path, effects, STAY)
 
 
-def test_a_split_whose_fat_wheel_had_a_gap(split: Path, effects: Effects) -> None:
-    text = complaint(split, effects)
-    assert "no second, which toy_" in text
-    assert check_release(split, effects, FIRST_ONLY).kernels == 2
+def test_gap_of_the_fat_wheel_is_a_note_of_its_split(split: Path, effects: Effects) -> None:
+    verdict = check_release(split, effects, STAY)
+    assert verdict.kernels == 2
+    (note,) = verdict.notes
+    assert re.fullmatch(
+        r"\S+\.so: of 2 kernels the fat wheel lacks 1 for [\d., ]+; one is second", note
+    )
+
+
+def test_truncated_pack_of_a_split_is_one_damaged_wheel(packs: Path, effects: Effects) -> None:
+    pack_file = only(packs, "toy_cc80*")
+    pack_file.write_bytes(pack_file.read_bytes()[:-100])
+    with pytest.raises(VerifyError) as caught:
+        check_release(packs, effects, Requirements())
+    assert {one.subject for one in caught.value.findings} == {pack_file.name}
+    assert {one.code for one in caught.value.findings} == {"damaged-wheel", "changed-file"}
 
 
 def test_a_whole_split_installs(split: Path, effects: Effects) -> None:
@@ -417,8 +451,8 @@ def test_the_command(dist: Path, gapped: Path, capsys: pytest.CaptureFixture[str
     assert main(["verify", "--release", "--no-install", str(gapped)]) == 9
     assert GAP in capsys.readouterr().err
     (dist / MANIFEST).unlink()
-    assert main(["verify", "--release", "--no-install", str(dist)]) == 0
-    assert "note: there is no" in capsys.readouterr().err
+    assert main(["verify", "--release", "--no-install", str(dist)]) == 9
+    assert f"{MANIFEST}: is not in" in capsys.readouterr().err
     assert main(["verify", "--release", "--targets", "sm_80", str(dist)]) == 2
 
 

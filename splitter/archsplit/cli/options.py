@@ -422,6 +422,19 @@ def add_without(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_release_exceptions(parser: argparse.ArgumentParser) -> None:
+    """Add the options that allow what the check of a release would refuse."""
+    parser.add_argument(
+        "--allow-missing-kernels",
+        metavar="PATTERN",
+        action="append",
+        default=[],
+        help="kernels of a built release that some targets may lack: names, mangled or readable,"
+        " with * and ? as in a shell; may be given more than once",
+    )
+    add_without(parser)
+
+
 def add_variants_option(parser: argparse.ArgumentParser) -> None:
     """Add ``--variants``."""
     parser.add_argument(

@@ -18,13 +18,10 @@ from archsplit.cli import options
 from archsplit.cli.files import check_folder
 from archsplit.cli.options import add_without
 from archsplit.cli.verbs import add_verb
-from archsplit.errors import InterruptedByUserError, ToolNotFoundError, TryLaterError, UsageError
-from archsplit.system.fs import state_folder
+from archsplit.errors import InterruptedByUserError, ToolNotFoundError, UsageError
 from archsplit.system.units import parse_size
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from rich.console import Console
 
     from archsplit.index.client import Repository
@@ -61,29 +58,17 @@ def add_places(parser: argparse.ArgumentParser) -> None:
 def add_rules(parser: argparse.ArgumentParser) -> None:
     """Add the options for the rules of the index."""
     parser.add_argument(
-        "--rules",
-        choices=["auto", "public", "private"],
-        default="auto",
-        help="public: few new names in 24 hours, no local versions, no linux_* tags;"
-        " private: none of these; auto: public for PyPI and TestPyPI (default: %(default)s)",
-    )
-    parser.add_argument(
         "--max-file-size",
         type=_size,
         metavar="SIZE",
-        help="size limit of a file (default: 100 MB)",
+        help="size limit of a file (default: 100 MB on PyPI and TestPyPI, elsewhere none)",
     )
     parser.add_argument(
         "--max-project-size",
         type=_size,
         metavar="SIZE",
-        help="size limit of a project, with its files on the index (default: 10 GB)",
-    )
-    parser.add_argument(
-        "--names-per-day",
-        type=_count,
-        metavar="N",
-        help="limit of new projects within 24 hours (default: that of --rules)",
+        help="size limit of a project, with its files on the index (default: 10 GB on PyPI and"
+        " TestPyPI, elsewhere none)",
     )
 
 
@@ -120,12 +105,6 @@ def _size(text: str) -> int:
     return size
 
 
-def _count(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of names")
-    return int(text)
-
-
 def _seconds(text: str) -> float:
     try:
         seconds = float(text)
@@ -138,7 +117,7 @@ def _seconds(text: str) -> float:
 
 
 _REPOSITORY_VARIABLES = ("TWINE_REPOSITORY", "TWINE_REPOSITORY_URL")
-_NEEDED = ("twine", "pypi_simple", "pip")
+_NEEDED = ("twine", "pypi_simple")
 
 
 def add_to(verbs: options.Verbs) -> None:
@@ -182,7 +161,7 @@ def add_to(verbs: options.Verbs) -> None:
     parser.add_argument("--yes", "-y", action="store_true", help="upload without a confirmation")
     parser.add_argument("--json", action="store_true", help="print the plan or the result as JSON")
     parser.add_argument("--quiet", action="store_true", help="no progress")
-    options.add_without(parser)
+    options.add_release_exceptions(parser)
     add_retry_options(parser)
     parser.set_defaults(run=run)
 
@@ -194,11 +173,10 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     from archsplit.index.preflight import preflight_check
     from archsplit.index.publish import refuse
     from archsplit.index.release import read_release
-    from archsplit.release.merge import require_all_cells
+    from archsplit.release.completeness import Requirements
 
     for folder in arguments.folders:
         check_folder(folder)
-    require_all_cells(arguments.folders, arguments.without)
     for name in _NEEDED:
         # All tools are checked before the first request, which may already need a password.
         if find_spec(name) is None:
@@ -213,7 +191,10 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
         release = read_release(arguments.folders, source=arguments.source)
         twine = _twine(arguments, effects)
         address = twine.where()
-        for warning in preflight_check(release, twine, partial(_verify, effects=effects)):
+        demands = Requirements(
+            allowed=tuple(arguments.allow_missing_kernels), without=tuple(arguments.without)
+        )
+        for warning in preflight_check(release, effects, demands):
             console.print(f"warning: {warning}", markup=False, soft_wrap=True)
         effects.progress.begin_stage("state of the index", 0)
         repository = find_repository(address, index, _retry_policy(arguments, effects))
@@ -232,7 +213,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
         print(done.as_json(), end="")  # noqa: T201 - standard output is where data goes
     else:
         print(done.text())  # noqa: T201 - the same
-    return 0 if done.is_complete else TryLaterError.exit_code
+    return 0
 
 
 def _publish(
@@ -280,17 +261,14 @@ def _publisher(
     repository: Repository,
     others: tuple[str, ...],
 ) -> Publisher:
-    from archsplit.index.journal import journal_file
     from archsplit.index.publish import Publisher
     from archsplit.wheels.filename import distribution_name
 
-    journals = state_folder(effects.environment) / "publish"
     return Publisher(
         effects=effects,
         twine=twine,
         repository=repository,
         rules=_rules(arguments, repository),
-        journal=journal_file(journals, repository.index),
         retry=_retry_policy(arguments, effects),
         others=others,
         only=frozenset(map(distribution_name, arguments.only)),
@@ -305,32 +283,12 @@ def _retry_policy(arguments: argparse.Namespace, effects: Effects) -> RetryPolic
 
 
 def _rules(arguments: argparse.Namespace, repository: Repository) -> Rules:
-    from archsplit.index.plan import (
-        FILE_BYTES,
-        NAMES_A_DAY,
-        PENDING_PUBLISHERS,
-        PROJECT_BYTES,
-        Rules,
-    )
+    from archsplit.index.plan import FILE_BYTES, PROJECT_BYTES, Rules
 
-    kind = arguments.rules
-    # Other servers have their own limits; --rules public asks for PyPI's all the same.
-    public = repository.is_public if kind == "auto" else kind == "public"
-    return Rules(
-        file_bytes=arguments.max_file_size or FILE_BYTES,
-        project_bytes=arguments.max_project_size or PROJECT_BYTES,
-        names_a_day=arguments.names_per_day or (NAMES_A_DAY if public else None),
-        local_versions=not public,
-        linux_wheels=not public,
-        pending_publishers=PENDING_PUBLISHERS if public else None,
-    )
-
-
-def _verify(folder: Path, effects: Effects) -> Mapping[str, str]:
-    """Verify the wheels of a folder, and return the role of each."""
-    from archsplit.release.verify import verify_release
-
-    return verify_release(folder, effects).roles
+    file_bytes, project_bytes = arguments.max_file_size, arguments.max_project_size
+    if not repository.is_public:
+        return Rules.unknown(file_bytes=file_bytes, project_bytes=project_bytes)
+    return Rules(file_bytes=file_bytes or FILE_BYTES, project_bytes=project_bytes or PROJECT_BYTES)
 
 
 def _plan_output(plan: PublishPlan, arguments: argparse.Namespace) -> str:

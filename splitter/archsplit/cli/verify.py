@@ -35,15 +35,7 @@ def add_release_options(parser: argparse.ArgumentParser) -> None:
         " whether pip and uv install it, each into an environment of its own, and whether the core"
         " can be imported with and without its plugins",
     )
-    parser.add_argument(
-        "--allow-missing-kernels",
-        metavar="PATTERN",
-        action="append",
-        default=[],
-        help="with --release: kernels of such names (mangled or readable, * and ? as in a shell)"
-        " needn't be there for every target; may be given more than once",
-    )
-    options.add_without(parser)
+    options.add_release_exceptions(parser)
     parser.add_argument(
         "--no-install",
         dest="install",
@@ -83,7 +75,7 @@ def run_release(arguments: argparse.Namespace, console: Console) -> int:
 
     # A part of a release can be complete only for its own targets.
     if arguments.targets is not None:
-        raise UsageError("--release is about all targets", hint="leave out --targets or --release")
+        raise UsageError("--release checks all targets", hint="leave out --targets or --release")
     demands = Requirements(
         allowed=tuple(arguments.allow_missing_kernels),
         install=arguments.install,
@@ -102,7 +94,7 @@ def run_release(arguments: argparse.Namespace, console: Console) -> int:
         print(json.dumps({"schema": RELEASE_CHECK_SCHEMA, **asdict(verdict)}, indent=2))  # noqa: T201 - data
         return 0
     for note in verdict.notes:
-        console.print(f"note: {note}", markup=False, soft_wrap=True)
+        console.print(f"warning: {note}", markup=False, soft_wrap=True)
     # A folder without a report has no matrix.
     if verdict.matrix:
         print(verdict.matrix)  # noqa: T201 - the same
@@ -111,6 +103,8 @@ def run_release(arguments: argparse.Namespace, console: Console) -> int:
     if len(verdict.sample) > 1 or len({cell.place for cell in verdict.cells}) > 1:
         for place in verdict.sample:
             print(f"{programs} install {place}")  # noqa: T201 - the same
+    is_split = verdict.kind == "split"
+    kernels = "kernels as in the fat wheel" if is_split else "kernels for every target"
     installed = (
         f"{programs} install them all, the core can be imported"
         if programs
@@ -118,7 +112,7 @@ def run_release(arguments: argparse.Namespace, console: Console) -> int:
     )
     print(  # noqa: T201 - standard output is where data goes
         f"{verdict.project} {verdict.version}: {len(verdict.wheels)} wheels, {verdict.kernels}"
-        f" kernels for every target, every pin closes, {installed}"
+        f" {kernels}, every pin has its wheel, {installed}"
     )
     return 0
 

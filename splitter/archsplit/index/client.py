@@ -9,9 +9,11 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping  # noqa: TC003 - a record's fields
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 from pydantic import ValidationError
 
 from archsplit.errors import IndexRefusedError, IndexUnreachableError, ToolNotFoundError, UsageError
@@ -87,6 +89,17 @@ class IndexPage:
     files: Mapping[str, IndexFile] = field(default_factory=dict, repr=False)
     status: str = ""
 
+    def find(self, file: str) -> IndexFile | None:
+        """Return the file that has a name, compared as an index does: by version and tags.
+
+        The order of tags in a name means nothing to an index, so both spellings are one file.
+        """
+        if (exact := self.files.get(file)) is not None:
+            return exact
+        wanted = _name_key(file)
+        same = (one for one in self.files.values() if _name_key(one.name) == wanted)
+        return None if wanted is None else next(same, None)
+
     @property
     def size(self) -> int:
         """Bytes of all files with a size on the page."""
@@ -102,6 +115,16 @@ class IndexPage:
         """Time of the first upload, if the index lists it."""
         times = [file.uploaded for file in self.files.values() if file.uploaded is not None]
         return min(times, default=None)
+
+
+@lru_cache(maxsize=1 << 14)
+def _name_key(file: str) -> tuple[object, ...] | None:
+    """Return the parts of a wheel's file name that an index compares; None for another file."""
+    try:
+        project, version, build, tags = parse_wheel_filename(file)
+    except InvalidWheelFilename:
+        return None
+    return project, version, build, tags
 
 
 def comparable(digests: Mapping[str, str]) -> str | None:
@@ -178,6 +201,15 @@ class Index:
             IndexRefusedError: the index denies access.
         """
         return self._retry.keep_trying(f"downloading {url}", lambda: hex_digest(self._blocks(url)))
+
+    def read(self, url: str) -> bytes:
+        """Return the content at an address.
+
+        Raises:
+            IndexUnreachableError: each attempt failed, or a listed file is missing.
+            IndexRefusedError: the index denies access.
+        """
+        return self._retry.keep_trying(f"reading {url}", lambda: b"".join(self._blocks(url)))
 
     def size(self, url: str) -> int | None:
         """Return the size of a file in bytes, or None if it is unknown.

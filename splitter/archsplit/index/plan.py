@@ -1,28 +1,29 @@
-"""The plan of a publication: files, order, times, obstacles; pure.
+"""A plan of a publication: files, order, obstacles; pure.
 
 In come a release, the state of the index and the index's rules; out comes a plan, also as text and
-as JSON. Plugins go before their core, and new names are spread over days where the rules say so.
+as JSON. Plugins go before their core.
 """
 
 from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, field
-from datetime import (
-    datetime,
-    timedelta,
-)
 from typing import TYPE_CHECKING
 
+from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 from packaging.version import Version
 
-from archsplit.index.release import CORE, META, ORDER, PLUGIN, SOURCE, Artifact
+from archsplit.index.release import CORE, ORDER, PLUGIN, SOURCE, Artifact
 from archsplit.index.retry import utc_text
 from archsplit.system.units import size_text
 from archsplit.wheels.filename import WheelName
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from datetime import datetime
+
+    from packaging.tags import Tag
+    from packaging.utils import BuildTag
 
     from archsplit.index.client import IndexPage, Repository
     from archsplit.index.release import UploadRelease
@@ -43,8 +44,6 @@ PENDING_PUBLISHERS = 3
 environment that no other pending one has. Source: warehouse, ``manage/views``, and
 https://docs.pypi.org/trusted-publishers/creating-a-project-through-oidc/
 """
-
-DAY = timedelta(hours=24)
 
 PUBLISH_PLAN_SCHEMA = 1
 
@@ -67,7 +66,7 @@ class NameStatus(enum.Enum):
     """Free: the first upload registers the name."""
 
     YOURS = "yours"
-    """Registered by this tool, or with a file of this release."""
+    """The index has a file of this release."""
 
     TAKEN = "taken"
     """Registered by an unknown account. Only an upload shows if it is yours."""
@@ -80,13 +79,11 @@ class IndexState:
     Attributes:
         projects: all projects of the release, by name.
         same: by file name, for files that the index has; True for the same content.
-        registered: times from the journal, also of projects of other releases.
         owners: of each project for which the index lists owners.
     """
 
     projects: Mapping[str, IndexPage]
     same: Mapping[str, bool]
-    registered: Mapping[str, datetime]
     owners: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def standing(self, name: str) -> NameStatus:
@@ -96,34 +93,16 @@ class IndexState:
             return NameStatus.NEW
         # Nobody else has these bytes before they are live, so this user uploaded them.
         own = any(self.same.get(file) for file in project.files)
-        return NameStatus.YOURS if own or name in self.registered else NameStatus.TAKEN
-
-    def created(self) -> list[datetime]:
-        """Return the known times of registration of the names on the index."""
-        # The index's own times are better than the journal's, which another machine may lack.
-        on_index = {
-            name: project.created
-            for name, project in self.projects.items()
-            if project.exists and project.created is not None
-        }
-        # The name of a failed attempt is still free, so the plan counts it as a new one.
-        new = {name for name, project in self.projects.items() if not project.exists}
-        from_journal = {name: time for name, time in self.registered.items() if name not in new}
-        return [*{**from_journal, **on_index}.values()]
+        return NameStatus.YOURS if own else NameStatus.TAKEN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UploadStep:
-    """A file of the plan.
-
-    Attributes:
-        when: the earliest time of the upload.
-    """
+    """A file of the plan."""
 
     artifact: Artifact
     action: Action
     standing: NameStatus
-    when: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,9 +140,10 @@ class PublishPlan:
         return tuple(step for step in self.steps if step.action is Action.UPLOAD)
 
     @property
-    def later(self) -> tuple[datetime, ...]:
-        """The later times at which further files may be uploaded."""
-        return tuple(sorted({step.when for step in self.uploads if step.when > self.made}))
+    def new_names(self) -> tuple[str, ...]:
+        """Projects that the uploads register, in order."""
+        new = (step for step in self.uploads if step.standing is NameStatus.NEW)
+        return tuple(dict.fromkeys(step.artifact.project for step in new))
 
 
 def plan_publish(
@@ -174,28 +154,21 @@ def plan_publish(
     rules: Rules,
     now: datetime,
     only: frozenset[str] = frozenset(),
+    notes: Sequence[str] = (),
 ) -> PublishPlan:
     """Plan the publication of a release.
 
     Args:
         only: the projects to upload; empty for all.
+        notes: warnings that the plan repeats.
     """
     ranked = sorted(release.artifacts, key=lambda one: _rank(one, state))
     ordered = [one for one in ranked if not only or one.project in only]
     new = [name for name in _names(ordered) if state.standing(name) is NameStatus.NEW]
-    days = rules.days(new, state.created(), now)
-    steps: list[UploadStep] = []
-    for one in ordered:
-        # A core that is live before its plugins would be installed without them.
-        before = [step.when for step in steps if _must_follow(one, step.artifact)]
-        steps.append(
-            UploadStep(
-                artifact=one,
-                action=_action(one, state),
-                standing=state.standing(one.project),
-                when=max([now, days.get(one.project, now), *before]),
-            )
-        )
+    steps = [
+        UploadStep(artifact=one, action=_action(one, state), standing=state.standing(one.project))
+        for one in ordered
+    ]
     left_out = [one for one in ranked if one not in ordered]
     return PublishPlan(
         project=release.project,
@@ -206,7 +179,7 @@ def plan_publish(
         steps=tuple(steps),
         refused=tuple(_refused(release, steps, state, rules)),
         conflicts=tuple(_conflicts(release, state)),
-        notes=tuple(_notes(steps, state)),
+        notes=(*_notes(release, steps, state), *notes),
         left_out=_names(left_out),
         missing=_missing_plugins(ordered, left_out, state),
         first=tuple(rules.first_release(new)),
@@ -232,12 +205,6 @@ def _missing_plugins(
         return ()
     plugins = [one for one in left_out if one.role == PLUGIN]
     return _names([one for one in plugins if one.path.name not in state.same])
-
-
-def _must_follow(one: Artifact, other: Artifact) -> bool:
-    """Return True if a file must be uploaded after another one."""
-    before = {PLUGIN: (), CORE: (PLUGIN,), SOURCE: (PLUGIN, CORE), META: (PLUGIN, CORE, SOURCE)}
-    return other.role in before[one.role]
 
 
 def _action(one: Artifact, state: IndexState) -> Action:
@@ -269,27 +236,55 @@ def _refused(
 
 def _conflicts(release: UploadRelease, state: IndexState) -> Iterator[str]:
     for one in release.artifacts:
-        if one.path.name not in state.same:
-            continue  # not on the index
-        served = state.projects[one.project].files[one.path.name]
+        served = state.projects[one.project].find(one.path.name)
+        if served is None or one.path.name not in state.same:
+            continue
+        place = "on the index" if served.name == one.path.name else f"on the index as {served.name}"
         if not state.same[one.path.name]:
             found = served.digests.get("sha256", "another digest")
-            yield f"{one.path.name} is on the index with other content: {found}, here {one.sha256}"
+            yield f"{one.path.name} is {place} with other content: {found}, here {one.sha256}"
         elif served.yanked is not None:
             # An installer would skip it, and the release would lack a file.
             why = f" ({served.yanked})" if served.yanked else ""
-            yield f"{one.path.name} is on the index, but was yanked{why}"
+            yield f"{one.path.name} is {place}, but was yanked{why}"
+    for core, other, is_preferred in _rivals(release, state):
+        if is_preferred:
+            yield f"pip takes {other}, which is on the index, and not {core}"
 
 
-def _notes(steps: list[UploadStep], state: IndexState) -> Iterator[str]:
+def _rivals(release: UploadRelease, state: IndexState) -> Iterator[tuple[str, str, bool]]:
+    """Yield each core, a foreign wheel of its version and tags, and True if that has a build tag.
+
+    An installer prefers the higher build tag.
+    """
+    own = {_wheel_key(one.path.name) for one in release.artifacts if one.role != SOURCE}
+    for core in release.of(CORE):
+        key = _wheel_key(core.path.name)
+        for served in state.projects[core.project].files.values():
+            other = _wheel_key(served.name)
+            if key is None or other is None or other in own or served.yanked is not None:
+                continue
+            if key[0] == other[0] and key[2] & other[2]:
+                yield core.path.name, served.name, other[1] > key[1]
+
+
+def _wheel_key(file: str) -> tuple[Version, BuildTag, frozenset[Tag]] | None:
+    try:
+        _, version, build, tags = parse_wheel_filename(file)
+    except InvalidWheelFilename:
+        return None
+    return version, build, tags
+
+
+def _notes(release: UploadRelease, steps: list[UploadStep], state: IndexState) -> Iterator[str]:
     taken = {step.artifact.project for step in steps if step.standing is NameStatus.TAKEN}
     for name in sorted(taken):
         owners = state.owners.get(name)
         whose = f"belongs to {', '.join(owners)}" if owners else "is on the index already"
-        yield f"{name} {whose}; whether you may upload to it shows when you do"
+        yield f"{name} {whose}; only the upload shows whether you have permission"
     for name, project in sorted(state.projects.items()):
         if project.unmeasured:
-            yield f"{name}: the index doesn't say how big {project.unmeasured} of its files are"
+            yield f"{name}: the index lists no size for {project.unmeasured} of its files"
     for step in steps:
         one = step.artifact
         if one.role == CORE and WheelName.parse(one.path.name).build.endswith(_PRIVATE):
@@ -297,6 +292,9 @@ def _notes(steps: list[UploadStep], state: IndexState) -> Iterator[str]:
                 f"{one.path.name} has a build tag, for private use beside the fat wheel;"
                 " `archsplit split --release` makes the core that takes its place"
             )
+    for core, other, is_preferred in _rivals(release, state):
+        if not is_preferred:
+            yield f"{other} is on the index too; some installers may take it and not {core}"
     # After an upload by another tool, or in the wrong order: users of the core lack plugins now.
     live = {step.artifact.role for step in steps if step.action is Action.SKIP}
     if CORE in live and any(s.action is Action.UPLOAD for s in steps if s.artifact.role == PLUGIN):
@@ -305,11 +303,11 @@ def _notes(steps: list[UploadStep], state: IndexState) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """The rules of an index.
+    """Rules of an index; the default is PyPI's.
 
     Attributes:
-        file_bytes: limit for one file.
-        project_bytes: limit for all files of one project together.
+        file_bytes: limit for one file; None if only the index knows it.
+        project_bytes: limit for all files of one project together; None likewise.
         names_a_day: limit of new projects within 24 hours; None for no limit.
         local_versions: True if the index accepts versions such as ``1.0+cu130``.
         pending_publishers: limit of an account's trusted publishers for projects that don't
@@ -317,17 +315,29 @@ class Rules:
         linux_wheels: True if the index accepts the tag ``linux_x86_64``, which names no glibc.
     """
 
-    file_bytes: int = FILE_BYTES
-    project_bytes: int = PROJECT_BYTES
+    file_bytes: int | None = FILE_BYTES
+    project_bytes: int | None = PROJECT_BYTES
     names_a_day: int | None = NAMES_A_DAY
     local_versions: bool = False
     linux_wheels: bool = False
     pending_publishers: int | None = PENDING_PUBLISHERS
 
     def __post_init__(self) -> None:
-        amounts = (self.file_bytes, self.project_bytes)
-        if min(amounts) < 1 or (self.names_a_day is not None and self.names_a_day < 1):
+        amounts = (self.file_bytes, self.project_bytes, self.names_a_day)
+        if any(amount is not None and amount < 1 for amount in amounts):
             raise ValueError("a limit is at least 1")
+
+    @classmethod
+    def unknown(cls, *, file_bytes: int | None, project_bytes: int | None) -> Rules:
+        """Return the rules of a private index, which answers for itself."""
+        return cls(
+            file_bytes=file_bytes,
+            project_bytes=project_bytes,
+            names_a_day=None,
+            local_versions=True,
+            linux_wheels=True,
+            pending_publishers=None,
+        )
 
     def first_release(self, names: Sequence[str]) -> Iterator[tuple[str, ...]]:
         """Group new names by the limit of pending publishers, in order."""
@@ -364,35 +374,12 @@ class Rules:
         """
         for project, files in sorted(sizes.items()):
             for name, size in sorted(files.items()):
-                if size > self.file_bytes:
+                if self.file_bytes is not None and size > self.file_bytes:
                     yield f"{name} has {size_text(size)}, {_excess(size, self.file_bytes)} a file"
             total = there.get(project, 0) + sum(files.values())
-            if files and total > self.project_bytes:
+            if files and self.project_bytes is not None and total > self.project_bytes:
                 more = _excess(total, self.project_bytes)
                 yield f"{project} would have {size_text(total)} on the index, {more} a project"
-
-    def days(
-        self, names: Iterable[str], created: Sequence[datetime], now: datetime
-    ) -> dict[str, datetime]:
-        """Return the earliest time of registration for each new name, in order.
-
-        PyPI counts the last 24 hours, not calendar days: its headers have ``q=4;w=86400``, for each
-        user and for each address. Source: https://github.com/pypi/support/issues/11827
-
-        Args:
-            created: known times of registration; a time in the future, from a wrong clock,
-                counts as now.
-        """
-        used = sorted(min(time, now) for time in created if time > now - DAY)
-        when: dict[str, datetime] = {}
-        for name in names:
-            time = now
-            # A sliding window: the next name is free 24 hours after the n-th last one was taken.
-            if self.names_a_day is not None and len(used) >= self.names_a_day:
-                time = max(now, used[-self.names_a_day] + DAY)
-            used.append(time)
-            when[name] = time
-        return when
 
 
 def _excess(size: int, limit: int) -> str:
@@ -420,8 +407,8 @@ def plan_document(plan: PublishPlan) -> dict[str, object]:
             "names_a_day": rules.names_a_day,
             "local_versions": rules.local_versions,
         },
-        "files": [_file(step, plan) for step in plan.steps],
-        "later": [utc_text(time) for time in plan.later],
+        "files": [_file(step) for step in plan.steps],
+        "new_names": list(plan.new_names),
         "refused": list(plan.refused),
         "conflicts": list(plan.conflicts),
         "notes": list(plan.notes),
@@ -431,7 +418,7 @@ def plan_document(plan: PublishPlan) -> dict[str, object]:
     }
 
 
-def _file(step: UploadStep, plan: PublishPlan) -> dict[str, object]:
+def _file(step: UploadStep) -> dict[str, object]:
     one = step.artifact
     return {
         "file": one.path.name,
@@ -441,8 +428,6 @@ def _file(step: UploadStep, plan: PublishPlan) -> dict[str, object]:
         "sha256": one.sha256,
         "action": step.action.value,
         "name": step.standing.value,
-        "when": utc_text(step.when) if step.action is Action.UPLOAD else None,
-        "now": step.action is Action.UPLOAD and step.when <= plan.made,
         "attestations": [path.name for path in one.attestations],
     }
 
@@ -455,20 +440,31 @@ def _lines(plan: PublishPlan) -> Iterator[str]:
     for number, step in enumerate(plan.steps, 1):
         one = step.artifact
         name, role = one.path.name.ljust(widths[0]), one.role.ljust(widths[1])
-        yield f"{number:3}. {role}  {name} {one.size / 1e6:8.2f} MB  {_action_text(step, plan)}"
+        yield f"{number:3}. {role}  {name} {one.size / 1e6:8.2f} MB  {_action_text(step)}"
     uploads = plan.uploads
     total = sum(step.artifact.size for step in uploads)
-    file_limit = f"{plan.rules.file_bytes / 1e6:g} MB a file"
-    limits = f"{file_limit}, {plan.rules.project_bytes / 1e9:g} GB a project"
-    yield f"{len(uploads)} to upload, {total / 1e6:.2f} MB; allowed are {limits}"
-    if plan.later:
-        times = ", ".join(map(utc_text, plan.later))
-        yield f"the index allows {plan.rules.names_a_day} new names in 24 hours: go on at {times}"
+    yield f"{len(uploads)} to upload, {size_text(total)}{_limits_text(plan.rules)}"
+    limit, new = plan.rules.names_a_day, len(plan.new_names)
+    if limit is not None and new > limit:
+        yield (
+            f"warning: the release has {new} new names, and the index takes {limit} in 24 hours:"
+            " it stops the upload with exit code 23, and names the time at which the same command"
+            " continues"
+        )
     yield from _first_release_lines(plan)
-    yield from (f"refused: {text}" for text in plan.refused)
-    yield from (f"conflict: {text}" for text in plan.conflicts)
-    yield from (f"missing before the core: {name}" for name in plan.missing)
-    yield from (f"note: {text}" for text in plan.notes)
+    yield from (f"error: {text}" for text in (*plan.refused, *plan.conflicts))
+    yield from (f"error: the core needs {name} on the index first" for name in plan.missing)
+    yield from (f"warning: {text}" for text in plan.notes)
+
+
+def _limits_text(rules: Rules) -> str:
+    """Return the known limits of an index, as the end of a sentence."""
+    limits = []
+    if rules.file_bytes is not None:
+        limits.append(f"{rules.file_bytes / 1e6:g} MB a file")
+    if rules.project_bytes is not None:
+        limits.append(f"{rules.project_bytes / 1e9:g} GB a project")
+    return f"; allowed are {', '.join(limits)}" if limits else ""
 
 
 def _first_release_lines(plan: PublishPlan) -> Iterator[str]:
@@ -487,12 +483,11 @@ def _first_release_lines(plan: PublishPlan) -> Iterator[str]:
         yield from (f"       archsplit publish --only {name}" for name in names)
 
 
-def _action_text(step: UploadStep, plan: PublishPlan) -> str:
+def _action_text(step: UploadStep) -> str:
     if step.action is Action.SKIP:
-        return "is there"
+        return "on the index"
     if step.action is Action.STOP:
         return "CONFLICT"
     new = ", a new name" if step.standing is NameStatus.NEW else ""
     signed = ", attested" if step.artifact.attestations else ""
-    when = "upload" if step.when <= plan.made else f"from {utc_text(step.when)}"
-    return f"{when}{new}{signed}"
+    return f"upload{new}{signed}"

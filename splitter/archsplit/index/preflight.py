@@ -8,24 +8,29 @@ from __future__ import annotations
 
 import base64
 import json
+from dataclasses import replace
+from functools import partial
 from importlib.util import find_spec
-from itertools import starmap
 from typing import TYPE_CHECKING
 
 from archsplit.errors import VerifyError
 from archsplit.index.upload import Twine
-from archsplit.release.findings import DescriptionCheck
+from archsplit.release.completeness import folder_findings, release_findings
+from archsplit.release.findings import DescriptionCheck, release_kind
+from archsplit.release.verify import open_tag_judge
+from archsplit.release.wheel_set import read_wheel_set
 from archsplit.system.env import without_credentials
-from archsplit.system.finding import Finding
 from archsplit.system.fs import output_errors, read_file, temporary_dir
 from archsplit.wheels.reader import open_wheel
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from archsplit.index.release import Artifact, UploadRelease
+    from archsplit.release.completeness import Requirements
     from archsplit.release.context import Effects
+    from archsplit.system.finding import Finding
 
 _OURS = "archsplit"
 """First word of the generator in WHEEL where archsplit wrote METADATA."""
@@ -53,8 +58,8 @@ def check_where_installed(paths: Sequence[Path], effects: Effects) -> Descriptio
     """Check files as `check_descriptions` does; without twine, warn that nothing was checked."""
     # twine belongs to the extra `publish`; `verify` must work without it.
     if find_spec("twine") is None:
-        note = "no twine, which `publish` needs: descriptions were not checked"
-        return DescriptionCheck((), (f"{note}; pip install 'archsplit[publish]'",))
+        note = "descriptions were not checked, because twine is not installed"
+        return DescriptionCheck((), (f"{note}: pip install 'archsplit[publish]'",))
     twine = Twine(
         runner=effects.runner,
         # `twine check` needs no password, so it gets none.
@@ -70,9 +75,6 @@ def _is_ours(path: Path) -> bool:
         return False
     with open_wheel(path, same_tags=False, full_record=False) as wheel:
         return wheel.info.generator.startswith(_OURS)
-
-
-UNFIT = "an index refuses these files, or shows no page for them:"
 
 
 def role_faults(release: UploadRelease, roles: Mapping[str, str]) -> Iterator[str]:
@@ -106,24 +108,12 @@ def _subjects(content: bytes) -> set[str]:
         return set()
 
 
-def _description_finding(file: str, text: str) -> Finding:
-    return Finding(
-        code="bad-description",
-        subject=file,
-        found=text,
-        expected="",
-        hint="name a readme of the project, or mend its markup, and make the wheel again",
-    )
-
-
 def preflight_check(
-    release: UploadRelease, twine: Twine, verify: Callable[[Path], Mapping[str, str]]
+    release: UploadRelease, effects: Effects, demands: Requirements
 ) -> tuple[str, ...]:
-    """Check a release as a whole: `verify`, ``twine check``, and the attestations.
+    """Check a release as ``archsplit verify --release`` does, and its attestations.
 
-    Args:
-        verify: reads all wheels of a folder again, raises `VerifyError` for findings, and returns
-            the role of each wheel by its file name.
+    Nothing is installed here.
 
     Returns:
         Warnings about descriptions that upstream wrote.
@@ -135,19 +125,35 @@ def preflight_check(
     faults = [fault for one in release.artifacts for fault in attestation_faults(one)]
     if faults:
         raise VerifyError("\n  ".join(["attestations are of other files:", *faults]))
+    describe = partial(check_where_installed, effects=effects)
+    findings: list[Finding] = []
+    warnings: list[str] = []
     roles: dict[str, str] = {}
-    for build in release.builds.values():
-        with temporary_dir() as folder:
+    for build_id, build in release.builds.items():
+        with temporary_dir() as folder, temporary_dir() as scratch:
             # Only the files of the report are checked, because only they are published.
             for one in build:
                 with output_errors(folder / one.path.name):
                     # Links, because wheels may have gigabytes.
                     (folder / one.path.name).symlink_to(one.path)
-            roles.update(verify(folder))
+            judge = open_tag_judge(effects, scratch)
+            wheels = read_wheel_set(folder, scratch, platforms=judge.platforms)
+            checked = release_findings(wheels, release.reports[build_id], demands, describe)
+            # The links are ours: their folder means nothing to a user.
+            findings += [_without_folder(one, folder) for one in checked.findings]
+            warnings += checked.warnings
+            roles |= {one.file: wheels.role(one) or "plugin" for one in wheels.wheels}
+    for folder in release.folders:
+        findings += folder_findings(folder, release_kind(next(iter(release.reports.values())).kind))
+    if findings:
+        found = tuple(dict.fromkeys(findings))
+        raise VerifyError("this is not a release to publish:", findings=found)
     # The upload order is the order of roles, so a wrong role could put a core before its plugins.
     if faults := list(role_faults(release, roles)):
         raise VerifyError("\n  ".join(["wheels are not what their report calls them:", *faults]))
-    descriptions = check_descriptions([one.path for one in release.artifacts], twine)
-    if descriptions.faults:
-        raise VerifyError(UNFIT, findings=tuple(starmap(_description_finding, descriptions.faults)))
-    return descriptions.warnings
+    return tuple(dict.fromkeys(warnings))
+
+
+def _without_folder(one: Finding, folder: Path) -> Finding:
+    subject = one.subject.replace(str(folder), "the release")
+    return replace(one, subject=subject, found=one.found.replace(f"{folder}/", ""))

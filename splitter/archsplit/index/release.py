@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping  # noqa: TC003 - pydantic reads the annotations
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from packaging.utils import InvalidSdistFilename, parse_sdist_filename
@@ -62,12 +62,16 @@ class UploadRelease:
         project: the name of the core.
         artifacts: in the order of the upload.
         builds: wheels by build id; each platform has its own build.
+        reports: the report of each build, with the wheels of all its parts.
+        folders: of the reports.
     """
 
     project: str
     version: str
     artifacts: tuple[Artifact, ...]
     builds: Mapping[str, tuple[Artifact, ...]] = field(repr=False)
+    reports: Mapping[str, Release] = field(default_factory=dict, repr=False)
+    folders: tuple[Path, ...] = ()
 
     @property
     def projects(self) -> tuple[str, ...]:
@@ -93,9 +97,13 @@ def read_release(folders: Sequence[Path], *, source: Path | None = None) -> Uplo
     """
     faults: list[str] = []
     builds: dict[str, dict[str, Artifact]] = {}
+    reports: dict[str, Release] = {}
     for folder in folders:
         report = _read_report(folder)
         build = builds.setdefault(report.build_id, {})
+        first = reports.setdefault(report.build_id, report)
+        wheels = {one.file: one for one in (*first.wheels, *report.wheels)}
+        reports[report.build_id] = replace(first, wheels=tuple(wheels.values()))
         for row in report.wheels:
             if one := _read_artifact(folder, row, release_kind(report.kind), faults):
                 _add_artifact(build, one, faults)
@@ -113,6 +121,8 @@ def read_release(folders: Sequence[Path], *, source: Path | None = None) -> Uplo
         version=version,
         artifacts=artifacts,
         builds={name: tuple(build.values()) for name, build in builds.items()},
+        reports=reports,
+        folders=tuple(folders),
     )
 
 

@@ -13,7 +13,6 @@ from urllib.parse import urljoin
 
 from archsplit.errors import ArchsplitError, ConflictError, VerifyError
 from archsplit.index.client import comparable
-from archsplit.index.journal import registered
 from archsplit.index.plan import IndexState, NameStatus
 from archsplit.index.retry import RetryableError
 from archsplit.system.fs import hex_digest, read_blocks
@@ -21,7 +20,6 @@ from archsplit.wheels.reader import open_wheel
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from archsplit.index.client import Index, IndexFile, IndexPage
     from archsplit.index.release import Artifact, UploadRelease
@@ -80,7 +78,7 @@ class ReadBack:
         Raises:
             ConflictError: the index has another content under that name.
         """
-        served = self.index.project(artifact.project).files.get(artifact.path.name)
+        served = self.index.project(artifact.project).find(artifact.path.name)
         if served is None:
             return False
         self._refuse_others(artifact, served)
@@ -88,8 +86,9 @@ class ReadBack:
 
     def _listed(self, artifacts: Sequence[Artifact]) -> dict[str, IndexFile]:
         projects = self.index.projects(dict.fromkeys(one.project for one in artifacts))
-        found = {name: file for page in projects.values() for name, file in page.files.items()}
-        missing = [one.path.name for one in artifacts if one.path.name not in found]
+        listed = {one.path.name: projects[one.project].find(one.path.name) for one in artifacts}
+        found = {name: file for name, file in listed.items() if file is not None}
+        missing = [name for name in listed if name not in found]
         # Pages of a CDN may be some minutes old, so a missing file is not an error yet.
         if missing:
             raise RetryableError(f"not there: {', '.join(missing)}")
@@ -140,12 +139,10 @@ class IndexStateReader:
 
     Attributes:
         tells_owners: True if the index has PyPI's JSON API, which lists owners.
-        journal: path of the journal.
     """
 
     index: Index = field(repr=False)
     read_back: ReadBack = field(repr=False)
-    journal: Path
     tells_owners: bool = False
 
     def at(self, release: UploadRelease) -> IndexState:
@@ -161,9 +158,9 @@ class IndexStateReader:
             one.path.name: self.read_back.is_same(one, served)
             for one in release.artifacts
             # Only files of the release are compared: other versions on the page don't matter.
-            if (served := projects[one.project].files.get(one.path.name)) is not None
+            if (served := projects[one.project].find(one.path.name)) is not None
         }
-        state = IndexState(projects=projects, same=same, registered=registered(self.journal))
+        state = IndexState(projects=projects, same=same)
         return replace(state, owners=self._owners(state))
 
     def _measured(self, project: IndexPage) -> IndexPage:

@@ -24,8 +24,7 @@ from archsplit.errors import (
     UsageError,
     VerifyError,
 )
-from archsplit.index import journal as lines
-from archsplit.index.plan import DAY, NameStatus
+from archsplit.index.plan import NameStatus
 from archsplit.index.retry import RetryableError, is_retryable, retry_after_seconds, utc_text
 from archsplit.system.fs import read_file, sha256, temporary_dir
 from archsplit.system.process import Command
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
-    from archsplit.index.journal import PublishJournal
     from archsplit.index.plan import UploadStep
     from archsplit.index.release import Artifact
     from archsplit.index.retry import RetryPolicy
@@ -53,6 +51,8 @@ _CREDENTIALS = (
     " trusted publishing needs none"
 )
 _TOO_MANY = 429
+_DAY = 86400.0
+"""Seconds after which PyPI takes a new name again, if its reply has no time."""
 _EXISTS = {400, 409}
 
 
@@ -243,7 +243,6 @@ class Uploader:
 
     twine: Twine = field(repr=False)
     read_back: ReadBack = field(repr=False)
-    journal: PublishJournal
     retry: RetryPolicy
 
     def upload(self, step: UploadStep) -> None:
@@ -260,19 +259,12 @@ class Uploader:
         one = step.artifact
         if sha256(one.path) != one.sha256:
             raise VerifyError(f"{one.path} has changed since it was verified")
-        if step.standing is NameStatus.NEW:
-            self.journal.add(lines.REGISTERING, project=one.project)
-        self.journal.add(lines.UPLOADING, file=one.path.name, sha256=one.sha256)
         self.retry.keep_trying(f"uploading {one.path.name}", lambda: self._attempt(step))
-        self.journal.add(lines.UPLOADED, file=one.path.name, sha256=one.sha256)
 
     def _attempt(self, step: UploadStep) -> None:
         result = self.twine.upload(step.artifact)
         if result.is_done:
             return
-        self.journal.add(
-            lines.FAILED, file=step.artifact.path.name, outcome=result.outcome, status=result.status
-        )
         # The reply may have been lost, or an earlier attempt may have worked: the index decides.
         if not self.read_back.find(step.artifact):
             self._raise_error(step, result)
@@ -290,7 +282,7 @@ class Uploader:
         wait = result.wait(self.retry.clock.now())
         if result.status == _TOO_MANY and _is_about_names(step, result):
             # No retry here: each further attempt may start the 24 hours again.
-            raise self._later(result, DAY.total_seconds() if wait is None else wait)
+            raise self._later(result, _DAY if wait is None else wait)
         if is_retryable(result.status):
             raise RetryableError(result.reply(), wait=wait)
         if result.status in _EXISTS and "exist" in result.reply().lower():

@@ -1,10 +1,13 @@
 """Checks before publication: everything that keeps a folder from being a release, all at once.
 
-A release, built or split, must pass its own checks, match its report and manifest, have every
-kernel in every plugin, have descriptions that an index takes, and install with pip and uv.
+A release, built or split, must pass its own checks, match its report and manifest, and have
+descriptions that an index takes. A built release must have every kernel in every plugin.
+``publish``, ``publish --plan`` and ``verify --release`` run `release_findings`, so they agree; the
+last one also installs the release with pip and uv.
 
-Kernels are compared between plugins, or between groups of GPUs with the same packs. Their names
-are compared without the parts that differ between compilations of one source.
+A split has the kernels of its fat wheel, image by image, and that is checked for each GPU. Kernels
+that some GPUs lack there were missing before, so they are notes. Names of kernels are compared
+without the parts that differ between compilations of one source.
 """
 
 from __future__ import annotations
@@ -20,7 +23,6 @@ from archsplit.arch.compat import best_target
 from archsplit.arch.target import Capability, CodeKind
 from archsplit.devicecode.edits import decompress
 from archsplit.devicecode.kernels import find_demangler, readable_name, stable_name
-from archsplit.devicecode.partition import REST_PACK
 from archsplit.devicecode.scan import release_pages
 from archsplit.errors import BinaryFormatError, InputError, ToolFailedError, VerifyError
 from archsplit.formats.cubin import Cubin
@@ -29,16 +31,16 @@ from archsplit.formats.fatbin import host_containers, read_entry
 from archsplit.formats.reader import Window, open_file
 from archsplit.release.checks import CheckScope
 from archsplit.release.findings import ReleaseKind, finding
-from archsplit.release.install_test import Installer
+from archsplit.release.install_test import Installer, installers
 from archsplit.release.manifest import MANIFEST_FILE
 from archsplit.release.matrix import find_holes, hole_texts, matrix_text, release_matrix
-from archsplit.release.report import find_report
+from archsplit.release.report import OLD_SPLIT_REPORT_FILE, REPORT_FILE, find_report
 from archsplit.release.verify import manifest_faults, open_tag_judge, verify_wheel_set
-from archsplit.release.wheel_set import read_wheel_set, wheels_in
+from archsplit.release.wheel_set import read_wheel_set
 from archsplit.system.fs import temporary_dir
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from archsplit.formats.device_pack import Pack, PackImage
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
     from archsplit.release.context import Effects
     from archsplit.release.findings import DescriptionCheck
     from archsplit.release.matrix import Cell
+    from archsplit.release.report import Release
     from archsplit.release.wheel_set import WheelSet
     from archsplit.system.finding import Finding
 
@@ -53,6 +56,7 @@ Names = frozenset[str]
 
 _PTX_ENTRY = re.compile(rb"\.entry\s+([A-Za-z_$%][\w$]*)")
 _SHOWN = 5
+_LONGEST_NAME = 60
 
 _Key = tuple[int, int, int]
 
@@ -62,7 +66,7 @@ class KernelCoverage:
     """The kernels of each wheel or group of GPUs.
 
     Attributes:
-        found: the kernels by file name of the wheel, for packs with the capabilities of the GPUs.
+        found: the kernels by file name of the wheel, or of a split by library.
         unread: a message for each image that could not be read.
     """
 
@@ -162,14 +166,12 @@ def _is_allowed(spellings: tuple[str, str], patterns: tuple[str, ...]) -> bool:
 
 
 def read_coverage(release: WheelSet) -> KernelCoverage:
-    """Return the kernels of each plugin library, or of GPUs with the same packs."""
+    """Return the kernels of each plugin library of a build."""
     reader = Reader()
-    kernels = _library_kernels if release.kind is ReleaseKind.BUILT else _pack_kernels
-    # A core of several finds its images among those packs that an installer takes for it.
     found = {
         f"{view.cores[0].file}: {name}" if len(release.cores) > 1 else name: each
         for view in release.views
-        for name, each in kernels(view, reader)
+        for name, each in _library_kernels(view, reader)
     }
     return KernelCoverage(found=found, unread=tuple(reader.unread))
 
@@ -191,59 +193,84 @@ def _in_library(window: Window, reader: Reader) -> Names:
     return frozenset().union(*kernels)
 
 
-def _pack_kernels(release: WheelSet, reader: Reader) -> Iterator[tuple[str, Names]]:
-    """Yield the kernels that GPUs select from their packs, container by container."""
+def split_coverage(release: WheelSet) -> tuple[KernelCoverage, tuple[str, ...]]:
+    """Return the kernels of each library of a split, and a note on each library with a gap.
+
+    A gap is a kernel that some of the GPUs have. The fat wheel has the same one, because each GPU
+    selects the image that it selected there.
+    """
+    reader = Reader()
+    found: dict[str, Names] = {}
+    notes: list[str] = []
+    for view in release.views:
+        for library, by_gpu in _library_selections(view, reader).items():
+            everything = frozenset().union(*by_gpu.values())
+            found[library] = found.get(library, frozenset()) | everything
+            notes += _gap_notes(library, everything, by_gpu)
+    coverage = KernelCoverage(found=found, unread=tuple(reader.unread))
+    # Cores of several Pythons often have the same libraries.
+    return coverage, tuple(dict.fromkeys(notes))
+
+
+def _library_selections(release: WheelSet, reader: Reader) -> dict[str, dict[str, Names]]:
+    """Return the kernels that each GPU selects, by library and capability."""
     table = release.cores[0].pack if len(release.cores) == 1 else None
     # A finding about the core exists already.
     if table is None or release.identity is None:
+        return {}
+    packs = {name: wheel.pack for name, wheel in release.plugins.items() if wheel.pack is not None}
+    found: dict[str, dict[str, Names]] = {}
+    for capability, names in release.identity.needs.items():
+        # A pack that is missing or damaged has a finding of its own.
+        if not packs.keys() >= set(names):
+            continue
+        images = {
+            key: (packs[name].content(image), image)
+            for name in names
+            for key, image in packs[name].images_in(table)
+        }
+        for number, library in enumerate(table.libraries):
+            selected = _select_images(table, images, Capability.parse(capability), number)
+            kernels = [reader.image(window, image.digest) for window, image in selected]
+            found.setdefault(library.name, {})[capability] = frozenset().union(*kernels)
+    return found
+
+
+def _gap_notes(library: str, everything: Names, by_gpu: Mapping[str, Names]) -> Iterator[str]:
+    gpus_by_missing: dict[Names, list[str]] = defaultdict(list)
+    for capability, names in by_gpu.items():
+        # GPUs without any code in a library never had one: the summary of the split has them.
+        if names and (missing := everything - names):
+            gpus_by_missing[missing].append(capability)
+    if not gpus_by_missing:
         return
-    needs = release.identity.needs
-    packs = {
-        name: (wheel.file, wheel.pack)
-        for name, wheel in release.plugins.items()
-        if wheel.pack is not None
-    }
-    for names, capabilities in _groups(needs).items():
-        here = [packs[name] for name in packs if name in names]
-        wheels = ", ".join(file for file, _ in here)
-        gpus_by_kernels = _select_kernels(table, [pack for _, pack in here], capabilities, reader)
-        for each, gpus in gpus_by_kernels.items():
-            yield f"{wheels} (GPUs of {', '.join(gpus)})", each
-    for name, (file, pack) in packs.items():
-        # A pack that no known GPU needs: PTX for future GPUs.
-        if name != REST_PACK and not any(name in names for names in needs.values()):
-            kernels = [reader.image(pack.content(one), one.digest) for _, one in pack.images()]
-            yield file, frozenset().union(*kernels)
+    demangle = find_demangler()
+    counts = ", ".join(
+        f"{len(missing)} for {', '.join(gpus)}" for missing, gpus in gpus_by_missing.items()
+    )
+    first = min(
+        _short_name(readable_name(name, demangle)) for name in min(gpus_by_missing, key=len)
+    )
+    yield (f"{library}: of {len(everything)} kernels the fat wheel lacks {counts}; one is {first}")
 
 
-def _select_kernels(
-    table: Pack, packs: Sequence[Pack], capabilities: Iterable[str], reader: Reader
-) -> Mapping[Names, list[str]]:
-    """Return the capabilities of the GPUs by the kernels that they select from some packs."""
-    images = {
-        key: (pack.content(image), image) for pack in packs for key, image in pack.images_in(table)
-    }
-    gpus_by_kernels: dict[Names, list[str]] = {}
-    for capability in capabilities:
-        selected = _select_images(table, images, Capability.parse(capability))
-        kernels = [reader.image(window, image.digest) for window, image in selected]
-        gpus_by_kernels.setdefault(frozenset().union(*kernels), []).append(capability)
-    return gpus_by_kernels
-
-
-def _groups(needs: Mapping[str, tuple[str, ...]]) -> Mapping[tuple[str, ...], list[str]]:
-    groups: dict[tuple[str, ...], list[str]] = {}
-    for capability, names in needs.items():
-        groups.setdefault(tuple(names), []).append(capability)
-    return groups
+def _short_name(name: str) -> str:
+    """Return the readable name of a kernel without its template arguments and parameters."""
+    plain = re.split(r"[<(]", name.removeprefix("void "), maxsplit=1)[0]
+    return plain if len(plain) <= _LONGEST_NAME else f"{plain[: _LONGEST_NAME - 1]}…"
 
 
 def _select_images(
-    table: Pack, images: Mapping[_Key, tuple[Window, PackImage]], capability: Capability
+    table: Pack,
+    images: Mapping[_Key, tuple[Window, PackImage]],
+    capability: Capability,
+    library: int,
 ) -> list[tuple[Window, PackImage]]:
-    """Return the image of each container that a GPU selects."""
+    """Return the image that a GPU selects of each container of a library, given by its number."""
     containers: dict[tuple[int, int], list[tuple[_Key, PackImage]]] = {}
     for key, image in table.images():
+        if key[0] != library:
+            continue
         containers.setdefault(key[:2], []).append((key, image))
     selected = []
     for listed in containers.values():
@@ -282,7 +309,8 @@ class CheckResult:
 
     Attributes:
         wheels: sorted by file name.
-        kernels: their number, each in every plugin that must have it.
+        kind: "built" or "split".
+        kernels: their number: of a build each in every plugin, of a split those of the fat wheel.
         installed: the programs that installed the release.
         sample: the Python and platform of each core that was installed.
         notes: remarks about checks that were not possible.
@@ -293,6 +321,7 @@ class CheckResult:
     project: str
     version: str
     build_id: str
+    kind: str
     wheels: tuple[str, ...]
     kernels: int
     installed: tuple[str, ...]
@@ -320,29 +349,25 @@ def check_release(
     """
     unshown: list[str] = []
     sample: list[str] = []
+    gaps: tuple[str, ...] = ()
     with temporary_dir() as scratch:
         judge = open_tag_judge(effects, scratch)
         release = read_wheel_set(folder, scratch, platforms=judge.platforms)
-        kernels = read_coverage(release)
-        descriptions, warnings = _check_descriptions(release, describe)
-        findings = [
-            *_find_faults(release),
-            *manifest_faults(folder, release.kind),
-            *_holes(folder, release, demands),
-            *descriptions,
-            *kernel_faults(kernels.found, demands.allowed, release.kind),
-            *(
-                _install_faults(release, effects, scratch, demands, unshown, sample)
-                if demands.install
-                else ()
-            ),
-        ]
+        report = _find_report(folder)
+        checked = release_findings(release, report, demands, describe)
+        if release.kind is ReleaseKind.SPLIT:
+            kernels, gaps = split_coverage(release)
+        else:
+            kernels = checked.kernels
+        findings = [*folder_findings(folder, release.kind), *checked.findings]
+        # An installer would only repeat that a wheel is damaged.
+        if demands.install and not release.damaged:
+            findings += _install_faults(release, effects, scratch, demands, unshown, sample)
     if findings or release.identity is None:
         # Two checks may find the same fault.
         found = tuple(dict.fromkeys(findings))
         raise VerifyError(f"{folder} is not a release to publish:", findings=found)
-    # A report that can't be read is a finding above.
-    report = find_report(folder)
+    # For mypy: a missing report is a finding.
     cells = () if report is None else release_matrix(report)
     return CheckResult(
         cells=cells,
@@ -350,26 +375,80 @@ def check_release(
         project=release.identity.package,
         version=release.identity.version,
         build_id=release.identity.build_id,
+        kind=release.kind.value,
         wheels=tuple(wheel.file for wheel in release.wheels),
         kernels=len(frozenset().union(*kernels.found.values())),
-        installed=("pip", "uv") if sample else (),
+        installed=tuple(installers(effects.environment)) if sample else (),
         sample=tuple(sample),
-        notes=tuple(dict.fromkeys((*_notes(folder, kernels), *warnings, *unshown))),
+        notes=tuple(dict.fromkeys((*_unread_notes(kernels), *gaps, *checked.warnings, *unshown))),
     )
 
 
-def _holes(folder: Path, release: WheelSet, demands: Requirements) -> Iterator[Finding]:
-    """Find the cells of the release's matrix without wheels, as far as its report tells."""
-    report = None
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckedWheels:
+    """Result of the checks of a set of wheels.
+
+    Attributes:
+        warnings: about descriptions that upstream wrote.
+        kernels: of a build; empty for a split.
+    """
+
+    findings: tuple[Finding, ...]
+    warnings: tuple[str, ...]
+    kernels: KernelCoverage
+
+
+def release_findings(
+    release: WheelSet, report: Release | None, demands: Requirements, describe: Describe
+) -> CheckedWheels:
+    """Check all wheels of a release without an installation: the one list of checks."""
+    kernels = KernelCoverage(found={})
+    if release.kind is ReleaseKind.BUILT:
+        kernels = read_coverage(release)
+    descriptions, warnings = _check_descriptions(release, describe)
+    found = (
+        *_find_faults(release),
+        *(() if report is None else _holes(report, release, demands)),
+        *descriptions,
+        *kernel_faults(kernels.found, demands.allowed, release.kind),
+    )
+    return CheckedWheels(findings=found, warnings=warnings, kernels=kernels)
+
+
+def folder_findings(folder: Path, kind: ReleaseKind) -> Iterator[Finding]:
+    """Compare a folder with its report and its manifest, which a release must have."""
+    for name, is_here in (
+        (REPORT_FILE, has_report(folder)),
+        (MANIFEST_FILE, (folder / MANIFEST_FILE).exists()),
+    ):
+        if not is_here:
+            yield finding(kind, "missing-report", name, f"is not in {folder}")
+    yield from manifest_faults(folder, kind)
+
+
+def has_report(folder: Path) -> bool:
+    """Return True if a folder has a report, readable or not."""
+    return any((folder / name).exists() for name in (REPORT_FILE, OLD_SPLIT_REPORT_FILE))
+
+
+def _find_report(folder: Path) -> Release | None:
+    # A report that can't be read is a finding of another check.
     with contextlib.suppress(InputError):
-        report = find_report(folder)
-    if report is not None:
-        here = {path.name for path in wheels_in(folder)}
-        # A wheel of the report that is missing here fills no cell.
-        present = tuple(wheel for wheel in report.wheels if wheel.file in here)
-        holes = find_holes(release_matrix(replace(report, wheels=present)), demands.without)
-        for place, text in hole_texts(holes):
-            yield release.fault("missing-cell", place, text, cell=f"'{place}:*'")
+        return find_report(folder)
+    return None
+
+
+def _holes(report: Release, release: WheelSet, demands: Requirements) -> Iterator[Finding]:
+    """Find the cells of the release's matrix without wheels."""
+    here = {wheel.file for wheel in release.wheels} | {one.subject for one in release.damaged}
+    # A wheel of the report that is missing here fills no cell.
+    present = tuple(wheel for wheel in report.wheels if wheel.file in here)
+    holes = find_holes(release_matrix(replace(report, wheels=present)), demands.without)
+    # A core that is here names its plugins: `missing-plugin` has the wheels that it lacks, and no
+    # option allows them to be missing.
+    cores = {core.name.place for core in release.cores}
+    for place, text in hole_texts(hole for hole in holes if hole.place not in cores):
+        yield release.fault("missing-cell", place, text, cell=f"'{place}:*'")
 
 
 def _find_faults(release: WheelSet) -> tuple[Finding, ...]:
@@ -421,8 +500,6 @@ def _install_faults(
     yield from installer.faults()
 
 
-def _notes(folder: Path, kernels: KernelCoverage) -> Iterator[str]:
-    if not (folder / MANIFEST_FILE).exists():
-        yield f"there is no {MANIFEST_FILE} to hold the wheels against"
+def _unread_notes(kernels: KernelCoverage) -> Iterator[str]:
     if kernels.unread:
         yield f"{len(kernels.unread)} images were not read for kernels: {kernels.unread[0]}"

@@ -65,6 +65,10 @@ HINTS = {
     "unreadable-report": Hints(
         built="build again, or remove the file", split="split again, or remove the file"
     ),
+    "missing-report": Hints(
+        built="build again into an empty folder, or copy the file from where it was built",
+        split="split again into an empty folder, or copy the file from where it was split",
+    ),
     # Whose wheels
     "one-core": Hints(
         built="put the wheels of one release alone into the folder",
@@ -84,8 +88,12 @@ HINTS = {
         split="leave the target out, or split a fat wheel that has code for it",
     ),
     "missing-cell": Hints(
-        built="add the wheels that are missing, or allow the hole with --without {cell}",
-        split="add the wheels that are missing, or allow the hole with --without {cell}",
+        built="add these wheels, or publish without them: --without {cell}",
+        split="add these wheels, or publish without them: --without {cell}",
+    ),
+    "incomplete-core": Hints(
+        built="build the other targets too, or give --partial if more parts come",
+        split="put all wheels that split wrote into one folder",
     ),
     "missing-plugin": Hints(
         built="build it with --targets {target}",
@@ -130,11 +138,9 @@ HINTS = {
     "wrong-table": Hints(built="build the core again", split=_SPLIT_AGAIN),
     "missing-kernel": Hints(
         built="build it for all targets, or allow it with --allow-missing-kernels",
-        split="compile it for all targets of the fat wheel, or allow it with"
-        " --allow-missing-kernels",
+        split="compile it for all targets of the fat wheel",
     ),
     # Installation
-    "no-installer": Hints(built="pip install {program}", split="pip install {program}"),
     "no-environment": Hints(
         built="repair this Python's venv module, or leave this out with --no-install",
         split="repair this Python's venv module, or leave this out with --no-install",

@@ -205,15 +205,15 @@ class Installer:
         """Install the release with each installer; yield its faults.
 
         Raises:
-            ToolNotFoundError: an interpreter that the caller names is not here.
+            ToolNotFoundError: an interpreter that the caller names is not here, or no installer is.
         """
         programs = {"pip": self._pip(), "uv": self._uv()}
-        # A release must install with both, so a missing installer is a finding.
+        if not any(programs.values()):
+            raise _no_installer()
+        # One installer is enough: both follow the same standards for these wheels.
         for name, program in programs.items():
             if program is None:
-                text = f"{name} is not here to install the wheels with"
-                subject = self.release.cores[0].name.project
-                yield self.release.fault("no-installer", subject, text, program=name)
+                self.notes.append(f"{name} was not tried, because it is not installed")
         found = find_interpreters(
             [core.name for core in self.release.cores],
             own=sys.executable,
@@ -344,20 +344,27 @@ class Installer:
         return self.runner.run(command)
 
 
+def installers(environment: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the installers that are here: pip, uv or both."""
+    uv = ("uv",) if _find_uv(environment) else ()
+    return (*(("pip",) if find_spec("pip") else ()), *uv)
+
+
 def require_installers(environment: Mapping[str, str]) -> None:
-    """Refuse an environment without pip or uv.
+    """Refuse an environment with neither pip nor uv.
 
     Raises:
-        ToolNotFoundError: names what is missing.
+        ToolNotFoundError: there is no installer.
     """
-    missing = [] if find_spec("pip") else ["pip"]
-    missing += [] if _find_uv(environment) else ["uv"]
-    if missing:
-        names = " and ".join(missing)
-        raise ToolNotFoundError(
-            f"{names} is not here to install the release with",
-            hint=f"pip install {' '.join(missing)}; or check without installing: --no-install",
-        )
+    if not installers(environment):
+        raise _no_installer()
+
+
+def _no_installer() -> ToolNotFoundError:
+    return ToolNotFoundError(
+        "neither pip nor uv is here to install the release with",
+        hint="pip install 'archsplit[publish]'; or check without installing: --no-install",
+    )
 
 
 def _find_uv(environment: Mapping[str, str]) -> str | None:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from archsplit.errors import DiskFullError, InputError, OutputError
-from archsplit.system.env import cache_dir, user_folder
+from archsplit.system.env import cache_dir
 from archsplit.system.file_lock import lock, try_lock
 from archsplit.system.outputs import is_replaceable, write_in_place
 from archsplit.system.signals import STOP_SIGNALS
@@ -539,11 +539,3 @@ def cache_folder(environment: Mapping[str, str]) -> Path:
     The folder is not made here.
     """
     return Path(cache_dir(environment))
-
-
-def state_folder(environment: Mapping[str, str]) -> Path:
-    """Return the folder for data that must persist: ``ARCHSPLIT_STATE_DIR`` or XDG's.
-
-    The folder is not made here.
-    """
-    return Path(user_folder(environment, "STATE", ".local/state"))

@@ -1,0 +1,200 @@
+"""Requirements of a release that only its index can meet; read before the first upload.
+
+In: the cores of a release, and the pages of indexes. Out: warnings about other projects that no
+index has, and about targets of the last release that this one lacks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from typing import TYPE_CHECKING
+
+from packaging.metadata import parse_email
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import (
+    InvalidSdistFilename,
+    InvalidWheelFilename,
+    canonicalize_name,
+    parse_sdist_filename,
+    parse_wheel_filename,
+)
+from packaging.version import Version
+
+from archsplit.errors import WheelError
+from archsplit.index.release import CORE, META, SOURCE
+from archsplit.system.fs import temporary_dir, write_file
+from archsplit.wheels.filename import ALL_EXTRA, WheelName
+from archsplit.wheels.reader import open_wheel
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from packaging.metadata import RawMetadata
+
+    from archsplit.index.client import Index, IndexFile, IndexPage
+    from archsplit.index.release import Artifact, UploadRelease
+
+_MOST_BYTES = 100_000_000
+"""Largest core of an earlier release that is downloaded for its METADATA."""
+_PYTHON = re.compile(r"cp3(\d+)")
+
+
+def install_requirement(release: UploadRelease) -> str:
+    """Return the requirement that brings a core with every plugin."""
+    metas, (core, *_) = release.of(META), release.of(CORE)
+    if metas:
+        return f"{metas[0].project}=={release.version}"
+    extras = _read_metadata(core.path).get("provides_extra", [])
+    extra = f"[{ALL_EXTRA}]" if ALL_EXTRA in extras else ""
+    return f"{release.project}{extra}=={release.version}"
+
+
+def missing_dependencies(release: UploadRelease, indexes: Sequence[Index]) -> Iterator[str]:
+    """Yield a warning for each requirement on another project that no index can meet.
+
+    Raises:
+        IndexUnreachableError: an index can't be read.
+    """
+    for requirement in dict.fromkeys(_outside(release)):
+        pages = (index.project(canonicalize_name(requirement.name)) for index in indexes)
+        if not any(_has_version(page, requirement) for page in pages):
+            places = " and ".join(index.address for index in indexes)
+            yield (
+                f"{release.project} requires {requirement}, which is not on {places};"
+                " --extra-index-url names the index that users have for it"
+            )
+
+
+def dropped_targets(release: UploadRelease, page: IndexPage, index: Index) -> Iterator[str]:
+    """Yield a warning for targets of the last release on the index that this release lacks.
+
+    ``pip install -U`` of such an extra brings the new core without code for the user's GPU.
+
+    Args:
+        page: the core's project.
+    """
+    (core, *_) = release.of(CORE)
+    now = _plugin_extras(_read_metadata(core.path), core.project)
+    earlier = _last_core(page, Version(release.version))
+    if earlier is None:
+        return
+    version, served = earlier
+    before = _plugin_extras(_read_served(served, index), core.project)
+    # A pack of PTX for future GPUs has no machine that would be left without code today.
+    lost = sorted(before - now - {ALL_EXTRA, "ptx"})
+    if lost:
+        yield (
+            f"{core.project} {version} on the index has {', '.join(lost)}, and this release has"
+            f" not: `pip install -U` leaves these users without device code;"
+            f" `archsplit split --dropped {','.join(lost)}` keeps them at {version}"
+        )
+
+
+def _read_metadata(path: Path) -> RawMetadata:
+    with open_wheel(path, same_tags=False, full_record=False) as wheel:
+        # Unchecked: the core of a split has upstream's METADATA, which indexes take as it is.
+        return parse_email(wheel.read(f"{wheel.dist_info}/METADATA"))[0]
+
+
+def _outside(release: UploadRelease) -> Iterator[Requirement]:
+    """Yield the requirements on projects that are not of the release, without their markers."""
+    for artifact in release.artifacts:
+        if artifact.role == SOURCE:
+            continue
+        environment = _environment(artifact)
+        for requirement in _requirements(_read_metadata(artifact.path)):
+            name = canonicalize_name(requirement.name)
+            is_own = name in release.projects or _is_plugin(requirement, release.project)
+            # Upstream's own extras are not part of an installation with all plugins.
+            is_needed = requirement.marker is None or requirement.marker.evaluate(environment)
+            if is_needed and not is_own:
+                requirement.marker = None
+                yield requirement
+
+
+def _environment(artifact: Artifact) -> dict[str, str]:
+    """Return the variables of markers for the Python of a wheel."""
+    environment = {"extra": ""}
+    for tag in WheelName.parse(artifact.path.name).pythons:
+        if match := _PYTHON.fullmatch(tag):
+            environment["python_version"] = f"3.{match[1]}"
+            environment["python_full_version"] = f"3.{match[1]}.0"
+    return environment
+
+
+def _requirements(metadata: RawMetadata) -> Iterator[Requirement]:
+    for text in metadata.get("requires_dist", []):
+        # Old METADATA has forms that only installers accept.
+        with contextlib.suppress(InvalidRequirement):
+            yield Requirement(text)
+
+
+def _is_plugin(requirement: Requirement, core: str) -> bool:
+    """Return True for an exact pin of a project that is named after the core."""
+    is_exact = any(one.operator == "==" for one in requirement.specifier)
+    return is_exact and canonicalize_name(requirement.name).startswith(f"{core}-")
+
+
+def _plugin_extras(metadata: RawMetadata | None, core: str) -> set[str]:
+    """Return the extras of a core that bring a plugin."""
+    if metadata is None:
+        return set()
+    return {
+        extra
+        for extra in metadata.get("provides_extra", [])
+        for one in _requirements(metadata)
+        if _is_plugin(one, core)
+        and one.marker is not None
+        and one.marker.evaluate({"extra": extra})
+    }
+
+
+def _has_version(page: IndexPage, requirement: Requirement) -> bool:
+    found = filter(None, map(_file_version, page.files))
+    return any(requirement.specifier.contains(one, prereleases=True) for one in found)
+
+
+def _file_version(file: str) -> Version | None:
+    try:
+        if file.endswith(".whl"):
+            return parse_wheel_filename(file)[1]
+        return parse_sdist_filename(file)[1]
+    # Old pages have eggs and installers of other systems.
+    except (InvalidWheelFilename, InvalidSdistFilename):
+        return None
+
+
+def _last_core(page: IndexPage, version: Version) -> tuple[Version, IndexFile] | None:
+    """Return the newest earlier version with a wheel, and the wheel that costs least to read."""
+    wheels = [
+        (found, served)
+        for name, served in page.files.items()
+        if name.endswith(".whl")
+        and served.yanked is None
+        and (found := _file_version(name)) is not None
+        and found < version
+        and (version.is_prerelease or not found.is_prerelease)
+    ]
+    if not wheels:
+        return None
+    newest = max(found for found, _ in wheels)
+    cores = [served for found, served in wheels if found == newest]
+    return newest, min(cores, key=lambda one: (one.metadata is None, one.size or 0, one.name))
+
+
+def _read_served(served: IndexFile, index: Index) -> RawMetadata | None:
+    """Return the METADATA of a file on the index; None if that costs a big download."""
+    if served.metadata is not None:
+        return parse_email(index.read(served.metadata_url))[0]
+    size = served.size if served.size is not None else index.size(served.url)
+    if size is None or size > _MOST_BYTES:
+        return None
+    with temporary_dir() as folder:
+        write_file(folder / served.name, index.read(served.url))
+        try:
+            return _read_metadata(folder / served.name)
+        # A damaged file of an earlier release is not a fault of this one.
+        except WheelError:
+            return None
