@@ -56,7 +56,7 @@ MISTAKES = [
     ("split fat.whl --out o --targets sm90x", 5, "'sm90x' is no GPU or target", "sm_90, H100"),
     ("inspect fat.whl --device RTX4099", 5, "'RTX4099' is no GPU or target", '"RTX 4090"'),
     (f"split {SOUND} --out text.txt", 10, "text.txt is a file, not a folder", "another folder"),
-    ("index wheels --yank foo==1", 14, "wheels is no index", "--add WHEELS"),
+    ("index wheels --yank foo==1", 14, "wheels is not a package index", "--add WHEELS"),
     ("plan recpie.toml", 14, "recpie.toml does not exist", ""),
     ("build whels --out o", 14, "whels does not exist", "did you mean wheels?"),
     ("mirror txet.txt --device 9.0 --out o", 14, "txet.txt does not exist", "mean text.txt?"),

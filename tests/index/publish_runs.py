@@ -98,7 +98,7 @@ class Command:
         self.scene.server.before, self.scene.server.after = before, after
 
     def look_for_secrets(self) -> None:
-        """No process has a credential in its arguments, whoever started it."""
+        """No process has a credential in its arguments."""
         for path in Path("/proc").glob("[0-9]*/cmdline"):
             try:
                 words = path.read_bytes()

@@ -155,7 +155,7 @@ class Misbehaving(ThreadingHTTPServer):
         return [asked.file for asked in self.asked if asked.is_upload]
 
     def handle_error(self, request: object, client_address: object) -> None:  # noqa: ARG002 - its
-        """Keep what went wrong; that whoever was killed doesn't listen any more is none of it."""
+        """Keep what went wrong, without connections to a process that was killed."""
         error = sys.exc_info()[1]
         if error is not None and not isinstance(error, ConnectionError):
             self.errors.append(error)
@@ -215,7 +215,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - http.server's name
-        """Nobody reads it."""
+        """Print nothing."""
 
 
 @contextlib.contextmanager

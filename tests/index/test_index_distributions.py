@@ -68,7 +68,7 @@ def sdist(folder: Path, version: str, *, name: str = "PKG-INFO", text: str = PKG
 
 
 def attest(path: Path, digest: str | None = None, **changes: object) -> Path:
-    """A provenance object as PyPI serves it; the signature is nobody's."""
+    """A provenance object as PyPI serves it; the signature is made up."""
     subject = {"name": path.name, "digest": {"sha256": digest or sha256(path)}}
     statement = {"_type": "https://in-toto.io/Statement/v1", "subject": [subject]}
     attestation = {
@@ -96,7 +96,7 @@ def test_a_source_distribution_is_served_beside_wheels(tmp_path: Path) -> None:
     assert source["requires-python"] == ">=3.8"
     assert "core-metadata" not in source
     assert check_index(open_folder(root)) == 4
-    # The newest of each kind stays: the older source goes with its release alone.
+    # The newest of each kind stays: the older source goes with its release.
     for version in ("1.1", "1.2"):
         release(tmp_path / version, version)
         update(root, tmp_path / version, now=EPOCH + 1)
@@ -217,8 +217,8 @@ def test_a_status_is_that_of_the_core_and_its_plugins(tmp_path: Path) -> None:
     status(root, "toy", "active", "not written")
     assert "project-status" not in page(root)
     update(root, tmp_path / "1.1")
-    with pytest.raises(InputError, match="nobody is not in the index"):
-        status(root, "nobody", "archived")
+    with pytest.raises(InputError, match="absent is not in the index"):
+        status(root, "absent", "archived")
 
 
 def test_a_quarantine_ends_with_all_files(tmp_path: Path) -> None:
@@ -236,12 +236,12 @@ def test_a_quarantine_ends_with_all_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "fault"),
     [
-        (("--status", "toy=gone"), "is no status\nhint: give NAME=STATUS: active, archived"),
-        (("--status", "=active"), "is no status"),
+        (("--status", "toy=gone"), "is not a status\nhint: give NAME=STATUS: active, archived"),
+        (("--status", "=active"), "is not a status"),
         (("--reason", "x"), "no meaning without --yank or --status"),
         (("--prune", "age=14y"), "in units s, m (minutes), h, d, w; or size=20GB, in units B, kB"),
         (("--prune", "days=14"), "in units s, m (minutes), h, d, w"),
-        (("--url", "example.org"), "is no address, such as https://example.org/w/"),
+        (("--url", "example.org"), "is not an address, such as https://example.org/w/"),
     ],
 )
 def test_the_command_names_what_it_takes(

@@ -301,7 +301,7 @@ def test_a_page_in_the_wrong_folder(tmp_path: Path) -> None:
 
 
 def test_no_index(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="is no index"):
+    with pytest.raises(InputError, match="is not a package index"):
         open_folder(tmp_path)
     with pytest.raises(InputError, match="can't read"):
         open_folder(tmp_path / "gone")

@@ -252,7 +252,7 @@ def test_where_an_index_is_read(scene: Scene) -> None:
         find_repository(f"{scene.server.url}u/i", None, calm).index == f"{scene.server.url}simple/"
     )
     scene.server.before = lambda asked: Fault(status=403 if "+api" in asked.path else 404)
-    with pytest.raises(UsageError, match="there is no index at"):
+    with pytest.raises(UsageError, match="is not an index"):
         find_repository(f"{scene.server.url}u/i", None, calm)
 
 

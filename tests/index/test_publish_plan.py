@@ -47,7 +47,7 @@ def served(one: Artifact, **more: object) -> IndexFile:
 def view(
     what: UploadRelease, *there: Artifact, old: tuple[str, ...] = (), **more: object
 ) -> IndexState:
-    """An index that has some files, and some projects with files of other versions alone."""
+    """An index that has some files, and some projects with only files of other versions."""
     projects = {name: IndexPage(name=name, exists=name in old) for name in what.projects}
     for one in there:
         projects[one.project] = IndexPage(

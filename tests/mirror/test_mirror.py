@@ -474,7 +474,7 @@ def test_a_project_with_sources_alone_is_refused(
     index: ServedIndex, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Path("links").mkdir()
-    Path("links/sources-1.0.tar.gz").write_bytes(b"nobody reads it")
+    Path("links/sources-1.0.tar.gz").write_bytes(b"not read")
     Path("r.txt").write_text("--no-index\n--find-links links\nsources\n")
     assert mirror("r.txt", "--device", "9.0", "--out", "out") == 14
     assert "build a missing one" in capsys.readouterr().err
@@ -660,7 +660,7 @@ def test_a_missing_input_is_named(index: ServedIndex, capsys: pytest.CaptureFixt
 
 
 def _attest(project: Path, wheel: Path, *, subject: str = "") -> None:
-    """Write a page (PEP 691) and the provenance object of a wheel; the signature is nobody's."""
+    """Write a page (PEP 691) and the provenance object of a wheel; the signature is made up."""
     digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
     statement = {"subject": [{"name": wheel.name, "digest": {"sha256": subject or digest}}]}
     envelope = {"statement": b64encode(json.dumps(statement).encode()).decode(), "signature": ""}

@@ -35,7 +35,7 @@ def test_every_code_has_hints_that_fit_the_release(code: str) -> None:
         assert hint
         assert "{" not in hint
         assert not hint.endswith(".")
-    # Nobody has built the wheels of a split here, and nobody has split those of a build.
+    # A user of a split has built no wheel, and a user of a build has split none.
     assert not re.search(r"\bbuil[dt]\b", split)
     assert not re.search(r"\bsplit\b", built)
 

@@ -265,9 +265,9 @@ def test_without_pip_and_uv(dist: Path, effects: Effects, monkeypatch: pytest.Mo
     python.write_text("#!/bin/sh\nexit 1\n")
     python.chmod(0o755)
     monkeypatch.setattr("sys.executable", str(python))
-    alone = replace(effects, environment={"PATH": str(bare)}, python_path="")
+    bare_effects = replace(effects, environment={"PATH": str(bare)}, python_path="")
     with pytest.raises(ToolNotFoundError, match="neither pip nor uv is here"):
-        check_release(dist, alone, Requirements())
+        check_release(dist, bare_effects, Requirements())
 
 
 def test_without_uv_pip_is_enough(
@@ -298,7 +298,7 @@ def test_a_pip_that_is_too_new_for_a_python(
     (note,) = verdict.notes
     assert note.startswith("pip was not tried")
     refused, older = verdict.sample
-    assert refused == f"{older} (uv alone)"
+    assert refused == f"{older} (only uv)"
 
 
 def test_a_truncated_pack_is_to_be_copied_or_split_again(packs: Path, effects: Effects) -> None:
@@ -391,7 +391,7 @@ def test_a_split_without_a_pack(packs: Path, effects: Effects) -> None:
     gone.unlink()
     text = complaint(packs, effects, replace(FIRST_ONLY, install=True))
     assert "toy-cc80: no wheel, but the core names it for " in text
-    assert "there is no wheel of toy-cc80; add it to the folder" in text
+    assert "toy-cc80 has no wheel here; add it to the folder" in text
     assert f"{gone.name}: {MANIFEST} lists it" in text
     assert "pip can't install toy[all]==2.0 from the folder" in text
 
@@ -415,7 +415,7 @@ def test_pins_of_a_split_that_are_wrong(packs: Path, effects: Effects) -> None:
 
 
 def test_a_pack_of_another_split(packs: Path, fat: Path, tmp_path: Path, effects: Effects) -> None:
-    from archsplit.arch.target import parse_targets  # noqa: PLC0415 (this test's alone)
+    from archsplit.arch.target import parse_targets  # noqa: PLC0415 (only for this test)
     from archsplit.split.model import SplitRequest  # noqa: PLC0415 (the same)
     from archsplit.split.split import split_wheel  # noqa: PLC0415 (the same)
 

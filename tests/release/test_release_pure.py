@@ -103,7 +103,7 @@ def test_an_extra_that_brings_too_little() -> None:
 
 def test_a_pin_of_the_release_that_leads_nowhere() -> None:
     assert faults(cc81=("toy-cc81==2",)) == [
-        'toy.whl: requires toy-cc81==2; extra == "cc81", and there is no wheel of toy-cc81; add it'
+        'toy.whl: requires toy-cc81==2; extra == "cc81", and toy-cc81 has no wheel here; add it'
         " to the folder"
     ]
 

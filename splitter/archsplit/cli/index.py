@@ -104,7 +104,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
         *(arguments.add, arguments.prune, arguments.yank, arguments.unyank),
         *(arguments.status, arguments.url),
     )
-    # An ignored reason would be missing on the pages, and nobody would notice.
+    # An ignored reason would be missing on the pages, unnoticed.
     if arguments.reason and not (arguments.yank or arguments.status):
         raise UsageError("--reason has no meaning without --yank or --status")
     if any(given) or not arguments.check:
@@ -168,7 +168,7 @@ def _limits(texts: list[str]) -> RetentionLimits:
         elif name == "size":
             size = _size(value)
         else:
-            raise UsageError(f"{text!r} is no limit", hint=_LIMIT_HINT)
+            raise UsageError(f"{text!r} is not a limit", hint=_LIMIT_HINT)
     return RetentionLimits(seconds=seconds, size=size)
 
 
@@ -176,14 +176,14 @@ def _size(text: str) -> int:
     try:
         return parse_size(text)
     except UsageError:
-        # The hint has the form of a whole limit, not only that of a size.
-        raise UsageError(f"{text!r} is no limit", hint=_LIMIT_HINT) from None
+        # The hint has the form of a whole limit, not only of a size.
+        raise UsageError(f"{text!r} is not a limit", hint=_LIMIT_HINT) from None
 
 
 def _seconds(text: str) -> int:
     match = _AGE.fullmatch(text)
     if match is None:
-        raise UsageError(f"{text!r} is no limit", hint=_LIMIT_HINT)
+        raise UsageError(f"{text!r} is not a limit", hint=_LIMIT_HINT)
     return int(match[1]) * _SECONDS[match[2]]
 
 
@@ -191,12 +191,14 @@ def _age(text: str) -> int:
     try:
         return _seconds(text)
     except UsageError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no time, such as 30m or 1h") from None
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time, such as 30m or 1h") from None
 
 
 def _url(text: str) -> str:
     if not re.fullmatch(r"https?://[!-~]+", text):
-        raise argparse.ArgumentTypeError(f"{text!r} is no address, such as https://example.org/w/")
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not an address, such as https://example.org/w/"
+        )
     return f"{text.rstrip('/')}/"
 
 
@@ -211,7 +213,7 @@ def _status(text: str) -> tuple[NormalizedName, ProjectStatus]:
                 return distribution_name(name), status
     except WheelError:
         pass
-    raise UsageError(f"{text!r} is no status", hint=f"give NAME=STATUS: {', '.join(STATUSES)}")
+    raise UsageError(f"{text!r} is not a status", hint=f"give NAME=STATUS: {', '.join(STATUSES)}")
 
 
 def _release(text: str) -> IndexRelease:
@@ -227,7 +229,7 @@ def _release(text: str) -> IndexRelease:
     except (WheelError, InvalidVersion):
         # Both faults have the same hint, below.
         pass
-    raise UsageError(f"{text!r} is no release", hint="give NAME==VERSION")
+    raise UsageError(f"{text!r} is not a release", hint="give NAME==VERSION")
 
 
 def _as_text(done: IndexUpdate) -> str:

@@ -141,7 +141,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
         for part in mirror_text(report):
             screen.print(part, highlight=False, markup=False, soft_wrap=isinstance(part, str))
     warning = license_warning(report.wheels)
-    # On stderr also with --json: nobody should publish such a mirror by mistake.
+    # On stderr also with --json: such a mirror must not be published by mistake.
     if warning is not None:
         console.print(warning, markup=False, highlight=False, soft_wrap=True)
     return 0

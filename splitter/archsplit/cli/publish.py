@@ -155,7 +155,7 @@ def add_to(verbs: options.Verbs) -> None:
         action="append",
         default=[],
         metavar="NAME",
-        help="upload the files of this project alone, as the first release of a trusted publisher;"
+        help="upload only the files of this project, as the first release of a trusted publisher;"
         " the core still waits for its plugins; may be repeated",
     )
     parser.add_argument("--yes", "-y", action="store_true", help="upload without a confirmation")
@@ -310,7 +310,7 @@ def _confirm_plan(plan: PublishPlan, arguments: argparse.Namespace, console: Con
         return
     try:
         answer = console.input("upload? [y/N] ", markup=False)
-    # Ctrl-D is no confirmation.
+    # Ctrl-D doesn't confirm.
     except EOFError:
         answer = ""
     if answer.strip().lower() not in {"y", "yes"}:

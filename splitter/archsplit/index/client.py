@@ -423,7 +423,7 @@ def _derive_index_address(upload: str, retry: RetryPolicy) -> str:
     address = from_devpi or f"{base}simple/"
     if not Index(address, retry).is_there():
         raise UsageError(
-            f"{upload} takes uploads, but there is no index at {address}",
+            f"{upload} takes uploads, but {address} is not an index",
             hint="name the index that pip installs from with --index-url",
         )
     return address
@@ -436,7 +436,7 @@ def _read_devpi_address(base: str, retry: RetryPolicy) -> str | None:
     """
     try:
         document = Index(base, retry).document(f"{base}+api")
-    # A server with a password for unknown addresses is no devpi.
+    # A server with a password for unknown addresses is not a devpi.
     except IndexRefusedError:
         return None
     result = document.get("result") if isinstance(document, dict) else None

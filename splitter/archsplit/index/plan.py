@@ -91,7 +91,7 @@ class IndexState:
         project = self.projects[name]
         if not project.exists:
             return NameStatus.NEW
-        # Nobody else has these bytes before they are live, so this user uploaded them.
+        # No other user has these bytes before they are live, so this user uploaded them.
         own = any(self.same.get(file) for file in project.files)
         return NameStatus.YOURS if own else NameStatus.TAKEN
 
@@ -117,7 +117,7 @@ class PublishPlan:
         conflicts: files that the index has with other content.
         notes: warnings that stop nothing.
         left_out: projects of the release that `only` leaves out.
-        missing: those of them that the index needs before the core of this plan.
+        missing: projects of `left_out` that the index needs before the core of this plan.
         first: new projects, in groups that fit the limit of pending trusted publishers.
     """
 
@@ -253,7 +253,7 @@ def _conflicts(release: UploadRelease, state: IndexState) -> Iterator[str]:
 
 
 def _rivals(release: UploadRelease, state: IndexState) -> Iterator[tuple[str, str, bool]]:
-    """Yield each core, a foreign wheel of its version and tags, and True if that has a build tag.
+    """Yield each core, a foreign wheel of its version, and True if installers prefer it.
 
     An installer prefers the higher build tag.
     """

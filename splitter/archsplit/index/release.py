@@ -208,7 +208,7 @@ def _sort_key(one: Artifact) -> tuple[int, str, str]:
 def _release_name(artifacts: tuple[Artifact, ...]) -> tuple[str, str]:
     cores = {one.project for one in artifacts if one.role in (CORE, SOURCE)}
     versions = {one.version for one in artifacts}
-    # A source distribution alone would be built by whoever installs the project: not a release.
+    # Without a wheel each user would build the source distribution: not a release.
     if len(cores) != 1 or not any(one.role == CORE for one in artifacts):
         found = ", ".join(sorted(cores)) or "none"
         raise InputError(f"one core is published with its plugins; these files have {found}")

@@ -68,7 +68,7 @@ def missing_dependencies(release: UploadRelease, indexes: Sequence[Index]) -> It
 
 
 def dropped_targets(release: UploadRelease, page: IndexPage, index: Index) -> Iterator[str]:
-    """Yield a warning for targets of the last release on the index that this release lacks.
+    """Yield a warning for targets that only the last release has.
 
     ``pip install -U`` of such an extra brings the new core without code for the user's GPU.
 
@@ -167,7 +167,7 @@ def _file_version(file: str) -> Version | None:
 
 
 def _last_core(page: IndexPage, version: Version) -> tuple[Version, IndexFile] | None:
-    """Return the newest earlier version with a wheel, and the wheel that costs least to read."""
+    """Return the newest earlier version, and its wheel that costs least to read."""
     wheels = [
         (found, served)
         for name, served in page.files.items()

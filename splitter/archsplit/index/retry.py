@@ -124,7 +124,7 @@ class RetryPolicy:
         if failure.wait is not None and failure.wait > self.seconds:
             return TryLaterError(
                 f"{what}: {failure}",
-                hint=f"the index asks to be left alone until {self._after(failure.wait)};"
+                hint=f"the index takes no request before {self._after(failure.wait)};"
                 " run the same command again then",
             )
         return IndexUnreachableError(

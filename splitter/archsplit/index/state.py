@@ -101,7 +101,7 @@ class ReadBack:
         if self.download:
             self._compare(served.url, artifact.sha256, "other bytes than were uploaded")
         if served.metadata is not None and artifact.path.suffix == ".whl":
-            # Installers resolve with the metadata file alone (PEP 658), so a wrong one breaks
+            # Installers resolve with only the metadata file (PEP 658), so a wrong one breaks
             # installs.
             with open_wheel(artifact.path, same_tags=False) as wheel:
                 own = hex_digest([wheel.read(f"{wheel.dist_info}/METADATA")])

@@ -264,9 +264,12 @@ def open_folder(root: Path) -> IndexFolder:
     """
     with input_errors(root):
         os.listdir(root)  # noqa: PTH208 - only whether it can be read matters
-    # The JSON page is the database; an HTML page alone may be of any website.
+    # The JSON page is the database; any website may have an HTML page.
     if not (root / JSON_FILE).exists():
-        raise InputError(f"{root} is no index", hint="`archsplit index DIR --add WHEELS` makes one")
+        raise InputError(
+            f"{root} is not a package index (no simple/ pages)",
+            hint="`archsplit index DIR --add WHEELS` makes one",
+        )
     return IndexFolder(root=root.resolve())
 
 

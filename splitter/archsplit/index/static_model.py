@@ -189,7 +189,7 @@ def parse_file_name(file: str) -> DistributionName:
 
 
 def is_sdist(file: str) -> bool:
-    """Return True if a file name ends as that of a source distribution."""
+    """Return True if a file name ends like a source distribution's."""
     return file.endswith(SDIST_SUFFIX)
 
 
@@ -203,7 +203,7 @@ def exact_pins(requirements: Iterable[str]) -> tuple[IndexRelease, ...]:
         except InvalidRequirement:
             continue
         for one in requirement.specifier:
-            # `==1.*` is no pin: it allows versions without a plugin.
+            # `==1.*` doesn't pin: it allows versions without a plugin.
             if one.operator == "==" and not one.version.endswith(".*"):
                 project = canonicalize_name(requirement.name)
                 found.add(IndexRelease(project=project, version=str(index_order(one.version))))

@@ -79,7 +79,7 @@ def read_distribution_metadata(path: Path) -> bytes:
     """
     if is_sdist(path.name):
         return _read_package_info(path)
-    # The index is no judge of other people's wheels: what installs may be served.
+    # The index doesn't judge other people's wheels: what installs may be served.
     with open_wheel(path, same_tags=False, full_record=False) as wheel:
         return wheel.read(f"{wheel.dist_info}/METADATA")
 
@@ -94,9 +94,9 @@ def _read_package_info(path: Path) -> bytes:
                 raise WheelError(f"{path}: {name} is not a file of a usual size")
             return file.read()
     except KeyError:
-        raise WheelError(f"{path} is no source distribution: {name} is missing") from None
+        raise WheelError(f"{path} is not a source distribution: {name} is missing") from None
     except (tarfile.TarError, EOFError, zlib.error) as error:
-        raise damage_error(str(path), "it is no whole tar.gz file") from error
+        raise damage_error(str(path), "its tar.gz format is not complete") from error
 
 
 class _Publisher(BaseModel):
@@ -152,7 +152,7 @@ def read_provenance(path: Path, digest: str) -> bytes:
 
     Raises:
         InputError: the object can't be read.
-        VerifyError: it is no provenance object, or about another file.
+        VerifyError: it is not a provenance object, or about another file.
     """
     place = path.with_name(path.name + PROVENANCE_SUFFIX)
     if not place.exists():
@@ -167,7 +167,7 @@ def read_provenance(path: Path, digest: str) -> bytes:
             for each in attestation.digests()
         }
     except ValidationError as error:
-        raise VerifyError(f"{place} is no provenance object: {schema_faults(error)}") from None
+        raise VerifyError(f"{place} is not a provenance object: {schema_faults(error)}") from None
     except (binascii.Error, ValueError, KeyError, TypeError):
         raise VerifyError(f"{place}: a statement in it can't be read") from None
     if named != {digest}:
@@ -294,7 +294,7 @@ class IndexChange:
         remove: names of wheels to take off the pages.
         status: the status of projects, and of the plugins of a core with it.
         reason: of these statuses.
-        url: the address of the index; None to leave that of an earlier change.
+        url: the address of the index; None to keep the earlier one.
         limits: beyond which sets of releases go.
         grace: seconds for which a wheel stays after it has left all pages, for readers that have a
             page of before.
@@ -413,7 +413,7 @@ def _require_url(coming: Iterable[NewWheel], url: str) -> None:
 
 
 def _with_status(projects: Projects, change: IndexChange) -> Projects:
-    """Return the projects with their new statuses; plugins have that of their core."""
+    """Return the projects with their new statuses; plugins follow their core."""
     if not change.status:
         return projects
     if unknown := sorted(set(change.status) - set(projects)):
@@ -522,7 +522,7 @@ def _copy_in(new: Iterable[NewWheel], folder: IndexFolder) -> None:
         for one in new:
             copy_in(one, folder)
     except BaseException:
-        # No page lists the copies yet, so nobody can miss them.
+        # No page lists the copies yet, so no reader can miss them.
         folder.delete(folder.written[begun:])
         raise
 

@@ -124,7 +124,7 @@ def _secrets(request: requests.PreparedRequest) -> Iterator[str]:
     scheme, _, credential = str(request.headers.get("Authorization", "")).partition(" ")
     if credential:
         yield credential
-    # The password alone may be repeated too, without its encoding.
+    # The plain password may be repeated too, without its encoding.
     if scheme.lower() == "basic":
         with contextlib.suppress(ValueError):
             yield base64.b64decode(credential).decode().partition(":")[2]

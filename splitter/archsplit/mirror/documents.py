@@ -2,7 +2,7 @@
 
 A lock (``pylock.toml`` of PEP 751, or requirements with hashes) names every wheel that a machine
 installs, with its new digest. Paths are relative to the lock, so the folder may be mounted or
-copied; with an address the lock alone is enough. The bill has each wheel, its original, and the
+copied; with an address the lock is enough. The bill has each wheel, its original, and the
 edit between them.
 """
 

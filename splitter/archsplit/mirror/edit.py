@@ -275,7 +275,7 @@ def edit_wheel(
 
     Args:
         path: the original, under its own name.
-        out: a folder for this wheel alone.
+        out: a folder for only this wheel.
 
     Raises:
         OutputError: the output can't be written.
@@ -331,7 +331,7 @@ def _release_files(release: Release, devices: tuple[str, ...]) -> Iterator[Mirro
     needs = {} if release.split is None else release.split.needs
     for wheel in release.wheels:
         users = tuple(one for one in devices if wheel.label in needs.get(one, ()))
-        # A pack that none of the GPUs needs would only take space.
+        # A pack that no GPU of the mirror needs would only take space.
         if wheel.role == "plugin" and not users:
             continue
         yield MirroredFile(

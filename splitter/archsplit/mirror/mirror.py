@@ -222,7 +222,7 @@ class _MirrorRun:
             self.request.edit,
             keeps_proprietary=self.request.keeps_proprietary,
         )
-        # The size alone: `--verify` and `archsplit index --check` read the bytes.
+        # Only the size: `--verify` and `archsplit index --check` read the bytes.
         complete = all(
             (path := self.folder.place(canonicalize_name(file.name), file.file)).is_file()
             and path.stat().st_size == file.size
@@ -298,7 +298,7 @@ def _check_names(folder: IndexFolder, edited: EditedWheel, state: MirrorState) -
 
 
 def _quiet(effects: Effects) -> Effects:
-    """Return effects without progress: the stages of one edit would hide those of the mirror."""
+    """Return effects without progress: the stages of one edit would hide the mirror's."""
     return replace(effects, progress=SilentProgress())
 
 
@@ -329,12 +329,12 @@ def verify_mirror(root: Path, effects: Effects, *, downloads: Path | None = None
 
     Raises:
         VerifyError: the index differs from its pages, or an output from the repeated edit.
-        InputError: the folder is no mirror.
+        InputError: the folder is not a mirror.
         IndexUnreachableError: an original can't be downloaded.
     """
     state = read_state(root)
     if not state.wheels:
-        raise InputError(f"{root} is no mirror: it has no {STATE_FILE}")
+        raise InputError(f"{root} is not a mirror: it has no {STATE_FILE}")
     # The pages first: a wrong digest there would be blamed on the edit.
     files = check_index(open_folder(root))
     findings: list[Finding] = []

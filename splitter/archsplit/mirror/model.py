@@ -30,7 +30,7 @@ STATE_FILE = "archsplit-mirror.json"
 
 FileRole = Literal["wheel", "core", "plugin"]
 Unregistered = Literal["", "keep", "zero"]
-"""The treatment of code that only a library finds; "" for zeros in proven files alone."""
+"""The treatment of code that only a library finds; "" for zeros only in proven files."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,13 +62,13 @@ class MirrorRequest:
         devices: the GPUs of all machines that install from the mirror.
         split: make a core and a pack for each GPU, in place of one wheel for all GPUs.
         keeps_proprietary: leave wheels as they are whose licence forbids changes.
-        lock_name: the name of the lock among those of one mirror; "" for ``pylock.toml``.
+        lock_name: the name of the lock among several in one mirror; "" for ``pylock.toml``.
         url: the address at which the index is served, for the lock; "" for relative paths.
         downloads: a folder that keeps the originals; None to remove them after use.
         extras, groups: of a lock, to install.
         python: of the machines that install; None for this Python and machine.
-        unregistered: code that only a library finds: ``keep``, ``zero``, or "" for zeros in proven
-            files alone.
+        unregistered: code that only a library finds: ``keep``, ``zero``, or "" for zeros only in
+            proven files.
         now: seconds since 1970, for the pages.
     """
 

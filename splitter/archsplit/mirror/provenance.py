@@ -38,7 +38,7 @@ _MAX_BYTES = 64 << 20
 def provenance_index(url: str, environment: Mapping[str, str]) -> str:
     """Return the index to ask about a wheel, or "" if none is known.
 
-    Only the index that a wheel comes from is asked: the name of a private project is nobody else's
+    Only the index that a wheel comes from is asked: the name of a private project is not another's
     business.
 
     Args:
@@ -161,7 +161,7 @@ def publishers(path: Path, digest: str) -> tuple[Mapping[str, object], ...]:
     """Return the publishers that the object beside a wheel names; () without one.
 
     Raises:
-        VerifyError: it is no provenance object, or about another file.
+        VerifyError: it is not a provenance object, or about another file.
     """
     content = read_provenance(_named(path), digest)
     bundles = json.loads(content)["attestation_bundles"] if content else ()

@@ -143,7 +143,7 @@ def mirror_json(report: MirrorReport) -> str:
 
 
 _TERMS = {
-    "edit": "slim removes the code that none of the GPUs can run. split makes a core wheel and one"
+    "edit": "slim removes the code that these GPUs can't run. split makes a core wheel and one"
     " pack of device code for each GPU. kept: the original bytes.",
     "GPU": "Compute capability, NVIDIA's number of a GPU generation: an H100 is 9.0.",
     "lock": "A file for pip or uv that names each wheel of an installation with its SHA-256.",

@@ -1,8 +1,9 @@
 """All checks of a release, built or split, with the kinds of each.
 
-In: a `WheelSet`, which was read from the files of a folder alone. Out: findings, all at once.
-`WHEEL_CHECKS` lists the checks of one wheel, `RELEASE_CHECKS` those of all wheels together. A check
-without a kind is for both kinds of releases. `archsplit.release.verify` runs them on a folder.
+In: a `WheelSet`, which was read only from the files of a folder. Out: findings, all at once.
+`WHEEL_CHECKS` lists the checks of one wheel, `RELEASE_CHECKS` the checks of all wheels together. A
+check without a kind is for both kinds of releases. `archsplit.release.verify` runs
+them on a folder.
 """
 
 from __future__ import annotations
@@ -227,7 +228,7 @@ def _wrong_plugin_files(wheel: WheelFacts, subject: _Subject) -> Findings:
     # A second file could be shared with another plugin, and be lost when that one is removed.
     if wheel.members != (expected,):
         found = f"installs {', '.join(wheel.members) or 'nothing'}"
-        yield subject.release.fault("wrong-files", wheel.file, found, f"{expected} alone")
+        yield subject.release.fault("wrong-files", wheel.file, found, f"only {expected}")
 
 
 def _wrong_plugin_pins(wheel: WheelFacts, subject: _Subject) -> Findings:

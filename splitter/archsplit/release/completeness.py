@@ -34,7 +34,7 @@ from archsplit.release.findings import ReleaseKind, finding
 from archsplit.release.install_test import Installer, installers
 from archsplit.release.manifest import MANIFEST_FILE
 from archsplit.release.matrix import find_holes, hole_texts, matrix_text, release_matrix
-from archsplit.release.report import OLD_SPLIT_REPORT_FILE, REPORT_FILE, find_report
+from archsplit.release.report import REPORT_FILE, find_report
 from archsplit.release.verify import manifest_faults, open_tag_judge, verify_wheel_set
 from archsplit.release.wheel_set import read_wheel_set
 from archsplit.system.fs import temporary_dir
@@ -194,7 +194,7 @@ def _in_library(window: Window, reader: Reader) -> Names:
 
 
 def split_coverage(release: WheelSet) -> tuple[KernelCoverage, tuple[str, ...]]:
-    """Return the kernels of each library of a split, and a note on each library with a gap.
+    """Return the kernels of each library of a split, and notes on gaps.
 
     A gap is a kernel that some of the GPUs have. The fat wheel has the same one, because each GPU
     selects the image that it selected there.
@@ -266,7 +266,11 @@ def _select_images(
     capability: Capability,
     library: int,
 ) -> list[tuple[Window, PackImage]]:
-    """Return the image that a GPU selects of each container of a library, given by its number."""
+    """Return the image that a GPU selects of each container of a library.
+
+    Args:
+        library: its number in the table.
+    """
     containers: dict[tuple[int, int], list[tuple[_Key, PackImage]]] = {}
     for key, image in table.images():
         if key[0] != library:
@@ -310,7 +314,7 @@ class CheckResult:
     Attributes:
         wheels: sorted by file name.
         kind: "built" or "split".
-        kernels: their number: of a build each in every plugin, of a split those of the fat wheel.
+        kernels: their number: of a build each in every plugin, of a split as in the fat wheel.
         installed: the programs that installed the release.
         sample: the Python and platform of each core that was installed.
         notes: remarks about checks that were not possible.
@@ -345,7 +349,7 @@ def check_release(
 
     Raises:
         VerifyError: lists every finding, and what to do about each.
-        InputError: there is no wheel.
+        InputError: the folder has no wheel.
     """
     unshown: list[str] = []
     sample: list[str] = []
@@ -417,18 +421,10 @@ def release_findings(
 
 def folder_findings(folder: Path, kind: ReleaseKind) -> Iterator[Finding]:
     """Compare a folder with its report and its manifest, which a release must have."""
-    for name, is_here in (
-        (REPORT_FILE, has_report(folder)),
-        (MANIFEST_FILE, (folder / MANIFEST_FILE).exists()),
-    ):
-        if not is_here:
+    for name in (REPORT_FILE, MANIFEST_FILE):
+        if not (folder / name).exists():
             yield finding(kind, "missing-report", name, f"is not in {folder}")
     yield from manifest_faults(folder, kind)
-
-
-def has_report(folder: Path) -> bool:
-    """Return True if a folder has a report, readable or not."""
-    return any((folder / name).exists() for name in (REPORT_FILE, OLD_SPLIT_REPORT_FILE))
 
 
 def _find_report(folder: Path) -> Release | None:

@@ -37,10 +37,10 @@ def plugin_faults(
     """Check a plugin's library: its descriptor, and the code in it.
 
     Args:
-        subject: of the findings; "" where one library alone is checked.
+        subject: of the findings; "" if only one library is checked.
     """
     kind = release_kind(identity.kind)
-    # No early end: the device code is checked all the same.
+    # No early end: the device code is still checked.
     if library.descriptor is None:
         yield finding(kind, "missing-descriptor", subject, "has no descriptor")
     else:
@@ -82,7 +82,7 @@ def _code_faults(
     for number, targets in enumerate((*used, *left)):
         for foreign in sorted(targets - {target}):
             found = f"container {number} has foreign code for {foreign}"
-            yield finding(kind, "foreign-code", subject, found, f"{target} alone")
+            yield finding(kind, "foreign-code", subject, found, f"only {target}")
         is_used = number < len(used)
         if is_used and target not in targets:
             found = f"container {number} has no code for {target}"

@@ -15,7 +15,7 @@ _BUILD_AGAIN = "build that wheel again"
 _COPY_BUILT = "copy it again from where it was built, or build it again"
 _COPY_SPLIT = "copy it again from where it was split, or split the fat wheel again"
 _TAKE_OUT = "take it out of the folder"
-_NO_PINS_BY_HAND = "nobody but archsplit should write these pins"
+_NO_PINS_BY_HAND = "only archsplit should write these pins"
 
 
 class ReleaseKind(enum.Enum):
@@ -71,8 +71,8 @@ HINTS = {
     ),
     # Whose wheels
     "one-core": Hints(
-        built="put the wheels of one release alone into the folder",
-        split="put the wheels of one split alone into the folder",
+        built="put only the wheels of one release into the folder",
+        split="put only the wheels of one split into the folder",
     ),
     "duplicate-wheel": Hints(
         built="leave one of them in the folder", split="leave one of them in the folder"

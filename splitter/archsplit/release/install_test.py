@@ -2,10 +2,10 @@
 
 In: a folder of wheels. Out: findings for each installer that fails, or that does not install all
 distributions of the release, and for a core that can't be imported there. Of a release for several
-Pythons and platforms, each core is installed for which this machine has a Python: alone, with the
-plugins for one kind of GPU (another one for each core), and with all plugins. The core must be
-imported with and without its plugins. The wheels of the release come from the folder only; their
-other dependencies come from the package index of the caller.
+Pythons and platforms, each core is installed for which this machine has a Python: without plugins,
+with the plugins for one kind of GPU (another one for each core), and with all plugins. The
+core must be imported with and without its plugins. The wheels of the release come from the folder
+only; their other dependencies come from the package index of the caller.
 
 uv finds the interpreters, on the PATH and among those that it manages; it downloads none here.
 """
@@ -95,7 +95,7 @@ def find_interpreters(
         probed = list(_probe([program] if program else [], run))
         if not probed:
             raise ToolNotFoundError(
-                f"there is no Python {each} here",
+                f"Python {each} is not here",
                 hint="name another with --python, or leave it out; `uv python list` shows them",
             )
         found += probed
@@ -112,7 +112,7 @@ def find_interpreters(
 
 def _locate(asked: str, uv: tuple[str, ...], run: Run) -> str:
     """Return the path of an interpreter by its path or version; "" for none."""
-    # A virtual environment that is active by accident is no Python of the machine.
+    # A virtual environment that is active by accident is not a Python of the machine.
     done = run((*uv, "python", "find", "--system", "--no-python-downloads", asked))
     return done.stdout.strip() if done.returncode == 0 else ""
 
@@ -140,7 +140,7 @@ def _describe(
 
 
 _SECONDS = 900.0
-# Settings that lead an installation elsewhere, or make it smaller than that of a user.
+# Settings that lead an installation elsewhere, or make it smaller than a user's.
 _DISTURBING = ("PIP_USER", "PIP_TARGET", "PIP_PREFIX", "PIP_NO_DEPS", "PYTHONPATH", "VIRTUAL_ENV")
 _DRIVER = re.compile(r"\b(libcuda|libnvidia-[\w-]+)\.so[\d.]*: cannot open shared object file")
 _SCRIPTS = (
@@ -160,7 +160,7 @@ class InstallRelease:
     """The release to install.
 
     Attributes:
-        core: the core alone: ``vecsort==1.2.3``.
+        core: the core without plugins: ``vecsort==1.2.3``.
         package: the core's import package.
         promised: the distributions that each requirement must install: ``vecsort[sm90]==1.2.3``,
             the core with the plugins for one kind of GPU, and ``vecsort[all]==1.2.3``.
@@ -259,7 +259,7 @@ class Installer:
         wanted: InstallRelease,
         folder: Path,
     ) -> Iterator[Finding]:
-        # A release with one core is tried with one Python, which nobody has to be told.
+        # A release with one core is tried with one Python, which needs no mention.
         with_python = f" for Python {interpreter.version}" if view.is_view else ""
         # An environment for each installer: what one leaves out must not be there from the other.
         made = self._run((interpreter.program, "-m", "venv", "--without-pip", str(folder)))
@@ -274,7 +274,7 @@ class Installer:
             self.notes.append(
                 f"pip was not tried for Python {interpreter.version}: it supports only newer ones"
             )
-            self.installed[-1] += " (uv alone)"
+            self.installed[-1] += " (only uv)"
             return
         for step, words in _steps(name, python, view.folder.absolute(), wanted):
             done = self._run((*own, *words))
@@ -305,7 +305,7 @@ class Installer:
                 f"import {package} can't be shown here: it needs {missing[1]} of NVIDIA's driver"
             )
         elif done.returncode != 0:
-            found = f"with {installed} alone installed, import {package} fails:\n{_indented(done)}"
+            found = f"with only {installed} installed, import {package} fails:\n{_indented(done)}"
             yield self.release.fault("import-failed", installed, found)
         # A script that needs a plugin has a right to fail without one.
         if not self.scripts or installed != wanted.requirement:
@@ -354,7 +354,7 @@ def require_installers(environment: Mapping[str, str]) -> None:
     """Refuse an environment with neither pip nor uv.
 
     Raises:
-        ToolNotFoundError: there is no installer.
+        ToolNotFoundError: both are missing.
     """
     if not installers(environment):
         raise _no_installer()
@@ -460,7 +460,7 @@ def _steps(
         if pip
         else ("pip", "install", "--python", python)
     )
-    # From the index, and before the release: the release itself comes from the folder alone.
+    # From the index, and before the release: the release itself comes only from the folder.
     if wanted.outside:
         yield (
             f"install what the wheels need of others ({', '.join(wanted.outside)})",

@@ -188,7 +188,7 @@ def verify_release(
         begun: see `read_wheel_set`.
 
     Raises:
-        InputError: there is no wheel.
+        InputError: the folder has no wheel.
         VerifyError: lists every finding.
     """
     with temporary_dir() as scratch:

@@ -65,7 +65,7 @@ def requirement_faults(
     """Compare the requirements of a wheel, extra by extra.
 
     Args:
-        expected: the requirements of each extra beyond those of the wheel itself, which have
+        expected: the requirements of each extra beyond the wheel's own, which have
             the key "".
     """
     requirements = metadata.requires_dist or []
@@ -109,7 +109,7 @@ def pin_faults(
         elif not exact:
             yield finding(kind, "loose-pin", file, f"requires {each}", f"exactly =={version}")
     for plugin, each in sorted(missing.items()):
-        found = f"requires {each}, and there is no wheel of {plugin}"
+        found = f"requires {each}, and {plugin} has no wheel here"
         yield finding(kind, "missing-requirement", file, found)
 
 
