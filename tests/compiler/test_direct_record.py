@@ -15,14 +15,12 @@ import pytest
 
 from archsplit.cache.file_digests import FileDigests
 from archsplit.cache.sealed import seal, sealed_digest
-from archsplit.cli.nvcc import _requests_reports
 from archsplit.compiler.direct_hit import (
     SECTIONS,
     group_candidates,
     restore_hit,
     write_record,
 )
-from archsplit.compiler.early_dryrun import EarlyDryRun, run_early
 from archsplit.compiler.file_resolver import PROGRAM_GROUP, FileResolver
 from archsplit.compiler.reply_cache import ReplyCache
 from archsplit.compiler.tool_identity import script_target
@@ -174,11 +172,6 @@ def test_what_is_left_to_nvcc_is_left_at_once(place: Place) -> None:
         told = json.loads(done.stdout.splitlines()[-1])
         assert (told["code"], told["started"]) == (0, [])
         assert set(told["modules"]) <= {*ALLOWED, *SIGNALS, "archsplit.nvcc.options"}
-    # What nvcc's driver refuses takes one dry run, and not what plans steps.
-    done = place.run(code, "-c", "k.cu", "--no-such-option")
-    told = json.loads(done.stdout.splitlines()[-1])
-    assert len(told["started"]) == 1
-    assert not {name for name in told["modules"] if name.startswith("archsplit.compiler.wrapper")}
 
 
 @pytest.mark.nvcc
@@ -351,27 +344,6 @@ def test_closed_streams_are_no_outputs(place: Place, closed: str) -> None:
         assert (place.folder / "k.o").read_bytes()[:4] == b"\x7fELF"
 
 
-@pytest.mark.nvcc
-def test_a_dry_run_begins_before_the_plan_and_leaves_nothing(place: Place) -> None:
-    nvcc = f"{place.environment['CUDA_HOME']}/bin/nvcc"
-
-    def early(*argv: str) -> EarlyDryRun:
-        return run_early(nvcc, argv, cwd=place.folder, environment=place.environment)
-
-    accepted = early("-c", "k.cu", "--keep", "-t4")
-    assert accepted.folder.is_dir()
-    assert "cicc" in accepted.result().stderr
-    assert not accepted.is_refused
-    accepted.cleanup.close()
-    assert not accepted.folder.exists()
-    refused = early("-c", "k.cu", "--no-such-option")
-    refused.result()
-    assert refused.is_refused
-    refused.cleanup.close()
-    # A hit doesn't wait for it.
-    early("-c", "k.cu").cleanup.close()
-
-
 _REFUSED = """
 import os, sys
 from archsplit.cli.nvcc import launcher
@@ -406,12 +378,6 @@ def test_a_missing_source_is_not_planned_whatever_is_set(
         check=True,
     )
     assert done.stdout == "-arch=sm_80 -c missing.cu False\n"
-
-
-def test_reports_are_about_a_whole_plan() -> None:
-    assert _requests_reports("--jobs=2 --explain")
-    assert _requests_reports("--trace t.json")
-    assert not _requests_reports("--memory 8G")
 
 
 def test_the_digest_of_a_tool_is_saved_for_all_requests(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import os
 import sys
 
 from archsplit import __version__
-from archsplit.compiler.direct_hit import EPOCH, has_record, invocation_key, restore_hit
+from archsplit.compiler.direct_hit import EPOCH, invocation_key, restore_hit
 from archsplit.nvcc.driver_search import TRIED_VARIABLE, find_real_nvcc, split_launcher, tried_paths
 from archsplit.system.env import original_environment
 
@@ -24,23 +24,11 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from archsplit.cli.options import Verbs
-    from archsplit.compiler.early_dryrun import EarlyDryRun
     from archsplit.compiler.invocation import Invocation
     from archsplit.system.process import SubprocessRunner
 
 OPTIONS_VARIABLE = "ARCHSPLIT_NVCC_OPTIONS"
 _CALLS_VARIABLE = "ARCHSPLIT_NVCC_CALLS"
-_SLOW_MODULES = (
-    "archsplit.cli.options",
-    "archsplit.compiler.wrapper_graph",
-    "archsplit.compiler.wrapper",
-    "archsplit.compiler.wrapper_context",
-)
-"""Modules of every plan, which take about 20 ms each to import."""
-_RUN_OPTIONS = {"--jobs", "--memory", "--reproducible", "--faithful", "--sequential"}
-"""Options that print nothing."""
-_PREFIXES_OF_RUNS = ("-j", "--cache", "--engine", "--remote")
-"""Beginnings of further ones."""
 _BROKEN_PIPE = 128 + 13
 """The exit code that a shell gives to a program that SIGPIPE ended."""
 
@@ -79,7 +67,6 @@ def launcher() -> NoReturn:
     launcher gets it.
     """
     options = os.environ.get(OPTIONS_VARIABLE, "")
-    early = None
     _open_streams()
     try:
         named, argv = split_launcher(sys.argv[1:])
@@ -97,16 +84,11 @@ def launcher() -> NoReturn:
             os._exit(0)
         if nvcc:
             _exec_nvcc_if_unsupported(nvcc, argv)
-        # Reports need a complete plan.
-        if nvcc and not _requests_reports(options):
-            is_known = has_record(key, environment)
-            early = _plan_early(nvcc, argv, environment, is_known=is_known, has_own=bool(options))
+            _exec_nvcc_without_source(nvcc, argv, environment)
         arguments = _parse_options_variable(options)
         arguments.nvcc = named or arguments.nvcc
-        sys.exit(_compile(arguments, argv, key, early))
+        sys.exit(_compile(arguments, argv, key))
     except KeyboardInterrupt:
-        if early is not None:
-            early.cleanup.close()
         _end_by_interrupt()
     except BrokenPipeError:
         # The reader has closed the pipe. Python would report that a second time at exit.
@@ -131,13 +113,6 @@ def _working_folder(nvcc: str, argv: tuple[str, ...]) -> str:
             raise
         _say("running nvcc itself: the working folder was removed")
         _exec_nvcc(nvcc, argv)
-
-
-def _requests_reports(options: str) -> bool:
-    """Return True unless all options are about how steps run, and where results are kept."""
-    # argparse is 6 ms, and takes the beginning of an option for the option.
-    words = [word.partition("=")[0] for word in options.split() if word.startswith("-")]
-    return not all(word in _RUN_OPTIONS or word.startswith(_PREFIXES_OF_RUNS) for word in words)
 
 
 def _open_streams() -> None:
@@ -228,7 +203,6 @@ def _compile(
     arguments: argparse.Namespace,
     argv: tuple[str, ...],
     direct_key: str = "",
-    early: EarlyDryRun | None = None,
 ) -> int:
     nvcc = _real_nvcc(arguments.nvcc)
     _exec_nvcc_if_unsupported(nvcc, argv)
@@ -241,7 +215,7 @@ def _compile(
     try:
         runner = SubprocessRunner()
         return _remove_outputs_on_signal(
-            runner, lambda: _run_wrapper(arguments, nvcc, argv, runner, direct_key, early)
+            runner, lambda: _run_wrapper(arguments, nvcc, argv, runner, direct_key)
         )
     except FallBackToNvccError as reason:
         # Without a reason, real nvcc prints its own error.
@@ -278,69 +252,19 @@ def _record_call(text: str) -> None:
         return
 
 
-def _plan_early(
-    nvcc: str,
-    argv: tuple[str, ...],
-    environment: Mapping[str, str],
-    *,
-    is_known: bool,
-    has_own: bool,
-) -> EarlyDryRun | None:
-    """Start the dry run; replace this process by nvcc if there is nothing to compile.
+def _exec_nvcc_without_source(
+    nvcc: str, argv: tuple[str, ...], environment: Mapping[str, str]
+) -> None:
+    """Replace this process by nvcc if there is nothing to compile, or a source is missing."""
+    from archsplit.nvcc.options import FLAG_VARIABLES, compiles_nothing, source_names
 
-    The modules that plan and run steps are imported after this. So a refusal takes little more than
-    nvcc's own: configure scripts and build systems ask for many.
-
-    Args:
-        is_known: nvcc accepted the same command line before.
-        has_own: options of archsplit change the plan.
-    """
-    from archsplit.nvcc.options import (
-        FLAG_VARIABLES,
-        compiles_nothing,
-        has_options_files,
-        source_names,
-    )
-
-    has_flags = any(environment.get(name) for name in FLAG_VARIABLES)
     # Flags in NVCC_APPEND_FLAGS may turn a query into a compilation.
-    if compiles_nothing(argv) and not has_flags:
-        _exec_nvcc(nvcc, argv)
+    has_flags = any(environment.get(name) for name in FLAG_VARIABLES)
     # The dry run accepts a source that is missing.
-    if not all(map(os.path.exists, source_names(argv))):
+    if (compiles_nothing(argv) and not has_flags) or not all(
+        map(os.path.exists, source_names(argv))
+    ):
         _exec_nvcc(nvcc, argv)
-    if is_known:
-        return None
-    import importlib
-    from pathlib import Path
-
-    from archsplit.compiler.early_dryrun import run_early
-    from archsplit.system.signals import restore_child_signal
-
-    restore_child_signal()
-    words: Sequence[str] = argv
-    if has_flags or has_options_files(argv):
-        from archsplit.compiler.invocation import FallBackToNvccError, expand_options
-        from archsplit.nvcc.cmdline import apply_flag_variables
-
-        # The plan's dry run has these options on its command line.
-        words, environment = apply_flag_variables(argv, environment)
-        try:
-            words, _ = expand_options(words, Path.cwd())
-        except FallBackToNvccError:
-            return None
-    early = run_early(nvcc, words, cwd=Path.cwd(), environment=environment)
-    # The dry run may be refused while modules are imported: it is checked after each.
-    for name in _SLOW_MODULES:
-        if early.is_refused:
-            early.cleanup.close()
-            _exec_nvcc(nvcc, argv)
-        importlib.import_module(name)
-    # A reproducible compilation has a private folder of its own kind: only a refusal was of use.
-    if has_own or EPOCH in environment:
-        early.cleanup.close()
-        return None
-    return early
 
 
 def _run_wrapper(
@@ -349,7 +273,6 @@ def _run_wrapper(
     argv: tuple[str, ...],
     runner: SubprocessRunner,
     direct_key: str,
-    early: EarlyDryRun | None,
 ) -> int:
     import contextlib
 
@@ -360,9 +283,7 @@ def _run_wrapper(
     from archsplit.system.fs import cache_folder
 
     found = find_pool(os.environ, jobs=arguments.jobs, memory=arguments.memory)
-    # The early dry run owns a folder with intermediate files, also when the plan fails.
-    folder = contextlib.nullcontext() if early is None else early.cleanup
-    with folder, contextlib.closing(found.pool):
+    with contextlib.closing(found.pool):
         if arguments.explain_schedule:
             # Normally silent: build systems treat output of a compiler as a warning.
             for note in found.notes:
@@ -384,7 +305,7 @@ def _run_wrapper(
             farm=engine_choice(arguments, os.environ),
             record=_record_call,
         )
-        return run_wrapper(_make_invocation(arguments, nvcc, argv, direct_key, early), context)
+        return run_wrapper(_make_invocation(arguments, nvcc, argv, direct_key), context)
 
 
 class _Notes:
@@ -409,7 +330,6 @@ def _make_invocation(
     nvcc: str,
     argv: tuple[str, ...],
     direct_key: str,
-    early: EarlyDryRun | None,
 ) -> Invocation:
     from pathlib import Path
 
@@ -426,7 +346,6 @@ def _make_invocation(
         reproducible=arguments.reproducible or EPOCH in os.environ,
         verify=arguments.verify,
         direct_key=direct_key,
-        early=early,
         files=ReportFiles(
             graph=arguments.graph,
             table=arguments.table,

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
     from archsplit.cache.config import Settings
     from archsplit.compiler.object_cache import ObjectCache, SourceUnit
-    from archsplit.compiler.prefetch import StorePrefetch
     from archsplit.compiler.step_cache import StepEvent
     from archsplit.scheduler.outcome import FinishedStep
     from archsplit.system.process import Runner
@@ -94,14 +93,12 @@ class CacheSession:
         *,
         cwd: Path,
         private: Path,
-        prefetch: StorePrefetch | None = None,
     ) -> tuple[Graph, StepCache]:
         """Return the graph to run, and the cache of its steps.
 
         Args:
             cwd: the working directory of nvcc and its steps.
             private: the folder of all intermediate files.
-            prefetch: prepares the storage of the whole, beside the steps.
         """
         self._private = private
         self._graph = Graph(steps=tuple(with_depfile(step, private) for step in graph.steps))
@@ -111,7 +108,6 @@ class CacheSession:
             private=private,
             precise=self._is_precise,
             spread=self._spread,
-            prefetch=prefetch,
         )
         return self._graph, self._steps
 

@@ -242,11 +242,6 @@ def restore_hit(
     return stdout, stderr, note
 
 
-def has_record(key: str, environment: Mapping[str, str]) -> bool:
-    """Return True if the same invocation was compiled before, whatever has changed since."""
-    return os.path.exists(os.path.join(cache_dir(environment), RECORDS_FOLDER, key))
-
-
 def read_record(path: str) -> dict[str, list[str]] | None:
     """Return the sections of a record; None where there is none that can be read."""
     try:

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from archsplit.compiler.early_dryrun import EarlyDryRun
-
 
 class FallBackToNvccError(Exception):
     """Only nvcc itself can carry out the command line; the message is the reason."""
@@ -39,7 +37,6 @@ class Invocation:
         verify: run nvcc too, and compare.
         files: reports to write.
         direct_key: the key of the direct record; "" for none.
-        early: the dry run, if there was one before the plan; its folder is the private one then.
         option_files: the files whose options are in ``argv``, as absolute paths.
     """
 
@@ -53,7 +50,6 @@ class Invocation:
     verify: bool = False
     files: ReportFiles
     direct_key: str = ""
-    early: EarlyDryRun | None = None
     option_files: tuple[str, ...] = ()
 
     @property

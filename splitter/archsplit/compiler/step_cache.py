@@ -45,7 +45,6 @@ if TYPE_CHECKING:
 
     from archsplit.cache.cache import Cache, CacheHit
     from archsplit.compiler.keys import StepKey
-    from archsplit.compiler.prefetch import StorePrefetch
     from archsplit.compiler.tool_identity import ToolIdentities
     from archsplit.scheduler.graph import Step
 
@@ -172,7 +171,6 @@ class StepCache:
         private: the folder that all intermediate files are in.
         precise: whether results say which lines they come from.
         spread: whether steps may use more than one core, which changes bytes of what they make.
-        prefetch: prepares the storage of the whole compilation; None where nothing is stored.
 
     Attributes:
         hits: number of steps that needn't run.
@@ -190,9 +188,7 @@ class StepCache:
         private: Path,
         precise: bool,
         spread: bool,
-        prefetch: StorePrefetch | None = None,
     ) -> None:
-        self._prefetch = prefetch
         self._cache = cache
         self._tools = tools
         self._private = private
@@ -238,8 +234,6 @@ class StepCache:
 
     def store(self, step: Step, done: CompletedProcess) -> None:
         """Store the outputs of a step."""
-        if self._prefetch is not None:
-            self._prefetch.finish_step(step)
         lookup = self._pending.pop(step.name, None)
         # The step was not looked up, or its result was found.
         if lookup is None:

@@ -197,7 +197,7 @@ class ToolIdentities:
         return said
 
     def _query(self, argv: tuple[str, ...], environment: Mapping[str, str]) -> str:
-        # A thread may have begun the same query: see `archsplit.compiler.prefetch`.
+        # Threads that plan several sources may begin the same query.
         with self._lock:
             if argv not in self._replies:
                 asked_in = query_environment(environment)

@@ -104,8 +104,6 @@ def _compile(invocation: Invocation, context: WrapperContext, cache: WrapperCach
 
 def _private_dir(invocation: Invocation) -> AbstractContextManager[Path]:
     """Return the folder for intermediate files."""
-    if invocation.early is not None:
-        return contextlib.nullcontext(invocation.early.folder)
     if not invocation.reproducible:
         return temporary_dir()
     # Debug information and sanitizers write the folder's name into objects, so the name must be the

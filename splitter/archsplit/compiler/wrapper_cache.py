@@ -17,7 +17,7 @@ from archsplit.cache.config import config_file
 from archsplit.cache.local import StoreKind
 from archsplit.cache.stats import LOCAL_TIER
 from archsplit.compiler.cache_session import CacheSession
-from archsplit.compiler.direct_cache import WHOLE, CompletedCompile, DirectCache
+from archsplit.compiler.direct_cache import WHOLE, CompletedCompile, DirectCache, foreign_folders
 from archsplit.compiler.direct_record import DirectRecord, save_record
 from archsplit.compiler.file_resolver import FileResolver
 from archsplit.compiler.keys import (
@@ -26,7 +26,6 @@ from archsplit.compiler.keys import (
     find_isolated_folders,
     has_unsupported_flags,
 )
-from archsplit.compiler.prefetch import StorePrefetch
 from archsplit.compiler.reply_cache import ReplyCache
 from archsplit.compiler.tool_identity import driver_files
 from archsplit.nvcc.cmdline import parse_arguments
@@ -39,7 +38,6 @@ from archsplit.system.outputs import overwrite_file
 if TYPE_CHECKING:
     from archsplit.cache.config import Settings
     from archsplit.compiler.direct_cache import CachedResult
-    from archsplit.compiler.include_scan import TextScans
     from archsplit.compiler.invocation import Invocation
     from archsplit.compiler.keys import CompileRequest
     from archsplit.compiler.step_cache import StepCache
@@ -77,7 +75,6 @@ class WrapperCache:
         direct = not settings.strict and settings.mode != "verify"
         self._request = self._compile_request() if direct else None
         self._direct: DirectCache | None = None
-        self._prefetch: StorePrefetch | None = None
 
     def restore(self) -> bool:
         """Restore all outputs of a hit, and print its warnings; return False on a miss."""
@@ -103,23 +100,10 @@ class WrapperCache:
 
     def begin(self, compilation: Compilation) -> tuple[Compilation, StepCache]:
         """Return the compilation with steps that list what they read, and the cache of steps."""
-        tools = self._session.identify_tools(self._invocation.cwd)
-        prefetch = StorePrefetch(
-            compilation.graph.steps,
-            _preprocessed_texts(compilation),
-            tools=tools,
-            facts=self._session.cache.digests.folder,
-            cwd=self._invocation.cwd,
-        )
-        # In strict mode nothing whole is stored, and nothing need be prepared.
-        if self._direct is not None:
-            prefetch.begin()
-            self._prefetch = prefetch
         graph, steps = self._session.begin(
             compilation.graph,
             cwd=self._invocation.cwd,
             private=compilation.folder,
-            prefetch=self._prefetch,
         )
         return replace(compilation, graph=graph), steps
 
@@ -133,10 +117,8 @@ class WrapperCache:
         no_lookup = ("its includes were not looked at",)
         session.log_lookups(compilation.sources, no_lookup if direct is None else direct.explain())
         session.verify_steps()
-        if direct is not None and self._prefetch is not None:
-            scans = self._prefetch.scans()
-            self._store_whole(compilation, outcome, direct, scans)
-            scans.save()
+        if direct is not None:
+            self._store_whole(compilation, outcome, direct)
 
     def close(self) -> None:
         """Write what is left to write."""
@@ -230,7 +212,6 @@ class WrapperCache:
         compilation: Compilation,
         outcome: Outcome,
         direct: DirectCache,
-        scans: TextScans,
     ) -> None:
         """Store the whole compilation."""
         request = self._request
@@ -241,7 +222,13 @@ class WrapperCache:
         # A warning with the private folder's name would be wrong on a hit.
         if str(compilation.folder) in completed.stderr:
             return
+        # Imported late: a hit doesn't need its patterns.
+        from archsplit.compiler.include_scan import HeaderFacts, TextScans  # noqa: PLC0415
+
+        facts = self._session.cache.digests.folder
+        scans = TextScans(headers=HeaderFacts(facts, foreign=foreign_folders(completed.commands)))
         direct.store(completed, scans)
+        scans.save()
         hit = direct.stored.get(*WHOLE)
         if hit is not None:
             self._save_direct_record(hit, request)

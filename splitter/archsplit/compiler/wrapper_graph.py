@@ -16,7 +16,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from archsplit.compiler.early_dryrun import dryrun_query
 from archsplit.compiler.invocation import FallBackToNvccError
 from archsplit.compiler.keys import has_line_info, has_unsupported_flags
 from archsplit.compiler.module_id import module_id_seed
@@ -34,7 +33,7 @@ from archsplit.nvcc.dryrun import (
     parse_dryrun,
     unusable_character,
 )
-from archsplit.nvcc.options import FLAG_VARIABLES, unsupported_reason
+from archsplit.nvcc.options import FLAG_VARIABLES, KEEP_FOLDER, unsupported_reason
 from archsplit.nvcc.reorder import RelaxedPlan, empty_container_commands, relax_order
 from archsplit.scheduler.graph import Graph, Step
 from archsplit.system.outputs import is_replaceable
@@ -410,18 +409,14 @@ class _Query:
             raise FallBackToNvccError(_reason(error)) from error
 
     def _parse(self, *, keep: bool) -> Transcript:
-        invocation, early = self.invocation, self.invocation.early
-        command = dryrun_query(
-            str(invocation.nvcc),
-            self.arguments.query,
-            self.folder,
-            cwd=invocation.cwd,
-            environment=invocation.environment,
-            keep=keep,
+        kept = ("--keep", f"--{KEEP_FOLDER}", str(self.folder)) if keep else ()
+        command = Command(
+            argv=(str(self.invocation.nvcc), "--dryrun", *kept, *self.arguments.query),
+            cwd=self.invocation.cwd,
+            env={**self.invocation.environment, "TMPDIR": str(self.folder)},
+            undecodable="surrogateescape",
         )
-        # Options that were in files or variables make another command.
-        is_known = early is not None and early.command == command
-        done = early.result() if early is not None and is_known else self.runner.run(command)
+        done = self.runner.run(command)
         if done.returncode != 0 or done.stdout:
             # nvcc refuses, or prints its version or help: its own words are the best.
             raise FallBackToNvccError("")
