@@ -85,13 +85,13 @@ def ours(tools: Tools, options: str = "", *, tell: str = "", draw: bool = False)
         tools: the commands.
         options: more of them for archsplit.
         tell: the name of the table of its steps, or empty for none.
-        draw: write their graph and their trace too, which takes time.
+        draw: write their graph too, which takes time.
     """
     words = ["--nvcc", found(tools.nvcc), *shlex.split(options)]
     if tell:
         words += ["--table", f"{tell}.csv"]
     if draw:
-        words += ["--graph", f"{tell}.dot", "--trace", f"{tell}.trace.json"]
+        words += ["--graph", f"{tell}.dot"]
     return {"ARCHSPLIT_NVCC_OPTIONS": shlex.join(words)}
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import csv
-import json
 import os
 import re
 import shlex
@@ -293,10 +292,9 @@ def test_the_verb_takes_its_options_before_two_dashes(folder: Folder) -> None:
 
 
 def test_what_says_how_it_went(folder: Folder) -> None:
-    options = "--graph g.dot --table t.csv --trace t.json --verbose v.txt --save saved"
-    done = folder.ours("-c", "k.cu", *TWO, options=f"{options} --explain-schedule")
+    options = "--graph g.dot --table t.csv --verbose v.txt --save saved"
+    done = folder.ours("-c", "k.cu", *TWO, options=options)
     assert done.returncode == 0
-    assert "critical path" in done.stderr
     assert (folder.path / "g.dot").read_text().startswith("digraph")
     rows = list(csv.DictReader((folder.path / "t.csv").read_text().splitlines()))
     assert [row["step"].partition(" ")[2] for row in rows] == [
@@ -306,8 +304,6 @@ def test_what_says_how_it_went(folder: Folder) -> None:
         *("fatbinary", "host compile to assembly", "assemble"),
     ]
     assert all(float(row["cpu seconds"]) > 0 for row in rows if "cicc" in row["step"])
-    events = json.loads((folder.path / "t.json").read_text())
-    assert "ptxas sm_90" in json.dumps(events)
     commands = (folder.path / "v.txt").read_text()
     assert "\n    -arch\n    compute_90\n" in commands
     saved = {name.partition("-")[2] for name in os.listdir(folder.path / "saved")}

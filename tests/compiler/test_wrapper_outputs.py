@@ -105,7 +105,7 @@ def test_a_hit_and_a_miss_leave_the_same(folder: Folder, null_device: Path) -> N
 
 def test_what_tells_of_a_run_is_written_to_a_device(folder: Folder, null_device: Path) -> None:
     before = null_device.stat()
-    wanted = ("--graph", "--table", "--trace", "--verbose")
+    wanted = ("--graph", "--table", "--verbose")
     done = folder.run("-c t.cu -o t.o", options=" ".join(f"{word} null" for word in wanted))
     assert (done.returncode, done.stderr) == (0, b"")
     assert os.path.samestat(before, null_device.stat())

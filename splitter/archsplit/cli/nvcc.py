@@ -45,7 +45,7 @@ def add_to(verbs: Verbs) -> None:
         verbs,
         "nvcc",
         "archsplit nvcc -- -arch=sm_90 -c sort.cu -o sort.o",
-        "archsplit nvcc --jobs 8 --trace trace.json -- -arch=sm_90 -c sort.cu",
+        "archsplit nvcc --jobs 8 --table steps.csv -- -arch=sm_90 -c sort.cu",
         usage="archsplit nvcc [OPTIONS] -- NVCC_ARGS",
         description="Output, exit code, dependency files and warnings are those of nvcc. A command"
         " line that is not supported runs nvcc itself, and one line gives the reason.",
@@ -185,16 +185,8 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     reports.add_argument(
         "--explain", action="store_true", help="print hits and miss reasons of the cache"
     )
-    reports.add_argument(
-        "--explain-schedule",
-        action="store_true",
-        help="print the reason for the start of each step",
-    )
     reports.add_argument("--graph", type=Path, metavar="FILE", help="the steps as DOT, and SVG")
     reports.add_argument("--table", type=Path, metavar="FILE", help="seconds, memory, sizes as CSV")
-    reports.add_argument(
-        "--trace", type=Path, metavar="FILE", help="start and end of each step, for Perfetto"
-    )
     reports.add_argument("--verbose", type=Path, metavar="FILE", help="the commands, numbered")
     reports.add_argument("--save", type=Path, metavar="DIR", help="all intermediate files")
 
@@ -255,7 +247,7 @@ def _record_call(text: str) -> None:
 def _exec_nvcc_without_source(
     nvcc: str, argv: tuple[str, ...], environment: Mapping[str, str]
 ) -> None:
-    """Replace this process by nvcc if there is nothing to compile, or a source is missing."""
+    """Replace this process by nvcc if nothing can be compiled."""
     from archsplit.nvcc.options import FLAG_VARIABLES, compiles_nothing, source_names
 
     # Flags in NVCC_APPEND_FLAGS may turn a query into a compilation.
@@ -284,10 +276,6 @@ def _run_wrapper(
 
     found = find_pool(os.environ, jobs=arguments.jobs, memory=arguments.memory)
     with contextlib.closing(found.pool):
-        if arguments.explain_schedule:
-            # Normally silent: build systems treat output of a compiler as a warning.
-            for note in found.notes:
-                _say(note)
         engine = WrapperRunner(
             pool=found.pool,
             runner=runner,
@@ -351,8 +339,6 @@ def _make_invocation(
             table=arguments.table,
             save=arguments.save,
             verbose=arguments.verbose,
-            trace=arguments.trace,
-            explain=arguments.explain_schedule,
         ),
     )
 

@@ -68,16 +68,12 @@ class ReportFiles:
         table: a CSV row for each step: seconds, peak memory, bytes read and written.
         save: a folder for all intermediate files, named with the number of their step.
         verbose: all commands, numbered, one argument a line.
-        trace: a timeline in the format of Chrome's and Perfetto's trace viewers.
-        explain: write to standard error why each step started when it did.
     """
 
     graph: Path | None = None
     table: Path | None = None
     save: Path | None = None
     verbose: Path | None = None
-    trace: Path | None = None
-    explain: bool = False
 
     @property
     def any(self) -> bool:
@@ -94,7 +90,7 @@ def with_all_options(order: Invocation) -> Invocation:
     """Return the order with the options of variables and of files on its command line.
 
     Raises:
-        LeftToNvccError: see `expand_options`, or the options ask something of nvcc itself.
+        FallBackToNvccError: see `expand_options`, or the options ask something of nvcc itself.
     """
     words, environment = apply_flag_variables(order.argv, order.environment)
     argv, files = expand_options(words, order.cwd)
@@ -109,7 +105,7 @@ def expand_options(argv: Sequence[str], cwd: Path) -> tuple[tuple[str, ...], tup
     What nvcc wouldn't take either stays as it is, so that nvcc refuses it in its own words.
 
     Raises:
-        LeftToNvccError: a file can be read only once, or there is too much in them.
+        FallBackToNvccError: a file can be read only once, or there is too much in them.
     """
     names: list[str] = []
 

@@ -494,7 +494,7 @@ def compile_request(
     Args:
         asked: nvcc's arguments, without those about intermediate files and jobs.
         nvcc: where nvcc really is: the toolkit around it is meant, too.
-        driver: what is known of nvcc itself, see `splitter.reuse.tools.Tools.driver`.
+        driver: what is known of nvcc itself, see `ToolIdentities.driver`.
         version: archsplit's own, which decides how steps are changed.
         isolated: folders with random names among the include folders.
     """

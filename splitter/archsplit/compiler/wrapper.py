@@ -4,9 +4,9 @@ In: an invocation. Out: nvcc's outputs, rules for make, warnings and exit code. 
 a dry run. They run in parallel, or their results come from the cache. If a tool crashes, or the
 command line can't be planned, nvcc itself runs.
 
-The last functions write the reports on a compilation (graph, table, trace, commands, intermediate
-files) and compare it with nvcc's own (``--verify``): intermediate files and outputs byte by byte;
-of ELF files the sections that get into a program, because the others name temporary files.
+The last functions write the reports on a compilation (graph, table, commands, intermediate files)
+and compare it with nvcc's own (``--verify``): intermediate files and outputs byte by byte; of ELF
+files the sections that get into a program, because the others name temporary files.
 """
 
 from __future__ import annotations
@@ -25,12 +25,7 @@ from archsplit.formats.libraries import AR_MAGIC, read_members
 from archsplit.formats.reader import Window
 from archsplit.nvcc.cmdline import parse_arguments
 from archsplit.nvcc.depfile import depfile_text, has_other_outputs
-from archsplit.scheduler.outcome import (
-    explain_run,
-    format_chrome_trace,
-    format_graph_dot,
-    format_steps_table,
-)
+from archsplit.scheduler.outcome import format_graph_dot, format_steps_table
 from archsplit.system.fs import (
     atomic_replace,
     output_errors,
@@ -238,20 +233,14 @@ def write_reports(compilation: Compilation, outcome: Outcome) -> None:
         OutputError: a report can't be written.
     """
     graph, files = compilation.graph, compilation.invocation.files
-    stderr = compilation.context.stderr
     if files.graph is not None:
         _draw(compilation, format_graph_dot(graph, outcome), files.graph)
     if files.table is not None:
         write_file(files.table, format_steps_table(graph, outcome))
-    if files.trace is not None:
-        write_file(files.trace, format_chrome_trace(outcome))
     if files.verbose is not None:
         write_file(files.verbose, _commands_text(graph))
     if files.save is not None:
         _save_files(graph, files.save)
-    if files.explain:
-        stderr.write(explain_run(outcome).encode())
-        stderr.flush()
 
 
 def _draw(compilation: Compilation, text: str, path: Path) -> None:

@@ -348,8 +348,7 @@ class WrapperFarm:
             wanted=frozenset(path for step in steps for path in step.writes),
             priorities={},
         )
-        is_explained = invocation.files.explain or compilation.context.explain_cache
-        note = compilation.context.warn if is_explained else _ignore
+        note = compilation.context.warn if compilation.context.explain_cache else _ignore
         with open_executor(
             self._choice.endpoint, Graph(steps=steps), settings, note=note
         ) as executor:
