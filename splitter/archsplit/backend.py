@@ -53,9 +53,7 @@ if TYPE_CHECKING:
     from archsplit.cache.config import Settings
     from archsplit.remote.endpoint import DaskEndpoint, Endpoint
 
-_FARM_SETTINGS = (
-    *("remote", "remote-jobs", "remote-ca", "remote-cert", "remote-key", "remote-toolkit"),
-)
+_FARM_SETTINGS = (*("remote", "remote-jobs", "remote-ca", "remote-cert", "remote-key"),)
 _SETTINGS = ("target", "nvcc", "jobs", "policy", "cache", "engine", *_FARM_SETTINGS)
 _FARM_JOBS = "64"
 _TOKEN_VARIABLE = "ARCHSPLIT_REMOTE_TOKEN"
@@ -260,10 +258,7 @@ def _engine(settings: Mapping[str, str]) -> EngineChoice | None:
             client_key=key,
         )
     jobs = _jobs(settings.get("remote-jobs", _FARM_JOBS), name="remote-jobs")
-    toolkit = settings.get("remote-toolkit", "named")
-    if toolkit not in {"named", "shipped"}:
-        raise UsageError(f"--config-setting remote-toolkit={toolkit} is neither named nor shipped")
-    return EngineChoice(endpoint=endpoint, jobs=jobs, ships_toolkit=toolkit == "shipped")
+    return EngineChoice(endpoint=endpoint, jobs=jobs)
 
 
 def _cache(settings: Mapping[str, str]) -> Settings | None:

@@ -14,7 +14,6 @@ from archsplit.compiler import wrapper_farm
 from archsplit.compiler.invocation import Invocation, ReportFiles
 from archsplit.compiler.wrapper import run_wrapper
 from archsplit.compiler.wrapper_context import WrapperContext, WrapperRunner
-from archsplit.compiler.wrapper_farm import add_stamps
 from archsplit.remote.action import action_spec
 from archsplit.remote.dask_worker import DaskAction, run_action
 from archsplit.remote.endpoint import EngineChoice, parse_endpoint
@@ -66,7 +65,6 @@ class Worker:
             inputs=[],
             outputs=[str(name) for name in spec.outputs],
             tools={},
-            toolkit="",
         )
         self.actions.append(action)
 
@@ -202,9 +200,9 @@ def test_the_compilers_run_on_workers_and_make_the_same_bytes(calls: Calls) -> N
 
 def test_an_error_of_a_worker_is_that_of_nvcc(calls: Calls) -> None:
     (calls.folder / "k.cu").write_text('__global__ void k() { asm("no such thing;"); }\n')
-    code, said = calls.compile("x.o", "-lineinfo", engine=False)
-    # With the same names of the private folder and of the PTX, which a worker has as a copy.
-    assert calls.compile("x.o", "-lineinfo") == (code, said)
+    code, said = calls.compile("x.o", engine=False)
+    # With the same names of the private folder and of the PTX.
+    assert calls.compile("x.o") == (code, said)
     assert code != 0
     assert "syntax error" in said
     assert "k.ptx" in said
@@ -235,15 +233,12 @@ def debugged(calls: Calls) -> Calls:
     ("words", "leaving"),
     [
         # The host compiler writes the name of its folder.
-        (("-g", "-lineinfo"), ["cicc", "cudafe++", "ptxas"]),
-        # So does cicc, as bytes in PTX.
+        (("-g",), ["cicc", "cudafe++", "ptxas"]),
+        # So does cicc, and ptxas the times of sources.
+        (("-lineinfo",), ["c++", "cudafe++"]),
         (("-G",), ["c++", "cudafe++"]),
-        # Relocatable code has a checksum of the PTX, which has the times of sources elsewhere.
-        (("-lineinfo", "-rdc=true"), ["c++", "cicc", "cudafe++"]),
-        # cicc reads the sources again.
-        (("-lineinfo", "-src-in-ptx"), ["c++", "cudafe++", "ptxas"]),
     ],
-    ids=["host and lines", "device", "relocatable", "source in PTX"],
+    ids=["host", "lines", "device"],
 )
 def test_debug_information_has_the_names_and_times_of_this_machine(
     debugged: Calls, words: tuple[str, ...], leaving: list[str]
@@ -255,12 +250,6 @@ def test_debug_information_has_the_names_and_times_of_this_machine(
     assert debugged.remote_programs() == leaving
     objects = [(debugged.folder / name).read_bytes() for name in ("here.o", "there.o")]
     assert objects[0] == objects[1]
-
-
-def test_sources_whose_names_ptx_escapes_keep_ptxas_here(debugged: Calls) -> None:
-    (debugged.folder / "k.cu").write_text(f'#line 5 "a\\\\\\\\b.h"\n{DEBUGGED}')
-    assert debugged.compile("there.o", "-lineinfo") == (0, "")
-    assert debugged.remote_programs() == ["c++", "cicc", "cudafe++"]
 
 
 @pytest.mark.parametrize(
@@ -280,43 +269,3 @@ def test_results_with_the_name_of_a_folder_are_made_here(
     debugged.compile("k.o", *words)
     assert debugged.remote_programs() == programs
     assert (debugged.folder / "k.o").read_bytes() == here
-
-
-def test_stamps_are_those_that_ptxas_would_read(tmp_path: Path) -> None:
-    source = tmp_path / "k.cu"
-    source.write_text("12345")
-    os.utime(source, (99.9, 99.9))
-    lines = [f'\t.file\t1 "{source}"', '.file 2 "/none/h.h" ', '\t.file 3 "k.cu"', "// .file"]
-    found = add_stamps("\n".join(lines).encode(), tmp_path)
-    assert found is not None
-    assert found.decode().splitlines() == [
-        f'\t.file\t1 "{source}", 99, 5',
-        '.file 2 "/none/h.h", 0, 0 ',
-        '\t.file 3 "k.cu", 99, 5',
-        "// .file",
-    ]
-    for line in (b'.file 1 "a\\"b.h"', b'.file 1 "a.h", 5, 6'):
-        assert add_stamps(line, tmp_path) is None
-
-
-def test_what_depends_on_this_machine_runs_here(calls: Calls) -> None:
-    (calls.folder / "pre.h").write_text("")
-    assert calls.compile("k.o", "-Xcompiler=-include,pre.h")[0] == 0
-    assert calls.remote_programs() == ["cicc", "cudafe++", "ptxas"]
-    # nvcc's own option is for the preprocessor alone, which runs here.
-    assert calls.compile("k.o", "-include", "pre.h")[0] == 0
-    assert len(calls.remote_programs()) == 4
-    assert calls.compile("k.o", "-Xcompiler=-march=native")[0] == 0
-    assert calls.remote_programs() == ["cicc", "cudafe++", "ptxas"]
-
-
-@pytest.mark.parametrize(("form", "programs"), [("ptx", ["cicc"]), ("cubin", ["cicc", "ptxas"])])
-def test_an_output_of_a_worker_gets_the_name_of_the_user(
-    calls: Calls, form: str, programs: list[str]
-) -> None:
-    here, there = (calls.folder / f"{name}.{form}" for name in ("here", "there"))
-    calls.compile(here.name, f"-{form}", "-lineinfo", engine=False)
-    calls.compile(there.name, f"-{form}", "-lineinfo")
-    assert calls.remote_programs() == programs
-    assert there.read_bytes() == here.read_bytes()
-    assert there.stat().st_mode == here.stat().st_mode

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import os
-import shutil
 import subprocess
 from pathlib import Path, PurePosixPath
 
@@ -13,13 +12,10 @@ import pytest
 
 from archsplit.remote.action import (
     OTHER_TOOLS_STATUS,
-    STEPS_FILE,
     TOOLS_FILE,
     PathMap,
-    ShippedFolders,
     ToolFile,
     action_spec,
-    describe_tools,
     failed_part,
     other_tools_error,
     probe_step,
@@ -159,84 +155,8 @@ def test_the_failed_step_of_a_group_is_known(tmp_path: Path) -> None:
     assert failed_part("error\n") == (0, "error\n")
 
 
-@pytest.mark.parametrize("name", ["worker", "a [b] *c|d & .e\\f"])
-def test_line_information_has_the_folder_of_this_machine(tmp_path: Path, name: str) -> None:
-    folder, here = tmp_path / name, f"/home/{name}"
-    folder.mkdir()
-    cicc = tmp_path / "cicc"
-    # As cicc writes names in its folder; others stay as they are.
-    cicc.write_text(
-        """#!/bin/sh
-printf '\\t.file\\t1 "%s/k.cu"\\n\\t.file\\t2 "/usr/h.h"\\n' "$PWD" > "$3"
-printf '%s\\n' "// \\"$PWD/k.cu\\"" >> "$3"
-"""
-    )
-    cicc.chmod(0o755)
-    digest = hashlib.sha256(cicc.read_bytes()).hexdigest()
-    output = f"{PRIVATE}/0/k.ptx"
-    one = step(str(cicc), "-generate-line-info", "-o", output, writes=output, PWD=here)
-    for each in (one, group(shell("true"), one)):
-        done = run_step(folder, each, ToolFile(path=str(cicc), sha256=digest))
-        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-        assert (folder / ".archsplit/work/0/k.ptx").read_text() == (
-            f'\t.file\t1 "{here}/k.cu"\n\t.file\t2 "/usr/h.h"\n// "{folder}/.archsplit/cwd/k.cu"\n'
-        )
-        shutil.rmtree(folder / ".archsplit")
-
-
 def test_the_step_of_a_check_copies_a_file_that_no_farm_has(tmp_path: Path) -> None:
     steps = [probe_step(tmp_path / f"in {n}", tmp_path / f"out {n}") for n in range(2)]
     first, second = (one.reads[0].read_text() for one in steps)
     assert first != second
     assert steps[0].writes == (tmp_path / "out 0/copy",)
-
-
-SHIPPED = ShippedFolders(
-    paths=("/opt/cuda",), links={"/opt/cuda/targets/x/include": "../../include"}
-)
-
-
-def test_a_shipped_toolkit_is_below_one_folder_of_the_action() -> None:
-    tools = [
-        ToolFile(path=path, sha256="ab" * 32)
-        for path in ("/usr/bin/g++", "/opt/cuda/targets/x/include/a.h", "/opt/cuda/bin/ptxas")
-    ]
-    compiles = step(
-        "/usr/bin/g++",
-        *("-E", "-ffile-prefix-map=/opt/cuda=/cuda", "-ffile-prefix-map=/home=/", "k.cu"),
-        *("-I/opt/cuda/nvvm/../targets/x/include", "-isystem", "/opt/cuda-13/include"),
-        *("-o", f"{PRIVATE}/0/k.ii"),
-        writes=f"{PRIVATE}/0/k.ii",
-        LIBRARIES="/opt/cuda",
-    )
-    spec = action_spec(compiles, PathMap(ROOT, PRIVATE, SHIPPED), tools)
-    # The link leads to the folder; `nvvm/..` needs a folder of that name.
-    top = PurePosixPath(".archsplit/toolkit/opt/cuda")
-    assert {name: tool.path for name, tool in spec.tools.items()} == {
-        top / "include/a.h": "/opt/cuda/targets/x/include/a.h",
-        top / "bin/ptxas": "/opt/cuda/bin/ptxas",
-    }
-    assert spec.links == {top / "targets/x/include": "../../include"}
-    assert spec.folders == (top / "nvvm",)
-    assert spec.texts[TOOLS_FILE].decode() == f"{'ab' * 32}  /usr/bin/g++\n"
-    assert dict(spec.environment)["LIBRARIES"] == str(top)
-    assert spec.argv[4:] == ("/bin/sh", ".archsplit/steps")
-    made, compiled, restored = spec.texts[STEPS_FILE].decode().splitlines()[1:]
-    assert made == "mkdir -p .archsplit/work/0"
-    assert compiled == (
-        "part=0; /usr/bin/g++ -ffile-prefix-map=.archsplit/toolkit/=/ -E"
-        f" -ffile-prefix-map=/opt/cuda=/cuda -ffile-prefix-map={top}=/cuda"
-        f" -ffile-prefix-map=/home=/ k.cu -I{top}/nvvm/../targets/x/include"
-        " -isystem /opt/cuda-13/include -o .archsplit/work/0/k.ii || fail $?"
-    )
-    assert restored.startswith("sed -i ")
-    alone = action_spec(step("ptxas", "k.ptx"), PathMap(ROOT, PRIVATE, SHIPPED), tools[2:])
-    assert alone.argv[4:] == (f"{top}/bin/ptxas", "k.ptx")
-    # All tools are shipped, and none is compared.
-    assert alone.texts == {TOOLS_FILE: b""}
-    assert not alone.links
-    named = step("/usr/bin/g++", "-c", "k.c", "-ffile-prefix-map=/opt/cuda=/cuda")
-    assert action_spec(named, PATHS, tools).argv[4:] == named.command.argv
-    assert describe_tools(tools, SHIPPED) == (
-        "2 files of the toolkit are shipped, 1 files of the tools are the same on"
-    )

@@ -8,9 +8,7 @@ import hashlib
 import json
 import os
 import re
-import shutil
 import signal
-import subprocess
 import threading
 import time
 from pathlib import Path
@@ -18,7 +16,7 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
 import pytest
-from dask_cluster import ARCHSPLIT, Cluster, Networks, open_cluster
+from dask_cluster import Cluster, Networks, open_cluster
 from shell_steps import Work
 from wrapped_calls import WrappedCalls
 
@@ -38,6 +36,7 @@ from archsplit.system.process import CompletedProcess, SubprocessRunner
 from archsplit.system.terminal import SilentProgress
 
 if TYPE_CHECKING:
+    import subprocess
     from collections.abc import Callable, Iterator
 
     from archsplit.nvcc.toolkit import Toolkit
@@ -304,42 +303,6 @@ def test_eight_workers_that_share_no_folder_and_no_network_make_the_same_bytes(
             assert build.returncode == 0, stderr
             assert re.search(pattern, stderr), stderr
             assert digests(stdout) == digests(here)
-
-
-@pytest.mark.nvcc
-def test_workers_get_a_toolkit_that_they_lack_once(
-    cluster: Cluster, toolkit: Toolkit, tmp_path: Path
-) -> None:
-    root = tmp_path / "the toolkit"
-    shutil.copytree(toolkit.root, root, symlinks=True)
-    cluster.add_worker("one", hidden=root)
-    words = ("--nvcc", root / "bin" / toolkit.nvcc.name)
-    shipped = ("--remote-toolkit", "shipped")
-    build = cluster.build(tmp_path / "there", *words, *shipped)
-    stdout, stderr = build.communicate(timeout=SECONDS)
-    assert build.returncode == 0, stderr
-    here = cluster.build_here(tmp_path / "here", *words)
-    assert digests(stdout) == digests(here)
-    (first,) = cluster.folder.glob("one/**/toolkits/*")
-    changed = first.stat().st_mtime_ns
-    # A worker that comes later has it from the scheduler, before it takes a step.
-    cluster.add_worker("two", hidden=root)
-    again = cluster.build(tmp_path / "again", *words, *shipped)
-    stdout, stderr = again.communicate(timeout=SECONDS)
-    assert again.returncode == 0, stderr
-    assert digests(stdout) == digests(here)
-    assert [each.name for each in cluster.folder.glob("*/**/toolkits/*")] == [first.name] * 2
-    assert first.stat().st_mtime_ns == changed
-    options = (*words, *shipped, *cluster.files)
-    check = subprocess.run(
-        list(map(str, (ARCHSPLIT, "remote", "check", cluster.address, *options))),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert check.returncode == 0, check.stderr
-    assert " files of the toolkit are shipped, " in check.stdout
 
 
 def test_a_folder_that_a_worker_cant_write_is_named(

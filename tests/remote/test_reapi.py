@@ -6,11 +6,9 @@ import asyncio
 import contextlib
 import dataclasses
 import hashlib
-import io
 import json
 import os
 import random
-import re
 import shutil
 import signal
 import socket
@@ -496,48 +494,6 @@ def test_lost_workers_and_a_lost_server_cost_a_tenth_of_the_work(
     thread.join()
     assert outcome.failure is None
     assert done() <= 1.1 * len(steps), f"{done()} runs of {len(steps)} actions"
-
-
-@pytest.mark.nvcc
-def test_workers_get_a_toolkit_that_they_lack(
-    farm: Farm, environment: dict[str, str], toolkit: Toolkit, tmp_path: Path
-) -> None:
-    # In no folder that the sandboxes see.
-    root = tmp_path / "the toolkit"
-    shutil.copytree(toolkit.root, root, symlinks=True)
-    nvcc = root / "bin" / toolkit.nvcc.name
-    notes = Notes()
-
-    def build(name: str, engine: EngineChoice | None, recipe: Path = TINYVEC) -> dict[str, str]:
-        effects = Effects(progress=notes, environment=environment, jobs=2, engine=engine)
-        order = BuildRequest(recipe=recipe, targets=(Target.parse("sm_80"),), nvcc=nvcc)
-        release = build_recipe(order, effects, out=tmp_path / name)
-        return {wheel.file: wheel.sha256 for wheel in release.wheels}
-
-    named = EngineChoice(endpoint=parse_endpoint(farm.address), jobs=8)
-    shipped = dataclasses.replace(named, ships_toolkit=True)
-    with pytest.raises(EngineRefusedError, match="other tools") as caught:
-        build("refused", named)
-    assert "--remote-toolkit shipped" in str(caught.value.hint)
-    here = build("here", None)
-    assert build("there", shipped) == here
-    sizes = [path.stat().st_size for path in (root / "nvvm/bin/cicc", root / "bin/ptxas")]
-    (sent,) = re.findall(r"([\d.]+) MB sent", notes.lines[-1])
-    # Once, though several actions start together.
-    assert 1 < float(sent) / (sum(sizes) / 1e6) < 1.5
-    # Other actions, whose toolkit the farm has.
-    assert build("once", dataclasses.replace(shipped, endpoint=with_property(farm))) == here
-    (sent,) = re.findall(r"([\d.]+) MB sent", notes.lines[-1])
-    assert float(sent) < 1
-    # nvlink and objcopy read the device runtime, and the host's compiler a stub.
-    assert build("linked there", shipped, TINYRDC) == build("linked here", None, TINYRDC)
-    calls = WrappedCalls(tmp_path / "calls", nvcc)
-    options = ("--remote-toolkit", "shipped", "--engine", "reapi", "--remote")
-    calls.check(*options, farm.address, dead=(*options, "grpc://127.0.0.1:1"))
-    with contextlib.redirect_stdout(io.StringIO()) as out:
-        words = ("--remote-toolkit", "shipped", "--nvcc", str(nvcc))
-        assert main(["remote", "check", farm.address, *words]) == 0
-    assert re.search(r"[1-9]\d* files of the toolkit are shipped, [1-9]\d* files", out.getvalue())
 
 
 @pytest.mark.nvcc

@@ -23,7 +23,6 @@ from archsplit.nvcc.toolkit import choose_toolkit, find_host_tools
 from archsplit.remote.action import PathMap, ToolFile
 from archsplit.remote.action_results import ActionResults
 from archsplit.remote.connect import ExecutorSettings, missing_library_error, open_executor
-from archsplit.remote.dask_worker import find_shipped_folders
 from archsplit.remote.endpoint import DaskEndpoint
 from archsplit.scheduler.graph import Graph, MovedBytes, group_steps, guess_size, moved_bytes
 from archsplit.scheduler.history import History
@@ -124,14 +123,6 @@ def _tool_files(site: BuildContext, effects: Effects) -> ToolFiles:
     )
 
 
-def _toolkit_folders(site: BuildContext) -> Iterator[Path]:
-    for part in site.parts:
-        yield part.toolkit.root
-    for package in site.cuda_libraries:
-        yield from (package.include,) if package.include else ()
-        yield package.file.parent
-
-
 @contextlib.contextmanager
 def open_farm(
     plan: BuildPlan, effects: Effects, choice: EngineChoice, cache: Cache | None = None
@@ -158,8 +149,7 @@ def open_farm(
         step.name: -round(10 * length)
         for step, length in zip(farm.graph.steps, lengths, strict=True)
     }
-    shipped = find_shipped_folders(_toolkit_folders(site)) if choice.ships_toolkit else None
-    paths = PathMap(site.recipe.root, site.folder, shipped)
+    paths = PathMap(site.recipe.root, site.folder)
     wanted, results = farm.wanted, None
     # A farm has an action cache, and its results needn't come here. Verifying runs all steps.
     keeps = cache is not None and cache.settings.mode != "verify"
@@ -184,8 +174,8 @@ def open_farm(
     tools.save()
 
 
-def build_tools(effects: Effects, nvcc: Path | None) -> tuple[tuple[ToolFile, ...], Path]:
-    """Return the files that steps of each build run with, and the toolkit's folder.
+def build_tools(effects: Effects, nvcc: Path | None) -> tuple[ToolFile, ...]:
+    """Return the files that steps of each build run with.
 
     The files are programs and device libraries; builds have headers, too.
 
@@ -208,27 +198,22 @@ def build_tools(effects: Effects, nvcc: Path | None) -> tuple[tuple[ToolFile, ..
             raise ToolNotFoundError(f"a part of the tools is gone: {path or 'a compiler'}")
         found.append(ToolFile(path=str(path), sha256=digest))
     digests.save()
-    return tuple(found), toolkit.root
+    return tuple(found)
 
 
 @contextlib.contextmanager
 def open_checks(
-    endpoint: Endpoint | DaskEndpoint,
-    tools: tuple[ToolFile, ...],
-    *,
-    shipped: Path | None = None,
+    endpoint: Endpoint | DaskEndpoint, tools: tuple[ToolFile, ...]
 ) -> Iterator[Iterator[tuple[str, Callable[[], str]]]]:
     """Yield the checks of a farm or a cluster.
 
     Args:
         endpoint: the farm or the scheduler.
         tools: files of the tools.
-        shipped: folder of the toolkit that workers get; None for one that they have.
 
     Raises:
         ToolNotFoundError: the libraries for it are not installed.
     """
-    folders = find_shipped_folders(() if shipped is None else (shipped,))
     with temporary_dir() as folder:
         if isinstance(endpoint, DaskEndpoint):
             try:
@@ -236,7 +221,7 @@ def open_checks(
                 from archsplit.remote.dask_executor import DaskChecks  # noqa: PLC0415
             except ImportError as error:
                 raise missing_library_error(error, "dask") from None
-            cluster = DaskChecks(endpoint, tools=tools, shipped=folders, folder=folder)
+            cluster = DaskChecks(endpoint, tools=tools, folder=folder)
             with contextlib.closing(cluster):
                 yield cluster.checks()
         else:
@@ -245,6 +230,6 @@ def open_checks(
                 from archsplit.remote.reapi_check import ReapiChecks  # noqa: PLC0415
             except ImportError as error:
                 raise missing_library_error(error, "reapi") from None
-            farm = ReapiChecks(endpoint, tools=tools, shipped=folders, folder=folder)
+            farm = ReapiChecks(endpoint, tools=tools, folder=folder)
             with contextlib.closing(farm):
                 yield farm.checks()

@@ -85,7 +85,6 @@ def add_remote(verbs: options.Verbs) -> None:
         metavar="URL",
         help="the farm: grpcs://host:port/instance; the scheduler: tls://host:port",
     )
-    options.add_toolkit_option(check)
     options.add_property_option(check)
     options.add_certificate_options(check)
     options.add_nvcc_option(check)
@@ -102,7 +101,7 @@ def run_remote(arguments: argparse.Namespace, console: Console) -> int:
         arguments, os.environ, is_dask=arguments.remote.startswith("tls:")
     )
     with options.effects(console, quiet=True) as effects:
-        tools, toolkit = build_tools(effects, arguments.nvcc)
+        tools = build_tools(effects, arguments.nvcc)
     rows: list[CheckRow] = []
 
     def add(row: CheckRow) -> None:
@@ -111,8 +110,7 @@ def run_remote(arguments: argparse.Namespace, console: Console) -> int:
             print(row.as_line(), flush=True)  # noqa: T201 - standard output is where data goes
 
     try:
-        shipped = toolkit if arguments.remote_toolkit == "shipped" else None
-        with open_checks(endpoint, tools, shipped=shipped) as checks:
+        with open_checks(endpoint, tools) as checks:
             run_checks(checks, add)
     finally:
         # Also for a failure: its row is the last.

@@ -271,20 +271,8 @@ def add_engine_options(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="most steps on the farm at a time (default: %(default)s)",
     )
-    add_toolkit_option(group)
     add_property_option(group)
     add_certificate_options(group)
-
-
-def add_toolkit_option(parser: argparse._ActionsContainer) -> None:
-    """Add the source of the workers' toolkit."""
-    parser.add_argument(
-        "--remote-toolkit",
-        choices=("named", "shipped"),
-        default="named",
-        help="named: workers have this machine's toolkit at the same paths; shipped: they get it"
-        " by digest, once each, and need the host compiler alone (default: %(default)s)",
-    )
 
 
 def add_property_option(parser: argparse._ActionsContainer) -> None:
@@ -330,11 +318,7 @@ def engine_choice(
             hint="--remote grpcs://host:port/instance, or tls://host:port for dask",
         )
     endpoint = remote_endpoint(arguments, environment, is_dask=arguments.engine == "dask")
-    return EngineChoice(
-        endpoint=endpoint,
-        jobs=arguments.remote_jobs,
-        ships_toolkit=arguments.remote_toolkit == "shipped",
-    )
+    return EngineChoice(endpoint=endpoint, jobs=arguments.remote_jobs)
 
 
 def remote_endpoint(

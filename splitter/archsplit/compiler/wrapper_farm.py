@@ -14,15 +14,14 @@ Its machines have the same tools. `ToolFiles` lists those of a step with their d
 the parts that the program starts, and the headers and libraries of CUDA that no step declares. The
 worker compares them before it runs the step.
 
-With line information ptxas writes times and sizes of sources, and asks its file system for those
-that its PTX lacks. So its input is a copy with those of this machine; see `add_stamps`.
+Steps with line information run here: their results have names, times and sizes of this machine's
+sources.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import re
 import shutil
 import threading
 from dataclasses import replace
@@ -37,9 +36,8 @@ from archsplit.compiler.keys import has_line_info, has_unsupported_flags
 from archsplit.compiler.tool_identity import ToolIdentities
 from archsplit.errors import ToolNotFoundError
 from archsplit.nvcc.dryrun import is_host_compiler, option_values
-from archsplit.remote.action import TOOLKIT_FOLDER, WORK_FOLDER, PathMap, ToolFile
+from archsplit.remote.action import WORK_FOLDER, PathMap, ToolFile
 from archsplit.remote.connect import ExecutorSettings, open_executor
-from archsplit.remote.dask_worker import find_shipped_folders
 from archsplit.scheduler.executor import LocalExecutor
 from archsplit.scheduler.graph import Graph
 from archsplit.system.fs import cache_folder
@@ -157,19 +155,15 @@ class ToolFiles:
 
 
 _REMOTE = {"cicc", "ptxas", "cudafe++"}
+_CUDAFE_DEBUG = "--debug_mode"
 _LISTING_FLAG = "-MF"
 _OPENS_MORE = ("-include", "-imacros", "-fprofile", "-fplugin", "-specs", "--specs", "@")
 """Arguments by which a host compiler reads files that no step declares."""
 _OF_MACHINE = {"-march=native", "-mtune=native", "-mcpu=native"}
-_PORTABLE = {"-generate-line-info", "--generate-line-info", "--debug_mode"}
-"""Options for line information that pass no name of a folder on, but to PTX."""
-_RELOCATABLE = {"-c", "--compile-only"}
 _INTERMEDIATE = {"-lto", "-olto", "--emit-optix-ir"}
 """Options of cicc for LTO and OptiX IR, which have the name of their folder."""
 _SANITIZER = "-fsanitize"
 """Start of options with which a host compiler writes the path of its input."""
-_SOURCE_LINE = re.compile(rb'^\s*\.file\s+\d+\s+"([^"\\\n]+)"(?=[ \t]*$)', re.MULTILINE)
-_ANY_SOURCE_LINE = re.compile(rb"^\s*\.file\b", re.MULTILINE)
 _TEXTS = {".c", ".cpp", ".d", ".ptx", ".s"}
 _CUDA_VARIABLES = {"CICC_PATH", "NVVMIR_LIBRARY_DIR", "LD_LIBRARY_PATH"}
 
@@ -197,8 +191,6 @@ class WrapperFarm:
         self._closing = contextlib.ExitStack()
         self._tools: ToolFiles | None = None
         self._private = compilation.folder
-        self._stamped: dict[str, tuple[Path, Path]] = {}
-        self._kept: set[str] = set()
         # nvcc's own order, without texts, has files that only its own steps know of.
         steps = graph.steps if compilation.texts else ()
         self._remote = {step.name: self._remote_step(step) for step in steps if self._fits(step)}
@@ -212,8 +204,7 @@ class WrapperFarm:
 
     def start(self, step: Step, *, cores: int, ended: Ended) -> RunningStep:
         """See `Executor.start`."""
-        if not step.is_remote or not self._add_stamps(step):
-            self._kept.add(step.name)
+        if not step.is_remote:
             return self._here.start(step, cores=cores, ended=ended)
         if self._there is None:
             self._there = self._closing.enter_context(self._open())
@@ -222,13 +213,13 @@ class WrapperFarm:
 
     def find_fault(self, step: Step, done: CompletedProcess) -> str:
         """See `Executor.find_fault`."""
-        if self._there is None or step.name in self._kept:
+        if self._there is None or not step.is_remote:
             return self._here.find_fault(step, done)
         return self._there.find_fault(step, done)
 
     def find_placement(self, step: Step) -> Placement | None:
         """See `Executor.find_placement`."""
-        if self._there is None or step.name in self._kept:
+        if self._there is None or not step.is_remote:
             return None
         return self._there.find_placement(step)
 
@@ -263,30 +254,13 @@ class WrapperFarm:
                 or any(word.startswith(_SANITIZER) for word in argv)
                 or has_line_info(argv[1:])
             )
-        precise = {word for word in argv[1:] if has_line_info((word,))}
         name = Path(argv[0]).name
-        # Relocatable code has a checksum of the PTX, which the times and sizes would change.
-        is_relocatable = not _RELOCATABLE.isdisjoint(argv)
-        if name == "ptxas" and precise and (is_relocatable or len(step.reads) != 1):
-            return False
         if name == "cicc" and not _INTERMEDIATE.isdisjoint(argv):
             return False
-        # DWARF of `-G` has the folder's name as bytes in PTX.
-        return name in _REMOTE and precise <= _PORTABLE
-
-    def _add_stamps(self, step: Step) -> bool:
-        """Write the PTX that ptxas reads elsewhere; return False if that can't be done.
-
-        Its line information has the times and sizes of the sources. ptxas asks the file system of
-        its machine for those that the PTX lacks.
-        """
-        if step.name not in self._stamped:
-            return True
-        source, stamped = self._stamped[step.name]
-        content = add_stamps(source.read_bytes(), self._compilation.invocation.cwd)
-        if content is not None:
-            stamped.write_bytes(content)
-        return content is not None
+        # Only cudafe++ passes no name of a folder on with debug information.
+        return name in _REMOTE and not has_line_info(
+            word for word in argv[1:] if word != _CUDAFE_DEBUG
+        )
 
     def _remote_step(self, step: Step) -> Step:
         """Return the step with all its files and the variables that its tools read."""
@@ -312,12 +286,6 @@ class WrapperFarm:
         if pwd.is_absolute() and pwd.is_dir() and pwd.samefile(step.command.cwd):
             environment["PWD"] = str(pwd)
         reads = tuple(dict.fromkeys((*step.reads, *named, *embedded)))
-        if Path(argv[0]).name == "ptxas" and has_line_info(argv):
-            (source,) = step.reads
-            stamped = step.writes[0].with_suffix(".stamped.ptx")
-            self._stamped[step.name] = (source, stamped)
-            argv = tuple(str(stamped) if word == str(source) else word for word in argv)
-            reads = (stamped,)
         return replace(
             step,
             command=replace(step.command, argv=argv, env=environment),
@@ -337,12 +305,9 @@ class WrapperFarm:
             headers=self._headers,
         )
         steps = tuple(self._remote.values())
-        shipped = None
-        if self._choice.ships_toolkit:
-            shipped = find_shipped_folders(self._toolkits())
         settings = ExecutorSettings(
             # No other folder: names of this machine's folders mean nothing there.
-            paths=PathMap(self._private, self._private, shipped),
+            paths=PathMap(self._private, self._private),
             tools=self._tools,
             # Later steps here and the cache read them.
             wanted=frozenset(path for step in steps for path in step.writes),
@@ -389,35 +354,13 @@ class WrapperFarm:
         if path.suffix not in _TEXTS or not path.is_file():
             return
         content = path.read_bytes()
-        if WORK_FOLDER.encode() in content or str(TOOLKIT_FOLDER).encode() in content:
+        if WORK_FOLDER.encode() in content:
             text = self._here_text(os.fsdecode(content))
             path.write_bytes(os.fsencode(text))
 
     def _here_text(self, text: str) -> str:
         """Return a text with this machine's names of an action's files."""
-        for source, stamped in self._stamped.values():
-            text = text.replace(f"{WORK_FOLDER}/{stamped.name}", f"{WORK_FOLDER}/{source.name}")
-        return text.replace(WORK_FOLDER, str(self._private)).replace(f"{TOOLKIT_FOLDER}/", "/")
-
-
-def add_stamps(ptx: bytes, cwd: Path) -> bytes | None:
-    """Return PTX whose names of sources have their times and sizes; None for unknown forms.
-
-    Args:
-        ptx: the text.
-        cwd: the folder in which ptxas would run.
-    """
-
-    def add(found: re.Match[bytes]) -> bytes:
-        try:
-            status = (cwd / os.fsdecode(found[1])).stat()
-        except OSError:
-            # As ptxas writes it.
-            return found[0] + b", 0, 0"
-        return found[0] + f", {int(status.st_mtime)}, {status.st_size}".encode()
-
-    text, count = _SOURCE_LINE.subn(add, ptx)
-    return text if count == len(_ANY_SOURCE_LINE.findall(ptx)) else None
+        return text.replace(WORK_FOLDER, str(self._private))
 
 
 def _ignore(text: str) -> None:

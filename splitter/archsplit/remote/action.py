@@ -7,16 +7,10 @@ folder. The recipe's folder becomes that root, and the private folder a folder b
     .archsplit/work/000-add/add.ii    files of the private folder
     .archsplit/tools                  digests of the tools, in the form of sha256sum
     .archsplit/steps                  the commands of an action that runs several steps
-    .archsplit/toolkit/usr/local/...  files of a shipped toolkit, below the paths of this machine
 
-Tools are named or shipped. The first program of each action compares named tools with their
-digests: a server may ignore the properties that a client asks for, so that they alone are no
-protection from another toolkit. A shipped toolkit is an input like others. Its headers have another
-path in the action, so that text of the preprocessor gets this machine's paths back, and the host
-compiler maps the others: the results are those of this machine.
-
-Line information in PTX has the folder in which `cicc` runs: it gets this machine's name of that
-folder afterwards.
+Workers have this machine's tools at the same paths. The first program of each action compares them
+with their digests: a server may ignore the properties that a client asks for, so properties don't
+protect from another toolkit.
 
 `StepClock` has the times of an action by two clocks: the ends of stages here, and the stages that a
 worker reports. Its `Placement` is by the clock of this machine alone. Clocks of machines differ,
@@ -29,18 +23,17 @@ import re
 import shlex
 import time
 import uuid
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from archsplit.errors import EngineRefusedError
-from archsplit.nvcc.dryrun import is_host_compiler, option_values
 from archsplit.scheduler.executor import Placement, Stage
 from archsplit.scheduler.graph import Step
 from archsplit.system.process import Command
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
 __pure__ = True
@@ -49,8 +42,6 @@ OTHER_TOOLS_STATUS = 113
 """Exit status of an action whose machine has other tools."""
 TOOLS_FILE = PurePosixPath(".archsplit/tools")
 STEPS_FILE = PurePosixPath(".archsplit/steps")
-TOOLKIT_FOLDER = PurePosixPath(".archsplit/toolkit")
-"""The root of shipped files in an action."""
 WORK_FOLDER = ".archsplit/work"
 """The private folder in an action."""
 _SEARCH_PATH = "/usr/local/bin:/usr/bin:/bin"
@@ -64,24 +55,14 @@ TMPDIR=$PWD/.archsplit/tmp
 export TMPDIR
 mkdir -p "$TMPDIR" && exec "$@"
 """
-_COMPILES = {"-E", "-c", "-S"}
-_MAPPED_PATHS = re.compile(r"-f(?:file|macro|debug)-prefix-map=")
-# Line markers of the preprocessor; other words of a source stay as they are.
-_RESTORE_MARKERS = f'/^# [0-9]/s|"{TOOLKIT_FOLDER}/|"/|'
-_PARENT = re.compile(rf"{re.escape(str(TOOLKIT_FOLDER))}/[^=:]*?(?=/\.\./)")
 _FAILED_PART = re.compile(r"archsplit: step (\d+) of the action failed\n\Z")
-_LINE_INFO = {"-generate-line-info", "--generate-line-info"}
-# Not the root of the action: where that is "/", names in it can't be told from others.
-_MAKE_FOLDER = r"""mkdir -p .archsplit/cwd && ln -s ../../.archsplit .archsplit/cwd/.archsplit
-here=$(cd -P .archsplit/cwd && printf %s "$PWD" | sed 's/[][\.*^$|]/\\&/g')
-"""
 _LEFT_OUT = {"TMPDIR", "HOME", "PWD"}
 """Variables that name folders of this machine, and change no result."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolFile:
-    """A file of the tools, which every machine has at the same path, or gets.
+    """A file of the tools, which every machine has at the same path.
 
     Attributes:
         sha256: in hexadecimal digits.
@@ -89,55 +70,6 @@ class ToolFile:
 
     path: str
     sha256: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShippedFolders:
-    """The folders of a toolkit that workers get by digest.
-
-    Attributes:
-        paths: absolute paths of the folders, as the commands name them.
-        links: relative targets of the symbolic links to folders in them, by path.
-    """
-
-    paths: tuple[str, ...] = ()
-    links: Mapping[str, str] = field(default_factory=dict)
-
-    def has(self, path: str) -> bool:
-        """Return True for a file in one of the folders."""
-        return any(path.startswith(f"{folder}/") for folder in self.paths)
-
-    def text(self, word: str) -> str:
-        """Return an argument or a variable with the folders' names in actions."""
-        for folder in self.paths:
-            word = re.sub(
-                # Neither a folder with a longer name, nor twice.
-                rf"(?<!{re.escape(str(TOOLKIT_FOLDER))}){re.escape(folder)}(?=[/\"':= ]|$)",
-                lambda found: f"{TOOLKIT_FOLDER}{found[0]}",
-                word,
-            )
-        return word
-
-    def name(self, path: str) -> PurePosixPath:
-        """Return the name of a shipped file in actions, without links and parents in it."""
-        done: list[str] = []
-        rest = [*reversed(PurePosixPath(path).parts[1:])]
-        while rest:
-            part = rest.pop()
-            link = self.links.get("/" + "/".join([*done, part]))
-            if link is not None:
-                rest += reversed(PurePosixPath(link).parts)
-            elif part == "..":
-                done.pop()
-            else:
-                done.append(part)
-        return PurePosixPath(TOOLKIT_FOLDER, *done)
-
-    def used_links(self, files: Iterable[PurePosixPath]) -> dict[PurePosixPath, str]:
-        """Return the targets of the links that lead to one of some files."""
-        used = {folder for file in files for folder in file.parents}
-        names = {TOOLKIT_FOLDER / path.lstrip("/"): path for path in self.links}
-        return {name: self.links[path] for name, path in names.items() if self.name(path) in used}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,10 +83,7 @@ class ActionSpec:
         outputs: the same for the files that the command writes.
         texts: the content of further inputs: of `TOOLS_FILE`, and of `STEPS_FILE` if the action
             runs several steps.
-        named_tools: digests of the files of the tools that are not shipped, by their paths.
-        tools: the shipped files of the tools.
-        links: targets of symbolic links between them.
-        folders: names of empty folders.
+        tools: digests of the files of the tools, by their paths.
     """
 
     argv: tuple[str, ...]
@@ -162,10 +91,7 @@ class ActionSpec:
     inputs: Mapping[PurePosixPath, Path]
     outputs: Mapping[PurePosixPath, Path]
     texts: Mapping[PurePosixPath, bytes]
-    named_tools: Mapping[str, str] = field(default_factory=dict)
-    tools: Mapping[PurePosixPath, ToolFile] = field(default_factory=dict)
-    links: Mapping[PurePosixPath, str] = field(default_factory=dict)
-    folders: tuple[PurePosixPath, ...] = ()
+    tools: Mapping[str, str]
 
 
 class PathMap:
@@ -174,11 +100,9 @@ class PathMap:
     Args:
         root: the folder in which the commands run.
         private: the folder of all intermediate files.
-        shipped: the folders of the toolkit that workers get; those of none if all tools are named.
     """
 
-    def __init__(self, root: Path, private: Path, shipped: ShippedFolders | None = None) -> None:
-        self.shipped = shipped or ShippedFolders()
+    def __init__(self, root: Path, private: Path) -> None:
         self._root = root
         self._private = private
 
@@ -197,18 +121,7 @@ class PathMap:
         # The private folder first: it may be below the other one.
         word = word.replace(f"{self._private}/", f"{WORK_FOLDER}/")
         word = word.replace(str(self._private), WORK_FOLDER)
-        return self.shipped.text(word.replace(f"{self._root}/", ""))
-
-    def host_words(self, words: Iterable[str]) -> Iterator[str]:
-        """Yield the arguments of a host compiler, whose results name headers by this machine."""
-        if self.shipped.paths:
-            # For headers of the toolkit that no other argument maps; a later argument wins.
-            yield f"-ffile-prefix-map={TOOLKIT_FOLDER}/=/"
-        for word in words:
-            # Restored markers have the path of this machine, and included files that of the action.
-            if _MAPPED_PATHS.match(word) and self.shipped.text(word) != word:
-                yield word
-            yield self.text(word)
+        return word.replace(f"{self._root}/", "")
 
 
 def action_spec(
@@ -230,64 +143,32 @@ def action_spec(
     # Steps of one source have the same variables, and only a link has others.
     common = dict(set.intersection(*(set(each.items()) for each in environments)))
     tools = tuple(tools)
-    shipped = {
-        paths.shipped.name(each.path): each for each in tools if paths.shipped.has(each.path)
-    }
     # Sorted, so that the same tools are the same action for all machines.
-    named = {each.path: each.sha256 for each in {*tools}.difference(shipped.values())}
-    rows = sorted(f"{digest}  {path}\n" for path, digest in named.items())
+    digests = {each.path: each.sha256 for each in tools}
+    rows = sorted(f"{digest}  {path}\n" for path, digest in digests.items())
     texts = {TOOLS_FILE: "".join(rows).encode(errors="surrogateescape")}
-    # nvcc calls `ptxas` by its name alone: what runs has to be the file that is compared.
+    # nvcc calls `ptxas` by its name only: what runs has to be the file that is compared.
     programs = {PurePosixPath(tool.path).name: tool.path for tool in tools}
     calls = [_call(command.argv, programs, paths) for command in commands]
-    argv: tuple[str, ...] = calls[0]
-    restored = {
-        number: paths.text(output)
-        for number, command in enumerate(commands)
-        if shipped and "-E" in command.argv
-        for output in option_values(command.argv, ("-o",))
-    }
-    named_in = [number for number, each in enumerate(commands) if _names_folder(each.argv)]
-    if step.parts or restored or named_in:
-        outputs = [part.writes for part in step.parts or (step,)]
-        folders = {paths.name(path).parent for writes in outputs for path in writes}
-        after = {
-            number: shlex.join(["sed", "-i", _RESTORE_MARKERS, text])
-            for number, text in restored.items()
-        }
-        for number in named_in:
-            after[number] = _name_folder_in_ptx(commands[number], paths)
-        texts[STEPS_FILE] = _script(folders, calls, environments, common, after, named_in)
+    argv = calls[0]
+    if step.parts:
+        folders = {paths.name(path).parent for part in step.parts for path in part.writes}
+        texts[STEPS_FILE] = _script(folders, calls, environments, common)
         argv = ("/bin/sh", str(STEPS_FILE))
-    words = (word for call in calls for word in call)
-    values = (value for environment in environments for value in environment.values())
     return ActionSpec(
         argv=("/bin/sh", "-c", _CHECKED_RUN, "archsplit", *argv),
         environment=tuple(sorted(common.items())),
         inputs={paths.name(path): path for path in step.reads},
         outputs={paths.name(path): path for path in step.writes},
         texts=texts,
-        named_tools=named,
-        tools=shipped,
-        links=paths.shipped.used_links(shipped),
-        # `bin/../include` can't be opened without a folder `bin`.
-        folders=tuple(
-            sorted(
-                {PurePosixPath(one) for text in (*words, *values) for one in _PARENT.findall(text)}
-            )
-        ),
+        tools=digests,
     )
 
 
 def _call(argv: tuple[str, ...], programs: Mapping[str, str], paths: PathMap) -> tuple[str, ...]:
     """Return a command with the names of the action."""
-    name = PurePosixPath(argv[0]).name
-    if name in programs and paths.shipped.has(programs[name]):
-        return (str(paths.shipped.name(programs[name])), *map(paths.text, argv[1:]))
     program = programs.get(argv[0]) or paths.text(argv[0])
-    is_compiler = is_host_compiler(program) and not _COMPILES.isdisjoint(argv)
-    words = paths.host_words(argv[1:]) if is_compiler else map(paths.text, argv[1:])
-    return (program, *words)
+    return (program, *map(paths.text, argv[1:]))
 
 
 def _environment(command: Command, paths: PathMap) -> dict[str, str]:
@@ -301,8 +182,6 @@ def _script(
     calls: list[tuple[str, ...]],
     environments: list[dict[str, str]],
     common: Mapping[str, str],
-    after: Mapping[int, str],
-    named_in: Collection[int],
 ) -> bytes:
     """Return the shell commands of an action that runs several steps.
 
@@ -311,38 +190,16 @@ def _script(
         calls: the commands.
         environments: the variables of each command.
         common: the variables that all commands have.
-        after: commands that follow them, by their positions.
-        named_in: positions of the commands whose results name their folder.
     """
     lines = [shlex.join(["mkdir", "-p", *sorted(map(str, folders))])]
     for number, call in enumerate(calls):
-        # Variables of this command alone; the others are those of the action.
+        # The action has the variables that all commands share.
         more = sorted(environments[number].items() - common.items())
         assigned = [f"{name}={shlex.quote(value)}" for name, value in more]
         words = " ".join([*assigned, shlex.join(call)])
-        if number in named_in:
-            words = f"(cd -P .archsplit/cwd && export PWD && {words})"
         lines.append(f"part={number}; {words} || fail $?")
-        if more_work := after.get(number):
-            lines.append(f"{more_work} || fail $?")
     function = 'fail() { echo "archsplit: step $part of the action failed" >&2; exit "$1"; }'
-    made = _MAKE_FOLDER if named_in else ""
-    return "\n".join([f"{made}{function}", *lines, ""]).encode(errors="surrogateescape")
-
-
-def _names_folder(argv: tuple[str, ...]) -> bool:
-    """Return True for a command whose PTX names the folder in which it runs."""
-    return PurePosixPath(argv[0]).name == "cicc" and not _LINE_INFO.isdisjoint(argv)
-
-
-def _name_folder_in_ptx(command: Command, paths: PathMap) -> str:
-    """Return a shell command that writes this machine's name of the folder into PTX."""
-    # By the name that compilers take.
-    there = command.env.get("PWD") or str(command.cwd)
-    escaped = shlex.quote(re.sub(r"[\\&|]", r"\\\g<0>", there))
-    (ptx,) = option_values(command.argv, ("-o",))
-    expression = f"""'/^[[:space:]]*\\.file/s|"'"$here"'/|"'{escaped}'/|'"""
-    return f"sed -i {expression} {shlex.quote(paths.text(ptx))}"
+    return "\n".join([function, *lines, ""]).encode(errors="surrogateescape")
 
 
 def failed_part(stderr: str) -> tuple[int, str]:
@@ -369,14 +226,6 @@ def probe_step(root: Path, private: Path) -> Step:
     return Step(name="a check", command=command, reads=(probe,), writes=(output,))
 
 
-def describe_tools(tools: Iterable[ToolFile], shipped: ShippedFolders) -> str:
-    """Return the beginning of a sentence on the tools of a worker."""
-    places = [shipped.has(tool.path) for tool in tools]
-    count = sum(places)
-    ships = f"{count} files of the toolkit are shipped, " if count else ""
-    return f"{ships}{len(places) - count} files of the tools are the same on"
-
-
 def other_tools_error(name: str, said: str, address: str) -> EngineRefusedError:
     """Return the error of a step whose worker has other tools.
 
@@ -389,8 +238,7 @@ def other_tools_error(name: str, said: str, address: str) -> EngineRefusedError:
     return EngineRefusedError(
         f"a worker of {address} has other tools than this machine for {name}: {found}",
         hint="workers need the same toolkit and host compiler at the same paths; use this machine's"
-        " image for them, or ask for others with --remote-property; --remote-toolkit shipped sends"
-        " the toolkit, but not the host compiler",
+        " image for them, or ask for others with --remote-property",
     )
 
 

@@ -89,6 +89,4 @@ class ActionResults:
             if path not in self._digests:
                 self._digests[path] = sha256(path)
             yield KeyComponent(f"input {name}", self._digests[path])
-        for name, tool in sorted(spec.tools.items()):
-            yield KeyComponent(f"tool {name}", tool.sha256)
         yield KeyComponent("outputs", " ".join(sorted(map(str, spec.outputs))))

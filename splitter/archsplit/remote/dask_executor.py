@@ -26,19 +26,16 @@ from archsplit.remote.action import (
     PathMap,
     StepClock,
     action_spec,
-    describe_tools,
     failed_part,
     other_tools_error,
     probe_step,
 )
 from archsplit.remote.dask_programs import (
     ProgramPlugin,
-    ToolkitPlugin,
-    has_toolkit,
     read_result,
     run_on_worker,
 )
-from archsplit.remote.dask_worker import DaskAction, DaskResult, ToolkitFiles, select_files
+from archsplit.remote.dask_worker import DaskAction, DaskResult, select_files
 from archsplit.scheduler.executor import DaemonThreads
 from archsplit.system.fs import write_file
 from archsplit.system.process import CompletedProcess
@@ -47,7 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
     from pathlib import Path, PurePosixPath
 
-    from archsplit.remote.action import ActionSpec, ShippedFolders, ToolFile
+    from archsplit.remote.action import ActionSpec, ToolFile
     from archsplit.remote.dask_worker import DaskResult
     from archsplit.remote.endpoint import DaskEndpoint
     from archsplit.scheduler.executor import Ended, Placement
@@ -109,7 +106,6 @@ class DaskExecutor:
         self._closing = threading.Event()
         self._threads = DaemonThreads(_THREADS)
         self._client = connect_to_scheduler(endpoint)
-        self._toolkit = self._ship_toolkit(graph) if paths.shipped.paths else ""
         has_pages = "dashboard" in self._client.scheduler_info()["services"]
         self.dashboard: str = self._client.dashboard_link if has_pages else ""
         threading.Thread(target=self._watch_workers, daemon=True).start()
@@ -124,7 +120,7 @@ class DaskExecutor:
         clock = StepClock()
         spec = action_spec(step, self._paths, tuple(self._tools(step)), cores=cores)
         made = {name: path for name, path in spec.inputs.items() if path in self._futures}
-        action = plain_action(spec, made, toolkit=self._toolkit)
+        action = plain_action(spec, made)
         self.sent += sum(map(len, action["files"].values()))
         parents = {id(future): future for future in map(self._futures.__getitem__, made.values())}
         priority = -self._priorities.get(step.name, 0)
@@ -138,13 +134,6 @@ class DaskExecutor:
         # The library calls all clients' functions in one thread, which must not wait for a file.
         result.add_done_callback(lambda _: self._threads.call(end))
         return running
-
-    def _ship_toolkit(self, graph: Graph) -> str:
-        """Pass the toolkit to all workers that lack it; return its name."""
-        tools = (tool for step in graph.steps for tool in self._tools(step))
-        files = ToolkitFiles(tools, self._paths.shipped)
-        self.sent += ship_toolkit(self._client, files)
-        return files.name
 
     def find_fault(self, step: Step, done: CompletedProcess) -> str:
         """See `Executor.find_fault`."""
@@ -317,26 +306,12 @@ class DaskStep:
         return 0
 
 
-def ship_toolkit(client: Client, files: ToolkitFiles) -> int:
-    """Pass a toolkit to all workers of a scheduler, now and later; return the sent bytes."""
-    # A build without steps has none. The scheduler has what all of its workers have: it has passed
-    # the toolkit on. Packing takes seconds.
-    if not files.name or all(client.run(has_toolkit, files.name).values()):
-        return 0
-    packed = files.pack()
-    client.register_plugin(ToolkitPlugin(packed))
-    return len(packed["archive"])
-
-
-def plain_action(
-    spec: ActionSpec, made: Mapping[PurePosixPath, Path], *, toolkit: str = ""
-) -> DaskAction:
+def plain_action(spec: ActionSpec, made: Mapping[PurePosixPath, Path]) -> DaskAction:
     """Return an action as plain data, with the content of its files.
 
     Args:
         spec: the action.
         made: inputs that other actions make.
-        toolkit: name of the shipped toolkit; "" for none.
     """
     # The worker compares the tools itself, and reads them once.
     files = {str(name): text for name, text in spec.texts.items() if name != TOOLS_FILE}
@@ -349,8 +324,7 @@ def plain_action(
         "files": files,
         "inputs": [str(name) for name in made],
         "outputs": [str(name) for name in spec.outputs],
-        "tools": dict(spec.named_tools),
-        "toolkit": toolkit if spec.tools else "",
+        "tools": dict(spec.tools),
     }
 
 
@@ -446,20 +420,13 @@ class DaskChecks:
     """The checks of one cluster; see `ReapiChecks`."""
 
     def __init__(
-        self,
-        endpoint: DaskEndpoint,
-        *,
-        tools: tuple[ToolFile, ...],
-        folder: Path,
-        shipped: ShippedFolders | None = None,
+        self, endpoint: DaskEndpoint, *, tools: tuple[ToolFile, ...], folder: Path
     ) -> None:
         self._endpoint = endpoint
         self._tools = tools
-        self._paths = PathMap(folder / "root", folder / "private", shipped)
-        self._files = ToolkitFiles(tools, self._paths.shipped)
+        paths = PathMap(folder / "root", folder / "private")
         step = probe_step(folder / "root", folder / "private")
-        spec = action_spec(step, self._paths, tools)
-        self._action = plain_action(spec, made={}, toolkit=self._files.name)
+        self._action = plain_action(action_spec(step, paths, tools), made={})
         self._client: Any = None
 
     def checks(self) -> Iterator[tuple[str, Callable[[], str]]]:
@@ -478,8 +445,6 @@ class DaskChecks:
         return f"workers: {len(threads)}; steps at a time: {sum(threads.values())}"
 
     def _execute(self) -> str:
-        if self._files.name:
-            ship_toolkit(self._client, self._files)
         # On each: one worker with other tools would end a build that has begun.
         running = {
             worker: self._client.submit(
@@ -501,7 +466,7 @@ class DaskChecks:
                     hint="another build may have all of its slots",
                 ) from None
             self._check_end(worker, done)
-        return f"{describe_tools(self._tools, self._paths.shipped)} each worker"
+        return f"{len(self._tools)} files of the tools are the same on each worker"
 
     def _check_end(self, worker: str, done: DaskResult) -> None:
         if done["returncode"] == OTHER_TOOLS_STATUS:

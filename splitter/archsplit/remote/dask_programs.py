@@ -7,9 +7,7 @@ and kills the program of one that nobody wants any more.
 
 from __future__ import annotations
 
-import asyncio
 import threading
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distributed import Reschedule, WorkerPlugin, get_worker
@@ -18,11 +16,11 @@ from distributed.worker import thread_state
 
 from archsplit.cache.file_digests import FileDigests
 from archsplit.errors import InterruptedByUserError
-from archsplit.remote.dask_worker import run_action, select_files, unpack_toolkit
+from archsplit.remote.dask_worker import run_action, select_files
 from archsplit.system.process import SubprocessRunner
 
 if TYPE_CHECKING:
-    from archsplit.remote.dask_worker import DaskAction, DaskResult, PackedToolkit
+    from archsplit.remote.dask_worker import DaskAction, DaskResult
 
 
 _lock = threading.Lock()
@@ -37,13 +35,8 @@ class ProgramPlugin(WorkerPlugin):  # type: ignore[misc] # the library has no ty
         self._lock = threading.Lock()
         self._runners: dict[object, SubprocessRunner] = {}
         self._unwanted: set[object] = set()
-        self._toolkits = Path()
         # Each action checks its tools, which are hundreds of megabytes.
         self._digests = FileDigests(None)
-
-    def setup(self, worker: Any) -> None:
-        """Note the worker's folder; called before it takes actions."""
-        self._toolkits = toolkits_folder(worker)
 
     def transition(self, key: object, start: str, finish: str, **more: object) -> None:
         """Kill the program of an action that was canceled; called by the worker's event loop."""
@@ -80,37 +73,13 @@ class ProgramPlugin(WorkerPlugin):  # type: ignore[misc] # the library has no ty
             if key in self._unwanted:
                 runner.cancel()
         try:
-            return run_action(action, made, runner, toolkits=self._toolkits, digests=self._digests)
+            return run_action(action, made, runner, digests=self._digests)
         except InterruptedByUserError:
             raise Reschedule from None
         finally:
             with self._lock:
                 del self._runners[key]
                 self._unwanted.discard(key)
-
-
-class ToolkitPlugin(WorkerPlugin):  # type: ignore[misc] # the library has no types
-    """Unpacks a toolkit on each worker; dask passes it to those that start later, too."""
-
-    idempotent = True
-
-    def __init__(self, toolkit: PackedToolkit) -> None:
-        self.name = f"archsplit-toolkit-{toolkit['name']}"
-        self._toolkit = toolkit
-
-    async def setup(self, worker: Any) -> None:
-        """Unpack the toolkit, in a thread: the worker has to reply to its scheduler."""
-        await asyncio.to_thread(unpack_toolkit, self._toolkit, toolkits_folder(worker))
-
-
-def toolkits_folder(worker: Any) -> Path:
-    """Return the folder of a worker's shipped toolkits."""
-    return Path(worker.local_directory, "toolkits")
-
-
-def has_toolkit(name: str, dask_worker: Any) -> bool:
-    """Return True for a worker that has a toolkit; dask passes the worker by this name."""
-    return (toolkits_folder(dask_worker) / name).is_dir()
 
 
 def run_on_worker(action: DaskAction, made: list[DaskResult]) -> DaskResult:

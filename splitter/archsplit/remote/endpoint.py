@@ -76,12 +76,10 @@ class EngineChoice:
     Attributes:
         endpoint: its address and credentials.
         jobs: most steps on it at a time.
-        ships_toolkit: True if workers get the toolkit by digest; False if they must have it.
     """
 
     endpoint: Endpoint | DaskEndpoint
     jobs: int
-    ships_toolkit: bool = False
 
 
 def parse_dask_endpoint(

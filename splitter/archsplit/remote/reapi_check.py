@@ -13,7 +13,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from archsplit.errors import EngineRefusedError, EngineUnavailableError
-from archsplit.remote.action import PathMap, describe_tools, probe_step
+from archsplit.remote.action import PathMap, probe_step
 from archsplit.remote.reapi_client import ReapiClient, digest_bytes
 from archsplit.remote.reapi_executor import ReapiExecutor
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
     from pathlib import Path
 
-    from archsplit.remote.action import ShippedFolders, ToolFile
+    from archsplit.remote.action import ToolFile
     from archsplit.remote.endpoint import Endpoint
     from archsplit.system.process import CompletedProcess
 
@@ -35,8 +35,7 @@ class ReapiChecks:
 
     Args:
         endpoint: the farm.
-        tools: the files that workers must have, or get.
-        shipped: the folders of the files that they get.
+        tools: the files that workers must have.
         folder: an empty folder for the files of the action.
     """
 
@@ -46,11 +45,10 @@ class ReapiChecks:
         *,
         tools: tuple[ToolFile, ...],
         folder: Path,
-        shipped: ShippedFolders | None = None,
     ) -> None:
         self._endpoint = endpoint
         self._tools = tools
-        self._paths = PathMap(folder / "root", folder / "private", shipped)
+        self._paths = PathMap(folder / "root", folder / "private")
         self._step = probe_step(folder / "root", folder / "private")
         self._loop = asyncio.new_event_loop()
         self._client: ReapiClient | None = None
@@ -94,7 +92,7 @@ class ReapiChecks:
 
     def _execute(self) -> str:
         self._run_probe()
-        return f"{describe_tools(self._tools, self._paths.shipped)} the worker"
+        return f"{len(self._tools)} files of the tools are the same on the worker"
 
     def _execute_again(self) -> str:
         return (

@@ -11,12 +11,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-import os
 import threading
 import time
 from functools import partial
 from pathlib import Path, PurePosixPath
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -25,7 +23,6 @@ from archsplit.errors import EngineRefusedError, EngineUnavailableError, WorkerL
 from archsplit.formats.reapi_messages import encode_message, new_message
 from archsplit.remote.action import (
     OTHER_TOOLS_STATUS,
-    TOOLKIT_FOLDER,
     StepClock,
     action_spec,
     failed_part,
@@ -37,7 +34,7 @@ from archsplit.system.outputs import overwrite_file
 from archsplit.system.process import CompletedProcess
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
+    from collections.abc import Callable, Coroutine, Iterable, Mapping
     from concurrent.futures import Future
 
     from archsplit.remote.action import ActionSpec, PathMap, ToolFile
@@ -99,11 +96,6 @@ class ReapiExecutor:
         self._outputs: dict[Path, Digest] = {}
         self._inputs: dict[Path, Digest] = {}
         self._programs: set[str] = set()
-        self._toolkits: dict[
-            tuple[frozenset[ToolFile], tuple[PurePosixPath, ...]],
-            tuple[Digest, dict[Digest, bytes | Path]],
-        ] = {}
-        self._lock = threading.Lock()
         self._missing: dict[str, str] = {}
         self._placements: dict[str, Placement] = {}
         self._began_to_wait: float | None = None
@@ -259,11 +251,7 @@ class ReapiExecutor:
         for name, text in spec.texts.items():
             files[name] = digest_bytes(text)
             blobs[files[name]] = text
-        trees = {}
-        if spec.tools:
-            trees[TOOLKIT_FOLDER], more = self._toolkit(spec)
-            blobs |= more
-        root = _add_tree(files, blobs, trees=trees)
+        root = _add_tree(files, blobs)
         command = new_message(
             "Command",
             arguments=spec.argv,
@@ -285,31 +273,6 @@ class ReapiExecutor:
             ),
         )
         return blobs
-
-    def _toolkit(self, spec: ActionSpec) -> tuple[Digest, dict[Digest, bytes | Path]]:
-        """Return the folder of the shipped files, and its blobs."""
-        # Thousands of headers, and all host compilers have the same.
-        key = (frozenset(spec.tools.values()), spec.folders)
-        with self._lock:
-            if key not in self._toolkits:
-                blobs: dict[Digest, bytes | Path] = {}
-                files, programs = {}, set()
-                for name, tool in spec.tools.items():
-                    path = Path(tool.path)
-                    files[name] = Digest(tool.sha256, path.stat().st_size)
-                    blobs[files[name]] = path
-                    if os.access(path, os.X_OK):
-                        programs.add(name)
-                inside = PurePosixPath.relative_to
-                root = _add_tree(
-                    {inside(name, TOOLKIT_FOLDER): digest for name, digest in files.items()},
-                    blobs,
-                    programs={inside(name, TOOLKIT_FOLDER) for name in programs},
-                    links={inside(name, TOOLKIT_FOLDER): to for name, to in spec.links.items()},
-                    empty=[inside(name, TOOLKIT_FOLDER) for name in spec.folders],
-                )
-                self._toolkits[key] = root, blobs
-            return self._toolkits[key]
 
     def _hash(self, path: Path) -> Digest:
         # Sources of a build include the same headers.
@@ -526,45 +489,26 @@ def _add_message(blobs: dict[Digest, bytes | Path], message: Any) -> Digest:
     return digest
 
 
-def _add_tree(
-    files: Mapping[PurePosixPath, Digest],
-    blobs: dict[Digest, bytes | Path],
-    *,
-    programs: Collection[PurePosixPath] = (),
-    links: Mapping[PurePosixPath, str] = MappingProxyType({}),
-    empty: Iterable[PurePosixPath] = (),
-    trees: Mapping[PurePosixPath, Digest] = MappingProxyType({}),
-) -> Digest:
+def _add_tree(files: Mapping[PurePosixPath, Digest], blobs: dict[Digest, bytes | Path]) -> Digest:
     """Add the messages of the folders that hold the files; return the digest of the root.
 
     Args:
         files: digests by name.
         blobs: get the messages.
-        programs: names of the files that are executable.
-        links: targets of symbolic links by name.
-        empty: names of folders that may have no file.
-        trees: digests of folders, whose messages are in ``blobs``, by name.
     """
     folders: dict[PurePosixPath, set[PurePosixPath]] = {PurePosixPath(): set()}
-    for name in (*files, *links, *trees, *empty):
+    for name in files:
         for child in (name, *name.parents):
             if child != child.parent:
                 folders.setdefault(child.parent, set()).add(child)
-    for name in empty:
-        folders.setdefault(name, set())
-    digests = dict(trees)
+    digests: dict[PurePosixPath, Digest] = {}
     # The deepest first: a folder's message has the digests of the folders in it.
     for folder in sorted(folders, key=lambda each: len(each.parts), reverse=True):
         inside = sorted(folders[folder])
         message = new_message(
             "Directory",
             files=[
-                new_message(
-                    "FileNode",
-                    name=child.name,
-                    digest=files[child].message(),
-                    is_executable=child in programs,
-                )
+                new_message("FileNode", name=child.name, digest=files[child].message())
                 for child in inside
                 if child in files
             ],
@@ -572,11 +516,6 @@ def _add_tree(
                 new_message("DirectoryNode", name=child.name, digest=digests[child].message())
                 for child in inside
                 if child in digests
-            ],
-            symlinks=[
-                new_message("SymlinkNode", name=child.name, target=links[child])
-                for child in inside
-                if child in links
             ],
         )
         digests[folder] = _add_message(blobs, message)
