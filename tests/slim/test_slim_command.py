@@ -43,7 +43,8 @@ def library(maker: Maker) -> Path:
 
 def test_a_library(library: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = library.read_bytes()
-    assert run(library, "--device", "9.0", "--out", tmp_path / "out") == 0
+    words = (library, "--device", "9.0", "--try-load", "--out", tmp_path / "out")
+    assert run(*words) == 0
     new = tmp_path / "out" / "libsample.slim.cc90.so"
     assert os.listdir(tmp_path / "out") == [new.name]
     assert library.read_bytes() == before
@@ -115,19 +116,14 @@ def test_libraries_are_loaded_against_what_they_need(
     fat = fat_wheel(
         tmp_path, library=Maker(folder=maker.folder, flags=flags).library().read_bytes()
     )
-    needed = fat_wheel(
-        tmp_path,
-        name=NAME.replace("fat", "needed"),
-        library=(maker.folder / "libneeded.so").read_bytes(),
-    )
-    words = (fat, "--device=9.0", "--out", tmp_path / "out")
+    words = (fat, "--device=9.0", "--out", tmp_path / "out", "--try-load")
     assert run(*words) == 0
     assert "1 of 1 changed libraries could not be tried here" in capsys.readouterr().out
-    for more in (("--with", needed), ("--site-packages", maker.folder)):
-        assert run(*words, *more) == 0
-        assert "libfat.so: loads" in capsys.readouterr().out
-    with pytest.raises(UsageError, match="--with is for files"):
-        run("--site-packages", tmp_path, "--device=9.0", "--with", needed)
+    more = ("--site-packages", maker.folder)
+    assert run(*words, *more) == 0
+    assert "libfat.so: loads" in capsys.readouterr().out
+    with pytest.raises(UsageError, match="says where to load its libraries from"):
+        run(*words[:-1], *more)
 
 
 def test_device_code_outside_of_the_fatbin_sections_is_named(maker: Maker, tmp_path: Path) -> None:

@@ -29,7 +29,8 @@ AARCH64 = "--platform=manylinux_2_24_aarch64"
 def slim(
     source: Path, out: Path, *, device: str = "9.0", ptx: PtxPolicy = PtxPolicy.NONE
 ) -> tuple[Path, SlimReport]:
-    request = SlimRequest(source=source, out=out, selection=for_devices(device, ptx=ptx))
+    selection = for_devices(device, ptx=ptx)
+    request = SlimRequest(source=source, out=out, selection=selection, tries_loading=True)
     effects = Effects(progress=SilentProgress(), environment=os.environ, jobs=1)
     report = slim_wheel(request, effects)
     assert report.output is not None

@@ -42,7 +42,7 @@ def test_slim_and_undo(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = snapshot(site)
     assert run("--site-packages", site, "--device", "9.0") == 0
     said = capsys.readouterr().out
-    assert f"{LIBRARY}: loads" in said
+    assert "loads" not in said
     assert "MB before; --undo restores it" in said.replace("\n", " ")
     assert run("--site-packages", site, "--undo") == 0
     assert "6 files were restored" in capsys.readouterr().err

@@ -67,8 +67,12 @@ def request(source: Path, out: Path) -> SlimRequest:
     return SlimRequest(source=source, out=out, selection=for_devices("9.0"))
 
 
+def trying(source: Path, out: Path) -> SlimRequest:
+    return dataclasses.replace(request(source, out), tries_loading=True)
+
+
 def slim(source: Path, out: Path) -> tuple[Path, SlimReport]:
-    report = slim_wheel(request(source, out), effects())
+    report = slim_wheel(trying(source, out), effects())
     assert report.output is not None
     return out / SLIM_NAME, report
 
@@ -375,7 +379,7 @@ def completed(returncode: int, stdout: str = "", stderr: str = "") -> CompletedP
 def test_a_library_that_loaded_before_and_does_not_now(wheel: Path, tmp_path: Path) -> None:
     runner = FakeRunner(("libfat.so", completed(-11)))
     with pytest.raises(VerifyError, match="can't be loaded, but could before: exit status -11"):
-        slim_wheel(request(wheel, tmp_path), effects(runner))
+        slim_wheel(trying(wheel, tmp_path), effects(runner))
     assert not list(tmp_path.iterdir())
 
 
@@ -399,7 +403,7 @@ def test_what_a_library_lacks_is_said(wheel: Path, tmp_path: Path) -> None:
         ("libfat.so", completed(3, stdout="libcudart.so.13: cannot open")),
         ("libfat.so", completed(3, stdout="libcudart.so.13: cannot open")),
     )
-    report = slim_wheel(request(wheel, tmp_path), effects(runner))
+    report = slim_wheel(trying(wheel, tmp_path), effects(runner))
     assert "as it couldn't before: libcudart.so.13: cannot open" in report.checks[-2]
     assert report.checks[-1] == "1 of 1 changed libraries could not be tried here"
 
@@ -416,7 +420,7 @@ def test_members_of_all_forms(library: bytes, tmp_path: Path) -> None:
         "fat-1.2.3.data/headers/again.so": library,
     }
     source = fat_wheel(tmp_path, library=library, more=more)
-    report = slim_wheel(request(source, tmp_path / "out"), effects())
+    report = slim_wheel(trying(source, tmp_path / "out"), effects())
     assert {file.path for file in report.files} == {
         "fat/libfat.so", "fat/device.fatbin", "fat/for_nine.fatbin",
         "fat-1.2.3.data/headers/again.so",

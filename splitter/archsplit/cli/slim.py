@@ -109,16 +109,13 @@ def _add_site(parser: argparse.ArgumentParser) -> None:
         type=Path,
         metavar="DIR",
         help="slim all that is installed in this folder; the old files are kept until --commit."
-        " Beside a file: load its libraries against what is installed there",
+        " With a file and --try-load: load its libraries against what is installed there",
     )
     site.add_argument(
-        "--with",
-        dest="needed",
-        type=Path,
-        action="append",
-        default=[],
-        metavar="WHEEL",
-        help="load a file's libraries against this wheel, which they need; may be repeated",
+        "--try-load",
+        action="store_true",
+        help="also load each new library in a child process, which runs its code: with an empty"
+        " environment, and without a network if the kernel allows it",
     )
     site.add_argument("--undo", action="store_true", help="put the old files back")
     site.add_argument(
@@ -192,13 +189,16 @@ def _check(arguments: argparse.Namespace) -> None:
     """
     if arguments.file is None and arguments.site_packages is None:
         raise UsageError("name a file to slim, or an environment with --site-packages")
-    if arguments.file is None and arguments.needed:
-        raise UsageError("--with is for files", hint="an environment has what its libraries need")
     is_site = arguments.file is None
     if not is_site and (arguments.undo or arguments.commit):
         raise UsageError(
             "--undo and --commit are for environments",
             hint="name --site-packages, and no file",
+        )
+    if not is_site and arguments.site_packages and not arguments.try_load:
+        raise UsageError(
+            "--site-packages with a file says where to load its libraries from",
+            hint="add --try-load, or name no file to slim the environment",
         )
     # A restored environment has no old files, so --commit after it would mean nothing.
     if arguments.undo and (arguments.commit or _is_choice(arguments)):
@@ -269,9 +269,9 @@ def _request(arguments: argparse.Namespace) -> SlimRequest:
         label=arguments.label,
         trust_record=not arguments.ignore_record,
         dry_run=arguments.dry_run,
+        tries_loading=arguments.try_load,
         # Beside a file, --site-packages only has the libraries that the file needs.
         needed_folders=(arguments.site_packages,)
         if arguments.file and arguments.site_packages
         else (),
-        needed_wheels=tuple(arguments.needed),
     )

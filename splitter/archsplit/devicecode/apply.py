@@ -9,6 +9,7 @@ reason to change must be equal.
 
 from __future__ import annotations
 
+import bisect
 import hashlib
 import os
 import shlex
@@ -21,6 +22,7 @@ from archsplit.arch.compat import GPU_BY_CAPABILITY, best_target
 from archsplit.arch.target import CodeKind
 from archsplit.devicecode.edits import CopiedBytes, NewBytes, ZeroBytes, decompress
 from archsplit.devicecode.file_plan import container_holders, is_stub, plan_rewrite
+from archsplit.devicecode.linker_view import linker_findings, planned_words
 from archsplit.devicecode.scan import Form, release_pages
 from archsplit.devicecode.select import Coverage, classify_coverage, code_targets
 from archsplit.devicecode.unregistered import planned_bytes
@@ -86,10 +88,28 @@ def verify_kept_images(plan: FilePlan, new: Window) -> tuple[KeptImage, ...]:
     for before, after in zip(old_parts, new_parts, strict=False):
         if before.elf is not None and after.elf is not None:
             findings += _wrapper_findings(before.elf, after.elf)
-            findings += _section_findings(before.elf, after.elf, plan.zeroed)
+            words: Mapping[int, bytes] | None = None
+            if before.elf.segments:
+                words = planned_words(before.elf, _moves(before, after))
+                findings += linker_findings(before.elf, after.elf)
+            findings += _section_findings(before.elf, after.elf, plan.zeroed, words)
     if findings:
         raise VerifyError("\n  ".join([f"{new.source} is not as planned:", *findings]))
     return tuple(images)
+
+
+def _moves(before: ContainerHolder, after: ContainerHolder) -> dict[int, int]:
+    """Return the containers' new addresses by their old ones."""
+    # Containers keep their order, which `_image_findings` compares.
+    return {
+        old_section.address + old.offset - old_section.offset: new_section.address
+        + new.offset
+        - new_section.offset
+        for (old_section, old), (new_section, new) in zip(
+            before.containers(), after.containers(), strict=False
+        )
+        if old_section is not None and new_section is not None
+    }
 
 
 def _image_findings(
@@ -150,8 +170,12 @@ def _container_numbers(elf: Elf) -> list[int | None]:
 
 
 def _section_findings(
-    before: Elf, after: Elf, zeroed: tuple[UnregisteredImage, ...]
+    before: Elf,
+    after: Elf,
+    zeroed: tuple[UnregisteredImage, ...],
+    words: Mapping[int, bytes] | None,
 ) -> Iterator[str]:
+    offsets = sorted(words or ())
     for old, new in zip_longest(before.sections(), after.sections()):
         if old is None or new is None:
             yield "the number of sections differs"
@@ -159,24 +183,36 @@ def _section_findings(
         # Offsets may differ, addresses may not: code has them in its instructions.
         if (old.name, old.type, old.address) != (new.name, new.type, new.address):
             yield f"section {old.name} has another name, type or address"
-        # Pointers, symbols and containers change; all other sections stay equal.
-        elif not _may_change(old) and not _has_planned_bytes(
-            before.content(old), after.content(new), zeroed
+        # Containers change. In an object pointers and symbols do, too; in a library each of these
+        # words is known. All other bytes stay equal.
+        elif not _may_change(old, is_object=words is None) and not _has_planned_bytes(
+            before.content(old),
+            after.content(new),
+            zeroed,
+            {at: words[at] for at in _between(offsets, old)} if words else {},
         ):
             yield f"section {old.name} has other bytes"
         release_pages(before.window)
         release_pages(after.window)
 
 
-def _may_change(section: Section) -> bool:
-    return (
-        section.name in {EXECUTABLE, RELOCATABLE}
-        or section.name.startswith(_DATA)
-        or section.type in _WITH_POINTERS
+def _between(offsets: list[int], section: Section) -> list[int]:
+    end = section.offset + section.size
+    return offsets[bisect.bisect_left(offsets, section.offset) : bisect.bisect_left(offsets, end)]
+
+
+def _may_change(section: Section, *, is_object: bool) -> bool:
+    return section.name in {EXECUTABLE, RELOCATABLE} or (
+        is_object and (section.name.startswith(_DATA) or section.type in _WITH_POINTERS)
     )
 
 
-def _has_planned_bytes(old: Window, new: Window, zeroed: tuple[UnregisteredImage, ...]) -> bool:
+def _has_planned_bytes(
+    old: Window,
+    new: Window,
+    zeroed: tuple[UnregisteredImage, ...],
+    words: Mapping[int, bytes],
+) -> bool:
     if len(old) != len(new):
         return False
     end = old.start + len(old)
@@ -186,14 +222,23 @@ def _has_planned_bytes(old: Window, new: Window, zeroed: tuple[UnregisteredImage
         size = min(BLOCK, len(old) - at)
         start = old.start + at
         overwritten = [one for one in within if one.start < start + size and start < one.end]
-        planned = (
-            memoryview(planned_bytes(old, start, size, overwritten))
-            if overwritten
-            else old.data[at : at + size]
-        )
-        if not are_equal(planned, new.data[at : at + size]):
+        planned: memoryview | bytearray = old.data[at : at + size]
+        if overwritten:
+            planned = bytearray(planned_bytes(old, start, size, overwritten))
+        if words:
+            planned = bytearray(planned)
+            for offset, word in words.items():
+                _put_word(planned, offset - start, word)
+        if not are_equal(memoryview(planned), new.data[at : at + size]):
             return False
     return True
+
+
+def _put_word(block: bytearray, at: int, word: bytes) -> None:
+    """Write the part of a word that lies in a block."""
+    first, last = max(0, -at), min(len(word), len(block) - at)
+    if first < last:
+        block[at + first : at + last] = word[first:last]
 
 
 def plan_file(path: Path, edit: FileEdit) -> FilePlan:

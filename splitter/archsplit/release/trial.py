@@ -1,7 +1,9 @@
 """Trial of written files in child processes: pip installs a wheel, ``dlopen`` loads a library.
 
-A library's own dependencies are searched for in the installed packages, as its package would have
-loaded them before.
+pip runs no code of a wheel; loading a library runs its constructors, so that is only for a user who
+asks for it (``slim --try-load``). The child of such a trial has an empty environment, HOME in a
+temporary folder, and, if the kernel allows it, no network. A library's own dependencies are
+searched for in the installed packages, as its package would have loaded them before.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ import errno
 import os
 import platform
 import re
+import shutil
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -146,7 +149,7 @@ class Trial:
         """
         argv = (sys.executable, "-m", "pip", *_pip_words(name), "--target", str(target), str(wheel))
         # pip unpacks there and renames: a small file system for temporary files need not hold it.
-        done = self._run(argv, TMPDIR=str(self.folder))
+        done = self._run(argv, {**self.environment, "TMPDIR": str(self.folder)})
         if done.returncode == 0:
             return None
         if any(f"[Errno {number}]" in done.stderr for number in _FULL):
@@ -161,11 +164,24 @@ class Trial:
     def _load(self, library: Path, folders: tuple[Path, ...] = ()) -> CompletedProcess:
         own = self.environment.get("LD_LIBRARY_PATH", "")
         path = os.pathsep.join(filter(None, (own, *map(str, folders))))
-        more = {"LD_LIBRARY_PATH": path} if folders else {}
-        return self._run((sys.executable, "-I", "-S", "-c", _LOAD, str(library)), **more)
+        # No variable of the caller: tokens are there, and the library's code runs.
+        environment = {"HOME": str(self.folder), "TMPDIR": str(self.folder), "PATH": os.defpath}
+        if path:
+            environment["LD_LIBRARY_PATH"] = path
+        argv = (sys.executable, "-I", "-S", "-c", _LOAD, str(library))
+        return self._run((*self._isolation(environment), *argv), environment)
 
-    def _run(self, argv: tuple[str, ...], **more: str) -> CompletedProcess:
-        environment = {**self.environment, **more}
+    def _isolation(self, environment: Mapping[str, str]) -> tuple[str, ...]:
+        """Return a command that runs another one without a network, or nothing if it can't."""
+        unshare = shutil.which("unshare")
+        if unshare is None:
+            return ()
+        # A user namespace lets users other than root have a network namespace.
+        argv = (unshare, "--map-current-user", "--net")
+        is_allowed = self._run((*argv, sys.executable, "-V"), environment).returncode == 0
+        return argv if is_allowed else ()
+
+    def _run(self, argv: tuple[str, ...], environment: Mapping[str, str]) -> CompletedProcess:
         command = Command(argv=argv, cwd=self.folder, env=environment, timeout=_SECONDS)
         return self.runner.run(command)
 

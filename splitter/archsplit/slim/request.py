@@ -40,8 +40,8 @@ class SlimRequest:
         label: local version label of a wheel, "" for a default one; None for a build tag.
         trust_record: False accepts members that don't match RECORD.
         dry_run: plan, and write nothing.
+        tries_loading: load the new libraries, which runs their constructors.
         needed_folders: site-packages folders with dependencies of the libraries.
-        needed_wheels: wheels with dependencies of the libraries.
     """
 
     source: Path
@@ -53,8 +53,8 @@ class SlimRequest:
     label: str | None = None
     trust_record: bool = True
     dry_run: bool = False
+    tries_loading: bool = False
     needed_folders: tuple[Path, ...] = ()
-    needed_wheels: tuple[Path, ...] = ()
 
     @property
     def file_edit(self) -> FileEdit:

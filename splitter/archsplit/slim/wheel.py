@@ -2,8 +2,9 @@
 
 In: a wheel and a request. Out: a smaller wheel under another name, and a report. Every library is
 slimmed, then RECORD, WHEEL, METADATA and the file name follow. Unchanged members are copied as
-packed bytes. The new wheel is read again, installed by pip, and each changed library is loaded,
-before it takes its name. `slim_file` does the same for a file that is in no wheel.
+packed bytes. The new wheel is read again and installed by pip before it takes its name; no code of
+the wheel runs, unless the user asks to load the libraries. `slim_file` does the same for a file
+outside of wheels.
 """
 
 from __future__ import annotations
@@ -37,7 +38,6 @@ from archsplit.slim.request import NO_CODE, kept_code_reasons, wheel_kept_code_r
 from archsplit.system.fs import output_dir, output_errors, put_file, sha256, temporary_dir
 from archsplit.system.parallel import ThreadPool
 from archsplit.system.units import BLOCK
-from archsplit.wheels.filename import WheelName
 from archsplit.wheels.metadata import edit_metadata, edit_wheel_info
 from archsplit.wheels.reader import extract_member, open_wheel
 from archsplit.wheels.record import RecordRow
@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from archsplit.release.context import Effects
     from archsplit.slim.report import SlimmedFile
     from archsplit.slim.request import SlimRequest
+    from archsplit.wheels.filename import WheelName
     from archsplit.wheels.reader import Wheel
     from archsplit.wheels.zip_writer import PackedContent
 
@@ -117,7 +118,12 @@ def _slim_libraries(
     new_name = _new_name(wheel.name, request)
     path = folder / str(new_name)
     kept = _write_wheel(wheel, request, libraries, new_name, path)
-    checks = check_slimmed_wheel(libraries, new_name, path, prepare_trial(request, effects, folder))
+    checks = check_slimmed_wheel(
+        libraries if request.tries_loading else (),
+        new_name,
+        path,
+        prepare_trial(request, effects, folder),
+    )
     target = folder.parent / path.name
     # The path may differ and lead to the input through a link.
     if target.exists() and target.samefile(request.source):
@@ -276,26 +282,19 @@ def _edited_metadata(
 
 
 def prepare_trial(request: SlimRequest, effects: Effects, folder: Path) -> Trial:
-    """Prepare the loading of libraries: install the wheels of their dependencies.
-
-    Raises:
-        VerifyError: pip refuses a wheel.
-        DiskFullError: pip has no space for the wheel's files.
-        WheelError: a file name is not that of a wheel.
-    """
-    trial = Trial(runner=effects.runner, folder=folder, environment=dict(effects.environment))
-    needed = folder / "needed"
-    for wheel in request.needed_wheels:
-        # A folder of its own: nothing on this machine's Python is changed.
-        trial.install(wheel.absolute(), WheelName.parse(wheel.name), needed)
-    folders = (*request.needed_folders, *([needed] if request.needed_wheels else []))
-    return replace(trial, places=folders)
+    """Return the setting for trials of the new files."""
+    return Trial(
+        runner=effects.runner,
+        folder=folder,
+        environment=dict(effects.environment),
+        places=request.needed_folders,
+    )
 
 
 def check_slimmed_wheel(
     libraries: tuple[SlimmedLibrary, ...], name: WheelName, new: Path, trial: Trial
 ) -> tuple[str, ...]:
-    """Read the new wheel, install it, and load the changed libraries."""
+    """Read the new wheel, install it with pip, and load some libraries."""
     site = new.parent / "site"
     with ThreadPool(1) as worker, open_wheel(new) as reread:
         # pip runs in a process of its own, so the other core reads the wheel meanwhile.
@@ -399,7 +398,11 @@ def slim_file(request: SlimRequest, effects: Effects) -> SlimReport:
         new = folder / source.name
         write_plan(source, plan, new)
         kept = check_plan(plan, new)
-        checks = _load_both(source, new, plan, prepare_trial(request, effects, folder))
+        checks = (
+            _load_both(source, new, plan, prepare_trial(request, effects, folder))
+            if request.tries_loading
+            else ()
+        )
         with output_errors(target):
             new.chmod(source.stat().st_mode & _PERMISSIONS)
             put_file(new, target)
