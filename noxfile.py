@@ -137,6 +137,22 @@ def gpu_tests(session: nox.Session) -> None:
 
 
 @nox.session
+def canary(session: nox.Session) -> None:
+    """Prove what NVIDIA doesn't document, on the toolkit and the driver that are here.
+
+    docs/contributing/undocumented.md has the facts. Without a GPU the driver's part is left out.
+    CANARY_NVCC names an nvcc other than the one that archsplit finds.
+    """
+    session.install("-e", ".[nvcc,test]")
+    if shutil.which("nvidia-smi"):
+        session.run("pytest", "-m", "canary", "tests/canary", *session.posargs)
+        session.run("pytest", "-m", "gpu", "tests/gpu/test_unregistered_gpu.py", *session.posargs)
+        return
+    session.warn("no nvidia-smi: the facts about the driver are not proven here")
+    session.run("pytest", "-m", "canary and not gpu", "tests/canary", *session.posargs)
+
+
+@nox.session
 def bench(session: nox.Session) -> None:
     """Everything beside its peers: inspect, slim, split, the drop-in compiler, the cache.
 
