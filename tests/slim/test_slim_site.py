@@ -9,6 +9,7 @@ import json
 import os
 import shutil
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -50,7 +51,6 @@ from handmade_samples import Maker, container, held, image
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from archsplit.system.process import Command, CompletedProcess
 
@@ -140,6 +140,78 @@ def test_commit_removes_the_old_files(site: Path) -> None:
     assert caught.value.exit_code == 18
     assert "pip install --force-reinstall --no-deps fat==1.2.3 other==1" in str(caught.value)
     assert commit_site(site) == (f"there is nothing to commit in {site}",)
+
+
+def record_disk(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
+    """Record what is flushed, renamed and removed, in order."""
+    calls: list[tuple[str, str]] = []
+    real_sync, real_replace, real_unlink = os.fsync, os.replace, os.unlink
+    real_tree = shutil.rmtree
+
+    def sync(descriptor: int) -> None:
+        calls.append(("sync", str(Path(f"/proc/self/fd/{descriptor}").readlink())))
+        real_sync(descriptor)
+
+    def move(old: Path, new: Path) -> None:
+        calls.append(("replace", str(new)))
+        real_replace(old, new)
+
+    def unlink(path: Path, *, dir_fd: int | None = None) -> None:
+        calls.append(("unlink", str(path)))
+        real_unlink(path, dir_fd=dir_fd)
+
+    def remove_tree(path: Path, *, ignore_errors: bool = False) -> None:
+        calls.append(("rmtree", str(path)))
+        real_tree(path, ignore_errors=ignore_errors)
+
+    monkeypatch.setattr(os, "fsync", sync)
+    monkeypatch.setattr(os, "replace", move)
+    monkeypatch.setattr(os, "unlink", unlink)
+    monkeypatch.setattr(shutil, "rmtree", remove_tree)
+    return calls
+
+
+def test_new_files_are_flushed_before_the_journal_and_folders_before_each_state(
+    site: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = record_disk(monkeypatch)
+    slim(site)
+    journal = ("replace", str(site / TRANSACTION_FOLDER / "journal.json"))
+    switching, slimmed = (at for at, call in enumerate(calls) if call == journal)
+    new = {path for kind, path in calls[switching:slimmed] if kind == "replace"} - {journal[1]}
+    assert str(site / LIBRARY) in new
+    assert str(site / OWN / "RECORD") in new
+    waiting = site / TRANSACTION_FOLDER / "new"
+    flushed = {path for kind, path in calls[:switching] if kind == "sync"}
+    assert {str(waiting / Path(path).relative_to(site)) for path in new} <= flushed
+    assert {str(waiting), str(waiting / "fat"), str(site)} <= flushed
+    last = max(at for at, call in enumerate(calls) if call[0] == "replace" and call[1] in new)
+    folders = {
+        str((site / LIBRARY).parent),
+        str(site / OWN),
+        str(site / TRANSACTION_FOLDER / "old"),
+    }
+    assert folders <= {path for kind, path in calls[last:slimmed] if kind == "sync"}
+    assert ("sync", str(site / TRANSACTION_FOLDER)) in calls[slimmed:]
+    calls.clear()
+    commit_site(site)
+    removed = calls.index(("rmtree", str(site / TRANSACTION_FOLDER / "old")))
+    assert journal in calls[:removed]
+    assert ("sync", str(site / TRANSACTION_FOLDER)) in calls[calls.index(journal) : removed]
+
+
+def test_an_undo_flushes_folders_before_the_journal_goes(
+    site: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slim(site)
+    calls = record_disk(monkeypatch)
+    undo_site(site)
+    gone = calls.index(("unlink", str(site / TRANSACTION_FOLDER / "journal.json")))
+    last = max(at for at, call in enumerate(calls) if call == ("replace", str(site / LIBRARY)))
+    assert last < gone
+    assert {str((site / LIBRARY).parent), str(site / OWN)} <= {
+        path for kind, path in calls[last:gone] if kind == "sync"
+    }
 
 
 def test_an_undo_without_its_store_is_an_error(site: Path) -> None:

@@ -69,3 +69,14 @@ def test_the_command_killed_at_any_time(environment: Environment, tmp_path: Path
         subprocess.run(archsplit(each.site, "--undo"), check=True, capture_output=True)
         assert snapshot(each.site) == before
         shutil.rmtree(each.root)
+
+
+@pytest.mark.parametrize("step", ["40", pytest.param("1", marks=pytest.mark.stress)])
+def test_a_verb_that_is_killed_over_an_earlier_output_loses_no_file(
+    step: str, tmp_path: Path
+) -> None:
+    argv = [sys.executable, str(HERE / "verbs_killed.py"), str(tmp_path), step]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    kills = json.loads(done.stdout)
+    assert min(kills.values()) > 0

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -67,3 +68,33 @@ def test_ctrl_c_waits_until_it_is_done(
     with pytest.raises(KeyboardInterrupt):
         replace_all(["a", "b"], source=source, target=target)
     assert contents(target) == {"a": "new a", "b": "new b"}
+
+
+@pytest.mark.parametrize("has_links", [True, False])
+def test_no_name_is_ever_missing(
+    folders: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, *, has_links: bool
+) -> None:
+    source, target = folders
+    for name in ("a", "c"):
+        (target / name).write_text(f"old {name}")
+    seen: list[list[str]] = []
+
+    def watch(event: str, arguments: tuple[object, ...]) -> None:
+        del arguments
+        if event in {"os.rename", "os.link", "os.remove", "open"} and watching:
+            watching.clear()
+            seen.append(sorted(os.listdir(target)))
+            watching.append(True)
+
+    def no_link(*names: object) -> None:
+        raise PermissionError(names)
+
+    if not has_links:
+        monkeypatch.setattr(os, "link", no_link)
+    watching = [True]
+    sys.addaudithook(watch)
+    replace_all(["a", "b", "c"], source=source, target=target)
+    watching.clear()
+    assert len(seen) >= 6
+    assert all(names == ["a", "b", "c"] for names in seen)
+    assert contents(target) == {name: f"new {name}" for name in "abc"}

@@ -37,6 +37,7 @@ from archsplit.system.fs import (
     output_errors,
     read_file,
     sha256,
+    sync_file,
     sync_folder,
     write_file,
 )
@@ -284,6 +285,7 @@ class Transaction:
             OutputError: a file can't be replaced; the old files are restored.
         """
         journal = replace(journal, state=TransactionState.SWITCHING)
+        self._sync_new(journal)
         self.write_journal(journal)
         # From here on, a killed run can be resumed or undone.
         try:
@@ -294,7 +296,30 @@ class Transaction:
             self.roll_back(journal)
             raise
         shutil.rmtree(self.new, ignore_errors=True)
+        self._sync_folders(journal)
         self.write_journal(replace(journal, state=TransactionState.SLIMMED))
+
+    def _sync_new(self, journal: SlimJournal) -> None:
+        """Flush the waiting new files and their folders, before the journal lists them."""
+        for change in journal.changes:
+            new = self.new / change.path
+            # An earlier run may have put it in place.
+            if new.exists():
+                with output_errors(new):
+                    sync_file(new)
+        self._sync_folders(journal)
+
+    def _sync_folders(self, journal: SlimJournal) -> None:
+        """Flush the names of new and old files, before the journal says more about them."""
+        paths = [
+            (root / change.path).parent
+            for root in (self.new, self.old, self.site)
+            for change in journal.changes
+        ]
+        for folder in {parent for path in paths for parent in (path, *path.parents)}:
+            if folder.is_relative_to(self.site) and folder.is_dir():
+                with output_errors(folder):
+                    sync_folder(folder)
 
     def roll_back(self, journal: SlimJournal) -> None:
         """Restore all old files, and remove the journal.
@@ -313,6 +338,7 @@ class Transaction:
                     old.replace(target)
                     # A rename between two links of one inode does nothing, and leaves both.
                     old.unlink(missing_ok=True)
+        self._sync_folders(journal)
         self._close()
 
     def commit(self, journal: SlimJournal) -> None:
@@ -331,6 +357,7 @@ class Transaction:
                 shutil.rmtree(self.old)
         with output_errors(self.journal_file):
             self.journal_file.unlink()
+            sync_folder(self.folder)
         self.remove_folder()
 
     def _put_file(self, change: FileChange) -> None:

@@ -217,6 +217,19 @@ def put_file(finished: Path, path: Path) -> None:
             shutil.copyfile(finished, beside)
 
 
+def sync_file(path: Path) -> None:
+    """Flush the content of a file to the disk.
+
+    Raises:
+        OSError: the file can't be flushed; the caller writes the message.
+    """
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def sync_folder(path: Path) -> None:
     """Flush the names in a folder to the disk.
 
@@ -459,7 +472,8 @@ def copy_into(source: Path, folder: Path) -> Path:
 def replace_all(names: Sequence[str], *, source: Path, target: Path) -> None:
     """Move files to ``target`` and replace files there; on failure restore all of them.
 
-    Signals are blocked meanwhile: Ctrl-C takes effect after the last file.
+    Each file is replaced by one rename, so a killed process leaves the old file or the new one
+    under each name. Signals are blocked meanwhile: Ctrl-C takes effect after the last file.
 
     Args:
         names: the files' names in both folders.
@@ -488,18 +502,23 @@ def replace_all(names: Sequence[str], *, source: Path, target: Path) -> None:
 
 
 def _back_up_target(name: str, *, source: Path, target: Path) -> None:
+    """Link a file into the private folder, from which a failure restores it."""
     if (target / name).exists() and is_replaceable(target / name):
-        # Into the private folder, from which a failure brings it back.
-        (target / name).replace(source / f"{name}.before")
+        backup = source / f"{name}.before"
+        try:
+            os.link(target / name, backup)
+        except OSError:
+            # No hard links on this file system, or only for the file's owner.
+            shutil.copy2(target / name, backup)
 
 
 def _restore_target(name: str, *, source: Path, target: Path, moved: bool) -> None:
     with contextlib.suppress(OSError):
         # What was written to a device can't be taken back.
-        if moved and is_replaceable(target / name):
-            (target / name).unlink()
         if (source / f"{name}.before").exists():
             (source / f"{name}.before").replace(target / name)
+        elif moved and is_replaceable(target / name):
+            (target / name).unlink()
 
 
 @contextlib.contextmanager
