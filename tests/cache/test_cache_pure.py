@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import subprocess
+import sys
 
 import pytest
 from hypothesis import given
@@ -263,3 +265,41 @@ def test_a_value_more_or_less_is_new_or_gone() -> None:
     more = (*less, KeyComponent("file", "b"))
     assert key_differences(less, more) == ("file is new: b",)
     assert key_differences(more, less) == ("file is gone: b",)
+
+
+BOMBS = {
+    "zstd": "zstandard.ZstdCompressor(level=1).compress(bytes(SIZE))",
+    "zstd, no size": "zstandard.ZstdCompressor(write_content_size=False).compress(bytes(SIZE))",
+    "zlib": "zlib.compress(bytes(SIZE), 9)",
+}
+
+
+@pytest.mark.parametrize("packed", BOMBS.values(), ids=BOMBS)
+def test_small_blob_of_gigabytes_is_refused_before_they_are_in_memory(packed: str) -> None:
+    program = f"""if True:
+        import resource, sys, zlib, zstandard
+        from archsplit.cache.sealed import DamagedError, encode_result, unseal
+        if len(sys.argv) == 1:
+            SIZE = 1 << 30
+            sys.stdout.buffer.write(encode_result({packed}))
+        else:
+            try:
+                unseal(sys.stdin.buffer.read())
+            except DamagedError:
+                print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10)
+    """
+
+    def run(*words: str, given: bytes = b"") -> bytes:
+        argv = [sys.executable, "-c", program, *words]
+        return subprocess.run(argv, input=given, stdout=subprocess.PIPE, check=True).stdout
+
+    bomb = run()
+    assert len(bomb) < 5_000_000
+    assert 0 < int(run("unseal", given=bomb)) < 300_000_000
+
+
+def test_content_that_compresses_too_well_is_stored_without_compression() -> None:
+    content = bytes(65 << 20)
+    blob = seal(content)
+    assert len(blob) > len(content)
+    assert unseal(blob) == content

@@ -193,7 +193,7 @@ def test_other_files_of_the_cache_are_replaced_too(
     make_irregular: Callable[[Path], None], tmp_path: Path
 ) -> None:
     make_irregular(tmp_path / "trimmed")
-    assert evict(tmp_path, maximum=1) is not None
+    assert evict(tmp_path, maximum=1, warn=print) is not None
     digests, known = FileDigests(tmp_path), tmp_path / os.uname().nodename / "group"
     make_irregular(known)
     digests.load("group")
@@ -338,22 +338,62 @@ def fill(folder: Path, count: int) -> list[Path]:
 
 def test_what_wasnt_used_for_longest_goes_first(tmp_path: Path) -> None:
     paths = fill(tmp_path, 10)
-    done = evict(tmp_path, maximum=8)
+    done = evict(tmp_path, maximum=8, warn=print)
     assert done is not None
     assert [path.exists() for path in paths] == [False] * 3 + [True] * 7
     assert (done.files, done.size, done.removed, done.freed) == (7, 7, 3, 3)
     assert store_size(tmp_path) == (7, 7)
 
 
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may delete each file")
+def test_file_that_may_not_be_deleted_stays_and_eviction_goes_on(tmp_path: Path) -> None:
+    check_eviction_beside_a_closed_folder(tmp_path, lambda folder: folder.chmod(0o500))
+
+
+def test_refused_deletion_is_one_warning_and_eviction_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed: list[Path] = []
+    unlink = os.unlink
+
+    def refuse(path: str) -> None:
+        if any(path.startswith(f"{folder}/") for folder in closed):
+            raise PermissionError(1, "Operation not permitted", path)
+        unlink(path)
+
+    monkeypatch.setattr(os, "unlink", refuse)
+    check_eviction_beside_a_closed_folder(tmp_path, closed.append)
+
+
+def check_eviction_beside_a_closed_folder(root: Path, close: Callable[[Path], None]) -> None:
+    now = time.time()
+    for age, name in enumerate(("new", "ours", "theirs", "old")):
+        path = root / "ac" / name / "entry"
+        path.parent.mkdir(parents=True)
+        path.write_bytes(bytes(10))
+        os.utime(path, (now - 100 * age, now - 100 * age))
+    for name in ("theirs", "old"):
+        close(root / "ac" / name)
+    said: list[str] = []
+    done = evict(root, maximum=10, warn=said.append)
+    for name in ("theirs", "old"):
+        (root / "ac" / name).chmod(0o700)
+    assert done is not None
+    # 20 of 40 bytes can't be deleted; all others are.
+    assert (done.removed, done.files, done.size) == (2, 2, 20)
+    assert len(said) == 1
+    assert "2 files can't be deleted" in said[0]
+
+
 def test_two_passes_dont_meet(tmp_path: Path) -> None:
     with (tmp_path / "trimmed").open("w") as mark:
         fcntl.flock(mark, fcntl.LOCK_EX)
-        assert evict(tmp_path, maximum=0) is None
+        assert evict(tmp_path, maximum=0, warn=print) is None
 
 
 def test_a_pass_is_due_when_much_was_written_or_time_has_passed(tmp_path: Path) -> None:
     assert is_eviction_due(tmp_path, written=1, maximum=100)
-    evict(tmp_path, maximum=100)
+    evict(tmp_path, maximum=100, warn=print)
     assert not is_eviction_due(tmp_path, written=1, maximum=100)
     assert is_eviction_due(tmp_path, written=50, maximum=100)
     os.utime(tmp_path / "trimmed", (0, 0))
@@ -368,7 +408,7 @@ def test_what_killed_processes_left_is_swept(tmp_path: Path) -> None:
     for path in (old, new):
         path.touch()
     os.utime(old, (0, 0))
-    evict(tmp_path, maximum=100)
+    evict(tmp_path, maximum=100, warn=print)
     assert (old.exists(), new.exists()) == (False, True)
 
 
@@ -376,7 +416,7 @@ def test_clearing_leaves_nothing_but_what_isnt_the_stores(tmp_path: Path) -> Non
     fill(tmp_path, 3)
     (tmp_path / "history").mkdir()
     (tmp_path / "history" / "k.json").write_text("{}")
-    assert clear_store(tmp_path)[0] == 3
+    assert clear_store(tmp_path).removed == 3
     assert store_size(tmp_path) == (0, 0)
     assert (tmp_path / "history" / "k.json").exists()
 

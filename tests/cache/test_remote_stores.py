@@ -18,7 +18,7 @@ from archsplit.cache.cache import Cache
 from archsplit.cache.config import Settings, resolve_settings
 from archsplit.cache.entry import CacheEntry, KeyComponent, ManifestEntry, compute_key, encode_entry
 from archsplit.cache.remote import RemoteError, TimeBudget
-from archsplit.cache.sealed import entry_action
+from archsplit.cache.sealed import encode_result, entry_action
 from archsplit.errors import UsageError
 from archsplit.formats.reapi_messages import encode_message, new_message
 from cache_server import serving
@@ -106,6 +106,17 @@ def test_a_digest_that_is_a_path_is_a_lie(server: CacheServer, digest: str) -> N
     server.kept[kept_path(KEY)] = encode_message(new_message("ActionResult", output_files=[file]))
     with pytest.raises(RemoteError, match="wrong bytes"):
         ResultRemote(HttpRemote(server.address)).get(f"ac/{KEY}", seconds=20)
+
+
+@pytest.mark.parametrize("kind", ["result", "blob"])
+def test_reply_longer_than_its_declared_size_is_refused(server: CacheServer, kind: str) -> None:
+    content = bytes(17_000_000)
+    server.kept[kept_path(KEY)] = encode_result(content, inline=kind == "result")
+    digest = hashlib.sha256(content).hexdigest()
+    server.kept[f"/cache/cas/{digest}"] = bytes(len(content) + 1)
+    remote = open_remote(server.address)[1]
+    with pytest.raises(RemoteError, match="too long"):
+        remote.get(f"ac/{KEY}", seconds=9)
 
 
 def test_read_only_means_nothing_is_stored_there(tmp_path: Path, server: CacheServer) -> None:

@@ -8,8 +8,8 @@ import time
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
-from archsplit.cache.local import StoreKind
-from archsplit.cache.remote import MAX_ENTRY_BYTES, RemoteError
+from archsplit.cache.local import MAX_ENTRY_BYTES, StoreKind
+from archsplit.cache.remote import RemoteError
 from archsplit.cache.sealed import DamagedError, decode_result, encode_result, entry_action
 
 if TYPE_CHECKING:
@@ -25,6 +25,8 @@ _MISSING = 404
 _RESULTS = f"{StoreKind.ACTION.value}/"
 _MOST_INLINE = 4_000_000
 """Bytes in a result; gRPC's clients refuse messages above 4 MiB, and larger ones are a blob."""
+_MOST_RESULT = 16 << 20
+"""Bytes of a result with what a server has added to it."""
 
 
 _SHORTEST = 0.01
@@ -47,14 +49,15 @@ class HttpRemote:
         self._headers = urllib3.make_headers(basic_auth=user) if user else {}
         self._pool = urllib3.PoolManager(maxsize=4, retries=False)
 
-    def get(self, path: str, *, seconds: float) -> bytes | None:
+    def get(self, path: str, *, seconds: float, most: int = MAX_ENTRY_BYTES) -> bytes | None:
         """Return the stored bytes, or None."""
         with self._request("GET", path, seconds) as response:
             if response.status == _MISSING:
                 return None
             _check(response.status, _FOUND)
-            blob = bytes(response.read(MAX_ENTRY_BYTES + 1))
-            _check_size(len(blob))
+            # Entries are compressed: an encoding of the transfer could only hide their size.
+            blob = bytes(response.read(most + 1, decode_content=False))
+            _check_size(len(blob), most)
             return blob
 
     def put(self, path: str, blob: bytes, *, seconds: float) -> None:
@@ -90,8 +93,8 @@ def _check(found: int, expected: int, *, shown: int | None = None) -> None:
         raise RemoteError(f"its reply has status {shown or found}")
 
 
-def _check_size(size: int) -> None:
-    if size > MAX_ENTRY_BYTES:
+def _check_size(size: int, most: int) -> None:
+    if size > most:
         raise RemoteError("its reply is too long for an entry")
 
 
@@ -103,7 +106,7 @@ class ObjectRemote:
 
         self._store = from_url(address, config=None, retry_config={"max_retries": 0})
 
-    def get(self, path: str, *, seconds: float) -> bytes | None:
+    def get(self, path: str, *, seconds: float, most: int = MAX_ENTRY_BYTES) -> bytes | None:
         """Return the stored bytes, or None; the caller holds the deadline."""
         del seconds
         import obstore  # noqa: PLC0415
@@ -112,7 +115,7 @@ class ObjectRemote:
             found = obstore.get(self._store, path)
         except FileNotFoundError:
             return None
-        _check_size(found.meta["size"])
+        _check_size(found.meta["size"], most)
         return bytes(found.bytes())
 
     def put(self, path: str, blob: bytes, *, seconds: float) -> None:
@@ -135,21 +138,21 @@ class ResultRemote:
     def __init__(self, files: Remote) -> None:
         self._files = files
 
-    def get(self, path: str, *, seconds: float) -> bytes | None:
+    def get(self, path: str, *, seconds: float, most: int = MAX_ENTRY_BYTES) -> bytes | None:
         """Return the stored bytes, or None."""
         if not path.startswith(_RESULTS):
-            return self._files.get(path, seconds=seconds)
+            return self._files.get(path, seconds=seconds, most=most)
         until = time.monotonic() + seconds
-        message = self._files.get(_result_path(path), seconds=seconds)
+        message = self._files.get(_result_path(path), seconds=seconds, most=_MOST_RESULT)
         if message is None:
             return None
         try:
-            digest, _, content = decode_result(message)
+            digest, size, content = decode_result(message)
         except DamagedError:
             raise RemoteError("it returned wrong bytes") from None
         if content is not None:
             return encode_result(content)
-        blob = self._files.get(_blob_path(digest), seconds=_left(until))
+        blob = self._files.get(_blob_path(digest), seconds=_left(until), most=min(size, most))
         # Of an evicted blob, the entry is a miss.
         return None if blob is None else encode_result(blob)
 

@@ -247,7 +247,7 @@ class Cache:
             self.stats.save(self.settings.folder)
             maximum = self.settings.max_size
             if is_eviction_due(self.settings.folder, written=self.local.written, maximum=maximum):
-                evict(self.settings.folder, maximum=maximum)
+                evict(self.settings.folder, maximum=maximum, warn=self.local.warn)
 
     def _blobs(self, key: str) -> Iterator[tuple[str, bytes]]:
         blob = self.local.get(StoreKind.ACTION, key)

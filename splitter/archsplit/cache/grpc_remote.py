@@ -21,18 +21,20 @@ from urllib.parse import urlsplit
 
 import grpc
 
-from archsplit.cache.local import StoreKind
-from archsplit.cache.remote import MAX_ENTRY_BYTES, RemoteError
+from archsplit.cache.local import MAX_ENTRY_BYTES, StoreKind
+from archsplit.cache.remote import RemoteError
 from archsplit.cache.sealed import OUTPUT_NAME, decode_result, encode_result, entry_action
 from archsplit.formats.reapi_messages import decode_message, encode_message, new_message
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 _REAPI = "/build.bazel.remote.execution.v2"
 _RESULTS = f"{StoreKind.ACTION.value}/"
 _BLOCK = 1 << 20
 """Bytes of a message; servers and proxies accept at least 4 MB."""
+_MOST_MESSAGE = 16 << 20
+"""Bytes of a reply; servers put small files into results."""
 
 
 class GrpcRemote:
@@ -54,7 +56,10 @@ class GrpcRemote:
         self._instance = parts.path.strip("/")
         self._metadata = (("authorization", f"Bearer {token}"),) if token else ()
         host = parts.netloc if parts.port else f"{parts.netloc}:443"
-        options = [("grpc.max_receive_message_length", -1), ("grpc.enable_retries", 0)]
+        options = [
+            ("grpc.max_receive_message_length", _MOST_MESSAGE),
+            ("grpc.enable_retries", 0),
+        ]
         # Neither of them connects before the first call.
         self._channel = (
             grpc.secure_channel(host, grpc.ssl_channel_credentials(), options=options)
@@ -62,7 +67,7 @@ class GrpcRemote:
             else grpc.insecure_channel(host, options=options)
         )
 
-    def get(self, path: str, *, seconds: float) -> bytes | None:
+    def get(self, path: str, *, seconds: float, most: int = MAX_ENTRY_BYTES) -> bytes | None:
         """Return the stored bytes, or None."""
         until = time.monotonic() + seconds
         try:
@@ -80,7 +85,7 @@ class GrpcRemote:
             if not files:
                 return None
             # Of an entry that came by HTTP, a server has the bytes in the result.
-            found = files[0].contents or self._read(files[0], until)
+            found = files[0].contents or self._read(files[0], until, most)
             return encode_result(found) if path.startswith(_RESULTS) else found
         except grpc.RpcError as error:
             # Of a result whose blob was evicted, too.
@@ -115,9 +120,9 @@ class GrpcRemote:
         )
         return call(request, metadata=self._metadata, timeout=until - time.monotonic())
 
-    def _read(self, file: Any, until: float) -> bytes:
+    def _read(self, file: Any, until: float, most: int) -> bytes:
         size = file.digest.size_bytes
-        if size > MAX_ENTRY_BYTES:
+        if size > most:
             raise RemoteError("its reply is too long for an entry")
         call = self._channel.unary_stream(
             "/google.bytestream.ByteStream/Read",
@@ -127,7 +132,7 @@ class GrpcRemote:
         name = f"{self._prefix()}blobs/{file.digest.hash}/{size}"
         request = new_message("ReadRequest", resource_name=name)
         parts = call(request, metadata=self._metadata, timeout=until - time.monotonic())
-        found = b"".join(parts)
+        found = join_parts(parts, most=size)
         if len(found) != size or _digest(found).hash != file.digest.hash:
             raise RemoteError("it returned wrong bytes")
         return found
@@ -156,6 +161,20 @@ class GrpcRemote:
 
     def _prefix(self) -> str:
         return f"{self._instance}/" if self._instance else ""
+
+
+def join_parts(parts: Iterable[bytes], *, most: int) -> bytes:
+    """Return all parts of a stream that has at most so many bytes.
+
+    Raises:
+        RemoteError: the stream has more.
+    """
+    found = bytearray()
+    for part in parts:
+        found += part
+        if len(found) > most:
+            raise RemoteError("it returned wrong bytes")
+    return bytes(found)
 
 
 def _digest(blob: bytes) -> Any:

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+MAX_ENTRY_BYTES = 1 << 30
+"""Most bytes of an entry."""
 _MISS_ERRORS = {errno.ENOENT, errno.ENOTDIR, errno.ESTALE}
 _PATH_CONFLICT_ERRORS = {errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENOTEMPTY}
 _REFUSED_ERRORS = {errno.EACCES, errno.EPERM, errno.EROFS}
@@ -82,6 +84,7 @@ class LocalStore:
 
     Attributes:
         written: bytes stored by this process.
+        warn: called with the message of each problem.
     """
 
     def __init__(
@@ -95,7 +98,7 @@ class LocalStore:
         self.folder = folder
         self._is_chosen = is_chosen
         self.written = 0
-        self._warn = warn
+        self.warn = warn
         self._has_warned = False
         self._writable = writable
 
@@ -150,7 +153,7 @@ class LocalStore:
     def drop_damaged(self, kind: StoreKind, key: str, why: str) -> None:
         """Warn of a damaged file, and delete it in a store that may be written."""
         done = "deleted" if self._writable else "ignored"
-        self._warn(f"{done} a damaged file of the cache: {self.path(kind, key)}: {why}")
+        self.warn(f"{done} a damaged file of the cache: {self.path(kind, key)}: {why}")
         self.delete(kind, key)
 
     def delete(self, kind: StoreKind, key: str) -> None:
@@ -172,7 +175,7 @@ class LocalStore:
         # What can't be read can't be written either, which is no more news.
         if not self._has_warned:
             self._has_warned = True
-            self._warn(f"{self.folder} can't be {action}: {error.strerror}; compiling without it")
+            self.warn(f"{self.folder} can't be {action}: {error.strerror}; compiling without it")
 
 
 def is_intact(kind: StoreKind, key: str, blob: bytes) -> bool:
@@ -294,6 +297,9 @@ def import_store(store: LocalStore, file: IO[bytes], *, where: str) -> tuple[int
                 content = tar.extractfile(member)
                 if kind in {each.value for each in StoreKind} and content is not None:
                     total += 1
+                    # A sparse member of some bytes could fill memory with zeros.
+                    if member.issparse() or member.size > MAX_ENTRY_BYTES:
+                        continue
                     count += _import_file(store, StoreKind(kind), key, content.read())
     except (tarfile.TarError, OSError) as error:
         raise InputError(f"{where} is no exported cache: {error}") from None
@@ -337,10 +343,15 @@ def is_eviction_due(folder: Path, *, written: int, maximum: int) -> bool:
     return written > 0 and age > _EVICTION_INTERVAL
 
 
-def evict(folder: Path, *, maximum: int) -> EvictionResult | None:
+def evict(folder: Path, *, maximum: int, warn: Callable[[str], None]) -> EvictionResult | None:
     """Evict the least recently used files; None if another process evicts, or on an error.
 
     Readers and writers never wait: a file that is removed while it is read stays readable.
+
+    Args:
+        folder: the folder of the store.
+        maximum: bytes of all files together.
+        warn: called once if files can't be deleted and the store stays too large.
     """
     stamp = folder / _EVICTION_STAMP
     with contextlib.suppress(OSError):
@@ -349,21 +360,33 @@ def evict(folder: Path, *, maximum: int) -> EvictionResult | None:
             if not try_lock(lock_file.fileno()):
                 return None
             os.utime(stamp)
-            return _evict_files(folder, maximum)
+            return _evict_files(folder, maximum, warn)
     return None
 
 
-def _evict_files(folder: Path, maximum: int) -> EvictionResult:
+def _evict_files(folder: Path, maximum: int, warn: Callable[[str], None]) -> EvictionResult:
     files = sorted(_files(folder))
     total = sum(file.size for file in files)
     limit = total if total <= maximum else int(maximum * _EVICTION_TARGET)
-    remaining, removed = total, 0
+    remaining, removed, refused, reason = total, 0, 0, ""
     for file in files:
         if remaining <= limit:
             break
-        with contextlib.suppress(FileNotFoundError):
+        try:
             os.unlink(file.path)  # noqa: PTH108 - strings, for there may be a million
-        remaining, removed = remaining - file.size, removed + 1
+        except FileNotFoundError:
+            # Another process was faster.
+            remaining -= file.size
+        except OSError as error:
+            # A file in another user's folder stays, and the next ones are tried.
+            refused, reason = refused + 1, error.strerror or ""
+        else:
+            remaining, removed = remaining - file.size, removed + 1
+    if refused and remaining > limit:
+        warn(
+            f"{folder} is over its limit: {refused} files can't be deleted ({reason});"
+            " their owner can delete them: archsplit cache trim"
+        )
     return EvictionResult(
         files=len(files) - removed, size=remaining, removed=removed, freed=total - remaining
     )
@@ -405,18 +428,21 @@ def _is_abandoned(folder: Path, name: str, written: float) -> bool:
     return unfinished and time.time() - written > _ABANDONED_SECONDS
 
 
-def clear_store(folder: Path) -> tuple[int, int]:
-    """Remove all files of a store; return their number and bytes."""
+def clear_store(folder: Path) -> EvictionResult:
+    """Remove all files of a store that may be removed."""
     files = list(_files(folder))
+    removed = []
     for file in files:
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(OSError):
             os.unlink(file.path)  # noqa: PTH108 - see `_evict_files`
+            removed.append(file.size)
     for subdirectory in _subdirectories(folder):
         for name in sorted_names(subdirectory):
             # Only empty folders are removed: other files in them are not the cache's.
             with contextlib.suppress(OSError):
                 (subdirectory / name).rmdir()
-    return len(files), sum(file.size for file in files)
+    total, freed = sum(file.size for file in files), sum(removed)
+    return EvictionResult(len(files) - len(removed), total - freed, len(removed), freed)
 
 
 _FOLDER = "wheels"

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 _AT_ONCE = 4
 _MOST_BYTES = 256 << 20
 """Most bytes in the queue: a build faster than its remote store must not fill memory."""
-MAX_ENTRY_BYTES = 1 << 30
-"""Most bytes of an entry."""
 _SLOW = 0.5
 """Seconds of an average miss from which a store counts as slow."""
 _SHORTEST = 0.1
@@ -170,8 +168,8 @@ class Remote(Protocol):
     Both methods may raise whatever their library raises.
     """
 
-    def get(self, path: str, *, seconds: float) -> bytes | None:
-        """Return the stored bytes, or None; raise for more than `MAX_ENTRY_BYTES`."""
+    def get(self, path: str, *, seconds: float, most: int = ...) -> bytes | None:
+        """Return the stored bytes, or None; raise for more bytes than ``most``."""
         ...
 
     def put(self, path: str, blob: bytes, *, seconds: float) -> None:

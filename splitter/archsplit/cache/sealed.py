@@ -24,6 +24,11 @@ if TYPE_CHECKING:
 _LEVEL = 1
 _ZSTANDARD = b"\x28\xb5\x2f\xfd"
 """The first bytes of a Zstandard frame (RFC 8878); zlib's streams begin with 0x78."""
+_FREE_BYTES = 64 << 20
+"""Bytes that any content may have."""
+_MOST_RATIO = 64
+"""Most bytes of larger content for each compressed byte: a reply of some kilobytes must not fill
+the memory. `seal` doesn't compress what this would refuse."""
 _LARGE = 1 << 18
 """Bytes from which Zstandard is quicker than zlib, its import included."""
 _SMALL = 1 << 19
@@ -70,7 +75,16 @@ def seal(content: bytes) -> bytes:
         import zstandard
 
         packed = zstandard.ZstdCompressor(level=_LEVEL).compress(content)
+        if len(content) > most_unpacked(len(packed)):
+            import zlib
+
+            packed = zlib.compress(content, 0)
     return encode_result(packed)
+
+
+def most_unpacked(packed: int) -> int:
+    """Return the bytes that compressed data of this size may have."""
+    return max(_FREE_BYTES, packed * _MOST_RATIO)
 
 
 def is_sealed(blob: bytes) -> bool:
@@ -105,18 +119,35 @@ def unseal(blob: bytes) -> bytes:
     packed = _intact_contents(blob)
     # The frame itself tells which library packed it.
     if packed[: len(_ZSTANDARD)] == _ZSTANDARD:
-        import zstandard
+        return _unpack_frame(packed)
+    return _unpack_zlib(packed)
 
-        try:
-            return zstandard.ZstdDecompressor().decompress(packed)
-        except (zstandard.ZstdError, MemoryError):
-            raise DamagedError(_BAD_DATA) from None
-    import zlib
+
+def _unpack_frame(packed: memoryview) -> bytes:
+    import zstandard
 
     try:
-        return zlib.decompress(packed)
+        # The library allocates the declared size at once, and refuses a frame that has more bytes.
+        size = zstandard.frame_content_size(packed)
+        if not 0 <= size <= most_unpacked(len(packed)):
+            raise DamagedError(_BAD_DATA)
+        return zstandard.ZstdDecompressor().decompress(packed)
+    except (zstandard.ZstdError, MemoryError):
+        raise DamagedError(_BAD_DATA) from None
+
+
+def _unpack_zlib(packed: memoryview) -> bytes:
+    import zlib
+
+    inflate = zlib.decompressobj()
+    try:
+        # `seal` writes smaller contents, and large ones without compression.
+        content = inflate.decompress(packed, max(_LARGE, len(packed)))
     except (zlib.error, MemoryError):
         raise DamagedError(_BAD_DATA) from None
+    if not inflate.eof:
+        raise DamagedError(_BAD_DATA)
+    return content
 
 
 def encode_result(packed: Buffer, *, inline: bool = True) -> bytes:

@@ -127,9 +127,9 @@ def _stats(arguments: argparse.Namespace, settings: Settings, store: LocalStore)
 def _trim(arguments: argparse.Namespace, settings: Settings, store: LocalStore) -> None:
     from archsplit.cache.local import evict, trim_downloads
 
-    del arguments, store
+    del arguments
     wheels = trim_downloads(settings.folder, maximum=settings.max_size)
-    done = evict(settings.folder, maximum=settings.max_size)
+    done = evict(settings.folder, maximum=settings.max_size, warn=store.warn)
     # Another process trims: an error, because a script may need the space now.
     if done is None:
         raise InputError(f"{settings.folder} can't be trimmed, or is being trimmed right now")
@@ -143,8 +143,10 @@ def _clear(arguments: argparse.Namespace, settings: Settings, store: LocalStore)
     from archsplit.cache.local import clear_store, trim_downloads
 
     del arguments, store
-    files, size = clear_store(settings.folder)
-    _print(f"{files} files removed ({size / _MEGABYTE:.1f} MB)")
+    done = clear_store(settings.folder)
+    _print(f"{done.removed} files removed ({done.freed / _MEGABYTE:.1f} MB)")
+    if done.files:
+        _print(f"warning: {done.files} files can't be deleted: they are in another user's folders")
     wheels = trim_downloads(settings.folder, maximum=0)
     if wheels.removed:
         _print(f"{wheels.removed} downloaded wheels removed ({wheels.freed / _MEGABYTE:.1f} MB)")

@@ -15,6 +15,7 @@ import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from archsplit.cache.sealed import most_unpacked
 from archsplit.errors import EngineRefusedError, EngineUnavailableError, InputError
 
 if TYPE_CHECKING:
@@ -44,6 +45,8 @@ _SHA256 = 1
 _ZSTD = 1
 """The number of Zstandard in the API's list of compressors."""
 _LEVEL = 1
+_FRAME_BYTES = 1 << 16
+"""Bytes that compressed data may have more than its content; more only for content in gigabytes."""
 _DIGESTS_PER_CALL = 10_000
 _RETRIED = {
     grpc.StatusCode.UNAVAILABLE,
@@ -231,8 +234,8 @@ class ReapiClient:
         found = (row.data for row in reply.responses if digest_bytes(row.data) == digest)
         return next(found, None)
 
-    async def _read_stream(self, digest: Digest) -> bytes:
-        is_packed = self._packs(digest)
+    async def _read_stream(self, digest: Digest, *, may_pack: bool = True) -> bytes:
+        is_packed = may_pack and self._packs(digest)
         name = self._prefix() + _blob_name(digest, is_packed=is_packed)
 
         async def read() -> bytes:
@@ -241,10 +244,20 @@ class ReapiClient:
                 request_serializer=encode_message,
                 response_deserializer=lambda blob: decode_message("ReadResponse", blob).data,
             )(new_message("ReadRequest", resource_name=name), metadata=self._metadata)
-            return b"".join([part async for part in call])
+            blob = bytearray()
+            async for part in call:
+                blob += part
+                # A stream without end must not fill memory; the digest is wrong then.
+                if len(blob) > digest.size + _FRAME_BYTES:
+                    call.cancel()
+                    break
+            return bytes(blob)
 
         found: bytes = await self._retry(read)
         self.received += len(found)
+        if is_packed and digest.size > most_unpacked(len(found)):
+            # Some kilobytes that would fill memory, or a file of zeros: only its own bytes tell.
+            return await self._read_stream(digest, may_pack=False)
         blob = await asyncio.to_thread(_unpack, found, digest.size) if is_packed else found
         if digest_bytes(blob) != digest:
             raise EngineRefusedError(f"{self.endpoint.address} returned damaged bytes of {name}")
