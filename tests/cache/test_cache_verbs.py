@@ -25,7 +25,6 @@ ENTRY = CacheEntry(
     components=(KeyComponent("flag", "-O3"),), files={"k.ptx": b"code"}, cpu_seconds=2.0
 )
 
-EARLIER = b"archsplit cache entry 2\n" + bytes(32) + b"x"
 """A file as version 3 of the cache has written it."""
 
 
@@ -69,33 +68,6 @@ def test_verify_removes_what_is_damaged_and_says_so(
     assert run(folder, "verify") == 9
     assert "00000000" in capsys.readouterr().err
     assert run(folder, "verify") == 0
-
-
-def test_files_of_an_earlier_version_are_told_from_damaged_ones(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = LocalStore(folder, warn=pytest.fail).path(StoreKind.ACTION, "22" * 32)
-    path.parent.mkdir()
-    path.write_bytes(EARLIER)
-    assert run(folder, "verify") == 0
-    out = capsys.readouterr().out
-    assert f"3 of 3 files in {folder} are intact" in out
-    assert "1 files (0.0 MB) of an earlier version of archsplit are not used: " in out
-    run(folder, "verify", "--json")
-    facts = json.loads(capsys.readouterr().out)
-    assert (facts["files"], facts["damaged"]) == (3, [])
-    assert (facts["earlier"], facts["earlier_bytes"]) == (1, len(EARLIER))
-    # An older archsplit that shares the folder has its files still.
-    assert run(folder, "export", str(tmp_path / "x.tar")) == 0
-    printed = capsys.readouterr()
-    assert printed.out.startswith("3 files written")
-    assert printed.err == ""
-    assert path.read_bytes() == EARLIER
-    with tarfile.open(tmp_path / "x.tar", "a") as tar:
-        tar.add(path, f"ac/{path.name}")
-    assert run(tmp_path / "new", "import", str(tmp_path / "x.tar")) == 0
-    out = capsys.readouterr().out
-    assert "1 files are damaged, or of another version of archsplit\n3 of 4 files taken" in out
 
 
 def test_a_store_moves_as_one_file_of_fixed_bytes(folder: Path, tmp_path: Path) -> None:

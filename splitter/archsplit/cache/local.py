@@ -25,7 +25,7 @@ from enum import Enum
 from typing import IO, TYPE_CHECKING, NamedTuple
 
 from archsplit.cache.entry import compute_key, decode_entry, decode_manifest
-from archsplit.cache.sealed import DamagedError, is_of_earlier_version, is_sealed
+from archsplit.cache.sealed import DamagedError, is_sealed
 from archsplit.cache.usage import mark_used
 from archsplit.errors import InputError, OutputError
 from archsplit.system.file_lock import try_lock
@@ -119,9 +119,6 @@ class LocalStore:
                 self._warn_of_error("read", error)
             return None
         if not is_intact(kind, key, blob):
-            # An older archsplit may share the folder.
-            if is_of_earlier_version(blob):
-                return None
             self.drop_damaged(kind, key, "its digest is wrong")
             return None
         # The time of the last use is what eviction sorts by.
@@ -198,36 +195,24 @@ class StoreCheck(NamedTuple):
     """The result of a check of all files.
 
     Attributes:
-        files: number of files of this version.
+        files: number of files.
         damaged: keys of the damaged ones, which were deleted.
-        earlier: number of files that an earlier version of archsplit has written.
-        earlier_bytes: their size.
     """
 
     files: int
     damaged: tuple[str, ...]
-    earlier: int = 0
-    earlier_bytes: int = 0
 
 
 def verify_store(store: LocalStore) -> StoreCheck:
-    """Read every file and delete the damaged ones.
-
-    Files of an earlier version are never read otherwise. They stay, because an older archsplit may
-    share the folder.
-    """
-    files, damaged, earlier = 0, [], []
+    """Read every file and delete the damaged ones."""
+    files, damaged = 0, []
     for kind in StoreKind:
         for key in store.keys(kind):
-            blob = _stored_bytes(store, kind, key)
-            if is_of_earlier_version(blob):
-                earlier.append(len(blob))
-                continue
             files += 1
-            if not _is_valid(kind, key, blob):
+            if not _is_valid(kind, key, _stored_bytes(store, kind, key)):
                 damaged.append(key)
                 store.delete(kind, key)
-    return StoreCheck(files, tuple(damaged), len(earlier), sum(earlier))
+    return StoreCheck(files, tuple(damaged))
 
 
 def _stored_bytes(store: LocalStore, kind: StoreKind, key: str) -> bytes:

@@ -52,9 +52,6 @@ _MOST_SHIFT = 63
 
 OUTPUT_NAME = "entry"
 
-_EARLIER = b"archsplit cache entry "
-"""The first bytes of blobs up to version 3 of the cache."""
-
 
 class DamagedError(Exception):
     """A blob was changed after it was written; the caller must delete it."""
@@ -94,11 +91,6 @@ def is_sealed(blob: bytes) -> bool:
     except DamagedError:
         return False
     return True
-
-
-def is_of_earlier_version(blob: bytes) -> bool:
-    """Return True for a blob that an earlier version of archsplit has written."""
-    return blob.startswith(_EARLIER)
 
 
 def sealed_digest(blob: bytes) -> str:

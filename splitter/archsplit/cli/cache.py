@@ -162,12 +162,6 @@ def _verify(arguments: argparse.Namespace, settings: Settings, store: LocalStore
     else:
         good = checked.files - len(checked.damaged)
         _print(f"{good} of {checked.files} files in {settings.folder} are intact")
-    if not arguments.json and checked.earlier:
-        size = f"{checked.earlier_bytes / _MEGABYTE:.1f} MB"
-        _print(
-            f"{checked.earlier} files ({size}) of an earlier version of archsplit are not used:"
-            " they go when the cache is full, or all files by `archsplit cache clear`"
-        )
     if checked.damaged:
         raise VerifyError(
             "the cache had damaged files, which are removed:\n  " + "\n  ".join(checked.damaged),
@@ -191,7 +185,7 @@ def _import(arguments: argparse.Namespace, settings: Settings, store: LocalStore
     with input_errors(arguments.file), arguments.file.open("rb") as file:
         count, total = import_store(store, file, where=str(arguments.file))
     if count < total:
-        _print(f"{total - count} files are damaged, or of another version of archsplit")
+        _print(f"{total - count} files are damaged")
     _print(f"{count} of {total} files taken into {settings.folder}")
 
 
