@@ -116,7 +116,7 @@ def test_needs_no_glibc_after_2_17(workbench: Workbench) -> None:
 def test_exports_the_public_functions_and_nothing_else(workbench: Workbench) -> None:
     found = observe(workbench.library)
     assert found.type == FileType.LIBRARY
-    assert len(found.exports) == 23
+    assert len(found.exports) == 22
     assert all(name.startswith("archsplit_") for name in found.exports)
 
 
@@ -130,6 +130,15 @@ def test_missing_compiler_has_a_hint(tmp_path: Path, monkeypatch: pytest.MonkeyP
     with pytest.raises(ToolNotFoundError, match=r"hint: pip install .*ziglang=="):
         build_loader_and_stub(folder=tmp_path, runner=SubprocessRunner())
     assert list(tmp_path.iterdir()) == []
+
+
+def test_another_version_of_the_compiler_is_refused_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loader, "version", lambda _: "0.13.0")
+    words = r"ziglang 0.13.0 is installed, but .* 0.15.2\nhint: pip install ziglang==0.15.2"
+    with pytest.raises(ToolNotFoundError, match=words):
+        build_loader_and_stub(folder=tmp_path, runner=SubprocessRunner())
 
 
 def test_other_machine_than_asked_for_is_refused(workbench: Workbench, tmp_path: Path) -> None:

@@ -54,9 +54,12 @@ def members(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path | bytes]
     (folder / "hidden.fatbin").write_bytes(rodata)
     sources = [str(folder / f"libhidden.{suffix}") for suffix in ("S", "c")]
     compile_c(hidden, "-shared", "-fPIC", *sources, str(folder / "hidden.S"))
+    sources = [str(folder / f"libb.{suffix}") for suffix in ("S", "c")]
+    first = compile_c(folder / "libf.so", "-shared", "-fPIC", "-Wl,-z,initfirst", *sources)
     return {
         "toyfat/__init__.py": b"",
         "toyfat/lib/liba.so": moving,
+        "toyfat/lib/libfirst.so": first,
         f"{DATA}/platlib/toyfat/lib/libb.so": other,
         f"{DATA}/purelib/toyfat/__main__.py": b"",
         f"{DATA}/data/lib/libc.so": third,
@@ -99,6 +102,7 @@ def test_what_can_not_be_moved_is_said_with_its_reason(sample: Sample) -> None:
         (f"{DATA}/data/lib/libc.so", 8, "where it will be is up to the installer"),
         (f"{DATA}/scripts/program", 10, "it is a program"),
         ("toyfat/bin/program", 10, "it is a program"),
+        ("toyfat/lib/libfirst.so", 9, "its constructors run before all others (-z initfirst"),
         ("toyfat/lib/libs.a", 10, "a static library is for others' linkers"),
         ("toyfat/lib/libhidden.so", 1, "it is outside of the fatbin sections, in .rodata"),
         ("toyfat/code.fatbin", 2, "a fatbin is read by a program"),

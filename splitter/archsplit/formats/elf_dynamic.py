@@ -42,6 +42,7 @@ _RELATIVE: Mapping[int, int] = {Machine.X86_64: 8, Machine.AARCH64: 1027}
 _POINTER_SIZE = 8
 _ALL_VALUES = range(-(1 << 63), 1 << 64)
 _BITMAP_BITS = 63
+_INIT_FIRST = 0x20
 
 
 class Tag(enum.IntEnum):
@@ -60,6 +61,7 @@ class Tag(enum.IntEnum):
     RELRSZ = 35
     RELR = 36
     VERSYM = 0x6FFFFFF0
+    FLAGS_1 = 0x6FFFFFFB
     VERNEED = 0x6FFFFFFE
     VERNEEDNUM = 0x6FFFFFFF
     GNU_HASH = 0x6FFFFEF5
@@ -154,6 +156,11 @@ class Dynamic:
     def runpath(self) -> str | None:
         """DT_RUNPATH: folders that are searched after LD_LIBRARY_PATH."""
         return self._text(Tag.RUNPATH)
+
+    @property
+    def is_initialized_first(self) -> bool:
+        """True if the constructors run before those of all other libraries (DF_1_INITFIRST)."""
+        return bool(self.values.get(Tag.FLAGS_1, 0) & _INIT_FIRST)
 
     def table(self, address: Tag, size: Tag, what: str) -> Window:
         """Return the table that two entries locate; empty without these entries.

@@ -19,6 +19,7 @@ import importlib.util
 import sys
 from dataclasses import dataclass
 from importlib import resources
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -311,6 +312,13 @@ def _command(machine: ElfMachine, sources: tuple[str, ...], library: str, privat
 
 def _zig() -> Path:
     found = importlib.util.find_spec("ziglang")
+    installed = version("ziglang") if found is not None else ZIG
+    # Another compiler writes other bytes, which say nothing about the sources.
+    if installed != ZIG:
+        raise ToolNotFoundError(
+            f"ziglang {installed} is installed, but the loader's bytes are those of {ZIG}",
+            hint=f"pip install ziglang=={ZIG}",
+        )
     if found is None or found.origin is None:
         raise ToolNotFoundError(
             "the ziglang package with the compiler for the plugin loader is not installed",

@@ -25,6 +25,7 @@ from archsplit.errors import (
 )
 from archsplit.formats.device_pack import PACK_FILE
 from archsplit.formats.elf import MACHINE_NAMES, Elf, ElfMachine, FileType
+from archsplit.formats.elf_dynamic import Dynamic
 from archsplit.formats.reader import open_file
 from archsplit.release.identity import IDENTITY_FILE, LOADER_PACKAGE
 from archsplit.split.stub import Stub, stub_name
@@ -192,6 +193,11 @@ def _open_movable(wheel: Wheel, name: str, path: Path) -> SplittableLibrary | st
             (any(one.type == _INTERPRETER for one in elf.segments), "it is a program"),
             # Without section headers, wrappers and containers can only be guessed.
             (not elf.section_count, "it was stripped of its section headers"),
+            # The stub would come too late: no code would be registered.
+            (
+                Dynamic(elf).is_initialized_first,
+                "its constructors run before all others (-z initfirst, DF_1_INITFIRST)",
+            ),
             # The stub is found by a path relative to the library, which must be known now.
             (target is None, "where it will be is up to the installer"),
         )

@@ -4,15 +4,18 @@ ld.so runs the constructor of a needed library before the library's own ones, wh
 code: so the stub's loader comes in time. Each library has a stub with a name of its own, because a
 constructor runs once per name.
 
-`add_stub` edits the library in place. No byte that has an address moves but two tables, which are
-copied to the end of the file, in a segment of their own, and grow there::
+`add_stub` edits the library in place. No byte that has an address moves but the table of names,
+which is copied to the end of the file, in a segment of its own, and grows there::
 
-    file   | ELF header | .dynstr | .text | .dynamic | .data | sections | headers dynamic names |
-                 `- e_phoff ----------------------------------------->  `------ LOAD ------'
+    file   | ELF header | .dynstr | .text | .dynamic | .data | sections | headers (dynamic) names |
+                 `- e_phoff ----------------------------------------->  `------- LOAD -------'
 
 The segment's address is behind all others, and equal to its offset within a page. So nothing is
 padded, and the cost doesn't depend on the size of the library. The old tables stay where they are.
-(``strip`` and ``patchelf`` change the layout again: run them before, not after.)
+
+Linkers leave spare entries in the dynamic section, so it mostly grows where it is, and stays in
+RELRO. Only a section without enough of them moves too: then it is writable for good, and the symbol
+_DYNAMIC has its old address.
 
 Sources: System V gABI, chapter 5 ("Program Header", "Dynamic Section"); for what the dynamic linker
 takes and refuses, glibc, elf/dl-load.c.
@@ -44,7 +47,7 @@ _ENTRY, _U64, _U16 = Struct("<QQ"), Struct("<Q"), Struct("<H")
 # sh_offset and sh_size one after the other.
 _SEGMENTS_OFFSET_AT, _SEGMENT_COUNT_AT = 32, 56
 _ROW_SIZE, _PLACE_AT, _PLACE = 64, 16, Struct("<QQQ")
-_READ_WRITE = 6
+_READ, _READ_WRITE = 4, 6
 _ALIGNMENT = 16
 _ADDRESS_END = 1 << 63
 
@@ -153,28 +156,33 @@ def _plan_tables(elf: Elf, old: Dynamic, needed: str, texts: dict[Tag, str]) -> 
     # One header more for the segment; one entry more for the library, and one that ends them.
     headers_size = (elf.header.segment_count + 1) * PROGRAM_HEADER.size
     dynamic_size = (1 + len(rows) + len(absent) + 1) * _ENTRY.size
-    place = _free_place(elf, headers_size + dynamic_size + len(names))
+    spare = _dynamic_place(elf)
+    moved_size = 0 if dynamic_size <= spare.size else dynamic_size
+    place = _free_place(elf, headers_size + moved_size + len(names))
     headers = place.part(0, headers_size)
-    dynamic = place.part(headers_size, dynamic_size)
-    strings = place.part(headers_size + dynamic_size, len(names))
+    dynamic = place.part(headers_size, moved_size) if moved_size else spare
+    strings = place.part(headers_size + moved_size, len(names))
     values |= {Tag.STRTAB: strings.address, Tag.STRSZ: strings.size}
     entries = [first, *((tag, values.get(tag, value)) for tag, value in rows)]
     entries += [(tag, values[tag]) for tag in absent]
+    content = b"".join(_ENTRY.pack(*entry) for entry in (*entries, (0, 0)))
+    heads = b"".join(_program_headers(elf, place, headers, dynamic))
     return _Tables(
         offset=place.offset,
-        content=b"".join(
-            (
-                *_program_headers(elf, place, headers, dynamic),
-                *(_ENTRY.pack(*entry) for entry in (*entries, (0, 0))),
-                names,
-            )
-        ),
+        content=heads + (content if moved_size else b"") + names,
         overwritten={
+            **({} if moved_size else {spare.offset: content}),
             _SEGMENTS_OFFSET_AT: _U64.pack(headers.offset),
             _SEGMENT_COUNT_AT: _U16.pack(elf.header.segment_count + 1),
             **dict(_section_places(elf, old, dynamic, strings)),
         },
     )
+
+
+def _dynamic_place(elf: Elf) -> _Place:
+    """Return the place of the dynamic section, with its spare entries."""
+    segment = next(one for one in elf.segments if one.type == SegmentType.DYNAMIC)
+    return _Place(address=segment.address, offset=segment.offset, size=segment.file_size)
 
 
 def _add_name(names: bytearray, name: str) -> int:
@@ -209,11 +217,12 @@ def _program_headers(elf: Elf, segment: _Place, table: _Place, dynamic: _Place) 
             yield row.pack()
         else:
             yield row.placed(offset=place.offset, address=place.address, size=place.size).pack()
-    # Last: the dynamic linker takes segments in the order of their addresses. Writable, because it
-    # relocates the entries of the dynamic section.
+    # Last: the dynamic linker takes segments in the order of their addresses. It relocates entries
+    # of the dynamic section, so a segment with that section is writable.
+    is_writable = segment.offset <= dynamic.offset < segment.offset + segment.size
     yield ProgramHeader(
         type=SegmentType.LOAD,
-        flags=_READ_WRITE,
+        flags=_READ_WRITE if is_writable else _READ,
         offset=segment.offset,
         address=segment.address,
         physical=segment.address,
