@@ -89,8 +89,8 @@ def test_preloaded_library_is_served(workbench: Workbench, core: SplitSite) -> N
 def test_library_that_a_preloaded_one_needs_is_served(
     workbench: Workbench, core: SplitSite, tmp_path: Path
 ) -> None:
-    links = (f"-L{core.library.parent}", "-ltoy", f"-Wl,-rpath,{core.library.parent}")
-    links += (f"-Wl,-rpath-link,{core.face}",)
+    folder = core.library.parent
+    links = (f"-L{folder}", "-ltoy", f"-Wl,-rpath,{folder}", f"-Wl,-rpath-link,{core.face}")
     preload = make(tmp_path, NEEDS, "-shared", "-fPIC", *links)
     assert printed(workbench, core, TRUE, LD_PRELOAD=str(preload)) == "hH\n"
 

@@ -162,7 +162,7 @@ def diagnose_core(
 
     Args:
         name: the import package, its folder, or the distribution.
-        full: read all of every plugin, not its index alone.
+        full: read all of every plugin, not only its index.
 
     Raises:
         InputError: nothing of that name is installed, or it is no core.
@@ -218,7 +218,7 @@ def find_loader_package(name: str) -> Path:
     Raises:
         InputError: nothing of that name is installed, or it is no core.
     """
-    # PathFinder looks into folders alone, importlib's find_spec first into this process.
+    # PathFinder looks only into folders, importlib's find_spec first into this process.
     spec = PathFinder.find_spec(name) if name.isidentifier() else None
     installed = [Path(place) for place in (spec and spec.submodule_search_locations) or ()]
     folders = [*([Path(name)] if Path(name).is_dir() else []), *installed]
