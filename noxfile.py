@@ -233,6 +233,7 @@ def loader(session: nox.Session) -> None:
     """Compile the loader and the stub again for archsplit's wheel; --check compares the bytes."""
     session.install("-e", ".[loader]")
     session.run("python", "-m", "archsplit.release.loader", *session.posargs)
+    session.run("python", "-m", "archsplit.release.encoders", *session.posargs)
 
 
 @nox.session

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,10 +17,13 @@ from archsplit.errors import BinaryFormatError
 from archsplit.formats.descriptor import Descriptor, Shape
 from archsplit.formats.device_pack import (
     HEAD,
+    ZSTD_DRIVER,
+    ImageForm,
     Pack,
     PackContainer,
     PackImage,
     PackLibrary,
+    container_key,
     encode_table,
     lay_out_pack,
     read_pack,
@@ -213,4 +217,28 @@ def test_driver_version_is_written_and_read() -> None:
 def test_cuda_release_of_ptx(isa: tuple[int, int], cuda: int) -> None:
     assert (
         min_cuda_version([(7, 0), isa]) == cuda if isa > (7, 0) else min_cuda_version([isa]) == cuda
+    )
+
+
+def test_vendor_forms_are_written_and_read_and_need_cuda_12_4() -> None:
+    content = b"stored by this pack, with a header of its own" * 2
+    form = ImageForm(
+        encoder=2,
+        size=4096,
+        compressed_size=4000,
+        uncompressed_size=9000,
+        flags=0x2011,
+        digest=bytes(range(32)),
+        raw_digest=bytes(range(32, 64)),
+    )
+    rows = (listed(0, content), replace(listed(2, content), form=form))
+    container = PackContainer(wrapper=8, address=16, images=rows, key=container_key(rows))
+    library = PackLibrary(name="a.so", stub="b.so", containers=(container,))
+    table = encode_table(descriptor(Shape.DEVICE), [library])
+    found = read_pack(Window(table, source="core.pack"), is_table=True)
+    assert [image for _, image in found.images()] == list(rows)
+    layout = lay_out_pack(descriptor(Shape.DEVICE), [library])
+    assert HEAD.unpack_from(layout.front)[13] == ZSTD_DRIVER
+    assert container.key == container_key(
+        [rows[0], replace(rows[1], size=form.size, digest=form.digest, form=None)]
     )

@@ -71,6 +71,11 @@
  * 25. `driver_version` is the oldest CUDA driver that reads the pack's images as they are: 12040
  *     for CUDA 12.4, which reads zstd frames; 0 for any. With an older driver, a loader gives the
  *     driver plain images that it has unpacked itself, or it refuses the pack.
+ * 26. An image whose `encoder` is not 0 is a zstd frame here, and the vendor had it in another
+ *     form. `size` and `digest` are those of the file, in the pack and in the table. The key of
+ *     rule 21 is computed with the vendor's size and digest, and with `encoder` 0. If rows have
+ *     ARCHSPLIT_PACK_IMAGE_WITH_FORM bytes, an archsplit_pack_form with the vendor's form follows
+ *     each image. A loader needs neither.
  */
 #ifndef ARCHSPLIT_PLUGIN_H
 #define ARCHSPLIT_PLUGIN_H
@@ -176,11 +181,23 @@ typedef struct archsplit_pack_container {
 
 typedef struct archsplit_pack_image {
     uint32_t number;
-    uint32_t reserved;
+    uint32_t encoder; /* rule 26; 0 for the vendor's form */
     archsplit_target target;
     uint64_t offset; /* of its header in this file */
     uint64_t size;   /* header, payload and padding */
     uint8_t digest[32];
 } archsplit_pack_image;
+
+/* The vendor's form of an image; compressed_size to flags are as in the entry's header. */
+#define ARCHSPLIT_PACK_IMAGE_WITH_FORM 160
+typedef struct archsplit_pack_form {
+    uint64_t size; /* header, payload and padding */
+    uint32_t compressed_size;
+    uint32_t reserved; /* for the number of a solid stream */
+    uint64_t uncompressed_size;
+    uint64_t flags;
+    uint8_t digest[32];     /* of header, payload and padding */
+    uint8_t raw_digest[32]; /* of the decompressed image */
+} archsplit_pack_form;
 
 #endif

@@ -43,6 +43,9 @@ _HASHED_FROM = 80
 LIBRARY = Struct("<6I")
 PACK_CONTAINER = Struct("<4Q4I32s")
 IMAGE = Struct("<II4HQQ32s")
+IMAGE_WITH_FORM = Struct("<II4HQQ32sQIIQQ32s32s")
+ZSTD_DRIVER = 12040
+"""The first CUDA driver that reads zstd frames."""
 CONTAINER_HEADER = 16
 PAGE = 0x10000
 """Alignment of the first container: a multiple of every kernel's page."""
@@ -56,6 +59,30 @@ _UNUSED = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ImageForm:
+    """The vendor's form of an image that a pack stores as a zstd frame.
+
+    Four fields of the entry's header differ; all others are the same in both forms. With them and
+    the encoder, `archsplit.devicecode.recompress.remake_image` makes the vendor's bytes again.
+
+    Attributes:
+        encoder: the number of the encoder that makes the payload; never 0.
+        size: bytes of header, payload and padding.
+        compressed_size, uncompressed_size, flags: as in the entry's header.
+        digest: SHA-256 of header, payload and padding.
+        raw_digest: SHA-256 of the decompressed image.
+    """
+
+    encoder: int
+    size: int
+    compressed_size: int
+    uncompressed_size: int
+    flags: int
+    digest: bytes = field(repr=False)
+    raw_digest: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PackImage:
     """An image in the index.
 
@@ -65,6 +92,7 @@ class PackImage:
         size: bytes of header, payload and padding.
         digest: SHA-256 of those bytes.
         offset: offset in the pack; 0 in a table.
+        form: the vendor's form; None if the pack has the image in that form.
     """
 
     number: int
@@ -72,6 +100,13 @@ class PackImage:
     size: int
     digest: bytes = field(repr=False)
     offset: int = 0
+    form: ImageForm | None = None
+
+    @property
+    def original(self) -> PackImage:
+        """Return the row of the image as the vendor stored it; it has no place in a pack."""
+        vendor = self.form or self
+        return replace(self, size=vendor.size, digest=vendor.digest, offset=0, form=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,7 +178,7 @@ class Pack:
                     yield (i, j, image.number), image
 
     def content(self, image: PackImage) -> Window:
-        """Return an image's bytes, as in the library before the split."""
+        """Return an image's bytes as the pack stores them; see `PackImage.form`."""
         return self.window.part(image.offset, image.size, "image")
 
 
@@ -259,7 +294,8 @@ class _Index:
         )
 
     def _image(self, number: int) -> PackImage:
-        row = self._row(IMAGE, 2, number)
+        has_forms = self._sizes[2] >= IMAGE_WITH_FORM.size
+        row = self._row(IMAGE_WITH_FORM if has_forms else IMAGE, 2, number)
         # Rule 7 of plugin.h: refused, not skipped. A reader that skips an image would find less
         # code than the pack has.
         if row[2] not in TARGET_KINDS or row[5] not in TARGET_SUFFIXES:
@@ -270,7 +306,15 @@ class _Index:
             suffix=TARGET_SUFFIXES[row[5]],
         )
         offset = 0 if self._is_table else row[6]
-        return PackImage(number=row[0], target=target, size=row[7], digest=row[8], offset=offset)
+        return PackImage(
+            number=row[0],
+            target=target,
+            size=row[7],
+            digest=row[8],
+            offset=offset,
+            # Rule 26 of plugin.h: an image in the vendor's form has encoder 0.
+            form=_decode_form(row[1], row[9:]) if has_forms and row[1] else None,
+        )
 
     def _row(self, layout: Struct, table: int, number: int) -> tuple[Any, ...]:
         # The bounds of the file alone would let a row be read from the table after it.
@@ -283,6 +327,19 @@ class _Index:
         return (
             self._window.part(offset, size, "text of the index").to_bytes().decode(errors="replace")
         )
+
+
+def _decode_form(encoder: int, fields: tuple[Any, ...]) -> ImageForm:
+    size, compressed_size, _, uncompressed_size, flags, digest, raw_digest = fields
+    return ImageForm(
+        encoder=encoder,
+        size=size,
+        compressed_size=compressed_size,
+        uncompressed_size=uncompressed_size,
+        flags=flags,
+        digest=digest,
+        raw_digest=raw_digest,
+    )
 
 
 def _expect(window: Window, at: int, what: str, found: object, expected: object) -> None:
@@ -298,8 +355,12 @@ def encode_table(descriptor: Descriptor, libraries: Iterable[PackLibrary]) -> by
 
 
 def container_key(images: Iterable[PackImage]) -> bytes:
-    """Return the key of a container: SHA-256 of the rows of all images that it had."""
-    return hashlib.sha256(b"".join(_encode_image(one, is_table=True) for one in images)).digest()
+    """Return the key of a container: SHA-256 of the rows of all images that it had.
+
+    The vendor's forms count: a container has the same key, however its images are stored.
+    """
+    rows = (_encode_image(one.original, IMAGE, is_table=True) for one in images)
+    return hashlib.sha256(b"".join(rows)).digest()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -342,9 +403,11 @@ def lay_out_pack(
     Args:
         descriptor: ties the pack to its core.
         libraries: rows with the images of this pack; their offsets are set here.
-        driver_version: see `Pack`.
+        driver_version: see `Pack`; a pack with images in another form needs `ZSTD_DRIVER` or more.
     """
     libraries = tuple(libraries)
+    if _image_layout(one for library in libraries for one in library.containers) is not IMAGE:
+        driver_version = max(driver_version, ZSTD_DRIVER)
     # The index is encoded twice: its length doesn't depend on the offsets, but they depend on its
     # length.
     size = HEAD.size + len(_encode_front(descriptor, libraries, is_table=False))
@@ -433,7 +496,7 @@ def _encode_head(
         sum(len(container.images) for container in containers),
         LIBRARY.size,
         PACK_CONTAINER.size,
-        IMAGE.size,
+        _image_layout(containers).size,
         0,
         hashlib.sha256(last + front).digest(),
         driver,
@@ -444,10 +507,11 @@ def _encode_tables(libraries: tuple[PackLibrary, ...], *, is_table: bool) -> byt
     containers = [container for library in libraries for container in library.containers]
     images = [image for container in containers for image in container.images]
     tables = LIBRARY.size * len(libraries)
-    tables += PACK_CONTAINER.size * len(containers) + IMAGE.size * len(images)
+    layout = _image_layout(containers)
+    tables += PACK_CONTAINER.size * len(containers) + layout.size * len(images)
     rows, texts = _encode_libraries(libraries, tables)
     rows += _encode_containers(containers, is_table=is_table)
-    rows += (_encode_image(image, is_table=is_table) for image in images)
+    rows += (_encode_image(image, layout, is_table=is_table) for image in images)
     return _pad(b"".join(rows) + texts)
 
 
@@ -477,11 +541,17 @@ def _encode_containers(containers: list[PackContainer], *, is_table: bool) -> It
         first += count
 
 
-def _encode_image(image: PackImage, *, is_table: bool) -> bytes:
-    target = image.target
-    return IMAGE.pack(
+def _image_layout(containers: Iterable[PackContainer]) -> Struct:
+    """Return the layout of image rows: longer if the vendor had an image in another form."""
+    has_forms = any(image.form for container in containers for image in container.images)
+    return IMAGE_WITH_FORM if has_forms else IMAGE
+
+
+def _encode_image(image: PackImage, layout: Struct, *, is_table: bool) -> bytes:
+    target, form = image.target, image.form
+    row: tuple[int | bytes, ...] = (
         image.number,
-        0,
+        form.encoder if form else 0,
         KIND_NUMBERS[target.kind],
         target.capability.major,
         target.capability.minor,
@@ -489,6 +559,21 @@ def _encode_image(image: PackImage, *, is_table: bool) -> bytes:
         0 if is_table else image.offset,
         image.size,
         image.digest,
+    )
+    if layout is IMAGE_WITH_FORM:
+        row += _form_fields(form) if form else (0, 0, 0, 0, 0, b"", b"")
+    return layout.pack(*row)
+
+
+def _form_fields(form: ImageForm) -> tuple[int | bytes, ...]:
+    return (
+        form.size,
+        form.compressed_size,
+        0,  # reserved for the number of a solid stream
+        form.uncompressed_size,
+        form.flags,
+        form.digest,
+        form.raw_digest,
     )
 
 

@@ -286,7 +286,7 @@ def _command(machine: ElfMachine, sources: tuple[str, ...], library: str, privat
     maps = sorted({Path(each).parent / "loader.map" for each in sources if each[:4] == "src/"})
     return Command(
         argv=(
-            str(_zig()),
+            str(zig_program()),
             "cc",
             *target,
             *_COMPILE,
@@ -310,7 +310,12 @@ def _command(machine: ElfMachine, sources: tuple[str, ...], library: str, privat
     )
 
 
-def _zig() -> Path:
+def zig_program() -> Path:
+    """Return the compiler of the ziglang package.
+
+    Raises:
+        ToolNotFoundError: the package is not installed.
+    """
     found = importlib.util.find_spec("ziglang")
     installed = version("ziglang") if found is not None else ZIG
     # Another compiler writes other bytes, which say nothing about the sources.

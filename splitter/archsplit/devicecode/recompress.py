@@ -1,0 +1,254 @@
+"""Images as zstd frames: smaller than what nvcc wrote, and made into nvcc's bytes again.
+
+In: entries of containers, and a level. Out: for each entry, an `ImageResult`: the entry with a zstd
+frame as nvcc 13 would write it and an `ImageForm` for the way back; or the reason why the vendor's
+bytes stay. An image is stored anew only if that is smaller and its vendor's bytes can be made
+again: both directions are tried here, for every image, before anything is written.
+
+`remake_image` is the way back. `estimate_gain` tries some images, to say what a file would save.
+
+Only ``.nv_fatbin`` of linked files may be given: nvlink before CUDA 12.8 can't read relocatable
+code (``.o``, ``.a``, ``__nv_relfatbin``) with zstd frames.
+"""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+from dataclasses import dataclass, field, replace
+from struct import Struct
+from typing import TYPE_CHECKING
+
+from archsplit.devicecode.edits import decompress
+from archsplit.devicecode.encoders import (
+    Encoder,
+    compress_zstd,
+    encode_payload,
+    find_encoder,
+    has_lz4_encoders,
+)
+from archsplit.errors import BinaryFormatError
+from archsplit.formats.device_pack import ImageForm
+from archsplit.formats.fatbin import Compression, EntryFlag, EntryKind, read_entry
+from archsplit.formats.reader import Window
+from archsplit.system.parallel import map_on_cores
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from archsplit.formats.device_pack import PackImage
+    from archsplit.formats.fatbin import Container, FatbinEntry
+
+LEVELS = (9, 19)
+"""The levels that make sense: 60 to 85 MB/s, and the smallest at 2 to 3 MB/s."""
+
+_SPEED = {9: 70_000_000, 19: 2_700_000}
+"""Raw bytes that one thread compresses in a second."""
+
+# The fields of an entry's header that differ between two forms: padded size, compressed size,
+# flags, uncompressed size.
+_SIZES, _SIZES_AT = Struct("<QI"), 8
+_FLAGS, _FLAGS_AT, _UNCOMPRESSED_AT = Struct("<Q"), 40, 56
+_ALIGNMENT = 8
+_COMPRESSED = EntryFlag.LZ4 | EntryFlag.ZSTD
+_KINDS = {EntryKind.CUBIN, EntryKind.PTX}
+_LEVEL_19 = 19
+
+
+class KeptReason(enum.Enum):
+    """The reasons for which an image keeps the vendor's bytes."""
+
+    ZSTD = "it is a zstd frame already"
+    NOT_SMALLER = "a zstd frame is not smaller"
+    UNMATCHED = "no encoder makes the vendor's bytes again"
+    NO_ENCODER = "the LZ4 encoders are not compiled for this machine"
+    OTHER_KIND = "neither machine code nor PTX"
+    UNREADABLE = "it can't be decompressed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageResult:
+    """An image in its new form.
+
+    Attributes:
+        content: the whole entry: header, frame and padding; b"" if the vendor's bytes stay.
+        form: the vendor's form; None if the vendor's bytes stay.
+        kept: the reason why the vendor's bytes stay.
+    """
+
+    content: bytes = field(default=b"", repr=False)
+    form: ImageForm | None = None
+    kept: KeptReason | None = None
+
+    def row(self, vendor: PackImage) -> PackImage:
+        """Return the stored image's row, from the row of the vendor's image."""
+        if self.form is None:
+            return vendor
+        digest = hashlib.sha256(self.content).digest()
+        return replace(vendor, size=len(self.content), digest=digest, form=self.form)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gain:
+    """Bytes of images, now and as zstd frames.
+
+    Attributes:
+        images: images that can get smaller.
+        before, after: bytes of all images given.
+        raw: bytes of those images, decompressed.
+    """
+
+    images: int
+    before: int
+    after: int
+    raw: int
+
+
+def recompress_image(container: Container, entry: FatbinEntry, *, level: int) -> ImageResult:
+    """Return an image as a zstd frame, or the reason why the vendor's bytes stay.
+
+    Raises:
+        ToolFailedError: libzstd is another release, or the encoders are damaged.
+    """
+    reason = _obstacle(entry, level)
+    if reason is not None:
+        return ImageResult(kept=reason)
+    payload = container.payload(entry)
+    try:
+        raw = decompress(entry, payload)
+    except BinaryFormatError:
+        return ImageResult(kept=KeptReason.UNREADABLE)
+    # First what costs less: most of the time goes into the frame.
+    encoder = find_encoder(raw, payload.to_bytes(), entry.compression)
+    if encoder is None:
+        # Level 19 is as small as it gets, and isn't tried: making it again takes as long.
+        is_zstd = entry.compression is Compression.ZSTD
+        return ImageResult(kept=KeptReason.ZSTD if is_zstd else KeptReason.UNMATCHED)
+    content = frame_entry(container, entry, compress_zstd(raw, level), len(raw))
+    if len(content) >= entry.size:
+        return ImageResult(kept=KeptReason.NOT_SMALLER)
+    vendor = container.body.at(entry.offset, entry.size, "image")
+    form = ImageForm(
+        encoder=encoder,
+        size=entry.size,
+        compressed_size=entry.compressed_size,
+        uncompressed_size=entry.uncompressed_size,
+        flags=entry.flags,
+        digest=hashlib.sha256(vendor.data).digest(),
+        raw_digest=hashlib.sha256(raw).digest(),
+    )
+    # The way back, as `join` goes it. Padding that isn't zeros can't be made again, for example.
+    try:
+        remake_image(content, form)
+    except BinaryFormatError:
+        return ImageResult(kept=KeptReason.UNMATCHED)
+    return ImageResult(content=content, form=form)
+
+
+def recompress_images(
+    images: Sequence[tuple[Container, FatbinEntry]], *, level: int
+) -> list[ImageResult]:
+    """Return the results of `recompress_image` in their order, made on all cores."""
+    return map_on_cores(
+        lambda image: recompress_image(*image, level=level),
+        images,
+        lambda image: image[1].uncompressed_size or image[1].size,
+    )
+
+
+def remake_image(content: bytes | memoryview, form: ImageForm) -> bytes:
+    """Return the vendor's entry from the stored one.
+
+    Raises:
+        BinaryFormatError: the stored image is damaged, or its form is not the vendor's.
+    """
+    window = Window(content, source="a stored image")
+    try:
+        entry = read_entry(window, 0)
+        payload = window.part(entry.header_size, entry.payload_size, "payload")
+        raw, encoder = decompress(entry, payload), Encoder(form.encoder)
+    except (BinaryFormatError, ValueError) as error:
+        raise BinaryFormatError(f"a stored image can't be turned back: {error}") from error
+    if hashlib.sha256(raw).digest() != form.raw_digest:
+        raise BinaryFormatError("a stored image has other content than the vendor's")
+    vendor = _vendor_entry(bytes(window.data[: entry.header_size]), raw, encoder, form)
+    if hashlib.sha256(vendor).digest() != form.digest:
+        raise BinaryFormatError("a stored image doesn't give the vendor's bytes")
+    return vendor
+
+
+def _vendor_entry(header: bytes, raw: bytes, encoder: Encoder, form: ImageForm) -> bytes:
+    """Return the entry with another header and payload; b"" if its sizes can't be right."""
+    padded_size = form.size - len(header)
+    size = form.compressed_size or padded_size
+    # The format's own limit. A claimed size must not allocate more.
+    if not size <= padded_size <= len(raw) + len(raw) // 255 + 64:
+        return b""
+    changed = bytearray(header)
+    _SIZES.pack_into(changed, _SIZES_AT, padded_size, form.compressed_size)
+    _FLAGS.pack_into(changed, _FLAGS_AT, form.flags)
+    _FLAGS.pack_into(changed, _UNCOMPRESSED_AT, form.uncompressed_size)
+    payload = encode_payload(encoder, raw, size)
+    return bytes(changed) + payload + bytes(padded_size - len(payload))
+
+
+def frame_entry(container: Container, entry: FatbinEntry, frame: bytes, raw_size: int) -> bytes:
+    """Return an entry with a zstd frame as its payload, as nvcc writes it."""
+    header = bytearray(container.body.at(entry.offset, entry.header_size, "header").to_bytes())
+    padding = -len(frame) % _ALIGNMENT
+    _SIZES.pack_into(header, _SIZES_AT, len(frame) + padding, len(frame))
+    _FLAGS.pack_into(header, _FLAGS_AT, entry.flags & ~_COMPRESSED | EntryFlag.ZSTD)
+    _FLAGS.pack_into(header, _UNCOMPRESSED_AT, raw_size)
+    return bytes(header) + frame + bytes(padding)
+
+
+def estimate_seconds(entries: Iterable[FatbinEntry], *, level: int) -> float:
+    """Return the CPU seconds that recompressing images takes, from their sizes only."""
+    raw = sum(
+        entry.uncompressed_size or entry.padded_size
+        for entry in entries
+        if _obstacle(entry, level) is None
+    )
+    return raw / _SPEED[level]
+
+
+def estimate_gain(images: Sequence[tuple[Container, FatbinEntry]], *, sample: int) -> Gain:
+    """Return what images would save as zstd frames at level 9.
+
+    Args:
+        images: the images of linked code.
+        sample: raw bytes to try; the ratio of these images is taken for all.
+    """
+    able = [image for image in images if _obstacle(image[1], LEVELS[0]) is None]
+    tried, before, after = 0, 0, 0
+    # Evenly from the whole file: neighbors are alike.
+    for container, entry in able[:: max(1, len(able) // 64)]:
+        if tried >= sample:
+            break
+        result = recompress_image(container, entry, level=LEVELS[0])
+        tried += entry.uncompressed_size or entry.padded_size
+        before += entry.size
+        after += len(result.content) or entry.size
+    total = sum(entry.size for _, entry in images)
+    able_size = sum(entry.size for _, entry in able)
+    saved = able_size * (before - after) // before if before else 0
+    return Gain(
+        images=len(able),
+        before=total,
+        after=total - saved,
+        raw=sum(entry.uncompressed_size or entry.padded_size for _, entry in able),
+    )
+
+
+def _obstacle(entry: FatbinEntry, level: int) -> KeptReason | None:
+    """Return the reason that an entry's header already gives for its vendor's bytes."""
+    if entry.kind not in _KINDS:
+        return KeptReason.OTHER_KIND
+    if entry.compression is Compression.UNKNOWN:
+        return KeptReason.UNREADABLE
+    # Level 5 gains 20 % at level 19; at level 9 next to nothing.
+    if entry.compression is Compression.ZSTD and level < _LEVEL_19:
+        return KeptReason.ZSTD
+    if entry.compression is Compression.LZ4 and not has_lz4_encoders():
+        return KeptReason.NO_ENCODER
+    return None
