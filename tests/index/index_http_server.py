@@ -7,11 +7,14 @@ import threading
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING
 
-from archsplit.index.static_pages import JSON_FILE, JSON_TYPE
+from archsplit.index.static_pages import JSON_FILE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+
+JSON_TYPE = "application/vnd.pypi.simple.v1+json"
 
 
 class Handler(SimpleHTTPRequestHandler):

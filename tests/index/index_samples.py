@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from typing import TYPE_CHECKING
 
-from archsplit.release.report import REPORT_FILE
+from archsplit.release.report import REPORT_FILE, BuildDetails, Release, ReleaseWheel
 from archsplit.wheels.filename import WheelName, distribution_name
 from archsplit.wheels.metadata import CoreMetadata
 from archsplit.wheels.record import WheelMember
@@ -80,29 +79,25 @@ def release(
 
 def build_folder(folder: Path, version: str, targets: Sequence[str] = ("sm80", "sm90")) -> Path:
     """The same, with the report that a build leaves beside them."""
-    wheels: list[dict[str, object]] = [
-        {
-            "file": path.name,
-            "role": "core" if path.name.startswith("toy-") else "plugin",
-            "distribution": path.name.partition("-")[0].replace("_", "-"),
-            "targets": [],
-            "size": path.stat().st_size,
-            "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
-        }
+    wheels = tuple(
+        ReleaseWheel(
+            file=path.name,
+            role="core" if path.name.startswith("toy-") else "plugin",
+            distribution=path.name.partition("-")[0].replace("_", "-"),
+            size=path.stat().st_size,
+            sha256=hashlib.sha256(path.read_bytes()).hexdigest(),
+        )
         for path in release(folder, version, targets)
-    ]
-    report = {
-        "schema": 1,
-        "project": "toy",
-        "version": version,
-        "build_id": "0" * 64,
-        "interface_hash": "0" * 64,
-        "toolkit": "13.0",
-        "host": [],
-        "deflate": "0.9",
-        "epoch": EPOCH,
-        "targets": list(targets),
-        "wheels": wheels,
-    }
-    (folder / REPORT_FILE).write_text(json.dumps(report))
+    )
+    report = Release(
+        project="toy",
+        version=version,
+        build_id="0" * 64,
+        interface_hash="0" * 64,
+        build=BuildDetails(
+            toolkit="13.0", host=(), deflate="0.9", epoch=EPOCH, targets=tuple(targets)
+        ),
+        wheels=wheels,
+    )
+    (folder / REPORT_FILE).write_text(report.as_json())
     return folder

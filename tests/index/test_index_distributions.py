@@ -190,7 +190,7 @@ def test_a_provenance_of_something_else_is_refused(tmp_path: Path) -> None:
     with pytest.raises(VerifyError, match="is about another file"):
         update(root, dist, url=URL)
     attest(core, version=2)
-    with pytest.raises(VerifyError, match=r"no provenance object: .*version"):
+    with pytest.raises(VerifyError, match=r"not a provenance object: .*version"):
         update(root, dist, url=URL)
     attest(core)
     changed = json.loads(place.read_text())

@@ -9,6 +9,7 @@ from archsplit.index.static_model import (
     IndexEntry,
     IndexRelease,
     RetentionLimits,
+    family,
     missing_plugins,
     prune,
     release_sets,
@@ -169,3 +170,11 @@ def test_laws_of_pruning(
         assert newest.file in left
     again = prune(left.values(), RetentionLimits(seconds=seconds, size=size), now=9)
     assert again.gone == ()
+
+
+def test_family_has_the_core_and_all_its_plugins() -> None:
+    known = [distribution_name(name) for name in ("a", "a-cc80", "a-common-cc80", "ab", "b-cc80")]
+    for name in ("a", "a-cc80", "a-cc90"):
+        assert family([distribution_name(name)], known) == {*known[:3], name}
+    assert family([distribution_name("b")], known) == {"b", "b-cc80"}
+    assert family([distribution_name("b-cc80")], known) == {"b-cc80"}

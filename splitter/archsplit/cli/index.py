@@ -13,7 +13,7 @@ from archsplit.cli.options import add_without
 from archsplit.cli.verbs import add_verb
 from archsplit.errors import UsageError, WheelError
 from archsplit.system.env import output_time
-from archsplit.system.units import parse_size
+from archsplit.system.units import parse_size, size_text
 
 if TYPE_CHECKING:
     from packaging.utils import NormalizedName
@@ -133,9 +133,10 @@ def _update(arguments: argparse.Namespace, console: Console) -> None:
     _print(_as_json(folder, done) if arguments.json else _as_text(done))
     limit = change.limits.size if change.limits else None
     # No error: the newest release of a project is never removed.
-    if limit is not None and done.size > limit:
+    if limit is not None and done.size is not None and done.size > limit:
         console.print(
-            f"the newest of each project are {done.size} bytes, more than {limit}",
+            f"warning: the newest wheels of all projects have {size_text(done.size)}, more than"
+            f" the limit of {size_text(limit)}",
             markup=False,
             soft_wrap=True,
         )
@@ -238,8 +239,11 @@ def _as_text(done: IndexUpdate) -> str:
         f"{'restored' if name in done.restored else 'was there'} {name}" for name in done.unchanged
     ]
     lines += [f"pruned {release}" for one in done.gone for release in one.releases]
-    waiting = f", {len(done.waiting)} files wait to be deleted" if done.waiting else ""
-    return "\n".join([*lines, f"{done.wheels} wheels, {done.size / 1e6:.1f} MB{waiting}"])
+    if done.size is not None:
+        lines.append(f"the index has {done.wheels} wheels, {size_text(done.size)}")
+    if done.waiting:
+        lines.append(f"{len(done.waiting)} files wait to be deleted")
+    return "\n".join(lines)
 
 
 def _as_json(folder: IndexFolder, done: IndexUpdate) -> str:

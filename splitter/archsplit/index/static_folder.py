@@ -12,6 +12,7 @@ import json
 import os
 import re
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from packaging.utils import canonicalize_name
@@ -29,6 +30,7 @@ from archsplit.index.static_pages import (
     HTML_FILE,
     JSON_FILE,
     is_page,
+    parse_names,
     parse_project,
     parse_url,
     project_html,
@@ -40,7 +42,7 @@ from archsplit.system.file_lock import lock
 from archsplit.system.fs import input_errors, output_errors, read_file, sha256, write_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
     from pathlib import Path
 
     from packaging.utils import NormalizedName
@@ -75,14 +77,39 @@ class IndexFolder:
     written: list[str] = field(default_factory=list, repr=False)
     deleted: list[str] = field(default_factory=list, repr=False)
 
-    def projects(self) -> dict[NormalizedName, IndexProject]:
-        """Return the projects on all pages.
+    def names(self) -> frozenset[NormalizedName]:
+        """Return the names of all projects, as the root page lists them.
+
+        Raises:
+            InputError: the root page can't be read.
+        """
+        page = self.root / JSON_FILE
+        listed = parse_names(read_file(page)) if page.exists() else None
+        # A damaged root page is written again, from the pages of the projects.
+        if listed is None:
+            return frozenset(
+                canonicalize_name(path.parent.name) for path in self.root.glob(f"*/{JSON_FILE}")
+            )
+        return listed
+
+    def projects(
+        self, names: Collection[NormalizedName] | None = None
+    ) -> dict[NormalizedName, IndexProject]:
+        """Return projects from their pages.
+
+        Args:
+            names: of the projects; a name without a page is left out. None for all projects.
 
         Raises:
             InputError: a page can't be read, or was written by another tool.
         """
         found = {}
-        for page in sorted(self.root.glob(f"*/{JSON_FILE}")):
+        pages = (
+            sorted(self.root.glob(f"*/{JSON_FILE}"))
+            if names is None
+            else [page for name in sorted(names) if (page := self.place(name, JSON_FILE)).exists()]
+        )
+        for page in pages:
             project = parse_project(read_file(page), where=f"{page}")
             # A copied folder would change another project.
             if page.parent.name != project.name:
@@ -130,13 +157,21 @@ class IndexFolder:
                 folder.mkdir()
                 folder.chmod(0o755)
 
-    def orphans(self, projects: Mapping[NormalizedName, IndexProject]) -> list[str]:
+    def orphans(
+        self,
+        projects: Mapping[NormalizedName, IndexProject],
+        names: Collection[NormalizedName] | None = None,
+    ) -> list[str]:
         """Return the wheels and metadata files that no page lists, sorted.
 
         The paths are relative to the root. Files of another kind are not the index's.
+
+        Args:
+            names: of the projects whose folders are searched; None for all folders.
         """
         found = []
-        for folder in (each for each in self.root.iterdir() if each.is_dir()):
+        folders = self.root.iterdir() if names is None else (self.root / name for name in names)
+        for folder in (each for each in folders if each.is_dir()):
             project = projects.get(canonicalize_name(folder.name))
             entries = project.entries if project else ()
             files = {name for entry in entries for name in entry.digests}
@@ -160,9 +195,14 @@ class IndexFolder:
                 (self.root / path).unlink(missing_ok=True)
             self.deleted.append(path)
 
-    def sweep(self) -> None:
-        """Remove the temporary files of a killed run."""
-        for path in (*self.root.glob(".*"), *self.root.glob("*/.*")):
+    def sweep(self, names: Collection[NormalizedName] | None = None) -> None:
+        """Remove the temporary files of a killed run.
+
+        Args:
+            names: of the projects whose folders are searched; None for all folders.
+        """
+        folders = ("*",) if names is None else names
+        for path in (*self.root.glob(".*"), *chain(*(self.root.glob(f"{x}/.*") for x in folders))):
             # Only names of this tool: a web server may have hidden files such as .htaccess.
             if _BEGUN.fullmatch(path.name):
                 with contextlib.suppress(OSError):
@@ -242,9 +282,7 @@ def lock_folder(root: Path) -> Iterator[IndexFolder]:
                 f"can't lock {root / LOCK}: {error.strerror}",
                 hint="keep the index on a file system with file locks",
             ) from error
-        folder = IndexFolder(root=root.resolve())
-        folder.sweep()
-        yield folder
+        yield IndexFolder(root=root.resolve())
     finally:
         os.close(descriptor)
 
@@ -294,7 +332,7 @@ def check_index(folder: IndexFolder) -> int:
     if findings:
         raise VerifyError(
             "\n  ".join([f"{folder.root} is not sound:", *sorted(findings)]),
-            hint="`--add` of a wheel that is lost or damaged brings it back",
+            hint="`archsplit index DIR` writes pages again, and `--add` brings a lost wheel back",
         )
     return len(entries)
 
@@ -314,7 +352,7 @@ def _text_findings(folder: IndexFolder, name: str, text: str) -> Iterator[str]:
     if not path.exists():
         yield f"{name}: is missing"
     elif read_file(path) != text.encode():
-        yield f"{name}: is not the page of these wheels; any change writes it again"
+        yield f"{name}: is not the page of these wheels"
 
 
 def _file_findings(folder: IndexFolder, entry: IndexEntry) -> Iterator[str]:

@@ -215,10 +215,38 @@ def requirements_first(projects: Iterable[NormalizedName]) -> list[NormalizedNam
 
     Plugins pin their core, and the core pins them, so only the names show the order.
     """
-    names = sorted(projects)
+    known = frozenset(projects)
     # A plugin has the name of its core as a prefix: foo-cc90 is owned by foo, and comes first.
-    owners = {name: sum(name.startswith(f"{other}-") for other in names) for name in names}
-    return sorted(names, key=lambda name: (-owners[name], name))
+    owners = {name: sum(owner in known for owner in _owner_names(name)) for name in known}
+    return sorted(known, key=lambda name: (-owners[name], name))
+
+
+def family(
+    names: Iterable[NormalizedName], known: Iterable[NormalizedName]
+) -> frozenset[NormalizedName]:
+    """Return the projects that can be of one set with some projects: cores and their plugins.
+
+    Args:
+        names: the projects, on the index or not.
+        known: all projects on the index.
+    """
+    there, asked = frozenset(known), frozenset(names)
+    # The shortest owner of a name is a prefix of its other owners, and of all their plugins.
+    cores = {
+        min([name, *(each for each in _owner_names(name) if each in there)], key=len)
+        for name in asked
+    }
+    relatives = (
+        name for name in there if name in cores or not cores.isdisjoint(_owner_names(name))
+    )
+    return asked.union(relatives)
+
+
+def _owner_names(name: str) -> Iterator[NormalizedName]:
+    """Yield the names that the core of a plugin may have: foo and foo-bar for foo-bar-cc90."""
+    for index, letter in enumerate(name):
+        if letter == "-":
+            yield canonicalize_name(name[:index])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

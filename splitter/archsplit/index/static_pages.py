@@ -31,6 +31,8 @@ from archsplit.system.schema import schema_faults
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from packaging.utils import NormalizedName
+
 __pure__ = True
 
 HTML_FILE, JSON_FILE = "index.html", "index.json"
@@ -118,6 +120,16 @@ def parse_url(content: bytes) -> str:
     except ValidationError:
         # Only addresses of provenance objects need it, and the next change writes the page again.
         return ""
+
+
+def parse_names(content: bytes) -> frozenset[NormalizedName] | None:
+    """Return the names of the projects in `root_json`; None for another content."""
+    try:
+        return frozenset(
+            canonicalize_name(one.name) for one in _Root.model_validate_json(content).projects
+        )
+    except ValidationError:
+        return None
 
 
 def is_page(content: bytes) -> bool:
@@ -254,7 +266,14 @@ class _Page(BaseModel):
     status: Annotated[_Status, Field(validation_alias="project-status")] = _Status()
 
 
+class _RootProject(BaseModel):
+    model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True)
+
+    name: str
+
+
 class _Root(BaseModel):
     model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True)
 
     url: Annotated[str, Field(validation_alias="_url")] = ""
+    projects: tuple[_RootProject, ...]

@@ -32,11 +32,13 @@ from archsplit.index.static_model import (
     SDIST_SUFFIX,
     IndexEntry,
     IndexProject,
-    RetentionLimits,
+    Pruning,
     exact_pins,
+    family,
     index_order,
     is_sdist,
     missing_plugins,
+    parse_file_name,
     prune,
     release_sets,
     requirements_first,
@@ -64,7 +66,12 @@ if TYPE_CHECKING:
     from packaging.version import Version
 
     from archsplit.index.static_folder import IndexFolder
-    from archsplit.index.static_model import IndexRelease, ProjectStatus, ReleaseSet
+    from archsplit.index.static_model import (
+        IndexRelease,
+        ProjectStatus,
+        ReleaseSet,
+        RetentionLimits,
+    )
 
 _LARGEST_METADATA = 16 << 20
 """Bytes: far more than any project's page has; a damaged archive may promise anything."""
@@ -323,8 +330,8 @@ class IndexUpdate:
         restored: unchanged wheels whose files were lost or damaged, and were copied again.
         gone: the sets that were pruned.
         waiting: wheels that no page lists, which stay for the grace time.
-        size: bytes of all listed wheels.
-        wheels: number of listed wheels.
+        size: bytes of all listed wheels; None if not all pages were read.
+        wheels: number of listed wheels; None likewise.
     """
 
     added: tuple[str, ...]
@@ -332,8 +339,8 @@ class IndexUpdate:
     restored: tuple[str, ...]
     gone: tuple[ReleaseSet, ...]
     waiting: tuple[str, ...]
-    size: int
-    wheels: int
+    size: int | None
+    wheels: int | None
 
 
 def update_index(folder: IndexFolder, change: IndexChange) -> IndexUpdate:
@@ -346,8 +353,11 @@ def update_index(folder: IndexFolder, change: IndexChange) -> IndexUpdate:
         WheelError: a wheel is not valid.
         OutputError: the index can't be written; it is as complete as before.
     """
-    projects = folder.projects()
     coming = [read_new_wheel(*each, now=change.now) for each in new_wheels(change.add)]
+    # A change costs what it changes: other pages are neither read nor written.
+    names = None if _needs_all(folder, change) else _touched(folder, coming, change)
+    folder.sweep(names)
+    projects = folder.projects(names)
     new, unchanged = _split_by_state(coming, projects)
     restored = [one for one in unchanged if not folder.has(one.entry)]
     projects = _with_status(projects, change)
@@ -362,7 +372,9 @@ def update_index(folder: IndexFolder, change: IndexChange) -> IndexUpdate:
     _copy_in(new, folder)
     for one in restored:
         copy_in(one, folder)
-    pruning = prune(list(_entries(grown)), change.limits or RetentionLimits(), now=change.now)
+    pruning = Pruning(gone=(), left=0)
+    if change.limits is not None:
+        pruning = prune(list(_entries(grown)), change.limits, now=change.now)
     left = frozenset(entry.file for one in pruning.gone for entry in one.entries) | change.remove
     final = {name: project.without(left) for name, project in grown.items()}
     _write_pages(folder, grown, final, url)
@@ -371,10 +383,33 @@ def update_index(folder: IndexFolder, change: IndexChange) -> IndexUpdate:
         unchanged=_files(unchanged),
         restored=_files(restored),
         gone=pruning.gone,
-        waiting=_delete_orphans(folder, final, change),
-        size=sum(entry.size for entry in _entries(final)),
-        wheels=sum(1 for _ in _entries(final)),
+        waiting=_delete_orphans(folder, final, change, names),
+        size=None if names is not None else sum(entry.size for entry in _entries(final)),
+        wheels=None if names is not None else sum(1 for _ in _entries(final)),
     )
+
+
+def _needs_all(folder: IndexFolder, change: IndexChange) -> bool:
+    """Return True for a change that depends on all projects: limits, another address, or none.
+
+    A change of nothing writes the pages again that were lost.
+    """
+    named = (change.add, change.yank, change.unyank, change.remove, change.status)
+    has_new_url = change.url not in {None, folder.url()}
+    return change.limits is not None or has_new_url or not any(named)
+
+
+def _touched(
+    folder: IndexFolder, coming: Iterable[NewWheel], change: IndexChange
+) -> frozenset[NormalizedName]:
+    """Return the projects that a change can touch: cores go with their plugins."""
+    named = {
+        *(one.entry.release.project for one in coming),
+        *(release.project for release in (*change.yank, *change.unyank)),
+        *change.status,
+        *(parse_file_name(file).project for file in change.remove),
+    }
+    return family(named, folder.names())
 
 
 def _files(wheels: Iterable[NewWheel]) -> tuple[str, ...]:
@@ -389,7 +424,7 @@ def _write_pages(folder: IndexFolder, grown: Projects, final: Projects, url: str
     order = requirements_first(grown)
     for name in order:
         folder.write_project(grown[name], url)
-    folder.write_root(iter(order), url)
+    folder.write_root(iter({*order, *folder.names()}), url)
     for name in reversed(order):
         folder.write_project(final[name], url)
 
@@ -528,11 +563,17 @@ def _copy_in(new: Iterable[NewWheel], folder: IndexFolder) -> None:
 
 
 def _delete_orphans(
-    folder: IndexFolder, projects: Projects, change: IndexChange
+    folder: IndexFolder,
+    projects: Projects,
+    change: IndexChange,
+    names: frozenset[NormalizedName] | None,
 ) -> tuple[str, ...]:
-    """Delete files that no page has listed for the grace time; return those that wait."""
+    """Delete files that no page has listed for the grace time; return the files that wait."""
     before = folder.left()
-    left = {path: before.get(path, change.now) for path in folder.orphans(projects)}
+    left = {path: before.get(path, change.now) for path in folder.orphans(projects, names)}
+    # Folders that were not searched keep what waits there: only a change of theirs lists it again.
+    if names is not None:
+        left |= {path: at for path, at in before.items() if path.partition("/")[0] not in names}
     folder.delete([path for path, at in left.items() if change.now - at >= change.grace])
     waiting = {path: at for path, at in left.items() if change.now - at < change.grace}
     if waiting != before:
