@@ -1,9 +1,9 @@
 # ruff: noqa: INP001, T201 - a script, whose table goes to standard output
-"""One wheel added to static indexes of growing size, each twice as big as the one before.
+"""Seconds for one wheel that is added to static indexes of growing size.
 
     python bench/bench_index.py [--files 100000] [--limit SECONDS]
 
-The index has ten files a project, and a tenth of the projects are plugins of others. With --limit
+Each index is twice as big as the one before. It has ten files a project, and a tenth of the projects are plugins of others. With --limit
 the exit code is 1 if the biggest index needs more seconds for the added wheel.
 """
 

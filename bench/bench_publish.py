@@ -1,0 +1,288 @@
+# ruff: noqa: INP001, S603, T201, TID251 - a script, which starts servers and programs as a user would
+"""Release path of wheels: split, verify, publish to two indexes, install, join.
+
+    python bench/bench_publish.py WHEEL... --log path.jsonl --work FOLDER [--no-install PROJECT]
+
+Each argument is a wheel, or several wheels of one version with commas between them. The log gets a
+row as soon as a wheel is done, and a wheel with a row there is skipped: start it again after an
+interruption. The servers are devpi (in an environment of its own, made in the work folder) and
+pypiserver, on 127.0.0.1 only. Outputs of a wheel are deleted after it. `--table` prints the log.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import zipfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+SECONDS = 900
+USER, PASSWORD = "me", "let-me-in"
+PYPISERVER = "pypiserver"
+
+
+def main() -> None:
+    """Run the wheels that the log lacks, or print the table of the log."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("wheels", nargs="*")
+    parser.add_argument("--log", type=Path, required=True)
+    parser.add_argument("--work", type=Path, default=Path("release-path"))
+    parser.add_argument("--no-install", nargs="*", default=[], metavar="PROJECT")
+    parser.add_argument("--until", default="", metavar="HH:MM", help="begin no wheel after this")
+    parser.add_argument("--table", action="store_true")
+    arguments = parser.parse_args()
+    rows = read_log(arguments.log)
+    if not arguments.table:
+        arguments.work.mkdir(parents=True, exist_ok=True)
+        with servers(arguments.work.absolute()) as indexes:
+            for text in arguments.wheels:
+                if any(row["wheels"] == text for row in rows):
+                    continue
+                if arguments.until and time.strftime("%H:%M") >= arguments.until:
+                    break
+                row = release_path(text, arguments.work.absolute(), indexes, arguments.no_install)
+                rows.append(row)
+                with arguments.log.open("a") as file:
+                    file.write(json.dumps(row) + "\n")
+                print(table([row]).splitlines()[-1], flush=True)
+    print(table(rows))
+
+
+def read_log(path: Path) -> list[dict[str, Any]]:
+    """Return the rows of a log; none without one."""
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+@contextlib.contextmanager
+def servers(work: Path) -> Iterator[dict[str, str]]:
+    """Serve two empty indexes; yield the address for uploads of each by its name."""
+    files = work / PYPISERVER
+    files.mkdir(exist_ok=True)
+    port, devpi_port = free_port(), free_port()
+    words = ("run", "-i", "127.0.0.1", "-p", str(port), "-P", ".", "-a", ".", str(files))
+    devpi = devpi_environment(work)
+    state = work / "devpi"
+    if not state.exists():
+        init: tuple[str | Path, ...] = (
+            devpi / "devpi-init",
+            "--serverdir",
+            state,
+            "--no-root-pypi",
+        )
+        subprocess.run(init, check=True, capture_output=True)
+    serve: tuple[str | Path, ...] = (
+        devpi / "devpi-server",
+        "--serverdir",
+        state,
+        "--port",
+        str(devpi_port),
+    )
+    with (work / "servers.log").open("a") as log:
+        started = [
+            subprocess.Popen((sys.executable, "-m", "pypiserver", *words), stdout=log, stderr=log),
+            subprocess.Popen((*serve, "--host", "127.0.0.1"), stdout=log, stderr=log),
+        ]
+    try:
+        url = f"http://127.0.0.1:{devpi_port}"
+        make_index(devpi / "devpi", url, work / "client")
+        yield {"devpi": f"{url}/{USER}/dev/", PYPISERVER: f"http://127.0.0.1:{port}/"}
+    finally:
+        for process in started:
+            process.terminate()
+            process.wait()
+
+
+def devpi_environment(work: Path) -> Path:
+    """Return the programs of devpi's environment, which is made if it is missing."""
+    programs = work / "devpi-environment" / "bin"
+    if not (programs / "devpi").exists():
+        subprocess.run([sys.executable, "-m", "venv", programs.parent], check=True)
+        wanted = ("devpi-server>=6.15", "devpi-client>=7.2")
+        subprocess.run([programs / "pip", "install", "--quiet", *wanted], check=True)
+    return programs
+
+
+def make_index(devpi: Path, url: str, client: Path) -> None:
+    """Make a user and an index of devpi, if they are missing."""
+
+    def run(*words: str) -> int:
+        command: list[str | Path] = [devpi, *words, "--clientdir", client]
+        return subprocess.run(command, check=False, capture_output=True).returncode
+
+    end = time.monotonic() + SECONDS
+    while run("use", url) != 0 and time.monotonic() < end:
+        time.sleep(0.5)
+    run("user", "-c", USER, f"password={PASSWORD}", "email=me@example.org")
+    run("login", USER, f"--password={PASSWORD}")
+    run("index", "-c", f"{USER}/dev", "bases=", "volatile=True")
+
+
+def free_port() -> int:
+    """Return a free port of this machine."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port: int = one.getsockname()[1]
+        return port
+
+
+def release_path(
+    text: str, work: Path, indexes: dict[str, str], not_installed: Sequence[str]
+) -> dict[str, Any]:
+    """Run all steps for one release, and return its row; a failed split ends it."""
+    wheels = [Path(one).absolute() for one in text.split(",")]
+    row: dict[str, Any] = {"wheels": text, "bytes": sum(one.stat().st_size for one in wheels)}
+    out = work / "out"
+    split = out / "split"
+    shutil.rmtree(out, ignore_errors=True)
+    out.mkdir()
+    try:
+        step(row, "split", ("split", *wheels, "--release", "--out", split))
+        if row["split"]["code"]:
+            return row
+        report = json.loads((split / "archsplit-report.json").read_text())
+        row["core"] = sum(one["size"] for one in report["wheels"] if one["role"] == "core")
+        row["packs"] = [one["size"] for one in report["wheels"] if one["role"] == "plugin"]
+        words = ("--no-install",) if report["project"] in not_installed else ()
+        step(row, "verify", ("verify", split, "--release", *words))
+        environment = {"TWINE_USERNAME": USER, "TWINE_PASSWORD": PASSWORD}
+        for name, url in indexes.items():
+            publish = ("publish", split, "--repository-url", url)
+            step(row, f"plan {name}", (*publish, "--plan"), environment)
+            step(row, name, (*publish, "--yes", "--quiet"), environment)
+            install(row, name, url, report, out)
+        join(row, wheels, split, out)
+    finally:
+        shutil.rmtree(out, ignore_errors=True)
+        for path in (work / PYPISERVER).iterdir():
+            path.unlink()
+    return row
+
+
+def install(row: dict[str, Any], name: str, url: str, report: dict[str, Any], out: Path) -> None:
+    """Install core and packs of one GPU with pip and uv, without other projects."""
+    index = f"{url}+simple/" if name == "devpi" else f"{url}simple/"
+    needs = report["split"]["needs"]
+    packs = needs[min(needs)] if needs else []
+    names = [
+        report["project"],
+        *(f"{report['project']}-{pack.replace('_', '-')}" for pack in packs),
+    ]
+    wanted = [f"{each}=={report['version']}" for each in names]
+    pip: tuple[str | Path, ...] = (
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--no-cache-dir",
+        "--no-compile",
+    )
+    uv: tuple[str | Path, ...] = (
+        Path(sys.executable).with_name("uv"),
+        "pip",
+        "install",
+        "--no-cache",
+    )
+    for installer, words in (("pip", pip), ("uv", uv)):
+        target = out / f"{name}-{installer}"
+        more: tuple[str | Path, ...] = (
+            "--no-deps",
+            "--quiet",
+            "--index-url",
+            index,
+            "--target",
+            target,
+            *wanted,
+        )
+        step(row, f"{installer} {name}", (*words, *more), program=())
+        shutil.rmtree(target, ignore_errors=True)
+
+
+def join(row: dict[str, Any], wheels: Sequence[Path], split: Path, out: Path) -> None:
+    """Join the split, and compare each library with the members of the original wheels."""
+    step(row, "join", ("join", split, "--out", out / "joined"))
+    originals = set()
+    for wheel in wheels:
+        with zipfile.ZipFile(wheel) as archive:
+            for name in archive.namelist():
+                with archive.open(name) as member:
+                    originals.add(hashlib.sha256(member.read()).hexdigest())
+    libraries = [path for path in (out / "joined").rglob("*") if path.is_file()]
+    row["same"] = sum(digest(path) in originals for path in libraries)
+    row["of"] = len(libraries)
+
+
+def digest(path: Path) -> str:
+    """Return the SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def step(
+    row: dict[str, Any],
+    name: str,
+    words: Sequence[str | Path],
+    environment: dict[str, str] | None = None,
+    program: Sequence[str] = (sys.executable, "-m", "archsplit"),
+) -> None:
+    """Run a command; its exit code, seconds and last lines go into the row."""
+    began = time.monotonic()
+    try:
+        done = subprocess.run(
+            [*program, *map(str, words)],
+            env={**os.environ, **(environment or {})},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=SECONDS,
+        )
+        code, told = done.returncode, done.stderr or done.stdout
+    except subprocess.TimeoutExpired:
+        code, told = 124, "no end"
+    row[name] = {"code": code, "seconds": round(time.monotonic() - began, 1), "text": told[-1500:]}
+
+
+STEPS = ("split", "verify", "devpi", PYPISERVER, "pip devpi", "uv devpi", "join")
+
+
+def table(rows: Sequence[dict[str, Any]]) -> str:
+    """Return the log as a table of Markdown: exit code and seconds of each step."""
+    lines = [
+        f"| release | MB | core | packs | {' | '.join(STEPS)} | pip, uv {PYPISERVER} | joined |",
+        "|---" * (6 + len(STEPS)) + "|",
+    ]
+    for row in rows:
+        first, *others = row["wheels"].split(",")
+        name = "-".join(Path(first).name.split("-")[:3]) + (
+            f" and {len(others)} more" * bool(others)
+        )
+        packs = row.get("packs", [])
+        sizes = (row["bytes"], row.get("core", 0), sum(packs))
+        cells = [f"{size / 1e6:.1f}" for size in sizes]
+        cells[2] += f" in {len(packs)}"
+        cells += [cell(row, each) for each in STEPS]
+        cells.append(", ".join(cell(row, f"{each} {PYPISERVER}") for each in ("pip", "uv")))
+        cells.append(f"{row.get('same', 0)} of {row.get('of', 0)}")
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def cell(row: dict[str, Any], name: str) -> str:
+    """Return the exit code and seconds of a step, or a dash."""
+    found = row.get(name)
+    return "–" if found is None else f"{found['code']} ({found['seconds']:g} s)"
+
+
+if __name__ == "__main__":
+    main()
