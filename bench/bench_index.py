@@ -3,8 +3,8 @@
 
     python bench/bench_index.py [--files 100000] [--limit SECONDS]
 
-Each index is twice as big as the one before. It has ten files a project, and a tenth of the projects are plugins of others. With --limit
-the exit code is 1 if the biggest index needs more seconds for the added wheel.
+Each index is twice as big as the one before. It has ten files a project, and nine of ten projects
+are plugins. With --limit the exit code is 1 if the biggest index needs more seconds for the wheel.
 """
 
 from __future__ import annotations

@@ -281,7 +281,7 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
 def cell(row: dict[str, Any], name: str) -> str:
     """Return the exit code and seconds of a step, or a dash."""
     found = row.get(name)
-    return "–" if found is None else f"{found['code']} ({found['seconds']:g} s)"
+    return "-" if found is None else f"{found['code']} ({found['seconds']:g} s)"
 
 
 if __name__ == "__main__":
