@@ -24,8 +24,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-
 from archsplit.arch.gpu_list import parse_gpu_targets
 from archsplit.build.backend_hooks import (
     METADATA_FILE,
@@ -43,6 +41,7 @@ from archsplit.remote.endpoint import EngineChoice, parse_dask_endpoint, parse_e
 from archsplit.system.fs import read_file, temporary_dir
 from archsplit.system.nvidia import detect_gpus
 from archsplit.system.resources import available_cores, parse_job_count
+from archsplit.system.safe_output import SafeConsole
 from archsplit.system.terminal import PlainLines
 from archsplit.wheels.metadata import encode_metadata
 
@@ -268,7 +267,7 @@ def _cache(settings: Mapping[str, str]) -> Settings | None:
 
 def _effects(settings: Mapping[str, str]) -> Effects:
     return Effects(
-        progress=PlainLines(Console(stderr=True, highlight=False, emoji=False)),
+        progress=PlainLines(SafeConsole(stderr=True, highlight=False, emoji=False)),
         environment=os.environ,
         jobs=_jobs(settings.get("jobs", str(available_cores()))),
     )

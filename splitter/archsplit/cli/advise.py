@@ -123,9 +123,9 @@ def _policy(text: str) -> str:
 
 
 def _print_all(parts: Iterable[RenderableType]) -> None:
-    from rich.console import Console
+    from archsplit.system.safe_output import SafeConsole
 
-    screen = Console(highlight=False, markup=False, emoji=False)
+    screen = SafeConsole(highlight=False, markup=False, emoji=False)
     # Without a terminal rich would assume 80 columns, and cut the table.
     if not screen.is_terminal:
         screen.width = _PIPE_WIDTH

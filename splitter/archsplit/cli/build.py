@@ -212,10 +212,10 @@ def _print(done: Release | CudaReleases, folder: Path) -> None:
 
 
 def _print_report(report: Release, folder: Path) -> None:
-    from rich.console import Console
+    from archsplit.system.safe_output import SafeConsole
 
     # A log has no width, and a wrapped file name can't be copied from it.
-    output = Console(highlight=False)
+    output = SafeConsole(highlight=False)
     if not output.is_terminal:
         output.width = 160
     output.print(f"{report.project} {report.version} in {folder}", markup=False)

@@ -184,9 +184,9 @@ def page_origin(arguments: argparse.Namespace) -> PageOrigin:
 
 def print_all(parts: Iterable[RenderableType]) -> None:
     """Print to standard output; as wide as the terminal, or wide enough for tables in a pipe."""
-    from rich.console import Console
+    from archsplit.system.safe_output import SafeConsole
 
-    out = Console(file=sys.stdout, highlight=False, markup=False, emoji=False)
+    out = SafeConsole(file=sys.stdout, highlight=False, markup=False, emoji=False)
     # rich assumes 80 columns for a pipe, which would cut the table.
     if not out.is_terminal:
         out.width = _PIPE_WIDTH

@@ -8,6 +8,7 @@ the parser with all verbs, by ``shtab``: they start no Python when the user pres
 from __future__ import annotations
 
 import argparse
+import contextlib
 import errno
 import importlib
 import os
@@ -123,10 +124,16 @@ def _run(argv: Sequence[str]) -> int:
         # Help and the version are in the buffer: see `main`.
         return int(done.code or 0)
     # Not for help, nor for the version: 60 ms.
-    from rich.console import Console
+    from archsplit.system.safe_output import SafeConsole, safe_streams
 
-    # A compiler's "file.cu:100:" is no emoji.
-    code: int = arguments.run(arguments, Console(stderr=True, highlight=False, emoji=False))
+    # A compiler's "file.cu:100:" is not an emoji.
+    console = SafeConsole(stderr=True, highlight=False, emoji=False)
+    # nvcc's own output must stay the same, byte for byte.
+    is_nvcc = bool(words) and words[0] == "nvcc"
+    with contextlib.nullcontext() if is_nvcc else safe_streams():
+        code: int = arguments.run(arguments, console)
+        # Here, where a closed pipe can still be met.
+        sys.stdout.flush()
     return code
 
 
@@ -157,9 +164,9 @@ def _verb_parsers(parser: argparse.ArgumentParser) -> Mapping[str, argparse.Argu
 
 
 def _say(text: str) -> None:
-    from rich.console import Console
+    from archsplit.system.safe_output import SafeConsole
 
-    errors = Console(stderr=True, highlight=False, emoji=False)
+    errors = SafeConsole(stderr=True, highlight=False, emoji=False)
     errors.print(text, markup=False, soft_wrap=True)
 
 

@@ -135,9 +135,9 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     if arguments.json:
         print(mirror_json(report))  # noqa: T201 - standard output is where data goes
     else:
-        from rich.console import Console as Screen
+        from archsplit.system.safe_output import SafeConsole
 
-        screen = Screen()
+        screen = SafeConsole()
         for part in mirror_text(report):
             screen.print(part, highlight=False, markup=False, soft_wrap=isinstance(part, str))
     warning = license_warning(report.wheels)

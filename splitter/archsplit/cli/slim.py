@@ -228,14 +228,13 @@ def _slim(
 
 
 def _show(report: SlimReport, request: SlimRequest, arguments: argparse.Namespace) -> None:
-    from rich.console import Console
-
     from archsplit.slim.report import slim_text
+    from archsplit.system.safe_output import SafeConsole
 
     if arguments.json:
         print(report.as_json(), end="")  # noqa: T201 - standard output is where data goes
         return
-    screen = Console()
+    screen = SafeConsole()
     for part in slim_text(report, request):
         screen.print(part, highlight=False, soft_wrap=isinstance(part, str))
 

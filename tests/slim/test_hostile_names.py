@@ -1,0 +1,118 @@
+"""No name from a file gives a command to the terminal, with any verb, on success and on errors."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+from slim_wheel_samples import METADATA, NAME, fat_wheel
+
+from archsplit.system.safe_output import SafeConsole, SafeStream, printable
+from handmade_samples import THREE, Maker
+
+ARCHSPLIT = str(Path(sys.executable).with_name("archsplit"))
+HOSTILE = "\x1b]0;own\x07\x1b[2J\x9b31m\u202egnp\u2028\u2066\x85"
+RAW = ("\x1b]0;", "\x1b[2J", "\x9b", "\u202e", "\u2028", "\u2066", "\x85", "\x07")
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("hostile")
+    library = Maker(folder=folder).library(THREE).read_bytes()
+    more = {f"fat/lib{HOSTILE}.so": library, f"fat/{HOSTILE}.txt": b"text"}
+    fat_wheel(folder, library=library, more=more)
+    (folder / f"lib{HOSTILE}.so").write_bytes(library)
+    other = folder / "named"
+    other.mkdir()
+    page = METADATA.replace("Name: fat", f"Name: {HOSTILE[:5]}").replace("A page", HOSTILE)
+    fat_wheel(other, library=library, more={"fat-1.2.3.dist-info/METADATA": page.encode()})
+    broken = folder / "broken"
+    broken.mkdir()
+    with zipfile.ZipFile(broken / NAME, "w") as archive:
+        archive.writestr(f"fat/{HOSTILE}", b"x")
+    return folder
+
+
+def run_in_pty(words: list[str], folder: Path) -> tuple[int, str]:
+    """Run a command on a terminal; return its exit code and all that the terminal got."""
+    reader, writer = pty.openpty()
+    environment = {**os.environ, "COLUMNS": "120", "TERM": "xterm-256color"}
+    child = subprocess.Popen(
+        words, cwd=folder, stdin=writer, stdout=writer, stderr=writer, env=environment
+    )
+    os.close(writer)
+    screen = b""
+    while True:
+        try:
+            block = os.read(reader, 1 << 16)
+        except OSError:
+            break
+        if not block:
+            break
+        screen += block
+    os.close(reader)
+    return child.wait(), screen.decode(errors="replace")
+
+
+LIBRARY = f"lib{HOSTILE}.so"
+VERBS = {
+    "inspect": ["inspect", NAME, "--device", "9.0"],
+    "inspect-library": ["inspect", LIBRARY],
+    "inspect-named": ["inspect", f"named/{NAME}"],
+    "inspect-broken": ["inspect", f"broken/{NAME}"],
+    "inspect-missing": ["inspect", f"{HOSTILE}.so"],
+    "diff": ["diff", NAME, LIBRARY],
+    "diff-bytes": ["diff", "--bytes", NAME, f"named/{NAME}"],
+    "slim": ["slim", NAME, "--device", "9.0", "--out", "slim"],
+    "slim-verbose": ["slim", LIBRARY, "--device", "9.0", "--out", f"slim{HOSTILE}"],
+    "slim-named": ["slim", f"named/{NAME}", "--device", "9.0", "--dry-run"],
+    "slim-broken": ["slim", f"broken/{NAME}", "--device", "9.0"],
+    "slim-gpu": ["slim", NAME, "--device", HOSTILE],
+    "split": ["split", NAME, "--out", "split"],
+    "split-named": ["split", f"named/{NAME}", "--out", "other"],
+    "split-broken": ["split", f"broken/{NAME}", "--out", "other"],
+    "verify": ["verify", "split"],
+    "join": ["join", "split", "--out", "joined"],
+    "gather": ["gather", "split", "--out", f"gathered{HOSTILE}"],
+    "index": ["index", "index", "--add", NAME],
+    "index-named": ["index", "index", "--add", f"named/{NAME}"],
+    "index-broken": ["index", "index", "--add", f"broken/{NAME}"],
+    "mirror": ["mirror", f"broken/{NAME}", "--out", "mirror", "--device", "9.0"],
+    "publish": ["publish", HOSTILE, "--plan"],
+    "plan": ["plan", HOSTILE],
+    "build": ["build", HOSTILE, "--out", "built"],
+    "init": ["init", f"no{HOSTILE}/such"],
+    "advise": ["advise", NAME, "--gpus", HOSTILE],
+    "doctor": ["doctor", HOSTILE],
+    "install": ["install", HOSTILE, "--dry-run"],
+    "cache": ["cache", "explain", HOSTILE],
+    "no-verb": [HOSTILE],
+    "no-option": ["slim", f"--{HOSTILE}"],
+}
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_no_name_reaches_the_terminal_raw(place: Path, name: str) -> None:
+    code, screen = run_in_pty([ARCHSPLIT, *VERBS[name]], place)
+    assert code != 1, screen
+    assert screen
+    found = [repr(raw) for raw in RAW if raw in screen]
+    assert not found, screen
+
+
+def test_the_escaper_leaves_ordinary_text(capsys: pytest.CaptureFixture[str]) -> None:
+    assert printable("naïve ß 日本\n\tx") == "naïve ß 日本\n\tx"
+    assert printable("a\x1b[31m\u202e\udc80\r") == "a\\x1b[31m\\u202e\\udc80\\r"
+    stream = SafeStream(sys.stdout)
+    stream.writelines(["a\x1b", "b"])
+    stream.flush()
+    console = SafeConsole(
+        file=sys.stdout, force_terminal=True, color_system="standard", highlight=False
+    )
+    console.print("[red]x\x1b]0;[/]")
+    assert "a\\x1bb\x1b[31mx\\x1b]0;\x1b[0m" in capsys.readouterr().out
