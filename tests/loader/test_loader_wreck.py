@@ -140,7 +140,7 @@ def test_tool_finds_a_core_without_an_identity(workbench: Workbench, site: Path)
     assert f"to mend it: {MEND}" in done.stdout
     assert done.returncode == 1
     nothing = by_tool(workbench, site, "json")
-    assert "json is no core of archsplit's" in nothing.stderr
+    assert "json is not a core" in nothing.stderr
     assert (
         "nothing_like_that is not installed" in by_tool(workbench, site, "nothing_like_that").stderr
     )

@@ -257,6 +257,11 @@ def test_a_folder_is_installed_by_its_core(place: Place, sample: Sample, fat_ind
     dry = archsplit(own, str(sample.out), "--gpu", "H100", "--dry-run")
     assert dry.returncode == 0, dry.stderr
     assert "would run: " in dry.stdout
+    assert 'capability 9.0: "toyfat[cc90]==1.0"' in dry.stdout
+    assert own.installed() == set()
+    none = archsplit(own, str(sample.out), "--gpu", "3.5")
+    assert none.returncode == InputError.exit_code
+    assert "toyfat 1.0 has no plugin for a GPU of capability 3.5" in none.stderr
     assert own.installed() == set()
     done = archsplit(own, str(sample.out), "--gpu", "H100")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -268,9 +273,11 @@ def test_a_folder_is_installed_by_its_core(place: Place, sample: Sample, fat_ind
     assert "toyfat is not installed" in result.stderr, "it is in another environment"
     result = archsplit(own, "toyfat")
     assert result.returncode == InputError.exit_code
-    assert "toyfat 1.0 is its fat wheel, and not the core: toyfat-cc90 are never" in result.stderr
+    assert "toyfat 1.0 is a fat wheel; archsplit install needs a core" in result.stderr
+    assert "hint: install it with pip or uv, then: archsplit slim --site-packages" in result.stderr
     done = archsplit(own, str(sample.out), "--gpu", "H100")
     assert done.returncode == 0, done.stdout + done.stderr
+    assert "toyfat 1.0 is installed as a fat wheel; its core replaces it" in done.stdout
     assert own.doctor().returncode == 0
     # A core that is gone leaves its packs.
     uninstall = ("uninstall", "toyfat")
@@ -281,11 +288,23 @@ def test_a_folder_is_installed_by_its_core(place: Place, sample: Sample, fat_ind
     assert own.installed() == {"toyfat-cc90-1.0"}
     assert "would run: " in archsplit(own, "--clean", "--dry-run").stdout
     assert own.installed() == {"toyfat-cc90-1.0"}
-    done = archsplit(own, "--clean")
+    other = archsplit(own, "--clean", "packaging")
+    assert (other.returncode, other.stdout) == (0, "no plugin is without its core\n")
+    done = archsplit(own, "--clean", "toyfat")
     assert done.returncode == 0, done.stderr
     assert "toyfat-cc90 1.0: toyfat is not installed" in done.stdout
     assert own.installed() == set()
     assert "no plugin is without its core" in archsplit(own, "--clean").stdout
+
+
+def test_core_of_a_folder_is_preferred_to_a_newer_fat_wheel(
+    place: Place, sample: Sample, tmp_path: Path
+) -> None:
+    with serve(tmp_path / "index", hand_made(tmp_path, NEWER)) as url:
+        own = replace(place, index=url)
+        done = archsplit(own, "toyfat", "--find-links", str(sample.out), "--gpu", "9.0")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert own.installed() == {"toyfat-1.0", "toyfat-cc90-1.0"}
 
 
 def again(place: Place) -> str:
@@ -321,16 +340,34 @@ def test_an_address_is_installed(place: Place, sample: Sample) -> None:
     [
         ((), 2, "name what to install"),
         (("http://127.0.0.1:1/simple/",), 2, "for an index, archsplit install NAME"),
-        (("no such/thing",), 2, "is no project's name, no folder and no wheel"),
+        (("no such/thing",), 2, "is not the name of a project"),
         ((".",), 14, "has no core's wheel for Python"),
-        (("packaging",), 14, "is no core of archsplit's"),
     ],
 )
 def test_what_cannot_be_installed_is_told(
     words: tuple[str, ...], code: int, message: str, tmp_path: Path
 ) -> None:
     done = subprocess.run(
-        (*ARCHSPLIT, "install", *words), cwd=tmp_path, capture_output=True, text=True, check=False
+        (*ARCHSPLIT, "install", *words),
+        cwd=tmp_path,
+        env={"PATH": os.environ["PATH"], "VIRTUAL_ENV": sys.prefix},
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == code, done.stderr
     assert message in done.stderr
+
+
+def test_own_environment_of_the_tool_is_left_unless_it_is_named(tmp_path: Path) -> None:
+    done = subprocess.run(
+        (*ARCHSPLIT, "install", "packaging"),
+        cwd=tmp_path,
+        env={"PATH": os.environ["PATH"]},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "no environment is active, and " in done.stderr
+    assert "hint: activate one, or name its Python: --python .venv/bin/python" in done.stderr

@@ -1,13 +1,16 @@
 """``archsplit install``: a core, and exactly the plugins that this machine's GPUs take.
 
 The core's own doctor chooses and installs plugins; this verb installs a missing core,
-and removes plugins that no core uses.
+and removes plugins that no core uses. Before anything is installed it reads the metadata of the
+wheel that pip or uv would take: a wheel without extras for GPUs is not a core.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import re
 import shlex
 import sys
 import zipfile
@@ -23,9 +26,11 @@ from archsplit.cli.options import capabilities
 from archsplit.cli.verbs import add_verb
 from archsplit.errors import InputError, ToolFailedError, ToolNotFoundError, UsageError, WheelError
 from archsplit.system.env import without_credentials
+from archsplit.system.fs import temporary_dir
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Iterable
 
     from rich.console import Console
 
@@ -52,7 +57,9 @@ def add_to(verbs: options.Verbs) -> None:
     )  # fmt: skip
     parser.add_argument("--dry-run", action="store_true", help="print commands, and run nothing")
     parser.add_argument(
-        "--clean", action="store_true", help="remove plugins whose core is not installed"
+        "--clean",
+        action="store_true",
+        help="only remove plugins whose core is not installed; NAME: only the plugins of this core",
     )
     parser.add_argument(
         "--gpu", action="append", default=[], metavar="9.0",
@@ -63,8 +70,8 @@ def add_to(verbs: options.Verbs) -> None:
     )
     parser.add_argument("--index-url", metavar="URL", help="take wheels from this index")
     parser.add_argument(
-        "--python", type=Path, default=Path(sys.executable), metavar="PATH",
-        help="the Python whose environment it is (default: this one)",
+        "--python", type=Path, metavar="PATH",
+        help="the Python whose environment it is (default: that of the active environment)",
     )  # fmt: skip
     parser.set_defaults(run=run)
 
@@ -73,18 +80,34 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     """Clean, then install."""
     del console
     if arguments.subject is None and not arguments.clean:
-        raise UsageError("name what to install", hint="archsplit install NAME, or --clean alone")
+        raise UsageError("name what to install", hint="archsplit install NAME, or only --clean")
     # A wrong option is refused before an installer changes anything.
     gpus = tuple(str(one) for one in capabilities(arguments.gpu))
     for each in arguments.find_links:
         if "://" not in each:
             check_folder(Path(each))
-    environment = Environment.of(arguments.python)
+    environment = Environment.of(arguments.python or _active_python())
     if arguments.clean:
         _clean(environment, arguments.subject, dry_run=arguments.dry_run)
-    if arguments.subject is None:
         return 0
     return _install(environment, arguments, gpus)
+
+
+def _active_python() -> Path:
+    """Return the Python of the active environment, or this one outside of virtual environments.
+
+    Raises:
+        UsageError: the only environment is archsplit's own, as with uvx and pipx.
+    """
+    active = os.environ.get("VIRTUAL_ENV") or os.environ.get("CONDA_PREFIX")
+    if active is not None:
+        return Path(active) / "bin" / "python"
+    if sys.prefix == sys.base_prefix:
+        return Path(sys.executable)
+    raise UsageError(
+        f"no environment is active, and {sys.prefix} is archsplit's own",
+        hint="activate one, or name its Python: --python .venv/bin/python",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +139,7 @@ class Environment:
         except ToolNotFoundError as error:
             raise InputError(f"{python} can't be run: {error}") from None
         if done is None:
-            raise InputError(f"{python} is no Python", hint="name one with --python")
+            raise InputError(f"{python} is not a Python", hint="name one with --python")
         folders, version, prefix = json.loads(done)
         settings = Path(prefix) / "pyvenv.cfg"
         # uv marks the environments that it makes; they often have no pip.
@@ -125,7 +148,10 @@ class Environment:
         uv = which("uv") or which("uv", path=str(Path(sys.executable).parent))
         has_pip = _run((str(python), "-m", "pip", "--version")) is not None
         if uv is None and not has_pip:
-            raise ToolNotFoundError(f"neither pip nor uv is here to install into {prefix} with")
+            raise ToolNotFoundError(
+                f"{prefix} has no pip, and uv was not found",
+                hint=f"{python} -m ensurepip, or put uv on the PATH",
+            )
         use_uv = uv is not None and (by_uv or not has_pip)
         return cls(
             python=str(python),
@@ -134,13 +160,16 @@ class Environment:
             installer=(str(uv), "pip") if use_uv else (str(python), "-m", "pip"),
         )
 
+    @property
+    def uses_uv(self) -> bool:
+        """True for ``uv pip``, False for ``python -m pip``."""
+        return "-m" not in self.installer
+
     def command(self, verb: str, *words: str) -> tuple[str, ...]:
         """Return a command line of the installer."""
-        # `uv pip` and `python -m pip` end alike.
-        is_uv = self.installer[-1] == "pip" and self.installer[-2] != "-m"
-        own = ("--python", self.python) if is_uv else ("--disable-pip-version-check",)
+        own = ("--python", self.python) if self.uses_uv else ("--disable-pip-version-check",)
         # pip asks before each removal; uv does not.
-        yes = ("--yes",) if verb == "uninstall" and not is_uv else ()
+        yes = ("--yes",) if verb == "uninstall" and not self.uses_uv else ()
         return (*self.installer, verb, *own, *yes, *words)
 
     def installed(self) -> dict[str, Distribution]:
@@ -182,24 +211,24 @@ def _install(environment: Environment, arguments: argparse.Namespace, gpus: tupl
     from archsplit.release.installed_core import loader_folder
 
     name, wheel = _subject(arguments.subject, environment)
+    wheel = wheel or _listed_wheel(arguments, name, environment)
     sources = [word for each in arguments.find_links for word in ("--find-links", each)]
     sources += ["--index-url", arguments.index_url] if arguments.index_url else []
     core = environment.installed().get(name)
     loader = None if core is None else loader_folder(core)
     if loader is None or wheel is not None:
         subject = arguments.subject
-        request = CoreRequest(name=name, subject=subject, wheel=wheel, sources=tuple(sources))
+        request = CoreRequest(
+            name=name, subject=subject, wheel=wheel, sources=tuple(sources), gpus=gpus
+        )
         _install_core(environment, request, dry_run=arguments.dry_run)
         # A dry run has no core whose doctor could choose plugins.
         if arguments.dry_run and loader is None:
-            print(f"then the doctor of {name} installs plugins")  # noqa: T201 - the report
             return 0
         core = environment.installed().get(name)
         loader = None if core is None else loader_folder(core)
     if loader is None:
-        raise InputError(
-            f"{name} is installed, and is no core of archsplit's: it has all device code itself"
-        )
+        raise InputError(f"{name} is installed as a fat wheel: what was installed is not a core")
     words = ["--dry-run"] if arguments.dry_run else []
     words += [word for each in gpus for word in ("--gpu", each)]
     # The installed core's own doctor decides: its loader is the one that chooses later.
@@ -214,27 +243,33 @@ class CoreRequest:
         subject: as it is on the command line.
         wheel: the path or address of its wheel; None if the installer is to find one.
         sources: options of pip and uv that find wheels.
+        gpus: the capabilities that plugins are wanted for; empty for those of this machine.
     """
 
     name: str
     subject: str
     wheel: str | None
     sources: tuple[str, ...]
+    gpus: tuple[str, ...] = ()
 
 
 def _install_core(environment: Environment, request: CoreRequest, *, dry_run: bool) -> None:
-    """Install a core, unless the same version of it is installed.
+    """Install a core, unless the same version of it is installed; a fat wheel is replaced.
 
     Raises:
-        InputError: a fat wheel is in the core's place.
+        InputError: the wheel is not a core, or has no plugin for a GPU.
     """
-    from archsplit.release.installed_core import loader_folder, missing_core_text
+    from archsplit.release.installed_core import loader_folder
 
-    installed = environment.installed()
-    present = installed.get(request.name)
+    present = environment.installed().get(request.name)
     is_core = present is not None and loader_folder(present) is not None
-    if request.wheel is None and present is not None and not is_core:
-        raise InputError(missing_core_text(request.name, present, installed.values()))
+    offer = _read_offer(environment, request)
+    if offer is not None:
+        _check_offer(offer, request)
+    if present is not None and not is_core:
+        print(  # noqa: T201 - the report
+            f"{request.name} {present.version} is installed as a fat wheel; its core replaces it"
+        )
     # The same version is installed already: only its plugins may be missing.
     version = None if present is None else present.version
     if is_core and request.wheel is not None and version == _version(request.wheel):
@@ -243,6 +278,107 @@ def _install_core(environment: Environment, request: CoreRequest, *, dry_run: bo
     reinstall = () if present is None else (_reinstall_option(environment), "--no-deps")
     words = (*reinstall, *request.sources, request.wheel or request.subject)
     _run_installer(environment.command("install", *words), dry_run=dry_run)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offer:
+    """The wheel that an installer would take.
+
+    Attributes:
+        extras: the extras for GPUs, as ``cc90``, ``sm90`` or ``ptx``; none for a fat wheel.
+    """
+
+    version: str
+    extras: frozenset[str]
+
+
+_GPU_EXTRA = re.compile(r"(cc|sm|compute)-?[0-9]+[af]?|ptx")
+
+
+def _read_offer(environment: Environment, request: CoreRequest) -> Offer | None:
+    """Return the version and the extras of a core's wheel, from metadata; None if unknown."""
+    if request.wheel is not None:
+        return _read_wheel_offer(request.wheel) if "://" not in request.wheel else None
+    if environment.uses_uv:
+        return _ask_uv(environment, request)
+    words = ("--dry-run", "--ignore-installed", "--no-deps", "--quiet", "--report", "-")
+    done = _run(environment.command("install", *words, *request.sources, request.subject))
+    if done is None:
+        return None
+    (found,) = (one["metadata"] for one in json.loads(done)["install"])
+    return Offer(version=found["version"], extras=_gpu_extras(found.get("provides_extra", ())))
+
+
+def _ask_uv(environment: Environment, request: CoreRequest) -> Offer | None:
+    """Resolve a core with all of its plugins: uv prints no metadata."""
+    from packaging.requirements import InvalidRequirement, Requirement
+    from packaging.utils import canonicalize_name
+
+    with temporary_dir() as folder:
+        asked = Requirement(request.subject)
+        asked.extras = {*asked.extras, "all"}
+        (folder / "requirements.in").write_text(f"{asked}\n")
+        words = ("--quiet", "--no-header", "--no-annotate", *request.sources)
+        done = _run(environment.command("compile", *words, str(folder / "requirements.in")))
+    if done is None:
+        return None
+    pins: dict[str, str] = {}
+    for line in done.splitlines():
+        with contextlib.suppress(InvalidRequirement):
+            pin = Requirement(line.rstrip(" \\"))
+            pins[canonicalize_name(pin.name)] = str(pin.specifier).removeprefix("==")
+    plugins = (name.removeprefix(f"{request.name}-") for name in pins)
+    return Offer(version=pins.get(request.name, ""), extras=_gpu_extras(plugins))
+
+
+def _read_wheel_offer(wheel: str) -> Offer | None:
+    from email.parser import BytesParser
+
+    try:
+        with zipfile.ZipFile(wheel) as archive:
+            (name,) = (one for one in archive.namelist() if one.endswith(".dist-info/METADATA"))
+            metadata = BytesParser().parsebytes(archive.read(name))
+    # The installer says what is wrong with the file.
+    except (OSError, ValueError, zipfile.BadZipFile):
+        return None
+    extras = _gpu_extras(metadata.get_all("Provides-Extra", []))
+    return Offer(version=_version(wheel), extras=extras)
+
+
+def _gpu_extras(names: Iterable[str]) -> frozenset[str]:
+    return frozenset(name for name in names if _GPU_EXTRA.fullmatch(name))
+
+
+def _check_offer(offer: Offer, request: CoreRequest) -> None:
+    """Refuse a fat wheel and GPUs without a plugin; print what each GPU will get.
+
+    Raises:
+        InputError: it has no extra for GPUs, or none for a GPU that was asked for.
+    """
+    release = f"{request.name} {offer.version}"
+    if not offer.extras:
+        raise InputError(
+            f"{release} is a fat wheel; archsplit install needs a core (no extra for GPUs)",
+            hint="install it with pip or uv, then: archsplit slim --site-packages DIR",
+        )
+    for gpu in request.gpus:
+        number = gpu.replace(".", "")
+        extra = next((one for one in (f"cc{number}", f"sm{number}") if one in offer.extras), None)
+        extra = extra or ("ptx" if "ptx" in offer.extras and _is_newest(gpu, offer) else None)
+        # Plugins that are built serve later minor capabilities too; only their doctor knows.
+        if extra is None and any(one.startswith("cc") for one in offer.extras):
+            raise InputError(
+                f"{release} has no plugin for a GPU of capability {gpu}",
+                hint=f"it has {', '.join(sorted(offer.extras))}",
+            )
+        if extra is not None:
+            print(f'capability {gpu}: "{request.name}[{extra}]=={offer.version}"')  # noqa: T201 - the report
+
+
+def _is_newest(gpu: str, offer: Offer) -> bool:
+    """Return True if a capability is newer than all that a release has machine code for."""
+    numbers = (re.sub("[^0-9]", "", one) for one in offer.extras)
+    return int(gpu.replace(".", "")) > max((int(one) for one in numbers if one), default=0)
 
 
 def _run_doctor(argv: tuple[str, ...]) -> int:
@@ -256,7 +392,33 @@ def _run_doctor(argv: tuple[str, ...]) -> int:
 
 
 def _reinstall_option(environment: Environment) -> str:
-    return "--force-reinstall" if "-m" in environment.installer else "--reinstall"
+    return "--reinstall" if environment.uses_uv else "--force-reinstall"
+
+
+def _listed_wheel(arguments: argparse.Namespace, name: str, environment: Environment) -> str | None:
+    """Return the newest core of a project in the folders of ``--find-links``.
+
+    An index may have a newer fat wheel of the same name.
+    """
+    from packaging.requirements import Requirement
+    from packaging.version import Version
+
+    folders = [Path(one) for one in arguments.find_links if "://" not in one]
+    wanted = Requirement(arguments.subject).specifier if folders else None
+    found = [
+        (Version(own.version), path)
+        for folder in folders
+        for own, path in _fitting_cores(folder, environment)
+        if canonical(own.project) == name and wanted is not None and own.version in wanted
+    ]
+    return str(max(found)[1].absolute()) if found else None
+
+
+def canonical(name: str) -> str:
+    """Return a project's normalized name."""
+    from packaging.utils import canonicalize_name
+
+    return canonicalize_name(name)
 
 
 def _subject(text: str, environment: Environment) -> tuple[str, str | None]:
@@ -283,7 +445,7 @@ def _subject(text: str, environment: Environment) -> tuple[str, str | None]:
         return canonicalize_name(Requirement(text).name), None
     except InvalidRequirement:
         raise UsageError(
-            f"{text!r} is no project's name, no folder and no wheel",
+            f"{text!r} is not the name of a project, and not a folder or wheel that exists",
             hint="as in xgboost, or wheels/",
         ) from None
 
@@ -295,7 +457,7 @@ def _wheel_name(name: str) -> WheelName:
         return WheelName.parse(name)
     except WheelError:
         raise UsageError(
-            f"{name!r} is no wheel", hint="for an index, archsplit install NAME --index-url URL"
+            f"{name!r} is not a wheel", hint="for an index, archsplit install NAME --index-url URL"
         ) from None
 
 
@@ -309,17 +471,9 @@ def core_wheel(folder: Path, environment: Environment) -> Path:
     Raises:
         InputError: the folder has no such wheel, or wheels of several cores.
     """
-    from packaging.tags import compatible_tags, cpython_tags
-    from packaging.utils import parse_wheel_filename
     from packaging.version import Version
 
-    tags = set(chain(cpython_tags(environment.version), compatible_tags(environment.version)))
-    fitting = [
-        (name, path)
-        for path in sorted(folder.glob("*.whl"))
-        for name in [_wheel_name(path.name)]
-        if tags & parse_wheel_filename(path.name)[3] and _is_core_wheel(path)
-    ]
+    fitting = _fitting_cores(folder, environment)
     projects = {name.project for name, _ in fitting}
     # A folder of several cores gives no way to choose one.
     if len(projects) != 1:
@@ -329,6 +483,19 @@ def core_wheel(folder: Path, environment: Environment) -> Path:
             hint="name the wheel itself, or the folder that archsplit split wrote",
         )
     return max(fitting, key=lambda each: Version(each[0].version))[1]
+
+
+def _fitting_cores(folder: Path, environment: Environment) -> list[tuple[WheelName, Path]]:
+    """Return the wheels of cores in a folder that fit a Python."""
+    from packaging.tags import compatible_tags, cpython_tags
+    from packaging.utils import parse_wheel_filename
+
+    tags = set(chain(cpython_tags(environment.version), compatible_tags(environment.version)))
+    return [
+        (_wheel_name(path.name), path)
+        for path in sorted(folder.glob("*.whl"))
+        if tags & parse_wheel_filename(path.name)[3] and _is_core_wheel(path)
+    ]
 
 
 def _is_core_wheel(path: Path) -> bool:

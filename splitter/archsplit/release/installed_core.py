@@ -232,7 +232,7 @@ def find_loader_package(name: str) -> Path:
             required_core(each) == core for each in distributions()
         ):
             raise InputError(missing_core_text(core, distribution, distributions()))
-    fault = "is no core of archsplit's" if folders else "is not installed"
+    fault = "is not a core" if folders else "is not installed"
     raise InputError(
         f"{name} {fault}", hint="name the package that is imported, or what pip calls it"
     )
@@ -288,11 +288,11 @@ def missing_core_text(name: str, fat: Distribution, installed: Iterable[Distribu
     plugins = sorted(_normal_name(each) for each in installed if required_core(each) == name)
     # Without plugins there was never a core: this is an ordinary wheel.
     if not plugins:
-        return f"{name} {fat.version} is no core of archsplit's"
+        return f"{name} {fat.version} is installed as a fat wheel, not as a core"
     return (
-        f"{name} {fat.version} is its fat wheel, and not the core: {', '.join(plugins)} are never"
-        f" used\nhint: archsplit install DIR, with the folder of the core's wheel; or archsplit"
-        " install --clean, which removes them"
+        f"{name} {fat.version} is installed as a fat wheel, so {', '.join(plugins)} are never used"
+        f"\nhint: archsplit install {name}, which replaces it by its core; or archsplit install"
+        " --clean, which removes the plugins"
     )
 
 
