@@ -376,7 +376,7 @@ def _check_offer(offer: Offer, request: CoreRequest) -> None:
 
 
 def _is_newest(gpu: str, offer: Offer) -> bool:
-    """Return True if a capability is newer than all that a release has machine code for."""
+    """Return True if a capability is newer than all extras of a release."""
     numbers = (re.sub("[^0-9]", "", one) for one in offer.extras)
     return int(gpu.replace(".", "")) > max((int(one) for one in numbers if one), default=0)
 
