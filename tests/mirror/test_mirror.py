@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import requests
 from mirror_samples import (
     FAT,
     PLAIN,
@@ -34,6 +36,7 @@ from archsplit.arch.target import Capability
 from archsplit.cli.main import main
 from archsplit.devicecode.select import PtxPolicy
 from archsplit.errors import UsageError
+from archsplit.index.client import request_failure
 from archsplit.mirror.model import MirrorRequest, ResolvedWheel
 from archsplit.mirror.provenance import fetch_provenance, provenance_index
 from archsplit.mirror.resolve import select_wheels
@@ -307,6 +310,33 @@ def test_page_of_a_verified_mirror_is_refused(
 
 
 # A broken network, a full disk, a killed process
+
+
+def test_wheel_is_mirrored_with_what_it_requires(
+    index: ServedIndex, wheels: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    del index
+    assert mirror(wheels / FAT, "--device", "9.0", "--out", "out") == 0
+    lock = Path("out/requirements.txt").read_text()
+    assert "fat==1.2.3" in lock
+    assert "plain==" in lock
+    lines = [line for line in capsys.readouterr().err.splitlines() if FAT in line]
+    # The seconds are those of the wheel: reading it takes some of them.
+    assert any(re.search(r"\(\d+\.\d s\)", line) for line in lines)
+
+
+def test_fault_of_pip_itself_is_reported_with_its_reason(
+    index: ServedIndex, capsys: pytest.CaptureFixture[str]
+) -> None:
+    del index
+    Path("broken-1-py3-none-any.whl").write_bytes(b"not a zip file")
+    assert mirror("broken-1-py3-none-any.whl", "--device", "9.0", "--out", "out") == 14
+    assert "ERROR: " in capsys.readouterr().err
+
+
+def test_index_that_is_not_reached_may_be_offline() -> None:
+    text = str(request_failure(requests.ConnectionError(), "https://host/"))
+    assert text == "no connection: the server is down, or this machine is offline"
 
 
 def test_a_broken_download_is_resumed(make: Maker, index: ServedIndex) -> None:

@@ -40,7 +40,7 @@ def add_to(verbs: options.Verbs) -> None:
         type=Path,
         nargs="*",
         metavar="FILE",
-        help="requirements for pip, a pylock.toml (PEP 751) or a uv.lock; several for one"
+        help="requirements for pip, a wheel, a pylock.toml (PEP 751) or a uv.lock; several for one"
         " environment",
     )
     parser.add_argument(

@@ -226,7 +226,7 @@ class Index:
         try:
             response = requests.head(url, timeout=_TIMEOUTS, allow_redirects=True)
         except requests.RequestException as error:
-            raise _failure(error, url) from None
+            raise request_failure(error, url) from None
         self._check(response, url)
         length = response.headers.get("Content-Length", "")
         # A chunked reply has no length.
@@ -243,7 +243,7 @@ class Index:
         except requests.TooManyRedirects:
             return None
         except requests.RequestException as error:
-            raise _failure(error, url) from None
+            raise request_failure(error, url) from None
         # For a missing project pypiserver redirects to the public index, which is another index.
         if response.status_code in _MISSING or response.is_redirect:
             return None
@@ -261,7 +261,7 @@ class Index:
                 self._check(response, url)
                 yield from response.iter_content(_BLOCK)
         except requests.RequestException as error:
-            raise _failure(error, url) from None
+            raise request_failure(error, url) from None
 
     def _check(self, response: requests.Response, url: str) -> None:
         status = response.status_code
@@ -338,12 +338,14 @@ def _parse_file(one: DistributionPackage) -> IndexFile:
     )
 
 
-def _failure(error: requests.RequestException, url: str) -> RetryableError | IndexUnreachableError:
+def request_failure(
+    error: requests.RequestException, url: str
+) -> RetryableError | IndexUnreachableError:
     """Return an error of requests as a retryable or a final exception."""
     transient = {
         "ConnectTimeout": "no connection in time",
         "ReadTimeout": "no reply in time",
-        "ConnectionError": "the connection failed",
+        "ConnectionError": "no connection: the server is down, or this machine is offline",
         "ProxyError": "the proxy doesn't reply, or refuses",
         "ChunkedEncodingError": "the connection broke",
     }

@@ -30,6 +30,7 @@ from archsplit.errors import (
     VerifyError,
     WheelError,
 )
+from archsplit.index.client import request_failure
 from archsplit.index.retry import RetryableError, is_retryable, retry_after_seconds
 from archsplit.mirror.model import KEEP, MirroredFile, MirroredWheel, OriginalWheel
 from archsplit.mirror.provenance import provenance_path, publishers
@@ -160,7 +161,7 @@ class Downloader:
                 # A server that doesn't support ranges sends the whole file.
                 _write_body(reply, part, append=reply.status_code == _PARTIAL)
         except requests.RequestException as error:
-            raise RetryableError(f"{type(error).__name__}: {error}") from None
+            raise request_failure(error, public_url(url)) from None
 
     def _check_status(self, reply: requests.Response, url: str) -> None:
         status = reply.status_code

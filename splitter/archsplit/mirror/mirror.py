@@ -185,6 +185,7 @@ class _MirrorRun:
                 wheels[each.name] = earlier
         missing = [each for each in resolved if each.name not in wheels]
         self.effects.progress.begin_stage("mirroring", len(missing))
+        clock = SystemClock()
         with self._downloads() as downloader, ThreadPool(_AHEAD) as pool:
             pending: list[Future[Path]] = []
             try:
@@ -192,10 +193,12 @@ class _MirrorRun:
                     # A few wheels ahead: the network works while the processor does.
                     while len(pending) < len(missing) and len(pending) <= index + _AHEAD:
                         pending.append(pool.submit(self._fetch, downloader, missing[len(pending)]))
+                    began = clock.monotonic()
+                    self.effects.progress.start_step(each.file)
                     path = pending[index].result()
                     edited, state = self._add(path, each, state)
                     wheels[each.name] = edited
-                    self.effects.progress.finish_step(edited.original.file, 0.0)
+                    self.effects.progress.finish_step(each.file, clock.monotonic() - began)
                     if self.request.downloads is None:
                         with output_errors(path):
                             path.unlink(missing_ok=True)
@@ -341,14 +344,17 @@ def verify_mirror(root: Path, effects: Effects, *, downloads: Path | None = None
     effects.progress.begin_stage("editing again", len(state.wheels))
     with temporary_dir(downloads or root) as folder:
         downloader = _mirror_downloader(downloads or folder, effects)
+        clock = SystemClock()
         for wheel in state.wheels:
+            began = clock.monotonic()
+            effects.progress.start_step(wheel.original.file)
             with temporary_dir(folder) as scratch:
                 findings += _edit_again(wheel, downloader, scratch, effects)
             # Originals have gigabytes, so each is removed before the next download.
             if downloads is None:
                 with output_errors(folder):
                     (folder / wheel.original.file).unlink(missing_ok=True)
-            effects.progress.finish_step(wheel.original.file, 0.0)
+            effects.progress.finish_step(wheel.original.file, clock.monotonic() - began)
     if findings:
         raise VerifyError(
             f"{root}: the originals make other wheels:",

@@ -9,7 +9,6 @@ Python or platform uv resolves, because pip takes markers from its own Python.
 from __future__ import annotations
 
 import json
-import os
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -139,7 +138,11 @@ def _resolve_requirements(
         words = ["install", "--dry-run", "--ignore-installed", "--no-input", "--quiet"]
         # A source distribution would be built to find its requirements.
         words += ["--only-binary=:all:", f"--report={report}"]
-        words += [f"--requirement={path}" for path in paths]
+        # A wheel is a requirement itself.
+        words += [
+            str(path.absolute()) if path.suffix == ".whl" else f"--requirement={path}"
+            for path in paths
+        ]
         command = Command(argv=(*pip_command(environment), *words), cwd=Path.cwd(), env=environment)
         done = runner.run(command)
         if done.returncode != 0 or not report.exists():
@@ -299,4 +302,7 @@ def _last_errors(text: str) -> str:
     """Return the last errors of a program, without its notes."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     errors = [line for line in lines if line.startswith(("ERROR", "error", "\u00d7", "\u2570"))]
-    return "\n  ".join((errors or lines)[-_LINES:]) or f"no output{os.linesep}".strip()
+    # pip's own faults end with the last line of a traceback, which is the reason.
+    if errors and errors[-1].endswith("Exception:"):
+        errors.append(lines[-1])
+    return "\n  ".join((errors or lines)[-_LINES:]) or "no output"
