@@ -86,17 +86,21 @@ def test_shell_patterns_stay_as_they_are() -> None:
 @pytest.mark.parametrize(
     ("text", "message", "hint"),
     [
-        ("99.9", "'99.9': there is no GPU of compute capability 99.9", "the published ones are"),
-        ("999", "there is no GPU of compute capability 99.9", "the published ones are 3.0"),
-        ("4090", "there is no GPU of compute capability 409.0", "do you mean RTX 4090 (8.9)?"),
-        ("H1000", "'H1000' is no GPU or target that is known", "write it as in 9.0, sm_90, H100"),
-        ("RTX 6000", "'RTX 6000' is no GPU", "do you mean Quadro RTX 6000 (7.5) or RTX 6000 Ada"),
-        ("RTX 9999", "'RTX 9999' is no GPU", "write it as"),
-        ("nonsense", "'nonsense' is no GPU", "write it as"),
-        ("9", "'9' is no GPU", "write it as"),
-        ("sm_", "'sm_' is no GPU", "write it as"),
-        ("all", "is no fixed set of targets", "list the targets"),
-        ("H100 all", "is no fixed set of targets", "list the targets"),
+        ("99.9", "'99.9': no GPU has the compute capability 99.9", "the published ones are"),
+        ("999", "no GPU has the compute capability 99.9", "the published ones are 3.0"),
+        ("4090", "no GPU has the compute capability 409.0", "did you mean RTX 4090 (8.9)?"),
+        ("H1000", "unknown GPU 'H1000'; did you mean H100?", "write it as in 9.0, sm_90, H100"),
+        (
+            "RTX 6000",
+            "unknown GPU 'RTX 6000'",
+            "did you mean Quadro RTX 6000 (7.5) or RTX 6000 Ada",
+        ),
+        ("RTX 9999", "unknown GPU 'RTX 9999'", "write it as"),
+        ("nonsense", "unknown GPU 'nonsense'", "write it as"),
+        ("9", "unknown GPU '9'", "write it as"),
+        ("sm_", "unknown GPU 'sm_'", "write it as"),
+        ("all", "is not a fixed set of targets", "list the targets"),
+        ("H100 all", "is not a fixed set of targets", "list the targets"),
         (" ,", "the list of GPUs ' ,' is empty", "write it as"),
     ],
 )
@@ -125,7 +129,7 @@ def test_a_target_to_come_is_a_target_and_no_gpu() -> None:
     major = max(each.major for each in GPU_BY_CAPABILITY) + 1
     target = f"sm_{major}0"
     assert targets(target) == target
-    with pytest.raises(TargetError, match=rf"no GPU of compute capability {major}\.0"):
+    with pytest.raises(TargetError, match=rf"no GPU has the compute capability {major}\.0"):
         parse_capabilities(target, detect=detect)
 
 

@@ -67,14 +67,14 @@ def test_an_empty_list_is_refused(text: str) -> None:
     ["native", "all", "all-major", "OFF", "Auto", "Common", "sm_90;native", "-arch=native"],
 )
 def test_words_without_a_fixed_set_are_refused_with_a_reason(text: str) -> None:
-    with pytest.raises(TargetError, match="is no fixed set of targets: it means") as caught:
+    with pytest.raises(TargetError, match="is not a fixed set of targets: it means") as caught:
         parse_targets(text)
     assert caught.value.hint == "list the targets, as in sm_80,sm_90,compute_90"
 
 
 def test_the_words_are_refused_in_any_spelling_too() -> None:
     for names in (torch_names, cmake_names):
-        with pytest.raises(TargetError, match="is no fixed set"):
+        with pytest.raises(TargetError, match="is not a fixed set"):
             parse_targets("native", spelling=names)
 
 

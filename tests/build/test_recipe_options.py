@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from archsplit.build.pipeline import build_recipe, glibc_note
-from archsplit.build.plan import BuildRequest, plan_build
+from archsplit.build.pipeline import build_recipe, core_platforms
+from archsplit.build.plan import BuildRequest, plan_build, requested_recipe
 from archsplit.errors import RecipeError, StepError, ToolNotFoundError
 from archsplit.formats.elf import Elf
 from archsplit.formats.elf_dynamic import Dynamic
 from archsplit.formats.reader import open_file
 from archsplit.nvcc.cuda_libraries import find_cuda_libraries
+from archsplit.recipe.load import load_recipe
 from archsplit.release.verify import verify_release
 from archsplit.system.terminal import SilentProgress
 
@@ -268,9 +269,20 @@ def test_a_missing_library_shows_before_anything_is_compiled(recipe: Path, here:
     assert caught.value.hint == ("write cusparse in link.cuda-libraries: NVIDIA's wheels have them")
 
 
-def test_a_later_glibc_of_the_plugins_is_told() -> None:
+def test_core_has_the_tag_of_the_plugin_with_the_latest_glibc() -> None:
     core = ("manylinux2014_x86_64", "manylinux_2_17_x86_64")
-    note = glibc_note(core, [("manylinux_2_34_x86_64",), core])
-    assert note.startswith("plugins need glibc 2.34, the core 2.17: ")
-    assert 'write manylinux = "2_34" in [targets]' in note
-    assert glibc_note(core, [core]) == glibc_note(core, []) == ""
+    later = ("manylinux_2_34_x86_64",)
+    assert core_platforms(core, [later, core]) == later
+    assert core_platforms(core, [core]) == core_platforms(core, []) == core
+    assert core_platforms(("linux_x86_64",), [later]) == ("linux_x86_64",)
+
+
+def test_release_of_some_targets_names_no_others(recipe: Path, here: Effects) -> None:
+    targets = load_recipe(recipe).targets.all
+    order = BuildRequest(recipe=recipe, targets=targets[:1], is_release=True)
+    chosen = requested_recipe(order, here)
+    assert chosen.targets.all == targets[:1]
+    # nvcc gets the whole list, so that the bytes are the same.
+    assert chosen.release == targets
+    part = requested_recipe(replace(order, is_release=False), here)
+    assert part.targets.all == targets

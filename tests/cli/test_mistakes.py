@@ -51,10 +51,10 @@ MISTAKES = [
     ("inspect foo==2.9.0", 14, "the index has no wheel of foo==2.9.0", "pip config list"),
     ("slim pytest --device 9.0", 14, "is installed", "archsplit inspect pytest shows its device"),
     ("doctor cupy-cuda12x", 14, "cupy-cuda12x is not installed", "what pip calls it"),
-    ("inspect fat.whl --device H10", 5, "'H10' is no GPU or target", "9.0, sm_90, H100"),
-    ("inspect fat.whl --device 99.9", 5, "no GPU of compute capability 99.9", "9.0, 10.0"),
-    ("split fat.whl --out o --targets sm90x", 5, "'sm90x' is no GPU or target", "sm_90, H100"),
-    ("inspect fat.whl --device RTX4099", 5, "'RTX4099' is no GPU or target", '"RTX 4090"'),
+    ("inspect fat.whl --device H10", 5, "unknown GPU 'H10'", "9.0, sm_90, H100"),
+    ("inspect fat.whl --device 99.9", 5, "no GPU has the compute capability 99.9", "9.0, 10.0"),
+    ("split fat.whl --out o --targets sm90x", 5, "unknown GPU 'sm90x'", "sm_90, H100"),
+    ("inspect fat.whl --device RTX4099", 5, "unknown GPU 'RTX4099'", '"RTX 4090"'),
     (f"split {SOUND} --out text.txt", 10, "text.txt is a file, not a folder", "another folder"),
     ("index wheels --yank foo==1", 14, "wheels is not a package index", "--add WHEELS"),
     ("plan recpie.toml", 14, "recpie.toml does not exist", ""),
@@ -71,7 +71,7 @@ MISTAKES = [
     ("build wheels --out o", 14, "recipe.toml", ""),
     ("publish whels --repository testpypi", 14, "whels is not a folder", "mean wheels?"),
     ("install", 2, "name what to install", "archsplit install NAME"),
-    ("install xgboost --gpu H10", 5, "'H10' is no GPU or target", "9.0, sm_90, H100"),
+    ("install xgboost --gpu H10", 5, "unknown GPU 'H10'", "9.0, sm_90, H100"),
     ("install xgboost --find-links whels", 14, "whels is not a folder", "did you mean wheels?"),
 ]
 

@@ -13,11 +13,12 @@ are never guessed: a name that isn't there is refused.
 
 from __future__ import annotations
 
+import difflib
 import functools
 import re
 from typing import TYPE_CHECKING, TypeVar
 
-from archsplit.arch.compat import GPU_BY_CAPABILITY
+from archsplit.arch.compat import GPU_BY_CAPABILITY, published_targets
 from archsplit.arch.gpus import GPUS
 from archsplit.arch.target import Capability, CodeKind, Target, target_names
 from archsplit.errors import TargetError
@@ -117,7 +118,7 @@ def parse_capabilities(text: str, *, detect: Detector) -> tuple[Capability, ...]
 def parse_gpu_targets(text: str, *, detect: Detector) -> tuple[Target, ...]:
     """Read a list of GPUs as targets, in the targets' own order.
 
-    ``90`` is SASS and PTX, as for CMake; ``9.0`` and a product are SASS alone, as for PyTorch.
+    ``90`` is SASS and PTX, as for CMake; ``9.0`` and a product are only SASS, as for PyTorch.
 
     Raises:
         TargetError: see `parse_capabilities`.
@@ -173,7 +174,7 @@ def _entries(text: str, *, keep_patterns: bool = False) -> Iterable[str]:
 
 
 def _is_readable(word: str) -> bool:
-    """Return True if a word alone is an entry."""
+    """Return True if a word by itself is an entry."""
     try:
         return word.lower() == _NATIVE or bool(_named_targets(word) or product_capability(word))
     except TargetError:
@@ -205,7 +206,7 @@ def _capabilities(entry: str, detect: Detector) -> tuple[Capability, ...]:
 def _targets(entry: str, detect: Detector) -> tuple[Target, ...]:
     if entry.lower() == _NATIVE:
         return tuple(map(_sass, _native(detect)))
-    # cc90 is the GPU, not CMake's 90: machine code alone.
+    # cc90 is the GPU, not CMake's 90: only machine code.
     if entry.lower().startswith("cc") or product_capability(entry) is not None:
         return tuple(map(_sass, _capabilities(entry, detect)))
     target = _target(entry)
@@ -238,7 +239,7 @@ def _named_targets(entry: str) -> tuple[Target, ...]:
         return tuple(map(Target.parse, target_names(entry.lower() if dotted else entry)))
     except TargetError as error:
         # The error about words without a fixed set has a better hint.
-        if "no fixed set" in str(error):
+        if "not a fixed set" in str(error):
             raise
         return ()
 
@@ -263,17 +264,31 @@ def _require_published(capability: Capability, entry: str) -> Capability:
     if capability not in GPU_BY_CAPABILITY:
         published = f"the published ones are {', '.join(map(str, GPU_BY_CAPABILITY))}"
         raise TargetError(
-            f"{entry!r}: there is no GPU of compute capability {capability}",
+            f"{entry!r}: no GPU has the compute capability {capability}",
             hint=_product_hint(entry) or published,
         )
     return capability
 
 
 def _unreadable(entry: str) -> TargetError:
-    hint = _product_hint(entry) or _SPELLINGS
-    return TargetError(f"{entry!r} is no GPU or target that is known", hint=hint)
+    # "RTX 6000" is a part of several names, which are better than the nearest one.
+    if products := _product_hint(entry):
+        return TargetError(f"unknown GPU {entry!r}", hint=products)
+    near = _nearest(entry)
+    suggestion = f"; did you mean {near}?" if near else ""
+    return TargetError(f"unknown GPU {entry!r}{suggestion}", hint=_SPELLINGS)
+
+
+def _nearest(entry: str) -> str:
+    """Return the product or target whose name is nearly the entry; "" for none."""
+    names = {_squeeze(_normalize(model)): model for row in GPUS for model in row.models}
+    targets = {str(target): str(target) for target in published_targets()}
+    near = difflib.get_close_matches(
+        _squeeze(_normalize(entry)), {**names, **targets}, n=1, cutoff=0.75
+    )
+    return {**names, **targets}[near[0]] if near else ""
 
 
 def _product_hint(words: str) -> str:
     products = matching_products(words)
-    return f"do you mean {' or '.join(products)}?" if products else ""
+    return f"did you mean {' or '.join(products)}?" if products else ""

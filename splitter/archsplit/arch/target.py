@@ -282,7 +282,7 @@ def _cmake_word(word: str) -> tuple[str, ...]:
 def _refuse(word: str) -> None:
     if word.lower() in _REFUSED:
         raise TargetError(
-            f"{word!r} is no fixed set of targets: it means {_REFUSED[word.lower()]}",
+            f"{word!r} is not a fixed set of targets: it means {_REFUSED[word.lower()]}",
             hint="list the targets, as in sm_80,sm_90,compute_90",
         )
 

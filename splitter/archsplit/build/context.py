@@ -220,6 +220,9 @@ def _lines(site: BuildContext, version: str) -> Iterator[str]:
     for library in site.cuda_libraries:
         yield f"{library.soname} {library.requirement}"
     yield from _recipe_lines(site.recipe)
+    # A release of some targets has another core than the whole release has.
+    if not site.recipe.applied and site.recipe.targets.all != site.recipe.release:
+        yield f"release of {' '.join(map(str, site.recipe.targets.all))}"
     # A policy changes the version, and so the pins between the wheels.
     if site.recipe.applied:
         yield f"policy {site.recipe.applied} {site.recipe.project.version}"

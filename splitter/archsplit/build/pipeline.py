@@ -103,6 +103,11 @@ def build_recipe(order: BuildRequest, effects: Effects, *, out: Path) -> Release
         effects.progress.begin_stage("sources and platform tags", 0)
         origins = read_origins(plan.site)
         judge = open_tag_judge(effects, plan.site.folder)
+        if len(plan.targets) not in {0, len(plan.identity.targets)}:
+            effects.progress.note(
+                f"a part of a release: {len(plan.targets)} of {len(plan.identity.targets)} targets."
+                " archsplit gather joins the parts; --release makes a release of these targets"
+            )
         report = _report(plan, _write_wheels(plan, origins, judge, effects, staging))
         _check_budget(plan, report.together_with(folder))
         names = [wheel.file for wheel in report.wheels]
@@ -297,29 +302,23 @@ def _products(
         # nvcc exists for these two machines only.
         machine: ElfMachine = "aarch64" if effects.machine == "aarch64" else "x86_64"
         loader = copy_loader(folder=plan.site.folder, machine=machine)
-        # A core that promises an older glibc than its plugins would be installed where they
-        # can't be.
         platforms = judge.promised(packer.core_libraries(loader), (), policy)
-        if text := glibc_note(platforms, tags):
-            effects.progress.note(text)
+        # The core of a part is the same on all machines, whichever targets they build.
+        if len(tags) == len(plan.identity.targets):
+            platforms = core_platforms(platforms, tags)
         yield packer.core(loader, platforms)
         if plan.site.recipe.install.mode == "meta":
             yield packer.meta()
 
 
-def glibc_note(core: tuple[str, ...], plugins: Sequence[tuple[str, ...]]) -> str:
-    """Return a note about plugins that need a later glibc than their core; "" for none."""
-    found = [tags for tags in map(PlatformTags.parse, plugins) if tags is not None]
-    own = PlatformTags.parse(core)
-    newest = max((tags.glibc for tags in found), default=(0, 0))
-    if own is None or newest <= own.glibc:
-        return ""
-    later, earlier = ("{}.{}".format(*version) for version in (newest, own.glibc))
-    return (
-        f"plugins need glibc {later}, the core {earlier}: between the two a core installs whose"
-        f' plugins do not; write manylinux = "{later.replace(".", "_")}" in [targets], or compile'
-        " in an image of an older manylinux"
-    )
+def core_platforms(core: tuple[str, ...], plugins: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
+    """Return the platform tags of a core: of the plugin that needs the latest glibc.
+
+    With an earlier tag pip would install the core where it finds no plugin.
+    """
+    known = {tags: PlatformTags.parse(tags) for tags in (core, *plugins)}
+    found = {tags: parsed.glibc for tags, parsed in known.items() if parsed is not None}
+    return max(found, key=found.__getitem__) if core in found else core
 
 
 def _entry(product: Product, path: Path) -> ReleaseWheel:

@@ -28,7 +28,12 @@ from archsplit.nvcc import toolkit as toolkits
 from archsplit.nvcc.cuda_libraries import find_cuda_libraries
 from archsplit.nvcc.toolkit import find_host_tools
 from archsplit.recipe.load import load_recipe
-from archsplit.recipe.single_build import apply_policy, check_cuda_major, select_cuda_major
+from archsplit.recipe.single_build import (
+    apply_policy,
+    check_cuda_major,
+    keep_targets,
+    select_cuda_major,
+)
 from archsplit.scheduler.graph import Graph
 from archsplit.system.env import build_date, clean_environment, has_epoch, source_date_epoch
 from archsplit.system.fs import temporary_dir
@@ -57,6 +62,8 @@ class BuildRequest:
         core: True to build the core too, and the meta wheel if the recipe has one.
         nvcc: the value of ``--nvcc``.
         more_nvcc: further values, for a recipe with one core for several majors of CUDA.
+        is_release: True for a release of ``targets`` only; False if they are a part of the
+            recipe's release, whose core names all targets.
         policy: the name of the policy to apply; None for a release.
         cuda_major: the major to build of a recipe for several; None for a recipe without majors.
     """
@@ -64,6 +71,7 @@ class BuildRequest:
     recipe: Path
     targets: tuple[Target, ...] | None = None
     core: bool = True
+    is_release: bool = False
     nvcc: Path | None = None
     more_nvcc: tuple[Path, ...] = ()
     policy: str | None = None
@@ -188,9 +196,13 @@ def requested_recipe(order: BuildRequest, effects: Effects) -> Recipe:
     """
     recipe = load_recipe(order.recipe)
     check_cuda_major(recipe, order.cuda_major)
-    if order.policy is None:
-        return recipe
-    return apply_policy(recipe, order.policy, day=build_date(effects.environment))
+    if order.policy is not None:
+        recipe = apply_policy(recipe, order.policy, day=build_date(effects.environment))
+    if order.is_release and order.targets is not None:
+        kept = frozenset(select_targets(recipe, order.targets))
+        # nvcc still gets the whole list, so that device code is the same as in a whole release.
+        recipe = replace(recipe, targets=keep_targets(recipe, kept).targets)
+    return recipe
 
 
 @contextlib.contextmanager

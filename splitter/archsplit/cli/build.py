@@ -73,6 +73,12 @@ def add_to(verbs: options.Verbs) -> None:
     parser.add_argument(
         "--trace", type=Path, metavar="FILE", help="start and end of each step, for Perfetto"
     )
+    parser.add_argument(
+        "--release",
+        action="store_true",
+        help="make a release of --targets only, whose core names no others (default: a part of"
+        " the recipe's release, for gather)",
+    )
     parts = parser.add_mutually_exclusive_group()
     parts.add_argument("--no-core", action="store_true", help="build the plugins only")
     parts.add_argument(
@@ -150,7 +156,13 @@ def _release_build(arguments: argparse.Namespace) -> Build:
     """Return the build of one release."""
     from archsplit.build.pipeline import build_recipe
 
-    request = dataclasses.replace(options.build_request(arguments), core=not arguments.no_core)
+    if arguments.release and arguments.targets is None:
+        raise UsageError("--release is for a build of some targets", hint="--targets sm_80,sm_90")
+    request = dataclasses.replace(
+        options.build_request(arguments),
+        core=not arguments.no_core,
+        is_release=arguments.release,
+    )
     # Checked before the compilation, which may take hours.
     if arguments.variants and arguments.no_core:
         raise UsageError("--variants are of the core, and --no-core builds none")
@@ -171,6 +183,7 @@ def _majors_build(arguments: argparse.Namespace) -> Build:
         "--no-core": arguments.no_core,
         "--core-only": arguments.core_only,
         "--targets": arguments.targets is not None,
+        "--release": arguments.release,
         "--variants": arguments.variants,
     }
     if wrong := [name for name, is_given in given.items() if is_given]:
@@ -241,13 +254,13 @@ def _table(report: Release) -> FittingTable:
     return table
 
 
-_SOURCE_OPTIONS = ("nvcc", "no_core", "core_only", "remote", "cuda", "machine")
+_SOURCE_OPTIONS = ("nvcc", "no_core", "core_only", "release", "remote", "cuda", "machine")
 """Options of the compilation, without a meaning for a prebuilt file."""
 
 
 def build_prebuilt(recipe: SplitRecipe, arguments: argparse.Namespace, console: Console) -> int:
     """Split the file of a recipe, and print the report."""
-    from archsplit.release.report import split_summary
+    from archsplit.release.summary import split_summary
     from archsplit.split.from_recipe import split_by_recipe
 
     _refuse_others(recipe, arguments)
