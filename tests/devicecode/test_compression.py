@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING
 
+import lz4.block  # type: ignore[import-untyped] # it ships no types
 import pytest
 
 from archsplit.arch.target import CodeKind
@@ -12,9 +13,17 @@ from archsplit.devicecode.apply import verify_kept_images
 from archsplit.devicecode.edits import MIN_DRIVERS, CompressMode, compress_images, decompress
 from archsplit.devicecode.file_plan import FileEdit, plan_rewrite
 from archsplit.devicecode.select import PtxPolicy
-from archsplit.formats.fatbin import Compression, EntryFlag, read_containers
+from archsplit.formats.elf import Elf
+from archsplit.formats.fatbin import (
+    EXECUTABLE,
+    RELOCATABLE,
+    Compression,
+    EntryFlag,
+    host_containers,
+    read_containers,
+)
 from archsplit.formats.reader import open_file
-from handmade_samples import PTX, Maker, container, content_of, for_devices, image
+from handmade_samples import CUBIN, PTX, Maker, container, content_of, for_devices, image
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -76,6 +85,55 @@ def test_what_is_packed_already_stays_as_it_is(tmp_path: Path) -> None:
     fatbin.write_bytes(container(bytes(packed), image("sm_80", 8, kind=PTX)))
     plan, _ = recompressed(fatbin, CompressMode.ZSTD)
     assert not plan.is_changed
+
+
+def lz4_image(target: str = "sm_90", kind: int = CUBIN) -> bytes:
+    """An image of repeated bytes, as nvcc of CUDA 12 stores it."""
+    raw = bytes(range(256)) * 64
+    block = lz4.block.compress(raw, store_size=False)
+    padded = block + bytes(-len(block) % 8)
+    packed = bytearray(image(target, len(padded), kind=kind, flags=0x11 | EntryFlag.LZ4))
+    packed[64:] = padded
+    struct.pack_into("<I", packed, 16, len(block))
+    struct.pack_into("<Q", packed, 56, len(raw))
+    return bytes(packed)
+
+
+def test_lz4_images_become_zstd_frames(tmp_path: Path) -> None:
+    fatbin = tmp_path / "lz4.fatbin"
+    fatbin.write_bytes(container(lz4_image(), lz4_image("compute_90", PTX)))
+    plan, new = recompressed(fatbin, CompressMode.ZSTD)
+    verify_kept_images(plan, open_file(new))
+    (one,) = read_containers(open_file(new))
+    (old,) = read_containers(open_file(fatbin))
+    for entry, before in zip(one.entries(), old.entries(), strict=True):
+        assert entry.compression is Compression.ZSTD
+        assert entry.uncompressed_size == before.uncompressed_size
+        assert decompress(entry, one.payload(entry)) == decompress(before, old.payload(before))
+    assert not recompressed(fatbin, CompressMode.LZ4)[0].is_changed
+
+
+def test_relocatable_code_is_never_compressed(maker: Maker) -> None:
+    path = maker.folder / "rdc.fatbin"
+    path.write_bytes(container(lz4_image()))
+    more = f'.section __nv_relfatbin,"a"\n.balign 8\nrelocatable: .incbin "{path}"\n'
+    more += '.section .nvFatBinSegment,"aw"\n.4byte 0x466243b1, 1\n.8byte relocatable, 0\n'
+    library = maker.library((container(lz4_image(), image("sm_80")),), more=more)
+    wrapped, _ = maker.objects("object", (container(lz4_image()),))
+    plan, new = recompressed(library, CompressMode.ZSTD)
+    found = {section.name: one for section, one in host_containers(Elf(open_file(new)))}
+    forms = {name: next(one.entries()).compression for name, one in found.items()}
+    assert forms == {EXECUTABLE: Compression.ZSTD, RELOCATABLE: Compression.LZ4}
+    assert plan.is_changed
+    assert not recompressed(wrapped, CompressMode.ZSTD)[0].is_changed
+
+
+def test_damaged_lz4_image_stays_as_it_is(tmp_path: Path) -> None:
+    fatbin = tmp_path / "damaged.fatbin"
+    damaged = bytearray(lz4_image())
+    damaged[64:72] = b"\xff" * 8
+    fatbin.write_bytes(container(bytes(damaged)))
+    assert not recompressed(fatbin, CompressMode.ZSTD)[0].is_changed
 
 
 def test_every_packing_has_its_driver() -> None:

@@ -67,7 +67,7 @@ from archsplit.formats import libraries
 from archsplit.formats.cubin import Cubin
 from archsplit.formats.elf import Elf, FileType, SectionType
 from archsplit.formats.elf_dynamic import Dynamic, section_symbols
-from archsplit.formats.fatbin import host_containers, read_containers
+from archsplit.formats.fatbin import EXECUTABLE, host_containers, read_containers
 from archsplit.formats.libraries import is_signed_pe, read_pe_sections
 from archsplit.formats.reader import Window, open_file
 from archsplit.system.fs import hex_digest
@@ -287,12 +287,20 @@ class ContainerHolder:
         for section, container in self.containers():
             entries = tuple(container.entries())
             kept = edit.selection.kept(entries)
-            yield filter_container(container, entries, kept, section=section, encode=edit.encode)
+            encode = edit.encode if self._is_linked(section) else copy_entry
+            yield filter_container(container, entries, kept, section=section, encode=encode)
             passed += container.size
             # Each header brings in 64 KiB, and as many libraries are planned as there are cores.
             if passed >= _RELEASED_BYTES:
                 release_pages(self.window)
                 passed = 0
+
+    def _is_linked(self, section: Section | None) -> bool:
+        """Return True if only a driver reads a section, and no linker."""
+        if self.elf is None or section is None:
+            return True
+        # nvlink before CUDA 12.8 can't read relocatable code with zstd frames.
+        return section.name == EXECUTABLE and self.elf.header.type != FileType.OBJECT
 
 
 def container_holders(window: Window) -> Iterator[ContainerHolder]:

@@ -137,10 +137,11 @@ def recompress_image(container: Container, entry: FatbinEntry, *, level: int) ->
         digest=hashlib.sha256(vendor.data).digest(),
         raw_digest=hashlib.sha256(raw).digest(),
     )
-    # The way back, as `join` goes it. Padding that isn't zeros can't be made again, for example.
-    try:
-        remake_image(content, form)
-    except BinaryFormatError:
+    # Both ways: the frame gives the raw bytes, and `find_encoder` has made the payload of these.
+    # Padding that isn't zeros can't be made again, for example.
+    header = content[: entry.header_size]
+    is_same = _unpacked(content) == raw
+    if not is_same or _vendor_entry(header, payload.to_bytes(), form) != vendor.data:
         return ImageResult(kept=KeptReason.UNMATCHED)
     return ImageResult(content=content, form=form)
 
@@ -162,33 +163,37 @@ def remake_image(content: bytes | memoryview, form: ImageForm) -> bytes:
     Raises:
         BinaryFormatError: the stored image is damaged, or its form is not the vendor's.
     """
-    window = Window(content, source="a stored image")
     try:
-        entry = read_entry(window, 0)
-        payload = window.part(entry.header_size, entry.payload_size, "payload")
-        raw, encoder = decompress(entry, payload), Encoder(form.encoder)
+        raw, encoder = _unpacked(content), Encoder(form.encoder)
     except (BinaryFormatError, ValueError) as error:
         raise BinaryFormatError(f"a stored image can't be turned back: {error}") from error
     if hashlib.sha256(raw).digest() != form.raw_digest:
         raise BinaryFormatError("a stored image has other content than the vendor's")
-    vendor = _vendor_entry(bytes(window.data[: entry.header_size]), raw, encoder, form)
+    header = bytes(content[: int.from_bytes(content[4:8], "little")])
+    size = form.compressed_size or form.size - len(header)
+    # The format's own limit: a claimed size must not allocate more.
+    is_possible = 0 <= size <= form.size - len(header) <= len(raw) + len(raw) // 255 + 64
+    payload = encode_payload(encoder, raw, size) if is_possible else b""
+    vendor = _vendor_entry(header, payload, form) if payload else b""
     if hashlib.sha256(vendor).digest() != form.digest:
         raise BinaryFormatError("a stored image doesn't give the vendor's bytes")
     return vendor
 
 
-def _vendor_entry(header: bytes, raw: bytes, encoder: Encoder, form: ImageForm) -> bytes:
-    """Return the entry with another header and payload; b"" if its sizes can't be right."""
+def _unpacked(content: bytes | memoryview) -> bytes:
+    """Return the raw bytes of an entry."""
+    window = Window(content, source="a stored image")
+    entry = read_entry(window, 0)
+    return decompress(entry, window.part(entry.header_size, entry.payload_size, "payload"))
+
+
+def _vendor_entry(header: bytes, payload: bytes, form: ImageForm) -> bytes:
+    """Return an entry with the vendor's fields in its header, and another payload."""
     padded_size = form.size - len(header)
-    size = form.compressed_size or padded_size
-    # The format's own limit. A claimed size must not allocate more.
-    if not size <= padded_size <= len(raw) + len(raw) // 255 + 64:
-        return b""
     changed = bytearray(header)
     _SIZES.pack_into(changed, _SIZES_AT, padded_size, form.compressed_size)
     _FLAGS.pack_into(changed, _FLAGS_AT, form.flags)
     _FLAGS.pack_into(changed, _UNCOMPRESSED_AT, form.uncompressed_size)
-    payload = encode_payload(encoder, raw, size)
     return bytes(changed) + payload + bytes(padded_size - len(payload))
 
 
