@@ -104,14 +104,15 @@ def containers(content: bytes) -> list[tuple[int, int]]:
     return found
 
 
-def emptied(library: Path, name: str) -> Path:
-    """Return a copy whose containers have no entries."""
-    _, offset, content = section(library, ".nv_fatbin")
+def emptied(library: Path, name: str, *sections: str) -> Path:
+    """Return a copy in which the containers of some sections have no entries."""
     data = bytearray(library.read_bytes())
-    for at, size in containers(content):
-        struct.pack_into("<Q", data, offset + at + 8, 0)
-        first = offset + at + CONTAINER.size
-        data[first : first + size] = bytes(size)
+    for each in sections or (".nv_fatbin",):
+        _, offset, content = section(library, each)
+        for at, size in containers(content):
+            struct.pack_into("<Q", data, offset + at + 8, 0)
+            first = offset + at + CONTAINER.size
+            data[first : first + size] = bytes(size)
     path = library.with_name(name)
     path.write_bytes(data)
     return path

@@ -116,9 +116,23 @@ def test_facts_5_and_7_driver_reads_a_container_outside_of_the_library(
     address, _, content = section(split, ".nv_fatbin")
     own = max(containers(content), key=lambda each: each[1])
     (wrapper,) = [at for at, _, pointer in wrappers(split) if pointer == address + own[0]]
-    empty = emptied(split, f"libsplit_empty_{form}.so")
+    # Without a linked image, the driver links the relocatable one.
+    relocatable = ("__nv_relfatbin",) if form == "linked" else ()
+    empty = emptied(split, f"libsplit_empty_{form}.so", ".nv_fatbin", *relocatable)
 
     assert bench.image(whole) == 7500
     assert bench.image(empty) == NO_KERNEL_IMAGE
     served = {"CANARY_WRAPPER": hex(wrapper), "CANARY_CONTAINER": str(pack)}
     assert bench.image(empty, **served) == 7500
+
+
+def test_relocatable_code_is_read_only_where_no_linked_image_serves(
+    bench: Workbench, capability: Capability
+) -> None:
+    """`split` and `slim` leave it out for the GPUs that a device link served."""
+    sass = Target(kind=CodeKind.SASS, capability=capability, suffix="")
+    linked = build(bench, "librelocatable.so", gencode(sass, 75), "-rdc=true")
+    both = (".nv_fatbin", "__nv_relfatbin")
+    assert bench.image(emptied(linked, "librelocatable_linked.so", both[1])) == 7500
+    assert bench.image(emptied(linked, "librelocatable_only.so", both[0])) == 7500
+    assert bench.image(emptied(linked, "librelocatable_none.so", *both)) == NO_KERNEL_IMAGE
