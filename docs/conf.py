@@ -16,3 +16,8 @@ nitpicky = True
 
 html_theme = "furo"
 html_title = f"archsplit {release}"
+html_theme_options = {
+    "source_repository": "https://github.com/archsplit/archsplit/",
+    "source_branch": "main",
+    "source_directory": "docs/",
+}
