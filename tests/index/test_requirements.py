@@ -99,8 +99,11 @@ def test_target_that_the_last_release_had_is_a_warning(
     if not has_metadata:
         assert found == []
         return
-    assert found[0].startswith("toyfat 0.9 on the index has cc70, and this release has not")
+    assert found[0].startswith("toyfat 0.9 on the index has cc70, and this release lacks it")
     assert "archsplit split --dropped cc70" in found[0]
+    built = replace(what, reports={"": replace(next(iter(what.reports.values())), split=None)})
+    (text,) = dropped_targets(built, page, as_index(FakeIndex(content)))
+    assert text.endswith("`dropped` in the recipe keeps them at 0.9")
     kept = release(
         made, tmp_path, "Provides-Extra: cc70", "Requires-Dist: toyfat-cc70==1.0; extra == 'cc70'"
     )

@@ -85,10 +85,13 @@ def dropped_targets(release: UploadRelease, page: IndexPage, index: Index) -> It
     # A pack of PTX for future GPUs has no machine that would be left without code today.
     lost = sorted(before - now - {ALL_EXTRA, "ptx"})
     if lost:
+        names = ",".join(lost)
+        is_split = all(report.split is not None for report in release.reports.values())
+        mend = f"`archsplit split --dropped {names}`" if is_split else "`dropped` in the recipe"
         yield (
-            f"{core.project} {version} on the index has {', '.join(lost)}, and this release has"
-            f" not: `pip install -U` leaves these users without device code;"
-            f" `archsplit split --dropped {','.join(lost)}` keeps them at {version}"
+            f"{core.project} {version} on the index has {names}, and this release lacks it:"
+            " `pip install -U` leaves these users without device code;"
+            f" {mend} keeps them at {version}"
         )
 
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from archsplit.mirror.mirror import MirrorReport
     from archsplit.mirror.model import MirroredWheel
 
-_LICENSE_PAGE = "docs/how-to/mirror.md, section Licences"
+_LICENSE_PAGE = "https://archsplit.readthedocs.io/en/latest/how-to/mirror.html#licences"
 
 
 def mirror_text(report: MirrorReport) -> Iterator[RenderableType]:
