@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -12,10 +13,12 @@ from archsplit.arch.target import Capability
 from archsplit.devicecode.file_plan import FileEdit, plan_rewrite
 from archsplit.devicecode.model import Place
 from archsplit.devicecode.select import Selection
+from archsplit.devicecode.stats import device_usage
 from archsplit.formats.fatbin import EntryKind
 from archsplit.formats.reader import open_file
 from archsplit.inspect.breakdown import sum_build_files
 from archsplit.inspect.inspect import InspectRequest, read_inventory
+from archsplit.inspect.inspection import inventory_json
 from archsplit.inspect.sizes import answer_text, device_sizes
 
 if TYPE_CHECKING:
@@ -45,6 +48,14 @@ def test_slimmed_and_split_sizes_leave_unregistered_code() -> None:
     assert FOUND.size - sizes.slimmed == 5000 + 100
     assert (sizes.core, sizes.pack) == (1000 + 1300 + 50, 4200)
     assert sizes.slimmed == (sizes.core or 0) + (sizes.pack or 0) + sizes.newer_ptx
+
+
+def test_json_has_the_parts_of_each_gpu() -> None:
+    (device,) = json.loads(inventory_json(FOUND, device_usage(FOUND, [H100])))["devices"]
+    sizes = device["sizes"]
+    parts = ("used", "for_other_gpus", "link_code", "not_device_code")
+    assert sum(sizes[part] for part in parts) == sizes["whole"] == FOUND.size
+    assert (sizes["core"], sizes["pack"]) == (2350, 4200)
 
 
 def test_bitcode_for_one_gpu_is_link_code() -> None:

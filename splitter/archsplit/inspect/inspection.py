@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from archsplit.arch.compat import capability_text
 from archsplit.inspect.breakdown import breakdown, remaining_part, share_text, summarize
 from archsplit.inspect.html import inventory_page
+from archsplit.inspect.sizes import device_sizes
 from archsplit.inspect.svg import stacked_bars
 from archsplit.inspect.text import coverage_text, product_text
 from archsplit.system.units import change_text, size_text
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from archsplit.devicecode.model import File, Inventory, InventoryRow
     from archsplit.devicecode.stats import CodeSize, DeviceUsage, Growth, SizeChange
     from archsplit.inspect.history import ReleaseSize
+    from archsplit.inspect.sizes import DeviceSizes
 
 INVENTORY_SCHEMA = 1
 
@@ -37,7 +39,10 @@ def inventory_json(inventory: Inventory, devices: Iterable[DeviceUsage]) -> str:
         "size": inventory.size,
         "files": [_file(file) for file in inventory.files],
         "totals": _images(inventory.rows()),
-        "devices": [_device(device) for device in devices],
+        "devices": [
+            {**_device(device), "sizes": _sizes(device_sizes(inventory, device.capability))}
+            for device in devices
+        ],
         "other_files": [
             {"kind": one.kind, "count": one.count, "size": one.size}
             for one in inventory.other_files
@@ -111,6 +116,20 @@ def _device(device: DeviceUsage) -> dict[str, Any]:
         "containers": {coverage.value: count for coverage, count in device.containers.items()},
         "usable": _weight(device.usable),
         "dead": _weight(device.dead),
+    }
+
+
+def _sizes(sizes: DeviceSizes) -> dict[str, int | None]:
+    """Return the parts of a subject, which add up to ``whole``, and the sizes without them."""
+    return {
+        "whole": sizes.whole,
+        "used": sizes.used,
+        "for_other_gpus": sizes.unused,
+        "link_code": sizes.link_code,
+        "not_device_code": sizes.other,
+        "slim": sizes.slimmed,
+        "core": sizes.core,
+        "pack": sizes.pack,
     }
 
 
