@@ -120,7 +120,7 @@ def _device(device: DeviceUsage) -> dict[str, Any]:
 
 
 def _sizes(sizes: DeviceSizes) -> dict[str, int | None]:
-    """Return the parts of a subject, which add up to ``whole``, and the sizes without them."""
+    """Return the parts of a subject, and its sizes without them."""
     return {
         "whole": sizes.whole,
         "used": sizes.used,
