@@ -63,11 +63,29 @@ def make_release(
     return folder / "dist"
 
 
-def _fat_wheel(folder: Path, version: str, fat: Path) -> Path:
+def make_python_release(folder: Path, *tags: str) -> Path:
+    """A release for several Pythons, each with other images: its packs have several files."""
+    made = folder / "made"
+    made.mkdir(parents=True)
+    fats = [
+        _fat_wheel(made, "1.0", library(made, f"lib{tag}", seed), tag)
+        for seed, tag in enumerate(tags)
+    ]
+    effects = Effects(progress=SilentProgress(), environment=os.environ, jobs=1)
+    request = SplitRequest(
+        source=fats[0], others=tuple(fats[1:]), out=folder / "dist", release=True
+    )
+    split_wheel(request, effects)
+    return folder / "dist"
+
+
+def _fat_wheel(folder: Path, version: str, fat: Path, tag: str = "") -> Path:
     name = WheelName(
         project=distribution_name("toyfat"),
         version=version,
         platforms=("manylinux_2_17_x86_64",),
+        pythons=(tag or "py3",),
+        abis=(tag or "none",),
     )
     metadata = CoreMetadata(
         name="toyfat",

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from publish_samples import SECRET, USER, Asked, Fault, Scene
+from publish_samples import SECRET, USER, Asked, Fault, Scene, make_python_release
 
 from archsplit.errors import (
     ArchsplitError,
@@ -19,7 +19,9 @@ from archsplit.errors import (
     UsageError,
     VerifyError,
 )
-from archsplit.index.release import read_release
+from archsplit.index.preflight import preflight_check
+from archsplit.index.release import CORE, PLUGIN, read_release
+from archsplit.release.completeness import Requirements
 from archsplit.system.process import Command, CompletedProcess, SubprocessRunner
 
 if TYPE_CHECKING:
@@ -61,6 +63,25 @@ def test_plugins_go_first_and_a_second_run_uploads_nothing(scene: Scene) -> None
     content = json.loads(again.as_json())
     assert content["core_is_live"]
     assert [row["file"] for row in content["live"]] == names
+
+
+@pytest.mark.parametrize(
+    "tags", [("cp310", "cp311"), ("cp310", "cp311", "cp312", "cp313", "cp314")]
+)
+def test_release_for_pythons_whose_images_differ_is_complete(
+    scene: Scene, tmp_path: Path, tags: tuple[str, ...]
+) -> None:
+    """A pack has a file for each Python: the index needs all of them before a core."""
+    scene.dist = make_python_release(tmp_path / "pythons", *tags)
+    release = read_release([scene.dist])
+    projects = [one.project for one in release.of(PLUGIN)]
+    assert len(projects) > len(set(projects))
+    preflight_check(release, scene.publisher().effects, Requirements(install=False))
+    publication = scene.publisher().publish(release, scene.plans.append)
+    assert publication.is_complete
+    roles = [one.artifact.role for one in publication.live]
+    assert roles == [PLUGIN] * len(projects) + [CORE] * len(tags)
+    assert scene.names() == {path.name for path in scene.dist.glob("*.whl")}
 
 
 def test_one_project_after_the_other(scene: Scene) -> None:
