@@ -55,7 +55,7 @@ def load(
         PluginNotFoundError: no installed plugin serves it; the message has the command that helps.
         PluginOpenError: the plugin was chosen, but the system can't open it.
         PluginError: the core's own installation is damaged, the plugin is not what is on record,
-            or an argument is no device's number or no capability.
+            or an argument is not a device's number or a capability.
     """
     files = None if plugins is None else tuple(map(str, plugins))
     number, full = _number(device), _is_full(verify)

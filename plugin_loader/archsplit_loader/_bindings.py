@@ -113,7 +113,7 @@ class DeviceStruct(ctypes.Structure):
 
 
 class CapabilityStruct(ctypes.Structure):
-    """The beginning of ``archsplit_device``: the loader looks for no more than is asked for."""
+    """Beginning of ``archsplit_device``: the loader looks for no more than is asked for."""
 
     _fields_ = DeviceStruct._fields_[:3]
 
@@ -199,7 +199,7 @@ _FUNCTIONS: tuple[tuple[Any, ...], ...] = (
 
 
 def open_library(folder: str = FOLDER) -> ctypes.CDLL:
-    """The loader's library, with the types of its functions.
+    """Return the loader's library, with the types of its functions.
 
     Raises:
         PluginError: it is missing or can't be opened.
@@ -218,7 +218,7 @@ def open_library(folder: str = FOLDER) -> ctypes.CDLL:
 
 
 def best_target(library: ctypes.CDLL, capability: str, names: Sequence[str]) -> str | None:
-    """Return the best of some targets for a capability; None if none of them runs."""
+    """Return the best of some targets for a capability; None if no target runs."""
     rows = (TargetStruct * len(names))(*map(TargetStruct.parse, names))
     index = library.archsplit_best_target(*numbers(capability), rows, len(names))
     # The C function has no status: a negative index is its "none".
@@ -226,7 +226,7 @@ def best_target(library: ctypes.CDLL, capability: str, names: Sequence[str]) -> 
 
 
 def known_capabilities(library: ctypes.CDLL) -> Iterator[tuple[str, str]]:
-    """The published capabilities, ascending, each with examples of GPUs."""
+    """Return the published capabilities, ascending, each with examples of GPUs."""
     major, minor = ctypes.c_uint32(), ctypes.c_uint32()
     index = 0
     while (gpus := library.archsplit_known_capability(index, major, minor)) is not None:

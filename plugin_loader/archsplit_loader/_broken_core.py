@@ -1,4 +1,4 @@
-"""The report on a core whose loader can't run."""
+"""Report on a core whose loader can't run."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def check_first(folder: str = FOLDER) -> None:
     own = {name: os.path.join(folder, name) for name in _stubs(folder)}  # noqa: PTH118 (pathlib is slow)
     for path in _mapped():
         mine = own.get(os.path.basename(path))  # noqa: PTH119 (the same)
-        # A stub alone, as a program that packs programs copies it, is no other core: the library
+        # A single stub, as a program that packs programs copies it, is not a core: the library
         # that needs it names the folder of the loader.
         is_core = os.path.exists(table_path(os.path.dirname(path)))  # noqa: PTH110, PTH120 (the same)
         if mine is not None and is_core and not is_same(path, mine):
@@ -57,7 +57,7 @@ def check_first(folder: str = FOLDER) -> None:
 
 
 def _stubs(folder: str) -> tuple[str, ...]:
-    """The stubs of the core's libraries; () where plugins are libraries."""
+    """Return the stubs of the core's libraries; () where plugins are libraries."""
     try:
         names = os.listdir(folder)  # noqa: PTH208 (pathlib is slow)
     except OSError:
@@ -74,7 +74,7 @@ def _places(folder: str, names: tuple[str, ...]) -> Iterator[str]:
 
 
 def _mapped() -> Iterator[str]:
-    """The files in this process's memory; none where that can't be known."""
+    """Return the files in this process's memory; none where that can't be known."""
     try:
         with open(_MAPS, encoding="utf-8", errors="surrogateescape") as file:  # noqa: PTH123 (pathlib is slow)
             # The path is the rest of the line, and may have spaces.

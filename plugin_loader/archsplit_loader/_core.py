@@ -1,4 +1,4 @@
-"""The core's identity, and the commands that install or repair its plugins."""
+"""Core's identity, and the commands that install or repair its plugins."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _OTHER_BUILD = ("wrong-build", "wrong-interface", "wrong-contract", "wrong-shape
 
 
 class Core(NamedTuple):
-    """The identity of a core, as its wheel has it in ``core.json``."""
+    """Identity of a core, as its wheel has it in ``core.json``."""
 
     package: str
     version: str
@@ -39,7 +39,7 @@ class Core(NamedTuple):
     """Target → the SHA-256 of its library; {} where the core was not built with all of them."""
 
     def plugins(self) -> tuple[tuple[str, str], ...]:
-        """The folder of each plugin, and the distribution that has it."""
+        """Return the folder of each plugin, and the distribution that has it."""
         packs = ((name, str(pack["distribution"])) for name, pack in self.packs.items())
         return (*self.targets.items(), *packs)
 
@@ -53,7 +53,7 @@ class Core(NamedTuple):
         return f"{self.distribution}[{extra}]=={self.version}"
 
     def command(self, target: str, verdict: str | None) -> str | None:
-        """The command that makes a target's plugin usable.
+        """Return the command that makes a target's plugin usable.
 
         Args:
             target: one of the core's own.
@@ -86,7 +86,7 @@ class Core(NamedTuple):
         return bool(self.packs)
 
     def packs_for(self, capability: str) -> tuple[str, ...]:
-        """The packs that a GPU needs; () where the core never had anything for it.
+        """Return the packs that a GPU needs; () where the core never had anything for it.
 
         GPUs that are newer than all that the core knows start with the newest PTX.
         """
@@ -97,7 +97,7 @@ class Core(NamedTuple):
         return ("ptx",) if "ptx" in self.packs and _order(capability) > newest else ()
 
     def pack_command(self, capability: str, verdicts: dict[str, str]) -> str | None:
-        """The command that brings or mends the packs for a capability, or None.
+        """Return the command that brings or mends the packs for a capability, or None.
 
         Args:
             verdicts: of the packs that are installed, by their names.
@@ -114,7 +114,7 @@ class Core(NamedTuple):
             others = any(verdicts[name] in _OTHER_BUILD for name in broken)
             core = f'"{self.distribution}=={self.version}" ' if others else ""
             return f"{self._install} --force-reinstall --no-deps {core}{plugins}"
-        # An extra has all packs of a GPU, also those that nobody has installed yet.
+        # An extra has all packs of a GPU, also those that are not installed yet.
         extra = "ptx" if names == ("ptx",) else f"cc{capability.replace('.', '')}"
         return f'{self._install} "{self.distribution}[{extra}]=={self.version}"'
 

@@ -25,4 +25,4 @@ class PluginNotFoundError(PluginError):
 
 
 class PluginOpenError(PluginError):
-    """The right plugin was found, but the system's loader can't open it."""
+    """Right plugin was found, but the system's loader can't open it."""

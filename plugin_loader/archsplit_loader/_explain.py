@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Driver:
-    """The driver as NVML or the kernel reports it.
+    """Driver as NVML or the kernel reports it.
 
     Attributes:
         state: ``ready``, ``missing``, ``no-gpu``, ``all-hidden`` or ``failed``.
@@ -72,7 +72,7 @@ class Containers:
 
 @dataclass(frozen=True)
 class Served:
-    """The code that serves one capability.
+    """Code that serves one capability.
 
     Attributes:
         target: of the installed plugin that serves it, or None.
@@ -157,7 +157,7 @@ class Explanation:
 
     @property
     def chosen(self) -> str | None:
-        """The plugin that ``load()`` opens, or None."""
+        """Plugin that ``load()`` opens, or None."""
         return self.devices[0].served.plugin if self.devices else None
 
     @property
@@ -296,8 +296,8 @@ def served_by_packs(loader: Loader, core: Core, capability: str) -> Served:
 
 
 def _command(loader: Loader, core: Core, capability: str, found: Any) -> str | None:  # noqa: ANN401 (ctypes fields have no types)
-    """The command that brings what is missing, or None where only a new process helps."""
-    # The wrappers are elsewhere: the library is not that of this core, which packs can't mend.
+    """Return the command that brings what is missing, or None where only a new process helps."""
+    # The wrappers are elsewhere: the library is not from this core, which packs can't mend.
     if found.unmatched:
         return f'pip install --force-reinstall --no-deps "{core.distribution}=={core.version}"'
     # The pack is installed already, so the command would change nothing.
@@ -351,12 +351,12 @@ def _advice(served: Served) -> str:
 
 
 def _needed(core: Core, capability: str) -> str | None:
-    """The names of the packs that a GPU needs, or None where there are none."""
+    """Return the names of the packs that a GPU needs, or None where there are none."""
     return " + ".join(core.packs_for(capability)) or None
 
 
 def render(explanation: Explanation) -> str:
-    """The whole explanation, one fact a line, without control characters."""
+    """Return the whole explanation, one fact a line, without control characters."""
     return "\n".join(map(_escaped, _lines(explanation)))
 
 

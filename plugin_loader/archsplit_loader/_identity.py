@@ -1,6 +1,6 @@
-"""The core as it was when it was imported.
+"""Core as it was when it was imported.
 
-Importing this is part of importing the core, so it imports nothing but ``os``: typing alone takes
+Importing this is part of importing the core, so it imports nothing but ``os``: even typing takes
 longer than all the rest.
 """
 

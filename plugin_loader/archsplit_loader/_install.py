@@ -47,7 +47,7 @@ class Order(NamedTuple):
     """A request of the command line."""
 
     gpus: tuple[str, ...] = ()
-    """Capabilities or names of GPUs; () for those of this machine."""
+    """Capabilities or names of GPUs; () for the GPUs of this machine."""
     source: Source = Source()
     """The places of the wheels; empty for those that are on record."""
     dry_run: bool = False
@@ -75,7 +75,7 @@ def install(order: Order) -> int:
     """
     core = read_core()
     if not order.gpus:
-        # What is installed is for all processes; a subset is for this one alone.
+        # What is installed is for all processes; a subset is only for this one.
         os.environ.pop("CUDA_VISIBLE_DEVICES", None)
     with start_loader(core, None, devices=not order.gpus) as loader:
         capabilities = _asked(loader, order.gpus) if order.gpus else _present(loader)
@@ -83,7 +83,7 @@ def install(order: Order) -> int:
     _say(f"core: {core.distribution} {core.version}", *plan.gpus)
     for each in plan.unserved:
         _say(f"{core.distribution} {core.version} has nothing for capability {each}")
-    # The exit status is that of the GPUs: nothing to install may be because there is nothing.
+    # The exit status is about the GPUs: nothing to install may be because there is nothing.
     if not plan.wanted:
         _say("nothing is to be installed")
         return 1 if plan.unserved else 0
@@ -126,7 +126,7 @@ def _check(capabilities: Sequence[tuple[str, str]]) -> int:
 
 
 def _present(loader: Loader) -> tuple[tuple[str, str], ...]:
-    """The capability and the name of each GPU of this machine."""
+    """Return the capability and the name of each GPU of this machine."""
     summary = loader.summary()
     devices = [loader.device(number) for number in range(summary.device_count)]
     # A guess would download hundreds of megabytes for a GPU that is not there.
@@ -137,10 +137,10 @@ def _present(loader: Loader) -> tuple[tuple[str, str], ...]:
 
 
 def _asked(loader: Loader, gpus: Sequence[str]) -> tuple[tuple[str, str], ...]:
-    """The same for GPUs that are named.
+    """Return the same for GPUs that are named.
 
     Raises:
-        PluginError: one is no capability and no name that is known.
+        PluginError: one is not a capability and not a known name.
     """
     known = dict(_bindings.known_capabilities(loader.library))
     found = []
@@ -148,16 +148,13 @@ def _asked(loader: Loader, gpus: Sequence[str]) -> tuple[tuple[str, str], ...]:
         match = _CAPABILITY.fullmatch(text.strip().lower())
         capability = f"{match[1]}.{match[2]}" if match else _capability_of(text, known)
         if capability is None:
-            raise PluginError(
-                f"{text!r} is no capability and no GPU that is known\n"
-                "hint: write the capability, as in --gpu 9.0"
-            )
+            raise PluginError(f"unknown GPU {text!r}\nhint: write the capability, as in --gpu 9.0")
         found.append((capability, known.get(capability, "a GPU")))
     return tuple(found)
 
 
 def _capability_of(text: str, known: dict[str, str]) -> str | None:
-    """The capability of a product such as ``RTX 4090``, where it has only one."""
+    """Return the capability of a product such as ``RTX 4090``, where it has only one."""
     words = text.lower().replace("nvidia", "").split()
     found = {
         capability
@@ -179,7 +176,7 @@ def _plan(loader: Loader, core: Core, capabilities: Sequence[tuple[str, str]]) -
         for capability, gpu in capabilities
         for needed in [_needed(loader, core, capability)]
     ]
-    # Whoever installed these wanted them; after an update of the core alone they are useless. Those
+    # These were installed on purpose; after an update of only the core they are useless. Those
     # of another environment on the search path belong to the core there.
     own = loader.verdicts(_own_folder(core))
     drifted = [name for name, verdict in own.items() if verdict == _DRIFTED]
@@ -208,7 +205,7 @@ def _is_missing(verdict: str | None) -> bool:
 
 
 def _needed(loader: Loader, core: Core, capability: str) -> tuple[str, ...]:
-    """The plugins that a GPU takes, by the names of their folders."""
+    """Return the plugins that a GPU takes, by the names of their folders."""
     if core.is_split:
         return core.packs_for(capability)
     target = _bindings.best_target(loader.library, capability, tuple(core.targets))
@@ -216,12 +213,12 @@ def _needed(loader: Loader, core: Core, capability: str) -> tuple[str, ...]:
 
 
 def _own_folder(core: Core) -> str:
-    """The folder of the plugins beside the core, where installers put them."""
+    """Return the folder of the plugins beside the core, where installers put them."""
     return (pack_folders if core.is_split else plugin_folders)(core)[0]
 
 
 def _command(core: Core, plan: Plan, order: Order) -> tuple[str, ...]:
-    """The installer's command line.
+    """Return the installer's command line.
 
     Raises:
         PluginError: there is no installer, or the folder of the core's wheel has no such plugin.
@@ -240,7 +237,7 @@ def _command(core: Core, plan: Plan, order: Order) -> tuple[str, ...]:
 
 
 def _wheel_words(core: Core, wanted: Sequence[str], given: Source) -> tuple[str, ...]:
-    """The options and arguments that name the plugins' wheels.
+    """Return the options and arguments that name the plugins' wheels.
 
     Raises:
         PluginError: the folder of the core's wheel has no such plugin.
@@ -270,7 +267,7 @@ def _installed(core: Core) -> Iterator[str]:
 
 
 def _wheel(folder: str, distribution: str, core: Core) -> str:
-    """The wheel of a plugin, beside that of the core.
+    """Return the wheel of a plugin, beside the core's own.
 
     An index is not asked for it: somebody else may have that name there.
 

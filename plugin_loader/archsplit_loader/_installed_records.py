@@ -1,4 +1,4 @@
-"""The installer's records (RECORD) of the plugins' libraries."""
+"""Installer's records (RECORD) of the plugins' libraries."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def recorded_digests(core: Core, folders: Sequence[str]) -> tuple[str, ...]:
-    """The SHA-256 of each installed plugin's library, as 64 hexadecimal digits.
+    """Return the SHA-256 of each installed plugin's library, as 64 hexadecimal digits.
 
     Args:
         folders: where plugins may lie; each plugin's own record lies beside such a folder.
@@ -32,7 +32,7 @@ def recorded_digests(core: Core, folders: Sequence[str]) -> tuple[str, ...]:
         for name in core.targets.values()
         for digest in _digests_of(os.path.dirname(folder), name, core)  # noqa: PTH120 (as in _places)
     )
-    # To accept what nobody recorded would make "full" mean nothing.
+    # To accept what has no record would make "full" mean nothing.
     if not found:
         raise PluginError(
             f"no installer has a record of {core.distribution}'s plugins, so there is nothing to "

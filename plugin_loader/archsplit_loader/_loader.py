@@ -80,7 +80,7 @@ class Loader:
         return self._ask(self.library.archsplit_loader_device, _bindings.DeviceStruct, index)
 
     def capability(self, index: int) -> str:
-        """The capability of a device, ``"9.0"``; often known without NVML."""
+        """Return the capability of a device, ``"9.0"``; often known without NVML."""
         function = self.library.archsplit_loader_device
         struct = _bindings.CapabilityStruct(size=ctypes.sizeof(_bindings.CapabilityStruct))
         # A shorter struct requests less: NVML may stay closed then, see archsplit_loader_device.
@@ -93,7 +93,7 @@ class Loader:
         return _bindings.text(self.library.archsplit_loader_note(self._handle, index))
 
     def verdict(self, struct: Any) -> str:  # noqa: ANN401 (ctypes fields have no types)
-        """The name of a candidate's verdict."""
+        """Return the name of a candidate's verdict."""
         return _bindings.text(self.library.archsplit_verdict_name(struct.verdict))
 
     def verdicts(self, folder: str = "") -> dict[str, str]:
@@ -115,7 +115,7 @@ class Loader:
         return found
 
     def choose(self, capability: str) -> tuple[int, str] | None:
-        """The number of the candidate that serves a capability and its target, or None."""
+        """Return the number of the candidate that serves a capability and its target, or None."""
         struct = _bindings.ChoiceStruct(size=ctypes.sizeof(_bindings.ChoiceStruct))
         status = self.library.archsplit_loader_choose(
             self._handle, *_bindings.numbers(capability), struct

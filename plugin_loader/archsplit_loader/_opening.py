@@ -25,7 +25,7 @@ LAST_DEVICE = 2**31 - 1
 def start_loader(
     core: Core, files: Sequence[str] | None, *, devices: bool = True, full: bool = False
 ) -> Loader:
-    """A loader over the installed plugins, or over ``files`` alone.
+    """Return a loader over the installed plugins, or only over ``files``.
 
     Args:
         full: read all of each plugin; a damaged one counts as absent.

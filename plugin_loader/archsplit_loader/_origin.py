@@ -1,4 +1,4 @@
-"""The origin of a core: its site folder, its installer, and the source of its wheels.
+"""Origin of a core: its site folder, its installer, and the source of its wheels.
 
 Installers record this beside each distribution: ``INSTALLER``, and ``direct_url.json`` (PEP 610)
 where a file or address was named. What came from an index has no such record: the installer's own
@@ -37,13 +37,13 @@ _CREDENTIALS = re.compile(r"(?<=://)[^/@\s]*@")
 
 
 class Source(NamedTuple):
-    """The places that an installer takes plugins from; empty for its own settings."""
+    """Places that an installer takes plugins from; empty for its own settings."""
 
     find_links: tuple[str, ...] = ()
     index_url: str | None = None
 
     def options(self) -> tuple[str, ...]:
-        """The options of pip and uv for these places."""
+        """Return the options of pip and uv for these places."""
         if self == Source():
             return ()
         index = ("--no-index",) if self.index_url is None else ("--index-url", self.index_url)
@@ -58,11 +58,11 @@ class Program(NamedTuple):
     """The command line up to its first option."""
     uninstall: tuple[str, ...]
     target: str | None
-    """A folder that is no environment of its own; None where the core is in one."""
+    """A folder outside of an environment; None if the core is in one."""
 
 
 def site_folder(folder: str = FOLDER) -> str:
-    """The folder that the core's package is installed in."""
+    """Return the folder that the core's package is installed in."""
     return os.path.dirname(os.path.dirname(os.path.realpath(folder)))  # noqa: PTH120 (as in _places)
 
 
@@ -72,7 +72,7 @@ def normalized(name: str) -> str:
 
 
 def source_of(core: Core, folder: str = FOLDER) -> str | None:
-    """The folder or the page that the core's wheel came from; None for the configured index.
+    """Return the folder or the page that the core's wheel came from; None for the configured index.
 
     A pack's own record counts where the core has none.
     """
@@ -80,7 +80,7 @@ def source_of(core: Core, folder: str = FOLDER) -> str | None:
 
 
 def remembered_source(core: Core, folder: str = FOLDER) -> Source:
-    """The places that an earlier ``--install`` was given; empty if there was none."""
+    """Return the places that an earlier ``--install`` was given; empty if there was none."""
     return _records(site_folder(folder), _names(core)).remembered
 
 
@@ -119,12 +119,12 @@ def remember_source(
 
 
 def without_credentials(text: str) -> str:
-    """The text with no user and no password in its addresses."""
+    """Return the text with no user and no password in its addresses."""
     return _CREDENTIALS.sub("", text)
 
 
 def install_words(core: Core, folder: str = FOLDER) -> str:
-    """The beginning of a command for people, which finds the core's plugins."""
+    """Return the beginning of a command for people, which finds the core's plugins."""
     found = _records(site_folder(folder), _names(core))
     words = ("uv", "pip", "install") if found.installer == "uv" else ("pip", "install")
     source = found.remembered if found.place is None else Source((found.place,))
@@ -167,7 +167,7 @@ def _records(site: str, names: tuple[str, ...]) -> _Records:
 
 
 def _source(record: str | None) -> Source | None:
-    """The source that an earlier installation recorded; None for anything else."""
+    """Return the source that an earlier installation recorded; None for anything else."""
     try:
         content = json.loads(record or "null")
         links, index = content["find_links"], content["index_url"]
@@ -178,7 +178,7 @@ def _source(record: str | None) -> Source | None:
 
 
 def program(core: Core, folder: str = FOLDER) -> Program:
-    """The installer that made the core's environment, or the other one where that is gone.
+    """Return the installer that made the core's environment, or the other one where that is gone.
 
     Raises:
         PluginError: there is neither pip nor uv.
@@ -242,7 +242,7 @@ def _is_made_by_uv(core: Core, place: str) -> bool:
 
 
 def _parent(record: str | None) -> str | None:
-    """The folder, or the page, that lists the file of a ``direct_url.json``."""
+    """Return the folder, or the page, that lists the file of a ``direct_url.json``."""
     try:
         url = json.loads(record or "null")["url"]
         parts = urlsplit(url)
@@ -257,7 +257,7 @@ def _parent(record: str | None) -> str | None:
 
 
 def wheels_in(source: str, distribution: str, version: str) -> Iterator[str]:
-    """The wheels of one release in a folder, by their names."""
+    """Return the wheels of one release in a folder, by their names."""
     start = f"{normalized(distribution).replace('-', '_')}-{version}-"
     try:
         names = sorted(os.listdir(source))  # noqa: PTH208 (as in _places)

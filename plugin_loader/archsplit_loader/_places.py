@@ -1,4 +1,4 @@
-"""The folders of the core and of its plugins."""
+"""Folders of the core and of its plugins."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FOLDER = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 (pat
 def plugin_folders(core: Core, folder: str = FOLDER) -> tuple[str, ...]:
     """Return the folders that may hold plugins, the one beside the core's package first.
 
-    What Python imports from only because a program runs there is left out: whoever can write into
+    What Python imports from only because a program runs there is left out: users who can write into
     a working folder shall not choose what is opened.
     """
     site = os.path.dirname(os.path.dirname(folder))  # noqa: PTH120 (pathlib is slow)
@@ -54,7 +54,7 @@ def _real_folder(folder: str) -> str:
 
 
 def table_path(folder: str = FOLDER) -> str:
-    """The core's table."""
+    """Return the core's table."""
     return os.path.join(folder, "core.pack")  # noqa: PTH118 (pathlib is slow)
 
 

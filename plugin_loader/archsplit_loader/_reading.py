@@ -62,7 +62,7 @@ def check_library(path: str) -> None:
         size = file.seek(0, os.SEEK_END)
     # Only what ld.so would crash on is checked here; it reports other faults itself.
     if head[:4] != b"\x7fELF" or len(head) < _ELF_HEADER:
-        raise OSError(f"{path} is no library")
+        raise OSError(f"{path} is not a library")
     table, count = int.from_bytes(head[32:40], "little"), int.from_bytes(head[56:58], "little")
     for at in range(table, table + count * _SEGMENT, _SEGMENT):
         place = int.from_bytes(head[at + 8 : at + 16], "little")

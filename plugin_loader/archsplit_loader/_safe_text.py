@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def printable(text: str) -> str:
-    r"""The text with control characters as ``\x1b``; its line breaks stay.
+    r"""Return the text with control characters as ``\x1b``; its line breaks stay.
 
     Left out is also what turns the direction of writing, which could hide a part of a name.
     """

@@ -33,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--json", action="store_true", help="print JSON, for programs")
     parser.add_argument(
-        "--full", action="store_true", help="read all of every plugin, not its index alone"
+        "--full", action="store_true", help="read all of every plugin, not only its index"
     )
     _add_install(parser)
     arguments = parser.parse_args(argv)
@@ -106,13 +106,13 @@ def _explain(*, full: bool) -> Explanation | BrokenCore:
 
 
 def _advice(found: Explanation) -> Iterator[str]:
-    """The one command that mends what can be mended."""
+    """Return the one command that mends what can be mended."""
     if any(device.served.target is None and device.served.command for device in found.devices):
         yield f"one command that brings what is missing: {_program()} --install"
 
 
 def _program() -> str:
-    """The doctor's own command line; a project may have a module of that name itself."""
+    """Return the doctor's own command line; a project may have a module of that name itself."""
     package = os.path.dirname(FOLDER)
     try:
         with open(os.path.join(package, "doctor.py"), encoding="utf-8") as file:

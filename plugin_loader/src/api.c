@@ -1,4 +1,4 @@
-/* The exported functions of plugin_loader.h; none of them is called from inside. */
+/* The exported functions of plugin_loader.h; the loader itself calls no function here. */
 #include <stddef.h>
 #include <string.h>
 

@@ -72,7 +72,7 @@ struct core_rights {
     struct os_rights folder;
 };
 
-/* True if nobody may write a file who could not write another one as well. */
+/* True if each user who may write a file may write another one as well. */
 static bool is_within(const struct os_rights *found, const struct os_rights *core) {
     bool same_group = core->by_group && core->group == found->group;
     return (found->owner == 0 || found->owner == os_user() || found->owner == core->owner) &&

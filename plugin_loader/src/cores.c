@@ -18,7 +18,7 @@ static struct core *cores;
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-/* A child has one thread alone: whoever held the lock when it was forked isn't there to unlock it.
+/* A child has only one thread: the one that held the lock at the fork isn't there to unlock it.
  * What the lock guards is whole at every moment, because a core is listed when it is complete. */
 static void unlock_in_child(void) {
     static const pthread_mutex_t unlocked = PTHREAD_MUTEX_INITIALIZER;

@@ -6,7 +6,7 @@
 
 /* The targets that one container should have: the best one at hand for each GPU. */
 struct wanted {
-    bool all; /* nobody knows the GPUs, so everything may be needed */
+    bool all; /* the GPUs are unknown, so everything may be needed */
     uint32_t count;
     archsplit_target targets[ARCHSPLIT_MAX_TARGETS];
 };

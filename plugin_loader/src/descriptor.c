@@ -89,7 +89,7 @@ static archsplit_verdict check_fixed(const archsplit_descriptor *fixed, uint32_t
     if (shape == ANY_SHAPE ? !is_shape : fixed->shape != shape) {
         error_set("has shape %u, expected %u (%s); install core and plugin from one release",
                   fixed->shape, shape,
-                  shape == ARCHSPLIT_SHAPE_LIBRARY ? "a whole library" : "device code alone");
+                  shape == ARCHSPLIT_SHAPE_LIBRARY ? "a whole library" : "only device code");
         return ARCHSPLIT_WRONG_SHAPE;
     }
     return ARCHSPLIT_ACCEPTED;

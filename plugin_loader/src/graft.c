@@ -3,7 +3,7 @@
  *
  * A wrapper is only changed in the stub's constructor, which runs in the same dlopen as the
  * constructors that register the wrapper. CUDA doesn't define when it reads a registered wrapper,
- * and has no function that reports it: a later change could come too late, and nobody would know.
+ * and has no function that reports it: a later change could come too late, without a sign of it.
  * So each wrapper of a library is changed in that call, also one without code: it gets an empty
  * container of the loader. A call for the same library then finds no wrapper as ld.so left it, and
  * changes none. A pack that arrives later is reported as late, and a new process has it. */
@@ -97,7 +97,7 @@ static const archsplit_pack_image *next_image(const struct device_state *state, 
     return next;
 }
 
-/* Append one container to the merged ones; `place` is NULL if none of its images is wanted. */
+/* Append one container to the merged ones; `place` is NULL if no image of it is wanted. */
 static archsplit_status merge(const struct device_state *state, uint32_t container,
                               const struct wanted *wanted, struct merged *merged, uint8_t **place) {
     size_t start = (merged->size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT, size = CONTAINER_HEADER;
@@ -325,7 +325,7 @@ static archsplit_status graft_stub(const struct core *core, const char *stub) {
             return graft_row(core, pack_library(table, i), stub);
         }
     }
-    error_set("%s is no stub of a library of %s %s", stub, core->loader->package,
+    error_set("%s is not a stub of a library of %s %s", stub, core->loader->package,
               core->loader->version);
     return ARCHSPLIT_BAD_ARGUMENT;
 }

@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-/* The newest CUDA that the driver supports, 13000 for 13.0; 0 where there is no libcuda. */
+/* The newest CUDA that the driver supports, 13000 for 13.0; 0 without libcuda. */
 uint32_t libcuda_version(void);
 
 #endif

@@ -167,7 +167,8 @@ archsplit_verdict note_read(const struct os_file *file, struct note *note) {
         return verdict;
     }
     if (place.length == 0) {
-        error_set("has no archsplit note, so it is no plugin; take it out of the plugins' folder");
+        error_set(
+            "has no archsplit note, so it is not a plugin; take it out of the plugins' folder");
         return ARCHSPLIT_NO_DESCRIPTOR;
     }
     note->length = place.length;

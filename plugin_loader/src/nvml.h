@@ -4,7 +4,7 @@
 
 #include "device.h"
 
-/* Fill `machine`, which is all zero; false, with the error text set, where there is no NVML. */
+/* Fill `machine`, which is all zero; false, with the error text set, without NVML. */
 bool nvml_detect(struct machine *machine);
 
 #endif

@@ -15,7 +15,7 @@ bool object_is_named(const struct os_object *object, const char *name);
 const char *object_search_path(const struct os_object *object);
 
 /* The field with a container's address in the wrapper at `wrapper`, which counts from the load
- * address. NULL where there is no wrapper, or none that can be written. */
+ * address. NULL without a wrapper that can be written. */
 uint64_t *object_pointer(const struct os_object *object, uint64_t wrapper);
 
 /* The content of its first note of this name and type, which lies in memory; NULL without one. */

@@ -67,7 +67,7 @@ static bool is_accepted(const struct os_object *object, const struct candidate *
  * from $ORIGIN are not found; dladdr returns that path, so a plugin can't find its own files; gdb
  * reads its own descriptor of that number, and hangs; and ld.so compares names first, so a number
  * that is used again returns the plugin before. By path, with two files that were exchanged without
- * pause, the constructor of the wrong file ran in 4 of 2,000 openings, and none of its symbols was
+ * pause, the constructor of the wrong file ran in 4 of 2,000 openings, and no symbol of it was
  * returned. Only users who may write the plugin can do that: see check_safe. */
 static archsplit_status check_opened(const struct candidate *candidate, const struct os_file *file,
                                      void *plugin) {

@@ -93,7 +93,7 @@ bool os_unchanged(const struct os_file *a, const struct os_file *b);
 int os_list(const char *folder, char ***names, size_t *count);
 void os_free_names(char **names, size_t count);
 
-/* Open a library with all its symbols bound and none of them shared; NULL sets the error text. */
+/* Open a library with all its symbols bound and not shared; NULL sets the error text. */
 void *os_library_open(const char *path);
 /* The object of a handle; false if it can't be found. dl_iterate_phdr isn't used: its lock may be
  * held by a thread that a forked child doesn't have. */

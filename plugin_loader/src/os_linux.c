@@ -221,7 +221,7 @@ __attribute__((noinline, no_sanitize("thread"))) bool os_library_object(void *li
     if (dlinfo(library, RTLD_DI_LINKMAP, &map) != 0 || dladdr(map->l_ld, &mapped) == 0) {
         return false;
     }
-    /* The first page is that of the ELF header; tables further on may lie elsewhere in memory. */
+    /* The first page has the ELF header; tables further on may lie elsewhere in memory. */
     const ElfW(Ehdr) *header = mapped.dli_fbase;
     uint64_t end = header->e_phoff + (uint64_t)header->e_phnum * sizeof(ElfW(Phdr));
     *object =

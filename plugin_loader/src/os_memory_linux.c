@@ -104,7 +104,7 @@ __attribute__((noinline, no_sanitize("thread"))) bool os_object_path(const struc
 }
 
 /* Device and inode of what is mapped at two addresses, as /proc/self/maps has them; they are not
- * always those of stat (btrfs, overlayfs), so a mapping is compared with another one. */
+ * always what stat returns (btrfs, overlayfs), so a mapping is compared with another one. */
 static bool same_mapped_file(uint64_t one, uint64_t other) {
     char line[512], files[2][64] = {"", ""};
     FILE *maps = fopen("/proc/self/maps", "re");

@@ -48,7 +48,8 @@ static archsplit_verdict check_head(const struct os_file *file, const archsplit_
         return malformed("the size of a row", head->image_size, "what the contract has or more");
     }
     if (head->index_size > ARCHSPLIT_MAX_INDEX || tables_size(head) > head->index_size) {
-        return malformed("the size of the index", head->index_size, "that of its tables or more");
+        return malformed("the size of the index", head->index_size,
+                         "the size of its tables or more");
     }
     return ARCHSPLIT_ACCEPTED;
 }
@@ -67,7 +68,7 @@ static archsplit_verdict read_head(const struct os_file *file, archsplit_pack_he
         return ARCHSPLIT_NOT_PACK;
     }
     if (length < sizeof *head) {
-        error_set("is truncated: it has %" PRIu64 " bytes, and its head alone takes %zu" REINSTALL,
+        error_set("is truncated: it has %" PRIu64 " bytes, and only its head takes %zu" REINSTALL,
                   file->size, sizeof *head);
         return ARCHSPLIT_TRUNCATED;
     }

@@ -112,7 +112,7 @@ static archsplit_verdict check_images(const struct pack *pack,
         }
     }
     if (!is_table && container->offset != 0 && at - container->offset != container->size) {
-        return malformed("a container's size", container->size, "that of its images");
+        return malformed("a container's size", container->size, "the size of its images");
     }
     return ARCHSPLIT_ACCEPTED;
 }

@@ -12,7 +12,7 @@ struct pack {
     archsplit_pack_head head;
     uint8_t *front;       /* descriptor and index; ours */
     const uint8_t *index; /* in it */
-    const uint8_t *bytes; /* the whole file in memory, or NULL as long as nobody needs it */
+    const uint8_t *bytes; /* the whole file in memory, or NULL before its first use */
     uint32_t *rows;       /* this pack's row for each of the core's containers; NULL: the same */
 };
 

@@ -3,7 +3,7 @@
  * lie elsewhere); along Python's search path, whose entries with a <package>_plugins are the
  * portions of that namespace package. archsplit_loader/_places.py has the same order.
  *
- * A process with more rights than its user looks beside the core alone: all other places are
+ * A process with more rights than its user looks only beside the core: all other places are
  * chosen by who starts it. */
 #define _POSIX_C_SOURCE 200809L /* strndup */
 

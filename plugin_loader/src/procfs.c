@@ -120,8 +120,8 @@ static uint32_t cuda_floor(const char *driver_version) {
     return 0;
 }
 
-/* Source: MIG user guide, "Supported GPUs": those of 8.0 and later that are made for data centers.
- * Of 8.x that is 8.0 alone. */
+/* Source: MIG user guide, "Supported GPUs": GPUs of 8.0 and later for data centers.
+ * Of 8.x that is only 8.0. */
 static bool may_be_partitioned(struct capability capability) {
     return capability.major > 8 || (capability.major == 8 && capability.minor == 0);
 }
@@ -228,10 +228,10 @@ bool procfs_detect_certain(struct machine *machine) {
     return machine->state == ARCHSPLIT_DRIVER_READY && machine->note_count == 0;
 }
 
-/* Second reader: where there is no NVML, as in containers that were given CUDA's libraries alone,
+/* Second reader: without NVML, as in containers that were given only CUDA's libraries,
  * the name of each GPU is enough where the GPU table has it. */
 
-/* Add one GPU; false when nobody knows what it can do. */
+/* Add one GPU; false if its capability is unknown. */
 static bool add_gpu(struct machine *machine, const char *address) {
     struct gpu_files files;
     read_gpu(address, &files);

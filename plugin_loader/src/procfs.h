@@ -9,7 +9,7 @@
  * uncertain. */
 bool procfs_detect_certain(struct machine *machine);
 
-/* Fill `machine`, which is all zero, where there is no NVML. */
+/* Fill `machine`, which is all zero, without NVML. */
 void procfs_detect(struct machine *machine);
 
 #endif

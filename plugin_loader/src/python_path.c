@@ -1,7 +1,7 @@
 /* Libraries are loaded by an import or by ctypes, and CPython holds its lock (the GIL) in both: so
  * sys.path can be read here, by functions that the interpreter exports and that run no Python code.
  * The lock is never waited for. A thread that waits for it inside ld.so, and one that has it and
- * waits for ld.so, would wait for each other for ever. */
+ * waits for ld.so, would wait for each other forever. */
 #include "python_path.h"
 
 #include <stddef.h>
@@ -33,7 +33,7 @@ static bool find(const char *name, void *function) {
 
 static bool find_python(struct python *python) {
     /* The first name ends where there is no Python at all, which is the common case for programs in
-     * C++. The second one is that of Python 3.12 and older. */
+     * C++. The second one is the one of Python 3.12 and older. */
     return find("PyGILState_Check", &python->is_locked) &&
            (find("PyThreadState_GetUnchecked", &python->current_thread) ||
             find("_PyThreadState_UncheckedGet", &python->current_thread)) &&
@@ -47,13 +47,13 @@ static bool find_python(struct python *python) {
            find("PyErr_Clear", &python->clear_error);
 }
 
-/* PyGILState_Check alone is not enough: where subinterpreters were made, it is always true. */
+/* PyGILState_Check is not enough: where subinterpreters were made, it is always true. */
 static bool is_locked(const struct python *python) {
     void *own = python->own_thread();
     return own != NULL && python->current_thread() == own && python->is_locked() == 1;
 }
 
-/* Pass one entry on; what is no text is passed over, as an import does. */
+/* Pass one entry on; what is not a text is passed over, as an import does. */
 static bool visit_entry(const struct python *python, void *entry,
                         bool (*visit)(const char *entry, void *context), void *context) {
     void *name = python->file_name(entry);
@@ -79,7 +79,7 @@ void python_path_each(bool (*visit)(const char *entry, void *context), void *con
     void *path = python.sys_object("path");
     void *entries = path != NULL ? python.list_copy(path) : NULL;
     if (entries == NULL) {
-        python.clear_error(); /* sys.path was replaced by what is no list, or Python is ending */
+        python.clear_error(); /* sys.path was replaced by another object, or Python is ending */
         return;
     }
     bool more = true;

@@ -116,7 +116,7 @@ static struct device_state *ask_nobody(const archsplit_loader *loader) {
     return settled(state);
 }
 
-/* True if NVML could say nothing that changes what is loaded, when procfs alone named GPUs that are
+/* True if NVML could say nothing that changes what is loaded, when procfs named GPUs that are
  * all of one capability. The driver is at least as good as it was taken for, so machine code that
  * it can load then is what it would be given in any case. */
 static bool is_enough(const struct device_state *state) {
@@ -128,7 +128,7 @@ static bool is_enough(const struct device_state *state) {
     return coverage_is_native(state, state->machine.devices[0].capability);
 }
 
-/* The state by procfs alone; NULL where that is not enough, or there is no memory. */
+/* The state only by procfs; NULL where that is not enough, or there is no memory. */
 static struct device_state *look(const archsplit_loader *loader) {
     struct device_state *state = loader->count > 0 ? state_create(loader) : NULL;
     bool certain = state != NULL && procfs_detect_certain(&state->machine) &&

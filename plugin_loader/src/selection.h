@@ -1,4 +1,4 @@
-/* The device states of a loader: by procfs alone if that is certain, otherwise by NVML. */
+/* The device states of a loader: only by procfs if that is certain, otherwise by NVML. */
 #ifndef ARCHSPLIT_SELECTION_H
 #define ARCHSPLIT_SELECTION_H
 

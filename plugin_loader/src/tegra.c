@@ -87,6 +87,6 @@ bool tegra_detect(struct machine *machine) {
     snprintf(device->name, sizeof device->name, "%.90s", model.text);
     machine->state = ARCHSPLIT_DRIVER_READY;
     machine->reason[0] = '\0';
-    machine_note(machine, "the GPU is that of a Jetson (tegra%lu): NVML was not asked", chip);
+    machine_note(machine, "the GPU is a Jetson's (tegra%lu): NVML was not asked", chip);
     return true;
 }

@@ -4,7 +4,7 @@
 
 #include "device.h"
 
-/* Fill `machine`, in which no GPU was found; false, without a change, where this is no Jetson. */
+/* Fill `machine`, in which no GPU was found; false, without a change, if this is not a Jetson. */
 bool tegra_detect(struct machine *machine);
 
 #endif

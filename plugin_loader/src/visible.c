@@ -183,7 +183,7 @@ static void apply_mig(struct machine *machine, struct device_list *list) {
         }
         if (machine->devices[device].instance) {
             if (list->count > 1) {
-                machine_note(machine, "a MIG instance is visible: CUDA shows it (%s) alone",
+                machine_note(machine, "a MIG instance is visible: CUDA shows only this one (%s)",
                              machine->devices[device].uuid);
             }
             list->device[0] = device;
@@ -249,9 +249,8 @@ void visible_filter(struct machine *machine, const char *visible, const char *or
     select_shown(machine, visible, order, &shown);
     keep(machine, &shown);
     if (shown.count == 0) {
-        machine_stop(
-            machine, ARCHSPLIT_DRIVER_ALL_HIDDEN,
-            "CUDA shows none of the %u devices to this process (CUDA_VISIBLE_DEVICES%s%.200s)", all,
-            visible != NULL ? "=" : " is not set", visible != NULL ? visible : "");
+        machine_stop(machine, ARCHSPLIT_DRIVER_ALL_HIDDEN,
+                     "CUDA hides all %u devices from this process (CUDA_VISIBLE_DEVICES%s%.200s)",
+                     all, visible != NULL ? "=" : " is not set", visible != NULL ? visible : "");
     }
 }

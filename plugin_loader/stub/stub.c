@@ -47,7 +47,7 @@ static int has_loader(const char *folder) {
     return access(path, F_OK) == 0;
 }
 
-/* Seek the loader along the search path of a library: `folders` are those of its dynamic section.
+/* Seek the loader along the search path of a library: `folders` are from its dynamic section.
  */
 static int search_path(const char *library, const char *folders, char *found) {
     const char *slash = strrchr(library, '/');

@@ -109,7 +109,7 @@ def test_entry_that_ends_the_list_is_noted(workbench: Workbench, value: str) -> 
 def test_hidden_devices_are_told_apart_from_none(workbench: Workbench) -> None:
     output = workbench.probe("--open", 0, gpus=THREE, CUDA_VISIBLE_DEVICES="").stdout
     assert (
-        "failed with 3: there is no device 0: CUDA shows none of the 3 devices to this process "
+        "failed with 3: there is no device 0: CUDA hides all 3 devices from this process "
         "(CUDA_VISIBLE_DEVICES=)" in output
     )
 
@@ -190,7 +190,7 @@ def test_mig(workbench: Workbench, gpus: str, value: str | None, expected: list[
 
 def test_mig_instance_beside_others_is_noted(workbench: Workbench) -> None:
     output = workbench.probe(gpus="8.0;9.0/1").stdout
-    assert "note a MIG instance is visible: CUDA shows it (MIG-b0010001" in output
+    assert "note a MIG instance is visible: CUDA shows only this one (MIG-b0010001" in output
     assert "device 0: 9.0 nvml 1" in output
 
 

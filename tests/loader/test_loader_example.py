@@ -252,6 +252,6 @@ def test_samples_of_the_manual_say_each_decision(
     refused = run([*command, str(site), "8.0"], path)
     assert refused.returncode == 1
     assert "no plugin of vecsort 1.2.3 serves" in refused.stderr
-    (site / "core.json").unlink()
+    (site / "core.pack").unlink()
     lost = run([*command, str(site), "8.0"], path)
-    assert f"({site}/core.json); install the core again" in lost.stderr
+    assert f"({site}/core.pack); install the core again" in lost.stderr

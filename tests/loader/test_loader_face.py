@@ -207,7 +207,7 @@ except vecsort.DeviceError as error:
     print(error)
 """
     done = workbench.python(site, code, gpus="8.0;9.0")
-    assert done.stdout.startswith("sm_80 sm_90 True\nthere is no device 0: CUDA shows none of")
+    assert done.stdout.startswith("sm_80 sm_90 True\nthere is no device 0: CUDA hides all")
 
 
 def test_what_is_remembered_goes_around_no_check(workbench: Workbench, site: Path) -> None:

@@ -188,7 +188,7 @@ def test_secure_process_does_not_read_the_environment(
     name = programs.with_rights("probe", RIGHTS[kind])
     hidden = {"CUDA_VISIBLE_DEVICES": "", "CUDA_DEVICE_ORDER": "x"}
     plain = programs.run("probe", open_path / "vecsort_plugins", user=NOBODY, **hidden)
-    assert "CUDA shows none of the 2 devices" in plain.stdout
+    assert "CUDA hides all 2 devices" in plain.stdout
     secure = programs.run(name, open_path / "vecsort_plugins", "--open", 1, user=NOBODY, **hidden)
     assert "device 1: 9.0 nvml 1" in secure.stdout
     assert "opened, the answer is 42" in secure.stdout

@@ -61,7 +61,7 @@ DAMAGE = {
     "core.json is cut off": ("core.json", 40, "core.json is damaged"),
     "core.json is empty": ("core.json", 0, "core.json is damaged"),
     "the loader is gone": (LOADER_LIBRARY, None, "can't open the loader: "),
-    "the loader is empty": (LOADER_LIBRARY, 0, f"{LOADER_LIBRARY} is no library"),
+    "the loader is empty": (LOADER_LIBRARY, 0, f"{LOADER_LIBRARY} is not a library"),
     "the loader is cut off": (LOADER_LIBRARY, 9000, "is truncated: it has 9000 bytes"),
     "the loader has no end": (LOADER_LIBRARY, -4000, "is truncated: it has "),
 }

@@ -1,6 +1,6 @@
 """Collect what a core needs beside its libraries: loader, stubs, table and plugins.
 
-PyInstaller runs this file as ``hook-<package>.py``. It runs one hook for each package alone, so
+PyInstaller runs this file as ``hook-<package>.py``. It runs only one hook for each package, so
 another one for the same package, of PyInstaller or of its collection of hooks, is run from here.
 """
 

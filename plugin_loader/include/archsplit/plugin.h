@@ -1,7 +1,7 @@
 /* The contract of plugins: what a shared library must carry so that a core's loader opens it.
  *
  * A plugin is an ELF shared object with one note. The loader reads that note from the file and
- * decides; nothing of a plugin is mapped, and none of its code runs, before it was accepted.
+ * decides; nothing of a plugin is mapped, and no code of it runs, before it was accepted.
  *
  *  1. The note lies in a PT_NOTE segment (section `.note.archsplit`, allocated, aligned to 4). Its
  *     name is "archsplit", its type 1, its descriptor the bytes described here. A file has exactly
@@ -36,15 +36,15 @@
  * 14. A library's containers follow each other, and so do a container's images; each row begins
  *     where the one before it ended, and the last one ends with its table.
  * 15. A container with an `offset` lies in this file in the form that the driver reads: header,
- *     then images without a gap, aligned to 8. Offset and size 0: the file has none of its images,
+ *     then images without a gap, aligned to 8. Offset and size 0: the file has no image of it,
  *     and the container has no image rows.
  * 16. An image's `number` is its place in the container that was split; numbers ascend. Images with
  *     the same library, container and number are the same bytes in all packs of a build.
  * 17. The core has a pack of its own, the table: it lists all images and contains none (each offset
  *     is 0). An image of a pack is used only if the table lists it with the same target, size and
  *     digest.
- * 18. `wrapper` is the address of the wrapper that registers the container, `address` that of the
- *     empty container in the library. Both count from the library's load address.
+ * 18. `wrapper` is the address of the wrapper that registers the container, `address` the one of
+ * the empty container in the library. Both count from the library's load address.
  * 19. `stub` is the file name (and SONAME) of the library's stub. The loaded file that has it as a
  *     DT_NEEDED is the library.
  *
@@ -95,7 +95,7 @@
 
 /* Values of `shape`. */
 #define ARCHSPLIT_SHAPE_LIBRARY 1 /* a whole library, host and device code */
-#define ARCHSPLIT_SHAPE_DEVICE 2  /* device code alone */
+#define ARCHSPLIT_SHAPE_DEVICE 2  /* only device code */
 
 /* Values of a target's `kind`. */
 #define ARCHSPLIT_KIND_SASS 1 /* sm_90 */

@@ -175,7 +175,7 @@ typedef struct archsplit_service {
     uint32_t ptx;
     uint32_t worse;   /* of all of the above: those for which a missing pack has better code */
     uint32_t missing; /* launches of kernels in these fail */
-    /* From here on: of archsplit_process_service alone. */
+    /* From here on: only of archsplit_process_service. */
     uint32_t late;      /* containers for which the packs have better code after a restart */
     uint32_t unmatched; /* of `missing`: the wrapper is not where the core's table has it,
                            or the library's stub did not find this loader */
@@ -228,7 +228,7 @@ ARCHSPLIT_API archsplit_status archsplit_loader_candidate(const archsplit_loader
                                                           uint32_t index,
                                                           archsplit_candidate *candidate);
 /* `index` counts as CUDA does: device 0 is the first that CUDA shows to this process. A
- * struct that ends before `nvml_index` requests the capability alone, which may need no NVML. */
+ * struct that ends before `nvml_index` requests only the capability, which may need no NVML. */
 ARCHSPLIT_API archsplit_status archsplit_loader_device(const archsplit_loader *loader,
                                                        uint32_t index, archsplit_device *device);
 /* A note for people about the devices, or NULL past the last one. */
