@@ -296,7 +296,7 @@ def served_by_packs(loader: Loader, core: Core, capability: str) -> Served:
 
 
 def _command(loader: Loader, core: Core, capability: str, found: Any) -> str | None:  # noqa: ANN401 (ctypes fields have no types)
-    """Return the command that brings what is missing, or None where only a new process helps."""
+    """Return the command that installs what is missing; None if a restart helps."""
     # The wrappers are elsewhere: the library is not from this core, which packs can't mend.
     if found.unmatched:
         return f'pip install --force-reinstall --no-deps "{core.distribution}=={core.version}"'
@@ -351,7 +351,7 @@ def _advice(served: Served) -> str:
 
 
 def _needed(core: Core, capability: str) -> str | None:
-    """Return the names of the packs that a GPU needs, or None where there are none."""
+    """Return the names of the packs that a GPU needs, or None."""
     return " + ".join(core.packs_for(capability)) or None
 
 

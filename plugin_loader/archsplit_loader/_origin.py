@@ -178,7 +178,7 @@ def _source(record: str | None) -> Source | None:
 
 
 def program(core: Core, folder: str = FOLDER) -> Program:
-    """Return the installer that made the core's environment, or the other one where that is gone.
+    """Return the installer of the core's environment, or the other one if it is gone.
 
     Raises:
         PluginError: there is neither pip nor uv.

@@ -2,7 +2,7 @@
  *
  *     open_plugin FOLDER FUNCTION [CAPABILITY]
  *
- * FOLDER is the one with core.json, <site-packages>/<package>/_archsplit, and FUNCTION takes
+ * FOLDER is the one with core.pack, <site-packages>/<package>/_archsplit, and FUNCTION takes
  * nothing and returns an int. Without a capability ("9.0") device 0 is asked for. */
 #include <stdio.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 """Open the plugin for a GPU through ctypes, and call one of its functions.
 
-``python greet.py FOLDER [CAPABILITY]``: FOLDER has ``core.json`` and the loader's library.
+``python greet.py FOLDER [CAPABILITY]``: FOLDER has ``core.pack`` and the loader's library.
 """
 
 from __future__ import annotations
