@@ -107,6 +107,7 @@ def measure(wheel: Path, scratch: Path) -> dict[str, Any]:
             f"{one['path']}: {one['problem']}" for one in seen["files"] if "problem" in one
         ],
         "packed": dict(packed),
+        "zstd_saves": seen["zstd_saves"],
         "gpus": {
             name: {"runs": coverage(devices[number]), **devices[number]["sizes"]}
             for name, number in GPUS.items()

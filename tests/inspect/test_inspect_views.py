@@ -209,7 +209,17 @@ def test_the_text_about_growth(samples: Samples) -> None:
 def test_json_is_schema_1(samples: Samples) -> None:
     inventory = inspected(samples, WHEEL)
     content = json.loads(inventory_json(inventory, device_usage(inventory, [Capability(9, 0)])))
-    expected = ["schema", "path", "sha256", "size", "files", "totals", "devices", "other_files"]
+    expected = [
+        "schema",
+        "path",
+        "sha256",
+        "size",
+        "files",
+        "totals",
+        "devices",
+        "other_files",
+        "zstd_saves",
+    ]
     assert list(content) == expected
     assert content["schema"] == 1
     first = content["files"][0]

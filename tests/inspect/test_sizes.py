@@ -20,6 +20,7 @@ from archsplit.inspect.breakdown import sum_build_files
 from archsplit.inspect.inspect import InspectRequest, read_inventory
 from archsplit.inspect.inspection import inventory_json
 from archsplit.inspect.sizes import answer_text, device_sizes
+from archsplit.inspect.text import zstd_text
 
 if TYPE_CHECKING:
     from compiled_samples import Samples
@@ -56,6 +57,16 @@ def test_json_has_the_parts_of_each_gpu() -> None:
     parts = ("used", "for_other_gpus", "link_code", "not_device_code")
     assert sum(sizes[part] for part in parts) == sizes["whole"] == FOUND.size
     assert (sizes["core"], sizes["pack"]) == (2350, 4200)
+
+
+def test_compression_of_uncompressed_images_is_left_on_the_table(samples: Samples) -> None:
+    subject = str(samples / "libkernels.so")
+    assert zstd_text(read_inventory(InspectRequest(subject=subject))) == ""
+    found = read_inventory(InspectRequest(subject=subject, zstd=True))
+    (file,) = found.files
+    assert 0 <= file.zstd_saves < file.size
+    text = zstd_text(replace(found, files=(replace(file, zstd_saves=1000),)))
+    assert text.startswith("compression left on the table: zstd level 9 would save 1.0 kB of")
 
 
 def test_bitcode_for_one_gpu_is_link_code() -> None:

@@ -122,6 +122,8 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
         site_folders=places(arguments),
         digest=arguments.json,
         kernels=arguments.kernels or arguments.same_kernels,
+        # An environment has hundreds of libraries; a sample of each would take minutes.
+        zstd=Path(arguments.subject).is_file(),
     )
     with options.show_activity(console, f"reading {arguments.subject}") as workers:
         inventory = read_inventory(replace(request, workers=workers))

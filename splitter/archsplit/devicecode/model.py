@@ -283,6 +283,7 @@ class File:
         units: in the order of the file.
         problem: the reason why the units may be incomplete, or None.
         kernels: empty unless kernels were requested.
+        zstd_saves: bytes of the file that zstd level 9 would save; 0 unless it was requested.
     """
 
     path: str
@@ -291,6 +292,7 @@ class File:
     units: tuple[Unit, ...] = field(repr=False)
     problem: str | None = None
     kernels: tuple[KernelRow, ...] = field(default=(), repr=False)
+    zstd_saves: int = 0
 
     @property
     def weight(self) -> int:

@@ -47,6 +47,7 @@ def inventory_json(inventory: Inventory, devices: Iterable[DeviceUsage]) -> str:
             {"kind": one.kind, "count": one.count, "size": one.size}
             for one in inventory.other_files
         ],
+        "zstd_saves": sum(file.zstd_saves for file in inventory.files),
     }
     return json.dumps(content, indent=2)
 

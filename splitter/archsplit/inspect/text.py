@@ -106,8 +106,8 @@ def inventory_text(
         # A table of one file would repeat the headline.
         if sum(bool(file.units) for file in inventory.files) > 1:
             yield from ("", _files(inventory))
-    if other := other_files_text(inventory):
-        yield from ("", other)
+    for line in filter(None, (zstd_text(inventory), other_files_text(inventory))):
+        yield from ("", line)
     kernels = inventory.kernels()
     if kernels:
         yield from ("", *_kernels(kernels))
@@ -163,6 +163,18 @@ def _parts(sizes: DeviceSizes) -> str:
     }
     words = " + ".join(f"{size_text(size)} {name}" for name, size in parts.items())
     return f"{words} = {size_text(sizes.whole)}"
+
+
+def zstd_text(inventory: Inventory) -> str:
+    """Return the line about the compression that the vendor left; "" for nothing."""
+    saves = sum(file.zstd_saves for file in inventory.files)
+    whole = size_text(sum(row.file_bytes for row in inventory.rows()))
+    if not saves:
+        return ""
+    return (
+        f"compression left on the table: zstd level 9 would save {size_text(saves)} of {whole} in"
+        " files (estimated from a sample)"
+    )
 
 
 def other_files_text(inventory: Inventory) -> str:
