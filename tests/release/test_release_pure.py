@@ -10,7 +10,7 @@ from release_samples import ptx, sass
 
 from archsplit.errors import WheelError
 from archsplit.formats.reader import Window
-from archsplit.release.completeness import Reader
+from archsplit.release.completeness import Reader, _short_name
 from archsplit.release.findings import ReleaseKind
 from archsplit.release.identity import CoreFiles, Identity, PackIdentity, parse_identity
 from archsplit.release.requirements import plugin_extras
@@ -164,3 +164,15 @@ def test_an_extra_that_is_not_declared() -> None:
     text = encode_metadata(core).replace(b"Provides-Extra: ptx\n", b"")
     (fault,) = pin_faults("toy.whl", decode_metadata(text), IDENTITY, None)
     assert (fault.code, fault.found) == ("undeclared-extra", "doesn't declare the extra ptx")
+
+
+@pytest.mark.parametrize(
+    ("name", "short"),
+    [
+        ("void cub::scan<int, 4>(int*, long)", "cub::scan"),
+        ("(anonymous namespace)::fill(float*)", "fill"),
+        ("a" * 80, "a" * 59 + "…"),
+    ],
+)
+def test_kernel_of_a_note_has_a_short_name(name: str, short: str) -> None:
+    assert _short_name(name) == short

@@ -256,7 +256,8 @@ def _gap_notes(library: str, everything: Names, by_gpu: Mapping[str, Names]) -> 
 
 def _short_name(name: str) -> str:
     """Return the readable name of a kernel without its template arguments and parameters."""
-    plain = re.split(r"[<(]", name.removeprefix("void "), maxsplit=1)[0]
+    plain = name.removeprefix("void ").replace("(anonymous namespace)::", "")
+    plain = re.split(r"[<(]", plain, maxsplit=1)[0]
     return plain if len(plain) <= _LONGEST_NAME else f"{plain[: _LONGEST_NAME - 1]}…"
 
 
