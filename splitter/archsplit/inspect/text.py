@@ -196,7 +196,9 @@ def _is_run(inventory: Inventory, devices: Iterable[DeviceUsage]) -> bool:
 
 
 def growth_text(growth: Growth) -> Iterator[RenderableType]:
-    """Yield the output of ``archsplit diff``."""
+    """Yield the output of ``archsplit diff``: the total first."""
+    old, new = sum(one.old for one in growth.targets), sum(one.new for one in growth.targets)
+    yield f"device code: {size_text(old)} before, {size_text(new)} after ({change_text(new - old)})"
     yield _changes(growth.targets, "download" if growth.in_download else "in files", summed=True)
     if growth.kernels:
         yield from ("", _changes(growth.kernels[:_MAX_SHOWN], "machine code"))
@@ -468,9 +470,9 @@ def _effect_json(advice: Advice, effect: TargetListEffect) -> dict[str, Any]:
 def _headline(advice: Advice) -> str:
     costs = advice.costs
     what = "to download" if costs.in_download else "in all"
-    kind = "are the core" if costs.is_release else "stay with any list of targets"
+    kind = "is the core" if costs.is_release else "is not device code and always stays"
     sizes = size_text(costs.size), size_text(costs.fixed)
-    return f"{costs.name}: {sizes[0]} {what}; {sizes[1]} of it {kind}"
+    return f"{costs.name}: {sizes[0]} {what}; {sizes[1]} {kind}"
 
 
 def _unknown_gpus(advice: Advice) -> Iterator[str]:
