@@ -100,7 +100,7 @@ def image_faults(wheel: WheelFacts, table: Pack, release: WheelSet) -> Iterator[
         if row is None or (row.target, row.size) != (image.target, image.size):
             found = f"image {key} is not one of the fat wheel's"
             yield release.fault("foreign-image", subject, found)
-        elif wheel.digests[image.offset] != row.digest:
+        elif wheel.digests[image.offset] != row.digest or image.form != row.form:
             found = f"image {key} has other bytes than in the fat wheel"
             yield release.fault("changed-image", subject, found)
 

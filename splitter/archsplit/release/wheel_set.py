@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
+from archsplit.devicecode.recompress import remake_image
 from archsplit.devicecode.registered import read_library
 from archsplit.devicecode.scan import release_pages
 from archsplit.errors import (
@@ -54,7 +55,7 @@ if TYPE_CHECKING:
     from packaging.metadata import Metadata
 
     from archsplit.devicecode.registered import Library
-    from archsplit.formats.device_pack import Pack
+    from archsplit.formats.device_pack import ImageForm, Pack
     from archsplit.release.report import Role
     from archsplit.system.finding import Finding
     from archsplit.wheels.reader import Wheel
@@ -446,15 +447,28 @@ def _read_pack(files: Mapping[str, Path]) -> Pack | None:
 
 
 def _digest_images(pack: Pack) -> dict[int, bytes]:
-    """Return the digests of a pack's images; a table has rows and no images."""
+    """Return the digests of a pack's images; a table has rows and no images.
+
+    Raises:
+        VerifyError: an image that is stored in another form doesn't give the vendor's bytes.
+    """
     digests = {}
     for _, image in pack.images():
         if image.offset:
             content = pack.content(image)
             digests[image.offset] = hashlib.sha256(content.data).digest()
+            if image.form is not None and digests[image.offset] == image.digest:
+                _check_form(content, image.form)
             # A pack has gigabytes, and most readers need these pages no more.
             release_pages(content)
     return digests
+
+
+def _check_form(content: Window, form: ImageForm) -> None:
+    try:
+        remake_image(content.data, form)
+    except BinaryFormatError as error:
+        raise VerifyError(f"{content.source}: {error}", hint="split the fat wheel again") from error
 
 
 def _read_identity(wheel: Wheel) -> Identity | None:

@@ -16,6 +16,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from archsplit.devicecode.edits import CopiedBytes
+from archsplit.devicecode.recompress import remake_image
 from archsplit.devicecode.scan import release_pages
 from archsplit.errors import BinaryFormatError, InputError, VerifyError
 from archsplit.formats.reader import open_file
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 
     from archsplit.devicecode.edits import EditPiece
     from archsplit.devicecode.registered import RegisteredContainer
-    from archsplit.formats.device_pack import Pack, PackLibrary
+    from archsplit.formats.device_pack import Pack, PackImage, PackLibrary
     from archsplit.formats.reader import Window
     from archsplit.release.wheel_set import WheelFacts, WheelSet
     from archsplit.wheels.reader import Wheel
@@ -273,7 +274,7 @@ def _restore_core(
                 wheel,
                 library,
                 record=f"{loader}/{library.stub}.{RESTORE}",
-                image=_library_images(images, number),
+                image=_library_images(images, dict(core.pack.images()), number),
                 core_library=scratch / f"{number}.core",
                 out=out / folder,
             )
@@ -334,6 +335,13 @@ def _find_member(wheel: Wheel, path: str) -> str:
 
 
 def _library_images(
-    images: Mapping[_Key, memoryview], library: int
+    images: Mapping[_Key, memoryview], rows: Mapping[_Key, PackImage], library: int
 ) -> Callable[[int, int], memoryview]:
-    return lambda container, number: images[library, container, number]
+    """Return a function that returns the vendor's bytes of an image of a library."""
+
+    def image(container: int, number: int) -> memoryview:
+        key = (library, container, number)
+        form = rows[key].form
+        return images[key] if form is None else memoryview(remake_image(images[key], form))
+
+    return image
