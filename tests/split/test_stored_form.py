@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import struct
+import zipfile
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pytest
+import split_samples
 
 from archsplit.arch.target import Target
+from archsplit.cli.main import main
 from archsplit.devicecode.recompress import recompress_image
 from archsplit.errors import VerifyError
 from archsplit.formats.descriptor import Descriptor, Shape
@@ -24,7 +28,11 @@ from archsplit.formats.device_pack import (
 from archsplit.formats.fatbin import read_container
 from archsplit.formats.reader import Window
 from archsplit.release.wheel_set import _digest_images
-from archsplit.split.restore import _library_images
+from archsplit.split.restore import _library_images, join_split
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from typing import Any
 
 SM_90 = Target.parse("sm_90")
 RAW = bytes(range(256)) * 40
@@ -84,3 +92,31 @@ def test_image_that_cannot_be_turned_back_fails_verify() -> None:
     wrong = replace(row, form=replace(row.form, flags=0x13))
     with pytest.raises(VerifyError, match="doesn't give the vendor's bytes"):
         _digest_images(pack_with(wrong, content))
+
+
+def test_split_with_a_level_is_verified_and_joined(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    noise = split_samples.image
+
+    def repeated(*values: Any, **names: Any) -> bytes:  # noqa: ANN401 - as the function it calls
+        entry = noise(*values, **names)
+        return entry[:64] + (entry[64:96] * (len(entry) // 32))[: len(entry) - 64]
+
+    monkeypatch.setattr(split_samples, "image", repeated)
+    fat = split_samples.hand_made(tmp_path)
+    out = tmp_path / "out"
+    assert main(["split", str(fat), "--out", str(out), "--compress-level", "9"]) == 0
+    assert main(["verify", "--release", str(out), "--no-install"]) == 0, capsys.readouterr()
+    pack = next(out.glob("*cc90*.whl"))
+    with zipfile.ZipFile(pack) as archive:
+        (name,) = (one for one in archive.namelist() if one.endswith("device.pack"))
+        content = archive.read(name)
+    with zipfile.ZipFile(fat) as archive:
+        before = {info.filename: archive.read(info) for info in archive.infolist()}
+    forms = [image.form for _, image in read_pack(Window(content, source=name)).images()]
+    assert any(forms)
+    joined = join_split(out, tmp_path / "joined")
+    assert joined
+    for library in joined:
+        assert library.path.read_bytes() == before[library.name]

@@ -88,6 +88,14 @@ def add_to(verbs: options.Verbs) -> None:
         action="store_true",
         help="split a wheel whose RECORD is wrong, as pip installs it; the core's RECORD is right",
     )
+    parser.add_argument(
+        "--compress-level",
+        type=int,
+        choices=[9, 19],
+        help="store images as zstd frames of this level if that is smaller, for drivers since CUDA"
+        " 12.4 (550.54.14); older ones need libzstd. join restores the vendor's bytes. 19 takes"
+        " minutes, for a release",
+    )
     add_copy(parser)
     add_variants_option(parser)
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
@@ -112,6 +120,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
         install=InstallDefaults(arguments.install),
         release=arguments.release,
         ignore_record=arguments.ignore_record,
+        compress_level=arguments.compress_level,
     )
     if arguments.name_by_cuda:
         print(_split_by_cuda(request, arguments, console))  # noqa: T201 - data goes to stdout

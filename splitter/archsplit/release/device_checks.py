@@ -151,6 +151,6 @@ def table_faults(
             yield release.fault("wrong-table", library.name, found, str(len(original)))
             continue
         for index, (images, row) in enumerate(zip(original, library.containers, strict=True)):
-            if images != row.images:
+            if images != tuple(image.original for image in row.images):
                 found = f"the table's container {index} is not the fat library's"
                 yield release.fault("wrong-table", library.name, found)

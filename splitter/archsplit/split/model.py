@@ -71,6 +71,7 @@ class SplitRequest:
         release: the core gets the fat wheel's file name, to be published in its place. Otherwise a
             core of the fat wheel's name and version has a build tag, which installers prefer.
         ignore_record: take the members as they are where RECORD is wrong; the core's is right.
+        compress_level: store images as zstd frames of this level; None for the vendor's bytes.
     """
 
     source: Path
@@ -83,6 +84,7 @@ class SplitRequest:
     install: InstallDefaults = InstallDefaults.CORE
     release: bool = False
     ignore_record: bool = False
+    compress_level: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -263,6 +265,9 @@ def contents_build_id(contents: ReleaseContents, request: SplitRequest, name: Wh
     """Return the build id of a release: a hash over its images, its name and the options."""
     targets = None if request.targets is None else sorted(map(str, request.targets))
     facts = [name.project, name.version, name.build, request.by.value, targets]
+    # The keys know only the vendor's images, so the level has to be in the build id.
+    level = request.compress_level
+    facts += [] if level is None else [f"zstd {level}"]
     return hashlib.sha256(json.dumps([*facts, contents.interface_hash]).encode()).hexdigest()
 
 

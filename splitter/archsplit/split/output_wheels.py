@@ -24,8 +24,14 @@ from archsplit.devicecode.edits import decompress
 from archsplit.devicecode.scan import release_pages
 from archsplit.errors import BinaryFormatError
 from archsplit.formats.cubin import Cubin
-from archsplit.formats.device_pack import PACK_FILE, TABLE_FILE, PackLibrary, lay_out_pack
-from archsplit.formats.fatbin import EntryKind
+from archsplit.formats.device_pack import (
+    PACK_FILE,
+    TABLE_FILE,
+    ZSTD_DRIVER,
+    PackLibrary,
+    lay_out_pack,
+)
+from archsplit.formats.fatbin import Compression, EntryKind
 from archsplit.formats.reader import Window
 from archsplit.release.identity import CoreFiles
 from archsplit.release.manifest import Manifest, Tool, pack_images, wheel_records
@@ -321,12 +327,17 @@ class PackWriter:
         """Pack the content of a pack: never unpacked as a whole, in memory or on the disk."""
         rows = list(self._rows(file).values())
 
-        def image(library: int, container: int, image: PackImage) -> memoryview:
-            place = rows[library][container][0].place
+        def image(library: int, container: int, image: PackImage) -> memoryview | bytes:
+            shared = rows[library][container][0]
+            if image.form is not None:
+                return shared.part.stored[image.digest]
+            place = shared.place
             entry = place.entries[image.number]
             return place.container.body.at(entry.offset, entry.size, "image").data
 
-        layout = lay_out_pack(self.descriptor(file), self.libraries(file))
+        is_zstd = any(one.compression is Compression.ZSTD for one in self._entries(file.pack))
+        driver = ZSTD_DRIVER if is_zstd else 0
+        layout = lay_out_pack(self.descriptor(file), self.libraries(file), driver_version=driver)
         packed = pack_blocks(layout.blocks(image), layout.size, deflater)
         for library in (one for core in self.cores for one in core.libraries):
             release_pages(library.window)

@@ -204,7 +204,11 @@ class _Split:
             closing(ParallelDeflater()) as deflater,
         ):
             tools = StripTools(
-                scratch=self.scratch, deflater=deflater, workers=workers, readers=readers
+                scratch=self.scratch,
+                deflater=deflater,
+                workers=workers,
+                readers=readers,
+                compress_level=self.request.compress_level,
             )
             # If the tags name the machine, the loader is copied while the wheel is read.
             for wheel in self.wheels:
