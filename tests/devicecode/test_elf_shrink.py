@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 import subprocess
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,6 +14,7 @@ from elftools.elf.sections import SymbolTableSection
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from archsplit.devicecode.elf_shrink import FreedSpace, _can_split, compact_section
 from archsplit.devicecode.file_plan import EditMode, FileEdit, FilePlan, plan_rewrite
 from archsplit.devicecode.select import PtxPolicy
 from archsplit.errors import BinaryFormatError
@@ -364,3 +366,20 @@ def test_a_truncated_library_is_one_error(library: Path, tmp_path: Path) -> None
         except BinaryFormatError:
             continue
         assert plan.form is None or not plan.is_changed
+
+
+def test_a_segment_that_is_not_congruent_cannot_be_split(maker: Maker) -> None:
+    elf = Elf(open_file(maker.library()))
+    section = elf.section(".nv_fatbin")
+    assert section is not None
+    segment = next(
+        one
+        for one in elf.segments
+        if one.type == 1 and one.offset <= section.offset < one.offset + one.file_size
+    )
+    space = FreedSpace(compaction=compact_section(section, ()), page=0x1000)
+    assert _can_split(segment, space)
+    # Both by the same distance, so that only file and memory disagree within a page.
+    moved = section._replace(address=section.address + 8)
+    space = FreedSpace(compaction=compact_section(moved, ()), page=0x1000)
+    assert not _can_split(replace(segment, address=segment.address + 8), space)

@@ -53,7 +53,7 @@ def test_a_library(library: Path, tmp_path: Path, capsys: pytest.CaptureFixture[
     assert new.stat().st_mode & 0o777 == 0o755
     said = capsys.readouterr().out
     assert "libsample.so: loads" in said
-    assert "the newest PTX of each container stays" in said
+    assert "--keep-ptx none saves" in said
     assert "8.6" in said
     assert "stops" in said
     # No borders, and the GPU that was asked for is first.
@@ -84,7 +84,7 @@ def test_a_dry_run(library: Path, tmp_path: Path, capsys: pytest.CaptureFixture[
     assert run(library, "--drop", "sm_86", "--dry-run", "--out", out) == 0
     assert not out.exists()
     said = capsys.readouterr().out
-    assert "MB would be saved; nothing was written" in said
+    assert "B would be saved; nothing was written" in said
     assert "--drop sm_86" in said
 
 
@@ -149,7 +149,6 @@ def test_a_wheel(maker: Maker, tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert os.listdir(tmp_path / "out") == [NAME.replace("1.2.3", "1.2.3+my")]
     said = capsys.readouterr().out
     assert "compressed images need any driver of CUDA 11 or later" in said
-    assert "pip installs it" in said
 
 
 def test_other_forms(maker: Maker, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -179,7 +178,7 @@ def test_what_stays_as_long_is_said(
 ) -> None:
     library = maker.library((container(image("sm_80", 8), image("sm_90", 8)),))
     assert run(library, "--device", "9.0", "--out", tmp_path / "out") == 0
-    assert "was changed in place" in capsys.readouterr().out
+    assert "keeps its length, with zeros" in capsys.readouterr().out
 
 
 def test_what_is_asked_for_has_to_make_sense(library: Path, tmp_path: Path) -> None:
@@ -187,7 +186,7 @@ def test_what_is_asked_for_has_to_make_sense(library: Path, tmp_path: Path) -> N
     text, cubin = tmp_path / "text.txt", tmp_path / "image.cubin"
     text.write_text("text")
     cubin.write_bytes(b"\x7fELF\x02\x01\x01" + bytes(11) + b"\xbe\x00" + bytes(44))
-    with pytest.raises(UsageError, match="exactly one of"):
+    with pytest.raises(UsageError, match="say what to keep"):
         run(library, *out)
     with pytest.raises(UsageError, match="--keep-ptx means nothing"):
         run(library, "--drop", "sm_80", "--keep-ptx", "all", *out)
@@ -196,9 +195,9 @@ def test_what_is_asked_for_has_to_make_sense(library: Path, tmp_path: Path) -> N
     with pytest.raises(UsageError, match="a single image"):
         run(cubin, "--device", "9.0", *out)
     for unknown in ("99.9", "H1000"):
-        with pytest.raises(TargetError, match=r"no GPU (of|or)"):
+        with pytest.raises(TargetError, match=r"no GPU has|unknown GPU"):
             run(library, "--device", unknown, *out)
-        with pytest.raises(TargetError, match=r"no GPU (of|or)"):
+        with pytest.raises(TargetError, match=r"no GPU has|unknown GPU"):
             run(library, "--keep", unknown, *out)
     with pytest.raises(TargetError, match=r"nothing in it runs on 5\.0"):
         run(library, "--device", "5.0", *out)

@@ -43,7 +43,7 @@ def test_slim_and_undo(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("--site-packages", site, "--device", "9.0") == 0
     said = capsys.readouterr().out
     assert "loads" not in said
-    assert "MB before; --undo restores it" in said.replace("\n", " ")
+    assert "B before; --undo restores it" in said.replace("\n", " ")
     assert run("--site-packages", site, "--undo") == 0
     assert "6 files were restored" in capsys.readouterr().err
     assert snapshot(site) == before
@@ -95,7 +95,7 @@ def test_a_run_that_was_interrupted_is_finished(
         (("--site-packages", "y", "--undo", "--keep", "sm_90"), "--undo goes with"),
         (("--site-packages", "y", "--undo", "--dry-run"), "--dry-run goes with neither"),
         (("--site-packages", "y", "--device=9.0", "--label"), "--label is for wheels"),
-        (("--site-packages", "y"), "exactly one of"),
+        (("--site-packages", "y"), "say what to keep"),
     ],
 )
 def test_options_have_to_go_together(

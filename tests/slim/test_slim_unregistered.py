@@ -57,7 +57,8 @@ def test_keep_says_how_much_could_be_saved(
 ) -> None:
     assert main(["slim", str(wheel), "--device", "9.0", "--dry-run", "--out", str(tmp_path)]) == 0
     text = " ".join(capsys.readouterr().out.split())
-    assert f"{LIBRARY}: 1 images, 0.0 MB, that only the library finds" in text
+    assert f"{LIBRARY}: 1 images, " in text
+    assert "that only the library finds" in text
     assert "--unregistered zero overwrites them" in text
 
 

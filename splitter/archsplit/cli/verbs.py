@@ -119,7 +119,7 @@ def list_verbs() -> str:
 
 
 def check_verb(name: str, others: Iterable[str]) -> None:
-    """Refuse a name that is no verb.
+    """Refuse an unknown command.
 
     Args:
         others: more names that are allowed.
@@ -132,7 +132,7 @@ def check_verb(name: str, others: Iterable[str]) -> None:
         return
     near = difflib.get_close_matches(name, names, n=1)
     hint = f"did you mean {near[0]}?" if near else "see: archsplit help"
-    raise UsageError(f"{name!r} is no verb", hint=hint)
+    raise UsageError(f"unknown command {name!r}", hint=hint)
 
 
 def check_options(verb: str, words: Iterable[str], options: Collection[str]) -> None:

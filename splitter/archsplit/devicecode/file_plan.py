@@ -23,8 +23,10 @@ for code.
 
 from __future__ import annotations
 
+import bisect
 import enum
 from dataclasses import dataclass, field
+from itertools import accumulate
 from pathlib import PurePosixPath
 from struct import Struct
 from typing import TYPE_CHECKING
@@ -416,8 +418,11 @@ def _index_edits(window: Window, moves: Sequence[tuple[int, int]]) -> Iterator[E
     (count,) = window.unpack(number, start, "count of an index")
     table = window.part(start + number.size, count * number.size, "index of a static library")
     offsets = (offset for (offset,) in table.records(number, "index of a static library"))
-    # An offset counts the growth of all members before it.
-    new = [offset + sum(growth for at, growth in moves if at < offset) for offset in offsets]
+    # An offset counts the growth of all members before it. A library has thousands of members and
+    # tens of thousands of symbols, so the sums are made once.
+    starts = [at for at, _ in moves]
+    growths = [0, *accumulate(growth for _, growth in moves)]
+    new = [offset + growths[bisect.bisect_left(starts, offset)] for offset in offsets]
     # A damaged index has offsets before its first member.
     if min(new, default=0) < 0:
         raise window.fault(start, "index of a static library", "other offsets", "its members'")

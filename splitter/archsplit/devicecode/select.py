@@ -161,7 +161,7 @@ class Selection:
     def __post_init__(self) -> None:
         if sum(map(bool, (self.devices, self.keep, self.drop))) != 1:
             raise UsageError(
-                "expected exactly one of --device, --keep and --drop",
+                "say what to keep: --device GPU, --keep LIST or --drop LIST",
                 hint="give one of them, such as --device 9.0",
             )
 

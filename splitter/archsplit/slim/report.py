@@ -15,6 +15,7 @@ import json
 import re
 from collections import Counter
 from dataclasses import asdict, dataclass, field, replace
+from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from rich.text import Text
@@ -38,10 +39,14 @@ if TYPE_CHECKING:
 
     from archsplit.devicecode.apply import CoverageChange, KeptImage
     from archsplit.devicecode.file_plan import FilePlan
+    from archsplit.devicecode.select import Selection
     from archsplit.formats.fatbin import FatbinEntry
     from archsplit.slim.request import SlimRequest
 
 SLIM_SCHEMA = 1
+_MOST_FILES = 12
+_MOST_NOTES = 8
+"""Rows and lines on a terminal: with the table of GPUs they fit on one screen."""
 
 SLIM_NOTE_FILE = "archsplit-slim.json"
 """The removal record in the ``.dist-info`` folder."""
@@ -97,6 +102,7 @@ class SlimReport:
         effects: changes of coverage by GPU.
         checks: results of the checks, one line each.
         notes: files left unchanged, with reasons, and other remarks.
+        newest_ptx_bytes: bytes of the PTX that stays for GPUs newer than all machine code.
     """
 
     source: str
@@ -109,6 +115,7 @@ class SlimReport:
     effects: tuple[CoverageChange, ...] = field(repr=False)
     checks: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    newest_ptx_bytes: int = 0
 
     def as_json(self) -> str:
         """Return the report as JSON with a final newline."""
@@ -124,6 +131,7 @@ class SlimReport:
             "effects": list(map(_effect_json, self.effects)),
             "checks": list(self.checks),
             "notes": list(self.notes),
+            "newest_ptx_bytes": self.newest_ptx_bytes,
         }
         return json.dumps(content, indent=2) + "\n"
 
@@ -259,17 +267,20 @@ def slim_text(report: SlimReport, request: SlimRequest) -> Iterator[RenderableTy
         yield ""
         yield _effects(report.effects, request.selection.devices)
         yield ""
-    yield from _notes(report, request)
+    notes = list(_notes(report, request))
+    yield from notes[:_MOST_NOTES]
+    if len(notes) > _MOST_NOTES:
+        yield f"{len(notes) - _MOST_NOTES} more notes: --json has all"
     if report.output is not None:
         if report.size_after is not None:
-            size_note = f"{report.size_before / 1e6:.1f} MB before"
+            size_note = f"{size_text(report.size_before)} before"
             if request.source.is_dir():
                 size_note += "; --undo restores it, --commit removes the old files"
-            yield f"{report.output}: {report.size_after / 1e6:.1f} MB, {size_note}"
+            yield f"{report.output}: {size_text(report.size_after)}, {size_note}"
     # Sizes of files: the size of a download is known only after packing.
     elif request.dry_run:
         difference = sum(file.size_before - file.size_after for file in report.files)
-        yield f"{difference / 1e6:.1f} MB would be saved; nothing was written (--dry-run)"
+        yield f"{size_text(difference)} would be saved; nothing was written (--dry-run)"
     elif request.source.is_dir():
         yield "no image can be removed; nothing was written"
 
@@ -283,7 +294,9 @@ def _slimmed_files(report: SlimReport) -> FittingTable:
             name_column("removed"),
         )
     )
-    for file in _grouped(report.files):
+    # The largest changes first; one screen.
+    files = sorted(_grouped(report.files), key=lambda one: one.size_after - one.size_before)
+    for file in files[:_MOST_FILES]:
         size_by_target: Counter[str] = Counter()
         for row in file.removed:
             size_by_target[row.target or row.kind] += row.file_bytes
@@ -293,6 +306,11 @@ def _slimmed_files(report: SlimReport) -> FittingTable:
         )
         sizes = (size_text(size) for size in (file.size_before, file.size_after))
         table.add_row(file.path, *sizes, removed or "nothing")
+    if len(files) > _MOST_FILES:
+        rest = files[_MOST_FILES:]
+        before = size_text(sum(one.size_before for one in rest))
+        after = size_text(sum(one.size_after for one in rest))
+        table.add_row(f"{len(rest)} more files", before, after, "--json lists them")
     return table
 
 
@@ -351,10 +369,34 @@ def _gpu_text(capability: Capability) -> str:
     return str(capability) if known is None else f"{capability} {known.display}"
 
 
+def _newest_ptx_text(report: SlimReport, selection: Selection) -> str:
+    newest = max(
+        (*selection.devices, *(target.capability for target in selection.keep)), default=None
+    )
+    lost = "newer GPUs find" if newest is None else f"GPUs newer than {newest} find"
+    return (
+        f"--keep-ptx none saves {size_text(report.newest_ptx_bytes)} more in the files; then {lost}"
+        " no code"
+    )
+
+
+def newest_ptx_bytes(plans: Iterable[FilePlan], selection: Selection) -> int:
+    """Return the bytes that stay only because the newest PTX of each container is kept."""
+    if selection.drop or selection.ptx is not PtxPolicy.NEWEST:
+        return 0
+    without = replace(selection, ptx=PtxPolicy.NONE)
+    return sum(
+        sum(entry.size for entry in filtered.kept)
+        - sum(entry.size for entry in without.kept(filtered.entries))
+        for plan in plans
+        for filtered in plan.containers
+    )
+
+
 def _unregistered_text(file: SlimmedFile) -> str:
     count = sum(row.count for row in file.unregistered)
-    size = sum(row.file_bytes for row in file.unregistered) / 1e6
-    images = f"{file.path}: {count} images, {size:.1f} MB, that only the library finds and these"
+    size = size_text(sum(row.file_bytes for row in file.unregistered))
+    images = f"{file.path}: {count} images, {size}, that only the library finds and these"
     if file.zeroed:
         return f"{images} GPUs can't run, are zeros now: they pack better and can be holes"
     return f"{images} GPUs can't run, stay; --unregistered zero overwrites them"
@@ -363,21 +405,25 @@ def _unregistered_text(file: SlimmedFile) -> str:
 def _notes(report: SlimReport, request: SlimRequest) -> Iterator[str]:
     for file in report.files:
         if file.note is not None:
-            yield f"{file.path} was changed in place, and has its old size: {file.note}"
+            reason = file.note.removeprefix(f"{file.path}: ").removeprefix(
+                f"{PurePath(file.path).name}: "
+            )
+            yield f"{file.path} keeps its length, with zeros in place of the code: {reason}"
         if file.unregistered:
             yield _unregistered_text(file)
     if request.recompress is not None:
         yield f"compressed images need {MIN_DRIVERS[request.recompress]}"
     # Users who ask for one GPU are surprised to find PTX of another in the result.
-    if not request.selection.drop and request.selection.ptx is PtxPolicy.NEWEST:
-        yield "the newest PTX of each container stays, for GPUs newer than all machine code"
+    if report.newest_ptx_bytes:
+        yield _newest_ptx_text(report, request.selection)
     # An environment moves with its image to machines that nobody thought of here.
     if request.source.is_dir() and request.selection.devices and not request.dry_run:
         yield (
             "on another GPU some libraries give wrong numbers without an error: where programs"
             f" start, `archsplit doctor --site-packages {request.source}` refuses it"
         )
-    yield from report.checks
+    if request.tries_loading:
+        yield from report.checks
     yield from report.notes
 
 

@@ -21,6 +21,7 @@ from archsplit.slim.report import (
     SlimReport,
     describe_file,
     earlier_slim_hint,
+    newest_ptx_bytes,
     slimmed_in_place,
 )
 from archsplit.slim.transaction import (
@@ -219,6 +220,7 @@ def _report(
             for each in libraries
         ),
         effects=coverage_changes(one for each in libraries for one in each.plan.containers),
+        newest_ptx_bytes=newest_ptx_bytes((one.plan for one in libraries), request.selection),
         checks=checks,
         notes=installation.notes,
     )

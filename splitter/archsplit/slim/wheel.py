@@ -31,6 +31,7 @@ from archsplit.slim.report import (
     SlimReport,
     describe_file,
     earlier_slim_hint,
+    newest_ptx_bytes,
     removal_note,
     removal_record,
 )
@@ -365,6 +366,7 @@ def _report(
         choice=request.choice,
         files=_describe_files(request, libraries, kept),
         effects=coverage_changes(one for each in libraries for one in each.plan.containers),
+        newest_ptx_bytes=newest_ptx_bytes((one.plan for one in libraries), request.selection),
         checks=checks,
         notes=notes,
     )
@@ -462,6 +464,7 @@ def _file_report(
         choice=request.choice,
         files=(describe_file(name, plan, request.mode.value, kept),),
         effects=coverage_changes(plan.containers),
+        newest_ptx_bytes=newest_ptx_bytes((plan,), request.selection),
         checks=checks,
         notes=notes,
     )
