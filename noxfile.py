@@ -52,11 +52,11 @@ def lint(session: nox.Session) -> None:
     session.run("clang-format", "--dry-run", "-Werror", *C_SOURCES)
     # Each start reads all of archsplit, but two modules of one name can't be checked together:
     # several folders have a conftest, and the benchmarks and the tests a split_on_gpu.
-    alone = [str(path) for path in TEST_FOLDERS if (path / "conftest.py").exists()]
-    together = (str(path) for path in TEST_FOLDERS if str(path) not in alone)
+    separate = [str(path) for path in TEST_FOLDERS if (path / "conftest.py").exists()]
+    together = (str(path) for path in TEST_FOLDERS if str(path) not in separate)
     packages = ("splitter/archsplit", "plugin_loader/archsplit_loader")
     session.run("mypy", *packages, "tools", "noxfile.py", "tests/conftest.py", *together)
-    for folder in ("bench", *alone):
+    for folder in ("bench", *separate):
         session.run("mypy", folder)
     session.run("lint-imports")
     session.run("python", "tools/gpu_tables.py", "--check")
@@ -76,13 +76,13 @@ def tests(session: nox.Session) -> None:
     if session.posargs:
         session.run("pytest", *shared, *session.posargs, env=KEPT_BYTECODE)
         return
-    # The pure modules alone are measured: the others have no floor, and measuring takes time.
+    # Only the pure modules are measured: the others have no floor, and measuring takes time.
     settings = Path(session.virtualenv.location) / "coverage.ini"
     settings.write_text("\n    ".join(["[run]\nbranch = true\ninclude =", *PURE]) + "\n")
     measured = ("--cov", f"--cov-config={settings}", "--cov-report=")
     pure = {"ARCHSPLIT_TEST_COVERAGE": "pure"}
     session.run("pytest", *shared, *measured, env={**KEPT_BYTECODE, **pure})
-    # Only what is below its floor is printed: whoever reads the end of a log sees what failed.
+    # Only what is below its floor is printed, so that the end of a log shows what failed.
     report = ("--rcfile", str(settings), "--skip-covered", "--show-missing", "--fail-under=100")
     session.run("coverage", "report", *report)
 
@@ -254,7 +254,7 @@ def demo(session: nox.Session) -> None:
 def cuda_kernels(session: nox.Session) -> None:
     """Build recipes/cuda-kernels from its sdist with its own build, split it, verify, run it.
 
-    Not for CI: it downloads from the package index. `-- --gpu` fails where there is no GPU.
+    Not for CI: it downloads from the package index. `-- --gpu` fails without a GPU.
     """
     session.install("-e", ".[nvcc]", "pip", "uv", "numpy")
     _build_and_run(session, "cuda-kernels")
@@ -264,7 +264,7 @@ def cuda_kernels(session: nox.Session) -> None:
 def custc(session: nox.Session) -> None:
     """Build recipes/custc, a CMake project with pybind11, from its sdist; split, verify, run it.
 
-    Not for CI: it downloads from the package index. `-- --gpu` fails where there is no GPU.
+    Not for CI: it downloads from the package index. `-- --gpu` fails without a GPU.
     """
     session.install("-e", ".[nvcc]", "pip", "uv", "numpy")
     _build_and_run(session, "custc")
@@ -274,7 +274,7 @@ def custc(session: nox.Session) -> None:
 def cuimgops(session: nox.Session) -> None:
     """Build recipes/cuimgops, a library of C functions, from its sources; verify, run it.
 
-    Not for CI: it downloads from the package index. `-- --gpu` fails where there is no GPU.
+    Not for CI: it downloads from the package index. `-- --gpu` fails without a GPU.
     """
     session.install("-e", ".[nvcc]", "pip", "uv", "numpy", "pillow")
     # After the rest: pip 23 takes the newest 13.0 first, and finds no way back to 13.0.2.
@@ -312,7 +312,7 @@ def fpscan(session: nox.Session) -> None:
     """Build recipes/fpscan, a PyTorch extension, from its sdist; split, verify, run it.
 
     Not for CI: it downloads torch with CUDA, 2.5 GB, and compiles for minutes. `-- --gpu` fails
-    where there is no GPU.
+    without a GPU.
     """
     # torch pins a release of the toolkit, and not the one of `archsplit[nvcc]`: pip takes its nvcc.
     toolkit = "cuda-toolkit[nvcc,cccl]"

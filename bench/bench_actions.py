@@ -8,7 +8,7 @@ Each action copies a file of a few bytes with the shell. All run three times: on
 output written here, as by the wrapper; on workers, with outputs that stay on the farm, as most of a
 recipe's do; and with results that are in the action cache. The last row is the floor: a call of
 gRPC without content, and a pause, as between the actions of a real build; with many in flight it
-costs less. With the process id of a server on this machine, its time and that of its workers are
+costs less. With the process id of a server on this machine, its time and its workers' time are
 measured, too; the shell's own time is a part of these.
 
 Without an address, `farm_stub.py` is the server. It runs nothing, and so has no third row: a

@@ -4,7 +4,7 @@
     python bench/bench_farm.py [--json FILE]
 
 500 sources for 8 targets, in the actions that `group_steps` makes of their steps. Durations are
-drawn around measured ones (a file with CUB; heavy: kernels as those of flash-attention). Each
+drawn around measured ones (a file with CUB; heavy: kernels like flash-attention's). Each
 worker has 16 slots and a link of 1 Gbit/s, and all of them load from one store. Not simulated:
 planning, the writing of wheels, the transfer of the toolkit, cache hits and lost workers.
 """
@@ -159,18 +159,18 @@ def main() -> None:
     for load, values in _LOADS.items():
         graph = make_graph(values, random.Random(17))  # noqa: S311 - the same in each run
         hours = sum(step.weight for step in graph.steps) / 3600
-        alone = simulate(graph, Case(load, 1, _GIGABIT, _GIGABIT), moves=False)
+        one_machine = simulate(graph, Case(load, 1, _GIGABIT, _GIGABIT), moves=False)
         wanted = [path for step in graph.steps for path in step.writes if path.suffix == ".so"]
         grouped = group_steps(graph, wanted=wanted)
         moved = moved_bytes(grouped, guess_size).total / _SOURCES / _TARGETS / 1e6
         print(
-            f"{load}: {hours:.1f} CPU h, {alone / 60:.1f} min on one machine;"
+            f"{load}: {hours:.1f} CPU h, {one_machine / 60:.1f} min on one machine;"
             f" {len(graph.steps)} steps, {len(grouped.steps)} actions,"
             f" {moved:.2f} MB move for each source and target"
         )
         for case in (each for each in _CASES if each.load == load):
             seconds = simulate(grouped, case, moves=True)
-            share = alone / seconds / case.workers
+            share = one_machine / seconds / case.workers
             goal = _GOALS.get((load, case.workers))
             rows.append({**case._asdict(), "seconds": seconds, "share": share, "goal": goal})
             text = "" if goal is None else f", goal {goal:.2f}"

@@ -95,7 +95,7 @@ def _report(
         ("dlopen of one plugin, again", opened, "", ""),
         ("the loader over 10 libraries", own, own / opened, f"{_MOST_OWN * 1e3:.0f} ms"),
         ("the loader over 10 device packs", packs, packs / opened, f"{_MOST_OWN * 1e3:.0f} ms"),
-        ("first call by ctypes alone", plain, "", ""),
+        ("first call, only by ctypes", plain, "", ""),
         ("first call by import and load()", load, load / plain, ""),
     )
     print("| what | ms | times its peer | goal | memory |\n|---|---|---|---|---|")

@@ -6,7 +6,7 @@
 Cases: `thrust` and `gemm` are one file each, `mix` is 24 files, `split` a library per target from
 the Thrust file, `overhead` a compile with nothing to win, `memory` six compiles with steps of 3 GB
 where there are 8. All builds of a case run in
-turn, and of each the shortest wall counts; CPU seconds and memory are those of the same run. The
+turn, and of each the shortest wall counts; CPU seconds and memory are from the same run. The
 goals come last, as ratios; the exit status says whether all were met.
 """
 

@@ -1,14 +1,14 @@
 # ruff: noqa: INP001, S603, TID251 - a script, which starts programs to measure them
-"""Split a wheel, against slimming it; and what the loader costs whoever imports the core.
+"""Split a wheel, against slimming it; and what the loader costs when a core is imported.
 
 ``python bench/bench_split.py WHEEL [ROUNDS]`` prints a table: wall and CPU seconds of `split` and
 `slim` (the best of all rounds, in turn) and once of `wheel unpack` and `wheel pack`. Below it are
-two limits: the seconds to read and write the wheel's bytes once, and those of ISA-L's deflate for
-its content, divided by the cores (``taskset -c 0,1`` before the command leaves two). Then medians
-of what happens in a new process: the loader's own time with ten packs installed, from opening it to
-its return, and the import of its Python face beside that of an empty package. The wheel's first fat
-library is the one that is loaded; the machine needs no GPU, and where NVML is there the loader asks
-it. ``split_on_gpu.py`` has the rest.
+two limits: the seconds to read and write the wheel's bytes once, and the seconds that ISA-L takes
+to deflate its content, divided by the cores (``taskset -c 0,1`` before the command leaves two).
+Then medians of what happens in a new process: the loader's own time with ten packs installed, from
+opening it to its return, and the import of its Python face beside an empty package's. The wheel's
+first fat library is the one that is loaded; the machine needs no GPU, and where NVML is there the
+loader asks it. ``split_on_gpu.py`` has the rest.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def installed(wheels: Path, site: Path) -> tuple[Path, Path]:
 
 
 def quiet_stub(library: Path, face: Path) -> str:
-    """Put a stub that calls nobody in the place of the library's own, whose name is returned."""
+    """Replace the library's stub with one that makes no calls, and return the stub's name."""
     stubs = [path for path in face.glob("libarchsplit_*.so") if "loader" not in path.name]
     (name,) = (path.name for path in stubs if path.name.encode() in library.read_bytes())
     words = ("-shared", "-x", "c", "/dev/null", f"-Wl,-soname,{name}", "-o", str(face / name))

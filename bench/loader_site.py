@@ -88,7 +88,7 @@ def _descriptor(target: str, shape: Shape) -> Descriptor:
 
 
 def _install_libraries(site: Path) -> None:
-    """Install plugins: one is compiled, the others differ in their descriptors alone."""
+    """Install plugins: one is compiled, the others differ only in their descriptors."""
     first = encode_note(_descriptor(TARGETS[0], Shape.LIBRARY))
     (site / "note").write_bytes(first)
     (site / "toy.c").write_text(

@@ -23,7 +23,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("recipe", type=Path, help="a folder with a script …_on_gpu.py")
     parser.add_argument("wheels", type=Path, help="the folder that archsplit built them into")
-    parser.add_argument("--gpu", action="store_true", help="fail where there is no GPU")
+    parser.add_argument("--gpu", action="store_true", help="fail without a GPU")
     asked = parser.parse_args()
     check = next(asked.recipe.absolute().glob("*_on_gpu.py"), None)
     if check is None:

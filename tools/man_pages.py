@@ -46,7 +46,7 @@ def archsplit_page() -> str:
 
 
 def nvcc_page() -> str:
-    """Return the page of archsplit-nvcc, whose options are those of ``archsplit nvcc``."""
+    """Return the page of archsplit-nvcc, which has the options of ``archsplit nvcc``."""
     own = _verbs(whole_parser())["nvcc"]
     lines = [
         *_head("archsplit-nvcc", own.description or ""),

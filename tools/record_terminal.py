@@ -2,7 +2,7 @@
 
 A command runs on a pseudo-terminal. Its output goes through a small terminal, which knows the few
 control sequences that rich writes, and each line becomes a text with the time in which it is shown.
-The SVG has no script and loads nothing; a reader who wants no motion sees the last picture alone.
+The SVG has no script and loads nothing; a reader who wants no motion sees only the last picture.
 termtosvg and svg-term do this too: the one is no longer maintained, the other needs Node.
 """
 
@@ -34,7 +34,7 @@ ROOT = Path(__file__).parents[1]
 COLUMNS, ROWS = 118, 40
 LETTER, LINE, MARGIN = 7.8, 18, 14
 LONGEST, LAST_PICTURE = 6.0, 4.0
-"""Seconds of a recording without its last picture, and of that. Nobody watches a compiler."""
+"""Seconds of a recording without its last picture, and of the last picture."""
 
 PICTURES = 24
 STAYS = re.compile('<text(?![^>]* gone")[^>]*>(.*?)</text>')
@@ -209,7 +209,7 @@ def last_picture(svg: str) -> list[str]:
 
 
 def spans(line: object) -> list[tuple[int, int, Style]]:
-    """Return the styled parts of a line, in order; those of rich's decoder don't overlap."""
+    """Return the styled parts of a line, in order; rich's decoder makes no overlaps."""
     found = [(one.start, one.end, one.style) for one in getattr(line, "spans", ())]
     return sorted((one for one in found if isinstance(one[2], Style)), key=lambda one: one[:2])
 
@@ -260,7 +260,7 @@ def main() -> None:
             for file, command in commands.items():
                 pictures = record(command.split(), folder=folder, environment=environment)
                 # The recording is of no machine in particular. What is drawn has the final texts:
-                # the length of a line is that of its letters.
+                # a line is as long as its letters.
                 names = {
                     index: "https://index.example/",
                     f"{name}/": "",

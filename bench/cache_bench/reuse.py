@@ -27,7 +27,7 @@ _AGAIN = 3
 
 
 def write(folder: Path, text: str) -> None:
-    """Write the source; none of the caches trusts a file that is younger than its compilation."""
+    """Write the source; no cache trusts a file that is younger than its compilation."""
     (folder / "k.cu").write_text(text)
     time.sleep(0.1)
 

@@ -28,7 +28,7 @@ class Took(NamedTuple):
     """The duration and output of a compilation.
 
     Attributes:
-        cpu: seconds of the process and its children, without those of a server.
+        cpu: seconds of the process and its children, without a server's.
     """
 
     wall: float
@@ -87,7 +87,7 @@ class Tool:
         return min(self.compile(folder, *flags) for _ in range(times))
 
     def fresh(self, folder: Path, *flags: str, **variables: str) -> bytes:
-        """The object that is made without any cache; `OURS` alone makes the same each time."""
+        """Return the object that is made without a cache; only `OURS` makes the same each time."""
         kept = (folder / "k.o").read_bytes()
         replace(self, environment={**self.environment, "ARCHSPLIT_CACHE": "off"}).compile(
             folder, *flags, **variables
@@ -113,7 +113,7 @@ def tools(
             try:
                 server = stack.enter_context(serving(program, folder / "sccache"))
             except SystemExit as error:
-                # The others can be measured all the same.
+                # The others can still be measured.
                 print(error)  # noqa: T201 - the bench's own talk
             else:
                 extra = dict(server.env)

@@ -23,7 +23,7 @@ _TARGET = "90"
 
 
 def overhead(bench: Bench, *, pairs: int) -> tuple[list[Row], list[Goal]]:
-    """The medians of many runs, and that of the differences of neighbours in milliseconds.
+    """Return the medians of many runs, and of the differences of neighbours, in milliseconds.
 
     The goal is for the machine as it is. On one core no step can run beside another, and what
     archsplit adds can't hide.
@@ -69,7 +69,7 @@ def _median(rows: list[Row]) -> Row:
 
 @contextlib.contextmanager
 def _on(cores: set[int]) -> Iterator[None]:
-    """Children run on these cores alone."""
+    """Run children only on these cores."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, cores & before or before)
     try:

@@ -36,7 +36,7 @@ class Row:
         ours: it is archsplit.
         wall, cpu: seconds.
         peak: bytes of resident memory of all processes together.
-        trouble: why this row is no result, or empty.
+        trouble: why this row is not a result, or empty.
         folder: what the run left, for a closer look.
     """
 

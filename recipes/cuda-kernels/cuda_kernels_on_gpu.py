@@ -8,7 +8,7 @@ import warnings
 import cuda_kernels
 import numpy as np
 
-# The package falls back to the CPU with a warning, which is no run on a GPU.
+# The package falls back to the CPU with a warning, which is not a run on a GPU.
 warnings.simplefilter("error")
 data = np.arange(100_000, dtype=np.float32) % 7
 found, expected = cuda_kernels.reduction_sum(data), float(data.sum(dtype=np.float64))

@@ -16,7 +16,7 @@ for gate, token in zip(gates.double().unbind(-1), tokens.double().unbind(-1), st
     state = gate * state + token
     expected.append(state)
 difference = (found.double() - torch.stack(expected, dim=-1)).abs().max().item()
-# That of the project's own tests.
+# The tolerance of the project's own tests.
 TOLERANCE = 2e-3
 assert difference < TOLERANCE, f"the scan differs by {difference}"
 print(f"fpscan: a scan of {shape[-1]} steps differs by {difference:.1e} from a loop in float64")  # noqa: T201 (a script)

@@ -1,6 +1,6 @@
 """Lay out LightGBM's sources as a recipe: ``fetch.py FOLDER``, then ``archsplit build FOLDER``.
 
-The sources are those of the source distribution on the package index, pinned by its SHA-256 in
+The sources come from the source distribution on the package index, pinned by its SHA-256 in
 requirements.txt. NCCL's header comes from the installed nvidia-nccl-cu13, or from ``--nccl``.
 """
 # ruff: noqa: INP001 (a script, no part of a package)
@@ -70,7 +70,7 @@ def nccl_header(root: Path | None) -> Path:
             sys.exit(f"there is no {NCCL}; pip install {NCCL}, or say --nccl FOLDER")
         found = [Path(str(file.locate())) for file in files if file.name == "nccl.h"]
     if not found or not found[0].is_file():
-        sys.exit(f"there is no nccl.h in {root or NCCL}")
+        sys.exit(f"nccl.h not found in {root or NCCL}")
     return found[0]
 
 

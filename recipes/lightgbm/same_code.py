@@ -87,7 +87,7 @@ def in_file(elf: Elf, section: Section) -> bytes:
 
 
 def text(name: str) -> str:
-    """A name without that of its unit."""
+    """Return a name without its unit's name."""
     return neutral(name.encode()).decode()
 
 

@@ -84,4 +84,4 @@ def test_a_folder_that_is_there_is_left_alone(laid_out: Path, nccl: Path) -> Non
 def test_without_nccl_it_says_what_to_do(tmp_path: Path) -> None:
     done = fetch(str(tmp_path / "out"), "--nccl", str(tmp_path))
     assert done.returncode == 1
-    assert "there is no nccl.h in" in done.stderr
+    assert "nccl.h not found in" in done.stderr
