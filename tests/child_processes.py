@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 @contextlib.contextmanager
-def running(argv: Sequence[str], **options: Any) -> Iterator[subprocess.Popen[str]]:  # noqa: ANN401 - those of Popen
+def running(argv: Sequence[str], **options: Any) -> Iterator[subprocess.Popen[str]]:  # noqa: ANN401 - Popen's
     """Start a program; kill it at the end, so that its pipes are closed with this test."""
     with subprocess.Popen(argv, text=True, **options) as process:
         try:

@@ -10,7 +10,7 @@ _RANGE = range(20_000, 32_000)
 
 
 def free_port() -> int:
-    """Return a port that nobody listens on; the system gives it to nobody else meanwhile."""
+    """Return a port without a listener; the system gives it to no other process meanwhile."""
     choice = random.SystemRandom()
     while True:
         port = choice.choice(_RANGE)

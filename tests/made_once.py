@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], Made]) -> Made:
     """Return what a function makes in an empty folder, which no test may change afterwards."""
     base = factory.getbasetemp()
-    # A worker's folder is one of several in that of the run.
+    # A worker's folder is one of several in the run's folder.
     root = base.parent if os.environ.get("PYTEST_XDIST_WORKER") else base
     folder, result = root / f"{name}-once", root / f"{name}-once.pickle"
     with (root / f"{name}-once.lock").open("w") as lock:

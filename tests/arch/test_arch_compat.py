@@ -14,7 +14,7 @@ from archsplit.arch.gpus import GPUS
 from archsplit.arch.target import Capability, CodeKind, Target
 
 # Who runs whose SASS, written out: "Binary Compatibility" in the programming guide. Each group is
-# desktop and data centre parts of one major, ascending; an embedded part stands alone.
+# desktop and data centre parts of one major, ascending; an embedded part is a group of its own.
 SASS_GROUPS = (
     ("3.0", "3.5", "3.7"),
     ("3.2",),

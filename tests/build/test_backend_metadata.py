@@ -91,7 +91,7 @@ def test_a_table_that_contradicts_the_recipe_is_refused(here: Path, tmp_path: Pa
 
 @pytest.fixture
 def environment_of_backend(environment: dict[str, str]) -> dict[str, str]:
-    """For builds without isolation: what the tests' own Python has, on the path alone."""
+    """For builds without isolation: what the tests' own Python has, only on the path."""
     path = os.pathsep.join([*filter(None, sys.path), SOURCE_PATH])
     return {**environment, "PYTHONPATH": path, "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
 

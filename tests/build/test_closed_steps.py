@@ -37,7 +37,7 @@ class Store:
         raise AssertionError(f"{path} is in neither folder")
 
     def run(self, step: Step) -> None:
-        """Run a step with its reads alone, and keep what it writes."""
+        """Run a step with only its reads, and keep what it writes."""
         for place in self._places:
             place.mkdir()
         for path in step.reads:

@@ -97,7 +97,7 @@ def test_each_major_is_a_release_behind_one_front(
 
 @pytest.fixture(scope="module")
 def one_core(recipe: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The recipe with one core; one of its targets is for CUDA 13 alone."""
+    """The recipe with one core; one of its targets is only for CUDA 13."""
     folder = Path(shutil.copytree(recipe, tmp_path_factory.mktemp("one-core") / "a recipe"))
     text = (folder / "recipe.toml").read_text().replace('["sm_80"]', '["sm_80", "sm_110"]')
     (folder / "recipe.toml").write_text(text + "one-core = true\n")
@@ -176,13 +176,13 @@ def test_a_major_without_a_toolkit_is_named(
     assert main([*words, *nvcc, "--cuda", "12"]) != 0
     assert f"is of CUDA {toolkit.release}, not 12" in capsys.readouterr().err
     text = (recipe / "recipe.toml").read_text().replace("[12, 13]", "[13]")
-    alone = Path(shutil.copytree(recipe, tmp_path / "alone"))
-    (alone / "recipe.toml").write_text(text.replace('["sm_80"]', '["sm_80", "sm_999"]'))
-    assert main(["build", str(alone), "--out", str(tmp_path / "out"), *nvcc]) != 0
+    one_major = Path(shutil.copytree(recipe, tmp_path / "one-major"))
+    (one_major / "recipe.toml").write_text(text.replace('["sm_80"]', '["sm_80", "sm_999"]'))
+    assert main(["build", str(one_major), "--out", str(tmp_path / "out"), *nvcc]) != 0
     err = capsys.readouterr().err
     assert "no toolkit of CUDA 13 can compile for\n  sm_999" in err
-    (alone / "recipe.toml").write_text(text.replace('["sm_80"]', '["sm_999"]'))
-    assert main(["plan", str(alone), "--cuda", "13", *nvcc]) != 0
+    (one_major / "recipe.toml").write_text(text.replace('["sm_80"]', '["sm_999"]'))
+    assert main(["plan", str(one_major), "--cuda", "13", *nvcc]) != 0
     assert "can compile for no target of the recipe" in capsys.readouterr().err
 
 

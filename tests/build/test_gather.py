@@ -20,7 +20,7 @@ NAMES = ("archsplit-report.json", "archsplit-manifest.json")
 
 
 def part(dist: Path, folder: Path, *keep: str, **changes: object) -> Path:
-    """A folder as a job would have left it that had built these wheels alone."""
+    """Make a folder as a job leaves it that builds only these wheels."""
     folder.mkdir()
     for name in NAMES:
         content = json.loads((dist / name).read_text())

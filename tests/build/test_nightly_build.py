@@ -240,6 +240,6 @@ def test_the_backend_builds_by_a_policy(
         capture_output=True,
     )
     names = sorted(path.name for path in (tmp_path / "out").iterdir())
-    # The sources are those of every build: only wheels have a policy's version.
+    # Every build has the same sources: only wheels have a policy's version.
     assert names[0] == "tinyvec-1.2.3.tar.gz"
     assert names[1].startswith("tinyvec_sm90-1.2.4.dev20261121-py3-none-manylinux")

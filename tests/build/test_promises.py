@@ -115,7 +115,7 @@ def tagged(facts: WheelFacts, glibc: tuple[int, int], needed: tuple[int, int]) -
 
 
 def test_a_plugin_that_promises_a_later_glibc_than_its_core() -> None:
-    """To be published, they must be installable on the same systems; a build alone is fine."""
+    """Published wheels must be installable on the same systems; local builds need not be."""
     old, new = (2, 17), (2, 34)
     seen = (tagged(core(), old, old), tagged(plugin(), new, new))
     assert faults(*seen) == []
@@ -128,8 +128,8 @@ def test_a_plugin_that_promises_a_later_glibc_than_its_core() -> None:
         agreed = (tagged(core(), glibc, old), tagged(plugin(), glibc, new))
         assert findings(*agreed, scope=CheckScope(published=True)) == []
     # Without a core there is nothing to compare with; that is a finding of its own.
-    alone = findings(tagged(plugin(), new, new), scope=CheckScope(published=True))
-    assert "other-glibc" not in {found.code for found in alone}
+    lonely = findings(tagged(plugin(), new, new), scope=CheckScope(published=True))
+    assert "other-glibc" not in {found.code for found in lonely}
 
 
 def test_a_tag_of_an_earlier_glibc_than_its_libraries_need() -> None:

@@ -54,7 +54,7 @@ def test_a_library_that_something_else_brings(
     with open_wheel(core) as wheel:
         text = wheel.read("tinyvec/_archsplit/core.json")
     assert parse_identity(text, where="core.json").provided == ("libgomp.so.1",)
-    # Whoever verifies has no recipe; the core says what its plugins may need.
+    # `verify` has no recipe; the core says what its plugins may need.
     release = verify_release(out, effects, CheckScope(targets=(Target.parse("sm_80"),)))
     assert ("sm_80",) in release.wheels.values()
     core.unlink()

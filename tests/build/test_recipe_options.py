@@ -221,7 +221,7 @@ def test_what_can_not_be_exported_shows_before_the_long_compile(
     change(recipe, name, old, new)
     if name.endswith(".cu"):
         change(recipe, name, '#include "dotty.h"\n', "")
-    # Two targets: the probe needs the device compile of one alone.
+    # Two targets: the probe needs only one device compile.
     change(recipe, "recipe.toml", '["sm_80"]', '["sm_80", "sm_90"]')
     with pytest.raises(StepError) as caught:
         build_recipe(BuildRequest(recipe=recipe), here, out=tmp_path / "dist")

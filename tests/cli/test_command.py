@@ -153,7 +153,7 @@ def test_no_verb_is_a_usage_error() -> None:
     done = archsplit()
     assert done.returncode == 2
     assert "usage: archsplit" in done.stderr
-    assert "  inspect " in done.stderr, "the verbs, for whoever types the name alone"
+    assert "  inspect " in done.stderr, "the verbs, for users who type only the name"
     assert done.stderr.endswith("hint: see: archsplit help\n")
 
 
@@ -354,7 +354,7 @@ def test_a_full_disk(recipe: Path, tmp_path: Path, where: str) -> None:
         check=False,
     )
     if done.returncode in {1, 77} and ("unshare" in done.stderr or "mount" in done.stderr):
-        pytest.skip(f"this system lets nobody mount: {done.stderr}")
+        pytest.skip(f"this system allows no mounts: {done.stderr}")
     assert done.returncode == 11, done.stderr
     # Some tools report another error when their file can't be written; the hint has the reason.
     assert "no space left" in done.stderr.lower() or "the disk is full" in done.stderr

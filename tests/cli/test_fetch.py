@@ -145,6 +145,6 @@ def test_a_terminal_shows_that_work_goes_on(folder: Path, tmp_path: Path) -> Non
         table = process.stdout.read().decode()
     os.close(main)
     assert b"fetching toyfat==1.0" in shown
-    # Standard output is a pipe here: it has the table alone.
+    # Standard output is a pipe here: it has only the table.
     assert "sm_90" in table
     assert "fetching" not in table

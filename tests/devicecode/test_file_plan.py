@@ -79,7 +79,7 @@ def test_a_static_library_links_as_before(maker: Maker, mode: EditMode) -> None:
     assert (new.stat().st_size < archive.stat().st_size) == (mode is EditMode.SHRINK)
     assert maker.run("ar", "t", new.name).split() == names
     assert maker.run("nm", "-s", new.name) == maker.run("nm", "-s", archive.name)
-    # Linked by the index alone: `container` is asked for, so the linker has to find its member.
+    # Linked by the index only: `container` is asked for, so the linker has to find its member.
     library = maker.folder / "libfound.so"
     maker.run("gcc", "-shared", "-Wl,-u,container", "-L.", f"-l:{new.name}", "-o", library.name)
     assert in_memory(library, 1) == [digest(container(image("sm_90", 0x5000)))]

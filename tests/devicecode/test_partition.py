@@ -71,7 +71,7 @@ def is_served(
     return True
 
 
-# As a wheel whose attention kernels are sm_80 alone, beside kernels for every target.
+# As a wheel whose attention kernels are only sm_80, beside kernels for every target.
 ATTENTION = [
     container(0, sm_80=40 * MB),
     container(50 * MB, sm_80=5 * MB, sm_86=5 * MB, sm_89=5 * MB, sm_90=5 * MB),
@@ -132,7 +132,7 @@ def test_by_target_each_image_lies_in_one_pack() -> None:
 def test_targets_choose_the_packs() -> None:
     containers = [container(0, sm_80=5 * MB, sm_90=5 * MB, compute_89=MB, compute_90=MB)]
     shares = plan_packs(containers, PackBy.CAPABILITY)
-    # The PTX of 8.9 is taken by nobody: 9.0 has machine code, and what is newer takes 90's.
+    # No GPU takes the PTX of 8.9: 9.0 has machine code, and what is newer takes 90's.
     assert [pack.name for pack in shares.packs][-2:] == ["ptx", "rest"]
     ptx = plan_packs(containers, PackBy.CAPABILITY, [Target.parse("compute_90")])
     assert [pack.name for pack in ptx.packs] == ["ptx"]

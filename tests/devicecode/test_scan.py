@@ -137,7 +137,7 @@ def test_code_in_a_stream_is_found_wherever_a_block_ends(magic: bytes) -> None:
     for size in range(1, len(content)):
         search = MagicSearch()
         for start in range(0, len(content), size):
-            # The first bytes are those of the host file itself.
+            # The first bytes are the host file's own.
             assert search.found == (start >= len(CUBIN_MAGIC) + 40 + len(magic))
             search.feed(content[start : start + size])
         assert search.found

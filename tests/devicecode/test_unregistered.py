@@ -72,7 +72,7 @@ def frame(content: bytes) -> bytes:
 @pytest.fixture
 def library(maker: Maker) -> Path:
     frames = [frame(cubin(name)) for name in FRAMED]
-    # A frame of text, a cubin of an old toolkit, the magic alone, and a damaged frame.
+    # A frame of text, a cubin of an old toolkit, only the magic, and a damaged frame.
     others = [frame(b"text " * 99), frame(cubin("sm_90", abi=7)), b"\x28\xb5\x2f\xfd\xff" * 3]
     (maker.folder / "outside.fatbin").write_bytes(OUTSIDE)
     (maker.folder / "frames.bin").write_bytes(b"\0\0\0".join([*frames, *others]))

@@ -51,7 +51,7 @@ class Desk:
         installer: what ``bin/pip`` of a page's own environments runs.
         made: what was made for an earlier page, and is the same for this one.
         cache: the compile cache.
-        real: whether wheels are those of the real index.
+        real: whether wheels come from the real index.
         downloads: where those are kept.
         port: a free one; the pages say 8000.
         beside: programs that run as long as the page's commands do.
@@ -240,7 +240,7 @@ def torch(desk: Desk) -> None:
     """PyTorch for CUDA 13, and what its extensions are built with."""
     # The last release with the headers of CUDA 13.0, as the desk's nvcc.
     desk.run("pip install --quiet torch==2.14.* ninja wheel")
-    # The index's wheels have the runtime under its SONAME alone.
+    # The index's wheels have the runtime only under its SONAME.
     desk.libraries.mkdir()
     (runtime,) = desk.toolkit.library_folder.glob("libcudart.so.*")
     (desk.libraries / "libcudart.so").symlink_to(runtime)
@@ -357,4 +357,4 @@ MAKERS = {
     "torch": torch,
 }
 ONLY_REAL = {"torch"}
-"""Nothing small stands in for them: such pages are run by the tests marked ``download`` alone."""
+"""Nothing small stands in for them: only the tests marked ``download`` run such pages."""

@@ -245,7 +245,7 @@ def test_pictures_are_small_and_load_nothing() -> None:
 
 
 def test_links_of_the_readme_are_absolute() -> None:
-    """An index shows the text, and has none of the files beside it."""
+    """An index shows the text, and does not have the files beside it."""
     project = (ROOT / "pyproject.toml").read_text()
     home = re.findall(r'^Homepage = "https://github.com/(.*)"$', project, re.MULTILINE)[0]
     targets = re.findall(r"\]\(([^)]+)\)", (ROOT / "README.md").read_text())
@@ -410,7 +410,7 @@ def test_the_workflow_installs_what_its_commands_need() -> None:
     assert "verify --release dist" in steps["publish"]
 
 
-@pytest.mark.stress  # Always run are the page's commands, and those of the page on publishing.
+@pytest.mark.stress  # The page's commands always run, and the commands of the page on publishing.
 @pytest.mark.nvcc
 def test_the_commands_of_the_workflow_run(desk: Desk) -> None:
     """Built target by target, gathered, checked and published, as its jobs would."""

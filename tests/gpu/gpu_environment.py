@@ -200,7 +200,7 @@ def link_environment(folder: Path, original: GpuEnvironment) -> GpuEnvironment:
 def stored_wheel(environment: GpuEnvironment, distribution: str, folder: Path) -> Path:
     """Write the wheel of an installed distribution, without compression.
 
-    Its RECORD is that of the files as they are.
+    Its RECORD lists the files as they are.
     """
     info = environment.distribution(distribution)
     # A wheel may have several tags, and each of them fits this machine.

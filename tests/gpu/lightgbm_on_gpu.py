@@ -38,7 +38,7 @@ class Trained:
 def train(folder: str, package: str, objective: str, device: str) -> Trained:
     """Train in this process, with the package in a folder."""
     sys.path.insert(0, folder)
-    # Libraries that a compiler linked with a C++ runtime of their own clash with that of pyarrow.
+    # Libraries that a compiler linked with a C++ runtime of their own clash with pyarrow's.
     sys.modules.update(dict.fromkeys(("pandas", "pyarrow")))  # type: ignore[arg-type]
     numpy = importlib.import_module("numpy")
     lightgbm = importlib.import_module(package)

@@ -55,7 +55,7 @@ class MirrorProof(Proof):
         before_size = fat.bytes_on_disk()
         self.say(f"{before_size / 1e6:.0f} MB on disk")
         with ThreadPoolExecutor() as pool:
-            # Beside the operations: wheels and mirror are made by the processor alone.
+            # Beside the operations: wheels and mirror need only the processor.
             making = pool.submit(self.install_new, fat)
             runs = self.operations(fat, times=2)
             new = making.result()

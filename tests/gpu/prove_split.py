@@ -50,7 +50,7 @@ class SplitProof(MirrorProof):
         return new
 
     def _split(self, splits: Path, wheel: Path) -> Path | None:
-        """Return the folder of a wheel's split, with the packs of this GPU alone."""
+        """Return the folder of a wheel's split, with only the packs of this GPU."""
         folder = splits / wheel.name.partition("-")[0]
         words = ("split", str(wheel), "--targets", self.arguments.device, "--out", str(folder))
         done = run_archsplit(*words, "--copy", seconds=self.left)

@@ -143,7 +143,7 @@ class Proof:
         same_check = slim.pip_check() == check
         self.say(f"pip check {'unchanged' if same_check else 'CHANGED'}: {check[:200]}")
         with ThreadPoolExecutor() as pool:
-            # Beside the operations: the copy for another GPU is made by the processor alone.
+            # Beside the operations: the copy for another GPU needs only the processor.
             wrong = pool.submit(self._slim_for_wrong) if self.arguments.wrong else None
             after_runs = self.operations(slim)[0]
             wrong_environment = wrong.result() if wrong else None
@@ -369,7 +369,7 @@ def parse(description: str) -> argparse.Namespace:
     parser.add_argument("--device", default="native", help="the GPU to slim for")
     parser.add_argument("--gpu", default="cuda", help="the device of operations; cpu for a trial")
     parser.add_argument("--frameworks", default=",".join(FRAMEWORKS))
-    parser.add_argument("--packages", help="prove_split: these alone, torch,nvidia_cublas")
+    parser.add_argument("--packages", help="prove_split: only these, torch,nvidia_cublas")
     parser.add_argument("--wrong", help="slim for this GPU as well: 8.0")
     parser.add_argument("--timings", action="store_true")
     parser.add_argument("--only-timings", action="store_true", help="run no operation")

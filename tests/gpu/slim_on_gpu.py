@@ -4,7 +4,7 @@
 something is wrong: the libraries of `slim_samples_for_gpu.py`, and slimmed wheels of the projects
 that `slim_programs_for_gpu.py` knows. A wheel that was slimmed for capability 9.0 has to come out
 right; any other has to fail with CUDA's own error. A folder ``more`` in it comes before all others
-on the module path, and ``lib`` on that of libraries: there are the CUDA libraries of another major
+on the module path, and ``lib`` on the library path: it has the CUDA libraries of another major
 version that a wheel needs. It needs Python with pip, NumPy, SciPy and PyTorch; no network.
 """
 

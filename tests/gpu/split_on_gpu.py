@@ -83,7 +83,7 @@ def doctor(site: Path, package: str) -> str:
 
 
 def only(folder: Path, *packs: str) -> list[Path]:
-    """The core's wheel, and those of some packs."""
+    """Return the core's wheel, and the wheels of some packs."""
     wheels = {each.name.split("-")[0].rpartition("_"): each for each in folder.glob("*.whl")}
     return [path for (core, _, pack), path in wheels.items() if not core or pack in packs]
 

@@ -85,7 +85,7 @@ print(module.doubled(torch.arange(4, dtype=torch.float32, device="cuda")).tolist
 """
 PROGRAMS = {
     "whole program": [f"{TWO} sort.cu -o app"],
-    "PTX alone": ["-gencode arch=compute_90,code=compute_90 sort.cu -o app"],
+    "only PTX": ["-gencode arch=compute_90,code=compute_90 sort.cu -o app"],
     "relocatable": [f"{TWO} -rdc=true state.cu uses.cu -o app"],
     "relocatable, step by step": [
         f"{TWO} -dc state.cu uses.cu",

@@ -2,7 +2,7 @@
 
 ``python tests/gpu/tinyrdc_on_gpu.py WHEELS`` opens the library of every tinyrdc plugin in a folder,
 each in a process of its own, and exits with 1 if one that runs on the first GPU computes something
-else than it should. It needs Python alone: no network, no compiler, no installed archsplit.
+else than it should. It needs only Python: no network, no compiler, no installed archsplit.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def say(text: str) -> None:
 def first_capability() -> tuple[int, int]:
     driver = ctypes.CDLL("libcuda.so.1")
     if driver.cuInit(0) != 0:
-        raise SystemExit("there is no GPU")
+        raise SystemExit("no GPU found")
     numbers = []
     for attribute in (MAJOR, MINOR):
         value = ctypes.c_int()

@@ -33,7 +33,7 @@ class Framework(Protocol):
         """Concatenate copies on the device."""
 
     def free_memory(self) -> int:
-        """Count the device's bytes that nobody holds, this library's cache included."""
+        """Count the device's bytes that are free, this library's cache included."""
 
     def stream(self) -> Any:
         """Make a stream that doesn't synchronize with the default stream."""

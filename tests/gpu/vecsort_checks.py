@@ -135,9 +135,9 @@ def check_topk(use: Framework, dtype: str, size: int) -> None:
             vecsort.topk(source, k, values_out=values, indices_out=indices, largest=largest)
             require_same(use.get(values), items[order], f"values, k={k}, largest={largest}")
             require_same(use.get(indices), order.astype("int32"), f"indices, k={k}")
-            alone = use.put(np.full(k, -1, "int32"))
-            vecsort.topk(source, k, indices_out=alone, largest=largest)
-            require_same(use.get(alone), order.astype("int32"), f"indices alone, k={k}")
+            places = use.put(np.full(k, -1, "int32"))
+            vecsort.topk(source, k, indices_out=places, largest=largest)
+            require_same(use.get(places), order.astype("int32"), f"only indices, k={k}")
     same = use.put(np.full(size, 3, dtype))
     indices = use.put(np.full(size // 2, -1, "int32"))
     vecsort.topk(same, size // 2, indices_out=indices)
@@ -351,7 +351,7 @@ def run_huge(use: Framework, size: int) -> bool:
 
 
 def main() -> int:
-    """Run every check with every array library; 1 if one fails, or there is no library."""
+    """Run every check with every array library; 1 if one fails, or without a library."""
     result = vecsort.self_test()
     say(
         f"self-test: {result.items:,} float32 on {result.device_name} ({result.capability}) in "

@@ -66,7 +66,7 @@ class Installed:
 
 def first_device(core: Installed) -> dict[str, Any]:
     content = core.explanation()
-    require(bool(content["devices"]), f"there is no GPU: {content['driver']['reason']}")
+    require(bool(content["devices"]), f"no GPU found: {content['driver']['reason']}")
     device: dict[str, Any] = content["devices"][0]
     say(f"device 0 is {device['name']}, capability {device['served']['capability']}")
     return device
@@ -78,7 +78,7 @@ def refuses(installed: Installed, command: str, name: str) -> None:
     message = done.stdout.strip().splitlines()
     say("load() says:\n   " + "\n   ".join(message[-6:]))
     require(done.returncode != 0, "load() opened something")
-    require("PluginNotFoundError" in done.stdout, "the error is no PluginNotFoundError")
+    require("PluginNotFoundError" in done.stdout, "the error is not a PluginNotFoundError")
     require(command in done.stdout, f"the error doesn't say: {command}")
     require(name in done.stdout, f"the error doesn't name the {name}")
 
@@ -105,7 +105,7 @@ def checks_pass(installed: Installed) -> None:
 
 
 def check_wheels(wheels: Path, folder: Path) -> None:
-    """Core alone, core with a plugin for another GPU, core with the right one.
+    """Core without plugins, core with a plugin for another GPU, core with the right one.
 
     Raises:
         WrongError: something is not as it must be.

@@ -86,7 +86,7 @@ def test_a_library_and_who_is_served(
         "12.0": ("ptx", "ptx"),
     }
     assert content["unknown"] == [{"gpu": "Voodoo 2", "share": pytest.approx(3 / 103), "line": 6}]
-    # PTX alone serves everybody that it can: nvcc's stub without PTX is missed by nobody.
+    # PTX serves every GPU that it can: no GPU misses nvcc's stub without PTX.
     ptx = [one for one in content["front"] if one["targets"] == ["compute_90"]]
     assert ptx[0]["served"] == pytest.approx(0.3)
 

@@ -223,7 +223,7 @@ def test_a_folder_of_wheels_is_weighed_by_the_download(samples: Samples, tmp_pat
     (tmp_path / "broken-1.0-py3-none-any.whl").write_bytes(b"PK")
     (tmp_path / "README").write_text("hello")
     found = inspected(tmp_path)
-    alone = inspected(samples / "pkg-1.0-py3-none-any.whl")
+    wheel = inspected(samples / "pkg-1.0-py3-none-any.whl")
     assert found.is_wheel
     assert found.size == sum(path.stat().st_size for path in tmp_path.iterdir())
     assert {file.path.partition("/")[0] for file in found.files} == {
@@ -232,8 +232,8 @@ def test_a_folder_of_wheels_is_weighed_by_the_download(samples: Samples, tmp_pat
         "stored-1.0-py3-none-any.whl",
     }
     mine = [file for file in found.files if file.path.startswith("pkg-")]
-    assert [file.path for file in mine] == [f"{alone.name}/{file.path}" for file in alone.files]
-    assert [file.rows() for file in mine] == [file.rows() for file in alone.files]
+    assert [file.path for file in mine] == [f"{wheel.name}/{file.path}" for file in wheel.files]
+    assert [file.rows() for file in mine] == [file.rows() for file in wheel.files]
     assert found.files[0].problem is not None
 
 

@@ -74,7 +74,7 @@ def test_too_much_growth_is_a_finding(
     capsys.readouterr()
     assert main([*words, "5%"]) == VerifyError.exit_code
     out, err = capsys.readouterr()
-    assert "libkernels.so" in out, "the table is shown all the same"
+    assert "libkernels.so" in out, "the table is still shown"
     assert "more than zstd.o" in err.replace("\n", " ")
     (annotation,) = re.findall(r"^::error title=archsplit limit::(.*)$", err, re.MULTILINE)
     assert "the limit is 5 %25" in annotation

@@ -96,7 +96,7 @@ LINKED = inventory(
     unit(*(image(name, 3000) for name in ("sm_80", "sm_90")), place=Place.RELOCATABLE, linked=True),
     unit(image("sm_90", 4000), place=Place.RELOCATABLE, linked=True),
 )
-"""A library after a device link for 8.0 alone; the driver links its input for 9.0."""
+"""A library after a device link for 8.0 only; the driver links its input for 9.0."""
 
 
 def test_input_that_the_driver_links_is_proposed_as_inspect_counts_it() -> None:

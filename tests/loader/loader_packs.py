@@ -62,7 +62,7 @@ class Pack:
     descriptor: Stub = field(default_factory=lambda: Stub(shape=2))
     driver: int = 0
     whole: tuple[tuple[Image, ...], ...] | None = None
-    """All images of the containers that were split, if they are not those of `images`."""
+    """All images of the containers that were split, if they differ from `images`."""
     head_size: int = 96
     library_size: int = 24
     container_size: int = 80

@@ -188,7 +188,7 @@ def interpreter(version: str) -> str:
     found = str(known[-1]) if known else shutil.which(f"python{version}")
     # A shim may be there for a version that is not.
     if found is None or subprocess.run([found, "-c", ""], check=False).returncode != 0:
-        pytest.skip(f"there is no Python {version} here")
+        pytest.skip(f"Python {version} is not installed here")
     return found
 
 

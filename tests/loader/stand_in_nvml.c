@@ -2,7 +2,7 @@
  *
  * STAND_IN_GPUS   one GPU for each ';': "9.0" its capability, "@5" its PCI bus (default: its number
  *                 plus 1), "/2" MIG mode with two instances: "8.0@7/2"
- * STAND_IN_FAIL   "nvmlDeviceGetName=3", or for GPU 1 alone "nvmlDeviceGetName=3:1"; ','-separated
+ * STAND_IN_FAIL   "nvmlDeviceGetName=3", or for GPU 1 only "nvmlDeviceGetName=3:1"; ','-separated
  * STAND_IN_CUDA   the newest CUDA of the driver, default 13000
  * STAND_IN_COUNT  how many GPUs it says there are, whatever is true
  * STAND_IN_LOG    a file that gets a line when it is loaded, and for each init and shutdown

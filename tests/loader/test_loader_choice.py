@@ -1,4 +1,4 @@
-"""The C loader's rules are those of archsplit.arch.compat, over all that is known and more."""
+"""The C loader's rules equal archsplit.arch.compat's, over all that is known and more."""
 
 from __future__ import annotations
 

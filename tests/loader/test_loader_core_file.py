@@ -70,7 +70,7 @@ def test_damaged_table_is_refused(
     face = workbench.core(tmp_path)
     table = face / "core.pack"
     content = table.read_bytes()
-    unread = range(40, 48)  # the sizes of rows that the table has none of, and `reserved`
+    unread = range(40, 48)  # the sizes of absent kinds of rows, and `reserved`
     for at in sorted({*range(len(content))} - {*unread}):
         table.write_bytes(content[:at] + bytes([content[at] ^ 0x10]) + content[at + 1 :])
         with pytest.raises(ValueError, match=r"core.pack\); install the core again"):

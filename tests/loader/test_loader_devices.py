@@ -63,7 +63,15 @@ VISIBLE = {
 }
 
 
-ALONE = {"GPU-": [], "MIG-": [], "GPU-,0": [], "GPU--": [0], "GPU-a": [0], "GPU- ": [], "x": []}
+ONE_DEVICE = {
+    "GPU-": [],
+    "MIG-": [],
+    "GPU-,0": [],
+    "GPU--": [0],
+    "GPU-a": [0],
+    "GPU- ": [],
+    "x": [],
+}
 
 
 def seen(output: str) -> list[int]:
@@ -95,9 +103,10 @@ def test_visible_devices(workbench: Workbench, case: str) -> None:
     assert state(output) == (READY if expected else HIDDEN)
 
 
-@pytest.mark.parametrize("value", ALONE)
+@pytest.mark.parametrize("value", ONE_DEVICE)
 def test_visible_devices_on_a_machine_with_one(workbench: Workbench, value: str) -> None:
-    assert seen(workbench.probe(gpus="9.0", CUDA_VISIBLE_DEVICES=value).stdout) == ALONE[value]
+    output = workbench.probe(gpus="9.0", CUDA_VISIBLE_DEVICES=value).stdout
+    assert seen(output) == ONE_DEVICE[value]
 
 
 @pytest.mark.parametrize("value", ["0,3,1", "GPU-zzz", "-1", "0,,1"])

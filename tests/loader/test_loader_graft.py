@@ -37,12 +37,12 @@ def all_packs(core: SplitSite) -> SplitSite:
 
 VIEWS: dict[str, tuple[str | None, dict[str, str], str]] = {
     "one": ("9.0", {}, "hH"),
-    "ptx alone": ("12.0", {}, "pP"),
+    "only ptx": ("12.0", {}, "pP"),
     "an older minor": ("8.6", {}, "aA"),
     "none at all": (None, {}, NOTHING),
     "no gpu": ("", {}, NOTHING),
     "hidden": ("9.0", {"CUDA_VISIBLE_DEVICES": ""}, "hH"),
-    "the second alone": ("8.0;9.0", {"CUDA_VISIBLE_DEVICES": "GPU-a0000001"}, "aA"),
+    "only the second": ("8.0;9.0", {"CUDA_VISIBLE_DEVICES": "GPU-a0000001"}, "aA"),
     "an instance": ("9.0/3", {}, "hH"),
     "an instance by its name": ("8.0;9.0/3", {"CUDA_VISIBLE_DEVICES": "MIG-b0010002"}, "aA"),
     "both": ("8.0;9.0", {}, "aA"),

@@ -104,7 +104,7 @@ def race_to_split_libraries(workbench: Workbench, tool: Sanitized, folder: Path)
     host = tool.program("pack_host")
     command = [str(host), "--race", *(str(core.library) for core in cores)]
     for gpus, letters in (("9.0", "hH"), ("8.0;9.0", "aA")):
-        # What a core keeps for the life of its process is no leak that matters.
+        # What a core keeps for the life of its process is not a leak that matters.
         done = run(command, {**workbench.environment(gpus), "ASAN_OPTIONS": "detect_leaks=0"})
         assert (done.stdout, done.stderr) == (f"{letters}\n" * 2, "")
 

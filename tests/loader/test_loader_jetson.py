@@ -1,4 +1,4 @@
-"""GPUs that neither NVML nor the kernel driver's files name: a Jetson's, and that of a setting."""
+"""GPUs that neither NVML nor the kernel driver's files name: a Jetson's, and a setting's."""
 
 from __future__ import annotations
 

@@ -123,7 +123,7 @@ def test_links_to_each_file(
 
 
 def test_links_to_folders(workbench: Workbench, store: SplitSite, tmp_path: Path) -> None:
-    """As an environment of Nix has it: a folder that several packages have is none of a package."""
+    """As an environment of Nix has it: a folder that several packages have is not a package's."""
     place = tmp_path / "env"
     (place / "toy_plugins").mkdir(parents=True)
     (place / "toy").symlink_to(store.site / "toy")
@@ -185,7 +185,7 @@ def test_first_fitting_pack_counts(workbench: Workbench, store: SplitSite, tmp_p
     other.add("cc90", "sm_90", descriptor=Stub(shape=2, version=b"1.2.2"))
     pack = store.site.parent / "pack"
     again = forest((pack,), tmp_path / "again", copied)
-    # A pack of another version in another environment is none of this process's business.
+    # A pack of another version in another environment does not concern this process.
     letters, folders, verdicts = look(workbench, store.site, other.site, pack, again)
     assert letters == "hH"
     assert folders == list(map(plugins, (store.site, other.site, pack, again)))

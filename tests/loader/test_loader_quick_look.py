@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     Change = Callable[[Machine], object]
 
-NOBODY = 65534
+NOBODY_UID = 65534
 ONCE = ["load", "init", "shutdown"]
 NOTE = "note loading does not ask NVML here: by /proc/driver/nvidia, all GPUs are of capability"
 
@@ -71,7 +71,7 @@ class Bench:
         return done.stdout.strip(), done.stderr
 
     def without_files(self, ask: Callable[[], object]) -> object:
-        """Return the result by NVML alone, on a machine without the driver's files."""
+        """Return the result by NVML only, on a machine without the driver's files."""
         proc, away = self.machine.proc, self.machine.root / "away"
         proc.rename(away)
         found = ask()
@@ -155,9 +155,9 @@ def test_report_is_nvmls_but_for_a_note(bench: Bench) -> None:
     bench.workbench.plugin(bench.site, "sm_80")
     found = bench.look().splitlines()
     assert bench.asked == ONCE
-    alone = bench.without_files(bench.look)
-    assert [line for line in found if not line.startswith(NOTE)] == str(alone).splitlines()
-    assert len(found) == len(str(alone).splitlines()) + 1
+    by_nvml = bench.without_files(bench.look)
+    assert [line for line in found if not line.startswith(NOTE)] == str(by_nvml).splitlines()
+    assert len(found) == len(str(by_nvml).splitlines()) + 1
 
 
 OTHERWISE = {
@@ -280,7 +280,7 @@ def test_device_that_this_user_may_not_use_is_a_doubt(bench: Bench, closed: str 
         (root / name).chmod(0o444 if name == closed else 0o666)
     plugin = bench.workbench.stub(root / "plugin.so")
     command = [str(root / "probe"), "--file", str(plugin), "--open", "0", "--late"]
-    user = NOBODY if os.geteuid() == 0 else None
+    user = NOBODY_UID if os.geteuid() == 0 else None
     done = subprocess.run(
         command, user=user, env={"LD_LIBRARY_PATH": NO_NVML}, capture_output=True, text=True,
         check=True,

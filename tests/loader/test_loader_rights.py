@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-NOBODY = 65534
+NOBODY_UID = 65534
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 
 
@@ -43,7 +43,7 @@ class Programs:
     def with_rights(self, name: str, mode: int) -> str:
         """A copy of a program that runs with the rights of its owner or group, which are root's."""
         host, copy = self._copy("host", mode), self._copy(name, mode)
-        if "secure " not in self.run(host, user=NOBODY).stdout:
+        if "secure " not in self.run(host, user=NOBODY_UID).stdout:
             pytest.skip("this file system gives no rights to programs (nosuid)")
         return copy
 
@@ -94,14 +94,14 @@ def test_plugin_that_others_may_write_or_replace_is_refused_by_root(
 ) -> None:
     workbench.plugin(open_path, "sm_90")
     folder = open_path / "vecsort_plugins"
-    os.chown(folder / part, 0, NOBODY)
+    os.chown(folder / part, 0, NOBODY_UID)
     assert "candidate accepted" in programs.run("probe", folder).stdout
     (folder / part).chmod(mode)
     refused = programs.run("probe", folder, "--open", 0)
     assert "candidate unsafe: " in refused.stdout
     assert "others than its owner may write it" in refused.stdout
     assert "opened" not in refused.stdout
-    assert "candidate accepted" in programs.run("probe", folder, user=NOBODY).stdout
+    assert "candidate accepted" in programs.run("probe", folder, user=NOBODY_UID).stdout
 
 
 @needs_root
@@ -142,7 +142,7 @@ def test_pack_that_others_may_write_is_not_put_under_a_library_of_roots(
     refused = programs.run("host", core.library)
     assert refused.stdout == "--\n"
     assert "others than its owner may write it" in refused.stderr
-    assert programs.run("host", core.library, user=NOBODY).stdout == "hH\n"
+    assert programs.run("host", core.library, user=NOBODY_UID).stdout == "hH\n"
 
 
 @needs_root
@@ -153,9 +153,9 @@ def test_plugin_of_another_user_is_refused_by_root(
     workbench.plugin(open_path, "sm_90")
     folder = open_path / "vecsort_plugins"
     place = folder / part
-    os.chown(place, NOBODY, NOBODY)
+    os.chown(place, NOBODY_UID, NOBODY_UID)
     refused = programs.run("probe", folder, "--open", 0).stdout
-    assert f"user {NOBODY} may write it" in refused
+    assert f"user {NOBODY_UID} may write it" in refused
     assert f"chown 0 {place}".removesuffix("/.") in refused
     assert "opened" not in refused
 
@@ -170,9 +170,9 @@ def test_plugin_that_is_as_open_as_the_core_is_used_by_root(
     shutil.copy(programs.folder / "probe", own)
     here = Programs(folder=open_path)
     for part in SHARED:
-        os.chown(folder / part, NOBODY, NOBODY)
+        os.chown(folder / part, NOBODY_UID, NOBODY_UID)
     assert "candidate unsafe" in here.run("probe", folder).stdout
-    os.chown(own, NOBODY, NOBODY)
+    os.chown(own, NOBODY_UID, NOBODY_UID)
     assert "candidate accepted" in here.run("probe", folder).stdout
 
 
@@ -187,9 +187,11 @@ def test_secure_process_does_not_read_the_environment(
     workbench.plugin(open_path, "sm_90")
     name = programs.with_rights("probe", RIGHTS[kind])
     hidden = {"CUDA_VISIBLE_DEVICES": "", "CUDA_DEVICE_ORDER": "x"}
-    plain = programs.run("probe", open_path / "vecsort_plugins", user=NOBODY, **hidden)
+    plain = programs.run("probe", open_path / "vecsort_plugins", user=NOBODY_UID, **hidden)
     assert "CUDA hides all 2 devices" in plain.stdout
-    secure = programs.run(name, open_path / "vecsort_plugins", "--open", 1, user=NOBODY, **hidden)
+    secure = programs.run(
+        name, open_path / "vecsort_plugins", "--open", 1, user=NOBODY_UID, **hidden
+    )
     assert "device 1: 9.0 nvml 1" in secure.stdout
     assert "opened, the answer is 42" in secure.stdout
 
@@ -202,7 +204,7 @@ def test_secure_process_refuses_what_others_may_write(
     path = workbench.plugin(open_path, "sm_90")
     name = programs.with_rights("probe", RIGHTS[kind])
     path.chmod(0o777)
-    found = programs.run(name, open_path / "vecsort_plugins", user=NOBODY).stdout
+    found = programs.run(name, open_path / "vecsort_plugins", user=NOBODY_UID).stdout
     assert "candidate unsafe: " in found
 
 
@@ -210,11 +212,11 @@ def test_secure_process_refuses_what_others_may_write(
 @pytest.mark.parametrize("kind", RIGHTS)
 def test_split_library_in_a_secure_process(programs: Programs, core: SplitSite, kind: str) -> None:
     name, strict = programs.with_rights("host", RIGHTS[kind]), {"ARCHSPLIT_STRICT": "1"}
-    assert programs.run(name, core.library, user=NOBODY).stdout == "secure hH\n"
+    assert programs.run(name, core.library, user=NOBODY_UID).stdout == "secure hH\n"
     core.path("cc90").chmod(0o777)
-    ended = programs.run("host", core.library, user=NOBODY, STAND_IN_GPUS="8.0", **strict)
+    ended = programs.run("host", core.library, user=NOBODY_UID, STAND_IN_GPUS="8.0", **strict)
     assert (ended.returncode, ended.stdout) == (1, "")
-    refused = programs.run(name, core.library, user=NOBODY, **strict)
+    refused = programs.run(name, core.library, user=NOBODY_UID, **strict)
     assert refused.stdout == "secure --\n"
     assert "others than its owner may write it" in refused.stderr
 
@@ -231,9 +233,9 @@ def test_secure_process_seeks_packs_beside_the_core_alone(
     (links / "toy").symlink_to(core.site / "toy")
     (core.site / "toy_plugins").rename(links / "toy_plugins")
     library = links / "toy" / "lib" / "libtoy.so"
-    assert programs.run("host", library, user=NOBODY).stdout == "hH\n"
-    assert programs.run(name, library, user=NOBODY).stdout == "secure --\n"
-    # Root alone, without more rights than its user, takes what nobody else may write.
+    assert programs.run("host", library, user=NOBODY_UID).stdout == "hH\n"
+    assert programs.run(name, library, user=NOBODY_UID).stdout == "secure --\n"
+    # Root, without more rights than its user, takes only what no other user may write.
     assert programs.run("host", library).stdout == "hH\n"
     (links / "toy_plugins").chmod(0o777)
     refused = programs.run("host", library)
@@ -249,8 +251,8 @@ def test_read_only_installation_is_enough(
     for each in [*core.site.rglob("*"), core.site]:
         each.chmod(0o555)
     before = {each: each.stat().st_mtime_ns for each in core.site.rglob("*")}
-    host = programs.run("host", core.library, user=NOBODY)
-    probe = programs.run("probe", core.site / "vecsort_plugins", "--open", 0, user=NOBODY)
+    host = programs.run("host", core.library, user=NOBODY_UID)
+    probe = programs.run("probe", core.site / "vecsort_plugins", "--open", 0, user=NOBODY_UID)
     for each in [core.site, *core.site.rglob("*")]:
         each.chmod(0o755)
     assert (host.stdout, host.stderr) == ("hH\n", "")

@@ -1,6 +1,6 @@
 """A core and its packs in the runfiles of a Python program that Bazel makes.
 
-The layout is that of Bazel 4.2.3 and of the repositories that rules_python makes of wheels: one for
+The layout follows Bazel 4.2.3 and the repositories that rules_python makes of wheels: one for
 each wheel, all of them on ``sys.path``, and a link for each file. Bazel writes an empty
 ``__init__.py`` into each folder with Python files or libraries, and into those above it.
 """

@@ -85,7 +85,7 @@ def test_record_of_the_core_needs_no_installer(workbench: Workbench, site: Path)
 
 
 def test_record_of_the_core_counts_before_the_installers(workbench: Workbench, site: Path) -> None:
-    """Whoever writes a plugin can write the record beside it."""
+    """A user who can write a plugin can write the record beside it."""
     list_in_core(site, sm_90="ab" * 32)
     assert "is damaged" in told(workbench, site, 'load(verify="full")')
     assert "CDLL" in told(workbench, site, 'load(verify="full")', gpus="8.0")

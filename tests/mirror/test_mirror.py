@@ -321,7 +321,7 @@ def test_wheel_is_mirrored_with_what_it_requires(
     assert "fat==1.2.3" in lock
     assert "plain==" in lock
     lines = [line for line in capsys.readouterr().err.splitlines() if FAT in line]
-    # The seconds are those of the wheel: reading it takes some of them.
+    # The seconds count for the wheel: reading it takes some of them.
     assert any(re.search(r"\(\d+\.\d s\)", line) for line in lines)
 
 

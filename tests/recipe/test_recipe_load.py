@@ -18,7 +18,7 @@ from archsplit.recipe.single_build import check_cuda_major, select_cuda_major, t
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-NOBODY = 65534
+NOBODY_UID = 65534
 
 FULL = """\
 [project]
@@ -222,7 +222,7 @@ def test_a_missing_recipe_is_an_input_error(tmp_path: Path) -> None:
 def unprivileged() -> Iterator[None]:
     """Give up root's right to read everything, where the tests have it."""
     user = os.geteuid()
-    os.seteuid(user or NOBODY)
+    os.seteuid(user or NOBODY_UID)
     try:
         yield
     finally:

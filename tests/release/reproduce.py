@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 SHUFFLER = Path(__file__).with_name("shuffled_readdir.c")
-NOBODY = 65534
+NOBODY_UID = 65534
 
 _MAY_RUN = "import os, sys; import archsplit.cli.main; os.listdir(sys.argv[1])"
 _MAIN = "import sys; from archsplit.cli.main import main; sys.exit(main(sys.argv[1:]))"
@@ -44,7 +44,7 @@ class Place:
         words: what is special about it.
         folder: where its copy of the recipe lies, below the common one.
         cache: the folder of its compile cache; a place that shares it comes to a warm one.
-        nobody: whether to become another user, where that is allowed.
+        other_user: whether to become another user, if that is allowed.
         shuffled: whether folders are read in another order.
     """
 
@@ -54,7 +54,7 @@ class Place:
     cache: str
     umask: int = 0o022
     jobs: int = 1
-    nobody: bool = False
+    other_user: bool = False
     shuffled: bool = False
     environment: Mapping[str, str] = field(default_factory=dict)
 
@@ -74,7 +74,7 @@ PLACES = (
         cache="cache-2",
         umask=0o077,
         jobs=max(2, os.cpu_count() or 2),
-        nobody=True,
+        other_user=True,
         shuffled=True,
         environment={
             "TZ": "Pacific/Kiritimati",
@@ -91,7 +91,7 @@ PLACES = (
         cache="cache-2",
         umask=0o002,
         jobs=2,
-        nobody=True,
+        other_user=True,
         shuffled=True,
         environment={"TZ": "America/St_Johns", "LC_ALL": "POSIX", "PYTHONHASHSEED": "7"},
     ),
@@ -109,11 +109,11 @@ class Bench:
     def run(self, place: Place, *words: str, cwd: Path) -> None:
         """Run archsplit there."""
         home, temporary = (self.folder / f"{place.cache}-{name}" for name in ("home", "tmp"))
-        user = place.nobody and self.other_user
+        user = place.other_user and self.other_user
         for each in (home, temporary, self.folder / place.cache):
             each.mkdir(exist_ok=True)
             if user:
-                os.chown(each, NOBODY, NOBODY)
+                os.chown(each, NOBODY_UID, NOBODY_UID)
         kept = ("PATH", "LD_LIBRARY_PATH")
         environment = {
             **{name: os.environ[name] for name in kept if name in os.environ},
@@ -135,7 +135,7 @@ class Bench:
             env=environment,
             stdout=subprocess.DEVNULL,
             umask=place.umask,
-            **({"user": NOBODY, "group": NOBODY, "extra_groups": []} if user else {}),  # type: ignore[call-overload]  # numbers and a list, by name
+            **({"user": NOBODY_UID, "group": NOBODY_UID, "extra_groups": []} if user else {}),  # type: ignore[call-overload]  # numbers and a list, by name
         )
 
 
@@ -159,8 +159,8 @@ def _may_run(folder: Path) -> bool:
             [sys.executable, "-c", _MAY_RUN, str(folder)],
             check=True,
             capture_output=True,
-            user=NOBODY,
-            group=NOBODY,
+            user=NOBODY_UID,
+            group=NOBODY_UID,
             env=environment,
             cwd="/",
         )
@@ -210,10 +210,10 @@ def compared(outputs: Mapping[str, Path]) -> dict[str, tuple[str, ...]]:
 
 
 def _hand_over(bench: Bench, place: Place, root: Path) -> None:
-    if place.nobody and bench.other_user:
+    if place.other_user and bench.other_user:
         for path in (*root.parents, root, *root.rglob("*")):
             if bench.folder in path.parents:
-                os.chown(path, NOBODY, NOBODY)
+                os.chown(path, NOBODY_UID, NOBODY_UID)
 
 
 def _tell(what: str, outputs: Mapping[str, Path], found: Mapping[str, tuple[str, ...]]) -> None:

@@ -137,9 +137,9 @@ def test_plugins_that_are_built_one_by_one_are_listed_together(
     whole, parts = read_manifest(built[0] / MANIFEST_FILE), read_manifest(out / MANIFEST_FILE)
     some = tuple(one for one in whole.wheels if one.targets != ("compute_90",))
     # A core that is built without its plugins can't have their digests.
-    (with_digests, *_), (alone, *plugins) = some, parts.wheels
-    assert with_digests.role == alone.role == "core"
-    known = replace(alone, sha256=with_digests.sha256, size=with_digests.size)
+    (with_digests, *_), (without, *plugins) = some, parts.wheels
+    assert with_digests.role == without.role == "core"
+    known = replace(without, sha256=with_digests.sha256, size=with_digests.size)
     assert replace(parts, wheels=(known, *plugins)) == replace(whole, wheels=some)
 
 

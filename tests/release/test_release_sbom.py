@@ -108,7 +108,7 @@ def test_a_core_names_its_loader(built: tuple[Path, Release], tmp_path: Path) ->
     core = only(built[0], "tinyvec-1*")
     (loader,) = bill_of(core, BUILT)["components"]
     (tmp_path / "loader").write_bytes(member(core, "/libarchsplit_loader.so"))
-    # Scanners compare the name with that of the purl.
+    # Scanners compare the name with the purl's.
     assert loader["name"] == "archsplit"
     assert loader["purl"] == f"pkg:pypi/archsplit@{__version__}"
     assert loader["hashes"] == [{"alg": "SHA-256", "content": sha256(tmp_path / "loader")}]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @pytest.mark.parametrize(
     ("seconds", "idle", "waiting", "wide", "cores"),
     [
-        # Alone on 16 cores, or beside six others like it.
+        # The only one on 16 cores, or beside six others like it.
         (10.0, 16, 0, 0, 16),
         (10.0, 9, 6, 6, 7),
         # All cores have something to do, or will have.
@@ -91,7 +91,7 @@ def cores_of(folder: Path, targets: int, slots: int) -> dict[str, set[int]]:
 def test_with_few_targets_and_many_cores_all_long_steps_spread(tmp_path: Path) -> None:
     found = cores_of(tmp_path, targets=7, slots=16)
     assert found["pre"] == {1}
-    # As many threads for each: none of the seven holds up the others.
+    # As many threads for each: not one of the seven holds up the others.
     assert found["cicc"] == {7}
     assert min(found["ptxas"]) >= 7
 

@@ -77,7 +77,7 @@ def test_a_source_is_one_action_for_the_host_and_one_for_each_virtual_target() -
     assert [each[-1] for each in names(grouped)][-2:] == ["link 80", "link 90"]
     assert len(names(grouped)[-1]) == 5
     host, first = grouped.steps[:2]
-    # Files inside an action, and files that nobody reads, are no files of the action.
+    # Files inside an action, and files that no step reads, are not files of the action.
     assert {path.name for path in host.reads} == {"k.cu", "k.90.stub"}
     assert [path.name for path in host.writes] == ["k.h"]
     assert {path.name for path in first.writes} == {"k.80.fatbin", "k.80a.fatbin"}

@@ -221,7 +221,7 @@ def test_idle_cores_go_to_a_long_step_that_can_use_them(tmp_path: Path) -> None:
 
 
 class Killed:
-    """Behaves like a program that the OOM killer ends, unless it is alone."""
+    """Behaves like a program that the OOM killer ends, unless no other one runs."""
 
     def __init__(self) -> None:
         self.running = 0

@@ -73,7 +73,7 @@ def test_idle_slots_are_those_that_nobody_has_or_waits_for(member: Member) -> No
     granted(other.acquire(PoolRequest(0)))
     assert why(one.acquire(PoolRequest(0))) is WaitReason.SLOT
     first.release()
-    # The one that waits may have it, and nobody else.
+    # Only the one that waits may have it.
     assert (one.idle_slots(), other.idle_slots()) == (1, 0)
 
 
@@ -163,16 +163,16 @@ def test_to_be_alone_one_waits_for_all_and_all_wait(member: Member) -> None:
     one, other, third = member(4), member(4), member(4)
     first, second = granted(one.acquire(PoolRequest(1))), granted(one.acquire(PoolRequest(1)))
     assert why(other.acquire(PoolRequest(ALL_MEMORY))) is WaitReason.MEMORY
-    # Though there are slots, nobody starts any more.
+    # Though there are slots, no step starts any more.
     assert why(one.acquire(PoolRequest(1))) is WaitReason.MEMORY
     assert why(third.acquire(PoolRequest(1))) is WaitReason.MEMORY
     first.release()
     assert why(other.acquire(PoolRequest(ALL_MEMORY))) is WaitReason.MEMORY
     second.release()
-    alone = granted(other.acquire(PoolRequest(ALL_MEMORY)))
+    exclusive = granted(other.acquire(PoolRequest(ALL_MEMORY)))
     assert why(one.acquire(PoolRequest(1))) is WaitReason.MEMORY
     assert why(other.acquire(PoolRequest(1))) is WaitReason.MEMORY
-    alone.release()
+    exclusive.release()
     granted(one.acquire(PoolRequest(1)))
 
 

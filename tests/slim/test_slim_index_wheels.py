@@ -72,7 +72,7 @@ def test_a_wheel_for_another_machine(downloads: Path, tmp_path: Path) -> None:
     [
         ("bitsandbytes==0.50.2", "9.0"),
         ("cupy-cuda12x==14.2.0", "9.0"),
-        ("faiss-gpu-cu12==1.14.1.post1", "8.6"),  # built for 7.0 and 8.0 alone
+        ("faiss-gpu-cu12==1.14.1.post1", "8.6"),  # built for 7.0 and 8.0 only
         ("xformers==0.0.35", "9.0"),
         ("jax-cuda13-plugin==0.10.2", "9.0"),
     ],

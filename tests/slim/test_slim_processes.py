@@ -195,7 +195,7 @@ def test_a_terminal_shows_activity_and_processes_work(
             env={**os.environ, "TERM": "xterm", "COLUMNS": "100"},
         )
         os.close(theirs)
-        # At the same time: a terminal that nobody reads stops the writer.
+        # At the same time: a terminal that is not read stops the writer.
         screen = read_all(ours)
         os.close(ours)
         assert child.wait() == 0, screen

@@ -54,9 +54,9 @@ def test_what_a_library_needs_is_found_in_the_places_of_others(trial: Trial, mak
         "-lfirst",
     )
     library = Maker(folder=maker.folder, flags=flags).library()
-    alone = trial.load(library, library)
-    assert alone.startswith("can't be loaded here")
-    assert trial_results({"a": alone, "b": "loads"})[-1] == (
+    result = trial.load(library, library)
+    assert result.startswith("can't be loaded here")
+    assert trial_results({"a": result, "b": "loads"})[-1] == (
         "1 of 2 changed libraries could not be tried here"
     )
     assert replace(trial, places=(place,)).load(library, library) == "loads"

@@ -147,7 +147,7 @@ def test_a_started_program_has_memory_until_it_is_killed() -> None:
     done = running.wait()
     assert done.returncode == -signal.SIGKILL
     assert running.resident_memory() == 0
-    # There is nobody left to kill.
+    # No process is left to kill.
     running.kill(grace=0)
 
 
@@ -194,7 +194,7 @@ def test_an_interrupt_during_the_start_kills_the_program(
 ) -> None:
     mark, popen = tmp_path / "pid", subprocess.Popen
 
-    def interrupted(*arguments: Any, **options: Any) -> subprocess.Popen[bytes]:  # noqa: ANN401 - those of Popen
+    def interrupted(*arguments: Any, **options: Any) -> subprocess.Popen[bytes]:  # noqa: ANN401 - Popen's
         process = popen(*arguments, **options)
         while not mark.exists() or not mark.read_text().strip():
             time.sleep(0.01)
@@ -206,7 +206,7 @@ def test_an_interrupt_during_the_start_kills_the_program(
     with pytest.raises(KeyboardInterrupt):
         SubprocessRunner().run(shell(f"sleep 300 & echo $! > {mark}; wait"))
     assert sorted(os.listdir("/proc/self/fd")) == before
-    # SIGKILL is sent; the death of a grandchild, which nobody waits for, takes its time.
+    # SIGKILL is sent; a grandchild, which no process waits for, takes its time to die.
     end = time.monotonic() + 10
     while is_running(int(mark.read_text())):
         assert time.monotonic() < end

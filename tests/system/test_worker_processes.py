@@ -245,7 +245,7 @@ def wait_until_gone(pids: list[int]) -> None:
 
 def is_alive(pid: int) -> bool:
     try:
-        # A container's first process may collect nobody: such children stay as zombies.
+        # A container's first process may collect no children: they stay as zombies.
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False

@@ -96,7 +96,7 @@ def test_another_order(folders: tuple[Path, Path]) -> None:
 
 
 def test_bytes_of_the_archive_alone(folders: tuple[Path, Path]) -> None:
-    """The version that made a member is in the directory, and nobody shows it."""
+    """The version that made a member is in the directory, and no tool shows it."""
     one, other = toy_wheel(folders[0]), toy_wheel(folders[1])
     content = bytearray(other.read_bytes())
     place = content.index(b"PK\1\2") + 4

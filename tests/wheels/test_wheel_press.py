@@ -159,7 +159,7 @@ def test_a_closed_press_makes_nothing() -> None:
     press.close()
     with pytest.raises((CancelledError, RuntimeError)):
         list(packing)
-    # Each of several wheels of a split notices it, and none of them waits for a slot.
+    # Each of several wheels of a split notices it, and waits for no slot.
     for _ in range(10):
         with pytest.raises(RuntimeError):
             next(press.pack(pieces(bytes(100), 10), 6))

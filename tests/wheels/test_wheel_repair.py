@@ -70,7 +70,7 @@ def test_a_library_of_old_symbols(compiled: Callable[..., Path]) -> None:
 
 
 def test_a_newer_symbol(compiled: Callable[..., Path]) -> None:
-    """getrandom came with glibc 2.25; the next policy is that of 2.26."""
+    """getrandom came with glibc 2.25; the next policy is for 2.26."""
     source = "#include <sys/random.h>\nlong f(void *b) { return getrandom(b, 1, 0); }\n"
     found = tags(compiled("libnew.so", source))
     assert found.names == (f"manylinux_2_26_{MACHINE}",)
