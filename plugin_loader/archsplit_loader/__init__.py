@@ -51,7 +51,7 @@ def load(
             installer has on record: about 4 ms a megabyte.
 
     Raises:
-        DeviceError: there is no driver, no GPU, or no device of this number.
+        DeviceError: no driver, no GPU, or no device of this number.
         PluginNotFoundError: no installed plugin serves it; the message has the command that helps.
         PluginOpenError: the plugin was chosen, but the system can't open it.
         PluginError: the core's own installation is damaged, the plugin is not what is on record,

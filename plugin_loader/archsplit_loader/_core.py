@@ -47,7 +47,7 @@ class Core(NamedTuple):
         """Return pip's requirement for a target's plugin: ``vecsort[sm90]==1.2.3``."""
         name = self.targets[target]
         core, dash, extra = name.partition(f"{self.distribution}-")
-        # A project may name its plugin distributions freely; then there is no extra for them.
+        # A project may name its plugin distributions freely; then they have no extra.
         if core or not dash:
             return f"{name}=={self.version}"
         return f"{self.distribution}[{extra}]=={self.version}"

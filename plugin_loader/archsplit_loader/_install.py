@@ -71,7 +71,7 @@ def install(order: Order) -> int:
 
     Raises:
         PluginError: the core is damaged, a GPU can't be read, or no wheel can be found.
-        DeviceError: there is no GPU, and none is named.
+        DeviceError: no GPU was found, and no GPU is named.
     """
     core = read_core()
     if not order.gpus:
@@ -221,7 +221,7 @@ def _command(core: Core, plan: Plan, order: Order) -> tuple[str, ...]:
     """Return the installer's command line.
 
     Raises:
-        PluginError: there is no installer, or the folder of the core's wheel has no such plugin.
+        PluginError: no installer was found, or the folder of the core's wheel has no such plugin.
     """
     installer = program(core)
     wanted = list(plan.wanted)

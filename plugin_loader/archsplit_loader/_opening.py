@@ -64,9 +64,7 @@ def open_plugin(
     """
     # ctypes would cut a larger number off, and open the plugin of another device.
     if not 0 <= device <= LAST_DEVICE:
-        raise DeviceError(
-            f"there is no device {device}: devices are counted from 0 to {LAST_DEVICE}"
-        )
+        raise DeviceError(f"no device {device}: devices are numbered from 0 to {LAST_DEVICE}")
     core = read_core()
     if core.is_split:
         raise PluginError(

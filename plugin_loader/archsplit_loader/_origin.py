@@ -209,7 +209,7 @@ def program(core: Core, folder: str = FOLDER) -> Program:
 
 
 def _environment(place: str) -> tuple[str, str | None, bool]:
-    """The Python whose environment a folder is; the folder where it is none's; if it's a user's."""
+    """Return a folder's Python, the folder if it has none, and if it's a user's."""
     own = {os.path.realpath(sysconfig.get_path(name)) for name in ("purelib", "platlib")}
     # An environment's own folders come first: a user's folder may be a link to one.
     if place in own:

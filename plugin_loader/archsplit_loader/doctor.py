@@ -1,6 +1,6 @@
 """``python -m <package>.doctor``: say what serves which GPU, and what to do where nothing does.
 
-Exit status: 0 when every visible device is served, or when there is no GPU and nothing that is
+Exit status: 0 when every visible device is served, or when no GPU was found and nothing that is
 installed is refused; 1 otherwise; 2 when the arguments are wrong.
 """
 

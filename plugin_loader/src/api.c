@@ -72,7 +72,7 @@ archsplit_status archsplit_loader_summary(const archsplit_loader *loader,
 archsplit_status archsplit_loader_candidate(const archsplit_loader *loader, uint32_t index,
                                             archsplit_candidate *candidate) {
     if (index >= loader->count) {
-        return error_bad_argument("there is no candidate of this number");
+        return error_bad_argument("no candidate has this number");
     }
     const struct candidate *found = &loader->candidates[index];
     const struct device_state *state = selection_now(loader);

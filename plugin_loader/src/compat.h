@@ -1,4 +1,4 @@
-/* The rules of compatibility between targets, GPUs and drivers; pure. They are those of
+/* The rules of compatibility between targets, GPUs and drivers; pure. The same rules are in
  * archsplit.arch.compat, and a test compares the two over all published capabilities. */
 #ifndef ARCHSPLIT_COMPAT_H
 #define ARCHSPLIT_COMPAT_H

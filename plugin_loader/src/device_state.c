@@ -188,11 +188,11 @@ archsplit_status state_find_device(const struct device_state *state, uint32_t in
                                    const struct device **device) {
     const struct machine *machine = &state->machine;
     if (machine->state != ARCHSPLIT_DRIVER_READY) {
-        error_set("there is no device %u: %s", index, machine->reason);
+        error_set("no device %u: %s", index, machine->reason);
         return ARCHSPLIT_NO_DEVICE;
     }
     if (index >= machine->device_count) {
-        error_set("there is no device %u: CUDA shows %u to this process, counted from 0", index,
+        error_set("no device %u: CUDA shows %u to this process, numbered from 0", index,
                   machine->device_count);
         return ARCHSPLIT_NO_DEVICE;
     }

@@ -26,8 +26,8 @@ struct os_file {
 int os_open(const char *path, struct os_file *file);
 void os_close(const struct os_file *file);
 
-/* Read exactly `length` bytes. 0, OS_ENDED when the file is shorter, or an errno value; then there
- * is no promise about the buffer. */
+/* Read exactly `length` bytes. 0, OS_ENDED when the file is shorter, or an errno value; then the
+ * contents of the buffer are undefined. */
 enum { OS_ENDED = -1 };
 int os_read(const struct os_file *file, uint64_t offset, void *buffer, size_t length);
 /* Read from the start what there is, up to `size` bytes; what the kernel makes up has no size. */

@@ -115,5 +115,5 @@ archsplit_status process_container(const char *folder, uint32_t index, archsplit
     bool found = grafts_describe(resolved, index, grafted);
     cores_unlock();
     free(resolved);
-    return found ? ARCHSPLIT_OK : error_bad_argument("there is no container of this number");
+    return found ? ARCHSPLIT_OK : error_bad_argument("no container has this number");
 }

@@ -152,7 +152,7 @@ struct look {
 };
 
 /* GPUs that are not given count too, because the driver's tools may still make their files: with
- * all of one capability it is no matter which of them CUDA shows, and in which order. */
+ * all of one capability it doesn't matter which of them CUDA shows, and in which order. */
 static bool has_common(struct look *look, const struct gpu_files *gpu) {
     struct capability own;
     if (!capability_by_exact_name(gpu->model, &own)) {
@@ -255,7 +255,7 @@ static void add_gpus(struct machine *machine, char **addresses, size_t count) {
         machine->device_count = 0;
     } else if (machine->device_count == 0) {
         machine_stop(machine, ARCHSPLIT_DRIVER_NO_GPU,
-                     "the driver is there, but none of its %zu GPUs was given to this container",
+                     "the driver is there, but this container was given no GPU of its %zu",
                      count);
     } else {
         machine_note(machine, "libnvidia-ml.so.1 is not here: the GPUs are those that " PROC_NVIDIA
@@ -267,7 +267,7 @@ static void add_gpus(struct machine *machine, char **addresses, size_t count) {
 void procfs_detect(struct machine *machine) {
     char **addresses;
     size_t count;
-    machine_stop(machine, ARCHSPLIT_DRIVER_MISSING, "there is no NVIDIA driver: %s", error_text());
+    machine_stop(machine, ARCHSPLIT_DRIVER_MISSING, "no NVIDIA driver: %s", error_text());
     if (list_gpus(&addresses, &count) != 0) {
         return;
     }

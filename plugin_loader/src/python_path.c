@@ -32,7 +32,7 @@ static bool find(const char *name, void *function) {
 }
 
 static bool find_python(struct python *python) {
-    /* The first name ends where there is no Python at all, which is the common case for programs in
+    /* The first name ends if the process has no Python, which is the common case for programs in
      * C++. The second one is the one of Python 3.12 and older. */
     return find("PyGILState_Check", &python->is_locked) &&
            (find("PyThreadState_GetUnchecked", &python->current_thread) ||

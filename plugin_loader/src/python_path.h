@@ -4,8 +4,8 @@
 
 #include <stdbool.h>
 
-/* Visit the texts of sys.path in their order, until `visit` returns false. Nothing is visited where
- * there is no Python, or where this thread doesn't hold its lock. */
+/* Visit the texts of sys.path in their order, until `visit` returns false. Nothing is visited if
+ * the process has no Python, or if this thread doesn't hold its lock. */
 void python_path_each(bool (*visit)(const char *entry, void *context), void *context);
 
 #endif

@@ -128,7 +128,7 @@ static bool is_enough(const struct device_state *state) {
     return coverage_is_native(state, state->machine.devices[0].capability);
 }
 
-/* The state only by procfs; NULL where that is not enough, or there is no memory. */
+/* The state only by procfs; NULL if that is not enough, or memory has run out. */
 static struct device_state *look(const archsplit_loader *loader) {
     struct device_state *state = loader->count > 0 ? state_create(loader) : NULL;
     bool certain = state != NULL && procfs_detect_certain(&state->machine) &&

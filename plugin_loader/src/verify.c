@@ -32,7 +32,7 @@ static archsplit_verdict verify_library(const archsplit_loader *loader,
     if (is_on_record(loader, digest)) {
         return ARCHSPLIT_ACCEPTED;
     }
-    error_set("is damaged: its SHA-256 is none of those on record" REINSTALL);
+    error_set("is damaged: its SHA-256 is not on record" REINSTALL);
     return ARCHSPLIT_DAMAGED;
 }
 

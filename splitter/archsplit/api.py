@@ -279,19 +279,19 @@ def mirror(
         device: the GPUs of all machines that install from it.
         split: make a core and a pack for each GPU, in place of one wheel for all GPUs.
         keep_ptx: the PTX that stays in slimmed wheels.
-        unregistered: code that only a library finds; None for zeros in proven files alone.
+        unregistered: code that only a library finds; None for zeros in proven files only.
         keep_proprietary: leave wheels as they are whose licence forbids changes.
         extras: extras of a lock.
         groups: dependency groups of a lock.
         python_version: of the machines that install; None for this Python.
         platform: their platform tag; None for this machine.
-        lock_name: the name of the lock among those of one mirror.
+        lock_name: the name of the lock; a mirror may have several.
         url: the address at which the index is served; "" for relative paths in the lock.
         downloads: a folder that keeps the originals; None to remove them after use.
 
     Raises:
-        UsageError: there is no input, or the Python or platform is not one.
-        ArchsplitError: that, or a wheel can't be resolved, downloaded or written.
+        UsageError: no input, or an unknown Python or platform.
+        ArchsplitError: as above, or a wheel can't be resolved, downloaded or written.
     """
     from archsplit.devicecode.select import PtxPolicy
     from archsplit.mirror.mirror import update_mirror
@@ -401,10 +401,10 @@ def doctor(package: str, *, full: bool = False) -> DoctorReport:
 
     Args:
         package: the core's import package, its folder, or its distribution.
-        full: read all of every plugin, not its index alone.
+        full: read all of every plugin, not only its index.
 
     Raises:
-        InputError: nothing of that name is installed, or it is no core.
+        InputError: nothing of that name is installed, or it is not a core.
         ToolFailedError: the doctor crashed.
     """
     from archsplit.release.installed_core import diagnose_core

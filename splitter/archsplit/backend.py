@@ -67,7 +67,7 @@ def build_wheel(
 
     Raises:
         UsageError: a setting that doesn't exist.
-        VerifyError: the wheel's metadata would not be that of ``metadata_directory``.
+        VerifyError: the wheel's metadata would differ from ``metadata_directory``.
         ArchsplitError: the build failed.
     """
     call = _call(config_settings)
@@ -134,7 +134,7 @@ def build_sdist(
         ArchsplitError: the recipe is wrong or a file can't be read.
     """
     settings = _checked(config_settings or {})
-    # A source distribution is that of the release, whatever policy is built from it.
+    # All policies have the same source distribution, the release's.
     settings = {name: text for name, text in settings.items() if name != "policy"}
     call = _call(settings)
     return write_source(Path.cwd(), call.effects, out=Path(sdist_directory)).name
@@ -156,7 +156,7 @@ class _Call:
 
     @property
     def target(self) -> Target | None:
-        """The target of the plugin; None for a core."""
+        """Target of the plugin; None for a core."""
         return self.targets[0] if self.targets and not self.is_editable else None
 
 

@@ -92,7 +92,7 @@ class VerifyError(ArchsplitError):
     def __init__(
         self, message: str, *, findings: tuple[Finding, ...] = (), hint: str | None = None
     ) -> None:
-        # The findings stay records in `findings`; nobody has to parse the text.
+        # The findings stay records in `findings`; no caller has to parse the text.
         super().__init__("\n  ".join([message, *map(str, findings)]), hint=hint)
         self.findings = findings
 

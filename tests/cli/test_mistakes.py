@@ -59,7 +59,7 @@ MISTAKES = [
     ("plan recpie.toml", 14, "recpie.toml does not exist", ""),
     ("build whels --out o", 14, "whels does not exist", "did you mean wheels?"),
     ("mirror txet.txt --device 9.0 --out o", 14, "txet.txt does not exist", "mean text.txt?"),
-    ("inspect fat.whl --max-target 3", 2, "'3' is no limit for a target", "sm_90=30MB"),
+    ("inspect fat.whl --max-target 3", 2, "invalid limit for a target: '3'", "sm_90=30MB"),
     (
         "slim text.txt",
         2,

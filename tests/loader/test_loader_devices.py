@@ -118,7 +118,7 @@ def test_entry_that_ends_the_list_is_noted(workbench: Workbench, value: str) -> 
 def test_hidden_devices_are_told_apart_from_none(workbench: Workbench) -> None:
     output = workbench.probe("--open", 0, gpus=THREE, CUDA_VISIBLE_DEVICES="").stdout
     assert (
-        "failed with 3: there is no device 0: CUDA hides all 3 devices from this process "
+        "failed with 3: no device 0: CUDA hides all 3 devices from this process "
         "(CUDA_VISIBLE_DEVICES=)" in output
     )
 
@@ -206,8 +206,8 @@ def test_mig_instance_beside_others_is_noted(workbench: Workbench) -> None:
 def test_no_driver_is_a_result(workbench: Workbench) -> None:
     done = workbench.probe("--open", 0, gpus=None)
     assert state(done.stdout) == MISSING
-    assert "there is no NVIDIA driver: libnvidia-ml.so.1: cannot open shared object" in done.stdout
-    assert "failed with 3: there is no device 0: there is no NVIDIA driver" in done.stdout
+    assert "no NVIDIA driver: libnvidia-ml.so.1: cannot open shared object" in done.stdout
+    assert "failed with 3: no device 0: no NVIDIA driver" in done.stdout
 
 
 def test_no_gpu_is_a_result(workbench: Workbench) -> None:
@@ -347,4 +347,4 @@ def test_each_device_gets_its_own_plugin(workbench: Workbench, tmp_path: Path) -
     for device in (0, 1):
         assert "opened" in workbench.probe(folder, "--open", device, gpus="8.0;9.0").stdout
     output = workbench.probe(folder, "--open", 2, gpus="8.0;9.0").stdout
-    assert "there is no device 2: CUDA shows 2 to this process, counted from 0" in output
+    assert "no device 2: CUDA shows 2 to this process, numbered from 0" in output

@@ -107,7 +107,7 @@ def test_without_a_gpu_it_says_what_would_serve_which(workbench: Workbench, site
     assert '9.0 H100, H200 sm_90 pip install "vecsort[sm90]==1.2.3"' in lines
     assert not any(line.startswith("7.5 ") for line in lines)
     assert "verdict: no GPU here, and nothing that is installed is wrong" in lines
-    assert lines[1].startswith("driver: there is no NVIDIA driver: libnvidia-ml.so.1")
+    assert lines[1].startswith("driver: no NVIDIA driver: libnvidia-ml.so.1")
     assert done.returncode == 0
 
 

@@ -123,16 +123,16 @@ def test_folder_that_cannot_be_listed_is_made_readable(
 @pytest.mark.parametrize(
     ("arguments", "more", "words"),
     [
-        ("", {}, "DeviceError\nthere is no device 0: there is no NVIDIA driver: libnvidia-ml.so.1"),
-        ("", {"gpus": ""}, "DeviceError\nthere is no device 0: the driver (580.95.05) is there"),
-        ("5", {"gpus": "9.0"}, "DeviceError\nthere is no device 5: CUDA shows 1"),
-        ("-1", {"gpus": "9.0"}, "DeviceError\nthere is no device -1: devices are counted from 0"),
+        ("", {}, "DeviceError\nno device 0: no NVIDIA driver: libnvidia-ml.so.1"),
+        ("", {"gpus": ""}, "DeviceError\nno device 0: the driver (580.95.05) is there"),
+        ("5", {"gpus": "9.0"}, "DeviceError\nno device 5: CUDA shows 1"),
+        ("-1", {"gpus": "9.0"}, "DeviceError\nno device -1: devices are numbered from 0"),
         (
             "2**33",
             {"gpus": "9.0"},
-            "DeviceError\nthere is no device 8589934592: devices are counted",
+            "DeviceError\nno device 8589934592: devices are numbered",
         ),
-        ("2**31 - 1", {"gpus": "9.0"}, "DeviceError\nthere is no device 2147483647: CUDA shows 1"),
+        ("2**31 - 1", {"gpus": "9.0"}, "DeviceError\nno device 2147483647: CUDA shows 1"),
         ("'0'", {}, "PluginError\n'0' is not a device's number; write it as in 0"),
         ("1.5", {}, "PluginError\n1.5 is not a device's number"),
         ("None", {}, "PluginError\nNone is not a device's number"),
@@ -207,7 +207,7 @@ except vecsort.DeviceError as error:
     print(error)
 """
     done = workbench.python(site, code, gpus="8.0;9.0")
-    assert done.stdout.startswith("sm_80 sm_90 True\nthere is no device 0: CUDA hides all")
+    assert done.stdout.startswith("sm_80 sm_90 True\nno device 0: CUDA hides all")
 
 
 def test_what_is_remembered_goes_around_no_check(workbench: Workbench, site: Path) -> None:

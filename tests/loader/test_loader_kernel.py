@@ -31,9 +31,9 @@ def container(built: Machine) -> Machine:
 
 
 def test_nothing_at_all_is_no_driver(container: Machine) -> None:
-    assert "driver 2 cuda 0 version [] reason [there is no NVIDIA driver" in container.look()
+    assert "driver 2 cuda 0 version [] reason [no NVIDIA driver" in container.look()
     (container.proc / "gpus").mkdir(parents=True)
-    assert "there is no NVIDIA driver" in container.look()
+    assert "no NVIDIA driver" in container.look()
 
 
 def test_gpus_are_known_by_their_names_and_that_is_said(container: Machine) -> None:
@@ -73,7 +73,7 @@ def test_name_that_nobody_knows_is_a_failure_with_a_remedy(container: Machine) -
     found = container.look("--open", "0")
     assert "driver 5 cuda 0 version [580.95.05] reason [libnvidia-ml.so.1 is not here" in found
     assert '"NVIDIA Imaginary 9000" is not known by its name; give this container' in found
-    assert "device" not in found.replace("there is no device 0", "")
+    assert "device" not in found.replace("no device 0", "")
 
 
 def test_gpus_of_other_containers_are_left_out(container: Machine) -> None:
@@ -88,12 +88,12 @@ def test_gpus_of_other_containers_are_left_out(container: Machine) -> None:
 def test_no_gpu_of_ones_own_is_told(container: Machine) -> None:
     container.add(0, "NVIDIA H200", device=False)
     assert "driver 3 " in container.look()
-    assert "none of its 1 GPUs was given to this container" in container.look()
+    assert "this container was given no GPU of its 1" in container.look()
 
 
 def test_folder_without_information_is_passed_over(container: Machine) -> None:
     container.information(0).parent.mkdir(parents=True)
-    assert "none of its 1 GPUs was given" in container.look()
+    assert "this container was given no GPU of its 1" in container.look()
 
 
 def test_wsls_library_is_found_in_windows_own_folder(

@@ -67,7 +67,7 @@ def test_headers_of_one_name_are_all_input_files(tmp_path: Path) -> None:
     [
         (
             'files = ["include/*.h"]',
-            "recipe.toml:19: source.group[0].files: none of include/vec.h is one of source.files\n"
+            "recipe.toml:19: source.group[0].files: no source matches: include/vec.h\n"
             "    hint: a group has options for sources; name them in source.files, too",
         ),
         (

@@ -167,7 +167,7 @@ std = "c++17"
         ('wheel = "no/*.whl"', "source.wheel: no file matches no/*.whl"),
         ('wheel = "../a.whl"', "source.wheel: '../a.whl' leads out of the recipe's folder"),
         ("wheel = 1", "source.wheel: must be text, not 1"),
-        ('build = "make \'it"', 'source.build: "make \'it" is no command: No closing quotation'),
+        ('build = "make \'it"', 'source.build: invalid command "make \'it": No closing quotation'),
         ('build = " "', "source.build: is an empty command"),
         ("build = 1", "source.build: must be text, not 1"),
     ],

@@ -90,5 +90,5 @@ def test_a_split_and_a_build_are_not_one_release(parts: list[Path], tmp_path: Pa
     built.mkdir()
     release = Release(project="p", version="1", build_id="", interface_hash="", wheels=())
     (built / REPORT_FILE).write_text(release.as_json())
-    with pytest.raises(VerifyError, match="the wheels of a split, others those of a build"):
+    with pytest.raises(VerifyError, match="the wheels of a split, others the wheels of a build"):
         gather([*parts, built], out=tmp_path / "whole")

@@ -157,8 +157,8 @@ def test_what_a_plan_refuses() -> None:
         )
     assert str(caught.value).splitlines()[1:] == [
         "its metadata is of VecSort 1.2.4",
-        "its license files are not those of License-File in its metadata",
-        "other-1.dist-info/RECORD: a .dist-info folder is for METADATA, WHEEL and RECORD alone",
+        "its license files differ from License-File in its metadata",
+        "other-1.dist-info/RECORD: a .dist-info folder may have only METADATA, WHEEL and RECORD",
         "a: occurs 2 times",
         "a: is a file, and a folder of others",
     ]

@@ -61,8 +61,8 @@
  *     the same keys.
  * 22. The pack's container with the same key serves the container of the core. A pack may lack
  *     containers of the core. It may have others, which are not used. One container may serve
- *     several of the core. Rule 17 holds for each. A pack that has containers, but none of the
- *     core, is refused.
+ *     several of the core. Rule 17 holds for each. A pack whose containers all differ from
+ *     the core's is refused.
  * 23. In packs, `wrapper`, `address` and the texts of libraries have no meaning; the texts are for
  *     reports. Only the table has the places in a library.
  * 24. The build id of a table and of its packs is a SHA-256 over project, version, the options of
@@ -72,7 +72,7 @@
  *     for CUDA 12.4, which reads zstd frames; 0 for any. With an older driver, a loader gives the
  *     driver plain images that it has unpacked itself, or it refuses the pack.
  * 26. An image whose `encoder` is not 0 is a zstd frame here, and the vendor had it in another
- *     form. `size` and `digest` are those of the file, in the pack and in the table. The key of
+ *     form. `size` and `digest` are the file's, in the pack and in the table. The key of
  *     rule 21 is computed with the vendor's size and digest, and with `encoder` 0. If rows have
  *     ARCHSPLIT_PACK_IMAGE_WITH_FORM bytes, an archsplit_pack_form with the vendor's form follows
  *     each image. A loader needs neither.

@@ -134,7 +134,7 @@ def _can_run_within_major(built_for: Capability, capability: Capability) -> bool
     if built_for == capability:
         return True
     later_minor = built_for.major == capability.major and built_for.minor < capability.minor
-    # By numbers alone, Orin's sm_87 would run on Ada (8.9), and Ampere's sm_86 on Orin.
+    # Going only by numbers, Orin's sm_87 would run on Ada (8.9), and Ampere's sm_86 on Orin.
     return later_minor and not (_is_embedded(built_for) or _is_embedded(capability))
 
 

@@ -82,7 +82,7 @@ class Capability:
 
     @property
     def sm_number(self) -> int:
-        """The number in target names: 90 for 9.0, 103 for 10.3."""
+        """Number in target names: 90 for 9.0, 103 for 10.3."""
         return self.major * _MINOR_LIMIT + self.minor
 
     def __str__(self) -> str:
@@ -196,7 +196,7 @@ def target_names(text: str) -> tuple[str, ...]:
     PyTorch's, ``90`` is CMake's, ``sm_90`` is a target.
 
     Raises:
-        TargetError: a word is in none of the spellings, or names no fixed set of targets.
+        TargetError: a word has an unknown spelling, or names no fixed set of targets.
     """
     if text.lstrip().startswith(("-", "arch=")):
         return nvcc_names(text)
@@ -226,7 +226,7 @@ def cmake_names(text: str) -> tuple[str, ...]:
 def nvcc_names(text: str) -> tuple[str, ...]:
     """Read nvcc's ``-gencode arch=compute_90,code=[sm_90,compute_90]``, ``-arch=sm_90``, ``-code``.
 
-    ``-arch=sm_90`` alone means SASS and PTX, as for nvcc.
+    ``-arch=sm_90`` by itself means SASS and PTX, as for nvcc.
 
     Raises:
         TargetError: another option, a pair whose two sides differ, or no fixed set of targets.
@@ -293,7 +293,7 @@ def _nvcc_options(text: str) -> Iterator[tuple[str, str]]:
     except ValueError as error:
         raise TargetError(f"can't read {text!r}: {error}") from error
     for word in words:
-        # The value of a -gencode alone, as it is copied from a build log.
+        # Only the value of a -gencode, as copied from a build log.
         if word.startswith("arch="):
             yield "gencode", word
             continue
@@ -327,7 +327,7 @@ def _codes(number: str, codes: str) -> tuple[str, ...]:
             raise TargetError(
                 f"arch=compute_{number} with code={name}: archsplit builds each target from the"
                 " virtual architecture of the same number, and no LTO code",
-                hint=f"name the targets alone, as in sm_{number}",
+                hint=f"write only the targets, as in sm_{number}",
             )
     return names
 
@@ -375,7 +375,7 @@ def parse_targets(
 
 def _nearest(text: str) -> str:
     if not text.lower().startswith(("sm", "compute")):
-        # A product's name is near to a target's by letters alone: H100 is no sm_100.
+        # A product's name only looks like a target's: H100 is not an sm_100.
         return _SPELLING
     names = [
         f"{kind.value}_{gpu.sm}{suffix}"

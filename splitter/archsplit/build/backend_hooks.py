@@ -1,7 +1,7 @@
 """Wheels for two hooks of a build backend: metadata ahead of the build, and editable cores.
 
 In: a `BuildRequest` and the effects. For PEP 517 and PEP 643 the output is the files of the wheel's
-``.dist-info`` that a resolver reads. A core's metadata comes from the recipe alone. A plugin's
+``.dist-info`` that a resolver reads. A core's metadata comes only from the recipe. A plugin's
 metadata has the licenses of the toolkit too, so nvcc has to be there; nothing is compiled for
 either.
 

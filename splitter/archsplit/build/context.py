@@ -68,7 +68,7 @@ class BuildContext:
         cuda_libraries: the libraries of CUDA that plugins are linked with.
         epoch: the modification time of all output files, in seconds since 1970.
         name: the start of this context's step and file names; "" for the only one of a build.
-        by_toolkit: a context for each toolkit of a build with several, with its targets alone.
+        by_toolkit: a context for each toolkit of a build with several, with only its targets.
         digests: digests of the toolkits' files from earlier builds.
     """
 
@@ -86,12 +86,12 @@ class BuildContext:
 
     @property
     def parts(self) -> tuple[BuildContext, ...]:
-        """The contexts that compile: one for each toolkit."""
+        """Contexts that compile: one for each toolkit."""
         return self.by_toolkit or (self,)
 
     @property
     def toolkit_releases(self) -> str:
-        """The versions of all toolkits, for people."""
+        """Versions of all toolkits, for people."""
         return ", ".join(part.toolkit.release for part in self.parts)
 
     def part_of(self, target: Target) -> BuildContext:
@@ -111,8 +111,8 @@ class BuildContext:
 
     @property
     def compile_options(self) -> CompileOptions:
-        """The compile options of the recipe, for nvcc's command line."""
-        # The toolkit's headers warn about themselves, which nobody here can mend. Debian's toolkit
+        """Compile options of the recipe, for nvcc's command line."""
+        # The toolkit's headers cause warnings that a project can't fix. Debian's toolkit
         # has them in /usr/include, whose place in the compiler's own list must not change.
         own = self.toolkit.root / "include"
         headers = [own, *(one.include for one in self.cuda_libraries if one.include)]
@@ -130,11 +130,11 @@ class BuildContext:
 
     @property
     def plugin_requires(self) -> tuple[str, ...]:
-        """The requirements of each plugin beside its core: the wheels of CUDA's libraries."""
+        """Requirements of each plugin beside its core: the wheels of CUDA's libraries."""
         return tuple(dict.fromkeys(library.requirement for library in self.cuda_libraries))
 
     def options_for(self, source: PurePosixPath) -> CompileOptions:
-        """Return the compile options of one source: those of its groups after those of all."""
+        """Return a source's compile options: the common ones, then its groups' options."""
         options = self.compile_options
         groups = self.recipe.source.groups_of(source)
         return replace(
@@ -161,7 +161,7 @@ class BuildContext:
         """Return a command that runs in the recipe's folder.
 
         Args:
-            environment: variables to add to those of the build.
+            environment: variables to add to the build's.
         """
         # nvcc's own variables win: its dry run has set them for this step.
         merged = {**self.environment, **(environment or {})}
@@ -293,7 +293,7 @@ def find_recipe_toolkits(
             searched.
 
     Raises:
-        ToolNotFoundError: there is no toolkit of a major.
+        ToolNotFoundError: no toolkit of a major was found.
         TargetError: no toolkit can compile for a target of the recipe.
     """
     candidates = _candidates(nvcc, effects)

@@ -2,7 +2,7 @@
 
 In: the plan of a build. Out: the pool and the executor that its graph runs with. A farm's steps
 need this machine's tools at the same paths; `ToolFiles` lists the files of which they consist. The
-check of a farm before a build needs no plan: it compares the tools of each build alone.
+check of a farm before a build needs no plan: it compares only the tools of each build.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def plan_farm(plan: BuildPlan, known: Mapping[str, StepEstimate]) -> FarmPlan:
 
 
 def _expected_seconds(step: Step, known: Mapping[str, StepEstimate]) -> float:
-    """Return the seconds of an action: measured as a whole, or those of its steps."""
+    """Return the seconds of an action, measured as a whole or summed over its steps."""
     if step.key in known:
         return known[step.key].seconds
     return sum(_expected_seconds(part, known) for part in step.parts) or step.weight
@@ -180,7 +180,7 @@ def build_tools(effects: Effects, nvcc: Path | None) -> tuple[ToolFile, ...]:
     The files are programs and device libraries; builds have headers, too.
 
     Raises:
-        ToolNotFoundError: there is no toolkit or host compiler, or a part of it is gone.
+        ToolNotFoundError: a toolkit or host compiler, or a part of it, is missing.
     """
     toolkit = choose_toolkit(find_toolkit(effects, nvcc))
     host = find_host_tools(effects.environment, effects.runner)

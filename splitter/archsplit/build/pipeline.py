@@ -284,7 +284,7 @@ def _with_digests(identity: Identity, libraries: Mapping[Target, Path]) -> Ident
 
 
 def _with_bill(plan: BuildPlan, product: Product, origins: Origins) -> Product:
-    # A plugin has the runtime of its own toolkit alone.
+    # A plugin has only its own toolkit's runtime.
     if plan.site.by_toolkit and product.targets:
         origins = read_plugin_origins(plan.site, product.targets[0])
     return replace(product, plan=add_bill(product.plan, origins, epoch=plan.site.epoch))
@@ -406,7 +406,7 @@ def build_cuda_majors(
             searched.
 
     Raises:
-        ToolNotFoundError: there is no toolkit of a major.
+        ToolNotFoundError: no toolkit of a major was found.
         ArchsplitError: see `build_recipe`.
     """
     recipe = load_recipe(order.recipe)

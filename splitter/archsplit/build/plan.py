@@ -128,7 +128,7 @@ def plan_build(
         parts = []
         for part in site.parts:
             mine = tuple(target for target in targets if target in part.recipe.targets.all)
-            # A toolkit without a target has nothing to do; a core alone links no library of it.
+            # A toolkit without a target has nothing to do; without plugins a core links none.
             if mine:
                 check_link_libraries(part, effects.runner)
                 parts.append(_plan_part(part, mine, identity, units, effects, keeps_text))

@@ -157,7 +157,7 @@ def add_licenses(
     own = metadata.license_expression
     named = [_NVIDIA_EXPRESSION] if origins.runtime else []
     named += [_CCCL_LICENSE] if origins.cccl is not None else []
-    # If the project has no expression, NVIDIA's alone would cover the project's code too.
+    # If the project has no expression, NVIDIA's would cover the project's code too.
     expression = " AND ".join((f"({own})" if " OR " in own.upper() else own, *named)) if own else ""
     more = {
         name: text for name, text in origins.licenses.items() if name not in metadata.license_files

@@ -39,7 +39,7 @@ def add_to(verbs: options.Verbs) -> None:
         "--device",
         action="append",
         metavar="GPU",
-        help="with --site-packages: other GPUs than those of this machine (default: native)",
+        help="with --site-packages: GPUs to check in place of this machine's (default: native)",
     )
     parser.add_argument("--full", action="store_true", help="read all of every plugin")
     parser.add_argument("--json", action="store_true", help="print JSON, for programs")

@@ -4,7 +4,7 @@ Inputs are checked before all other work. A message about a missing file has the
 project's wheel can be downloaded, the installed project can be inspected, the folder has the wheel.
 
 ``NAME==VERSION`` and the URL of a wheel become a file in a folder of the cache. pip downloads it,
-or uv's pip where this Python has none: so the index, the credentials and the proxies are those of
+or uv's pip if this Python has no pip: so the index, the credentials and the proxies come from
 their own settings.
 
 Outputs are the findings of a check, as SARIF or JUnit XML for CI systems, and the copies of
@@ -135,7 +135,7 @@ def find_subject(text: str, site_folders: Iterable[Path], console: Console) -> s
 
 def _missing_input(text: str, folders: list[str]) -> tuple[str, str | None]:
     """Return the message about a path that does not exist, and its hint."""
-    # A path with a folder or an ending is no project's name: look for a similar file instead.
+    # A path with a folder or an ending can't be a project's name: look for a similar file instead.
     if not _PROJECT.fullmatch(text) or text.endswith(_ENDINGS):
         return f"{text} does not exist", _near(Path(text))
     if installed := _installed_version(text, folders):
@@ -236,7 +236,7 @@ def _download_error(subject: str, log: str) -> InputError:
         versions = (found[1] or "").split(", ")
         newest = f"the newest are {', '.join(versions[-_NEWEST:])}" if found[1] else None
         python = ".".join(map(str, sys.version_info[:2]))
-        # pip lists versions with a source distribution too, and those of other platforms not.
+        # pip also lists versions with only a source distribution, but not other platforms' wheels.
         return InputError(
             f"the index has no wheel of {subject} for Python {python} on this machine",
             hint=newest or f"is it {name} on the index in use? See: pip config list",

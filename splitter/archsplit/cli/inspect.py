@@ -256,6 +256,6 @@ def _limits(arguments: argparse.Namespace) -> SizeLimits:
 def _target_limits(text: str) -> Iterator[tuple[str, int]]:
     names, equals, size = text.rpartition("=")
     if not (names and equals):
-        raise UsageError(f"{text!r} is no limit for a target", hint="write it as in sm_90=30MB")
+        raise UsageError(f"invalid limit for a target: {text!r}", hint="write it as in sm_90=30MB")
     for pattern in options.target_patterns([names]):
         yield pattern, parse_size(size)

@@ -71,7 +71,7 @@ def add_to(verbs: options.Verbs) -> None:
     parser.add_argument("--index-url", metavar="URL", help="take wheels from this index")
     parser.add_argument(
         "--python", type=Path, metavar="PATH",
-        help="the Python whose environment it is (default: that of the active environment)",
+        help="the environment's Python (default: the active environment's)",
     )  # fmt: skip
     parser.set_defaults(run=run)
 
@@ -243,7 +243,7 @@ class CoreRequest:
         subject: as it is on the command line.
         wheel: the path or address of its wheel; None if the installer is to find one.
         sources: options of pip and uv that find wheels.
-        gpus: the capabilities that plugins are wanted for; empty for those of this machine.
+        gpus: the capabilities that need plugins; empty for this machine's GPUs.
     """
 
     name: str
@@ -431,7 +431,7 @@ def _subject(text: str, environment: Environment) -> tuple[str, str | None]:
     from packaging.requirements import InvalidRequirement, Requirement
     from packaging.utils import canonicalize_name
 
-    # The name in the URL is enough: the wheel is downloaded by the installer alone.
+    # The name in the URL is enough: only the installer downloads the wheel.
     if "://" in text:
         return canonicalize_name(_wheel_name(text.rpartition("/")[2]).project), text
     path = Path(text)

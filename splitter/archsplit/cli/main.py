@@ -115,7 +115,7 @@ def _run(argv: Sequence[str]) -> int:
         check_options(words[0], words[1:], _all_options(parser, words[0]))
     try:
         if not words:
-            # Whoever types the name alone looks for the verbs.
+            # A user who types only the name is looking for the verbs.
             parser.print_help(sys.stderr)
         arguments = parser.parse_args(words)
         # Pages name the command that made them.

@@ -47,7 +47,7 @@ def add_to(verbs: Verbs) -> None:
         "archsplit nvcc -- -arch=sm_90 -c sort.cu -o sort.o",
         "archsplit nvcc --jobs 8 --table steps.csv -- -arch=sm_90 -c sort.cu",
         usage="archsplit nvcc [OPTIONS] -- NVCC_ARGS",
-        description="Output, exit code, dependency files and warnings are those of nvcc. A command"
+        description="Output, exit code, dependency files and warnings are nvcc's own. A command"
         " line that is not supported runs nvcc itself, and one line gives the reason.",
     )
     _add_options(parser)
@@ -240,7 +240,7 @@ def _record_call(text: str) -> None:
         with open(path, "ab", buffering=0) as file:  # noqa: PTH123 - pathlib is 5 ms of a hit
             file.write(f"{line}\n".encode(errors="replace"))
     except OSError:
-        # A report is no reason for a compilation to fail.
+        # A compilation must not fail because of a report.
         return
 
 

@@ -141,7 +141,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     lines: tuple[str, ...] = ()
     if arguments.undo:
         lines = undo_site(arguments.site_packages, force=arguments.ignore_record)
-    # --commit alone commits an earlier run; with targets it slims first.
+    # Without targets, --commit commits an earlier run; with targets it slims first.
     elif _is_choice(arguments) or not arguments.commit:
         request = _request(arguments)
         with options.show_activity(console, f"slimming {request.source}") as workers:
@@ -202,7 +202,7 @@ def _check(arguments: argparse.Namespace) -> None:
         )
     # A restored environment has no old files, so --commit after it would mean nothing.
     if arguments.undo and (arguments.commit or _is_choice(arguments)):
-        raise UsageError("--undo goes with --site-packages alone")
+        raise UsageError("use --undo only with --site-packages, without targets or --commit")
     if arguments.dry_run and (arguments.undo or arguments.commit):
         raise UsageError("--dry-run goes with neither --undo nor --commit")
     # pip compares versions with other packages' requirements: a label could break an environment.

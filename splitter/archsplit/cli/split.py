@@ -74,7 +74,7 @@ def add_to(verbs: options.Verbs) -> None:
         "--install",
         choices=["core", "all", "meta"],
         default="core",
-        help="what comes with the core: packs by extras alone; all of them; or by extras, and one"
+        help="what comes with the core: packs by extras only; all of them; or by extras, and one"
         " more wheel, NAME-all, requires core and packs (default: %(default)s)",
     )
     parser.add_argument(
@@ -128,7 +128,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     try:
         report = _split(request, arguments, console)
     except NothingToDoError as nothing:
-        # Of several wheels nobody could say which one to copy.
+        # With several wheels it would be unclear which one to copy.
         if others or not arguments.copy:
             raise
         print(copy_unchanged(request.source, request.out, nothing, console))  # noqa: T201 - data
@@ -194,7 +194,7 @@ def _split_by_cuda(request: SplitRequest, arguments: argparse.Namespace, console
 
 
 def _check_library(path: Path) -> None:
-    """Refuse a file that is no library, before its project is of interest."""
+    """Refuse a file that is not a library, before its project matters."""
     from archsplit.devicecode.scan import HEAD_SIZE, Form, detect_form
 
     with input_errors(path), path.open("rb") as file:

@@ -149,7 +149,7 @@ def check_options(verb: str, words: Iterable[str], options: Collection[str]) -> 
         UsageError: has the nearest option.
     """
     for word in words:
-        # Words after it are arguments, for example those of nvcc.
+        # Words after it are arguments, for example nvcc's.
         if word == "--":
             return
         option = word.partition("=")[0]

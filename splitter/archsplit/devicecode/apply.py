@@ -1,8 +1,8 @@
 """A planned rewrite of one file: effect on GPUs, writing beside the old file, reading back.
 
 `coverage_changes` gives for each capability how many containers serve it and how, before and after,
-and the checks beside it refuse a harmful selection. `check_plan` reads the new file by the readers
-alone, which share no code with the writers: its containers must hold exactly the images that were
+and the checks beside it refuse a harmful selection. `check_plan` reads the new file only by the
+readers, which share no code with the writers: its containers must hold exactly the images that were
 to stay, byte for byte; pointers must lead to the same images as before; and every section without a
 reason to change must be equal.
 """
@@ -317,7 +317,7 @@ class CoverageChange:
 
     @property
     def stops(self) -> int:
-        """The number of containers that ran on the GPU before and do not run after."""
+        """Number of containers that ran on the GPU before and do not run after."""
         return self.after.get(Coverage.NONE, 0) - self.before.get(Coverage.NONE, 0)
 
     @property
@@ -384,12 +384,12 @@ def check_code_stays(
     containers = tuple(containers)
     hint = f"`archsplit inspect {shlex.quote(subject)}` shows its targets"
     target_sets = {code_targets(filtered.entries) for filtered in containers} - {frozenset()}
-    # A file without any device code is no fault of the selection.
+    # A file without any device code is not the selection's fault.
     for device in sorted(selection.devices) if target_sets else ():
         if not any(best_target(device, targets) for targets in target_sets):
             raise TargetError(f"{subject}: nothing in it runs on {device}", hint=hint)
     if target_sets and not any(code_targets(filtered.kept) for filtered in containers):
-        raise TargetError(f"{subject}: none of its device code would stay", hint=hint)
+        raise TargetError(f"{subject}: no device code would be kept", hint=hint)
 
 
 def check_coverage_stays(

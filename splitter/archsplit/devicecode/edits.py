@@ -60,7 +60,7 @@ class NewBytes(NamedTuple):
 
     @property
     def size(self) -> int:
-        """The number of bytes."""
+        """Number of bytes."""
         return len(self.content)
 
 
@@ -83,7 +83,7 @@ class Edit:
 
     @property
     def growth(self) -> int:
-        """The number of bytes that the file gets longer; negative if it gets shorter."""
+        """Number of bytes that the file gets longer; negative if it gets shorter."""
         # Sizes in the headers of archives change by this number.
         return total_size(self.pieces) - (self.end - self.start)
 
@@ -176,17 +176,17 @@ class FilteredContainer:
 
     @property
     def start(self) -> int:
-        """The start in the old file."""
+        """Start in the old file."""
         return self.container.offset
 
     @property
     def end(self) -> int:
-        """The end in the old file."""
+        """End in the old file."""
         return self.start + self.container.size
 
     @property
     def size(self) -> int:
-        """The number of bytes of the new container."""
+        """Number of bytes of the new container."""
         return total_size(self.pieces)
 
     @property
@@ -198,7 +198,7 @@ class FilteredContainer:
 
 def copy_entry(container: Container, entry: FatbinEntry) -> tuple[EditPiece, ...]:
     """Return an entry's own bytes."""
-    # The signature is that of `ImageEncoder`.
+    # Same signature as `ImageEncoder`.
     del container
     return (CopiedBytes(offset=entry.offset, size=entry.size),)
 
@@ -211,10 +211,10 @@ def filter_container(
     section: Section | None = None,
     encode: ImageEncoder = copy_entry,
 ) -> FilteredContainer:
-    """Plan a container with the entries of ``kept`` alone, or with none."""
+    """Plan a container with only the entries of ``kept``, or with none."""
     entries, kept = tuple(entries), tuple(kept)
     body = [piece for entry in kept for piece in encode(container, entry)]
-    # The size in the header counts the entries alone.
+    # The size in the header counts only the entries.
     header = CONTAINER_LAYOUT.pack(FATBIN_MAGIC, _VERSION, CONTAINER_LAYOUT.size, total_size(body))
     pieces: tuple[EditPiece, ...] = (NewBytes(content=header), *body)
     # Nothing changed: one copy keeps padding between entries too.

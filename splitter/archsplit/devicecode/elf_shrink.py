@@ -94,7 +94,7 @@ def _page_size(elf: Elf) -> int:
     # relocations.
     if elf.header.type != FileType.LIBRARY:
         raise NotShrinkableError(
-            f"{elf.window.source}: it is no shared library: its addresses are fixed"
+            f"{elf.window.source}: not a shared library: its addresses are fixed"
         )
     if elf.header.machine not in PAGE_SIZES:
         raise NotShrinkableError(
@@ -144,24 +144,24 @@ class FreedSpace:
 
     @property
     def section(self) -> Section:
-        """The old section."""
+        """Old section."""
         return self.compaction.section
 
     @property
     def free(self) -> int:
-        """The file offset of the first byte behind the containers, aligned for a table."""
+        """File offset of the first byte behind the containers, aligned for a table."""
         return _align_up(self.section.offset + self.compaction.size, _WORD_SIZE)
 
     @property
     def cut(self) -> Cut:
-        """The pages to cut; empty if the cut's end is not after its start."""
+        """Pages to cut; empty if the cut's end is not after its start."""
         start = _align_up(self.free + self.reserved, self.page)
         end = (self.section.offset + self.section.size) // self.page * self.page
         return Cut(start=start, end=max(start, end))
 
     @property
     def saved(self) -> int:
-        """The number of bytes of the cut."""
+        """Number of bytes of the cut."""
         return self.cut.end - self.cut.start
 
 
@@ -319,7 +319,7 @@ def _new_address(elf: Elf, compaction: Compaction, address: int, name: str) -> i
 def _pointer_edits(
     elf: Elf, address: int, record: int | None, old: int, new: int
 ) -> Iterator[Edit]:
-    # RELR has no record: its pointer is in place alone.
+    # RELR has no record: its pointer is only in place.
     if record is not None:
         yield overwrite(record + _ADDEND_AT, _U64.pack(new))
     copy = elf.at_address(address, _U64.size, "pointer")
@@ -334,7 +334,7 @@ def _symbol_edits(elf: Elf, compaction: Compaction, table: Section) -> Iterator[
     for number, row in enumerate(content.records(SYMBOL, "symbols")):
         _, _, _, section_index, value, _ = row
         if section_index == compaction.section.index and compaction.contains(value):
-            # Other libraries read exported symbols; a local symbol is for debuggers alone.
+            # Other libraries read exported symbols; a local symbol is only for debuggers.
             if table.type == SectionType.DYNAMIC_SYMBOLS:
                 _new_address(elf, compaction, value, "an exported symbol")
             # A local symbol into the middle of a container keeps its old value.
@@ -491,8 +491,8 @@ def section_edits(elf: Elf, cuts: Sequence[Cut], *, sizes: Mapping[int, int]) ->
     The file may be a part of another one, such as of a static library.
     """
     start = elf.window.start
-    # The section headers lie after all cuts or before them, never inside: a cut has bytes of one
-    # section alone.
+    # The section headers lie after all cuts or before them, never inside: a cut never has bytes
+    # of two sections.
     sections = start + elf.header.sections_offset
     new = _U64.pack(shift_offset(sections, cuts) - start)
     yield overwrite(start + _SECTIONS_OFFSET_AT, new)

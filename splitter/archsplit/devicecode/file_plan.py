@@ -95,7 +95,7 @@ _RELEASED_BYTES = 4 << 20
 """Bytes of a mapped library that are passed before its pages are given back."""
 
 _MAX_STUB = 8192
-"""The largest image that may be a stub; those of CUDA 11.8 to 13.0 have 600 to 1600 bytes."""
+"""The largest image that may be a stub; in CUDA 11.8 to 13.0 stubs have 600 to 1600 bytes."""
 
 # Every cubin has symbols of its sections; they are no evidence of code.
 _SECTION_SYMBOL = 3  # STT_SECTION
@@ -153,12 +153,12 @@ class FilePlan:
 
     @property
     def zeroed(self) -> tuple[UnregisteredImage, ...]:
-        """The images that are overwritten with zeros, where they lie."""
+        """Images that are overwritten with zeros, where they lie."""
         return self.unregistered if self.zeroes_unregistered else ()
 
     @property
     def size(self) -> int:
-        """The number of bytes of the new file."""
+        """Number of bytes of the new file."""
         return total_size(self.pieces)
 
     @property
@@ -168,7 +168,7 @@ class FilePlan:
 
 
 def plan_rewrite(window: Window, edit: FileEdit) -> FilePlan:
-    """Plan a new file over an old one. The old one is no part of another file.
+    """Plan a new file over an old one, which stands by itself.
 
     Raises:
         BinaryFormatError: it is damaged, or was stripped of its section headers.
@@ -438,7 +438,7 @@ def is_stub(filtered: FilteredContainer) -> bool:
 
 
 def _is_stub_image(filtered: FilteredContainer, entry: FatbinEntry) -> bool:
-    # A stub has machine code alone: PTX makes the container a real one.
+    # A stub has only machine code: PTX makes the container a real one.
     is_sass = entry.target is not None and entry.target.kind is CodeKind.SASS
     # Decompressing every image of a library would take minutes; stubs are tiny.
     if not is_sass or max(entry.payload_size, entry.uncompressed_size) > _MAX_STUB:
@@ -453,7 +453,7 @@ def _is_stub_image(filtered: FilteredContainer, entry: FatbinEntry) -> bool:
             for symbol in section_symbols(elf, part)
         )
     except BinaryFormatError:
-        # An unreadable image may hold anything: it is no stub.
+        # An unreadable image may hold anything, so it is not a stub.
         return False
 
 

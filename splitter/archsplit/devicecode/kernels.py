@@ -129,7 +129,7 @@ def stable_name(name: str) -> str:
     """Return a kernel's name without the parts that differ between two builds of a source.
 
     nvcc puts hashes of the path and the content into the names of unnamed namespaces, and CUB puts
-    its version and the list of targets into that of its own.
+    its version and the list of targets into its own namespace's name.
     """
     pieces = []
     end = 0
@@ -199,7 +199,7 @@ def device_runtime_calls(path: Path) -> frozenset[str]:
 
     Raises:
         InputError: the file can't be read.
-        BinaryFormatError: it is no ELF file, or a damaged one.
+        BinaryFormatError: it is not an ELF file, or it is damaged.
     """
     elf = Elf(open_file(path))
     return frozenset(

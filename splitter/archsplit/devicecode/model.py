@@ -61,7 +61,7 @@ class Image(NamedTuple):
         offset: in the file.
         file_bytes: the header and the padded payload; of a bare cubin, the file.
         wheel_bytes: the part of the wheel's compressed stream; None outside of wheels.
-        is_bare: True for a cubin by itself, which is no entry of a container.
+        is_bare: True for a cubin by itself, outside of any container.
     """
 
     kind: EntryKind | None
@@ -77,7 +77,7 @@ class Image(NamedTuple):
 
     @property
     def weight(self) -> int:
-        """Bytes of the download; bytes of the file where there is no download."""
+        """Bytes of the download; bytes of the file outside of a wheel."""
         return self.file_bytes if self.wheel_bytes is None else self.wheel_bytes
 
     @property
@@ -180,7 +180,7 @@ class InventoryRow:
 
     @property
     def weight(self) -> int:
-        """Bytes of the download; bytes of the file where there is no download."""
+        """Bytes of the download; bytes of the file outside of a wheel."""
         return self.file_bytes if self.wheel_bytes is None else self.wheel_bytes
 
 
@@ -296,12 +296,12 @@ class File:
 
     @property
     def weight(self) -> int:
-        """Bytes of the download; bytes of the file where there is no download."""
+        """Bytes of the download; bytes of the file outside of a wheel."""
         return self.size if self.wheel_bytes is None else self.wheel_bytes
 
     @property
     def containers(self) -> int:
-        """The number of units inside of the fatbin sections."""
+        """Number of units inside of the fatbin sections."""
         return sum(unit.place is not Place.OUTSIDE for unit in self.units)
 
     def rows(self) -> tuple[InventoryRow, ...]:
@@ -352,7 +352,7 @@ class Inventory:
         path: the inspected subject, as the user named it.
         sha256: of the file; None for folders and packages, and unless it was requested.
         size: bytes of the file, or of all files.
-        is_wheel: True if ``size`` is that of a download.
+        is_wheel: True if ``size`` is a download's.
         files: all that can hold device code, with or without any.
         other_files: headers, static libraries, tests and the like, the largest sum first.
     """
@@ -366,7 +366,7 @@ class Inventory:
 
     @property
     def name(self) -> str:
-        """The last part of the path, without the folders of this machine."""
+        """Last part of the path, without the folders of this machine."""
         return self.path.rstrip("/").rpartition("/")[2]
 
     def units(self) -> Iterator[Unit]:

@@ -4,8 +4,8 @@ In go the entries of all containers; out come the packs, and which of them a cap
 pack that is named for a capability holds, container by container, the images that such a GPU takes.
 Capabilities that take the same images share one pack. Images that several packs have in common lie
 in one more pack where that saves much, and the capabilities need both. A tiny pack is folded into
-another, because each pack is one more name on the index. An image that no GPU takes lies in the
-last pack alone, which is needed only to restore the fat library.
+another, because each pack is one more name on the index. An image that no GPU takes lies only in
+the last pack, which is needed only to restore the fat library.
 
 `divide_packs` gives each pack one or several files, each with the cores that it is for. Cores with
 the same containers share a file. What several files of a pack have in common is in one more pack
@@ -110,7 +110,7 @@ def plan_packs(
         plan = PackPlan(packs=(*plan.packs, last), needs=plan.needs)
     if targets is not None:
         plan = _select_packs(plan, targets)
-    # Only what is written counts: one pack alone has nothing in common with another.
+    # Only what is written counts: a single pack has nothing in common with another.
     return _share_common(plan, size_by_image) if by is PackBy.CAPABILITY else plan
 
 
@@ -178,7 +178,7 @@ def _divide_by_capability(
     for capability, images in images_by_capability.items():
         # 8.6 and 8.9 often take the same images; the pack has the name of the lowest.
         groups.setdefault(images, []).append(capability)
-    # The newest PTX is a pack of its own: GPUs that are not known yet need it alone.
+    # The newest PTX is a pack of its own: GPUs that are not known yet need only this.
     newest = tuple(frozenset(one.offset for one in newest_ptx(each)) for each in containers)
     packs = [
         PackContents(name=capability_extra(group[0]), serves=tuple(group), offsets=images)
@@ -365,7 +365,7 @@ class PackFile:
     """A file of a pack.
 
     Attributes:
-        pack: its name, and the images of its containers alone.
+        pack: its name, and only the images of its containers.
         cores: the numbers of the cores that it is for.
         is_generic: True if all cores of its machines may take it; False if others of these
             machines have files of their own, and this one has the tags of its cores.
@@ -390,7 +390,7 @@ class ReleaseCores:
 
     @property
     def by_machine(self) -> Mapping[str, _Cores]:
-        """The cores of each machine."""
+        """Cores of each machine."""
         return {
             machine: frozenset(n for n, one in enumerate(self.machines) if one == machine)
             for machine in dict.fromkeys(self.machines)
@@ -424,7 +424,7 @@ def divide_packs(
     for whole in plan.packs:
         pieces = _best(_sizes_of(whole, sizes), cores, least_saving(total))
         common = [piece for piece in pieces if piece.is_common]
-        # A GPU needs both parts, so neither serves it alone.
+        # A GPU needs both parts, so neither serves it without the other.
         pack = replace(whole, serves=()) if common else whole
         packs.append(pack)
         files += _files(pack, [piece for piece in pieces if not piece.is_common])

@@ -129,7 +129,7 @@ def _classify(
             container=container,
             entries=entries,
             wrapper=None if obstacle or not entries else wrappers[0][0],
-            # An empty container has nothing to move, which is no obstacle.
+            # An empty container has nothing to move, so nothing is in the way.
             obstacle=obstacle if entries else "",
             is_linked=any(version == LINKED for _, version in wrappers),
         )
@@ -159,7 +159,7 @@ def container_images(registered: RegisteredContainer) -> tuple[PackImage, ...]:
     for number, entry in enumerate(registered.entries):
         content = registered.container.body.at(entry.offset, entry.size, "image")
         assert entry.target is not None, "only code moves"
-        # `assert`, not an error: `_classify` lets only containers with code alone pass.
+        # `assert`, not an error: `_classify` passes only containers that have nothing but code.
         images.append(
             PackImage(
                 number=number,
@@ -177,7 +177,7 @@ class Library:
     """A shared library.
 
     Attributes:
-        descriptor: the plugin's descriptor; None for a library that is no plugin.
+        descriptor: the plugin's descriptor; None for a library that is not a plugin.
         containers: the targets of each fatbin container.
         exports: the names of the symbols that it defines for others.
         relocatable: the targets of each container that a device link takes.
@@ -199,7 +199,7 @@ def read_library(path: Path) -> Library:
 
     Raises:
         InputError: the file can't be read.
-        BinaryFormatError: it is no ELF file, or a damaged one.
+        BinaryFormatError: it is not an ELF file, or it is damaged.
     """
     elf = Elf(open_file(path))
     # Containers of the two sections are judged by different rules.

@@ -2,7 +2,7 @@
 
 In goes a file of any form: ELF, PE, static library, fatbin, cubin or device pack. Out come its
 units. Two ways lead to device code: the tables of the file (sections, archive members, pack tables)
-and, where there is no table, a search for the magic numbers of containers and cubins. A match of
+and, without a table, a search for the magic numbers of containers and cubins. A match of
 the search is only a candidate: a unit is reported after all of its headers were read.
 
 Memory stays flat: files are mapped, searched in blocks, and their pages given back.
@@ -84,7 +84,7 @@ REGISTERED, UNREGISTERED = "(registered)", "(not registered)"
 MAX_UNREADABLE = 64
 """The number of false candidates after which a search ends.
 
-No file can make a search take for ever.
+No file can make a search run without end.
 """
 
 _PROGBITS, _EXECUTABLE_FLAG = 1, 4
@@ -303,7 +303,7 @@ def fatbin_units(window: Window, wheel_share: WheelShare) -> Iterator[Unit]:
 
 
 def pack_units(window: Window, wheel_share: WheelShare) -> Iterator[Unit]:
-    """Yield the containers of a device pack; those of a core's table have no images.
+    """Yield the containers of a device pack; containers of a core's table have no images.
 
     Raises:
         DevicePackError: it is damaged.
@@ -473,8 +473,8 @@ class ContainerSearch:
 
     Attributes:
         wheel_share: the part of the download that a range of the file takes.
-        budget: bytes that may still be searched. A file of 64 KiB can have a thousand sections that
-            are all the same bytes; a real one has no byte in more than two.
+        budget: bytes that may still be searched. A file of 64 KiB can have a thousand sections over
+            the same bytes; a real one has no byte in more than two.
         unreadable: offsets of false candidates, so far.
     """
 

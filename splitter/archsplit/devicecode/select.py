@@ -31,15 +31,15 @@ class Code(Protocol):
 
     @property
     def target(self) -> Target | None:
-        """The target of the code; None for code that is neither SASS nor PTX."""
+        """Target of the code; None for code that is neither SASS nor PTX."""
 
     @property
     def kind(self) -> EntryKind | None:
-        """The kind of the payload; None for an unknown number."""
+        """Kind of the payload; None for an unknown number."""
 
     @property
     def offset(self) -> int:
-        """The offset in the file, which is unique."""
+        """Offset in the file, which is unique."""
 
 
 AnyCode = TypeVar("AnyCode", bound=Code)
@@ -176,7 +176,7 @@ class Selection:
 
     @property
     def label(self) -> str:
-        """The choice as a part of a file name: letters, digits and dots."""
+        """Choice as a part of a file name: letters, digits and dots."""
         names = sorted(self.keep or self.drop)
         words = [str(name).replace("_", "") for name in names]
         words = ["no", *words] if self.drop else words

@@ -44,7 +44,7 @@ class SizeChange:
 
     @property
     def growth(self) -> int:
-        """The number of added bytes; negative for a saving."""
+        """Number of added bytes; negative for a saving."""
         return self.new - self.old
 
 
@@ -119,7 +119,7 @@ class CodeSize:
 
     @property
     def cost(self) -> int:
-        """Bytes of the download; bytes in files where there is no download."""
+        """Bytes of the download; bytes in files outside of a wheel."""
         return self.file_bytes if self.wheel_bytes is None else self.wheel_bytes
 
 
@@ -132,7 +132,7 @@ class DeviceUsage:
     usable nor dead weight, and code outside of the fatbin sections isn't either.
 
     Attributes:
-        containers: the number of containers by coverage; an empty container serves nobody.
+        containers: the number of containers by coverage; an empty container serves no GPU.
         targets: the targets in use, ascending.
         usable: the images that the GPU takes.
         dead: the machine code and PTX that the GPU does not take.
@@ -260,7 +260,7 @@ def _usage(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SizeLimits:
-    """The limits of a release; patterns of targets are those of a shell: ``compute_*``.
+    """The limits of a release; patterns of targets are shell patterns: ``compute_*``.
 
     Attributes:
         budget: bytes of the whole: of the download for a wheel, else of the files; None for none.

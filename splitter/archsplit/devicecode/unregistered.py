@@ -5,7 +5,7 @@ sections, and in cubins inside zstd frames (cuBLASLt), of which nothing but the 
 here. Such code can't move. The payload of an image that no chosen GPU can run may become zeros;
 headers, offsets and the first bytes of a frame stay.
 
-`PROVEN_LIBRARIES` are those of which a GPU has proven that this changes no result. Evidence:
+`PROVEN_LIBRARIES`: on a GPU it was proven that this changes no result of theirs. Evidence:
 ``tests/gpu/evidence`` has for each row the GPU, the operations that gave the same bytes before and
 after, and the digests. ``nox -s gpu_tests`` makes it, and a test compares the two.
 """
@@ -49,7 +49,7 @@ class UnregisteredImage(NamedTuple):
 
     @property
     def size(self) -> int:
-        """The bytes of the payload."""
+        """Bytes of the payload."""
         return self.end - self.start
 
 

@@ -74,7 +74,7 @@ class Cubin:
         tables = (part for part in self.elf.sections() if part.type == SectionType.SYMBOLS)
         table = next(tables, None)
         if table is None:
-            # A stripped cubin, or one of device functions alone.
+            # A stripped cubin, or one with only device functions.
             return
         for symbol in section_symbols(self.elf, table):
             # `cuobjdump -elf` shows this bit as STO_CUDA_ENTRY.
@@ -131,7 +131,7 @@ def read_capability(head: Window) -> Capability:
 
 
 def _header_capability(header: Header, window: Window) -> Capability:
-    # The one field by which the ELF file of a GPU differs from that of a host.
+    # The one field by which a GPU's ELF file differs from a host's.
     if header.machine != Machine.CUDA:
         raise window.fault(18, "ELF machine", str(header.machine), f"{Machine.CUDA:d} for CUDA")
     number = _sm_number(header, window)
@@ -164,7 +164,7 @@ def frame_size(window: Window) -> int:
     """Return the bytes of the frame at the start of a window.
 
     Raises:
-        BinaryFormatError: there is no frame, or it is longer than the window.
+        BinaryFormatError: the frame is missing, or longer than the window.
     """
     magic = window.part(0, _MAGIC_SIZE, "zstd frame").to_bytes()
     if magic != ZSTD_MAGIC:

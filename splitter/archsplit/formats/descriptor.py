@@ -48,7 +48,7 @@ _VERSION = re.compile(r"[!-~]+")
 
 
 class Shape(enum.IntEnum):
-    """The two forms of plugins: a whole library, or device code alone."""
+    """The two forms of plugins: a whole library, or only device code."""
 
     LIBRARY = 1
     DEVICE = 2
@@ -67,7 +67,7 @@ class Descriptor:
         build_id: SHA-256 of all inputs of the build; of packs, see rule 24.
         interface_hash: SHA-256 of the public header and the exported symbols.
         cuda_version: as in CUDART_VERSION, 13000 for 13.0.
-        shape: a whole library, or device code alone.
+        shape: a whole library, or only device code.
         targets: at least one and at most 64, each once.
     """
 
@@ -195,7 +195,7 @@ def read_descriptor(elf: Elf) -> Descriptor | None:
     ]
     if not notes:
         return None
-    # The loader takes one note; of two, nobody could say which one it takes.
+    # The loader takes one note; with two it is unclear which one.
     if len(notes) > 1:
         raise notes[1].fault(0, "archsplit notes", f"{len(notes)}", "one")
     return decode_note(notes[0].data, source=notes[0].source, start=notes[0].start)

@@ -226,7 +226,7 @@ def _read_pack(window: Window, *, is_table: bool) -> Pack:
     # Rule 13 of plugin.h: before this comparison, nothing of the index may be used. The images have
     # digests of their own in it.
     _expect(window, 48, "digest of the index", hashlib.sha256(hashed.data).digest(), row[12])
-    # Rule 11 of plugin.h: a pack is no ELF file, so its descriptor has no note around it.
+    # Rule 11 of plugin.h: a pack is not an ELF file, so its descriptor has no note around it.
     descriptor = note.decode_note(
         front.part(0, descriptor_size, "descriptor").data, source=window.source, start=head_size
     )
@@ -317,7 +317,7 @@ class _Index:
         )
 
     def _row(self, layout: Struct, table: int, number: int) -> tuple[Any, ...]:
-        # The bounds of the file alone would let a row be read from the table after it.
+        # With only the file's bounds checked, a row could be read from the table after it.
         if number >= self._counts[table]:
             raise self._window.fault(0, "row of the index", str(number), "one that is there")
         at = self._starts[table] + number * self._sizes[table]

@@ -123,7 +123,7 @@ class Section(NamedTuple):
     A tuple, because static libraries have a hundred thousand.
     """
 
-    index: int  # type: ignore[assignment] # nobody searches in a section
+    index: int  # type: ignore[assignment] # never searched
     name: str
     type: int
     flags: int
@@ -173,7 +173,7 @@ class Elf:
 
     @property
     def section_count(self) -> int:
-        """The number of sections; 0 after the section headers were stripped."""
+        """Number of sections; 0 after the section headers were stripped."""
         return len(self._sections)
 
     def sections(self) -> Iterator[Section]:
@@ -313,7 +313,7 @@ def read_segments(window: Window, header: Header) -> Iterator[Segment]:
 
 
 def require_size(window: Window, at: int, what: str, found: int, layout: Struct) -> None:
-    """Check that a size in a header is that of a record's layout.
+    """Check that a size in a header equals the size of a record's layout.
 
     Args:
         window: the file.

@@ -2,11 +2,11 @@
 
 Everything is found through PT_DYNAMIC, as the dynamic linker does it, so that a library without
 section headers is read as any other. The version of each symbol that a file takes from elsewhere is
-reported with the symbol (``dlopen``, ``GLIBC_2.34``, ``libc.so.6``): auditwheel reports versions
-alone, and a version doesn't tell a developer what to change.
+reported with the symbol (``dlopen``, ``GLIBC_2.34``, ``libc.so.6``): auditwheel reports only
+versions, and a version doesn't tell a developer what to change.
 
 Sources: System V gABI, chapter 4 ("Symbol Table") and chapter 5 (dynamic section, DT_RELR); LSB,
-"Symbol Versioning"; the numbers of relocation types are those of the x86-64 psABI and the AArch64
+"Symbol Versioning"; the numbers of relocation types are in the x86-64 psABI and the AArch64
 ELF ABI.
 """
 
@@ -159,7 +159,7 @@ class Dynamic:
 
     @property
     def is_initialized_first(self) -> bool:
-        """True if the constructors run before those of all other libraries (DF_1_INITFIRST)."""
+        """True if the constructors run before all other libraries' (DF_1_INITFIRST)."""
         return bool(self.values.get(Tag.FLAGS_1, 0) & _INIT_FIRST)
 
     def table(self, address: Tag, size: Tag, what: str) -> Window:

@@ -94,7 +94,7 @@ _COMPRESSIONS = {
     (True, int(EntryFlag.LZ4)): Compression.LZ4,
     (True, int(EntryFlag.ZSTD)): Compression.ZSTD,
 }
-# The field `arch` has no suffix: sm_90 and sm_90a are told apart by flags alone, and one container
+# The field `arch` has no suffix: sm_90 and sm_90a differ only in their flags, and one container
 # may hold both.
 _SUFFIXES: dict[int, Suffix] = {
     0: "",
@@ -149,7 +149,7 @@ class FatbinEntry(NamedTuple):
 
     @property
     def payload_offset(self) -> int:
-        """The payload's offset in the file."""
+        """Offset of the payload in the file."""
         return self.offset + self.header_size
 
     @property
@@ -160,14 +160,14 @@ class FatbinEntry(NamedTuple):
 
     @property
     def kind_name(self) -> str:
-        """The kind as text: ``PTX``, ``LTO IR``, ``kind 512``."""
+        """Kind as text: ``PTX``, ``LTO IR``, ``kind 512``."""
         if self.kind is None:
             return f"kind {self.kind_number}"
         return self.kind.name.replace("_", " ")
 
     @property
     def unknown_flags(self) -> int:
-        """The bits of the flags without a known meaning."""
+        """Bits of the flags without a known meaning."""
         return self.flags & ~_KNOWN_FLAGS
 
 
@@ -258,7 +258,7 @@ def fatbin_sections(elf: Elf) -> Iterator[Section]:
     """
     # Without section headers, device code would be overlooked, and the file taken for a host file.
     if elf.section_count == 0:
-        expected = "those of the device code"
+        expected = "section headers of the device code"
         raise elf.window.fault(0, "section headers", "none", expected)
     remaining = len(elf.window)
     for section in elf.sections():

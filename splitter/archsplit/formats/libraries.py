@@ -1,4 +1,4 @@
-"""Libraries in other formats than ELF: static libraries (ar), and those of Windows (PE).
+"""Libraries in other formats than ELF: static libraries (ar) and Windows libraries (PE).
 
 In: a `Window` of a file. Out: the members of a static library, or the sections of a Windows
 library, among which those with device code.

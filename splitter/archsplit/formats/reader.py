@@ -52,7 +52,7 @@ class Window:
 
     @property
     def data(self) -> memoryview:
-        """The bytes, not copied."""
+        """Bytes, not copied."""
         return self._bytes
 
     def to_bytes(self) -> bytes:

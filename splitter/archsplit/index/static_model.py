@@ -104,12 +104,12 @@ class IndexEntry:
 
     @property
     def name(self) -> DistributionName:
-        """The parts of the file name."""
+        """Parts of the file name."""
         return parse_file_name(self.file)
 
     @property
     def digests(self) -> dict[str, str]:
-        """The SHA-256 of each file of the distribution, by its name."""
+        """SHA-256 of each file of the distribution, by its name."""
         beside = {
             METADATA_SUFFIX: self.metadata_sha256,
             PROVENANCE_SUFFIX: self.provenance_sha256,
@@ -119,7 +119,7 @@ class IndexEntry:
 
     @property
     def release(self) -> IndexRelease:
-        """The release of the wheel."""
+        """Release of the wheel."""
         name = self.name
         return IndexRelease(project=name.project, version=name.version)
 

@@ -83,7 +83,7 @@ class Advice:
 
     @property
     def too_big(self) -> tuple[TargetListEffect, ...]:
-        """The GPUs whose own plugin would exceed the limit for a plugin."""
+        """GPUs whose own plugin would exceed the limit for a plugin."""
         most = self.request.max_wheel
         return tuple(effect for effect in self.effects if most is not None and effect.plugin > most)
 
@@ -112,7 +112,7 @@ class Advice:
         return "\n".join(lines) + "\n"
 
     def split_arguments(self, subject: str) -> tuple[str, ...]:
-        """Return the command that splits for these targets; () if the subject is no fat wheel."""
+        """Return the command that splits for these targets; () without a fat wheel."""
         if self.best is None or self.costs.is_release or not subject.endswith(".whl"):
             return ()
         names = ",".join(map(str, self.best.targets))
@@ -146,7 +146,7 @@ def advise(
     best = proposals.best(request.budget)
     # The search prefers small PTX; newer PTX is better code where the budget allows it.
     best = None if best is None else proposals.with_new_ptx(best, request.budget)
-    # Without a proposal the effect shown is that of the present targets.
+    # Without a proposal the effect of the present targets is shown.
     after = (best or proposals.everything).coverage_by_capability
     return Advice(
         costs=costs,

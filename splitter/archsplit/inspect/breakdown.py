@@ -102,12 +102,12 @@ class BreakdownPart:
 
     @property
     def name(self) -> str:
-        """The label with the form: one target may have machine code and link code."""
+        """Label with the form: one target may have machine code and link code."""
         return f"{self.label} ({self.form})" if self.form else self.label
 
     @property
     def weight(self) -> int:
-        """Bytes of the download; bytes of the file where there is no download."""
+        """Bytes of the download; bytes of the file outside of a wheel."""
         return self.file_bytes if self.wheel_bytes is None else self.wheel_bytes
 
 
@@ -194,7 +194,7 @@ _BITCODE_NAME = re.compile(r"[_.-](sm_[0-9]+[af]?)\.bc$")
 
 def build_file_kind(path: str) -> str | None:
     """Return the kind of a file by its path, such as ``headers``; None for all others."""
-    # Texts alone: an environment has a hundred thousand paths.
+    # Only texts, no paths: an environment has a hundred thousand paths.
     *folders, name = path.split("/")
     suffix = splitext(name)[1]
     # A JIT links it to kernels of its own: libnvshmem_device_sm_90.bc.

@@ -32,7 +32,7 @@ _GPU_COLUMNS = ("gpu", "capability")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnknownGpu:
-    """A row whose GPU has no known capability; the share is that of the whole table."""
+    """A row whose GPU has no known capability; the share is of the whole table."""
 
     gpu: str
     share: float
@@ -45,7 +45,7 @@ class GpuTable:
 
     Attributes:
         shares: of the known GPUs, ascending by capability; together 1.
-        gpus: the names behind each capability, those of most users first.
+        gpus: the names behind each capability, most users first.
         unknown_gpus: rows without a known capability, which are in no share.
     """
 
@@ -55,7 +55,7 @@ class GpuTable:
 
     @property
     def unknown_share(self) -> float:
-        """The part of the whole table without a known capability."""
+        """Part of the whole table without a known capability."""
         return sum(gpu.share for gpu in self.unknown_gpus)
 
 
@@ -122,7 +122,7 @@ def _rows(text: str, faults: list[str]) -> Iterator[_Row]:
         faults.append(f"{kept[0][0] if kept else 1}: the columns are {', '.join(names) or 'none'}")
         return
     reader = csv.reader(io.StringIO("\n".join(line for _, line in kept[1:])))
-    # Numbers are those of the file's lines, comments included.
+    # Numbers count the file's lines, comments included.
     for (number, _), cells in zip(kept[1:], reader, strict=False):
         yield from _read_row(number, dict(zip(names, map(str.strip, cells), strict=False)), faults)
 

@@ -160,7 +160,7 @@ def render_table(
         style_of = ' class="number"' if head.startswith("#") else ""
         style_of = ' class="wide"' if head == "." else style_of
         text = f'<abbr title="{escape(terms[name])}">{name}</abbr>' if name in terms else name
-        # A heading without words is no heading for a screen reader.
+        # A screen reader skips a heading without words.
         cells.append(f'<th scope="col"{style_of}>{text}' if name else f"<td{style_of}>")
     return (
         f'<div class="scroll" role="region" aria-label="{escape(caption)}" tabindex="0">'
@@ -188,7 +188,7 @@ _MAX_CHANGES = 500
 """Kernels in a table of growth; the JSON has all."""
 
 _MAX_NAME = 160
-"""Characters of a kernel's name; those of templates have thousands."""
+"""Characters of a kernel's name; names of templates have thousands."""
 
 
 def inventory_page(

@@ -58,7 +58,7 @@ class InspectRequest:
         digest: True to compute the file's SHA-256, which takes longer than all else.
         kernels: True to read kernels, for which machine code is decompressed.
         zstd: True to estimate what zstd would save, by some images of each file.
-        workers: permission to use processes; None for threads alone.
+        workers: permission to use processes; None for threads only.
     """
 
     subject: str
@@ -120,7 +120,7 @@ def _inventory(request: InspectRequest, paths: Mapping[str, str], name: str) -> 
 
     Paths are texts, because an environment has a hundred thousand of them.
 
-    Wheels alone are weighed by their download; beside loose files, by the files that they install.
+    If all inputs are wheels, their download counts; with loose files, the files that they install.
     """
     wheels = {shown: Path(path) for shown, path in paths.items() if shown.endswith(_WHEEL)}
     others = {shown: path for shown, path in paths.items() if shown not in wheels}
@@ -142,10 +142,10 @@ def _inventory(request: InspectRequest, paths: Mapping[str, str], name: str) -> 
         request.workers,
     )
     # Each worker has one wheel, and unpacks one member of it at a time.
-    alone = replace(request, workers=request.workers if len(wheels) == 1 else None)
+    single = replace(request, workers=request.workers if len(wheels) == 1 else None)
     files += chain.from_iterable(
         _map_with_room(
-            lambda one: _wheel_or_problem(one[1], one[0], alone, in_download=in_download),
+            lambda one: _wheel_or_problem(one[1], one[0], single, in_download=in_download),
             sorted(wheels.items()),
             lambda one: _installed_size(one[1]),
             None if len(wheels) == 1 else request.workers,
@@ -261,7 +261,7 @@ def _package(request: InspectRequest) -> Inventory:
 
 
 def _installed_files(request: InspectRequest, distribution: str) -> dict[str, Path]:
-    # For packages alone: 40 ms.
+    # Only for packages: 40 ms.
     from importlib.metadata import distributions  # noqa: PLC0415
 
     folders = [str(folder) for folder in request.site_folders]
@@ -327,7 +327,7 @@ def _map_with_room(
 
 
 def _in_wheel(path: Path, request: InspectRequest, *, in_download: bool = True) -> list[File]:
-    # For wheels alone: 17 ms, longer than reading most libraries takes.
+    # Only for wheels: 17 ms, longer than reading most libraries takes.
     from archsplit.wheels.zip_reader import open_archive, read_head  # noqa: PLC0415
 
     with open_archive(path) as archive:
@@ -418,7 +418,7 @@ def _zstd_saves(window: Window) -> int:
 
 
 def _with_kernels(window: Window, file: File) -> File:
-    # For kernels alone: 30 ms, with the libraries that decompress.
+    # Only for kernels: 30 ms, with the libraries that decompress.
     from archsplit.devicecode.kernels import read_kernels  # noqa: PLC0415
 
     kernels = read_kernels(window, file.units)

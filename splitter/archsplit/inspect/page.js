@@ -210,7 +210,7 @@ function readAddress() {
   judge();
 }
 
-// A click or the Space key keeps the mark; the keyboard's focus alone shows it until it leaves.
+// A click or the Space key keeps the mark; with only the keyboard's focus it shows until the focus leaves.
 function makeLegend(buttons) {
   const pressed = () => buttons.find((one) => one.getAttribute("aria-pressed") === "true");
   const mark = (button) => { state.marked = button ? button.dataset : null; draw(); };

@@ -68,7 +68,7 @@ def inventory_picture(inventory: Inventory) -> str:
 
 
 def stacked_bars(inventory: Inventory, *, in_download: bool) -> str:
-    """Return the bars alone, for a page."""
+    """Return only the bars, for a page."""
     bars = target_nodes(inventory, in_download=in_download)
     box = f"0 0 {_PICTURE_WIDTH} {_bars_height(bars)}"
     opening = f'<svg class="bars" viewBox="{box}" role="img">\n<style>{_STYLE}</style>'
@@ -166,7 +166,7 @@ class TreeNode:
 
     @property
     def title(self) -> str:
-        """The text of the tooltip."""
+        """Text of the tooltip."""
         return ", ".join(filter(None, (self.label, self.note, size_text(self.weight))))
 
 
@@ -175,7 +175,7 @@ def inventory_tree(inventory: Inventory, *, in_download: bool) -> TreeNode:
 
     Args:
         inventory: to show.
-        in_download: True to weigh the bytes of a wheel's download, False for those of the files. In
+        in_download: True to weigh the bytes of a wheel's download, False for the files' bytes. For
             the latter only files that can hold device code count: others aren't decompressed.
     """
     files = [_file_node(file, in_download=in_download) for file in inventory.files if file.rows()]
@@ -251,7 +251,7 @@ class Rectangle:
 
     @property
     def area(self) -> float:
-        """The width times the height."""
+        """Width times height."""
         return self.width * self.height
 
     def inset(self, *, top: float, around: float) -> Rectangle:

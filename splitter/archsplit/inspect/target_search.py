@@ -4,8 +4,8 @@ In go the costs of targets (of a wheel or library, or of a build's plugins) and 
 out come proposals: the best lists that the search meets, from none upwards and from all downwards.
 A list is an integer: bit n is the target n.
 
-A GPU is served as in its worst container: where one container has lost all code for it, launches
-fail. The grades are those of `archsplit.devicecode.select.Coverage`.
+A GPU is served as in its worst container: if one container has lost all code for it, launches
+fail. `archsplit.devicecode.select.Coverage` has the grades.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __pure__ = True
 _STUB = 2048
 """The largest image of a stub container; see `archsplit.devicecode.file_plan.is_stub`.
 
-Those of CUDA 11.8 to 13.0 have 600 to 1600 bytes. Here nothing is decompressed, so size decides.
+In CUDA 11.8 to 13.0 stubs have 600 to 1600 bytes. Here nothing is decompressed, so size decides.
 """
 
 _ORDER = tuple(Coverage)
@@ -60,7 +60,7 @@ class ContainerGroup:
     def is_gap(self, capability: Capability) -> bool:
         """Return True if a GPU has no code here, with or without the driver's link."""
         targets = {*self.sizes, *self.input}
-        # Input serves nobody by itself, so nobody misses it either.
+        # Input serves no GPU by itself, so no GPU misses it either.
         return self.linked is None and not any(can_run_on(one, capability) for one in targets)
 
     def choices(self, capability: Capability) -> tuple[Target, ...]:
@@ -82,8 +82,8 @@ class TargetCosts:
 
     Attributes:
         name: to show.
-        size: bytes of the whole: of the download, where there is one.
-        in_download: True if sizes are those of a download.
+        size: bytes of the whole: of the download, if there is one.
+        in_download: True if sizes are bytes of a download.
         is_release: True if each target is a wheel of its own.
         is_split: True for packs, from which `archsplit slim` can't remove code.
     """
@@ -97,7 +97,7 @@ class TargetCosts:
 
     @property
     def sizes(self) -> dict[Target, int]:
-        """The bytes of each target in all containers."""
+        """Bytes of each target in all containers."""
         sums: Counter[Target] = Counter()
         for group in self.groups:
             sums.update(group.sizes)
@@ -109,7 +109,7 @@ class TargetCosts:
 
     @property
     def fixed(self) -> int:
-        """The bytes that remain without any target."""
+        """Bytes that remain without any target."""
         return self.size - sum(self.sizes.values())
 
 
@@ -211,7 +211,7 @@ class Proposal:
 
     @property
     def score(self) -> tuple[float, float, int]:
-        """The rank of a proposal: machine code first, then any code, then fewer bytes."""
+        """Rank of a proposal: machine code first, then any code, then fewer bytes."""
         return (self.machine_code, self.served, -self.size)
 
 
@@ -226,7 +226,7 @@ class ListScore:
 
     @property
     def order(self) -> tuple[float, ...]:
-        """The sort key: by size, then by users served."""
+        """Sort key: by size, then by users served."""
         return (self.size, -self.machine_code, -self.served, self.mask)
 
 
@@ -235,7 +235,7 @@ class TargetSearch:
 
     def __init__(self, costs: TargetCosts, users: GpuTable, candidates: tuple[Target, ...]) -> None:
         sizes = costs.sizes
-        # What may not be proposed comes last, so that it is in the list of all targets alone.
+        # What may not be proposed comes last, so that it is only in the list of all targets.
         wanted = sorted(target for target in sizes if target in candidates)
         self.targets = (*wanted, *(target for target in sizes if target not in wanted))
         self._wanted = len(wanted)
@@ -248,7 +248,7 @@ class TargetSearch:
 
     @property
     def useful(self) -> tuple[int, ...]:
-        """The bits of targets that may be proposed and that serve a listed GPU."""
+        """Bits of targets that may be proposed and that serve a listed GPU."""
         return tuple(
             1 << number
             for number, target in enumerate(self.targets[: self._wanted])
@@ -258,7 +258,7 @@ class TargetSearch:
     def with_new_ptx(self, mask: int) -> int:
         """Replace PTX by the newest that each GPU which runs PTX can use.
 
-        PTX that serves nobody is removed.
+        PTX that serves no GPU is removed.
         """
         now, new = self.proposal(mask), mask
         for capability, coverage in now.coverage_by_capability.items():
@@ -273,7 +273,7 @@ class TargetSearch:
             less = new & ~(1 << number)
             if mask >> number & 1 and target.kind is CodeKind.PTX and new != mask:
                 point = self._score_list(less)
-                # PTX that nobody runs any more costs bytes only.
+                # PTX that no GPU runs any more only costs bytes.
                 if (point.machine_code, point.served) == (now.machine_code, now.served):
                     new = less
         return new
@@ -355,7 +355,7 @@ class TargetSearch:
 
 
 def _worst_coverage(preferences: _Preferences, mask: int) -> int:
-    """Return the coverage of a GPU by a list: that of its worst container."""
+    """Return a GPU's coverage by a list, which is its worst container's coverage."""
     worst = 0 if preferences else _NONE
     for choices in preferences:
         coverage = next((grade for bit, grade in choices if mask & bit), _NONE)

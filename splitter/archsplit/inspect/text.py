@@ -419,7 +419,7 @@ def _more(number: int, what: str) -> Iterator[RenderableType]:
 
 
 def _one_line(name: str) -> Text:
-    """Return a kernel's name; those of templates can have thousands of characters."""
+    """Return a kernel's name; names of templates can have thousands of characters."""
     text = Text(readable_name(name, find_demangler()))
     text.truncate(_MAX_NAME, overflow="ellipsis")
     return text

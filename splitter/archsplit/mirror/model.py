@@ -93,7 +93,7 @@ class MirrorRequest:
 
     @property
     def edit(self) -> MirrorEdit:
-        """The edit of each wheel with device code."""
+        """Edit of each wheel with device code."""
         return MirrorEdit(
             kind="split" if self.split else "slim",
             # Sorted: the same GPUs in another order are the same edit.

@@ -57,7 +57,7 @@ class TargetPython:
 
     @property
     def minor(self) -> int:
-        """The minor version of Python."""
+        """Minor version of Python."""
         return int(self.version.split(".")[1])
 
     def uv_options(self) -> tuple[str, ...]:

@@ -173,7 +173,7 @@ class _Scanner:
 
     def _skip(self, pattern: re.Pattern[str]) -> bool:
         match = pattern.match(self._text, self._at)
-        # "Nothing skipped" is no error: the parser has accepted the text.
+        # "Nothing skipped" is not an error: the parser has accepted the text.
         if match is None:
             return False
         self._at = match.end()
@@ -200,7 +200,7 @@ class RecipeDocument:
 
     @property
     def root(self) -> Path:
-        """The recipe's folder, absolute."""
+        """Recipe's folder, absolute."""
         return self.file.parent.resolve()
 
 
@@ -266,7 +266,7 @@ def translate_faults(
         tables: all tables of this kind of recipe.
     """
     for detail in error.errors():
-        # pydantic marks the key of a mapping, which is no part of the path in the file.
+        # pydantic marks the key of a mapping, which the path in the file doesn't have.
         path = (table, *(part for part in detail["loc"] if part != "[key]"))
         # pydantic only reports that the key is unknown; a similar key is the useful hint.
         if detail["type"] == "unexpected_keyword_argument":

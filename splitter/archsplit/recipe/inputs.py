@@ -1,6 +1,6 @@
 """Input files of a recipe: all files that can change its build, and the interface among them.
 
-In: a recipe; out: paths relative to its folder. ``#include`` is followed by text alone, without a
+In: a recipe; out: paths relative to its folder. ``#include`` is followed in the text, without a
 compiler and without conditions, so that a header for any target, system or macro is an input. A
 name that a macro makes can't be resolved that way; the files that a compiler reports are compared
 with the list later.
@@ -110,7 +110,7 @@ def _found_includes(
 ) -> Iterator[_Include]:
     for line, candidates in _includes(root, file, include):
         path = next((path for path in candidates if path.is_file()), None)
-        # A system header, or one under a condition that is false here, is no input.
+        # A system header, or one under a condition that is false here: not an input.
         if path is not None:
             yield line, path, relative_name(root, path)
 
@@ -143,7 +143,7 @@ def find_input_files(recipe: Recipe) -> tuple[PurePosixPath, ...]:
     found.update(filter(None, [recipe.project.readme]))
     found.update(recipe.python.root / file for file in recipe.python.files)
     found.update(find_included_files(recipe.root, [recipe.interface.header], source.all_include))
-    # Each source has its own folders: a name may be that of two headers.
+    # Each source has its own folders: two headers may have the same name.
     for include, files in _by_include(source).items():
         found.update(find_included_files(recipe.root, files, include))
     for folder in {*source.all_include, *(file.parent for file in source.files)}:
@@ -191,7 +191,7 @@ def _below(
 
 
 def declared_identifiers(header: bytes) -> frozenset[bytes]:
-    """Return all words of a header that could declare a function; none of its comments."""
+    """Return all words of a header that could declare a function, without its comments."""
     return frozenset(_WORD.findall(_NO_CODE.sub(b" ", header)))
 
 

@@ -103,7 +103,7 @@ def _decode(content: Mapping[str, object], root: Path) -> tuple[dict[str, Any], 
     ]
     for name, adapter in _ADAPTERS.items():
         required = _required_keys(RECIPE_TABLES[name])
-        # A missing table with defaults alone is an empty table.
+        # A missing table that has only defaults is an empty table.
         if name not in content and required:
             hint = f"write [{name}] with at least {', '.join(required)}"
             faults.append(RecipeFault(path=(name,), message="the table is missing", hint=hint))
@@ -152,10 +152,10 @@ def _complete_groups(source: Source, root: Path) -> tuple[Source, list[RecipeFau
     for index, group in enumerate(source.group):
         files = list_matching_files(root, group.files)
         groups.append(replace(group, files=tuple(file for file in files if file in source.files)))
-        # A pattern that matches headers alone, or a source that nothing compiles.
+        # A pattern that matches only headers, or a source that nothing compiles.
         if not groups[-1].files:
             path = ("source", "group", index, "files")
-            message = f"none of {', '.join(map(str, files))} is one of source.files"
+            message = f"no source matches: {', '.join(map(str, files))}"
             hint = "a group has options for sources; name them in source.files, too"
             faults.append(RecipeFault(path=path, message=message, hint=hint))
     return replace(source, group=tuple(groups)), faults
@@ -181,7 +181,7 @@ def _undeclared(tables: dict[str, Any], root: Path) -> Iterator[RecipeFault]:
 def _no_device_code(tables: dict[str, Any]) -> Iterator[RecipeFault]:
     source = tables.get("source")
     if source and not any(file.suffix == ".cu" for file in source.files):
-        hint = "nvcc looks for it in .cu files alone; without any there is nothing to split"
+        hint = "nvcc looks for it only in .cu files; without any there is nothing to split"
         yield RecipeFault(path=("source", "files"), message="no source has device code", hint=hint)
 
 
@@ -191,7 +191,7 @@ def complete_package(tables: dict[str, Any], root: Path) -> list[RecipeFault]:
     if not (project and python):
         return []
     try:
-        # A project may have a name that is no identifier, such as 3d-tools.
+        # A project may have a name that is not an identifier, such as 3d-tools.
         package = python.package or check_package_name(project.name.replace("-", "_"))
     except InvalidValue as reason:
         return [RecipeFault(path=_PACKAGE, message=str(reason), hint="set python.package")]
@@ -214,7 +214,7 @@ def _misplaced(python: Python) -> Iterator[RecipeFault]:
     """Return the faults of files that can't form the import package."""
     package = PurePosixPath(python.package)
     for file in python.files:
-        # Files outside of the package would overwrite those of other projects in site-packages.
+        # Files outside of the package would overwrite other projects' files in site-packages.
         if package not in file.parents:
             hint = f"move it to {python.root / package}, or set python.package"
             yield RecipeFault(path=_FILES, message=f"{file} is outside of {package}", hint=hint)

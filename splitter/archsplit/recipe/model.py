@@ -367,7 +367,7 @@ class Project:
 
     @property
     def readme_type(self) -> str:
-        """The content type of the readme; "" without a readme."""
+        """Content type of the readme; "" without a readme."""
         return "" if self.readme is None else _README_TYPES[self.readme.suffix]
 
 
@@ -381,7 +381,7 @@ class SourceGroup:
 
     Attributes:
         files: patterns of the sources, each of which must match one of source.files.
-        include: folders to search for headers, before those of source.include.
+        include: folders to search for headers, before source.include.
         defines: further macros, NAME or NAME=VALUE.
         nvcc_flags: further flags for nvcc, one argument an entry.
         host_flags: further flags for the host compiler, one an entry, without -Xcompiler.
@@ -423,13 +423,13 @@ class Source:
         return tuple(group for group in self.group if file in group.files)
 
     def include_of(self, file: PurePosixPath) -> tuple[PurePosixPath, ...]:
-        """Return the include folders of a source: those of its groups come first."""
+        """Return the include folders of a source, its groups' folders first."""
         own = (folder for group in self.groups_of(file) for folder in group.include)
         return tuple(dict.fromkeys((*own, *self.include)))
 
     @property
     def all_include(self) -> tuple[PurePosixPath, ...]:
-        """The include folders of all sources, and then those of the groups."""
+        """Include folders of all sources, and then the groups' folders."""
         own = (folder for group in self.group for folder in group.include)
         return tuple(dict.fromkeys((*self.include, *own)))
 
@@ -594,7 +594,7 @@ class Install:
 class Recipe:
     """A recipe without faults: all paths exist, names are valid, defaults are set.
 
-    All paths but ``root`` are relative: those of `Python` to its root, the others to ``root``.
+    All paths but ``root`` are relative: paths of `Python` to its root, the others to ``root``.
 
     Attributes:
         root: the recipe's folder, absolute.
@@ -624,7 +624,7 @@ class Recipe:
 
     @property
     def policy(self) -> Policy | None:
-        """The policy that was applied, or None."""
+        """Policy that was applied, or None."""
         return self.policies[self.applied] if self.applied else None
 
 

@@ -46,7 +46,7 @@ def _command(text: str) -> str:
         words = shlex.split(text)
     except ValueError as error:
         raise InvalidValue(
-            f"{text!r} is no command: {error}", hint="quote it as for a shell"
+            f"invalid command {text!r}: {error}", hint="quote it as for a shell"
         ) from None
     if not words:
         raise InvalidValue("is an empty command")
@@ -91,12 +91,12 @@ class PrebuiltSource:
 
     @property
     def pattern(self) -> str:
-        """The pattern of the file to split."""
+        """Pattern of the file to split."""
         return self.wheel or self.library or f"{OUT_PLACEHOLDER}/*.whl"
 
     @property
     def words(self) -> tuple[str, ...]:
-        """The words of the command; () without a command."""
+        """Words of the command; () without a command."""
         return tuple(shlex.split(self.build))
 
 
@@ -161,7 +161,7 @@ class SplitRecipe:
 
     @property
     def policy(self) -> Policy | None:
-        """The policy that was applied, or None."""
+        """Policy that was applied, or None."""
         return self.policies[self.applied] if self.applied else None
 
     @property

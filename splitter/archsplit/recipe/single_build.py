@@ -165,7 +165,7 @@ def check_cuda_major(recipe: Recipe, major: int | None) -> None:
     if recipe.cuda.one_core:
         if major is not None:
             raise UsageError(
-                f"the recipe has one core for CUDA {majors}, and no release of CUDA {major} alone",
+                f"the recipe has one core for CUDA {majors}, not one for CUDA {major} only",
                 hint="choose plugins with --targets, or leave out cuda.one-core in the recipe",
             )
         return

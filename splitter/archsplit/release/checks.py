@@ -102,12 +102,12 @@ class _Subject:
 
     @property
     def table(self) -> Pack | None:
-        """The table of a split's core: every image of the fat wheel."""
+        """Table of a split's core: every image of the fat wheel."""
         return self.release.cores[0].pack if len(self.release.cores) == 1 else None
 
     @property
     def needs(self) -> Mapping[str, tuple[str, ...]]:
-        """The plugins that each wanted target or capability needs."""
+        """Plugins that each wanted target or capability needs."""
         return self.scope.needed_plugins(self.identity)
 
     def plugin_name(self, wheel: WheelFacts) -> str:

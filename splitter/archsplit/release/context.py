@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def _site_folders() -> tuple[Path, ...]:
-    # pip's build isolation puts its packages on sys.path alone.
+    # pip's build isolation puts its packages only on sys.path.
     folders = [*sys.path, *site.getsitepackages(), site.getusersitepackages()]
     return tuple(dict.fromkeys(Path(folder) for folder in folders if folder))
 
@@ -50,7 +50,7 @@ class Effects:
         engine: the build farm that runs the steps; None for this machine.
         machine: the machine to build wheels for, as uname names it.
         site_folders: the folders to search for installed ``nvidia-*`` wheels.
-        workers: permission to share work among processes; None for threads alone.
+        workers: permission to share work among processes; None for threads only.
     """
 
     progress: ProgressSink

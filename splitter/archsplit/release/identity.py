@@ -118,23 +118,23 @@ class Identity:
 
     @property
     def kind(self) -> PluginKind:
-        """The form of the core's plugins."""
+        """Form of the core's plugins."""
         return PluginKind.PACK if self.source else PluginKind.LIBRARY
 
     @property
     def import_package(self) -> str:
-        """The core's import package, beside which `plugins_package` lies."""
+        """Core's import package, beside which `plugins_package` lies."""
         return self.plugins_package.removesuffix("_plugins")
 
     @property
     def plugins(self) -> Mapping[str, str]:
-        """The distribution of every plugin, by its target or the name of its pack."""
+        """Distribution of every plugin, by its target or the name of its pack."""
         packs = {name: pack.distribution for name, pack in self.packs.items()}
         return {**self.targets, **packs}
 
     @property
     def plugins_by_gpu(self) -> Mapping[str, tuple[str, ...]]:
-        """The plugins that each target, or for packs each capability, needs."""
+        """Plugins that each target, or for packs each capability, needs."""
         # A target's plugin is complete by itself; a GPU may need several packs.
         if self.kind is PluginKind.PACK:
             return self.needs
@@ -143,7 +143,7 @@ class Identity:
     def as_json(self) -> str:
         """Return the content of ``core.json``."""
         content = {"schema": IDENTITY_SCHEMA, **asdict(self)}
-        # Each form has its own fields alone: the loaders of earlier releases read both.
+        # Each form has only its own fields: the loaders of earlier releases read both.
         others = _PACK_FIELDS if self.kind is PluginKind.LIBRARY else ("provided",)
         for name in (*others, *(() if self.digests else ("digests",))):
             del content[name]
@@ -159,7 +159,7 @@ def parse_identity(content: bytes, *, where: str) -> Identity:
     Raises:
         WheelError: it is not JSON, has another schema, or a field is missing or wrong.
     """
-    from pydantic import ValidationError  # noqa: PLC0415 (0.1 s for whoever reads none)
+    from pydantic import ValidationError  # noqa: PLC0415 (0.1 s, not for other commands)
 
     try:
         fields = type_adapter(dict[str, object]).validate_json(content)
@@ -217,7 +217,7 @@ if __name__ == "__main__":
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoreFiles:
-    """The files that a core gets beside those of its project.
+    """The files that a core gets in addition to its project's.
 
     Attributes:
         identity: of the core.
@@ -231,12 +231,12 @@ class CoreFiles:
 
     @property
     def folder(self) -> str:
-        """The loader's folder in the wheel."""
+        """Loader's folder in the wheel."""
         return f"{self.identity.import_package}/{LOADER_PACKAGE}"
 
     @property
     def library(self) -> str:
-        """The place of the compiled loader in the wheel."""
+        """Place of the compiled loader in the wheel."""
         return f"{self.folder}/{LOADER_LIBRARY}"
 
     def members(self) -> dict[str, bytes]:

@@ -71,7 +71,7 @@ class Interpreter:
 
     @property
     def markers(self) -> Mapping[str, str]:
-        """The variables of environment markers that differ from this process."""
+        """Variables of environment markers that differ from this process."""
         return {"python_version": self.version, "python_full_version": f"{self.version}.0"}
 
 
@@ -174,7 +174,7 @@ class InstallRelease:
 
     @property
     def requirement(self) -> str:
-        """The core with all plugins."""
+        """Core with all plugins."""
         return list(self.promised)[-1]
 
 

@@ -165,10 +165,10 @@ def diagnose_core(
         full: read all of every plugin, not only its index.
 
     Raises:
-        InputError: nothing of that name is installed, or it is no core.
+        InputError: nothing of that name is installed, or it is not a core.
         ToolFailedError: the doctor crashed, or its report has another schema.
     """
-    from pydantic import ValidationError  # noqa: PLC0415 (0.1 s for whoever reads none)
+    from pydantic import ValidationError  # noqa: PLC0415 (0.1 s, not for other commands)
 
     words = ["json", "full"] if full else ["json"]
     done = run_doctor(name, words, runner=runner or SubprocessRunner(), environment=environment)
@@ -197,7 +197,7 @@ def run_doctor(
         options: names of options, without the dashes.
 
     Raises:
-        InputError: nothing of that name is installed, or it is no core.
+        InputError: nothing of that name is installed, or it is not a core.
         ToolFailedError: a signal ended the doctor.
     """
     argv = (sys.executable, str(find_loader_package(name)), *(f"--{word}" for word in options))
@@ -216,7 +216,7 @@ def find_loader_package(name: str) -> Path:
     """Return the folder of the loader package in an installed core.
 
     Raises:
-        InputError: nothing of that name is installed, or it is no core.
+        InputError: nothing of that name is installed, or it is not a core.
     """
     # PathFinder looks only into folders, importlib's find_spec first into this process.
     spec = PathFinder.find_spec(name) if name.isidentifier() else None

@@ -2,7 +2,7 @@
 
 Builds and splits copy two small libraries, which are data of archsplit's wheel, for a machine. So
 they need no C compiler, and every computer puts the same bytes into its cores. ``SHA256SUMS``
-beside them has their digests and those of the sources; ``sha256sum -c`` reads it too.
+beside them has their digests and the sources' digests; ``sha256sum -c`` reads it too.
 
 ``python -m archsplit.release.loader`` compiles them from the C sources in ``archsplit_loader``,
 for x86-64 and aarch64, with the same bytes on every computer; ``--check`` compares the bytes
@@ -251,7 +251,7 @@ def observe(library: Path) -> ObservedLibrary:
     """Read the type, machine, SONAME and exports of a shared library.
 
     Raises:
-        BinaryFormatError: the file is no ELF file, or is damaged.
+        BinaryFormatError: the file is not an ELF file, or it is damaged.
     """
     elf = Elf(open_file(library))
     dynamic = Dynamic(elf)
@@ -321,7 +321,7 @@ def zig_program() -> Path:
     # Another compiler writes other bytes, which say nothing about the sources.
     if installed != ZIG:
         raise ToolNotFoundError(
-            f"ziglang {installed} is installed, but the loader's bytes are those of {ZIG}",
+            f"ziglang {installed} is installed, but the loader is built with {ZIG}",
             hint=f"pip install ziglang=={ZIG}",
         )
     if found is None or found.origin is None:

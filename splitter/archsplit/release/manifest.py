@@ -56,7 +56,7 @@ class Tool:
     Attributes:
         name: such as ptxas, or libcudart_static.a.
         version: what it says of itself.
-        sha256: of the file; null where the version alone counts.
+        sha256: of the file; null if only the version counts.
     """
 
     name: str
@@ -94,7 +94,7 @@ class WheelRecord:
         role: core, plugin or meta.
         distribution: the name that pip knows it by.
         targets: whose device code is inside, sorted.
-        serves: capabilities of the GPUs that need no other plugin; for split wheels alone.
+        serves: capabilities of the GPUs that need no other plugin; only for split wheels.
         size: bytes.
         sha256: of the file.
         images: all device code in it.
@@ -200,7 +200,7 @@ def library_images(path: Path, name: str) -> tuple[ManifestImage, ...]:
 
     Raises:
         InputError: the file can't be read.
-        BinaryFormatError: it is no ELF file, or a damaged one.
+        BinaryFormatError: it is not an ELF file, or it is damaged.
     """
     window = open_file(path)
     return tuple(

@@ -42,12 +42,12 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """The name by which a hole is allowed: ``cp311-cp311-linux_x86_64:9.0``."""
+        """Name by which a hole is allowed: ``cp311-cp311-linux_x86_64:9.0``."""
         return f"{self.place}:{self.gpu}"
 
 
 def release_matrix(release: Release) -> tuple[Cell, ...]:
-    """Return all cells of a release; those of missing cores are the last."""
+    """Return all cells of a release; cells of missing cores are last."""
     plugins: dict[str, dict[WheelName, ReleaseWheel]] = {}
     for wheel in release.plugins:
         name = WheelName.parse(wheel.file)
@@ -156,7 +156,7 @@ def _missing_cores(release: Release) -> Iterator[Cell]:
     here = {(name.pythons, name.abis, name.machine) for name in names}
     for python, abi in pythons:
         for machine in machines:
-            # A Python that no platform has is no hole: the project doesn't support it.
+            # A Python that no platform has is not a hole: the project doesn't support it.
             if (python, abi, machine) not in here:
                 place = f"{'.'.join(python)}-{'.'.join(abi)}-{machine}"
                 yield Cell(place=place, gpu="", missing=(release.project,))

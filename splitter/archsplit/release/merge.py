@@ -79,8 +79,8 @@ def gather(
     # Before the comparison of fields, whose message would be about each field.
     if len({part.kind for part in parts.values()}) > 1:
         raise VerifyError(
-            "some folders have the wheels of a split, others those of a build",
-            hint="gather the parts of one split, or those of one build",
+            "some folders have the wheels of a split, others the wheels of a build",
+            hint="merge the parts of one split, or the parts of one build",
         )
     hint = _hint(parts.values())
     # Parts of two builds differ in both lists: the reports have the simpler message.
@@ -114,7 +114,7 @@ def _copy_wheels(parts: Mapping[Path, Release], staging: Path) -> None:
 
 
 def _check_copies(release: Release, staging: Path) -> None:
-    """Refuse wheels that are not those of the report.
+    """Refuse wheels that differ from the report.
 
     The copies are compared, because later steps read them.
     """
@@ -125,7 +125,7 @@ def _check_copies(release: Release, staging: Path) -> None:
         for fault in file_faults(staging / wheel.file, wheel, kind)
     )
     if faults:
-        raise VerifyError("wheels are not those of their reports:", findings=faults)
+        raise VerifyError("wheels differ from their reports:", findings=faults)
 
 
 def require_cells(release: Release, without: Sequence[str] = ()) -> None:
@@ -151,7 +151,7 @@ def require_cells(release: Release, without: Sequence[str] = ()) -> None:
 
 
 def require_all_cells(folders: Iterable[Path], without: Sequence[str] = ()) -> None:
-    """Refuse folders whose reports, those of one build together, have a hole.
+    """Refuse folders whose reports, taken together for each build, have a hole.
 
     Raises:
         InputError: a report can't be read.

@@ -32,7 +32,7 @@ class Listed(Protocol):
 
     @property
     def file(self) -> str:
-        """The file name of the wheel, in the folder of the list."""
+        """File name of the wheel, in the folder of the list."""
 
 
 _Wheel = TypeVar("_Wheel", bound=Listed)
@@ -41,7 +41,7 @@ _Wheel = TypeVar("_Wheel", bound=Listed)
 def merge_listings(
     wheels: Sequence[_Wheel], earlier: Sequence[_Wheel], folder: Path
 ) -> tuple[_Wheel, ...]:
-    """Return the wheels and those of an earlier list that still exist, sorted by name."""
+    """Return the new wheels and the earlier ones that still exist, sorted by name."""
     # A wheel that was deleted on purpose must not come back as a missing file.
     kept = {wheel.file: wheel for wheel in earlier if (folder / wheel.file).exists()}
     listed = kept | {wheel.file: wheel for wheel in wheels}
@@ -61,7 +61,7 @@ def read_listing(
     Raises:
         InputError: the file can't be read, has another schema, or a field is missing or wrong.
     """
-    from pydantic import ValidationError  # noqa: PLC0415 (0.1 s for whoever reads none)
+    from pydantic import ValidationError  # noqa: PLC0415 (0.1 s, not for other commands)
 
     try:
         fields = type_adapter(dict[str, object]).validate_json(read_file(path))
@@ -103,7 +103,7 @@ class Plugin:
 
     @property
     def gpus(self) -> tuple[str, ...]:
-        """The targets, or the capabilities, for which a user asks for this plugin."""
+        """Targets, or the capabilities, for which a user asks for this plugin."""
         return self.targets if self.kind == PluginKind.LIBRARY.value else self.serves
 
 
@@ -115,7 +115,7 @@ class ReleaseWheel:
         file: its name in the folder of the report.
         size: bytes.
         sha256: of the file, 64 hexadecimal digits.
-        role: as the report has it, which nobody has checked.
+        role: as the report has it, unchecked.
         distribution: the project's name on an index.
         plugin: for a plugin wheel.
     """
@@ -129,17 +129,17 @@ class ReleaseWheel:
 
     @property
     def targets(self) -> tuple[str, ...]:
-        """The targets of the wheel's device code."""
+        """Targets of the wheel's device code."""
         return () if self.plugin is None else self.plugin.targets
 
     @property
     def gpus(self) -> tuple[str, ...]:
-        """The targets or capabilities of the plugin; empty for other wheels."""
+        """Targets or capabilities of the plugin; empty for other wheels."""
         return () if self.plugin is None else self.plugin.gpus
 
     @property
     def label(self) -> str:
-        """The plugin's name, or the role."""
+        """Plugin's name, or the role."""
         return self.role if self.plugin is None else self.plugin.name
 
 
@@ -254,27 +254,27 @@ class Release:
 
     @property
     def kind(self) -> PluginKind:
-        """The form of the plugins."""
+        """Form of the plugins."""
         return PluginKind.LIBRARY if self.split is None else PluginKind.PACK
 
     @property
     def core(self) -> ReleaseWheel | None:
-        """The first core; None if the folder has plugins alone."""
+        """First core; None if the folder has only plugins."""
         return next(iter(self.cores), None)
 
     @property
     def cores(self) -> tuple[ReleaseWheel, ...]:
-        """The cores: one for each Python and platform."""
+        """Cores: one for each Python and platform."""
         return tuple(wheel for wheel in self.wheels if wheel.role == "core")
 
     @property
     def plugins(self) -> tuple[ReleaseWheel, ...]:
-        """The plugin wheels."""
+        """Plugin wheels."""
         return tuple(wheel for wheel in self.wheels if wheel.role == "plugin")
 
     @property
     def meta(self) -> ReleaseWheel | None:
-        """The wheel that requires all others, if there is one."""
+        """Wheel that requires all others, if there is one."""
         return next((wheel for wheel in self.wheels if wheel.role == "meta"), None)
 
     def together_with(self, folder: Path) -> Release:

@@ -46,9 +46,9 @@ class BillComponent:
         address: a package URL; "" where it has none. Scanners look for language packages by the
             component's name and the type in this address, so both have the same name.
         cpe: the name in the National Vulnerability Database; "" for none. Scanners look for
-            software that is on no package index by this name alone.
-        sha256: of the file; "" where it isn't one, or nobody knows.
-        license: an SPDX expression, or another name in words; "" where nobody knows.
+            software that is on no package index only by this name.
+        sha256: of the file; "" if it isn't a file, or is unknown.
+        license: an SPDX expression, or another name in words; "" if unknown.
         ancestor: the component that it was made from, or None.
         changes: the difference from the ancestor, in words.
     """
@@ -115,7 +115,7 @@ def encode_bill(bill: Bill) -> bytes:
     document: dict[str, Any] = json.loads(JsonV1Dot6(bom).output_as_string())
     # The library fills in a random number and the current time.
     del document["serialNumber"], document["metadata"]["timestamp"]
-    # Without SOURCE_DATE_EPOCH there is no time that every build would have.
+    # Without SOURCE_DATE_EPOCH each build would have another time.
     if bill.epoch is not None and bill.epoch != ZIP_EPOCH:
         moment = datetime.fromtimestamp(bill.epoch, tz=timezone.utc)
         document["metadata"]["timestamp"] = moment.isoformat()

@@ -56,7 +56,7 @@ def _libraries_by_name(sites: Iterable[Path]) -> Mapping[str, Path]:
     path_by_name: dict[str, Path] = {}
     for site in sites:
         for folder, folders, files in os.walk(site):
-            # The order of os.walk is that of the disk, and the first library of a name wins.
+            # os.walk has the order of the disk, and the first library of a name wins.
             folders.sort()
             for name in sorted(files):
                 # Versions come after the suffix: libcudart.so.12.
@@ -80,7 +80,7 @@ _LOAD = (
     "except OSError as error:\n"
     "    print(error, flush=True)\n"
     "    os._exit(3)\n"
-    # Without destructors: those of a library without a GPU may crash.
+    # Without destructors: without a GPU a library's destructors may crash.
     "os._exit(0)\n"
 )
 LOADS = "loads"
@@ -106,7 +106,7 @@ class Trial:
     def load(self, new: Path, old: Path) -> str:
         """Load a library in a child process with ``dlopen`` and RTLD_LAZY.
 
-        A failure is no fault if the old library can't be loaded either: a needed library or the
+        A failure doesn't count if the old library can't be loaded either: a needed library or the
         driver of the GPU may be missing.
 
         Args:
@@ -120,7 +120,7 @@ class Trial:
             VerifyError: the old library can be loaded, and the new one can't.
         """
         machine = _foreign(new)
-        # A foreign library can't be loaded here, but that is no fault of it.
+        # A foreign library can't be loaded here, but that is not its fault.
         if machine is not None:
             return f"not tried, because {machine}"
         done = self._load(new)

@@ -117,17 +117,17 @@ class CheckedRelease:
 
     @property
     def package(self) -> str:
-        """The core's project."""
+        """Core's project."""
         return self.identity.package
 
     @property
     def version(self) -> str:
-        """The version of all wheels."""
+        """Version of all wheels."""
         return self.identity.version
 
     @property
     def build_id(self) -> str:
-        """The id that the core shares with every plugin, 64 hexadecimal digits."""
+        """Id that the core shares with every plugin, 64 hexadecimal digits."""
         return self.identity.build_id
 
 

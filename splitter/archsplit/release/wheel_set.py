@@ -77,7 +77,7 @@ class WheelFacts:
         name: parsed from the file name.
         metadata: None for the core of a split whose METADATA an index would refuse: upstream wrote
             that file, and installers are less strict.
-        members: the installed files, without those of ``.dist-info``.
+        members: the installed files, without ``.dist-info``.
         licenses: the license files in its own folder.
         identity: of a core; None for other wheels.
         unpacked: the libraries of a built wheel and the pack of a split one, by their member.
@@ -104,7 +104,7 @@ class WheelFacts:
 
     @property
     def file(self) -> str:
-        """The file name."""
+        """File name."""
         return self.path.name
 
 
@@ -129,12 +129,12 @@ class WheelSet:
 
     @property
     def cores(self) -> tuple[WheelFacts, ...]:
-        """The wheels with an identity: one, or one for each Python and platform."""
+        """Wheels with an identity: one, or one for each Python and platform."""
         return tuple(wheel for wheel in self.wheels if wheel.identity is not None)
 
     @property
     def place(self) -> str:
-        """The Python and platform of a view, as in `cp311-cp311-linux_x86_64`; else ""."""
+        """Python and platform of a view, as in `cp311-cp311-linux_x86_64`; else ""."""
         return self.cores[0].name.place if self.is_view else ""
 
     @property
@@ -166,7 +166,7 @@ class WheelSet:
 
     @property
     def plugins(self) -> Mapping[str, WheelFacts]:
-        """The plugin wheels by target or pack; sorted by file name."""
+        """Plugin wheels by target or pack; sorted by file name."""
         plugins = {} if self.identity is None else self.identity.plugins
         names = {project: name for name, project in plugins.items()}
         return {
@@ -175,7 +175,7 @@ class WheelSet:
 
     @property
     def projects(self) -> frozenset[str]:
-        """The distributions with a wheel in the folder, damaged or not."""
+        """Distributions with a wheel in the folder, damaged or not."""
         names = {wheel.name.project for wheel in self.wheels}
         # A damaged wheel is not a missing one: both findings would contradict each other.
         for one in self.damaged:
@@ -204,7 +204,7 @@ class WheelSet:
         """Return the views of wheels that are all sound: each has one core.
 
         Raises:
-            VerifyError: wheels are damaged, or there is no core, or several of different releases.
+            VerifyError: wheels are damaged, no core was found, or releases differ.
         """
         if self.damaged:
             raise VerifyError("wheels are damaged:", findings=self.damaged)
@@ -216,7 +216,7 @@ class WheelSet:
 def core_faults(release: WheelSet) -> Iterator[Finding]:
     """Find no core, or several that are not of one release; and packs that no core takes.
 
-    A build of plugins alone has the identity of its core.
+    A build of only plugins has the identity of its core.
     """
     cores = release.cores
     taken = {wheel.file for view in release.views for wheel in view.wheels}
@@ -284,7 +284,7 @@ def read_wheel_set(
         begun: reads of these wheels that have begun, as they were written.
 
     Raises:
-        InputError: there is no wheel.
+        InputError: the folder has no wheel.
     """
     paths = wheels_in(folder) if folder.is_dir() else ()
     if not paths:
@@ -321,7 +321,7 @@ def read_wheel_set(
 
 
 def _damaged_wheel(kind: ReleaseKind, path: Path, error: ArchsplitError, scratch: Path) -> Finding:
-    # The place of our own copy helps nobody, and differs from one reading to the next.
+    # The path of our own copy helps no user, and differs from one reading to the next.
     plain = error.message.replace(f"{scratch}/", "")
     return error_finding(kind, path.name, type(error)(plain))
 

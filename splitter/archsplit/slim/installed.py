@@ -1,7 +1,7 @@
 """Find libraries with device code in a site-packages folder, and their RECORD rows.
 
 In: a folder and a request. Out: `Installation`: a plan for each library that a RECORD lists, and
-notes about files that are left alone. `check_digests` compares the libraries with RECORD before
+notes about files that are not touched. `check_digests` compares the libraries with RECORD before
 anything is changed.
 """
 
@@ -75,7 +75,7 @@ class OwnedLibrary:
 
     @property
     def owner(self) -> InstalledDistribution:
-        """The first distribution that claims the library."""
+        """First distribution that claims the library."""
         return self.claims[0].distribution
 
     def check_unchanged(self) -> None:
@@ -227,7 +227,7 @@ def _plan_libraries(
         Codec(encode=_encode, decode=lambda path, content: _decode(site / path, content)),
     )
     for path, (identity, plan) in zip(paths, plans, strict=True):
-        # One damaged library in an environment is no reason to leave all others large.
+        # Because of one damaged library, the others need not stay large.
         if isinstance(plan, BinaryFormatError):
             notes.append(f"{path} is left unchanged: {plan}")
         elif plan.containers or plan.unregistered:
@@ -266,7 +266,7 @@ def _select_libraries(
     groups: dict[str, list[OwnedLibrary]] = {}
     for each in owned:
         groups.setdefault(each.owner.name, []).append(each)
-    # One of many distributions without code for the GPU is no mistake in the choice.
+    # If only one of many distributions has no code for the GPU, the choice isn't wrong.
     selected: list[OwnedLibrary] = []
     for name, group in groups.items():
         # Cubins as files are in no container: all of them may be for other GPUs.

@@ -416,7 +416,7 @@ def _notes(report: SlimReport, request: SlimRequest) -> Iterator[str]:
     # Users who ask for one GPU are surprised to find PTX of another in the result.
     if report.newest_ptx_bytes:
         yield _newest_ptx_text(report, request.selection)
-    # An environment moves with its image to machines that nobody thought of here.
+    # An environment moves with its image to machines with other GPUs.
     if request.source.is_dir() and request.selection.devices and not request.dry_run:
         yield (
             "on another GPU some libraries give wrong numbers without an error: where programs"
@@ -439,7 +439,7 @@ class SlimmedDistribution:
     targets: tuple[Target, ...]
 
     def runs_on(self, capability: Capability) -> bool:
-        """Return True if the GPU may have machine code; PTX alone is not counted."""
+        """Return True if the GPU may have machine code; PTX doesn't count."""
         return any(can_run_on(target, capability) for target in self.targets)
 
 

@@ -58,7 +58,7 @@ class SlimRequest:
 
     @property
     def file_edit(self) -> FileEdit:
-        """The settings for one file."""
+        """Settings for one file."""
         # Copying is a range of the old file; compressing makes new bytes, which take memory.
         encode = copy_entry if self.recompress is None else compress_images(self.recompress)
         return FileEdit(
@@ -70,12 +70,12 @@ class SlimRequest:
 
     @property
     def name_label(self) -> str:
-        """The choice as a part of a file name."""
+        """Choice as a part of a file name."""
         return f"{self.selection.label}.zero" if self.zeroes_unregistered else self.selection.label
 
     @property
     def choice(self) -> str:
-        """The selection in options of the command line."""
+        """Selection in options of the command line."""
         selection = self.selection
         words = [f"--device {device}" for device in sorted(selection.devices)]
         for option, targets in (("--keep", selection.keep), ("--drop", selection.drop)):
@@ -100,7 +100,7 @@ def kept_code_reasons(name: str, path: Path, choice: str) -> Iterator[str]:
         form = detect_form(window.data[:HEAD_SIZE].tobytes())
         is_signed = form is Form.PE and is_signed_pe(window)
     except BinaryFormatError as error:
-        # One line of the report; a member's path is that of a temporary folder.
+        # One line of the report; a member's path is in a temporary folder.
         reason = str(error).partition("\n")[0].replace(str(path), name)
         yield f"{name}: it can't be read: {reason}"
         return

@@ -133,7 +133,7 @@ def decode_slim_journal(text: bytes, path: Path) -> SlimJournal:
     """
     try:
         content = json.loads(text)
-        # Files of another version's run are left alone: the wrong guess would lose libraries.
+        # Files of another version's run are not touched: a wrong guess would lose libraries.
         if content["schema"] != SLIM_JOURNAL_SCHEMA:
             raise InputError(
                 f"{path} has schema {content['schema']}, expected {SLIM_JOURNAL_SCHEMA}",
@@ -175,22 +175,22 @@ class Transaction:
 
     @property
     def folder(self) -> Path:
-        """The folder of the new files, the old files and the journal."""
+        """Folder of the new files, the old files and the journal."""
         return self.site / TRANSACTION_FOLDER
 
     @property
     def new(self) -> Path:
-        """The new files by their paths in site-packages, until they are in place."""
+        """New files by their paths in site-packages, until they are in place."""
         return self.folder / "new"
 
     @property
     def old(self) -> Path:
-        """The old files by their paths in site-packages."""
+        """Old files by their paths in site-packages."""
         return self.folder / "old"
 
     @property
     def journal_file(self) -> Path:
-        """The journal, which exists as long as files can be restored."""
+        """Journal, which exists as long as files can be restored."""
         return self.folder / "journal.json"
 
     def read_journal(self) -> SlimJournal | None:

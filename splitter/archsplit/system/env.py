@@ -1,4 +1,4 @@
-"""Environment variables: those of child processes, and ``SOURCE_DATE_EPOCH``.
+"""Environment variables of child processes, and ``SOURCE_DATE_EPOCH``.
 
 Child processes get the few variables that they need, so that an output depends on no user's
 settings. The only clock that may enter an output is ``SOURCE_DATE_EPOCH``. Also here: programs on
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _COERCED_LOCALES = {"C.UTF-8", "C.UTF8", "UTF-8"}
 _CREDENTIAL = r"TWINE_.*|ACTIONS_ID_TOKEN_REQUEST_.*|(.*_)?ID_TOKEN|CIRCLE_OIDC_TOKEN.*"
-"""Names of variables with credentials: those of twine, and of CI systems for trusted publishing.
+"""Names of variables with credentials: twine's, and CI systems' for trusted publishing.
 
 Source: https://docs.pypi.org/trusted-publishers/using-a-publisher/ and the package ``id``.
 """

@@ -45,7 +45,7 @@ class Finding:
 
     @property
     def text(self) -> str:
-        """The finding without its hint."""
+        """Finding without its hint."""
         expected = f", expected {self.expected}" if self.expected else ""
         return ": ".join(filter(None, (self.subject, f"{self.found}{expected}")))
 

@@ -140,7 +140,7 @@ def hash_blocks(
     algorithm: str = "sha256",
 ) -> tuple[bytes, int]:
     """Return the digest and size of a content; copy the content to ``copy_to`` on the way."""
-    # An index may list MD5 alone. FIPS builds of OpenSSL allow MD5 only with this argument.
+    # An index may list only MD5. FIPS builds of OpenSSL allow MD5 only with this argument.
     digest, size = hashlib.new(algorithm, usedforsecurity=False), 0
     for block in content:
         digest.update(block)
@@ -154,7 +154,7 @@ def hash_blocks(
 def atomic_replace(path: Path, *, mode: int = 0o644) -> Iterator[Path]:
     """Yield a temporary path, which replaces ``path`` on success and is removed on failure.
 
-    See `put_file` for a ``path`` that is no regular file.
+    See `put_file` for a ``path`` that is not a regular file.
 
     Args:
         path: the output.
@@ -263,7 +263,7 @@ def output_dir(path: Path) -> Iterator[Path]:
     try:
         with output_errors(path):
             path.mkdir(parents=True, exist_ok=True)
-            # Tried, because permissions alone don't tell (read-only mounts, quotas).
+            # Tried, because permissions don't tell everything (read-only mounts, quotas).
             with tempfile.TemporaryFile(dir=path):
                 pass
         yield path.resolve()

@@ -29,12 +29,12 @@ def read_stored_file(path: Path | str) -> tuple[bytes, os.stat_result]:
     """Return content and status of a cache's file.
 
     Raises:
-        IrregularFileError: the path isn't that of a file.
+        IrregularFileError: the path isn't a regular file.
         OSError: the file is missing or can't be read.
     """
     status = os.stat(path)
     if not stat.S_ISREG(status.st_mode):
-        raise IrregularFileError(f"{path} is no file")
+        raise IrregularFileError(f"{path} is not a regular file")
     with open(path, "rb", buffering=0) as file:
         return file.read(), status
 
@@ -95,7 +95,7 @@ def is_replaceable(path: Path | str) -> bool:
 def overwrite_file(path: Path | str, content: bytes | memoryview) -> None:
     """Write a file as compilers do: other hard links keep the old content.
 
-    See `is_replaceable` for a ``path`` that is no regular file.
+    See `is_replaceable` for a ``path`` that is not a regular file.
 
     Raises:
         OSError: the file can't be written.

@@ -71,7 +71,7 @@ def map_on_cores(
     Args:
         function: called in threads; its first error, in the items' order, is raised.
         items: the arguments.
-        weight: the size of an item. The largest begin first, so that none of them ends alone.
+        weight: the size of an item. The largest begin first, so that no big one is last.
         most: threads at a time; more than the default only for what hashes, reads and writes.
     """
     threads = min(len(items), available_cores(), most)

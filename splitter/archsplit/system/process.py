@@ -204,8 +204,8 @@ class SubprocessRunner:
         """Run a command to its end; an exception out of a signal's handler kills the program."""
         started = None
         try:
-            # Handlers run at the end of this block: by then `except` knows of the program. After
-            # `start` alone, the exception would lose it, and the program would run on.
+            # Handlers run at the end of this block: by then `except` knows of the program. With
+            # only `start`, the exception would lose it, and the program would run on.
             with deferred_signals():
                 started = self._start(command)
             return started.wait()

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 ROOT = Path("/")
 _NO_LIMIT = 1 << 60
-"""Limits from here on are none: cgroup v1 has nearly 2**63 where there is no limit."""
+"""From here on a limit means "unlimited", which cgroup v1 writes as nearly 2**63."""
 
 
 def available_cores() -> int:

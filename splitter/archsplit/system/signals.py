@@ -33,7 +33,7 @@ def deferred_signals() -> Iterator[None]:
     An exception out of a handler, between the start of a program and its registration, would lose
     the program.
     """
-    # Handlers run in the main thread alone.
+    # Handlers run only in the main thread.
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -38,7 +38,7 @@ class ProgressSink(Protocol):
     """A receiver of progress; several threads may call it at once."""
 
     def begin_stage(self, title: str, total: int) -> None:
-        """Begin a stage of ``total`` steps; 0 if nobody can count them."""
+        """Begin a stage of ``total`` steps; 0 if their number is unknown."""
         ...
 
     def start_step(self, label: str) -> None:
@@ -126,7 +126,7 @@ class LiveDisplay:
         # rich has a lock of its own.
         if self._task is not None:
             self._progress.update(self._task, advance=1, step=f"{label} ({seconds:.1f} s)")
-            # What follows the last step is no part of the stage's time.
+            # Time after the last step doesn't count for the stage.
             if self._progress.finished:
                 self.end_stage()
 

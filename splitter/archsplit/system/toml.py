@@ -6,7 +6,7 @@ import sys
 
 if sys.version_info >= (3, 11):
     from tomllib import TOMLDecodeError, loads
-else:  # pragma: no cover (Python 3.10 alone)
+else:  # pragma: no cover (Python 3.10 only)
     from tomli import TOMLDecodeError, loads
 
 __all__ = ["TOMLDecodeError", "loads"]

@@ -1,6 +1,6 @@
 """Sizes in messages and options.
 
-The convention is that of ccache and of the package index: ``k``, ``M``, ``G``, ``T`` are decimal,
+The convention is ccache's and the package index's: ``k``, ``M``, ``G``, ``T`` are decimal,
 and ``Ki``, ``Mi``, ``Gi``, ``Ti`` binary, in any case, with or without ``B``.
 """
 

@@ -188,12 +188,12 @@ class _Pool:
         """End all workers, also those at work."""
         for reader, pid in self._pipes.items():
             os.close(reader)
-            # After Ctrl-C nobody waits for results. The number of a worker that has ended may be
+            # After Ctrl-C no thread waits for results. The number of a worker that has ended may be
             # another process's by now.
             if pid not in self._ended:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-            # Where SIGCHLD is ignored, nobody is left to wait for.
+            # If SIGCHLD is ignored, no process is left to wait for.
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(pid, 0)
         os.close(self._tasks)

@@ -36,7 +36,7 @@ def compare_wheels(left: Path, right: Path) -> tuple[str, ...]:
     """Compare two wheels that should have the same bytes, whatever their file names are.
 
     Returns:
-        One line for each difference: members of one wheel alone, and the bytes that differ in
+        One line for each difference: members of only one wheel, and the bytes that differ in
         members of both. Empty for equal files.
 
     Raises:
@@ -104,7 +104,7 @@ def compare_streams(a: BinaryIO, b: BinaryIO) -> ByteRanges | None:
             # reader.
             if ranges and start + begin - ranges[-1][1] < JOINED_BELOW:
                 ranges[-1] = (ranges[-1][0], start + end)
-            # Two other builds differ everywhere; a list of millions of ranges helps nobody.
+            # Two other builds differ everywhere; a list of millions of ranges is useless.
             elif len(ranges) == MAX_RANGES:
                 return _byte_ranges(ranges, sizes, first_bytes, is_complete=False)
             else:

@@ -60,7 +60,7 @@ def extra_name(target: str) -> NormalizedName:
     Raises:
         WheelError: the target can't be part of a name.
     """
-    # `sm_90a` would become `sm-90a`, which nobody types as an extra.
+    # `sm_90a` would become `sm-90a`, which no user types as an extra.
     return distribution_name(_check_pattern(target, _TARGET, "a target").replace("_", ""))
 
 
@@ -160,28 +160,28 @@ class WheelName:
 
     @property
     def dist_info(self) -> str:
-        """The folder of METADATA, WHEEL and RECORD, without a slash at the end."""
+        """Folder of METADATA, WHEEL and RECORD, without a slash at the end."""
         return f"{self._escaped}-{self.version}.dist-info"
 
     @property
     def machine(self) -> str:
-        """The machine of the platform tags: ``x86_64``, ``aarch64``, ``amd64`` or ``any``."""
+        """Machine of the platform tags: ``x86_64``, ``aarch64``, ``amd64`` or ``any``."""
         known = ("x86_64", "aarch64", "amd64", "arm64")
         first = self.platforms[0]
         return next((one for one in known if first.endswith(f"_{one}")), first)
 
     @property
     def place(self) -> str:
-        """The three tags alone, such as ``cp311-cp311-manylinux_2_28_x86_64``."""
+        """Only the three tags, such as ``cp311-cp311-manylinux_2_28_x86_64``."""
         return "-".join(map(".".join, self._tag_sets))
 
     @property
     def tags(self) -> tuple[str, ...]:
-        """The expanded tags, such as ``py3-none-any``, sorted."""
+        """Expanded tags, such as ``py3-none-any``, sorted."""
         return tuple(sorted(map("-".join, product(*self._tag_sets))))
 
     def is_release(self, project: str, version: str) -> bool:
-        """Return True if the project and version are those of this name, in any spelling."""
+        """Return True if this name has the project and version, in any spelling."""
         try:
             # 1.0 and 1.0.0 are one release.
             same_version = Version(version) == Version(self.version)
@@ -223,7 +223,7 @@ class WheelName:
 def fitting_file(core: WheelName, files: Sequence[WheelName]) -> WheelName | None:
     """Return the file that an installer takes beside a core, of one distribution's files.
 
-    Its machine is that of the core or any. A file with the core's own Python and ABI is
+    Its machine is the core's or any. A file with the core's own Python and ABI is
     preferred to one for any Python.
     """
     # The files of a machine may be for other ages of Linux than the core.

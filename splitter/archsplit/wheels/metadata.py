@@ -186,7 +186,7 @@ def read_name_and_version(content: bytes) -> tuple[str, str]:
 
 
 def _raw_metadata(core: CoreMetadata) -> RawMetadata:
-    # The specification has names alone in one field, and names with addresses in another.
+    # The specification has bare names in one field, and names with addresses in another.
     names = [author.name for author in core.authors if not author.email]
     addresses = [_address(author) for author in core.authors if author.email]
     raw: RawMetadata = {

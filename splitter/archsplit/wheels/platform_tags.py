@@ -74,19 +74,19 @@ class PlatformTags:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The platform tags, all equal in meaning, sorted as in a file name."""
+        """Platform tags, all equal in meaning, sorted as in a file name."""
         major, minor = self.glibc
         prefixes = [f"manylinux_{major}_{minor}", LEGACY_PREFIXES.get(self.glibc, "")]
         return tuple(sorted(f"{prefix}_{self.architecture}" for prefix in prefixes if prefix))
 
     @property
     def policy(self) -> str:
-        """The glibc as recipes have it: ``2_28``."""
+        """Glibc as recipes have it: ``2_28``."""
         return "{}_{}".format(*self.glibc)
 
     @classmethod
     def parse(cls, names: Collection[str]) -> PlatformTags | None:
-        """Return the tags of a file name; None if they are not those of one glibc."""
+        """Return the tags of a file name; None if they need more than one glibc."""
         tags = [tag for tag in map(_policy, names) if tag is not None]
         is_one = len(tags) == 1 and tags[0].names == tuple(names)
         return tags[0] if is_one else None
@@ -146,7 +146,7 @@ class AuditwheelReport(BaseModel):
         Raises:
             WheelError: no tag fits; the message has the reasons.
         """
-        # The tag by the versions of symbols alone; libraries are judged here, by what is provided.
+        # The tag only by the versions of symbols; libraries are judged here, by what is provided.
         symbols = _policy(self.sym_tag)
         fitting = [
             policy.glibc

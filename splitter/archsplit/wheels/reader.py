@@ -7,7 +7,7 @@ archive and the file name; contents are checked while they are read. All finding
 duplicate members, symbolic links, sizes that lie, or tags that contradict the file name, and
 ``wheel`` replaces a private method of the standard library to see a file's end. So the standard
 library reads the archive here, and ``packaging`` names and metadata; the tests compare the verdicts
-with those of the other two.
+of all three.
 """
 
 from __future__ import annotations
@@ -365,7 +365,7 @@ def open_wheel(
     Args:
         path: the wheel.
         same_tags: refuse a wheel whose file name has other tags than WHEEL. Public wheels like that
-            exist, because installers go by the file name alone.
+            exist, because installers go only by the file name.
         full_record: refuse a RECORD that lacks members, sizes or hashes.
         ignore_record: take the members as they are, which reads all of them. The wheel then has the
             rows that RECORD should have, and `WheelInfo.notes` the faults.

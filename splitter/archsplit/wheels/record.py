@@ -155,7 +155,7 @@ class RecordRow:
 
     @property
     def hash_text(self) -> str:
-        """The second column: ``sha256=`` and the digest in URL-safe base64 without padding."""
+        """Second column: ``sha256=`` and the digest in URL-safe base64 without padding."""
         if self.digest is None:
             return ""
         return f"{self.algorithm}={base64.urlsafe_b64encode(self.digest).decode().rstrip('=')}"
@@ -259,7 +259,7 @@ class InstalledFile:
 
     @property
     def normalized_path(self) -> str | None:
-        """The shortest form of the path; None if the path leads out of site-packages."""
+        """Shortest form of the path; None if the path leads out of site-packages."""
         # As text: a link in the path may lead elsewhere, which the caller checks.
         path = posixpath.normpath(self.path)
         return None if path.startswith(("/", "../")) else path
@@ -281,12 +281,12 @@ class InstalledDistribution:
 
     @property
     def name(self) -> str:
-        """The name and version, ``torch-2.9.1``."""
+        """Name and version, ``torch-2.9.1``."""
         return self.folder.removesuffix(_SUFFIX)
 
     @property
     def record(self) -> str:
-        """The path of RECORD, relative to site-packages."""
+        """Path of RECORD, relative to site-packages."""
         return f"{self.folder}/RECORD"
 
     def updated_record(self, entries: Mapping[str, RecordRow]) -> bytes:
@@ -306,7 +306,7 @@ def read_distributions(site: Path) -> Iterator[InstalledDistribution]:
 
     Raises:
         InputError: the folder or a RECORD can't be read.
-        WheelError: a RECORD is no CSV of three columns in UTF-8.
+        WheelError: a RECORD is not a CSV of three columns in UTF-8.
     """
     with input_errors(site):
         folders = sorted(path for path in site.iterdir() if path.name.endswith(_SUFFIX))

@@ -1,4 +1,4 @@
-"""Write wheels whose bytes depend on their contents alone.
+"""Write wheels whose bytes depend only on their contents.
 
 In: a `WheelPlan`. Out: the file. Members are sorted, the wheel's own folder is last and RECORD at
 the very end; times come from an epoch in UTC; modes, the host system and the deflate level are
@@ -74,7 +74,7 @@ class WheelPlan:
 
     @property
     def info(self) -> WheelInfo:
-        """The content of WHEEL."""
+        """Content of WHEEL."""
         return WheelInfo(
             generator=self.generator,
             tags=self.name.tags,
@@ -112,11 +112,11 @@ class WheelPlan:
         if not self.name.is_release(self.metadata.name, self.metadata.version):
             yield f"its metadata is of {self.metadata.name} {self.metadata.version}"
         if sorted(file.name for file in self.licenses) != sorted(self.metadata.license_files):
-            yield "its license files are not those of License-File in its metadata"
+            yield "its license files differ from License-File in its metadata"
         for member in self.members:
             # Installers refuse a wheel with two such folders.
             if member.name.partition("/")[0].endswith(".dist-info"):
-                yield f"{member.name}: a .dist-info folder is for METADATA, WHEEL and RECORD alone"
+                yield f"{member.name}: a .dist-info folder may have only METADATA, WHEEL and RECORD"
         yield from duplicate_names(member.name for member in self.contents())
 
 

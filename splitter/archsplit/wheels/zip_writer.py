@@ -8,7 +8,7 @@ only a few pieces are in memory. libdeflate makes whole streams only, and a memb
 
 libdeflate, against zlib at its default level, made the same libraries (106 MB to 1 GB) no larger at
 four times the speed; zlib-ng and ISA-L were as fast or faster and made them 1 to 3 % and 2 to 11 %
-larger. Its output depends on its release and the level alone, not on the processor.
+larger. Its output depends only on its release and the level, not on the processor.
 """
 
 from __future__ import annotations
@@ -174,7 +174,7 @@ class HashingReader:
 
     @property
     def digest(self) -> bytes:
-        """The SHA-256 of the bytes read so far."""
+        """SHA-256 of the bytes read so far."""
         return self._digest.digest()
 
     def pieces(self, owner: int) -> Iterator[DeflatePiece]:
@@ -234,7 +234,7 @@ class ArchiveWriter:
         info = _copy_header(archive.members[old], new)
         info.compress_size = archive.members[old].compress_size
         self._begin(info)
-        # CRC and sizes are those of the old directory: the bytes are the same.
+        # CRC and sizes come from the old directory: the bytes are the same.
         for block in _packed_blocks(archive, old):
             self._file.write(block)
 
@@ -306,7 +306,7 @@ def _copy_header(info: zipfile.ZipInfo, name: str) -> zipfile.ZipInfo:
 
 
 def _packed_blocks(archive: Archive, name: str) -> Iterator[bytes]:
-    # Without the writes: an error of the new archive's disk is none of the old archive.
+    # Without the writes: an error of the new archive's disk is not the old archive's.
     with input_errors(archive.path), archive.path.open("rb") as source:
         yield from read_packed_blocks(source, archive.members[name])
 
