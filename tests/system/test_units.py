@@ -6,7 +6,7 @@ from pydantic import TypeAdapter
 from archsplit.cache.config import resolve_settings
 from archsplit.errors import UsageError
 from archsplit.recipe.policy import SizeText
-from archsplit.system.units import parse_size, size_text
+from archsplit.system.units import parse_size, short_size, size_text
 
 
 @pytest.mark.parametrize(
@@ -39,3 +39,21 @@ def test_what_is_no_size(text: str) -> None:
 )
 def test_sizes_are_written(size: int, text: str) -> None:
     assert size_text(size) == text
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [
+        (0, "0 B"),
+        (999, "999 B"),
+        (1_000, "1.00 kB"),
+        (-26_351, "-26.4 kB"),
+        (9_996, "10.0 kB"),
+        (131_700_000, "132 MB"),
+        (999_960, "1.00 MB"),
+        (7_574_000_000, "7.57 GB"),
+        (1_234_500_000_000, "1230 GB"),
+    ],
+)
+def test_short_size_has_three_significant_digits(size: int, text: str) -> None:
+    assert short_size(size) == text

@@ -29,7 +29,7 @@ from archsplit.devicecode.select import Coverage, PtxPolicy
 from archsplit.errors import ArchsplitError, TargetError
 from archsplit.system.fs import read_file
 from archsplit.system.terminal import Column, FittingTable, name_column, word_column
-from archsplit.system.units import size_text
+from archsplit.system.units import short_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -203,7 +203,7 @@ def removal_note(files: Iterable[SlimmedFile]) -> str:
     for file in files:
         for row in (*file.removed, *(file.unregistered if file.zeroed else ())):
             totals[row.target or row.kind] += row.file_bytes
-    parts = [f"{target} ({size / 1e6:.1f} MB)" for target, size in sorted(totals.items())]
+    parts = [f"{target} ({short_size(size)})" for target, size in sorted(totals.items())]
     # With --recompress a file may change without losing an image.
     removed = ", ".join(parts) or "none, it was only packed anew"
     return f"This wheel was slimmed with archsplit. Device code that was removed: {removed}."
@@ -273,14 +273,14 @@ def slim_text(report: SlimReport, request: SlimRequest) -> Iterator[RenderableTy
         yield f"{len(notes) - _MOST_NOTES} more notes: --json has all"
     if report.output is not None:
         if report.size_after is not None:
-            size_note = f"{size_text(report.size_before)} before"
+            size_note = f"{short_size(report.size_before)} before"
             if request.source.is_dir():
                 size_note += "; --undo restores it, --commit removes the old files"
-            yield f"{report.output}: {size_text(report.size_after)}, {size_note}"
+            yield f"{report.output}: {short_size(report.size_after)}, {size_note}"
     # Sizes of files: the size of a download is known only after packing.
     elif request.dry_run:
         difference = sum(file.size_before - file.size_after for file in report.files)
-        yield f"{size_text(difference)} would be saved; nothing was written (--dry-run)"
+        yield f"{short_size(difference)} would be saved; nothing was written (--dry-run)"
     elif request.source.is_dir():
         yield "no image can be removed; nothing was written"
 
@@ -302,14 +302,14 @@ def _slimmed_files(report: SlimReport) -> FittingTable:
             size_by_target[row.target or row.kind] += row.file_bytes
         # The largest first: they explain the difference of the sizes.
         removed = ", ".join(
-            f"{name} {size_text(size)}" for name, size in size_by_target.most_common()
+            f"{name} {short_size(size)}" for name, size in size_by_target.most_common()
         )
-        sizes = (size_text(size) for size in (file.size_before, file.size_after))
+        sizes = (short_size(size) for size in (file.size_before, file.size_after))
         table.add_row(file.path, *sizes, removed or "nothing")
     if len(files) > _MOST_FILES:
         rest = files[_MOST_FILES:]
-        before = size_text(sum(one.size_before for one in rest))
-        after = size_text(sum(one.size_after for one in rest))
+        before = short_size(sum(one.size_before for one in rest))
+        after = short_size(sum(one.size_after for one in rest))
         table.add_row(f"{len(rest)} more files", before, after, "--json lists them")
     return table
 
@@ -375,8 +375,8 @@ def _newest_ptx_text(report: SlimReport, selection: Selection) -> str:
     )
     lost = "newer GPUs find" if newest is None else f"GPUs newer than {newest} find"
     return (
-        f"--keep-ptx none saves {size_text(report.newest_ptx_bytes)} more in the files; then {lost}"
-        " no code"
+        f"--keep-ptx none saves {short_size(report.newest_ptx_bytes)} more in the files; then"
+        f" {lost} no code"
     )
 
 
@@ -395,7 +395,7 @@ def newest_ptx_bytes(plans: Iterable[FilePlan], selection: Selection) -> int:
 
 def _unregistered_text(file: SlimmedFile) -> str:
     count = sum(row.count for row in file.unregistered)
-    size = size_text(sum(row.file_bytes for row in file.unregistered))
+    size = short_size(sum(row.file_bytes for row in file.unregistered))
     images = f"{file.path}: {count} images, {size}, that only the library finds and these"
     if file.zeroed:
         return f"{images} GPUs can't run, are zeros now: they pack better and can be holes"

@@ -13,6 +13,7 @@ from archsplit.devicecode.scan import HEAD_SIZE, Form, detect_form, read_content
 from archsplit.errors import BinaryFormatError
 from archsplit.formats.libraries import is_signed_pe
 from archsplit.formats.reader import open_file
+from archsplit.system.units import short_size
 from archsplit.wheels.reader import extract_member
 from archsplit.wheels.record import RecordRow
 from archsplit.wheels.zip_reader import read_head
@@ -119,8 +120,8 @@ def kept_code_reasons(name: str, path: Path, choice: str) -> Iterator[str]:
     for reason, images in images_by_reason.items():
         # A container emptied by an earlier run has no images, and needs no reason.
         if images:
-            size = sum(image.file_bytes for image in images) / 1e6
-            yield f"{name}: {len(images)} images, {size:.2f} MB, {reason}"
+            size = short_size(sum(image.file_bytes for image in images))
+            yield f"{name}: {len(images)} images, {size}, {reason}"
 
 
 def wheel_kept_code_reasons(wheel: Wheel, choice: str, folder: Path) -> tuple[str, ...]:

@@ -37,6 +37,19 @@ def size_text(size: int) -> str:
     return f"{value / _THOUSAND:.2f} GB"
 
 
+def short_size(size: int) -> str:
+    """Return a size with three significant digits: ``132 MB``, ``26.4 kB``, ``1.20 GB``."""
+    # Rounded first: 999,960 bytes are 1.00 MB.
+    value = float(f"{size:.3g}")
+    if abs(value) < _THOUSAND:
+        return f"{size} B"
+    units = ("", "kB", "MB", "GB")
+    power = min((len(f"{abs(value):.0f}") - 1) // 3, len(units) - 1)
+    value /= _THOUSAND**power
+    decimals = max(3 - len(f"{abs(value):.0f}"), 0)
+    return f"{value:.{decimals}f} {units[power]}"
+
+
 def change_text(size: int) -> str:
     """Return ``+1.2 MB``, ``-80 B``: a size with its sign."""
     # A minus is a part of the number.
