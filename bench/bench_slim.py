@@ -3,7 +3,7 @@
 
 ``python bench/bench_slim.py WHEEL [ROUNDS]`` prints a table: wall and CPU seconds (the best of all
 rounds), peak memory of the largest process, and the size of what was written. The slimming includes
-all of its checks: reading everything again, installing the wheel, loading its libraries.
+all of its checks by default: reading everything again, installing the wheel. No library is loaded.
 
 ``python bench/bench_slim.py SITE_PACKAGES [ROUNDS]`` measures inspect and ``slim --dry-run`` of an
 environment, on all cores and on two: the best of all rounds, and the peak memory of all processes
