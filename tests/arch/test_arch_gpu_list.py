@@ -113,7 +113,7 @@ def test_an_unreadable_entry_is_refused_alike(text: str, message: str, hint: str
         assert hint in caught.value.hint
 
 
-def test_a_generation_of_several_capabilities_is_no_gpu() -> None:
+def test_generation_of_several_capabilities_is_refused_as_a_gpu() -> None:
     with pytest.raises(TargetError, match=r"'Ampere' stands for several capabilities: 8.0, 8.6"):
         parse_capabilities("Ampere", detect=detect)
     assert targets("Ampere") == "sm_80 sm_86 compute_86"

@@ -102,7 +102,7 @@ def test_an_unreadable_word_is_named(text: str, message: str) -> None:
     assert message in str(caught.value)
 
 
-def test_a_comma_is_no_separator_for_torch_and_cmake() -> None:
+def test_comma_is_refused_as_a_separator_for_torch_and_cmake() -> None:
     for names in (torch_names, cmake_names):
         with pytest.raises(TargetError, match="is not an entry"):
             names("8.0,9.0")

@@ -131,7 +131,7 @@ def test_a_setting_that_makes_no_sense_is_refused(
             build_wheel(str(tmp_path), settings)
 
 
-def test_where_everything_is_on_sys_path_alone(
+def test_backend_works_with_packages_only_on_sys_path(
     built: tuple[Path, Release], recipe: Path, tmp_path: Path, frontend: Frontend
 ) -> None:
     # As under pip's build isolation: a Python that has nothing installed, and a path.

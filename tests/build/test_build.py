@@ -61,7 +61,7 @@ def test_the_report_says_what_is_there(built: tuple[Path, Release]) -> None:
     assert content["build_id"] == report.build_id
 
 
-def test_a_plugin_has_its_target_its_descriptor_and_its_symbols_alone(
+def test_plugin_has_only_its_target_descriptor_and_symbols(
     built: tuple[Path, Release], tmp_path: Path
 ) -> None:
     folder, report = built

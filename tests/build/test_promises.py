@@ -213,7 +213,7 @@ def test_a_meta_wheel_that_requires_less() -> None:
     ]
 
 
-def test_requirements_under_conditions_are_not_those_of_an_extra() -> None:
+def test_conditional_requirements_are_not_part_of_an_extra() -> None:
     assert faults(core('Requires-Dist: numpy; python_version > "2"'), plugin()) == []
 
 

@@ -117,7 +117,7 @@ def test_one_target_elsewhere_has_the_same_bytes(
     assert plugin in released[1].wheels
 
 
-def test_an_exchanged_object_is_what_a_compile_for_that_target_alone_makes(
+def test_exchanged_object_equals_a_compile_for_only_that_target(
     effects: Effects,
 ) -> None:
     with executed(TINYRDC, effects, SM_80, SM_90) as plan:

@@ -72,7 +72,7 @@ def test_a_verb_has_two_examples_that_its_parser_takes(verb: str) -> None:
         assert callable(_parser(words).parse_args(words).run)
 
 
-def test_the_choices_of_split_are_those_of_its_records() -> None:
+def test_choices_of_split_match_its_records() -> None:
     arguments = _parser(["split"]).parse_args(["split", "a.whl", "--out", "o"])
     assert InstallDefaults(arguments.install) is InstallDefaults.CORE
     text = archsplit("help", "split").stdout
@@ -119,7 +119,7 @@ def test_help_of_a_verb_imports_nothing_that_takes_long(verb: str) -> None:
 @pytest.mark.parametrize(
     "arguments", [["--version"], ["--help"], ["split", "--help"], ["inspect", sys.executable]]
 )
-def test_a_reader_that_has_gone_is_no_trouble(arguments: list[str]) -> None:
+def test_closed_reader_is_not_an_error(arguments: list[str]) -> None:
     reader, writer = os.pipe()
     os.close(reader)
     # Without a buffer, argparse meets the closed pipe first, and is silent about it.
@@ -138,7 +138,7 @@ def test_a_reader_that_has_gone_is_no_trouble(arguments: list[str]) -> None:
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 @pytest.mark.parametrize("arguments", [["help", "exit-codes"], ["inspect", sys.executable]])
-def test_a_full_disk_for_the_output_is_no_traceback(arguments: list[str]) -> None:
+def test_full_disk_for_the_output_gives_no_traceback(arguments: list[str]) -> None:
     with Path("/dev/full").open("wb") as full:
         done = subprocess.run(
             [ARCHSPLIT, *arguments], stdout=full, stderr=subprocess.PIPE, text=True, check=False
@@ -162,7 +162,7 @@ def test_jobs_must_be_a_positive_number(jobs: str) -> None:
     assert archsplit("plan", TINYVEC, "--jobs", jobs).returncode == 2
 
 
-def test_what_is_no_size_is_said_and_not_traced(recipe: Path) -> None:
+def test_invalid_size_is_reported_without_a_traceback(recipe: Path) -> None:
     done = archsplit("build", recipe, "--out", recipe / "dist", "--memory", "much")
     assert done.returncode == 2
     assert done.stderr.startswith("archsplit: 'much' is not a size")
@@ -202,7 +202,7 @@ def test_the_toolkit_says_what_was_tried() -> None:
     assert "sm_90a" in content["targets"]
 
 
-def test_a_build_prints_json_alone_on_standard_output(
+def test_build_prints_only_json_on_standard_output(
     recipe: Path, tmp_path: Path, known: dict[str, str]
 ) -> None:
     words = ("build", recipe, "--out", tmp_path / "out", "--targets", "sm_80")
@@ -361,7 +361,7 @@ def test_a_full_disk(recipe: Path, tmp_path: Path, where: str) -> None:
     assert done.stdout == ""
 
 
-def test_a_pipe_that_closes_early_is_no_error() -> None:
+def test_pipe_that_closes_early_is_not_an_error() -> None:
     script = f"{ARCHSPLIT} plan {TINYVEC} 2>&1 | head -1"
     done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=False)
     assert "Traceback" not in done.stdout

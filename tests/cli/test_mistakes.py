@@ -182,7 +182,9 @@ def run(
         ),
     ],
 )
-def test_no_permission_is_no_traceback(folder: Path, words: str, code: int, message: str) -> None:
+def test_missing_permission_gives_no_traceback(
+    folder: Path, words: str, code: int, message: str
+) -> None:
     # Without its capabilities, root has to obey permissions too.
     plain = ("setpriv", "--bounding-set", "-all", "--inh-caps", "-all") if not os.getuid() else ()
     found, text = run(folder, *words.split(), before=plain)

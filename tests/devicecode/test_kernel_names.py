@@ -26,7 +26,7 @@ from archsplit.devicecode.kernels import find_demangler, readable_name, stable_n
         ),
     ],
 )
-def test_what_changes_with_every_build_is_no_part_of_a_name(one: str, other: str) -> None:
+def test_parts_that_change_with_every_build_are_left_out_of_names(one: str, other: str) -> None:
     assert stable_name(one) == stable_name(other) != one
 
 

@@ -114,7 +114,7 @@ def test_a_pack_that_becomes_empty_is_none() -> None:
     assert all(is_served(shares, containers, one) for one in shares.needs)
 
 
-def test_one_gpu_alone_has_one_pack() -> None:
+def test_single_gpu_has_one_pack() -> None:
     shares = plan_packs(ATTENTION, PackBy.CAPABILITY, [Target.parse("sm_80")])
     assert [pack.name for pack in shares.packs] == ["cc80"]
     assert is_served(shares, ATTENTION, Capability(8, 0))

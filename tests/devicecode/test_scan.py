@@ -161,7 +161,7 @@ IMAGE = Image(
 )
 
 
-def test_what_has_no_target_is_named_all_the_same() -> None:
+def test_code_without_a_target_is_still_named() -> None:
     assert (IMAGE.kind_name, IMAGE.target_name) == ("LTO-IR", "lto_90a")
     index = IMAGE._replace(kind=EntryKind.INDEX, kind_number=32, arch=0)
     assert (index.kind_name, index.target_name) == ("index", None)
@@ -248,7 +248,7 @@ def test_a_damaged_windows_library_is_refused(library: bytes, words: str) -> Non
         read_contents(Window(library, source="x.dll"))
 
 
-def test_sections_that_are_all_the_same_bytes_are_refused(samples: Samples) -> None:
+def test_sections_of_equal_bytes_are_refused(samples: Samples) -> None:
     library = Elf(open_file(samples / "liboutside.so"))
     search = scan.ContainerSearch(None, 100)
     with pytest.raises(BinaryFormatError, match="no overlaps"):

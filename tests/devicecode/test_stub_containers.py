@@ -49,7 +49,7 @@ def plan(library: Path) -> FilePlan:
 @pytest.mark.parametrize(
     ("source", "packing"), [(SOURCE, ()), (VARIABLE, ("-Xfatbin=-compress-all",))]
 )
-def test_ptx_alone_may_stay(
+def test_library_may_keep_only_ptx(
     source: str, packing: tuple[str, ...], toolkit: Toolkit, tmp_path: Path
 ) -> None:
     library = compiled(tmp_path, toolkit, source, TARGETS, *packing)
@@ -82,7 +82,7 @@ def test_a_container_with_code_or_data_is_missed(
         check_coverage_stays(PTX_ALONE, found.containers, subject="it")
 
 
-def test_what_can_not_be_read_is_no_stub(maker: Maker) -> None:
+def test_unreadable_code_is_not_a_stub(maker: Maker) -> None:
     ones = (container(image("sm_80", 64)), container(image("sm_80", 1 << 20)), *THREE)
     found = plan(maker.library(ones))
     assert not any(map(is_stub, found.containers))

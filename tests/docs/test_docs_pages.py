@@ -317,7 +317,7 @@ def test_all_verbs_are_in_the_manual() -> None:
     assert [verb for verb in VERBS if f"archsplit {verb}" not in text] == []
 
 
-def test_the_exit_codes_are_those_of_the_command() -> None:
+def test_exit_codes_match_the_command() -> None:
     command = (str(Path(sys.executable).with_name("archsplit")), "help", "exit-codes")
     text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     rows = {

@@ -40,7 +40,7 @@ def needed(path: Path) -> list[NeededSymbol]:
     return list(needed_symbols(Elf(open_file(path))))
 
 
-def test_symbols_are_those_of_readelf(library: Path) -> None:
+def test_symbols_match_readelf(library: Path) -> None:
     command = ["readelf", "--dyn-syms", "-W", str(library)]
     text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     expected = re.findall(r" UND (\w+)@(\w[\w.]*)", text)

@@ -43,7 +43,7 @@ def read_entries(samples: Samples, name: str) -> list[tuple[str, FatbinEntry]]:
 
 
 @pytest.mark.parametrize("name", ["kernels.o", "compressed.o", "libkernels.so", "program"])
-def test_the_targets_are_those_of_the_command_line(samples: Samples, name: str) -> None:
+def test_targets_match_the_command_line(samples: Samples, name: str) -> None:
     found = read_entries(samples, name)
     assert {section for section, _ in found} == {".nv_fatbin"}
     assert Counter(str(entry.target) for _, entry in found) == Counter(TARGETS)

@@ -26,7 +26,7 @@ def contents() -> st.SearchStrategy[bytes]:
 
 
 @given(contents(), st.integers(-5, 9), st.booleans(), st.booleans(), st.binary(max_size=20))
-def test_the_size_is_that_of_the_written_frame(
+def test_size_matches_the_written_frame(
     content: bytes, level: int, checksum: bool, sized: bool, rest: bytes
 ) -> None:
     compressor = zstandard.ZstdCompressor(

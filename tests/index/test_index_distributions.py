@@ -201,7 +201,7 @@ def test_a_provenance_of_something_else_is_refused(tmp_path: Path) -> None:
     assert not (root / "toy").exists()
 
 
-def test_a_status_is_that_of_the_core_and_its_plugins(tmp_path: Path) -> None:
+def test_status_covers_the_core_and_its_plugins(tmp_path: Path) -> None:
     root = tmp_path / "index"
     release(tmp_path / "1.0", "1.0")
     release(tmp_path / "other", "1.0", project="other")

@@ -56,7 +56,7 @@ def test_pip_downloads(index: Path, tmp_path: Path, *, knows_json: bool) -> None
 
 
 @pytest.mark.parametrize("knows_json", [False, True])
-def test_who_only_resolves_asks_for_metadata_alone(index: Path, *, knows_json: bool) -> None:
+def test_resolving_asks_only_for_metadata(index: Path, *, knows_json: bool) -> None:
     with serving(index, knows_json=knows_json) as (url, asked):
         done = pip(url, "install", "--dry-run", "--ignore-installed", "toy[all]")
         assert done.returncode == 0, done.stderr

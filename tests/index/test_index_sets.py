@@ -84,7 +84,7 @@ def test_a_plugin_that_came_later_keeps_its_core() -> None:
     assert gone(entries, now=9, seconds=4) == []
 
 
-def test_the_newest_of_a_target_that_is_no_longer_built_stays_with_its_core() -> None:
+def test_newest_plugin_of_a_dropped_target_stays_with_its_core() -> None:
     entries = [
         *toy("1.0", "sm75", "sm90", day=1),
         *toy("1.1", "sm90", day=2),

@@ -190,7 +190,7 @@ def test_files_stay_for_readers_of_older_pages(tmp_path: Path) -> None:
     assert json.loads((root / ".archsplit-left.json").read_text())["left"] == {}
 
 
-def test_what_nobody_wrote_down_is_not_lost(tmp_path: Path) -> None:
+def test_unrecorded_files_are_not_lost(tmp_path: Path) -> None:
     root = tmp_path / "index"
     update(root, build_folder(tmp_path / "1.0", "1.0"))
     (root / ".archsplit-left.json").write_text("{]")
@@ -231,7 +231,7 @@ def test_what_is_not_the_index_s_stays(tmp_path: Path) -> None:
     assert not begun.exists()
 
 
-def test_a_website_is_no_index(tmp_path: Path) -> None:
+def test_website_is_refused_as_an_index(tmp_path: Path) -> None:
     build = build_folder(tmp_path / "build", "1.0")
     site = tmp_path / "site"
     site.mkdir()

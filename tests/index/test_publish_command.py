@@ -96,7 +96,7 @@ def test_plan_is_shown_and_nothing_is_uploaded(command: Command) -> None:
     assert not scene.state.exists()
 
 
-def test_pypirc_is_read_by_twine_alone(command: Command) -> None:
+def test_only_twine_reads_pypirc(command: Command) -> None:
     scene = command.scene
     password = "pypi-another-secret-9876543210"
     command.home.mkdir()

@@ -286,9 +286,7 @@ def test_core_stays_here_when_the_index_serves_other_bytes(scene: Scene) -> None
     assert scene.wheel("").name not in scene.names()
 
 
-def test_another_file_of_the_version_on_the_same_index_is_no_success(
-    scene: Scene, made: Path
-) -> None:
+def test_other_file_of_the_version_on_the_same_index_is_a_failure(scene: Scene, made: Path) -> None:
     (fat,) = made.with_name("made").glob("*.whl")
     other = scene.files / fat.name.replace("-1.0-", "-1.0-7-")
     with zipfile.ZipFile(fat) as old, zipfile.ZipFile(other, "w") as new:

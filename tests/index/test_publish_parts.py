@@ -435,7 +435,7 @@ def test_file_that_vanishes_from_its_page_is_not_read(scene: Scene) -> None:
             read(f"{scene.server.url}packages/x.whl")
 
 
-def test_certificate_that_nobody_signed_is_not_tried_again(scene: Scene, tmp_path: Path) -> None:
+def test_untrusted_certificate_is_not_tried_again(scene: Scene, tmp_path: Path) -> None:
     key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
     words = ("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=localhost")
     command = ("openssl", *words, "-keyout", str(key), "-out", str(certificate))

@@ -242,20 +242,20 @@ def test_each_new_name_has_a_command_of_its_own() -> None:
     ]
 
 
-def test_a_core_alone_names_the_plugins_that_it_needs_first() -> None:
+def test_core_without_plugins_names_the_plugins_that_it_needs_first() -> None:
     what = release(2)
     there, missing = what.of(PLUGIN)
 
-    def core_alone(seen: IndexState) -> PublishPlan:
+    def plan_of_core(seen: IndexState) -> PublishPlan:
         only = frozenset({"foo"})
         return plan_publish(what, seen, repository=PLACE, rules=PUBLIC, now=NOW, only=only)
 
-    made = core_alone(view(what, there))
+    made = plan_of_core(view(what, there))
     assert made.missing == ("foo-sm1",)
     assert plan_document(made)["missing"] == ["foo-sm1"]
     assert "error: the core needs foo-sm1 on the index first" in plan_text(made)
     with pytest.raises(VerifyError, match="foo needs foo-sm1 on the index first"):
         refuse(made)
-    assert core_alone(view(what, there, missing)).missing == ()
+    assert plan_of_core(view(what, there, missing)).missing == ()
     # A core that is there needs nothing from this run.
-    assert core_alone(view(what, *what.of(CORE))).missing == ()
+    assert plan_of_core(view(what, *what.of(CORE))).missing == ()

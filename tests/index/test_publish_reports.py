@@ -48,7 +48,7 @@ def test_a_core_that_is_called_a_plugin_does_not_go_first(scene: Scene) -> None:
     assert f"{pack} is a plugin, and its report says core" in str(caught.value)
 
 
-def test_sizes_that_reports_say_are_those_of_the_files(scene: Scene) -> None:
+def test_sizes_in_reports_match_the_files(scene: Scene) -> None:
     changed(scene.dist, lambda wheels: wheels[0].update(size=5))
     real = scene.wheel("").stat().st_size
     with pytest.raises(VerifyError, match=rf"has {real} bytes, and the report says 5"):

@@ -109,7 +109,7 @@ class Watching(SubprocessRunner):
         return super().run(command)
 
 
-def test_an_identity_for_trusted_publishing_goes_to_twine_and_to_nobody_else(scene: Scene) -> None:
+def test_identity_for_trusted_publishing_goes_only_to_twine(scene: Scene) -> None:
     publisher = scene.publisher()
     names = ("ACTIONS_ID_TOKEN_REQUEST_TOKEN", "ACTIONS_ID_TOKEN_REQUEST_URL", "PYPI_ID_TOKEN")
     identity = dict.fromkeys(names, SECRET)

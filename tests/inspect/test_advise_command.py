@@ -165,7 +165,7 @@ def test_nothing_fits(library: Path, gpus: Path, capsys: pytest.CaptureFixture[s
     assert {gpu["after"] for gpu in content["gpus"]} == {None}
 
 
-def test_nobody_in_the_table_can_be_served(
+def test_table_without_a_usable_gpu_is_refused(
     library: Path, gpus: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     gpus.write_text("capability,share\n5.0,1\n")

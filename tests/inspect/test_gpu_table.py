@@ -96,7 +96,7 @@ def test_shares_of_any_kind_and_rows_by_capability() -> None:
     assert found.unknown_gpus == ()
 
 
-def test_a_share_of_nothing_is_no_share() -> None:
+def test_share_of_zero_is_left_out() -> None:
     assert list(read_gpu_table("capability,share\n9.0,1\n8.0,0\n", where="x").shares) == [
         Capability(9, 0)
     ]

@@ -57,14 +57,14 @@ def test_inspect_writes_pictures(samples: Samples, tmp_path: Path) -> None:
     assert picture.read_text().startswith("<svg xmlns")
 
 
-def test_a_problem_is_told_and_is_no_failure(
+def test_problem_is_reported_without_a_failure(
     samples: Samples, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run("inspect", str(samples / "libstripped.so")) == 0
     assert "libstripped.so: it has no section headers" in capsys.readouterr().err
 
 
-def test_a_library_without_device_code_is_no_failure(
+def test_library_without_device_code_is_not_a_failure(
     samples: Samples, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run("inspect", str(samples / "libempty.so")) == 0

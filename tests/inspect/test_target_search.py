@@ -122,7 +122,7 @@ def test_input_that_the_driver_links_is_proposed_as_inspect_counts_it() -> None:
     )
 
 
-def test_input_of_an_object_is_proposed_to_nobody() -> None:
+def test_input_of_an_object_is_never_proposed() -> None:
     found = inventory(unit(image("sm_90", 4000), place=Place.RELOCATABLE))
     assert not search_targets(inventory_costs(found), SOME, inventory_costs(found).sizes).front
 
@@ -144,7 +144,7 @@ def test_the_list_of_everything_is_always_weighed() -> None:
     assert [list(map(str, one.targets)) for one in proposals.front] == [["sm_80"]]
 
 
-def test_what_nobody_can_use_is_in_no_proposal() -> None:
+def test_unusable_code_is_in_no_proposal() -> None:
     found = inventory(unit(image("sm_80", 5000), image("sm_100", 4000), image("sm_87", 3000)))
     best = search_targets(inventory_costs(found), SOME, sorted(inventory_costs(found).sizes)).best()
     assert best is not None
@@ -184,7 +184,7 @@ def test_where_a_gpu_never_found_anything_it_misses_nothing() -> None:
     assert "native; nothing in 1 containers" in shown.get()
 
 
-def test_leftovers_and_stubs_cost_bytes_and_serve_nobody() -> None:
+def test_leftovers_and_stubs_cost_bytes_and_serve_no_gpu() -> None:
     found = inventory(
         unit(image("sm_80", 5000), image("compute_80", 4000)),
         unit(image("sm_80", 700)),
@@ -253,7 +253,7 @@ def test_a_finished_wheel_is_split_with_the_newest_ptx_for_new_gpus() -> None:
     assert advice.split_arguments("libx.so") == ()
 
 
-def test_newer_ptx_takes_the_place_of_what_nobody_runs_any_more() -> None:
+def test_newer_ptx_replaces_code_that_no_gpu_runs_any_more() -> None:
     images = (image("compute_80", 2000), image("compute_90", 4000))
     costs = inventory_costs(inventory(unit(*images)))
     search = TargetSearch(costs, users(cc90=1.0), tuple(costs.sizes))

@@ -87,6 +87,6 @@ def test_what_was_never_made_can_be_freed(package: Path) -> None:
     assert run(package, "print(_LIB.LGBM_DatasetFree(None))", NO_GPU="1").stdout.endswith("\n0\n")
 
 
-def test_what_is_no_function_of_lightgbm_is_not_there(package: Path) -> None:
+def test_names_that_lightgbm_lacks_are_missing(package: Path) -> None:
     done = run(package, "print(hasattr(_LIB, 'callback'), hasattr(_LIB, 'other'))")
     assert done.stdout.splitlines()[-1] == "True False"

@@ -46,7 +46,7 @@ def test_it_is_a_recipe_of_the_chosen_name(laid_out: Path) -> None:
     assert recipe.compile.relocatable
 
 
-def test_the_sources_are_those_of_its_cmake_build(laid_out: Path) -> None:
+def test_sources_match_its_cmake_build(laid_out: Path) -> None:
     names = {str(file) for file in load_recipe(laid_out).source.files}
     assert "src/nccl_at_run_time.cpp" in names
     assert "src/c_api.cpp" in names
@@ -75,7 +75,7 @@ def test_another_file_is_refused(tmp_path: Path, nccl: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
-def test_a_folder_that_is_there_is_left_alone(laid_out: Path, nccl: Path) -> None:
+def test_existing_folder_is_not_changed(laid_out: Path, nccl: Path) -> None:
     done = fetch(str(laid_out), "--nccl", str(nccl))
     assert done.returncode == 2
     assert "is there already" in done.stderr

@@ -147,7 +147,7 @@ def test_symbol_that_is_not_there_is_told(library: ctypes.CDLL, workbench: Workb
     assert b"undefined symbol: stub_question" in library.archsplit_last_error()
 
 
-def test_constants_are_those_of_the_splitter() -> None:
+def test_constants_match_the_splitter() -> None:
     text = (LOADER / "include" / "archsplit" / "plugin.h").read_text()
     found = dict(re.findall(r"^#define ARCHSPLIT_(\w+) (\S+)", text, re.MULTILINE))
     assert found["NOTE_SECTION"] == f'"{descriptor.NOTE_SECTION}"'

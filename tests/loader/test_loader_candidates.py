@@ -292,7 +292,9 @@ def test_plugin_that_the_system_cannot_open_is_an_error_with_its_words(
 
 
 @pytest.mark.parametrize("kind", ["fifo", "folder", "absent", "dangling"])
-def test_what_is_no_file_is_unreadable(workbench: Workbench, tmp_path: Path, kind: str) -> None:
+def test_path_other_than_a_file_is_unreadable(
+    workbench: Workbench, tmp_path: Path, kind: str
+) -> None:
     path = tmp_path / "p.so"
     if kind == "fifo":
         os.mkfifo(path)
@@ -320,7 +322,7 @@ def test_folder_without_its_library_is_told(workbench: Workbench, tmp_path: Path
     )
 
 
-def test_what_is_no_plugin_folder_is_passed_over(workbench: Workbench, tmp_path: Path) -> None:
+def test_other_folders_are_passed_over(workbench: Workbench, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     (tmp_path / "vecsort_plugins" / "cuda" / "__pycache__").mkdir(parents=True)
     (tmp_path / "vecsort_plugins" / "cuda" / ".hidden").mkdir()

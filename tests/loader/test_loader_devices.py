@@ -160,7 +160,7 @@ def test_indices_count_in_cudas_order(workbench: Workbench) -> None:
     assert seen(workbench.probe(gpus=MIXED, CUDA_VISIBLE_DEVICES="2,0").stdout) == [2, 1]
 
 
-def test_order_is_no_question_for_uuids(workbench: Workbench) -> None:
+def test_order_does_not_matter_for_uuids(workbench: Workbench) -> None:
     output = workbench.probe(gpus=MIXED, CUDA_VISIBLE_DEVICES="GPU-a0000000,GPU-a0000003").stdout
     assert seen(output) == [0, 3]
     assert "note" not in output
@@ -286,7 +286,7 @@ def test_driver_before_mig_is_fine(workbench: Workbench, tmp_path: Path) -> None
     assert seen(output) == [0, 1, 2]
 
 
-def test_library_that_is_no_nvml_is_a_result(workbench: Workbench, tmp_path: Path) -> None:
+def test_library_other_than_nvml_is_a_result(workbench: Workbench, tmp_path: Path) -> None:
     workbench.stub(tmp_path / "libnvidia-ml.so.1")
     output = workbench.probe(gpus=THREE, LD_LIBRARY_PATH=str(tmp_path)).stdout
     assert state(output) == FAILED

@@ -345,7 +345,7 @@ def test_import_is_cheap_and_looks_for_nothing(workbench: Workbench, site: Path)
     assert workbench.python(site, code).stdout == "[]\n"
 
 
-def test_pip_is_asked_for_the_distribution_where_there_is_no_extra() -> None:
+def test_pip_is_asked_for_the_distribution_without_an_extra() -> None:
     core = _core.Core(
         package="foo", version="1", build_id="", interface_hash="", library="", plugins_package="",
         distribution="foo", targets={"sm_90": "bar-sm90"},

@@ -117,7 +117,7 @@ def test_quick_look_is_not_contradicted(probe: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("visible", [None, "0", "1,0", "-1"])
-def test_kernel_driver_alone_tells_the_same(
+def test_kernel_driver_without_nvml_gives_the_same(
     probe: Path, tmp_path_factory: pytest.TempPathFactory, visible: str | None
 ) -> None:
     output = tmp_path_factory.mktemp("kernel") / "probe"

@@ -30,7 +30,7 @@ def test_each_source_has_its_own_header() -> None:
     assert {file.stem for file in SOURCES.glob("*.c")} - headers == api
 
 
-def test_loader_header_has_the_two_records_alone() -> None:
+def test_loader_header_has_only_the_two_records() -> None:
     text = (SOURCES / "loader.h").read_text()
     assert re.findall(r"^struct (\w+) \{", text, re.MULTILINE) == ["candidate", "archsplit_loader"]
     assert not re.search(

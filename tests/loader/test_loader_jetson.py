@@ -75,7 +75,7 @@ def test_unknown_chip_is_told_and_may_be_set(machine: Machine) -> None:
     assert "note ARCHSPLIT_CAPABILITY=12.1 stands for a GPU, because there is a Jetson's" in found
 
 
-def test_machine_without_any_gpu_is_no_jetson(machine: Machine) -> None:
+def test_machine_without_any_gpu_is_not_a_jetson(machine: Machine) -> None:
     set_chip(machine, "tegra234", gpu=False)
     assert "driver 2 " in look(machine)
 

@@ -30,7 +30,7 @@ def container(built: Machine) -> Machine:
     return built
 
 
-def test_nothing_at_all_is_no_driver(container: Machine) -> None:
+def test_empty_machine_has_no_driver(container: Machine) -> None:
     assert "driver 2 cuda 0 version [] reason [no NVIDIA driver" in container.look()
     (container.proc / "gpus").mkdir(parents=True)
     assert "no NVIDIA driver" in container.look()
@@ -67,7 +67,7 @@ def test_plugin_is_opened_for_a_gpu_that_is_known_by_name(
     assert "opened, the answer is 42" in found
 
 
-def test_name_that_nobody_knows_is_a_failure_with_a_remedy(container: Machine) -> None:
+def test_unknown_name_is_a_failure_with_a_remedy(container: Machine) -> None:
     container.add(0, "NVIDIA H200")
     container.add(1, "NVIDIA Imaginary 9000")
     found = container.look("--open", "0")

@@ -246,7 +246,9 @@ def test_odd_search_paths(workbench: Workbench, store: SplitSite, value: str, le
 
 
 @pytest.mark.parametrize("value", ["None", "(pack,)", "7"])
-def test_search_path_that_is_no_list(workbench: Workbench, store: SplitSite, value: str) -> None:
+def test_search_path_of_another_type_finds_no_pack(
+    workbench: Workbench, store: SplitSite, value: str
+) -> None:
     pack = str(store.site.parent / "pack")
     code = f"pack = {pack!r}; sys.path = {value}; print(letters({str(store.library)!r}))"
     done = workbench.python(store.site, f"{LETTERS}\n{code}", gpus="9.0")

@@ -140,7 +140,7 @@ def test_two_cores_of_one_process_need_no_nvml(bench: Bench, core: SplitSite) ->
     assert (done.stdout, done.stderr, bench.asked) == ("hH\nhH\n", "", [])
 
 
-def test_whoever_asks_for_devices_is_told_by_nvml_once(bench: Bench) -> None:
+def test_question_for_devices_asks_nvml_once(bench: Bench) -> None:
     bench.workbench.plugin(bench.site, "sm_90")
     found = bench.look("--late", "--open", 0)
     assert bench.asked == ONCE
@@ -359,7 +359,7 @@ def test_nvml_decides_where_a_core_never_had_anything_for_a_gpu(
     assert bench.asked == ONCE
 
 
-def test_pack_of_another_gpu_alone_is_told_before_the_first_launch(
+def test_lone_pack_of_another_gpu_is_reported_before_the_first_launch(
     bench: Bench, core: SplitSite
 ) -> None:
     core.add("cc80", "sm_80")
@@ -368,7 +368,7 @@ def test_pack_of_another_gpu_alone_is_told_before_the_first_launch(
     assert "device 0, Stand-in GPU 0 (capability 9.0), finds no code in 2 of 2 containers" in said
 
 
-def test_refusal_that_is_no_matter_of_the_driver_is_told_without_nvml(
+def test_refusal_unrelated_to_the_driver_is_reported_without_nvml(
     bench: Bench, core: SplitSite
 ) -> None:
     core.add("cc90", "sm_90")
@@ -518,7 +518,7 @@ if child:
 """
 
 
-def test_python_asks_nvml_for_explanations_alone_also_after_a_fork(bench: Bench) -> None:
+def test_python_asks_nvml_only_for_explanations_also_after_a_fork(bench: Bench) -> None:
     bench.workbench.core(bench.site)
     path = bench.workbench.plugin(bench.site, "sm_90")
     code = FACE.format(path=str(path))

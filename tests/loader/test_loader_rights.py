@@ -223,7 +223,7 @@ def test_split_library_in_a_secure_process(programs: Programs, core: SplitSite, 
 
 @needs_root
 @pytest.mark.parametrize("kind", RIGHTS)
-def test_secure_process_seeks_packs_beside_the_core_alone(
+def test_secure_process_searches_packs_only_beside_the_core(
     programs: Programs, core: SplitSite, open_path: Path, kind: str
 ) -> None:
     """A user can make an environment of links and own packs for a program with more rights."""

@@ -107,7 +107,7 @@ def test_no_command_is_made_up_where_pip_knows_nothing(workbench: Workbench, sit
 @pytest.mark.parametrize(
     "content", ["raise ImportError", "def", "import nothing_like_that", "1 / 0"]
 )
-def test_core_that_cannot_be_imported_is_examined_all_the_same(
+def test_core_that_cannot_be_imported_is_still_examined(
     workbench: Workbench, site: Path, content: str
 ) -> None:
     (site / "vecsort" / "__init__.py").write_text(content)

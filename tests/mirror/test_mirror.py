@@ -500,7 +500,7 @@ def build_wheel(folder, config=None, metadata=None): raise SystemExit
 """
 
 
-def test_a_project_with_sources_alone_is_refused(
+def test_project_with_only_sources_is_refused(
     index: ServedIndex, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Path("links").mkdir()

@@ -16,7 +16,7 @@ from archsplit.nvcc.options import (
 @pytest.mark.parametrize(
     "line", ["", "--version", "-V", "-h", "--list-gpu-code", "k.cu --dryrun", "-v -c k.cu"]
 )
-def test_queries_are_for_nvcc_alone(line: str) -> None:
+def test_queries_are_left_to_nvcc(line: str) -> None:
     assert is_nvcc_query(line.split())
 
 
@@ -53,7 +53,7 @@ def test_a_number_of_threads_that_nvcc_refuses_stays_for_nvcc(words: list[str]) 
     assert dryrun_words(["-c", "k.cu", *words]) == ("-c", "k.cu", *words)
 
 
-def test_a_folder_alone_keeps_nothing() -> None:
+def test_keep_dir_without_keep_keeps_nothing() -> None:
     assert parse_arguments(["--keep-dir", "d", "-c"]).keep is None
     assert parse_arguments(["-save-temps", "-c"]).keep == "."
 
@@ -98,7 +98,7 @@ def test_threads_of_nvcc_are_recognized(line: str, threaded: bool) -> None:
         ("-optf more", False),
     ],
 )
-def test_where_nothing_is_compiled_there_is_no_plan(line: str, nothing: bool) -> None:
+def test_command_that_compiles_nothing_has_no_plan(line: str, nothing: bool) -> None:
     assert compiles_nothing(line.split()) == nothing
 
 

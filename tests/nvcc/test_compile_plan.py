@@ -175,7 +175,7 @@ def test_the_build_id_depends_on_all_inputs(bench: Bench, tmp_path: Path) -> Non
     assert build_id(bench.site()) != first
 
 
-def test_the_toolkit_is_hashed_by_the_first_build_alone(
+def test_only_the_first_build_hashes_the_toolkit(
     bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def stored() -> BuildContext:

@@ -61,7 +61,7 @@ def test_a_variable_names_one_program() -> None:
     assert error.hint == "set CXX to the compiler alone, and write flags in compile.host-flags"
 
 
-def test_a_variable_that_is_no_shell_word() -> None:
+def test_variable_with_bad_shell_quoting_is_refused() -> None:
     assert "it's (CXX)" in str(refusal(CXX="it's"))
 
 

@@ -61,7 +61,7 @@ def test_the_command_for_an_empty_container_has_no_images() -> None:
 
 
 @pytest.mark.parametrize("template", ["no data at all", EMPTY + EMPTY])
-def test_an_embedded_container_of_another_shape_is_left_alone(template: str) -> None:
+def test_embedded_container_of_another_shape_is_not_changed(template: str) -> None:
     transcript = compiled()
     templates = dict.fromkeys(empty_container_commands(transcript), template)
     loosened = relax_order(transcript, seed=str, templates=templates)
@@ -69,7 +69,7 @@ def test_an_embedded_container_of_another_shape_is_left_alone(template: str) -> 
     assert FOLDER / "k.fatbin.c" not in loosened.texts
 
 
-def test_a_folder_that_an_assembler_could_misread_is_left_alone() -> None:
+def test_folder_that_an_assembler_could_misread_is_not_changed() -> None:
     folder = Path('/w"x')
     transcript = compiled()
     moved = replace(
@@ -92,7 +92,7 @@ def test_a_folder_that_an_assembler_could_misread_is_left_alone() -> None:
 @pytest.mark.parametrize(
     "flag", ["-g", "-MMD", "-save-temps", "--coverage", "-flto=auto", "-Wa,-a", "@flags"]
 )
-def test_host_flags_with_a_result_of_their_own_are_left_alone(flag: str) -> None:
+def test_host_flags_with_a_result_of_their_own_are_not_changed(flag: str) -> None:
     transcript = compiled()
     *others, last = transcript.steps
     flagged = replace(transcript, steps=(*others, replace(last, argv=(*last.argv, flag))))

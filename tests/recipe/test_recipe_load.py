@@ -127,7 +127,7 @@ def test_relocatable_device_code_is_asked_for_by_key_or_flag(
     assert recipe.compile.other_flags == others
 
 
-def test_the_interface_hash_is_of_the_header_and_the_symbols_alone(tmp_path: Path) -> None:
+def test_interface_hash_covers_only_the_header_and_the_symbols(tmp_path: Path) -> None:
     header = "int vec_sort(void);\nint vec_scan(void);\n"
     two = MINIMAL.replace('["vec_sort"]', '["vec_sort", "vec_scan"]')
     fill_folder(tmp_path, two)

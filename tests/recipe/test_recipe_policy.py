@@ -158,7 +158,7 @@ def test_policies_are_tables_with_names(tmp_path: Path, text: str, message: str)
     assert message in message_for(fill_folder(tmp_path, f"{MINIMAL}{text}"))
 
 
-def test_other_tables_faults_hide_none_of_a_policys(tmp_path: Path) -> None:
+def test_faults_of_other_tables_hide_no_fault_of_a_policy(tmp_path: Path) -> None:
     text = WITH_PTX.replace("summary", "sumary").replace('ptx = ["compute_90"]', "ptx = 3")
     message = message_for(fill_folder(tmp_path, f'{text}[policy.nightly]\nbudget = "x"\n'))
     assert message.startswith("recipe.toml has 4 faults")
@@ -176,6 +176,6 @@ def test_what_is_too_big_is_said_with_how_much() -> None:
     assert list(Policy().exceeded({"a": 1 << 40})) == []
 
 
-def test_the_promised_glibc_is_that_of_releases(tmp_path: Path) -> None:
+def test_policy_promises_the_glibc_of_releases(tmp_path: Path) -> None:
     promising = WITH_PTX.replace("[targets]", '[targets]\nmanylinux = "2_28"')
     assert nightly(tmp_path, recipe=promising).targets.manylinux == "2_28"

@@ -38,7 +38,7 @@ def message_for(folder: Path, recipe: str, *files: str) -> str:
     return str(caught.value).replace(f"{folder}/", "").replace(str(folder), "FOLDER")
 
 
-def test_a_wheel_alone_is_a_whole_recipe(tmp_path: Path) -> None:
+def test_recipe_may_have_only_a_wheel(tmp_path: Path) -> None:
     folder = laid_out(tmp_path, '[source]\nwheel = "dist/*.whl"\n', "dist/a-1-py3-none-any.whl")
     recipe = load_split_recipe(folder)
     assert recipe is not None
@@ -75,7 +75,7 @@ def test_all_keys_are_read(tmp_path: Path) -> None:
     assert recipe.product is None
 
 
-def test_a_build_alone_is_for_a_wheel_in_its_folder(tmp_path: Path) -> None:
+def test_recipe_with_only_a_build_takes_the_wheel_in_its_folder(tmp_path: Path) -> None:
     recipe = load_split_recipe(laid_out(tmp_path, '[source]\nbuild = "make"\n'))
     assert recipe is not None
     assert recipe.source.pattern == "{out}/*.whl"

@@ -152,7 +152,7 @@ def test_an_extra_that_names_no_wheel(dist: Path, effects: Effects) -> None:
     assert "[sm90] requires tinyvec-sm90==1.2.3, tinyvec-sm91==1.2.3" in text
 
 
-def test_what_others_have_to_bring_and_nobody_does(dist: Path, effects: Effects) -> None:
+def test_requirement_that_no_index_has_is_reported(dist: Path, effects: Effects) -> None:
     need = b"Version: 1.2.3\nRequires-Dist: archsplit-has-no-such-thing>=7\n"
     rewrite(only(dist, "tinyvec-1*"), in_metadata(b"Version: 1.2.3\n", need))
     nowhere = {"PIP_NO_INDEX": "1", "UV_NO_INDEX": "1", "UV_OFFLINE": "1"}
@@ -177,7 +177,7 @@ def test_a_wheel_that_was_changed(dist: Path, effects: Effects) -> None:
     assert f"but {MANIFEST} says " in text
 
 
-def test_a_wheel_that_nobody_listed(dist: Path, effects: Effects) -> None:
+def test_unlisted_wheel_is_reported(dist: Path, effects: Effects) -> None:
     content = json.loads((dist / MANIFEST).read_text())
     content["wheels"] = [one for one in content["wheels"] if one["role"] == "core"]
     (dist / MANIFEST).write_text(json.dumps(content))

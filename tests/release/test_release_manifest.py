@@ -50,7 +50,7 @@ def test_every_wheel_is_listed_with_its_digest(built: tuple[Path, Release]) -> N
     assert manifest.build_id == report.build_id
 
 
-def test_images_are_those_of_the_wheels(built: tuple[Path, Release], tmp_path: Path) -> None:
+def test_images_match_the_wheels(built: tuple[Path, Release], tmp_path: Path) -> None:
     for wheel in read_manifest(built[0] / MANIFEST_FILE).wheels:
         if wheel.role == "core":
             assert wheel.images == ()

@@ -49,7 +49,7 @@ def faults(requires: tuple[str, ...] = (), **extras: tuple[str, ...]) -> list[st
     return list(map(str, pin_faults("toy.whl", metadata, IDENTITY, here)))
 
 
-def test_digests_are_in_the_core_of_a_whole_build_alone() -> None:
+def test_only_the_core_of_a_whole_build_has_digests() -> None:
     built = replace(IDENTITY, packs={}, needs={}, source="", targets={"sm_90": "toy-sm90"})
     assert "digests" not in json.loads(built.as_json())
     whole = replace(built, digests={"sm_90": "3" * 64})

@@ -84,7 +84,7 @@ def test_variantlib_reads_exactly_one_set_of_properties_a_wheel(built_ones: Path
     }
 
 
-def test_variantlib_reads_those_of_a_split(split_ones: Path) -> None:
+def test_variantlib_reads_the_variants_of_a_split(split_ones: Path) -> None:
     found = properties(split_ones)
     assert "nvidia :: sm_arch :: 80_real" in found["cc80"]
     everything = [value for values in found.values() for value in values]
@@ -162,7 +162,7 @@ def test_they_are_said_to_be_experimental(
     )
 
 
-def test_code_for_one_capability_alone_has_no_variant() -> None:
+def test_code_for_only_one_capability_has_no_variant() -> None:
     names = ("sm_90", "sm_90a", "sm_100f", "sm_100", "sm_100a", "sm_120a")
     variants, notes = built_variants({name: f"toy-{name}==1" for name in names})
     assert [(one.label, one.values) for one in variants] == [

@@ -64,7 +64,7 @@ def test_the_sizes_of_outputs_are_there_next_time(tmp_path: Path) -> None:
     assert History(tmp_path / "history", "g").estimates["k"].sizes == (5, 0)
 
 
-def test_a_farm_measures_the_time_on_its_worker_alone(tmp_path: Path) -> None:
+def test_farm_measures_only_the_time_on_its_worker(tmp_path: Path) -> None:
     stages = (
         Stage(name="queue", begin=0.0, seconds=60.0, is_on_worker=False),
         Stage(name="execution", begin=60.0, seconds=3.0, is_on_worker=True),

@@ -91,7 +91,7 @@ class Scene:
         return [number for number, program in enumerate(self.programs) if program.killed]
 
 
-def test_while_there_is_room_nobody_is_killed() -> None:
+def test_no_step_is_killed_while_memory_is_free() -> None:
     scene = Scene(3)
     assert scene.look(1.0, 90, 90, 90, room=5000) == []
     assert [grant.entry.resident for grant in scene.pool.grants] == [90 * MB] * 3
@@ -139,7 +139,7 @@ def test_one_that_outgrows_its_reservation_is_seen_coming() -> None:
     assert scene.look(1.2, 50, 450, room=250) == [1]
 
 
-def test_one_that_grows_as_it_was_foreseen_is_no_surprise() -> None:
+def test_step_that_grows_as_predicted_is_not_killed() -> None:
     scene = Scene(2)
     assert scene.look(1.0, 0, 0, room=120) == []
     assert scene.look(1.01, 99, 99, room=1) == []

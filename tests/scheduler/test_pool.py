@@ -46,7 +46,7 @@ def test_what_the_user_allows_counts_as_well(tmp_path: Path) -> None:
     assert machine.free_memory([row(1, resident=1100)]) < 0
 
 
-def test_one_alone_always_fits(tmp_path: Path) -> None:
+def test_step_without_others_always_fits(tmp_path: Path) -> None:
     assert budget(tmp_path, available=1, limit=1).shortage(ALL_MEMORY, []) == 0
 
 

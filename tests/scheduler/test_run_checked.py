@@ -139,7 +139,7 @@ def test_a_missing_header_of_cuda_is_named_with_its_library(
     assert f'cuda-libraries = ["{library}"] in [link]' in str(caught.value.hint)
 
 
-def test_a_folder_that_is_missing_is_no_full_disk(tmp_path: Path) -> None:
+def test_missing_folder_is_not_a_full_disk(tmp_path: Path) -> None:
     with pytest.raises(StepError, match="exit status 1"):
         run(shell(tmp_path, "lost", "exit 1", writes="no/such/file"))
 

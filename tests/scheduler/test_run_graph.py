@@ -119,7 +119,7 @@ def test_what_a_step_used_is_measured(tmp_path: Path) -> None:
     assert 0 < done.seconds == done.ended - done.started
 
 
-def test_a_failure_is_no_exception_and_kills_what_comes_later(tmp_path: Path) -> None:
+def test_failure_raises_nothing_and_stops_later_steps(tmp_path: Path) -> None:
     outcome = run(
         shell(tmp_path, "before", "sleep 0.3; echo before >> log"),
         shell(tmp_path, "bad", "echo no >&2; exit 3", writes="x"),
@@ -313,7 +313,7 @@ def reclaim_second(watch: MemoryWatchdog, now: float, active: Iterable[RunningTa
             one.kill_for_memory()
 
 
-def test_a_bigger_step_is_not_overtaken_for_ever(tmp_path: Path) -> None:
+def test_bigger_step_is_not_overtaken_forever(tmp_path: Path) -> None:
     """Without a claim on memory, the many small ones would all run before the big one."""
 
     def behaviour(command: Command) -> CompletedProcess:

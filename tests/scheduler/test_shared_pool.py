@@ -65,7 +65,7 @@ def test_members_share_the_slots(member: Member) -> None:
     granted(other.acquire(PoolRequest(0)))
 
 
-def test_idle_slots_are_those_that_nobody_has_or_waits_for(member: Member) -> None:
+def test_idle_slots_are_neither_held_nor_waited_for(member: Member) -> None:
     one, other = member(3), member(3)
     assert (one.idle_slots(), other.idle_slots()) == (3, 3)
     first, _ = granted(one.acquire(PoolRequest(0))), granted(other.acquire(PoolRequest(0)))
@@ -141,7 +141,7 @@ def test_of_equally_urgent_ones_the_first_is_first(member: Member) -> None:
     granted(first.acquire(PoolRequest(0)))
 
 
-def test_one_that_is_stopped_holds_nobody_up(member: Member) -> None:
+def test_stopped_process_blocks_no_other(member: Member) -> None:
     holder, stopped, other = member(1), member(1), member(1)
     grant = granted(holder.acquire(PoolRequest(0)))
     assert why(stopped.acquire(PoolRequest(0, urgency=99.0))) is WaitReason.SLOT
@@ -225,9 +225,7 @@ def test_a_link_to_a_folder_is_refused(tmp_path: Path) -> None:
         SharedPool(tmp_path / "pool", 1, budget(tmp_path))
 
 
-def test_a_slot_in_which_nothing_is_written_is_held_all_the_same(
-    member: Member, tmp_path: Path
-) -> None:
+def test_slot_without_a_record_is_still_held(member: Member, tmp_path: Path) -> None:
     pool = member(3)
     granted(pool.acquire(PoolRequest(5))).release()
     with (tmp_path / "pool" / "slot-0").open("r+b") as file:
@@ -237,7 +235,7 @@ def test_a_slot_in_which_nothing_is_written_is_held_all_the_same(
         granted(pool.acquire(PoolRequest(0)))
 
 
-def test_what_cannot_be_written_down_is_held_all_the_same(
+def test_slot_that_cannot_be_recorded_is_still_held(
     member: Member, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object) -> int:
@@ -250,7 +248,7 @@ def test_what_cannot_be_written_down_is_held_all_the_same(
     assert why(other.acquire(PoolRequest(0))) is WaitReason.SLOT
 
 
-def test_when_nobody_is_in_the_way_it_takes_no_time(member: Member) -> None:
+def test_slot_without_contention_is_granted_at_once(member: Member) -> None:
     pool = member(16)
     seconds = []
     for _ in range(100):

@@ -505,7 +505,7 @@ def test_a_row_that_can_be_no_file_is_refused(site: Path) -> None:
         slim(site)
 
 
-def test_a_journal_that_is_none_of_ours_is_refused(site: Path) -> None:
+def test_foreign_journal_is_refused(site: Path) -> None:
     slim(site)
     journal = site / TRANSACTION_FOLDER / "journal.json"
     text = journal.read_text()

@@ -30,7 +30,7 @@ def test_a_library_loads(trial: Trial, maker: Maker) -> None:
     assert trial.load(library, library) == "loads"
 
 
-def test_what_could_not_be_loaded_before_is_no_fault(trial: Trial, maker: Maker) -> None:
+def test_library_that_could_not_be_loaded_before_is_not_a_fault(trial: Trial, maker: Maker) -> None:
     maker.run("gcc", "-shared", "-x", "c", "/dev/null", "-o", "libneeded.so")
     flags = ("-Wl,--no-as-needed", "-L.", "-lneeded")
     library = Maker(folder=maker.folder, flags=flags).library()
@@ -62,7 +62,7 @@ def test_what_a_library_needs_is_found_in_the_places_of_others(trial: Trial, mak
     assert replace(trial, places=(place,)).load(library, library) == "loads"
 
 
-def test_what_crashes_as_before_is_no_fault(trial: Trial, maker: Maker) -> None:
+def test_library_that_crashes_as_before_is_not_a_fault(trial: Trial, maker: Maker) -> None:
     (maker.folder / "crash.c").write_text(
         "__attribute__((constructor)) static void crash(void) { __builtin_trap(); }"
     )

@@ -111,7 +111,7 @@ def test_a_signed_library_stays(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert not list(tmp_path.glob("out/*.dll"))
 
 
-def test_a_wheel_changes_in_record_and_device_code_alone(library: Path, tmp_path: Path) -> None:
+def test_wheel_changes_only_in_record_and_device_code(library: Path, tmp_path: Path) -> None:
     members = {"fat/_core.pyd": library.read_bytes(), "fat/notes.txt": b"MZ is how it begins\n"}
     source = fat_wheel(tmp_path, name=NAME, library=b"text\n", more=members)
     words = ["--device", "9.0", "--mode", "in-place", "--out", str(tmp_path / "out")]

@@ -42,7 +42,7 @@ def test_anything_else_is_refused(text: str) -> None:
         (0, "19800101"),
     ],
 )
-def test_the_date_is_that_of_the_variable_in_utc(
+def test_date_comes_from_the_variable_in_utc(
     seconds: int, day: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TZ", "Pacific/Kiritimati")

@@ -158,7 +158,7 @@ def test_a_missing_input_is_named(tmp_path: Path) -> None:
             read(tmp_path / "gone")
 
 
-def test_the_digest_is_that_of_the_content(tmp_path: Path) -> None:
+def test_digest_matches_the_content(tmp_path: Path) -> None:
     content = os.urandom(3 << 20)
     (tmp_path / "x").write_bytes(content)
     assert fs.sha256(tmp_path / "x") == hashlib.sha256(content).hexdigest()

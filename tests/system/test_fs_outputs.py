@@ -99,7 +99,7 @@ def test_a_failure_leaves_what_a_link_leads_to(tmp_path: Path) -> None:
     assert (tmp_path / "real").read_text() == "old"
 
 
-def test_a_folder_is_no_output(tmp_path: Path) -> None:
+def test_folder_is_refused_as_an_output(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     with pytest.raises(OutputError, match="can't write"):
         fs.write_file(tmp_path / "folder", "new")

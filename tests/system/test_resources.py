@@ -37,7 +37,7 @@ def test_without_cgroups_the_machine_counts(tmp_path: Path) -> None:
     assert facts(tree(tmp_path, {})) == (16384, 8192)
 
 
-def test_where_there_is_no_proc_nothing_is_limited(tmp_path: Path) -> None:
+def test_nothing_is_limited_without_proc(tmp_path: Path) -> None:
     memory = SystemMemory(tmp_path)
     assert memory.total == memory.available() > 1 << 50
 

@@ -95,7 +95,7 @@ def test_another_order(folders: tuple[Path, Path]) -> None:
     assert compare_wheels(one, other) == ("the order of the members",)
 
 
-def test_bytes_of_the_archive_alone(folders: tuple[Path, Path]) -> None:
+def test_only_bytes_of_the_archive_differ(folders: tuple[Path, Path]) -> None:
     """The version that made a member is in the directory, and no tool shows it."""
     one, other = toy_wheel(folders[0]), toy_wheel(folders[1])
     content = bytearray(other.read_bytes())
@@ -113,7 +113,7 @@ def test_a_file_that_is_not_there(folders: tuple[Path, Path]) -> None:
         compare_wheels(toy_wheel(folders[0]), folders[1] / "gone.whl")
 
 
-def test_a_file_that_is_no_wheel(folders: tuple[Path, Path]) -> None:
+def test_file_other_than_a_wheel_is_refused(folders: tuple[Path, Path]) -> None:
     (folders[1] / "toy.whl").write_bytes(b"")
     with pytest.raises(WheelError, match="damaged"):
         compare_wheels(toy_wheel(folders[0]), folders[1] / "toy.whl")

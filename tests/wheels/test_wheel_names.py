@@ -108,7 +108,7 @@ def test_other_spellings_of_a_file_name_are_normalized() -> None:
         "toy-1.0-1/2-py3-none-any.whl",
     ],
 )
-def test_what_is_no_file_name_of_a_wheel(text: str) -> None:
+def test_invalid_file_name_of_a_wheel_is_refused(text: str) -> None:
     with pytest.raises(WheelError, match=r"is not the file name|can't be a|not a project name"):
         WheelName.parse(text)
 
@@ -141,7 +141,7 @@ def test_distribution_names_are_the_index_s(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "-", "a b", "ä", "a\n", "a/b", "_a"])
-def test_what_is_no_project_name(text: str) -> None:
+def test_invalid_project_name_is_refused(text: str) -> None:
     with pytest.raises(WheelError, match="not a project name"):
         distribution_name(text)
 
@@ -171,7 +171,7 @@ def test_two_targets_never_share_a_name(targets: list[str]) -> None:
 
 
 @pytest.mark.parametrize("target", ["", "SM_90", "sm_90/..", "sm-90", "..", "sm_", "90"])
-def test_what_is_no_target_in_a_name(target: str) -> None:
+def test_invalid_target_in_a_name_is_refused(target: str) -> None:
     with pytest.raises(WheelError, match="can't be a target"):
         plugin_path("vecsort", target, "lib.so")
     with pytest.raises(WheelError, match="can't be a target"):
@@ -179,13 +179,13 @@ def test_what_is_no_target_in_a_name(target: str) -> None:
 
 
 @pytest.mark.parametrize("package", ["", "vec-sort", "a.b", "1a", "a/b"])
-def test_what_is_no_import_package(package: str) -> None:
+def test_invalid_import_package_is_refused(package: str) -> None:
     with pytest.raises(WheelError, match="import package"):
         plugins_package(package)
 
 
 @pytest.mark.parametrize("library", ["", "a/b.so", "a\\b.so", "a b.so", "ä.so"])
-def test_what_is_no_library_in_a_path(library: str) -> None:
+def test_invalid_library_in_a_path_is_refused(library: str) -> None:
     with pytest.raises(WheelError, match="file name of a library"):
         plugin_path("vecsort", "sm_90", library)
 

@@ -92,7 +92,7 @@ def test_members_are_copied_and_unpacked(method: int, tmp_path: Path) -> None:
         assert archive.read("empty") == b"not any more"
 
 
-def test_a_full_disk_is_no_fault_of_the_old_archive(tmp_path: Path) -> None:
+def test_full_disk_is_not_blamed_on_the_old_archive(tmp_path: Path) -> None:
     path = tmp_path / "old.zip"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("large", CONTENT)

@@ -165,7 +165,7 @@ def test_a_closed_press_makes_nothing() -> None:
             next(press.pack(pieces(bytes(100), 10), 6))
 
 
-def test_a_press_forgets_what_nobody_waits_for() -> None:
+def test_press_forgets_results_that_are_not_awaited() -> None:
     with contextlib.closing(ParallelDeflater(1)) as press:
         for _ in range(100):
             packing = press.pack(pieces(bytes(100), 10), 6)
@@ -289,7 +289,7 @@ def test_what_is_not_made_of_parts_is_left_to_others() -> None:
 
 
 @pytest.mark.parametrize(("size", "method", "cores", "threads"), PART_THREADS)
-def test_several_threads_read_large_members_alone(
+def test_several_threads_read_only_large_members(
     size: int, method: int, cores: int, threads: int
 ) -> None:
     info = zipfile.ZipInfo("lib.so")

@@ -292,7 +292,7 @@ def test_a_file_that_the_system_stops_reading(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"PK", b"not a zip file" * 100, b"PK\5\6" + bytes(18)])
-def test_what_is_no_zip_file(tmp_path: Path, content: bytes) -> None:
+def test_file_other_than_a_zip_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / TOY_NAME).write_bytes(content)
     with pytest.raises(WheelError):
         check(tmp_path / TOY_NAME)

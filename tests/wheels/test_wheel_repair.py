@@ -106,7 +106,7 @@ def test_tags_of_file_names() -> None:
     assert not old.keep(PlatformTags(architecture="aarch64", glibc=(2, 28)))
 
 
-def test_a_library_that_nobody_has(compiled: Callable[..., Path]) -> None:
+def test_needed_library_that_not_every_linux_has_is_named(compiled: Callable[..., Path]) -> None:
     needed = compiled("libfoo.so.1", NEEDED)
     library = compiled("libneeds.so", NEEDS, str(needed), "-Wl,-rpath," + str(needed.parent))
     with pytest.raises(WheelError) as caught:

@@ -101,7 +101,7 @@ def test_a_note_comes_at_the_end_of_the_description(before: str, after: str) -> 
     assert edited.decode() == after
 
 
-def test_a_new_name_replaces_the_first_one_alone() -> None:
+def test_new_name_replaces_only_the_first_one() -> None:
     before = HEAD + "\nName: a text\n"
     after = HEAD.replace("Vec.Sort", r"vec\1") + "\nName: a text\n"
     assert edit_metadata(before.encode(), name=r"vec\1").decode() == after
@@ -112,7 +112,7 @@ def test_without_edits_the_bytes_stay() -> None:
     assert edit_metadata(before) == before
 
 
-def test_extras_are_read_from_the_header_alone() -> None:
+def test_extras_are_read_only_from_the_header() -> None:
     text = HEAD + "provides-extra: sm_90\n\nProvides-Extra: none\n"
     assert read_extras(text.encode()) == {"all", "sm-90"}
 

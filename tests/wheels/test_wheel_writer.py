@@ -52,7 +52,7 @@ def test_the_archive_s_order_names_and_modes(tmp_path: Path) -> None:
     assert set(modes.values()) == {stat.S_IFREG | 0o644}
 
 
-def test_the_bytes_are_those_of_yesterday(tmp_path: Path) -> None:
+def test_bytes_do_not_change_from_day_to_day(tmp_path: Path) -> None:
     """Stored, because deflate's bytes are zlib's; all else is ours to keep."""
     plan = replace(core_plan(), name=replace(core_plan().name, platforms=("linux_x86_64",)))
     path = write_wheel(tmp_path, plan, epoch=EPOCH, level=0)
@@ -170,7 +170,7 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     assert not [*tmp_path.iterdir()]
 
 
-def test_a_folder_is_no_file(tmp_path: Path) -> None:
+def test_folder_is_refused_as_a_file(tmp_path: Path) -> None:
     (tmp_path / "lib.so").mkdir()
     with pytest.raises(InputError, match="Is a directory"):
         write(tmp_path, plugin_plan(tmp_path / "lib.so"))
