@@ -66,6 +66,14 @@ def lint(session: nox.Session) -> None:
 
 
 @nox.session
+def quick(session: nox.Session) -> None:
+    """Tests of the pure Python parts: a minute on two cores, without nvcc and networks."""
+    _install(session, "-e", ".[test-imports]", "pytest-timeout>=2.4", "pytest-xdist>=3.8")
+    markers = ("-m", "quick and not canary and not gpu and not download and not stress")
+    session.run("pytest", "-q", "-n", "auto", *markers, *session.posargs, env=KEPT_BYTECODE)
+
+
+@nox.session
 def tests(session: nox.Session) -> None:
     """All tests that need neither a GPU nor a download."""
     _install(session, "-e", ".[nvcc,test]")

@@ -45,6 +45,15 @@ NOT_MEASURED = {"api", "build", "cli", "docs", "house", "lightgbm", "loader", "s
 """Folders whose tests are not needed for the floor of the pure modules; see noxfile.py."""
 
 
+QUICK = {
+    *("arch", "cache", "compiler", "devicecode", "formats", "house", "inspect", "nvcc", "recipe"),
+    *("scheduler", "system", "wheels"),
+}
+"""Folders with tests of `nox -s quick`: pure Python, without nvcc, environments and networks."""
+NOT_QUICK = {"toolkit", "samples", "host", "test_remote_stores", "test_memory_pressure"}
+"""Fixtures that compile, and files with servers or seconds of waiting."""
+
+
 def pytest_configure() -> None:
     # Under nohup, or in the background of a script, SIGINT is ignored, and children inherit that:
     # Ctrl-C would never reach the programs that tests interrupt.
@@ -53,6 +62,11 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        names = {item.path.stem, *getattr(item, "fixturenames", ())}
+        is_compiled = not NOT_QUICK.isdisjoint(names) or item.get_closest_marker("nvcc")
+        if item.path.parent.name in QUICK and not is_compiled:
+            item.add_marker("quick")
     # Traced tests take up to three times as long, and these are of whole commands and programs.
     # What the examples of a property reach must be reached by a test of its own, too.
     if os.environ.get("ARCHSPLIT_TEST_COVERAGE") == "pure":
