@@ -2,7 +2,8 @@
 //
 //     greet FOLDER [CAPABILITY]
 //
-// FOLDER has the core's table, core.pack. Without a capability ("9.0"), CUDA's device 0 is asked for.
+// FOLDER has the core's table, core.pack. Without a capability ("9.0"), CUDA's device 0 is asked
+// for.
 #include <cstdint>
 #include <cstdio>
 #include <iostream>
