@@ -302,7 +302,7 @@ def cuimgops(session: nox.Session) -> None:
 
 
 def _build_and_run(session: nox.Session, name: str, *, recipe: Path | None = None) -> None:
-    """Build and verify a release, and run its kernels where there is a GPU."""
+    """Build and verify a release, and run its kernels if the machine has a GPU."""
     wheels = Path("dist", name)
     shutil.rmtree(wheels, ignore_errors=True)
     session.run("archsplit", "build", str(recipe or Path("recipes", name)), "--out", str(wheels))

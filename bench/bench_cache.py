@@ -3,7 +3,7 @@
 
     python bench/bench_cache.py --nvcc NVCC [--only CASE …] [--targets 80 90] [--json FILE]
 
-Cases: `start` is a tiny file, for what a cache costs where there is nothing to win; `make` is a
+Cases: `start` is a tiny file, for what a cache costs if it can't save anything; `make` is a
 project of 200 small files, built cold and then again when its objects are gone; `templates`
 and `cub` are one file each, compiled when nothing is known, again, after touch, elsewhere out of
 an archive in another order, with a comment on top, with one target more; `edits` are those after
@@ -75,7 +75,7 @@ def _collected(part: str, measured: Iterator[Row], rows: list[Row]) -> Iterator[
 
 
 def _parts(arguments: argparse.Namespace, folder: Path) -> Iterator[tuple[str, Iterator[Row]]]:
-    """The measurements by name; a failed one doesn't stop the others."""
+    """Return the measurements by name; a failed one doesn't stop the others."""
     nvcc = arguments.nvcc.absolute()
     peers = {"sccache": arguments.sccache, "ccache": arguments.ccache}
     sources = {"templates": "templates", "cub": "CUB"}

@@ -118,7 +118,7 @@ def _report(
 
 
 def _seconds(site: Path, code: str, rounds: int) -> float:
-    """The shortest time that ``work`` took, each time in a new process."""
+    """Return the shortest time that ``work`` took, each time in a new process."""
     program = (
         f"import time\n{code}\nstart = time.perf_counter()\nwork()\n"
         "print(time.perf_counter() - start)"

@@ -77,13 +77,13 @@ def plan(
 
 
 def plugin(library: Path) -> WheelPlan:
-    """The wheel of one plugin."""
+    """Plan the wheel of one plugin."""
     place = f"big_plugins/cuda/{library.stem}/libbig.so"
     return plan(f"big-{library.stem}", "1.0", WheelMember(name=place, content=library, mode=0o755))
 
 
 def cut(library: Path, folder: Path, count: int, size: int) -> None:
-    """As many files with so many bytes in all; the library again and again, if it is smaller."""
+    """Write ``count`` files of ``size`` bytes in all; repeat the library if it is smaller."""
     with library.open("rb") as source:
         for number in range(count):
             with (folder / f"sm{number}.so").open("wb") as part:

@@ -62,7 +62,7 @@ def slim(wheel: Path, out: Path) -> Run:
 
 
 def in_turn(wheel: Path, rounds: int, folder: Path) -> dict[str, Run]:
-    """The best of each; what `split` wrote stays in ``folder``."""
+    """Return the best of each; the output of `split` stays in ``folder``."""
     best: dict[str, Run] = {}
     for _ in range(rounds):
         for name, verb in (("slim", slim), ("split", split)):
@@ -73,7 +73,7 @@ def in_turn(wheel: Path, rounds: int, folder: Path) -> dict[str, Run]:
 
 
 def copy_seconds(wheel: Path, folder: Path) -> float:
-    """The bytes of the wheel, read and written once."""
+    """Read and write the bytes of the wheel once."""
     begun = time.perf_counter()
     # Through the program, as the bytes that a split changes: not by a call that clones a file.
     with wheel.open("rb") as source, (folder / "copy").open("wb") as target:
@@ -83,7 +83,7 @@ def copy_seconds(wheel: Path, folder: Path) -> float:
 
 
 def deflate_seconds(wheel: Path) -> float:
-    """The content of the wheel, deflated by ISA-L in pieces; one core's seconds by all cores."""
+    """Deflate the wheel's content by ISA-L in pieces; divide the seconds by the cores."""
     seconds = 0.0
     with zipfile.ZipFile(wheel) as archive:
         for name in archive.namelist():
@@ -119,7 +119,7 @@ def quiet_stub(library: Path, face: Path) -> str:
 
 
 def milliseconds(code: str, *words: str) -> float:
-    """The median of what new processes print, in milliseconds."""
+    """Return the median of the numbers that new processes print, in milliseconds."""
     argv = (sys.executable, "-c", code, *words)
     times = [
         float(subprocess.run(argv, check=True, capture_output=True, text=True).stdout)
@@ -129,13 +129,13 @@ def milliseconds(code: str, *words: str) -> float:
 
 
 def loader_time(wheels: Path, folder: Path) -> float:
-    """The loader's own, in a process that has the library already."""
+    """Return the loader's own time, in a process that has the library already."""
     library, face = installed(wheels, folder)
     return milliseconds(LOADER, str(library), str(face), quiet_stub(library, face))
 
 
 def face_times(folder: Path) -> tuple[float, float]:
-    """The import of an empty package, and of one whose only content is the face."""
+    """Time the import of an empty package, and of one whose only content is the face."""
     for name in ("empty", "faced"):
         (folder / name / "inner").mkdir(parents=True)
         (folder / name / "__init__.py").write_text("")

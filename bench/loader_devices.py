@@ -36,7 +36,7 @@ print(seconds * 1e3, kilobytes, capability, "libnvidia-ml" in open("/proc/self/m
 
 
 class Cost(NamedTuple):
-    """The duration of a search for GPUs, and True if NVML was loaded."""
+    """Return the duration of a search for GPUs, and True if NVML was loaded."""
 
     milliseconds: float
     kilobytes: int
@@ -45,7 +45,7 @@ class Cost(NamedTuple):
 
 
 def measured(site: Path, package: str, rounds: int, **variables: str) -> Cost:
-    """The best of all rounds, of a core that is installed in ``site``."""
+    """Return the best of all rounds, for a core that is installed in ``site``."""
     hidden = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")
     child = {name: value for name, value in os.environ.items() if name not in hidden}
     child |= {"PYTHONPATH": str(site), **variables}

@@ -119,7 +119,7 @@ def _install_packs(site: Path, face: Path) -> None:
 
 
 class _DescribedImages:
-    """The containers of one library with the images of some targets."""
+    """Return the containers of one library with the images of some targets."""
 
     def __init__(self, numbers: range) -> None:
         digest = hashlib.sha256(_IMAGE).digest()

@@ -87,7 +87,7 @@ def measured(program: str, folder: str) -> Run:
 
 
 def middle(runs: list[Run]) -> tuple[float, float, float]:
-    """The medians of what is measured."""
+    """Return the medians of the measurements."""
     return (
         statistics.median(one.imported for one in runs),
         statistics.median(one.first for one in runs),

@@ -70,16 +70,16 @@ class Place:
         self.compiler("")
 
     def source(self, **values: int) -> None:
-        """The source with other values of its own."""
+        """Write the source, with other values of its macros."""
         found = {"ON_HOST": 1, "ON_90": 1, **values}
         write(self.folder, "".join(f"#define {n} {v}\n" for n, v in found.items()) + SOURCE)
 
     def append(self, text: str) -> None:
-        """The source with something more."""
+        """Append text to the source."""
         write(self.folder, (self.folder / "k.cu").read_text() + text)
 
     def embed(self) -> None:
-        """A source whose host code embeds a file."""
+        """Write a source whose host code embeds a file."""
         (self.folder / "data.bin").write_bytes(b"1")
         self.append(_EMBEDDED)
 
@@ -97,7 +97,7 @@ class Place:
         path.symlink_to("cicc-1")
 
     def retarget_cicc(self) -> None:
-        """The link leads to another cicc."""
+        """Point the link at another cicc."""
         path = self.toolkit / "nvvm" / "bin" / "cicc"
         other = path.with_name("cicc-2")
         other.write_bytes(path.read_bytes() + b"\0")
@@ -145,7 +145,7 @@ class Place:
 
 
 def _chunks(value: int) -> str:
-    """The bits by which LLVM's bitcode says a number: six at a time, one of them for "more"."""
+    """Encode a number as LLVM's bitcode does: six at a time, one of them for "more"."""
     chunks = []
     while value:
         value, low = value >> 5, value & 0b11111

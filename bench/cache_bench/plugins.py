@@ -23,7 +23,7 @@ _TARGETS = re.compile(r"^sass = .*\nptx = .*$", re.MULTILINE)
 
 
 def plugins(tool: Tool, folder: Path, targets: list[str]) -> Iterator[Row]:
-    """Build all plugins of a release, and then one for somebody who has none."""
+    """Build all plugins of a release, and then one for a user who has none."""
     shutil.copytree(_PROJECT, folder)
     recipe = folder / "recipe.toml"
     names = [f"sm_{each}" for each in targets]

@@ -43,7 +43,7 @@ class Took(NamedTuple):
 
     @property
     def ran(self) -> tuple[str, ...]:
-        """The steps that archsplit says it ran."""
+        """Return the steps that archsplit reports as run."""
         return tuple(line.partition(": run")[0] for line in self.lines)
 
 
@@ -79,11 +79,11 @@ class Tool:
         )
 
     def with_nvcc(self, nvcc: Path) -> Tool:
-        """The same with another nvcc."""
+        """Return the same tool with another nvcc."""
         return replace(self, nvcc=nvcc)
 
     def best(self, times: int, folder: Path, *flags: str) -> Took:
-        """The shortest of several."""
+        """Return the shortest of several runs."""
         return min(self.compile(folder, *flags) for _ in range(times))
 
     def fresh(self, folder: Path, *flags: str, **variables: str) -> bytes:

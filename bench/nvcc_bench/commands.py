@@ -40,7 +40,7 @@ class Compile:
     env: Mapping[str, str] = field(default_factory=dict)
 
     def line(self) -> str:
-        """The command for a shell."""
+        """Return the command for a shell."""
         names = (f"{name}={shlex.quote(value)}" for name, value in self.env.items())
         return " ".join((*names, shlex.join(self.argv)))
 
@@ -79,7 +79,7 @@ def _escaped(line: str) -> str:
 
 
 def ours(tools: Tools, options: str = "", *, tell: str = "", draw: bool = False) -> dict[str, str]:
-    """The environment that tells archsplit which nvcc it stands for, and what else to do.
+    """Return the environment that tells archsplit which nvcc it replaces, and its settings.
 
     Args:
         tools: the commands.
@@ -96,5 +96,5 @@ def ours(tools: Tools, options: str = "", *, tell: str = "", draw: bool = False)
 
 
 def found(command: tuple[str, ...]) -> str:
-    """The path of a program."""
+    """Return the path of a program."""
     return shutil.which(command[0]) or command[0]

@@ -31,7 +31,7 @@ class Group:
     events_file: str
 
     def inside(self, argv: Sequence[str]) -> tuple[str, ...]:
-        """The command that runs ``argv`` in the group."""
+        """Return the command that runs ``argv`` in the group."""
         script = 'echo $$ > "$0" && exec "$@"'
         return ("/bin/sh", "-c", script, str(self.folder / "cgroup.procs"), *argv)
 

@@ -132,7 +132,7 @@ def kill(processes: Iterable[int]) -> None:
 
 
 def family(ancestors: tuple[int, ...]) -> dict[int, int]:
-    """The processes and all their descendants, each with the bytes of its resident memory."""
+    """Return the processes and all their descendants, each with its resident bytes."""
     parents, resident = {}, {}
     for folder in Path("/proc").iterdir():
         fields = _fields(int(folder.name)) if folder.name.isdigit() else None
@@ -154,7 +154,7 @@ def _cpu(process: int) -> float:
 
 
 def _fields(process: int) -> list[str] | None:
-    """The fields of /proc/PID/stat from the third (the state) on, or None when it is gone."""
+    """Return the fields of /proc/PID/stat from the third (the state) on; None if it is gone."""
     try:
         text = Path(f"/proc/{process}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):

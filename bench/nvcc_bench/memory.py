@@ -1,4 +1,4 @@
-"""Six compiles whose largest steps need 3 GB each, where there are 8 GB."""
+"""Six compiles whose largest steps need 3 GB each, on a machine with 8 GB."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def text(rows: Sequence[Row], goals: Sequence[Goal]) -> str:
 
 
 def as_json(rows: Sequence[Row], goals: Sequence[Goal]) -> str:
-    """The same for programs."""
+    """Return the same for programs."""
     document = {
         "schema": _SCHEMA,
         "cores": cores(),

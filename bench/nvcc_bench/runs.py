@@ -105,7 +105,7 @@ class Bench:
         return nullcontext()
 
     def environment(self, case: str) -> dict[str, str]:
-        """The environment, with what archsplit keeps between runs in a place of the case's own."""
+        """Return the environment, with archsplit's stored files in a folder of the case."""
         state = self.folder / case / "state"
         runtime = self.folder / "runtime"
         for path in (state, runtime):

@@ -60,7 +60,7 @@ def main() -> int:
 
 
 def nccl_header(root: Path | None) -> Path:
-    """The header as it is installed."""
+    """Return the installed header."""
     if root is not None:
         found = [root / "include" / "nccl.h"]
     else:
@@ -139,7 +139,7 @@ def configure(nanoarrow: Path) -> None:
 
 
 def ours(name: str) -> bytes:
-    """The content of a file beside this one."""
+    """Return the content of a file beside this one."""
     return (HERE / name).read_bytes()
 
 

@@ -65,7 +65,7 @@ def contents(path: Path) -> tuple[set[str], Code]:
 
 
 def parts(image: bytes) -> Iterator[tuple[str, bytes]]:
-    """The sections of a cubin and its symbols; all of anything else."""
+    """Return the sections of a cubin and its symbols; the whole content of other files."""
     if not image.startswith(ELF_MAGIC):
         yield "", neutral(image)
         return
@@ -80,7 +80,7 @@ def parts(image: bytes) -> Iterator[tuple[str, bytes]]:
 
 
 def in_file(elf: Elf, section: Section) -> bytes:
-    """The content of a section; shared memory has only a size."""
+    """Return the content of a section; shared memory has only a size."""
     if section.offset + section.size > len(elf.window):
         return str(section.size).encode()
     return elf.content(section).to_bytes()
@@ -92,7 +92,7 @@ def text(name: str) -> str:
 
 
 def neutral(content: bytes) -> bytes:
-    """The content without names of units."""
+    """Return the content without names of units."""
     pieces, position = [], 0
     for match in INTERNAL.finditer(content):
         if match.start() >= position:

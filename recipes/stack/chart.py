@@ -33,7 +33,7 @@ text { font: 13px system-ui, sans-serif; fill: #1c2026 } .big { font-size: 16px;
 
 @dataclass(frozen=True)
 class Size:
-    """The bytes of a stack for one GPU: all, after ``slim``, and with zeros as holes."""
+    """Return the bytes of a stack for one GPU: all, after ``slim``, and with zeros as holes."""
 
     fat: int
     slim: int

@@ -1,4 +1,4 @@
-"""Mistakes that everybody makes once, and the message that each gets."""
+"""Mistakes that every user makes once, and the message that each gets."""
 
 from __future__ import annotations
 

@@ -299,7 +299,7 @@ def dist(desk: Desk) -> None:
 
 
 def index(desk: Desk) -> None:
-    """An index on this machine that takes uploads, by the names of the two that everybody knows."""
+    """An index on this machine that takes uploads, by the names of the two well-known indexes."""
     address = f"http://localhost:{desk.port}/"
     section = f"repository = {address}\nusername = anyone\npassword = anything\n"
     names = "[distutils]\nindex-servers =\n    pypi\n    testpypi\n"

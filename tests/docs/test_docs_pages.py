@@ -63,7 +63,7 @@ SMALL = [page for page in RUNNABLE if ONLY_REAL.isdisjoint(prepared(page))]
 SPLIT_SITES = {"tutorial/first-split": "try", "how-to/docker": "app-3"}
 """The environments into which pages install a core and a pack, beside an index's fat wheel."""
 EVERY_INSTALLER = "tutorial/first-split"
-"""The page that everybody reads is always run with each installer; others in the stress session."""
+"""The page that all users read is always run with each installer; others in the stress session."""
 LONG_PAGES = {
     *("how-to/loader-cpp", "how-to/nightly", "how-to/setuptools"),
     *("how-to/cmake", "how-to/github-actions", "how-to/mirror", "how-to/cibuildwheel"),

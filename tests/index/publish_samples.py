@@ -252,7 +252,7 @@ def misbehaving(behind: int) -> Iterator[Misbehaving]:
 
 
 class FakeClock:
-    """Time that passes when somebody sleeps, and otherwise stands still."""
+    """Time that passes during sleep, and otherwise stands still."""
 
     def __init__(self) -> None:
         self.time = datetime(2026, 11, 21, 12, 0, tzinfo=timezone.utc)

@@ -87,13 +87,13 @@ def plugin_plan(library: bytes | Path = b"code") -> WheelPlan:
 
 
 def record_of(files: Mapping[str, bytes]) -> bytes:
-    """RECORD as somebody else would write it."""
+    """Return RECORD as another tool would write it."""
     rows = [f'"{name}",{hash_of(content)},{len(content)}\n' for name, content in files.items()]
     return "".join([*rows, f"{RECORD},,\n"]).encode()
 
 
 def hash_of(content: bytes) -> str:
-    """RECORD's second column, as somebody else would write it."""
+    """Return RECORD's second column as another tool would write it."""
     digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).decode()
     return f"sha256={digest.rstrip('=')}"
 
