@@ -90,7 +90,7 @@ def test_an_inspection_shows_itself_in_a_notebook(fat_wheel: Path, tmp_path: Pat
 
 
 def test_errors_are_the_exceptions_of_the_command_line(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="neither a path nor an installed package"):
+    with pytest.raises(InputError, match="no such file or installed package"):
         api.inspect("no-such-thing")
     with pytest.raises(TargetError, match=r"99\.9"):
         api.inspect(os.fspath(tmp_path), gpus="99.9")

@@ -144,9 +144,7 @@ def test_full_disk_for_the_output_gives_no_traceback(arguments: list[str]) -> No
             [ARCHSPLIT, *arguments], stdout=full, stderr=subprocess.PIPE, text=True, check=False
         )
     assert done.returncode == 11
-    assert done.stderr == (
-        "archsplit: no space left while writing the output\nhint: free some space\n"
-    )
+    assert done.stderr == ("error: no space left while writing the output\nhint: free some space\n")
 
 
 def test_no_verb_is_a_usage_error() -> None:
@@ -165,7 +163,7 @@ def test_jobs_must_be_a_positive_number(jobs: str) -> None:
 def test_invalid_size_is_reported_without_a_traceback(recipe: Path) -> None:
     done = archsplit("build", recipe, "--out", recipe / "dist", "--memory", "much")
     assert done.returncode == 2
-    assert done.stderr.startswith("archsplit: 'much' is not a size")
+    assert done.stderr.startswith("error: 'much' is not a size")
 
 
 def test_a_plan_is_printed_and_nothing_is_built(recipe: Path) -> None:
@@ -245,7 +243,7 @@ def test_all_faults_of_a_recipe_at_once(recipe: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (("build", "/nowhere", "--out", "out"), 14, "/nowhere does not exist"),
+        (("build", "/nowhere", "--out", "out"), 14, "no such file or folder: /nowhere"),
         (("build", TINYVEC, "--out", "/dev/null/x"), 10, "can't write"),
         (("build", TINYVEC, "--out", "out", "--nvcc", "/no/nvcc"), 4, "--nvcc: /no/nvcc: no such"),
         (("plan", TINYVEC, "--targets", "sm_9"), 5, "sm_9"),

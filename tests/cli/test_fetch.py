@@ -119,7 +119,7 @@ def test_a_version_that_is_not_there_names_those_that_are(folder: Path, tmp_path
     done = archsplit(folder, tmp_path / "cache", "inspect", "toyfat==2.0")
     assert (done.returncode, done.stdout) == (14, "")
     first, hint = done.stderr.splitlines()
-    assert first.startswith("archsplit: the index has no wheel of toyfat==2.0 for Python 3.")
+    assert first.startswith("error: the index has no wheel of toyfat==2.0 for Python 3.")
     assert hint == "hint: the newest are 1.0"
     unknown = archsplit(folder, tmp_path / "cache", "split", "gone==2.0", "--out", "o")
     assert unknown.stderr.endswith("hint: is it gone on the index in use? See: pip config list\n")

@@ -111,12 +111,12 @@ def test_an_installed_package_by_its_name(samples: Samples, tmp_path: Path) -> N
     found = read_inventory(InspectRequest(subject="pkg", site_folders=(tmp_path,)))
     assert [file.path for file in found.files] == ["pkg/a.so"]
     (info / "RECORD").unlink()
-    with pytest.raises(InputError, match="neither a path nor an installed package"):
+    with pytest.raises(InputError, match="no such file or installed package"):
         read_inventory(InspectRequest(subject="pkg", site_folders=(tmp_path,)))
 
 
 def test_what_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="neither a path nor an installed package"):
+    with pytest.raises(InputError, match="no such file or installed package"):
         read_inventory(InspectRequest(subject="no-such-thing", site_folders=(tmp_path,)))
 
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from archsplit.errors import NothingToDoError
 
 _PROJECT = re.compile(r"[A-Za-z0-9][\w.-]*")
-_ENDINGS = (".whl", ".so", ".a", ".o", ".fatbin", ".cubin", ".pack", ".toml")
+_ENDINGS = (".whl", ".so", ".a", ".o", ".fatbin", ".cubin", ".pack", ".toml", ".md", ".txt")
 
 
 _URL = re.compile(r"(https?):/+")
@@ -80,7 +80,7 @@ def check_path(path: Path) -> None:
         InputError: it does not exist, or can't be read.
     """
     if not _readable_mode(path):
-        raise InputError(f"{path} does not exist", hint=_near(path))
+        raise InputError(f"no such file or folder: {path}", hint=_near(path))
 
 
 def check_folder(path: Path) -> None:
@@ -91,7 +91,7 @@ def check_folder(path: Path) -> None:
     """
     mode = _readable_mode(path)
     if not mode:
-        raise InputError(f"{path} is not a folder: it does not exist", hint=_near(path))
+        raise InputError(f"no such folder: {path}", hint=_near(path))
     if not stat.S_ISDIR(mode):
         raise InputError(f"{path} is not a folder", hint=f"name the folder: {path.parent}")
 
@@ -137,7 +137,7 @@ def _missing_input(text: str, folders: list[str]) -> tuple[str, str | None]:
     """Return the message about a path that does not exist, and its hint."""
     # A path with a folder or an ending can't be a project's name: look for a similar file instead.
     if not _PROJECT.fullmatch(text) or text.endswith(_ENDINGS):
-        return f"{text} does not exist", _near(Path(text))
+        return f"no such file: {text}", _near(Path(text))
     if installed := _installed_version(text, folders):
         return (
             f"{text} is not a path; version {installed} is installed",
@@ -145,7 +145,7 @@ def _missing_input(text: str, folders: list[str]) -> tuple[str, str | None]:
             f" {text}=={installed}",
         )
     return (
-        f"{text} is neither a path nor an installed package",
+        f"no such file or installed package: {text}",
         f"for its wheel, name {text}==VERSION, or: pip download --no-deps {text}",
     )
 

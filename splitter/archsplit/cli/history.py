@@ -97,7 +97,7 @@ def _read_log(arguments: argparse.Namespace) -> tuple[ReleaseSize, ...]:
         # The first run of a CI job starts the log; without files there is nothing to start.
         if arguments.files:
             return ()
-        raise InputError(f"{log} does not exist", hint="name wheels to start a log")
+        raise InputError(f"no such file: {log}", hint="name wheels to start a log")
     try:
         return read_log(read_file(log).decode(), where=str(log))
     except UnicodeDecodeError:

@@ -140,7 +140,7 @@ def report_problems(inventory: Inventory, console: Console) -> None:
     """Print the files that could not be read, to standard error."""
     for file in inventory.files:
         if file.problem is not None:
-            text = f"archsplit: {file.path}: {file.problem}"
+            text = f"warning: {file.path}: {file.problem}"
             console.print(text, markup=False, soft_wrap=True)
 
 

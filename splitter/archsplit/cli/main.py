@@ -70,7 +70,7 @@ def main(argv: Sequence[str]) -> int:
         # What is left in the buffer is written here, where a closed pipe can still be met.
         sys.stdout.flush()
     except ArchsplitError as error:
-        _say(f"archsplit: {error}")
+        _say(f"error: {error}")
         _annotate(error)
         return error.exit_code
     except BrokenPipeError:
@@ -81,7 +81,7 @@ def main(argv: Sequence[str]) -> int:
         if error.errno not in {errno.ENOSPC, errno.EDQUOT} or error.filename is not None:
             raise
         _drop_output()
-        _say("archsplit: no space left while writing the output\nhint: free some space")
+        _say("error: no space left while writing the output\nhint: free some space")
         return DiskFullError.exit_code
     except SystemExit as ended:
         # A console of rich's ends the process itself, with 1.
@@ -91,7 +91,7 @@ def main(argv: Sequence[str]) -> int:
     except (KeyboardInterrupt, Exception) as error:
         if not _is_interrupt(error):
             raise
-        _say("archsplit: interrupted; nothing half-made was left")
+        _say("error: interrupted; nothing half-made was left")
         return InterruptedByUserError.exit_code
     return code
 

@@ -446,7 +446,7 @@ def write_built_variants(report: Release, out: Path, console: Console) -> None:
     }
     variants, notes = built_variants(plugins)
     for note in notes:
-        console.print(f"note: {note}", markup=False, soft_wrap=True)
+        console.print(f"warning: {note}", markup=False, soft_wrap=True)
     _write(out / report.core.file, variants, console)
 
 

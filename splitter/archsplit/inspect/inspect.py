@@ -242,7 +242,7 @@ def _package(request: InspectRequest) -> Inventory:
     paths = _installed_files(request, request.subject)
     if not paths:
         raise InputError(
-            f"{request.subject} is neither a path nor an installed package",
+            f"no such file or installed package: {request.subject}",
             hint="name the folder that it is installed in with --site-packages",
         )
     core = next((path for name, path in paths.items() if name.endswith(IDENTITY_ENDING)), None)
