@@ -30,7 +30,7 @@ from archsplit.slim.transaction import (
     TransactionState,
     open_transaction,
 )
-from archsplit.system.fs import read_file, sha256, temporary_dir
+from archsplit.system.fs import input_errors, read_file, sha256, temporary_dir
 from archsplit.system.parallel import map_on_cores
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def slim_site(request: SlimRequest, effects: Effects) -> SlimReport:
         WheelError: a RECORD is damaged, or a library doesn't match RECORD.
         TargetError: a GPU of the choice would be left without code.
         VerifyError: a new file fails its checks; nothing was changed.
-        OutputError: a file can't be written; nothing was changed.
+        OutputError: a file can't be written; old files are back, or --undo restores them.
     """
     site = site_folder(request.source)
     try:
@@ -103,10 +103,11 @@ def site_folder(path: Path) -> Path:
     Raises:
         InputError: the path is not a folder.
     """
-    if not path.is_dir():
-        raise InputError(f"{path} is not a folder", hint="name a site-packages folder")
-    # The lock and the journal belong to the folder, whatever link leads to it.
-    return path.resolve()
+    with input_errors(path):
+        if not path.is_dir():
+            raise InputError(f"{path} is not a folder", hint="name a site-packages folder")
+        # The lock and the journal belong to the folder, whatever link leads to it.
+        return path.resolve()
 
 
 def _slim_libraries(transaction: Transaction, request: SlimRequest, effects: Effects) -> SlimReport:

@@ -154,17 +154,18 @@ def open_transaction(site: Path) -> Iterator[Transaction]:
     """Lock a site-packages folder for this process.
 
     Raises:
-        OutputError: another process has the lock, or the folder can't be opened.
+        OutputError: another process has the lock, or the system refuses a step.
     """
+    # Around all work on the environment: an error of the system that no step has named is told too.
     with output_errors(site):
         # The lock is on the folder itself: no file is left behind, and a killed process can't keep
         # it.
         descriptor = os.open(site, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        _lock(descriptor, site)
-        yield Transaction(site=site)
-    finally:
-        os.close(descriptor)
+        try:
+            _lock(descriptor, site)
+            yield Transaction(site=site)
+        finally:
+            os.close(descriptor)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

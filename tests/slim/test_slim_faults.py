@@ -1,0 +1,75 @@
+"""Errors of the system injected into ``slim --site-packages``: a message, and no lost file."""
+
+from __future__ import annotations
+
+import errno
+import os
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from slim_site_samples import Environment, contents, made
+
+from archsplit.cli.main import main
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+CALLS = (
+    *("open", "mkdir", "link", "symlink", "replace", "unlink", "rmdir", "fsync", "chmod", "chown"),
+    *("access", "scandir", "listdir"),
+)
+CODES = (errno.EIO, errno.ENOSPC, errno.EACCES)
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Environment:
+    return made(tmp_path_factory.mktemp("made"))
+
+
+class Fault:
+    """A function of `os` that fails at one of its calls."""
+
+    def __init__(self, real: Callable[..., Any], number: int) -> None:
+        self.real, self.number, self.count = real, number, 0
+
+    def __call__(self, *arguments: Any, **options: Any) -> Any:  # noqa: ANN401 (any function)
+        self.count += 1
+        if self.count == self.number:
+            code = CODES[self.number % len(CODES)]
+            raise OSError(code, os.strerror(code))
+        return self.real(*arguments, **options)
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("option", ["--device=9.0", "--undo", "--commit"])
+def test_error_of_the_system_is_a_message(
+    option: str,
+    call: str,
+    environment: Environment,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    fat = contents(environment.site)
+    for number in (1, 2, 3, 5, 6, 9, 13):
+        site = environment.copy(tmp_path / str(number)).site
+        words = ["slim", "--site-packages", str(site)]
+        if option != "--device=9.0":
+            assert main([*words, "--device=9.0"]) == 0
+        capsys.readouterr()
+        fault = Fault(getattr(os, call), number)
+        with monkeypatch.context() as patch:
+            patch.setattr(os, call, fault)
+            # An exception that leaves main would be a traceback.
+            status = main([*words, option])
+        said = capsys.readouterr().err
+        if status:
+            assert said.startswith(("archsplit: ", "error: ")), said
+            assert contents(site) == fat or "nothing was changed" not in said, said
+        # After a commit nothing can be undone; otherwise the old files come back.
+        if option != "--commit":
+            main([*words, "--undo"])
+            assert contents(site) == fat, (number, said)
+        if fault.count < number:
+            break
