@@ -110,4 +110,4 @@ def test_as_json(split: Path, packs: Path, capsys: pytest.CaptureFixture[str]) -
 
 def test_what_is_no_wheel(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["diff", "--bytes", str(tmp_path / "a.whl"), str(tmp_path / "b.whl")]) == 14
-    assert "no such file or folder: " in capsys.readouterr().err
+    assert "no such file: " in capsys.readouterr().err
