@@ -83,6 +83,21 @@ def test_slim_of_an_environment_runs_nothing(wheel: Path, mark: Path, tmp_path: 
     assert not mark.exists()
 
 
+def test_mirror_loads_no_library(
+    wheel: Path, mark: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    requirements = tmp_path / "r.txt"
+    requirements.write_text(f"--no-index\n--find-links {wheel.parent}\nfat\n")
+    for out, words, part in (
+        ("slim", "--device 9.0", "0slim.cc90"),
+        ("split", "--split --device 8.0,9.0", "fat_cc90"),
+    ):
+        assert main(["mirror", str(requirements), *words.split(), "--out", out]) == 0
+        assert any(part in path.name for path in (tmp_path / out).rglob("*.whl"))
+        assert not mark.exists(), words
+
+
 def test_a_trial_has_nothing_of_the_user(wheel: Path, mark: Path, tmp_path: Path) -> None:
     words = f"slim {wheel} --device 9.0 --try-load --out {tmp_path / 'out'}"
     assert main(words.split()) == 0
