@@ -38,7 +38,7 @@ from archsplit.remote.endpoint import parse_endpoint
 from archsplit.remote.reapi_executor import ReapiExecutor
 from archsplit.scheduler.graph import Graph, Step
 from archsplit.scheduler.pool import SlotPool
-from archsplit.scheduler.runner import run_graph
+from archsplit.scheduler.runner import RunOptions, run_graph
 from archsplit.system.process import Command, SubprocessRunner
 from archsplit.system.terminal import SilentProgress
 
@@ -104,10 +104,12 @@ def measure(
     before, elsewhere = time.process_time(), cpu_seconds(farm.server)
     outcome = run_graph(
         Graph(steps=steps),
-        pool=SlotPool(farm.slots),
-        runner=SubprocessRunner(),
-        progress=SilentProgress(),
-        executor=executor,
+        RunOptions(
+            pool=SlotPool(farm.slots),
+            runner=SubprocessRunner(),
+            progress=SilentProgress(),
+            executor=executor,
+        ),
     )
     assert outcome.failure is None
     each = 1000 / len(steps)

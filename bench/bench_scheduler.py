@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from archsplit.scheduler.graph import Graph, Step
 from archsplit.scheduler.pool import SlotPool
-from archsplit.scheduler.runner import run_graph
+from archsplit.scheduler.runner import RunOptions, run_graph
 from archsplit.system.process import Command, CompletedProcess, SubprocessRunner
 from archsplit.system.terminal import SilentProgress
 
@@ -113,10 +113,12 @@ def _measure(count: int, slots: int) -> dict[str, float]:
     began, cpu = time.monotonic(), time.process_time()
     outcome = run_graph(
         graph,
-        pool=SlotPool(slots),
-        runner=SubprocessRunner(),
-        progress=SilentProgress(),
-        executor=NullExecutor(),
+        RunOptions(
+            pool=SlotPool(slots),
+            runner=SubprocessRunner(),
+            progress=SilentProgress(),
+            executor=NullExecutor(),
+        ),
     )
     assert len(outcome.finished) == len(graph.steps)
     return {

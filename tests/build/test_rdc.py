@@ -21,7 +21,7 @@ from archsplit.errors import StepError
 from archsplit.release.context import Effects
 from archsplit.release.verify import verify_release
 from archsplit.scheduler.pool import LocalPool
-from archsplit.scheduler.runner import run_graph_checked
+from archsplit.scheduler.runner import RunOptions, check_outcome, run_graph
 from archsplit.system.terminal import SilentProgress
 
 if TYPE_CHECKING:
@@ -76,8 +76,17 @@ def executed(recipe: Path, effects: Effects, *targets: Target) -> Iterator[Build
     with plan_build(BuildRequest(recipe=recipe, targets=targets or None), effects) as plan:
         for path, text in plan.texts.items():
             path.write_text(text)
-        run_graph_checked(
-            plan.graph, pool=LocalPool(2), runner=effects.runner, progress=SilentProgress()
+        check_outcome(
+            plan.graph,
+            run_graph(
+                plan.graph,
+                RunOptions(
+                    pool=LocalPool(2),
+                    runner=effects.runner,
+                    progress=SilentProgress(),
+                    parallel=False,
+                ),
+            ),
         )
         yield plan
 

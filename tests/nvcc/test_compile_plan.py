@@ -18,7 +18,7 @@ from archsplit.nvcc.depfile import parse_depfile
 from archsplit.recipe.load import load_recipe
 from archsplit.scheduler.graph import Graph
 from archsplit.scheduler.pool import LocalPool
-from archsplit.scheduler.runner import run_graph_checked
+from archsplit.scheduler.runner import RunOptions, check_outcome, run_graph
 from archsplit.system.env import clean_environment
 from archsplit.system.process import SubprocessRunner
 from archsplit.system.terminal import SilentProgress
@@ -135,8 +135,17 @@ def test_a_missing_header_of_a_c_file_shows_before_anything_else(bench: Bench) -
     assert "late" in steps[0].name
     assert max(ranks) == ranks[0]
     with pytest.raises(StepError, match=r"missing\.h"):
-        run_graph_checked(
-            graph, pool=LocalPool(1), runner=SubprocessRunner(), progress=SilentProgress()
+        check_outcome(
+            graph,
+            run_graph(
+                graph,
+                RunOptions(
+                    pool=LocalPool(1),
+                    runner=SubprocessRunner(),
+                    progress=SilentProgress(),
+                    parallel=False,
+                ),
+            ),
         )
     assert not any(path.exists() for step in steps for path in step.writes)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from archsplit.remote.action import ToolFile
 from archsplit.scheduler.graph import Graph, Step
 from archsplit.scheduler.pool import SlotPool
-from archsplit.scheduler.runner import run_graph
+from archsplit.scheduler.runner import RunOptions, run_graph
 from archsplit.system.process import Command, SubprocessRunner
 from archsplit.system.terminal import SilentProgress
 
@@ -42,8 +42,10 @@ class Work:
     def run(self, executor: Executor, *steps: Step, slots: int = 4) -> Outcome:
         return run_graph(
             Graph(steps=steps),
-            pool=SlotPool(slots),
-            runner=SubprocessRunner(),
-            progress=SilentProgress(),
-            executor=executor,
+            RunOptions(
+                pool=SlotPool(slots),
+                runner=SubprocessRunner(),
+                progress=SilentProgress(),
+                executor=executor,
+            ),
         )

@@ -14,7 +14,7 @@ from archsplit.remote.action import PathMap
 from archsplit.remote.action_results import ActionResults
 from archsplit.scheduler.graph import Graph
 from archsplit.scheduler.pool import SlotPool
-from archsplit.scheduler.runner import run_graph
+from archsplit.scheduler.runner import RunOptions, run_graph
 from archsplit.system.process import SubprocessRunner
 from archsplit.system.terminal import SilentProgress
 
@@ -36,10 +36,12 @@ def run(work: Work, cache: Path, text: str) -> int:
     results = ActionResults(store, PathMap(work.root, work.private), lambda _: work.tools)
     outcome = run_graph(
         Graph(steps=(first, second)),
-        pool=SlotPool(2),
-        runner=SubprocessRunner(),
-        progress=SilentProgress(),
-        result_cache=results,
+        RunOptions(
+            pool=SlotPool(2),
+            runner=SubprocessRunner(),
+            progress=SilentProgress(),
+            result_cache=results,
+        ),
     )
     store.close()
     assert outcome.failure is None

@@ -31,7 +31,7 @@ from archsplit.remote.connect import CheckRow, run_checks
 from archsplit.remote.dask_worker import DaskAction, run_action, select_files
 from archsplit.scheduler.graph import Graph
 from archsplit.scheduler.pool import SlotPool
-from archsplit.scheduler.runner import run_graph
+from archsplit.scheduler.runner import RunOptions, run_graph
 from archsplit.system.process import CompletedProcess, SubprocessRunner
 from archsplit.system.terminal import SilentProgress
 
@@ -390,11 +390,13 @@ def test_lost_workers_and_a_lost_scheduler_cost_a_tenth_of_the_work(tmp_path: Pa
         try:
             outcome = run_graph(
                 Graph(steps=tuple(steps)),
-                pool=SlotPool(10),
-                runner=SubprocessRunner(),
-                progress=SilentProgress(),
-                executor=executor,
-                result_cache=ActionResults(cache, paths, lambda _: work.tools),
+                RunOptions(
+                    pool=SlotPool(10),
+                    runner=SubprocessRunner(),
+                    progress=SilentProgress(),
+                    executor=executor,
+                    result_cache=ActionResults(cache, paths, lambda _: work.tools),
+                ),
             )
             assert outcome.failure is None
         finally:

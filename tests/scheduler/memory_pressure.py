@@ -13,7 +13,7 @@ from pathlib import Path
 
 from archsplit.scheduler.graph import Graph, Step
 from archsplit.scheduler.pool import LocalPool
-from archsplit.scheduler.runner import run_graph
+from archsplit.scheduler.runner import RunOptions, run_graph
 from archsplit.system.process import Command, SubprocessRunner
 from archsplit.system.terminal import SilentProgress
 
@@ -37,7 +37,9 @@ def main(group: str, how: str, size: str, guess: str, count: str) -> None:
         json.dump([one.wait().returncode for one in running], sys.stdout)
         return
     pool = LocalPool(len(steps))
-    outcome = run_graph(Graph(steps=steps), pool=pool, runner=runner, progress=SilentProgress())
+    outcome = run_graph(
+        Graph(steps=steps), RunOptions(pool=pool, runner=runner, progress=SilentProgress())
+    )
     rows = [(done.returncode, done.attempts, done.peak_memory) for done in outcome.finished]
     json.dump(rows, sys.stdout)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from archsplit.scheduler.find_pool import find_pool
 from archsplit.scheduler.graph import Graph, Step
-from archsplit.scheduler.runner import run_graph_checked
+from archsplit.scheduler.runner import RunOptions, check_outcome, run_graph
 from archsplit.system.process import Command, SubprocessRunner
 from archsplit.system.terminal import SilentProgress
 
@@ -31,8 +31,17 @@ def main(folder: str, slots: str, steps: str) -> None:
     for note in found.notes:
         sys.stderr.write(f"{note}\n")
     try:
-        run_graph_checked(
-            graph, pool=found.pool, runner=SubprocessRunner(), progress=SilentProgress()
+        check_outcome(
+            graph,
+            run_graph(
+                graph,
+                RunOptions(
+                    pool=found.pool,
+                    runner=SubprocessRunner(),
+                    progress=SilentProgress(),
+                    parallel=False,
+                ),
+            ),
         )
     finally:
         found.pool.close()

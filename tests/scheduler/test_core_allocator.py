@@ -9,7 +9,7 @@ from scheduler_samples import FakeRunner, plenty, step
 from archsplit.scheduler.graph import Graph
 from archsplit.scheduler.plan import allocate_cores, parallel_seconds
 from archsplit.scheduler.pool import LocalPool
-from archsplit.scheduler.runner import run_graph
+from archsplit.scheduler.runner import RunOptions, run_graph
 from archsplit.system.process import Command, CompletedProcess
 from archsplit.system.terminal import SilentProgress
 
@@ -78,9 +78,11 @@ def cores_of(folder: Path, targets: int, slots: int) -> dict[str, set[int]]:
 
     outcome = run_graph(
         compilation(folder, targets),
-        pool=LocalPool(slots, plenty(folder)),
-        runner=FakeRunner(behaviour),
-        progress=SilentProgress(),
+        RunOptions(
+            pool=LocalPool(slots, plenty(folder)),
+            runner=FakeRunner(behaviour),
+            progress=SilentProgress(),
+        ),
     )
     found: dict[str, set[int]] = {}
     for done in outcome.finished:

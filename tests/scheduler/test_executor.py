@@ -20,7 +20,7 @@ from archsplit.scheduler.pool import (
     SlotPool,
     WaitReason,
 )
-from archsplit.scheduler.runner import run_graph
+from archsplit.scheduler.runner import RunOptions, run_graph
 from archsplit.system.process import Command, CompletedProcess, SubprocessRunner
 from archsplit.system.terminal import SilentProgress
 
@@ -84,10 +84,9 @@ class CountingPool(SlotPool):
 def run(executor: FakeExecutor, pool: SlotPool, *steps: Step) -> Outcome:
     return run_graph(
         Graph(steps=steps),
-        pool=pool,
-        runner=SubprocessRunner(),
-        progress=SilentProgress(),
-        executor=executor,
+        RunOptions(
+            pool=pool, runner=SubprocessRunner(), progress=SilentProgress(), executor=executor
+        ),
     )
 
 
@@ -125,10 +124,9 @@ def test_the_progress_line_has_what_runs_remains_and_was_moved() -> None:
     progress = Labels()
     run_graph(
         Graph(steps=(step("one", "", "a"), step("two", "a", "b"), step("three", "b"))),
-        pool=SlotPool(1),
-        runner=SubprocessRunner(),
-        progress=progress,
-        executor=FakeExecutor(),
+        RunOptions(
+            pool=SlotPool(1), runner=SubprocessRunner(), progress=progress, executor=FakeExecutor()
+        ),
     )
     # In a run of no time, no minute is left.
     assert progress.labels == [
@@ -214,9 +212,9 @@ def test_remote_steps_take_no_slot_of_this_machine(tmp_path: Path) -> None:
     )
     outcome = run_graph(
         Graph(steps=steps),
-        pool=MixedPool(LocalPool(1), 1),
-        runner=SubprocessRunner(),
-        progress=SilentProgress(),
+        RunOptions(
+            pool=MixedPool(LocalPool(1), 1), runner=SubprocessRunner(), progress=SilentProgress()
+        ),
     )
     assert outcome.failure is None
     assert [done.name for done in sorted(outcome.finished, key=lambda one: one.ended)][-1] == (

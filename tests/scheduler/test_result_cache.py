@@ -12,7 +12,7 @@ from scheduler_samples import plenty, shell
 from archsplit.scheduler.graph import Graph
 from archsplit.scheduler.history import History
 from archsplit.scheduler.pool import LocalPool
-from archsplit.scheduler.runner import run_graph
+from archsplit.scheduler.runner import RunOptions, run_graph
 from archsplit.system.process import CompletedProcess, SubprocessRunner
 from archsplit.system.terminal import SilentProgress
 
@@ -48,11 +48,13 @@ class FakeMemo:
 def run(folder: Path, memo: FakeMemo, *steps: Step, slots: int = 1) -> Outcome:
     return run_graph(
         Graph(steps=steps),
-        pool=LocalPool(slots, plenty(folder / "machine")),
-        runner=SubprocessRunner(),
-        progress=SilentProgress(),
-        history=History(folder / "history", "g"),
-        result_cache=memo,
+        RunOptions(
+            pool=LocalPool(slots, plenty(folder / "machine")),
+            runner=SubprocessRunner(),
+            progress=SilentProgress(),
+            history=History(folder / "history", "g"),
+            result_cache=memo,
+        ),
     )
 
 

@@ -10,7 +10,7 @@ import pytest
 from archsplit.errors import DiskFullError, InterruptedByUserError, StepError
 from archsplit.scheduler.graph import Graph, Step
 from archsplit.scheduler.pool import LocalPool
-from archsplit.scheduler.runner import run_graph_checked
+from archsplit.scheduler.runner import RunOptions, check_outcome, run_graph
 from archsplit.system.process import Command, SubprocessRunner
 from archsplit.system.terminal import SilentProgress
 
@@ -34,8 +34,17 @@ def shell(
 
 def run(*steps: Step, jobs: int = 2) -> list[str]:
     graph = Graph(steps=steps)
-    done = run_graph_checked(
-        graph, pool=LocalPool(jobs), runner=SubprocessRunner(), progress=SilentProgress()
+    done = check_outcome(
+        graph,
+        run_graph(
+            graph,
+            RunOptions(
+                pool=LocalPool(jobs),
+                runner=SubprocessRunner(),
+                progress=SilentProgress(),
+                parallel=False,
+            ),
+        ),
     )
     return [one.name for one in done]
 
@@ -149,7 +158,15 @@ def test_cancelling_from_outside_ends_it(tmp_path: Path) -> None:
     graph = Graph(steps=(shell(tmp_path, "slow", "sleep 30"),))
     threading.Timer(0.2, runner.cancel).start()
     with pytest.raises(InterruptedByUserError):
-        run_graph_checked(graph, pool=LocalPool(1), runner=runner, progress=SilentProgress())
+        check_outcome(
+            graph,
+            run_graph(
+                graph,
+                RunOptions(
+                    pool=LocalPool(1), runner=runner, progress=SilentProgress(), parallel=False
+                ),
+            ),
+        )
 
 
 def test_at_least_one_job() -> None:

@@ -22,7 +22,7 @@ from archsplit.scheduler.history import History
 from archsplit.scheduler.outcome import explain_run
 from archsplit.scheduler.plan import StepEstimate
 from archsplit.scheduler.pool import LocalPool, MemoryBudget
-from archsplit.scheduler.runner import run_graph
+from archsplit.scheduler.runner import RunOptions, run_graph
 from archsplit.system.process import Command, CompletedProcess, SubprocessRunner
 from archsplit.system.terminal import SilentProgress
 
@@ -44,10 +44,12 @@ def run(
 ) -> Outcome:
     return run_graph(
         Graph(steps=steps),
-        pool=LocalPool(jobs, budget),
-        runner=runner or SubprocessRunner(),
-        progress=SilentProgress(),
-        parallel=spread,
+        RunOptions(
+            pool=LocalPool(jobs, budget),
+            runner=runner or SubprocessRunner(),
+            progress=SilentProgress(),
+            parallel=spread,
+        ),
     )
 
 
@@ -86,7 +88,9 @@ def test_never_more_slots_or_memory_than_there_are(
     pool = LocalPool(slots, MemoryBudget(system, limit=memory * MB))
     # A fake takes no memory, so nothing is learned from it, and nothing is ever reclaimed.
     runner = FakeRunner(succeeds)
-    outcome = run_graph(graph, pool=pool, runner=runner, progress=SilentProgress(), parallel=False)
+    outcome = run_graph(
+        graph, RunOptions(pool=pool, runner=runner, progress=SilentProgress(), parallel=False)
+    )
     assert [done.position for done in outcome.finished] == list(range(len(graph.steps)))
     assert outcome.failure is None
     Accounts(graph, runner).check(slots=slots, memory=memory * MB)
@@ -100,7 +104,7 @@ def test_wide_steps_take_no_more_slots_than_there_are(
     graph = data.draw(graphs(folder=tmp_path))
     runner = FakeRunner(succeeds)
     pool = LocalPool(slots, plenty(tmp_path))
-    outcome = run_graph(graph, pool=pool, runner=runner, progress=SilentProgress())
+    outcome = run_graph(graph, RunOptions(pool=pool, runner=runner, progress=SilentProgress()))
     assert len(outcome.finished) == len(graph.steps)
     for one in outcome.finished:
         used = [done.slot for done in outcome.finished if done.started <= one.started < done.ended]
@@ -172,7 +176,7 @@ def test_a_signal_reaches_the_children_and_lets_them_clean_up(tmp_path: Path) ->
         textwrap.dedent("""
         import os, signal, sys
         from pathlib import Path
-        from archsplit.scheduler.runner import run_graph
+        from archsplit.scheduler.runner import RunOptions, run_graph
         from archsplit.scheduler.graph import Graph, Step
         from archsplit.scheduler.pool import LocalPool
         from archsplit.system.terminal import SilentProgress
@@ -187,7 +191,10 @@ def test_a_signal_reaches_the_children_and_lets_them_clean_up(tmp_path: Path) ->
         graph = Graph(steps=(Step(name="slow", command=command, reads=(), writes=()),))
         try:
             progress = SilentProgress()
-            run_graph(graph, pool=LocalPool(1), runner=SubprocessRunner(), progress=progress)
+            options = RunOptions(
+                pool=LocalPool(1), runner=SubprocessRunner(), progress=progress
+            )
+            run_graph(graph, options)
         except KeyboardInterrupt:
             print("interrupted")
         """)
@@ -341,10 +348,12 @@ def test_the_history_decides_what_is_urgent(tmp_path: Path) -> None:
         history = History(folder, "x")
         run_graph(
             graph,
-            pool=LocalPool(1, plenty(tmp_path)),
-            runner=SubprocessRunner(),
-            progress=SilentProgress(),
-            history=history,
+            RunOptions(
+                pool=LocalPool(1, plenty(tmp_path)),
+                runner=SubprocessRunner(),
+                progress=SilentProgress(),
+                history=history,
+            ),
         )
     assert (tmp_path / "log").read_text().split() == ["guess", "real", "real", "guess"]
     known = History(folder, "x").estimates

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import replace
-from functools import partial
 from importlib.metadata import version
 from typing import TYPE_CHECKING, TypeVar
 
@@ -53,7 +52,7 @@ from archsplit.release.wheel_plans import (
 from archsplit.release.wheel_set import read_wheel_set
 from archsplit.scheduler.find_pool import find_pool
 from archsplit.scheduler.outcome import explain_run, format_chrome_trace
-from archsplit.scheduler.runner import run_graph_checked
+from archsplit.scheduler.runner import RunOptions, check_outcome, run_graph
 from archsplit.system.env import source_date_epoch
 from archsplit.system.fs import (
     check_targets,
@@ -79,6 +78,7 @@ if TYPE_CHECKING:
     from archsplit.formats.elf import ElfMachine
     from archsplit.release.context import Effects
     from archsplit.release.identity import Identity
+    from archsplit.scheduler.graph import Graph
     from archsplit.scheduler.outcome import FinishedStep, Outcome
     from archsplit.wheels.platform_tags import PlatformTagCache
 
@@ -169,16 +169,16 @@ def compile_plan(plan: BuildPlan, effects: Effects, session: CacheSession | None
         cache = None if session is None else session.cache
         opened = open_farm(plan, effects, effects.engine, cache)
         with opened as (graph, slots, executor, results):
-            done = run_graph_checked(
-                graph,
+            options = RunOptions(
                 pool=slots,
                 runner=effects.runner,
                 progress=effects.progress,
+                parallel=False,
                 executor=executor,
                 result_cache=results,
                 keep_going=effects.keep_going,
-                on_outcome=partial(_report_run, effects),
             )
+            done = _run(graph, options, effects)
     else:
         done = _execute_here(plan, effects, session)
     for text in fold_warnings(step.output for step in done if step.output):
@@ -186,6 +186,13 @@ def compile_plan(plan: BuildPlan, effects: Effects, session: CacheSession | None
     for target, library in plan.libraries.items():
         symbols = plan.site.recipe.interface.symbols
         check_library(library, target, identity=plan.identity, symbols=symbols)
+
+
+def _run(graph: Graph, options: RunOptions, effects: Effects) -> tuple[FinishedStep, ...]:
+    outcome = run_graph(graph, options)
+    # Also of a run with failures.
+    _report_run(effects, outcome)
+    return check_outcome(graph, outcome, keep_going=effects.keep_going)
 
 
 def _report_run(effects: Effects, outcome: Outcome) -> None:
@@ -209,16 +216,16 @@ def _execute_here(
     if session is not None:
         graph, step_cache = session.begin(plan.graph, cwd=root, private=private)
     with contextlib.closing(found.pool) as pool:
-        done = run_graph_checked(
-            graph,
+        options = RunOptions(
             pool=pool,
             runner=effects.runner,
             progress=effects.progress,
             history=build_history(plan, effects.environment),
+            parallel=False,
             result_cache=step_cache,
             keep_going=effects.keep_going,
-            on_outcome=partial(_report_run, effects),
         )
+        done = _run(graph, options, effects)
     # Only now: a result of a failed build must not get into the cache.
     if session is not None:
         session.store_objects(plan.units, done)

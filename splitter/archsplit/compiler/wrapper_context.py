@@ -9,7 +9,7 @@ from archsplit.scheduler.graph import Graph
 from archsplit.scheduler.history import History
 from archsplit.scheduler.outcome import Outcome
 from archsplit.scheduler.pool import MixedPool
-from archsplit.scheduler.runner import run_graph
+from archsplit.scheduler.runner import RunOptions, run_graph
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,12 +57,14 @@ class WrapperRunner:
         """
         return run_graph(
             graph,
-            pool=self.pool,
-            runner=self.runner,
-            progress=self.progress,
-            history=History(self.history, group),
-            parallel=parallel,
-            result_cache=result_cache,
+            RunOptions(
+                pool=self.pool,
+                runner=self.runner,
+                progress=self.progress,
+                history=History(self.history, group),
+                parallel=parallel,
+                result_cache=result_cache,
+            ),
         )
 
     def run_elsewhere(
@@ -83,12 +85,14 @@ class WrapperRunner:
         # No history: the times of other machines say nothing about this one.
         return run_graph(
             graph,
-            pool=MixedPool(self.pool, slots),
-            runner=self.runner,
-            progress=self.progress,
-            parallel=False,
-            result_cache=result_cache,
-            executor=executor,
+            RunOptions(
+                pool=MixedPool(self.pool, slots),
+                runner=self.runner,
+                progress=self.progress,
+                parallel=False,
+                result_cache=result_cache,
+                executor=executor,
+            ),
         )
 
     def run_in_order(self, graph: Graph) -> Outcome:
@@ -97,10 +101,9 @@ class WrapperRunner:
         for position, step in enumerate(graph.steps):
             next_outcome = run_graph(
                 Graph(steps=(step,)),
-                pool=self.pool,
-                runner=self.runner,
-                progress=self.progress,
-                parallel=False,
+                RunOptions(
+                    pool=self.pool, runner=self.runner, progress=self.progress, parallel=False
+                ),
             )
             outcome = _append_outcome(outcome, next_outcome, position)
             if outcome.failure is not None:

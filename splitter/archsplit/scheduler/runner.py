@@ -23,6 +23,7 @@ import heapq
 import math
 import os
 import re
+from dataclasses import dataclass
 from functools import partial
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Protocol
@@ -94,92 +95,63 @@ class ResultCache(Protocol):
         ...
 
 
-def run_graph(
-    graph: Graph,
-    *,
-    pool: Pool,
-    runner: Starter,
-    progress: ProgressSink,
-    history: History | None = None,
-    parallel: bool = True,
-    result_cache: ResultCache | None = None,
-    keep_going: bool = False,
-    executor: Executor | None = None,
-) -> Outcome:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """Options of a run of a graph.
+
+    Attributes:
+        pool: slots and memory.
+        runner: starts child processes.
+        progress: gets the progress.
+        history: measurements of earlier runs; those of this run are added and saved.
+        parallel: True to give idle cores to long steps that can use them.
+        result_cache: results of earlier runs.
+        keep_going: True to run all steps that need no failed one.
+        executor: runs the steps, and is closed at the end; None for child processes of ``runner``.
+    """
+
+    pool: Pool
+    runner: Starter
+    progress: ProgressSink
+    history: History | None = None
+    parallel: bool = True
+    result_cache: ResultCache | None = None
+    keep_going: bool = False
+    executor: Executor | None = None
+
+
+def run_graph(graph: Graph, options: RunOptions) -> Outcome:
     """Run every step after its dependencies, as the pool allows.
 
     A failure stops the later steps in the graph's order; the earlier steps go on. So the reported
     failure is the first failure of a serial run.
 
-    Args:
-        keep_going: True to run all steps that need no failed one.
-        history: measurements of earlier runs; those of this run are added and saved.
-        parallel: True to give idle cores to long steps that can use them.
-        result_cache: results of earlier runs.
-        executor: runs the steps, and is closed at the end; None for child processes of ``runner``.
-
     Raises:
         ToolNotFoundError: a program can't be started.
         ToolFailedError: a program ran past its timeout.
-        InterruptedByUserError: the runner was cancelled from outside.
+        InterruptedByUserError: the runner was canceled from outside.
     """
-    known = {} if history is None else history.estimates
-    estimates = Estimates(graph.steps, known, size_of=_size)
-    loop = GraphRunner(
-        graph,
-        estimates,
-        pool=pool,
-        executor=executor or LocalExecutor(runner),
-        progress=progress,
-        parallel=parallel,
-        result_cache=result_cache,
-        keep_going=keep_going,
-    )
-    outcome = loop.run()
-    if history is not None:
-        history.update(graph, outcome)
+    known = {} if options.history is None else options.history.estimates
+    outcome = GraphRunner(graph, Estimates(graph.steps, known, size_of=_size), options).run()
+    if options.history is not None:
+        options.history.update(graph, outcome)
     return outcome
 
 
-def run_graph_checked(
-    graph: Graph,
-    *,
-    pool: Pool,
-    runner: Starter,
-    progress: ProgressSink,
-    history: History | None = None,
-    parallel: bool = False,
-    result_cache: ResultCache | None = None,
-    keep_going: bool = False,
-    executor: Executor | None = None,
-    on_outcome: Callable[[Outcome], None] | None = None,
+def check_outcome(
+    graph: Graph, outcome: Outcome, *, keep_going: bool = False
 ) -> tuple[FinishedStep, ...]:
-    """Run a graph and raise for a failed step; with ``keep_going``, for all failed ones.
+    """Return the finished steps in the graph's order.
 
     Args:
-        on_outcome: called at the end, also of a run with failures; the others: see `run_graph`.
-
-    Returns:
-        The finished steps in the graph's order.
+        graph: the steps that ran.
+        outcome: the outcome of the run.
+        keep_going: True to report all failed steps, not only the first.
 
     Raises:
         StepError: a step failed, or did not write one of its outputs.
         DiskFullError: a step failed because the disk is full.
-        InterruptedByUserError: the runner was cancelled from outside.
     """
-    outcome = run_graph(
-        graph,
-        pool=pool,
-        runner=runner,
-        progress=progress,
-        history=history,
-        parallel=parallel,
-        result_cache=result_cache,
-        keep_going=keep_going,
-        executor=executor,
-    )
-    if on_outcome is not None:
-        on_outcome(outcome)
     failed = [step for step in outcome.finished if step.fault]
     if keep_going and len(failed) > 1:
         texts = (str(_failure_error(graph.steps[one.position], one)) for one in failed)
@@ -235,26 +207,19 @@ def _size(path: Path) -> int:
 class GraphRunner:
     """The state of one run; used by one thread."""
 
-    def __init__(
-        self,
-        graph: Graph,
-        estimates: Estimates,
-        *,
-        pool: Pool,
-        executor: Executor,
-        progress: ProgressSink,
-        parallel: bool,
-        result_cache: ResultCache | None = None,
-        keep_going: bool = False,
-    ) -> None:
+    def __init__(self, graph: Graph, estimates: Estimates, options: RunOptions) -> None:
+        pool = options.pool
         self._graph = graph
         self._estimates = estimates
         self._pool = pool
-        self._executor = executor
-        self._progress = progress
+        self._executor = options.executor or LocalExecutor(options.runner)
+        self._progress = options.progress
         self._urgency = graph.critical_path(estimates.seconds)
-        self._schedule = Schedule(graph, graph.ranks(estimates.seconds), keep_going=keep_going)
-        self._allocator = CoreAllocator(graph, estimates, self._schedule, pool, enabled=parallel)
+        ranks = graph.ranks(estimates.seconds)
+        self._schedule = Schedule(graph, ranks, keep_going=options.keep_going)
+        self._allocator = CoreAllocator(
+            graph, estimates, self._schedule, pool, enabled=options.parallel
+        )
         self._log = RunLog(graph, estimates, self._urgency)
         self._watchdog = MemoryWatchdog(pool)
         # Of steps: those of this machine, and those of a farm.
@@ -269,7 +234,7 @@ class GraphRunner:
         self._ended: SimpleQueue[tuple[int, CompletedProcess | BaseException | None]] = (
             SimpleQueue()
         )
-        self._lookups = PendingLookups(result_cache, self._ended.put)
+        self._lookups = PendingLookups(options.result_cache, self._ended.put)
 
     def run(self) -> Outcome:
         """Run to the end; on an exception, kill all programs first."""
