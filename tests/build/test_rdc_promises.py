@@ -61,7 +61,7 @@ def test_what_the_device_link_read_is_not_left_behind() -> None:
     found = faults(SASS, (frozenset({SASS}),), (NONE, frozenset({SASS}), frozenset({OTHER})))
     assert found == [
         "container 2 has left-over code for sm_90",
-        "container 3 has foreign code for sm_80, expected sm_90 alone",
+        "container 3 has foreign code for sm_80, expected only sm_90",
     ]
 
 

@@ -83,7 +83,7 @@ def test_foreign_code_is_read_from_the_binary(dist: Path, effects: Effects) -> N
         lambda name, content: foreign if name.endswith(".so") else content,
     )
     text = complaint(dist, effects)
-    assert "container 0 has foreign code for sm_80, expected sm_90 alone" in text
+    assert "container 0 has foreign code for sm_80, expected only sm_90" in text
     assert "container 1 has no code for sm_90" in text
     assert "its descriptor says targets sm_80, expected sm_90" in text
 
@@ -189,5 +189,5 @@ def test_a_wheel_that_is_not_what_the_report_says(dist: Path, effects: Effects) 
 
 
 def test_a_report_that_cannot_be_read(dist: Path, effects: Effects) -> None:
-    (dist / REPORT_FILE).write_text('{"schema": 1}')
+    (dist / REPORT_FILE).write_text('{"schema": 2}')
     assert "archsplit-report.json is not a release's report: project" in complaint(dist, effects)

@@ -365,7 +365,12 @@ def test_the_scripts_of_the_action_run(tmp_path: Path) -> None:
         archive.writestr("a.py", "")
     inputs = {"wheel": str(wheel), "limits": "--budget 1MB", "log": "log.jsonl", "max-growth": "5%"}
     summary = tmp_path / "summary.md"
-    runner = {"RUNNER_TEMP": str(tmp_path), "GITHUB_STEP_SUMMARY": str(summary)}
+    output = tmp_path / "output"
+    runner = {
+        "RUNNER_TEMP": str(tmp_path),
+        "GITHUB_STEP_SUMMARY": str(summary),
+        "GITHUB_OUTPUT": str(output),
+    }
     for step in checks:
         given = {
             name: re.sub(r"\$\{\{ inputs\.(\S+) \}\}", lambda found: inputs[found[1]], value)
@@ -375,6 +380,9 @@ def test_the_scripts_of_the_action_run(tmp_path: Path) -> None:
         command = ["bash", "-eo", "pipefail", "-c", step["run"]]
         subprocess.run(command, cwd=tmp_path, env=environment, check=True, capture_output=True)
     assert "Size of releases" in summary.read_text()
+    outputs = dict(line.split("=", 1) for line in output.read_text().splitlines())
+    assert outputs["size"] == str(wheel.stat().st_size)
+    assert json.loads(Path(outputs["report"]).read_text())["size"] == wheel.stat().st_size
     assert (tmp_path / "log.jsonl").read_text().count("\n") == 1
 
 

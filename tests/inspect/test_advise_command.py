@@ -144,7 +144,7 @@ def test_the_page_has_the_commands(library: Path, gpus: Path, tmp_path: Path) ->
     text = page.read_text()
     assert '<tr class="chosen">' in text
     assert "archsplit slim" in text
-    assert f"<code>archsplit advise {library}" in text, "the command that made the page"
+    assert "<code>archsplit advise libfat.so" in text, "the command that made the page"
     few = ["advise", str(library), "--gpus", str(gpus), "--budget", "1kB", "--html", str(page)]
     assert main(few) == BudgetError.exit_code
     assert "No list of targets keeps the budget." in page.read_text()

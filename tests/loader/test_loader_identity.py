@@ -25,7 +25,8 @@ UPGRADE = """
 import os, sys, vecsort
 first = vecsort.load(capability="9.0")
 os.replace({new!r}, {plugin!r})
-os.replace({new_core!r}, {core!r})
+for name in ("core.pack", "core.json"):
+    os.replace(os.path.join({upgraded!r}, name), os.path.join({face!r}, name))
 try:
     vecsort.explain()
 except vecsort.PluginError as error:
@@ -45,11 +46,11 @@ def test_upgrade_in_place_needs_a_new_process(
 ) -> None:
     plugin = workbench.plugin(site, "sm_90")
     new = workbench.stub(tmp_path / "new", Stub(version=b"1.2.4"))
-    core = site / "vecsort" / "_archsplit" / "core.json"
-    (tmp_path / "new.json").write_text(core.read_text().replace("1.2.3", "1.2.4"))
-    code = UPGRADE.format(
-        new=str(new), plugin=str(plugin), core=str(core), new_core=str(tmp_path / "new.json")
-    )
+    face = site / "vecsort" / "_archsplit"
+    (tmp_path / "upgraded").mkdir()
+    upgraded = workbench.core(tmp_path / "upgraded", version="1.2.4")
+    core = face / "core.json"
+    code = UPGRADE.format(new=str(new), plugin=str(plugin), face=str(face), upgraded=str(upgraded))
     done = workbench.python(site, code)
     first, second = done.stdout.splitlines()
     assert first == f"{core} was replaced after it was imported; start the process again"

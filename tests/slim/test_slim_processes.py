@@ -157,11 +157,12 @@ def replaced(path):
 installed.open_file = replaced
 """
 REPLACED_LAST = """
-load = site_packages._load_staged
+prepare = site_packages.StagingFolder.prepare
 def replaced(*words):
+    prepared = prepare(*words)
     replace()
-    return load(*words)
-site_packages._load_staged = replaced
+    return prepared
+site_packages.StagingFolder.prepare = replaced
 """
 
 

@@ -324,4 +324,4 @@ def test_a_sample_of_the_release_is_installed(
     unfit = f"{tag}-{tag}-manylinux_2_99_x86_64 was not installed: this machine takes no wheel for"
     assert f"{unfit} manylinux_2_99_x86_64" in talk
     assert main(["verify", "--release", "--python", "3.99", str(out)]) == 4
-    assert "there is no Python 3.99 here" in capsys.readouterr().err
+    assert "Python 3.99 is not here" in capsys.readouterr().err
