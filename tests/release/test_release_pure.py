@@ -13,7 +13,7 @@ from archsplit.formats.reader import Window
 from archsplit.release.completeness import Reader, _short_name
 from archsplit.release.findings import ReleaseKind
 from archsplit.release.identity import CoreFiles, Identity, PackIdentity, parse_identity
-from archsplit.release.requirements import plugin_extras
+from archsplit.release.requirements import dropped_extras, plugin_extras
 from archsplit.release.wheel_checks import duplicate_faults, meta_faults, pin_faults
 from archsplit.wheels.metadata import CoreMetadata, decode_metadata, encode_metadata
 
@@ -176,3 +176,18 @@ def test_an_extra_that_is_not_declared() -> None:
 )
 def test_kernel_of_a_note_has_a_short_name(name: str, short: str) -> None:
     assert _short_name(name) == short
+
+
+def test_dropped_extra_asks_for_a_plugin_that_does_not_exist() -> None:
+    dropped = dropped_extras(["cc70"], "toy", "2")
+    assert dropped == {"cc70": ("toy-cc70==2",)}
+    core = CoreMetadata(
+        name="toy", version="2", extras={**RIGHT, **dropped}, obsoletes=("toy-cc70",)
+    )
+    metadata = decode_metadata(encode_metadata(core))
+    present = {"toy", "toy-cc80", "toy-ptx"}
+    assert not list(pin_faults("toy.whl", metadata, IDENTITY, present))
+    # The pin of another extra is a fault: its users would get an older release by mistake.
+    wrong = replace(core, extras={**RIGHT, "cc70": ("toy-cc72==2",)})
+    (fault,) = pin_faults("toy.whl", decode_metadata(encode_metadata(wrong)), IDENTITY, present)
+    assert "requires toy-cc72==2" in str(fault)

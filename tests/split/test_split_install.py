@@ -14,7 +14,9 @@ import pip as pip_package
 import pytest
 from split_samples import Sample, environment, hand_made, split
 
+from archsplit.arch.target import parse_targets
 from archsplit.errors import InputError
+from archsplit.release.verify import verify_release
 from index_server import pypiserver, serve, write_required
 
 if TYPE_CHECKING:
@@ -137,6 +139,31 @@ def test_the_packs_of_the_gpus_come_from_the_index(place: Place) -> None:
     mended = place.doctor("--install", gpus="9.0")
     assert mended.returncode == 0, mended.stdout + mended.stderr
     assert "cc90 (truncated)" in mended.stdout
+
+
+@pytest.mark.parametrize("installer", ["pip", "uv"])
+@pytest.mark.parametrize(("dropped", "kept"), [((), NEWER), (("cc90",), "1.0")])
+def test_update_without_a_dropped_pack_keeps_core_and_pack(
+    installer: str,
+    dropped: tuple[str, ...],
+    kept: str,
+    sample: Sample,
+    tmp_path: Path,
+    effects: Effects,
+) -> None:
+    fat, targets = hand_made(tmp_path, NEWER), parse_targets("sm_80")
+    newer = split(fat, tmp_path / "newer", effects, targets=targets, dropped=dropped)
+    verify_release(newer)
+    with serve(tmp_path / "index", *sample.out.glob("*.whl"), *newer.glob("*.whl")) as url:
+        place = empty(tmp_path, installer, url)
+        place.install("toyfat[cc90]==1.0")
+        assert place.installed() == {"toyfat-1.0", "toyfat-cc90-1.0"}
+        place.install("-U", "toyfat[cc90]")
+        assert place.installed() == {f"toyfat-{kept}", "toyfat-cc90-1.0"}
+        check = (str(UV), "pip", "check", "--python", place.python)
+        pip_check = (place.python, "-m", "pip", "check")
+        done = place.run(*(pip_check if installer == "pip" else check))
+        assert (done.returncode == 0) is bool(dropped), done.stdout + done.stderr
 
 
 def test_a_privately_split_wheel_is_served_from_its_folder(

@@ -300,6 +300,18 @@ def test_packs_by_target_come_together_by_extras(
     join_split(out, tmp_path / "joined")
 
 
+def test_dropped_extra_keeps_the_earlier_release_installed(
+    sample: Sample, tmp_path: Path, effects: Effects
+) -> None:
+    newer = split(sample.fat, tmp_path / "1.1", effects, version="1.1", dropped=("cc50",))
+    core = metadata(next(newer.glob("toyfat-1.1-*")))
+    assert "cc50" in (core.provides_extra or [])
+    assert 'toyfat-cc50==1.1; extra == "cc50"' in map(str, core.requires_dist or [])
+    verify_release(newer)
+    with pytest.raises(UsageError, match="cc90 can't be dropped: this split has packs for it"):
+        split(sample.fat, tmp_path / "again", effects, dropped=("cc50", "cc90"))
+
+
 def test_core_can_have_a_name_of_its_own(sample: Sample, tmp_path: Path, effects: Effects) -> None:
     out = split(sample.fat, tmp_path, effects, name="Toy.Core", targets=parse_targets("sm_80"))
     core = next(out.glob("toy_core-1*"))

@@ -6,6 +6,7 @@ out of them, byte for byte.
 
 from __future__ import annotations
 
+import argparse
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,10 +17,9 @@ from archsplit.cli.options import add_variants_option, write_split_variants
 from archsplit.cli.verbs import add_verb
 from archsplit.errors import BinaryFormatError, NothingToDoError, UsageError, WheelError
 from archsplit.system.fs import input_errors
+from archsplit.wheels.filename import DROPPED_EXTRA
 
 if TYPE_CHECKING:
-    import argparse
-
     from rich.console import Console
 
     from archsplit.release.report import Release
@@ -96,10 +96,27 @@ def add_to(verbs: options.Verbs) -> None:
         " 12.4 (550.54.14); older ones need libzstd. join restores the vendor's bytes. 19 takes"
         " minutes, for a release",
     )
+    parser.add_argument(
+        "--dropped",
+        metavar="LIST",
+        type=_dropped,
+        default=(),
+        help="extras of earlier releases that this one has no packs for, as in cc70,cc75: an update"
+        " leaves these users the earlier core and pack",
+    )
     add_copy(parser)
     add_variants_option(parser)
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     parser.set_defaults(run=run)
+
+
+def _dropped(text: str) -> tuple[str, ...]:
+    """Read a list of extras."""
+    extras = tuple(filter(None, (one.strip() for one in text.split(","))))
+    for one in extras:
+        if not DROPPED_EXTRA.fullmatch(one):
+            raise argparse.ArgumentTypeError(f"{one!r} is not an extra of a pack, such as cc70")
+    return extras
 
 
 def run(arguments: argparse.Namespace, console: Console) -> int:
@@ -121,6 +138,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
         release=arguments.release,
         ignore_record=arguments.ignore_record,
         compress_level=arguments.compress_level,
+        dropped=arguments.dropped,
     )
     if arguments.name_by_cuda:
         print(_split_by_cuda(request, arguments, console))  # noqa: T201 - data goes to stdout

@@ -362,6 +362,10 @@ def _find_contradictions(
         hint = "project.name is the core's"
         yield RecipeFault(path=("split", "name"), message="is for wheels", hint=hint)
     targets = tables.get("targets")
+    if targets is not None and targets.dropped:
+        hint = 'write, for example, dropped = ["cc70"] in [split]'
+        message = "is for recipes with sources"
+        yield RecipeFault(path=("targets", "dropped"), message=message, hint=hint)
     if targets is not None and targets.manylinux:
         hint = "the wheels of a split keep the platform tags of the fat wheel; leave it out"
         message = "is for recipes with sources"

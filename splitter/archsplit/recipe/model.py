@@ -498,15 +498,20 @@ class Targets:
         ptx: portable code that the driver compiles, as in compute_120.
         manylinux: the glibc that all wheels promise, as in 2_28; by default each wheel promises
             the oldest that its libraries run on.
+        dropped: targets that were published once and are not built any more: an update leaves these
+            users the earlier core and plugin.
     """
 
     sass: Unique[Sass] = ()
     ptx: Unique[Ptx] = ()
     manylinux: GlibcPolicy = ""
+    dropped: Unique[Sass] = ()
 
     def __post_init__(self) -> None:
         if not (self.sass or self.ptx):
             raise InvalidValue("names no target", hint='write, for example, sass = ["sm_90"]')
+        if both := sorted({*self.sass} & {*self.dropped}):
+            raise InvalidValue(f"{both[0]} is built and dropped", hint="write it in one of both")
 
     @property
     def all(self) -> tuple[Target, ...]:

@@ -17,7 +17,7 @@ from pydantic import AfterValidator, PlainValidator, StrictBool, with_config
 
 from archsplit.errors import RecipeError
 from archsplit.recipe.model import Project, ProjectName, Python, Targets, parse_file_pattern
-from archsplit.recipe.values import TABLE_CONFIG, InvalidValue
+from archsplit.recipe.values import TABLE_CONFIG, DroppedExtra, InvalidValue, Unique
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -112,11 +112,14 @@ class SplitTable:
         release: true gives the core the wheel's file name, to be published in its place; false
             gives the core a build tag, which installers prefer. The default is true if build makes
             the wheel, else false.
+        dropped: extras that were published once and have no packs any more, as in cc70: an update
+            leaves these users the earlier core and pack.
     """
 
     name: ProjectName | None = None
     by: Literal["capability", "target"] = "capability"
     release: bool | None = None
+    dropped: Unique[DroppedExtra] = ()
 
 
 @with_config(TABLE_CONFIG)

@@ -23,6 +23,7 @@ from pydantic_core import core_schema
 from archsplit.arch.target import CodeKind, Target
 from archsplit.errors import TargetError
 from archsplit.nvcc.cuda_libraries import CUDA_WHEELS
+from archsplit.wheels.filename import DROPPED_EXTRA
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -164,6 +165,7 @@ ProvidedLibrary = Annotated[
 ]
 SymbolName = Annotated[str, Matching(r"[A-Za-z_]\w*", "a C identifier")]
 PackageName = Annotated[str, AfterValidator(check_package_name)]
+DroppedExtra = Annotated[str, Matching(DROPPED_EXTRA.pattern, "the extra of a pack, as in cc70")]
 Sass = Annotated[
     Target, PlainValidator(partial(_target, CodeKind.SASS), json_schema_input_type=str)
 ]

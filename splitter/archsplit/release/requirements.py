@@ -92,6 +92,20 @@ def pinned_extras(
     }
 
 
+def dropped_extras(
+    dropped: Iterable[str], project: str, version: str
+) -> dict[str, tuple[str, ...]]:
+    """Return the requirements of extras whose plugins only earlier releases have.
+
+    They ask for a plugin of this version, which doesn't exist. So an update of such an extra leaves
+    the earlier core and its plugin installed. Obsoletes-Dist of the core names these plugins.
+
+    >>> dropped_extras(["cc70"], "foo", "1.12")
+    {'cc70': ('foo-cc70==1.12',)}
+    """
+    return {extra: (exact_pin(f"{project}-{extra}", version),) for extra in sorted(set(dropped))}
+
+
 def plugin_pins(identity: Identity, plugin: str) -> tuple[str, ...]:
     """Return the requirements of a plugin: its core, and the packs that it is of no use without."""
     shared = required_packs(identity.packs, identity.needs.values(), plugin)

@@ -97,6 +97,8 @@ def pin_faults(
     requirements, own = metadata.requires_dist or [], set(identity.plugins.values())
     yield from _incomplete_extras(file, metadata, identity)
     yield from _undeclared_extras(file, metadata, set(plugin_extras(identity)), kind)
+    # Plugins of earlier releases, which must not exist in this one (`dropped_extras`).
+    dropped = {distribution_name(one) for one in metadata.obsoletes_dist or []}
     missing: dict[str, Requirement] = {}
     for each in requirements:
         name, exact = distribution_name(each.name), str(each.specifier) == f"=={version}"
@@ -104,7 +106,7 @@ def pin_faults(
         if name not in own and not (exact and name.startswith(f"{core}-")):
             continue
         # The same requirement may be in several extras; one finding is enough.
-        if present is not None and name not in present:
+        if present is not None and name not in {*present, *dropped}:
             missing.setdefault(name, each)
         elif not exact:
             yield finding(kind, "loose-pin", file, f"requires {each}", f"exactly =={version}")

@@ -13,7 +13,7 @@ from __future__ import annotations
 import gzip
 import io
 import tarfile
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from archsplit import __version__
@@ -21,10 +21,22 @@ from archsplit.errors import OutputError
 from archsplit.formats.elf import ELF_MAGIC
 from archsplit.formats.reader import open_file
 from archsplit.release.identity import CoreFiles
-from archsplit.release.requirements import exact_pin, meta_metadata, pinned_extras, target_extras
+from archsplit.release.requirements import (
+    dropped_extras,
+    exact_pin,
+    meta_metadata,
+    pinned_extras,
+    target_extras,
+)
 from archsplit.system.fs import atomic_replace, read_file
 from archsplit.wheels import metadata
-from archsplit.wheels.filename import WheelName, distribution_name, plugin_distribution, plugin_path
+from archsplit.wheels.filename import (
+    WheelName,
+    distribution_name,
+    extra_name,
+    plugin_distribution,
+    plugin_path,
+)
 from archsplit.wheels.metadata import CoreMetadata, MetadataAuthor, read_extras
 from archsplit.wheels.reader import open_wheel
 from archsplit.wheels.record import WheelMember
@@ -46,10 +58,16 @@ def core_metadata(recipe: Recipe) -> CoreMetadata:
     plugins = {
         str(target): plugin_distribution(project.name, str(target)) for target in recipe.targets.all
     }
-    extras = pinned_extras(target_extras(plugins), plugins, project.version)
-    return _metadata(
+    own = distribution_name(project.name)
+    dropped = [extra_name(str(target)) for target in recipe.targets.dropped]
+    extras = {
+        **pinned_extras(target_extras(plugins), plugins, project.version),
+        **dropped_extras(dropped, own, project.version),
+    }
+    core = _metadata(
         recipe, project.name, summary=project.summary, requires=project.dependencies, extras=extras
     )
+    return replace(core, obsoletes=tuple(f"{own}-{one}" for one in dropped))
 
 
 def plugin_metadata(recipe: Recipe, target: Target, requires: tuple[str, ...]) -> CoreMetadata:

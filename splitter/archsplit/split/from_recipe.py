@@ -388,6 +388,7 @@ def split_request(
         targets=recipe.targets if targets is None else targets,
         install=InstallDefaults(recipe.install.mode),
         release=recipe.is_release,
+        dropped=recipe.split.dropped,
     )
 
 

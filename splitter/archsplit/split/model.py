@@ -72,6 +72,7 @@ class SplitRequest:
             core of the fat wheel's name and version has a build tag, which installers prefer.
         ignore_record: take the members as they are where RECORD is wrong; the core's is right.
         compress_level: store images as zstd frames of this level; None for the vendor's bytes.
+        dropped: extras of earlier releases whose packs this one lacks.
     """
 
     source: Path
@@ -85,6 +86,7 @@ class SplitRequest:
     release: bool = False
     ignore_record: bool = False
     compress_level: int | None = None
+    dropped: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +101,7 @@ class Core:
         source: the file that was split: the wheel, or the library that a wheel was made around.
         pack_plan: all packs of the release.
         libraries: the libraries without their images.
-        install: see `SplitRequest`.
+        install, dropped: see `SplitRequest`.
     """
 
     wheel: Wheel = field(repr=False)
@@ -112,6 +114,7 @@ class Core:
     pack_plan: PackPlan = field(repr=False)
     libraries: tuple[StrippedLibrary, ...] = field(repr=False)
     install: InstallDefaults = InstallDefaults.CORE
+    dropped: tuple[str, ...] = ()
 
     @property
     def identity(self) -> Identity:

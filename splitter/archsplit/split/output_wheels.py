@@ -36,6 +36,7 @@ from archsplit.formats.reader import Window
 from archsplit.release.identity import CoreFiles
 from archsplit.release.manifest import Manifest, Tool, pack_images, wheel_records
 from archsplit.release.requirements import (
+    dropped_extras,
     meta_metadata,
     meta_name,
     pinned_extras,
@@ -242,8 +243,11 @@ def _metadata(core: Core, text: bytes) -> bytes:
     """
     present = read_extras(text)
     identity = core.identity
-    extras = pinned_extras(plugin_extras(identity), identity.plugins, identity.version)
-    lines = []
+    extras = {
+        **dropped_extras(core.dropped, identity.distribution, identity.version),
+        **pinned_extras(plugin_extras(identity), identity.plugins, identity.version),
+    }
+    lines = [f"Obsoletes-Dist: {identity.distribution}-{one}" for one in sorted({*core.dropped})]
     for extra, pins in sorted(extras.items()):
         # An extra of the fat wheel may have the same name; declared twice, METADATA is invalid.
         lines += [] if extra in present else [f"Provides-Extra: {extra}"]

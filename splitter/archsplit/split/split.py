@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from archsplit import __version__
-from archsplit.errors import InputError, NothingToDoError, OutputError
+from archsplit.errors import InputError, NothingToDoError, OutputError, UsageError
 from archsplit.release.checks import CheckScope
 from archsplit.release.findings import ReleaseKind
 from archsplit.release.identity import LOADER_PACKAGE
@@ -39,7 +39,7 @@ from archsplit.split.find import (
     strip_libraries,
     tagged_machine,
 )
-from archsplit.split.model import Core, contents_build_id, plan_contents
+from archsplit.split.model import Core, contents_build_id, plan_contents, planned_extras
 from archsplit.split.output_wheels import (
     PackWriter,
     split_manifest,
@@ -87,6 +87,7 @@ def split_wheel(
     Raises:
         InputError: a wheel can't be read, or the wheels are not of one release.
         NothingToDoError: a wheel has nothing to split.
+        UsageError: a dropped extra has packs.
         WheelError: a wheel is invalid.
         BinaryFormatError: a library in a wheel is damaged.
         ToolFailedError: the compiled loader of archsplit is damaged.
@@ -295,6 +296,12 @@ class _Split:
 
     def _cores(self, sources: Sequence[_Source], contents: ReleaseContents) -> tuple[Core, ...]:
         build_id = contents_build_id(contents, self.request, sources[0].name)
+        again = planned_extras(contents.plan).keys() & self.request.dropped
+        if again:
+            raise UsageError(
+                f"{', '.join(sorted(again))} can't be dropped: this split has packs for it",
+                hint="leave it out of --dropped",
+            )
         return tuple(self._core(source, contents, build_id) for source in sources)
 
     def _core(self, source: _Source, contents: ReleaseContents, build_id: str) -> Core:
@@ -309,6 +316,7 @@ class _Split:
             pack_plan=contents.plan,
             libraries=source.libraries,
             install=self.request.install,
+            dropped=self.request.dropped,
         )
 
     def _manifest(self, writer: PackWriter, wheels: tuple[ReleaseWheel, ...]) -> Manifest:

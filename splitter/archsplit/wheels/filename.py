@@ -28,6 +28,8 @@ __pure__ = True
 
 ALL_EXTRA = "all"
 """The extra that brings every plugin."""
+DROPPED_EXTRA = re.compile(r"(cc|sm|compute)\d+[af]?")
+"""The extra of a plugin that an earlier release had."""
 CUDA_IN_NAME = re.compile(r"-cu(?:da)?-?(\d\d)x?$")
 """The end of a distribution's name with the major of its CUDA."""
 

@@ -48,6 +48,7 @@ _FIELDS = (
     "Requires-Python",
     "Requires-Dist",
     "Provides-Extra",
+    "Obsoletes-Dist",
     "Description-Content-Type",
 )
 """The fields of a new METADATA, spelled and ordered as in the specification.
@@ -97,6 +98,7 @@ class CoreMetadata:
         requires_python: such as ``>=3.10``; "" for any.
         requires: requirements (PEP 508) that always hold.
         extras: requirements by the name of the extra that brings them.
+        obsoletes: distributions of which this version has no wheel.
     """
 
     name: str
@@ -113,6 +115,7 @@ class CoreMetadata:
     requires_python: str = ""
     requires: tuple[str, ...] = ()
     extras: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    obsoletes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         content = encode_metadata(self)
@@ -208,6 +211,7 @@ def _raw_metadata(core: CoreMetadata) -> RawMetadata:
         "requires_dist": _requirements(core),
         # PEP 685: names of extras are normalized.
         "provides_extra": sorted(map(distribution_name, core.extras)),
+        "obsoletes_dist": list(core.obsoletes),
     }
     return cast("RawMetadata", {key: value for key, value in raw.items() if value})
 
