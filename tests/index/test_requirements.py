@@ -63,8 +63,9 @@ def release(made: Path, folder: Path, *lines: str) -> UploadRelease:
 def test_dependency_that_no_index_has_is_a_warning(made: Path, tmp_path: Path) -> None:
     lines = ("Requires-Dist: numpy>=1.20", "Requires-Dist: torch; extra == 'dev'")
     what = release(made, tmp_path, *lines)
-    for files in ({}, {"numpy": "numpy-1.19.0.tar.gz"}, {"numpy": "numpy-2.egg"}):
-        (text,) = missing_dependencies(what, [as_index(FakeIndex(**files))])
+    indexes = (FakeIndex(), FakeIndex(numpy="numpy-1.19.0.tar.gz"), FakeIndex(numpy="numpy-2.egg"))
+    for each in indexes:
+        (text,) = missing_dependencies(what, [as_index(each)])
         assert text.startswith("toyfat requires numpy>=1.20, which is not on https://host/simple/")
         assert "--extra-index-url" in text
     other = FakeIndex(numpy="numpy-2.1.0-cp311-cp311-manylinux_2_17_x86_64.whl")

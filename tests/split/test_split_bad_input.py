@@ -98,7 +98,7 @@ def test_wheels_of_another_split_are_not_mixed_in(
 def test_split_that_meets_a_faster_one_is_refused(
     sample: Sample, tmp_path: Path, effects: Effects, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    out, verify = tmp_path / "out", split_module.verify_release
+    out, verify = tmp_path / "out", verify_release
     targets = (Target.parse("sm_90"),)
 
     def verify_and_be_overtaken(*arguments: object, **options: object) -> None:
