@@ -36,7 +36,7 @@ SOURCE = """\
 static __global__ void kernel(int *p) { p[threadIdx.x] = VALUE; }
 void run(int *p) { kernel<<<1, 32>>>(p); }
 """
-KNOWN = ("all of it was known (local)",)
+KNOWN = ("cache hit (local)",)
 
 
 def settle() -> None:

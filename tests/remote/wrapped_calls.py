@@ -117,10 +117,10 @@ class WrappedCalls:
         assert warnings == [line for line in here.stderr.splitlines() if "unused" in line]
         # The results of the farm serve this machine, and the other way round.
         again = self.compile("again", "--explain", cache="cache of the farm")
-        assert "all of it was known (local)" in again.stderr, again.stderr
+        assert "cache hit (local)" in again.stderr, again.stderr
         assert self.outputs("again") == self.outputs("here")
         known = self.compile("known", *dead, "--explain", cache="cache of this machine")
-        assert "all of it was known (local)" in known.stderr, known.stderr
+        assert "cache hit (local)" in known.stderr, known.stderr
         assert self.outputs("known") == self.outputs("here")
         # Another comment changes the key of the whole, and no step.
         (self.sources / "k.cu").write_text(SOURCE + "// a comment\n")

@@ -191,7 +191,7 @@ class CacheSession:
         texts = [f"{count} {what}" for count, what in counts if count]
         if texts:
             saved = sum(objects.saved) + steps.saved
-            self._report(f"{' and '.join(texts)} were known: {saved:.0f} s saved")
+            self._report(f"{' and '.join(texts)} from the cache, {saved:.0f} s saved")
 
 
 @contextlib.contextmanager

@@ -307,4 +307,4 @@ def _has_known_reads(compilation: Compilation) -> bool:
 
 
 def _hit_note(tier: str) -> str:
-    return f"all of it was known ({tier})"
+    return f"cache hit ({tier})"

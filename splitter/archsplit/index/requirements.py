@@ -81,17 +81,21 @@ def dropped_targets(release: UploadRelease, page: IndexPage, index: Index) -> It
     if earlier is None:
         return
     version, served = earlier
-    before = _plugin_extras(_read_served(served, index), core.project)
+    last = _read_served(served, index)
+    before = _plugin_extras(last, core.project)
     # A pack of PTX for future GPUs has no machine that would be left without code today.
     lost = sorted(before - now - {ALL_EXTRA, "ptx"})
     if lost:
-        names = ",".join(lost)
+        # An extra may bring another extra's pack. A name that the project never registered must not
+        # be required: anybody could upload it.
+        own = {canonicalize_name(one.name) for one in _requirements(last or {})}
+        kept = ",".join(one for one in lost if f"{core.project}-{one}" in own)
         is_split = all(report.split is not None for report in release.reports.values())
-        mend = f"`archsplit split --dropped {names}`" if is_split else "`dropped` in the recipe"
+        mend = f"`archsplit split --dropped {kept}`" if is_split else "`dropped` in the recipe"
         yield (
-            f"{core.project} {version} on the index has {names}, and this release lacks it:"
-            " `pip install -U` leaves these users without device code;"
-            f" {mend} keeps them at {version}"
+            f"{core.project} {version} on the index has {','.join(lost)}, and this release lacks"
+            " it: `pip install -U` leaves these users without device code"
+            + (f"; {mend} keeps them at {version}" if kept else "")
         )
 
 
