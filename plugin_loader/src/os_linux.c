@@ -26,8 +26,8 @@ static int refuse(const struct os_file *file, int error, const char *why) {
 }
 
 /* In glibc 2.17 stat and fstat are in a static part, which is linked into this library and has no
- * marks for CET and BTI: the linker would drop ours. The kernel's struct is the same as glibc's on both
- * machines. */
+ * marks for CET and BTI: the linker would drop ours. The kernel's struct is the same as glibc's on
+ * both machines. */
 static bool read_status(int descriptor, struct stat *status) {
     return syscall(SYS_fstat, descriptor, status) == 0;
 }

@@ -255,8 +255,7 @@ static void add_gpus(struct machine *machine, char **addresses, size_t count) {
         machine->device_count = 0;
     } else if (machine->device_count == 0) {
         machine_stop(machine, ARCHSPLIT_DRIVER_NO_GPU,
-                     "the driver is there, but this container was given no GPU of its %zu",
-                     count);
+                     "the driver is there, but this container was given no GPU of its %zu", count);
     } else {
         machine_note(machine, "libnvidia-ml.so.1 is not here: the GPUs are those that " PROC_NVIDIA
                               " lists, and what they can do is told by their names. To be sure, "
