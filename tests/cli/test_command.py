@@ -247,7 +247,7 @@ def test_all_faults_of_a_recipe_at_once(recipe: Path, tmp_path: Path) -> None:
         (("build", TINYVEC, "--out", "/dev/null/x"), 10, "can't write"),
         (("build", TINYVEC, "--out", "out", "--nvcc", "/no/nvcc"), 4, "--nvcc: /no/nvcc: no such"),
         (("plan", TINYVEC, "--targets", "sm_9"), 5, "sm_9"),
-        (("verify", "/nowhere"), 14, "/nowhere is not a folder"),
+        (("verify", "/nowhere"), 14, "no such folder: /nowhere"),
     ],
 )
 def test_each_kind_of_failure_has_its_exit_code(

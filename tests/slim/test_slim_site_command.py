@@ -91,8 +91,11 @@ def test_a_run_that_was_interrupted_is_finished(
         (("x.so", "--site-packages", "y", "--commit"), "are for environments"),
         (("x.so", "--undo"), "are for environments"),
         (("x.so", "--commit"), "are for environments"),
-        (("--site-packages", "y", "--undo", "--commit"), "--undo goes with"),
-        (("--site-packages", "y", "--undo", "--keep", "sm_90"), "--undo goes with"),
+        (("--site-packages", "y", "--undo", "--commit"), "use --undo only with --site-packages"),
+        (
+            ("--site-packages", "y", "--undo", "--keep", "sm_90"),
+            "use --undo only with --site-packages",
+        ),
         (("--site-packages", "y", "--undo", "--dry-run"), "--dry-run goes with neither"),
         (("--site-packages", "y", "--device=9.0", "--label"), "--label is for wheels"),
         (("--site-packages", "y"), "say what to keep"),

@@ -17,7 +17,6 @@ from archsplit.cli.options import add_variants_option, write_split_variants
 from archsplit.cli.verbs import add_verb
 from archsplit.errors import BinaryFormatError, NothingToDoError, UsageError, WheelError
 from archsplit.system.fs import input_errors
-from archsplit.wheels.filename import DROPPED_EXTRA
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -112,6 +111,8 @@ def add_to(verbs: options.Verbs) -> None:
 
 def _dropped(text: str) -> tuple[str, ...]:
     """Read a list of extras."""
+    from archsplit.wheels.filename import DROPPED_EXTRA
+
     extras = tuple(filter(None, (one.strip() for one in text.split(","))))
     for one in extras:
         if not DROPPED_EXTRA.fullmatch(one):

@@ -195,23 +195,22 @@ def inventory_page(
     inventory: Inventory, devices: tuple[DeviceUsage, ...], origin: PageOrigin = NO_ORIGIN
 ) -> str:
     """Return the page of ``archsplit inspect --html``: map, targets, GPUs and all device code."""
+    # As on a terminal: only where such files are a part worth a word.
+    other_files = f"<p>{escape(text)}</p>" if (text := other_files_text(inventory)) else ""
     if not inventory.rows():
-        return render_page(inventory.name, summarize(inventory), origin, "", terms={})
+        return render_page(inventory.name, summarize(inventory), origin, other_files, terms={})
     sizes = {one.capability: device_sizes(inventory, one.capability) for one in devices}
     served = [one for one in devices if sizes[one.capability].used]
     first = max(served, key=lambda one: one.containers[Coverage.NATIVE], default=None)
     gpus = [_gpu_data(inventory, sizes[one.capability], one) for one in served]
-    headline = summarize(inventory)
-    if first is not None:
-        headline = answer_text(sizes[first.capability])
+    headline = answer_text(sizes[first.capability]) if first else summarize(inventory)
     body = "\n".join(
         (
             f"<p>{escape(summarize(inventory))}</p>" if first is not None else "",
             _map(inventory, served),
             _folded("What each GPU uses", _device_table(served, sizes)),
             f"<p>{escape(unserved_text(sizes.values()))}</p>",
-            # As on a terminal: only where such files are a part worth a word.
-            *(f"<p>{escape(text)}</p>" for text in filter(None, [other_files_text(inventory)])),
+            other_files,
             _folded("Each target", _target_table(inventory)),
             _folded("All device code", FILTER_BOX + _code_table(inventory)),
         )
