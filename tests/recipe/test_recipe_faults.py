@@ -43,6 +43,7 @@ ASTRAY = "leads out of the recipe's folder"
             "manylinux: '2.28' is not the glibc of a",
         ),
         ("targets", 'manylinux = "2_12"', "as in 2_28"),
+        ("targets", 'dropped = ["sm_90"]', "sm_90 is built and dropped"),
         ("project", 'readme = "README.md.md"', "readme: can't read README.md.md: No such file"),
         ("project", 'readme = "include"', "readme: can't read include: Is a directory"),
         ("project", 'readme = "LICENSE"', "the readme LICENSE is not a .md, .rst or .txt file"),

@@ -193,6 +193,13 @@ def test_a_split_keeps_the_platform_tags_of_its_wheel(tmp_path: Path) -> None:
     assert "targets.manylinux: is for recipes with sources" in text
 
 
+def test_dropped_targets_of_a_wheel_belong_into_the_table_of_the_split(tmp_path: Path) -> None:
+    recipe = '[source]\nwheel = "dist/*.whl"\n\n[targets]\nsass = ["sm_90"]\ndropped = ["sm_70"]\n'
+    text = message_for(tmp_path, recipe, "dist/a-1-py3-none-any.whl")
+    assert "targets.dropped: is for recipes with sources" in text
+    assert 'dropped = ["cc70"] in [split]' in text
+
+
 @pytest.mark.parametrize(
     ("text", "is_release"),
     [
