@@ -107,6 +107,30 @@ def test_other_content_and_what_was_yanked_are_conflicts() -> None:
             refuse(made)
 
 
+def test_foreign_wheels_of_the_version_are_conflicts_if_installers_prefer_them() -> None:
+    what = release(1)
+    core = what.artifacts[-1]
+    begin, end = "foo-1.0-", "py3-none-manylinux_2_17_x86_64"
+    names = (f"{begin}1-{end}.whl", f"{begin}{end}.manylinux2014_x86_64.whl", "foo-1.0.tar.gz")
+    files = {name: replace(served(core), name=name) for name in names}
+    seen = view(what)
+    page = IndexPage(name="foo", exists=True, files=files)
+    made = plan(what, replace(seen, projects={**seen.projects, "foo": page}))
+    place = f"and not {core.path.name}"
+    assert made.conflicts == (f"pip takes {names[0]}, which is on the index, {place}",)
+    warning = f"{names[1]} is on the index too; some installers may take it {place}"
+    assert warning in made.notes
+    assert f"warning: {warning}" in plan_text(made)
+
+
+def test_plan_without_limits_names_none() -> None:
+    what = release(1)
+    unlimited = Rules.unknown(file_bytes=None, project_bytes=None)
+    assert "allowed are" not in plan_text(plan(what, view(what), unlimited))
+    only_files = Rules.unknown(file_bytes=1_000_000, project_bytes=None)
+    assert "; allowed are 1 MB a file\n" in plan_text(plan(what, view(what), only_files)) + "\n"
+
+
 def test_what_the_rules_forbid() -> None:
     what = release(1)
     big, core = what.artifacts
