@@ -83,7 +83,7 @@ class Built:
     @property
     def is_known(self) -> bool:
         """True if nothing was preprocessed or compiled, and nvcc was not started."""
-        return self.ran == [] and any(" objects were" in line for line in self.told)
+        return self.ran == [] and any(" from the cache, " in line for line in self.told)
 
 
 @dataclass(frozen=True, kw_only=True)

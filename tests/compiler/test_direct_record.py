@@ -131,9 +131,9 @@ def test_a_hit_starts_nothing_and_imports_little(place: Place) -> None:
     (place.folder / "k.h").write_text("typedef float T;\n")
     for more in ({"NVCC_APPEND_FLAGS": "-DX"}, {"CPATH": "/nowhere"}, {"ARCHSPLIT_CACHE": "off"}):
         assert place.watched(**more)[0]
-    assert place.watched(ARCHSPLIT_NVCC_OPTIONS="--explain")[2].count("known") == 1
+    assert place.watched(ARCHSPLIT_NVCC_OPTIONS="--explain")[2].count("cache hit") == 1
     started, _, explained = place.watched(ARCHSPLIT_NVCC_OPTIONS="--explain")
-    assert (started, explained.count("known")) == ([], 1)
+    assert (started, explained.count("cache hit")) == ([], 1)
 
     # A store that was damaged is the whole way's to mend.
     place.watched()
