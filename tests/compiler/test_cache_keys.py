@@ -25,6 +25,7 @@ from archsplit.compiler.keys import (
     RULES,
     CompileRequest,
     compile_request,
+    debug_folder,
     has_line_info,
     has_unsupported_flags,
     step_key,
@@ -547,3 +548,13 @@ def test_what_is_linked_is_read(tmp_path: Path) -> None:
         )
         assert found is not None
         assert {path.name for path in found.inputs} == {"k.ii", "other.o", "libcudadevrt.a"}
+
+
+def test_folder_in_debug_information_is_the_working_folder_by_any_of_its_names(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "link").symlink_to(tmp_path)
+    link, missing = f"{tmp_path}/link", f"{tmp_path}/missing"
+    assert debug_folder(tmp_path, {"PWD": link}) == link
+    for name in (missing, "/", "link", ""):
+        assert debug_folder(tmp_path, {"PWD": name}) == str(tmp_path)
