@@ -17,6 +17,7 @@ from archsplit.devicecode.select import (
     is_code,
     needed_images,
     newest_ptx,
+    runs_linked_code,
     selected_images,
 )
 from archsplit.formats.fatbin import EntryKind
@@ -101,3 +102,25 @@ def test_the_newest_ptx_starts_on_what_comes_next(held: tuple[Piece, ...]) -> No
     found = newest_ptx(held)
     future = Capability(999, 0)
     assert found == selected_images(held, future)
+
+
+@pytest.mark.parametrize(
+    ("linked", "devices"),
+    [
+        # sm_80 runs on 8.6; the driver links for 9.0.
+        ([("sm_80",)], ["8.0", "8.6"]),
+        ([("sm_80", "sm_90")], ["8.0", "8.6", "9.0"]),
+        # Each of several device links needs an image for the device.
+        ([("sm_80", "sm_90"), ("sm_90",)], ["9.0"]),
+        ([("sm_80",), ("compute_80",)], []),
+        ([("sm_80",), ()], []),
+        ([()], []),
+        ([], []),
+    ],
+)
+def test_linked_code_replaces_link_input_on_devices_with_an_image_in_each_container(
+    linked: list[tuple[str, ...]], devices: list[str]
+) -> None:
+    containers = [pieces(*names) for names in linked]
+    gpus = map(Capability.parse, ("7.0", "8.0", "8.6", "9.0"))
+    assert [str(one) for one in gpus if runs_linked_code(containers, one)] == devices

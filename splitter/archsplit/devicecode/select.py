@@ -3,6 +3,9 @@
 The driver chooses in each container by itself, so everything here is about one container's entries;
 a choice for a whole file would empty containers that a device needs (an RTX 4090 runs the sm_86
 image of most of torch's containers, although a few have an sm_89 one).
+
+There is one rule across containers, `runs_linked_code`: a device that has linked code needs no
+input of the device link. Both `slim` and `split` follow it.
 """
 
 from __future__ import annotations
@@ -97,6 +100,20 @@ def selected_images(entries: Iterable[AnyCode], capability: Capability) -> tuple
     # A device takes one target from each container, never two.
     best = best_target(capability, code_targets(entries))
     return tuple(entry for entry in entries if entry.target == best and is_code(entry))
+
+
+def runs_linked_code(linked: Iterable[Iterable[AnyCode]], capability: Capability) -> bool:
+    """Return True if a device never needs the relocatable code of a library.
+
+    A driver links the containers in ``__nv_relfatbin`` itself only for a device without machine
+    code in a container that nvlink has written.
+
+    Args:
+        linked: the entries of all containers that nvlink has written (wrapper version 2), empty
+            ones too: those are of PTX, which only the driver links.
+    """
+    images = [selected_images(entries, capability) for entries in linked]
+    return bool(images) and all(each and not is_ptx(each[0]) for each in images)
 
 
 def needed_images(
@@ -204,6 +221,6 @@ class Selection:
         return [entry for entry in entries if keeps_all and is_ptx(entry)]
 
 
-def is_ptx(entry: FatbinEntry) -> bool:
+def is_ptx(entry: Code) -> bool:
     """Return True if the entry is PTX, which a driver compiles."""
     return entry.target is not None and entry.target.kind is CodeKind.PTX
