@@ -1,10 +1,12 @@
-"""The generated tables of GPUs are what the data file gives."""
+"""The generated tables of GPUs agree with the table in Python."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 from pathlib import Path
+
+from archsplit.arch.gpus import GPUS
 
 ROOT = Path(__file__).parents[2]
 
@@ -17,6 +19,11 @@ def check(root: Path) -> subprocess.CompletedProcess[str]:
 def test_the_checked_in_tables_are_the_generated_ones() -> None:
     done = check(ROOT)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_capabilities_are_ascending_because_the_loader_walks_them_in_order() -> None:
+    numbers = [row.sm for row in GPUS]
+    assert numbers == sorted(set(numbers))
 
 
 def test_the_loader_and_the_module_have_the_embedded_gpus() -> None:

@@ -7,8 +7,8 @@ product. Each function returns the type that its option needs: capabilities, tar
 The capability of a target is the target's own; the target of a capability is its plain machine
 code.
 
-Products are the column ``models`` of ``gpus.toml``, as ``nvidia-smi`` and surveys write them. They
-are never guessed: a name that isn't there is refused.
+Products are the column ``names`` of `archsplit.arch.gpus`, as ``nvidia-smi`` and surveys write
+them. They are never guessed: a name that isn't there is refused.
 """
 
 from __future__ import annotations
