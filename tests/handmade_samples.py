@@ -16,6 +16,8 @@ import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import lz4.block  # type: ignore[import-untyped] # it ships no types
+
 from archsplit.arch.target import Capability, CodeKind, Target
 from archsplit.devicecode.apply import KeptImage, verify_kept_images
 from archsplit.devicecode.edits import CopiedBytes, NewBytes
@@ -64,6 +66,18 @@ def image(name: str, size: int = 0x2000, *, kind: int | None = None, flags: int 
     all_flags = flags | SUFFIX_FLAGS[target.suffix]
     header = ENTRY.pack(number, 0x0101, 64, size, 0, 0, 7, 1, arch, 0, 0, all_flags, 0, 0)
     return header + payload
+
+
+def lz4_image(target: str = "sm_90", kind: int = CUBIN) -> bytes:
+    """An image of repeated bytes, as nvcc of CUDA 12 stores it."""
+    raw = bytes(range(256)) * 64
+    block = lz4.block.compress(raw, store_size=False)
+    padded = block + bytes(-len(block) % 8)
+    packed = bytearray(image(target, len(padded), kind=kind, flags=0x11 | 0x2000))
+    packed[64:] = padded
+    struct.pack_into("<I", packed, 16, len(block))
+    struct.pack_into("<Q", packed, 56, len(raw))
+    return bytes(packed)
 
 
 def container(*images: bytes) -> bytes:

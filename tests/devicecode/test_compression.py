@@ -5,13 +5,13 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING
 
-import lz4.block  # type: ignore[import-untyped] # it ships no types
 import pytest
 
 from archsplit.arch.target import CodeKind
 from archsplit.devicecode.apply import verify_kept_images
-from archsplit.devicecode.edits import MIN_DRIVERS, CompressMode, compress_images, decompress
+from archsplit.devicecode.edits import decompress
 from archsplit.devicecode.file_plan import FileEdit, plan_rewrite
+from archsplit.devicecode.recompress import smaller_entry
 from archsplit.devicecode.select import PtxPolicy
 from archsplit.formats.elf import Elf
 from archsplit.formats.fatbin import (
@@ -23,7 +23,7 @@ from archsplit.formats.fatbin import (
     read_containers,
 )
 from archsplit.formats.reader import open_file
-from handmade_samples import CUBIN, PTX, Maker, container, content_of, for_devices, image
+from handmade_samples import PTX, Maker, container, content_of, for_devices, image, lz4_image
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,25 +34,22 @@ if TYPE_CHECKING:
 KERNEL = "__global__ void add(float *x) { for (int i = 0; i < 9; i++) x[threadIdx.x] += x[i]; }\n"
 
 
-def recompressed(fatbin: Path, mode: CompressMode) -> tuple[FilePlan, Path]:
+def recompressed(fatbin: Path) -> tuple[FilePlan, Path]:
     choice = for_devices("9.0", ptx=PtxPolicy.ALL)
-    plan = plan_rewrite(open_file(fatbin), FileEdit(selection=choice, encode=compress_images(mode)))
+    plan = plan_rewrite(open_file(fatbin), FileEdit(selection=choice, encode=smaller_entry))
     new = fatbin.with_name(f"new-{fatbin.name}")
     new.write_bytes(content_of(plan, fatbin.read_bytes()))
     return plan, new
 
 
 @pytest.mark.nvcc
-@pytest.mark.parametrize("mode", CompressMode)
-def test_what_nvcc_left_unpacked_is_packed_as_nvcc_does(
-    maker: Maker, toolkit: Toolkit, mode: CompressMode
-) -> None:
+def test_what_nvcc_left_unpacked_is_packed_as_nvcc_does(maker: Maker, toolkit: Toolkit) -> None:
     (maker.folder / "add.cu").write_text(KERNEL)
     gencode = "-gencode=arch=compute_90,code=[sm_90,compute_90]"
     nvcc = (str(toolkit.nvcc), gencode, "-fatbin", "add.cu")
     maker.run(*nvcc, "--no-compress", "-o", "plain.fatbin")
     maker.run(*nvcc, "--compress-mode=size", "-o", "packed.fatbin")
-    plan, new = recompressed(maker.folder / "plain.fatbin", mode)
+    plan, new = recompressed(maker.folder / "plain.fatbin")
     verify_kept_images(plan, open_file(new))
     (one,) = read_containers(open_file(new))
     (by_nvcc,) = read_containers(open_file(maker.folder / "packed.fatbin"))
@@ -61,20 +58,18 @@ def test_what_nvcc_left_unpacked_is_packed_as_nvcc_does(
         if entry.target.kind is CodeKind.PTX:
             assert entry.compression is Compression.NONE  # only machine code is packed
             continue
-        assert entry.compression.value == mode.value
+        assert entry.compression is Compression.ZSTD
         assert decompress(entry, one.payload(entry)) == decompress(other, by_nvcc.payload(other))
         assert entry.uncompressed_size == other.uncompressed_size
-        if mode is CompressMode.ZSTD:
-            assert entry.flags == other.flags
-            assert entry.header_size == other.header_size
+        assert entry.flags == other.flags
+        assert entry.header_size == other.header_size
 
 
 def test_what_does_not_pack_stays_as_it_is(tmp_path: Path) -> None:
     fatbin = tmp_path / "random.fatbin"
     fatbin.write_bytes(container(image("sm_90", 0x400), image("compute_90", 0x400)))
-    for mode in CompressMode:
-        plan, _ = recompressed(fatbin, mode)
-        assert not plan.is_changed
+    plan, _ = recompressed(fatbin)
+    assert not plan.is_changed
 
 
 def test_what_is_packed_already_stays_as_it_is(tmp_path: Path) -> None:
@@ -83,26 +78,14 @@ def test_what_is_packed_already_stays_as_it_is(tmp_path: Path) -> None:
     packed[64:] = bytes(0x400)
     struct.pack_into("<I", packed, 16, 0x3FC)
     fatbin.write_bytes(container(bytes(packed), image("sm_80", 8, kind=PTX)))
-    plan, _ = recompressed(fatbin, CompressMode.ZSTD)
+    plan, _ = recompressed(fatbin)
     assert not plan.is_changed
-
-
-def lz4_image(target: str = "sm_90", kind: int = CUBIN) -> bytes:
-    """An image of repeated bytes, as nvcc of CUDA 12 stores it."""
-    raw = bytes(range(256)) * 64
-    block = lz4.block.compress(raw, store_size=False)
-    padded = block + bytes(-len(block) % 8)
-    packed = bytearray(image(target, len(padded), kind=kind, flags=0x11 | EntryFlag.LZ4))
-    packed[64:] = padded
-    struct.pack_into("<I", packed, 16, len(block))
-    struct.pack_into("<Q", packed, 56, len(raw))
-    return bytes(packed)
 
 
 def test_lz4_images_become_zstd_frames(tmp_path: Path) -> None:
     fatbin = tmp_path / "lz4.fatbin"
     fatbin.write_bytes(container(lz4_image(), lz4_image("compute_90", PTX)))
-    plan, new = recompressed(fatbin, CompressMode.ZSTD)
+    plan, new = recompressed(fatbin)
     verify_kept_images(plan, open_file(new))
     (one,) = read_containers(open_file(new))
     (old,) = read_containers(open_file(fatbin))
@@ -110,7 +93,6 @@ def test_lz4_images_become_zstd_frames(tmp_path: Path) -> None:
         assert entry.compression is Compression.ZSTD
         assert entry.uncompressed_size == before.uncompressed_size
         assert decompress(entry, one.payload(entry)) == decompress(before, old.payload(before))
-    assert not recompressed(fatbin, CompressMode.LZ4)[0].is_changed
 
 
 def test_relocatable_code_is_never_compressed(maker: Maker) -> None:
@@ -120,12 +102,12 @@ def test_relocatable_code_is_never_compressed(maker: Maker) -> None:
     more += '.section .nvFatBinSegment,"aw"\n.4byte 0x466243b1, 1\n.8byte relocatable, 0\n'
     library = maker.library((container(lz4_image(), image("sm_80")),), more=more)
     wrapped, _ = maker.objects("object", (container(lz4_image()),))
-    plan, new = recompressed(library, CompressMode.ZSTD)
+    plan, new = recompressed(library)
     found = {section.name: one for section, one in host_containers(Elf(open_file(new)))}
     forms = {name: next(one.entries()).compression for name, one in found.items()}
     assert forms == {EXECUTABLE: Compression.ZSTD, RELOCATABLE: Compression.LZ4}
     assert plan.is_changed
-    assert not recompressed(wrapped, CompressMode.ZSTD)[0].is_changed
+    assert not recompressed(wrapped)[0].is_changed
 
 
 def test_damaged_lz4_image_stays_as_it_is(tmp_path: Path) -> None:
@@ -133,8 +115,4 @@ def test_damaged_lz4_image_stays_as_it_is(tmp_path: Path) -> None:
     damaged = bytearray(lz4_image())
     damaged[64:72] = b"\xff" * 8
     fatbin.write_bytes(container(bytes(damaged)))
-    assert not recompressed(fatbin, CompressMode.ZSTD)[0].is_changed
-
-
-def test_every_packing_has_its_driver() -> None:
-    assert set(MIN_DRIVERS) == set(CompressMode)
+    assert not recompressed(fatbin)[0].is_changed

@@ -37,7 +37,6 @@ SAMPLES = {
     "runs-by-ptx": ("plain", ["--drop", "sm_80,sm_90"]),
     "runs-by-kept-ptx": ("plain", ["--keep", "compute_80"]),
     "runs-zstd": ("plain", ["--device", "9.0", "--recompress", "zstd"]),
-    "runs-lz4": ("plain", ["--device", "9.0", "--recompress", "lz4"]),
     "fails-shrunk": ("plain", ["--keep", "sm_80", "--keep-ptx", "none"]),
     "fails-in-place": ("plain", ["--keep", "sm_80", "--keep-ptx", "none", "--mode", "in-place"]),
     "runs-rdc-original": ("rdc", None),

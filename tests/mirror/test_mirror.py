@@ -130,6 +130,7 @@ def test_the_state_has_each_original_and_its_edit(
         "devices": ["9.0"],
         "ptx": "newest",
         "unregistered": "",
+        "recompresses": False,
     }
     (file,) = fat["files"]
     assert file["sha256"] == hashlib.sha256((slimmed / "fat" / SLIM).read_bytes()).hexdigest()
@@ -671,6 +672,17 @@ def test_unregistered_code_is_kept_or_zeroed_as_for_slim(make: Maker, own: Path)
     edits = {wheel["edit"]["unregistered"] for wheel in state(own)["wheels"]}
     assert edits == {"", "zero"}
     assert SLIM.replace("cc90", "cc90.zero") in wheel_files(own)
+    assert mirror("--verify", "--out", own) == 0
+
+
+@pytest.mark.parametrize("options", [(), ("--split",)])
+def test_recompressed_wheels_are_another_edit(
+    make: Maker, own: Path, options: tuple[str, ...]
+) -> None:
+    assert make("--recompress", "zstd", "--lock-name", "zstd", *options) == 0
+    edits = {wheel["edit"]["recompresses"] for wheel in state(own)["wheels"]}
+    assert edits == {False, True}
+    assert options or SLIM.replace("cc90", "cc90.zstd") in wheel_files(own)
     assert mirror("--verify", "--out", own) == 0
 
 

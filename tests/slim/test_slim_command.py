@@ -20,7 +20,7 @@ from archsplit.errors import (
     TargetError,
     UsageError,
 )
-from handmade_samples import THREE, Maker, container, held, image, in_memory
+from handmade_samples import THREE, Maker, container, held, image, in_memory, lz4_image
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -144,11 +144,25 @@ def test_device_code_outside_of_the_fatbin_sections_is_named(maker: Maker, tmp_p
 
 def test_a_wheel(maker: Maker, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     wheel = fat_wheel(tmp_path)
-    code = run(wheel, "--device=9.0", "--recompress=lz4", "--label=my", "--out", tmp_path / "out")
+    code = run(wheel, "--device=9.0", "--recompress=zstd", "--label=my", "--out", tmp_path / "out")
     assert code == 0
     assert os.listdir(tmp_path / "out") == [NAME.replace("1.2.3", "1.2.3+my")]
     said = capsys.readouterr().out
-    assert "compressed images need any driver of CUDA 11 or later" in said
+    assert "compressed images need driver 550.54.14 (CUDA 12.4) or later" in said
+
+
+def test_last_line_says_what_zstd_would_save(
+    maker: Maker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    library = maker.library((container(lz4_image("sm_80"), lz4_image()),)).read_bytes()
+    wheel = fat_wheel(tmp_path, library=library)
+    assert run(wheel, "--device=9.0", "--out", tmp_path / "a") == 0
+    assert run(wheel, "--device=9.0", "--recompress=zstd", "--out", tmp_path / "b") == 0
+    first, second = capsys.readouterr().out.split("--device 9.0 --keep-ptx newest")[1:]
+    saves = "--recompress zstd saves about "
+    assert first.splitlines()[-1].startswith(saves)
+    assert saves not in second
+    assert os.listdir(tmp_path / "b")[0].split("-")[2] == "0slim.cc90.zstd"
 
 
 def test_other_forms(maker: Maker, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

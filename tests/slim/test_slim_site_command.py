@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import shutil
+import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,11 +15,16 @@ from slim_site_samples import LIBRARY, Environment, made, snapshot
 
 from archsplit.cli import slim
 from archsplit.errors import TargetError, UsageError
+from archsplit.formats.elf import Elf
+from archsplit.formats.fatbin import Compression, host_containers
+from archsplit.formats.reader import open_file
 from archsplit.slim.transaction import TRANSACTION_FOLDER
-from handmade_samples import held
+from handmade_samples import Maker, container, held, lz4_image
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from archsplit.formats.fatbin import Container
 
 
 def run(*argv: str | Path) -> int:
@@ -47,6 +54,50 @@ def test_slim_and_undo(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("--site-packages", site, "--undo") == 0
     assert "6 files were restored" in capsys.readouterr().err
     assert snapshot(site) == before
+
+
+LIBCUDA = "int cuDriverGetVersion(int *version) { *version = %d; return 0; }"
+
+
+@pytest.mark.parametrize(
+    ("driver", "options", "is_zstd"),
+    [
+        (12040, (), True),
+        (12030, (), False),
+        (None, (), False),
+        (12040, ("--recompress", "off"), False),
+        (None, ("--recompress", "zstd"), True),
+    ],
+)
+def test_installed_images_become_zstd_if_the_driver_reads_it(
+    driver: int | None,
+    options: tuple[str, ...],
+    is_zstd: bool,
+    site: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    path = tmp_path / "libcuda.so.1"
+    if driver is None:
+        path.write_text("no driver")
+    else:
+        command = ["gcc", "-shared", "-fPIC", "-x", "c", "-", "-o", str(path)]
+        subprocess.run(command, input=(LIBCUDA % driver).encode(), check=True)
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
+    folder = tmp_path / "library"
+    folder.mkdir()
+    library = Maker(folder=folder).library((container(lz4_image(), lz4_image("sm_80")),))
+    shutil.copyfile(library, site / LIBRARY)
+    before = snapshot(site)
+    assert run("--site-packages", site, "--device=9.0", "--ignore-record", *options) == 0
+    (one,) = read_containers_of(site / LIBRARY)
+    assert [entry.compression is Compression.ZSTD for entry in one.entries()] == [is_zstd]
+    assert run("--site-packages", site, "--undo") == 0
+    assert snapshot(site) == before
+
+
+def read_containers_of(path: Path) -> list[Container]:
+    return [one for _, one in host_containers(Elf(open_file(path)))]
 
 
 def test_slim_and_commit_at_once(site: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 import pytest
 from slim_wheel_samples import METADATA, NAME, fat_library, fat_wheel, row, wheel_text
 
-from archsplit.devicecode.edits import CompressMode
 from archsplit.devicecode.file_plan import EditMode
 from archsplit.devicecode.select import PtxPolicy
 from archsplit.errors import (
@@ -350,7 +349,7 @@ def test_the_output_is_never_the_input(wheel: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("mode", EditMode)
 def test_both_modes_and_recompression(mode: EditMode, wheel: Path, tmp_path: Path) -> None:
-    packed = dataclasses.replace(request(wheel, tmp_path), mode=mode, recompress=CompressMode.ZSTD)
+    packed = dataclasses.replace(request(wheel, tmp_path), mode=mode, recompresses=True)
     report = slim_wheel(packed, effects())
     (file,) = report.files
     assert file.mode == mode.value

@@ -1,13 +1,14 @@
 from __future__ import annotations
 
+import subprocess
 from typing import TYPE_CHECKING
 
-from archsplit.system.nvidia import detect_gpus
+import pytest
+
+from archsplit.system.nvidia import detect_gpus, driver_version
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    import pytest
 
 
 def put_tool(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
@@ -16,6 +17,16 @@ def put_tool(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None
     tool.write_text(f"#!/bin/sh\n{script}\n")
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", str(folder), prepend=":")
+
+
+def put_driver(folder: Path, source: str) -> None:
+    """Compile a driver; without a source, the file is none."""
+    path = folder / "libcuda.so.1"
+    if not source:
+        path.write_text("no library")
+        return
+    command = ["gcc", "-shared", "-fPIC", "-x", "c", "-", "-o", str(path)]
+    subprocess.run(command, input=source.encode(), check=True)
 
 
 def put_gpu(proc: Path, address: str, text: str) -> None:
@@ -46,3 +57,19 @@ def test_a_machine_without_a_driver_has_none(
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     assert detect_gpus(proc=tmp_path / "gpus") == ()
+
+
+@pytest.mark.parametrize(
+    ("source", "version"),
+    [
+        ("int cuDriverGetVersion(int *version) { *version = 12040; return 0; }", 12040),
+        ("int another_function(void) { return 0; }", 0),
+        ("", 0),
+    ],
+)
+def test_driver_version_comes_from_cuda(
+    source: str, version: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_driver(tmp_path, source)
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
+    assert driver_version() == version

@@ -69,6 +69,7 @@ def add_to(verbs: options.Verbs) -> None:
         choices=["keep", "zero"],
         help="machine code that only a library finds, as for slim (default: zero for proven files)",
     )
+    options.add_recompress(parser)
     parser.add_argument(
         "--proprietary",
         choices=["edit", "keep"],
@@ -209,5 +210,6 @@ def _request(arguments: argparse.Namespace) -> MirrorRequest:
         groups=tuple(arguments.group),
         python=target_python(arguments.python_version, arguments.platform),
         unregistered=arguments.unregistered or "",
+        recompresses=arguments.recompress == "zstd",
         now=output_time(os.environ),
     )

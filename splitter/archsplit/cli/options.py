@@ -109,6 +109,17 @@ def add_jobs_option(parser: argparse.ArgumentParser, text: str) -> None:
     )
 
 
+def add_recompress(parser: argparse.ArgumentParser) -> None:
+    """Add ``--recompress``."""
+    parser.add_argument(
+        "--recompress",
+        choices=["zstd", "off"],
+        help="store LZ4 and uncompressed images as zstd frames of level 9, for drivers since CUDA"
+        " 12.4 (550.54.14) (default: zstd for --site-packages if this machine's driver reads it,"
+        " else off)",
+    )
+
+
 def add_nvcc_option(parser: argparse.ArgumentParser) -> None:
     """Add ``--nvcc``."""
     parser.add_argument(

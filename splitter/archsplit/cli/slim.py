@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 def add_to(verbs: options.Verbs) -> None:
     """Describe the verb."""
-    from archsplit.devicecode.edits import MIN_DRIVERS, CompressMode
     from archsplit.devicecode.file_plan import EditMode
     from archsplit.devicecode.select import PtxPolicy
 
@@ -71,13 +70,7 @@ def add_to(verbs: options.Verbs) -> None:
         " overwrite it with zeros where it lies (default: zero for versions of libraries whose"
         " results a GPU has proven to stay equal, keep for others)",
     )
-    # The drivers of users decide about the mode, so they are named where it is chosen.
-    floors = "; ".join(f"{packing.value} needs {floor}" for packing, floor in MIN_DRIVERS.items())
-    parser.add_argument(
-        "--recompress",
-        choices=[packing.value for packing in CompressMode],
-        help=f"pack machine code that isn't packed; {floors}",
-    )
+    options.add_recompress(parser)
     parser.add_argument(
         "--label",
         nargs="?",
@@ -239,8 +232,17 @@ def _show(report: SlimReport, request: SlimRequest, arguments: argparse.Namespac
         screen.print(part, highlight=False, soft_wrap=isinstance(part, str))
 
 
+def _recompresses(arguments: argparse.Namespace) -> bool:
+    if arguments.recompress is not None or arguments.file is not None:
+        return bool(arguments.recompress == "zstd")
+    from archsplit.devicecode.recompress import ZSTD_CUDA
+    from archsplit.system.nvidia import driver_version
+
+    # An image that is built elsewhere may run with an older driver: without one here, all stays.
+    return driver_version() >= ZSTD_CUDA
+
+
 def _request(arguments: argparse.Namespace) -> SlimRequest:
-    from archsplit.devicecode.edits import CompressMode
     from archsplit.devicecode.file_plan import EditMode
     from archsplit.devicecode.select import PtxPolicy, Selection
     from archsplit.slim.request import SlimRequest
@@ -255,13 +257,12 @@ def _request(arguments: argparse.Namespace) -> SlimRequest:
         drop=frozenset(options.targets(arguments.drop) or ()),
         ptx=PtxPolicy(arguments.keep_ptx or PtxPolicy.NEWEST.value),
     )
-    recompress = None if arguments.recompress is None else CompressMode(arguments.recompress)
     return SlimRequest(
         source=arguments.file or arguments.site_packages,
         out=arguments.out,
         selection=selection,
         mode=EditMode(arguments.mode),
-        recompress=recompress,
+        recompresses=_recompresses(arguments),
         zeroes_unregistered=None
         if arguments.unregistered is None
         else arguments.unregistered == "zero",

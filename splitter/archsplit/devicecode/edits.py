@@ -7,33 +7,23 @@ Edits in place move nothing but images inside their own container, so no pointer
 the memory changes: the images that stay go to the container's front, its size is set anew, the rest
 is zeros. The file keeps its length, and compresses better.
 
-Images that stay can be compressed anew (`compress_images`), and `decompress` gives their bytes, as
-nvcc and the driver do. The flags that nvcc sets in an entry's header were read off objects that it
-made with and without ``--compress-mode``; the payload is one zstd frame or one LZ4 block. Sizes in
-headers are limited before memory is allocated.
+`decompress` gives the bytes of an image, as nvcc and the driver do: the payload is one zstd frame
+or one LZ4 block. Sizes in headers are limited before memory is allocated.
 """
 
 from __future__ import annotations
 
-import enum
 from dataclasses import dataclass, field
-from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 
 import lz4.block  # type: ignore[import-untyped] # it ships no types
 import zstandard
 
 from archsplit.errors import BinaryFormatError
-from archsplit.formats.fatbin import (
-    CONTAINER_LAYOUT,
-    FATBIN_MAGIC,
-    Compression,
-    EntryFlag,
-    EntryKind,
-)
+from archsplit.formats.fatbin import CONTAINER_LAYOUT, FATBIN_MAGIC, Compression
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator
 
     from archsplit.formats.elf import Section
     from archsplit.formats.fatbin import Container, FatbinEntry
@@ -165,6 +155,7 @@ class FilteredContainer:
         pieces: the new container, header included.
         section: the section that holds it; None in a bare fatbin.
         is_stub: the result of `archsplit.devicecode.file_plan.is_stub`, if it is known already.
+        is_linked: True if only a driver reads the container, and no linker.
     """
 
     container: Container
@@ -173,6 +164,7 @@ class FilteredContainer:
     pieces: tuple[EditPiece, ...] = field(repr=False)
     section: Section | None = None
     is_stub: bool | None = field(default=None, compare=False)
+    is_linked: bool = True
 
     @property
     def start(self) -> int:
@@ -240,17 +232,6 @@ def zero_in_place(containers: Iterable[FilteredContainer]) -> tuple[Edit, ...]:
     )
 
 
-# zstd 9 takes a thirtieth of the time of 19, for 12 % more bytes: one machine needs no more. An LZ4
-# image is compressed once and read many times.
-_ZSTD_LEVEL = 9
-_LZ4_LEVEL = 12
-_ALIGNMENT = 8
-# Offsets of fields in the entry's header: padded and compressed size, flags, uncompressed size.
-_SIZES = Struct("<QI")
-_SIZES_AT = 8
-_FLAGS = Struct("<Q")
-_FLAGS_AT, _UNPACKED_AT = 40, 56
-
 MAX_OUTPUT = 1 << 30
 """The limit for one decompressed image; the largest real ones have some 100 MB."""
 
@@ -265,94 +246,6 @@ A zstd frame of 33 KB can hold 1 GB of zeros, which no compiler writes.
 
 _LZ4_EXPANSION = 255
 """The format's own limit: an LZ4 length is a sum of bytes."""
-
-
-class CompressMode(enum.Enum):
-    """The compression of machine code."""
-
-    LZ4 = "lz4"
-    ZSTD = "zstd"
-
-
-MIN_DRIVERS: Mapping[CompressMode, str] = {
-    CompressMode.LZ4: "any driver of CUDA 11 or later",
-    CompressMode.ZSTD: "driver 550.54.14 (CUDA 12.4) or later",
-}
-"""The first driver that decompresses a mode.
-
-Source: nvcc's documentation of ``--compress-mode``, and of the same option in
-https://docs.rapids.ai/api/rapids-cmake/stable/command/rapids_cuda_enable_fatbin_compression
-"""
-
-
-_FLAG = {CompressMode.LZ4: EntryFlag.LZ4, CompressMode.ZSTD: EntryFlag.ZSTD}
-_ANY_FLAG = EntryFlag.LZ4 | EntryFlag.ZSTD
-
-
-def compress_images(mode: CompressMode) -> ImageEncoder:
-    """Return an encoder that compresses images where the result is smaller.
-
-    Machine code that is uncompressed, and for zstd also images with LZ4. Other entries stay as they
-    are. Relocatable code must not be given: nvlink before CUDA 12.8 can't read zstd.
-    """
-
-    def encode(container: Container, entry: FatbinEntry) -> tuple[EditPiece, ...]:
-        if not _is_compressible(entry, mode):
-            return copy_entry(container, entry)
-        try:
-            raw = decompress(entry, container.payload(entry))
-        # A damaged image is somebody else's to report: slim moves it as it is.
-        except BinaryFormatError:
-            return copy_entry(container, entry)
-        content = _compress(raw, mode)
-        padding = -len(content) % _ALIGNMENT
-        # Small cubins grow: a frame has a header, and entries end at multiples of 8.
-        if len(content) + padding >= entry.padded_size:
-            return copy_entry(container, entry)
-        return (
-            *_header(entry, len(content), padding, len(raw), mode),
-            NewBytes(content=content),
-            ZeroBytes(size=padding),
-        )
-
-    return encode
-
-
-def _is_compressible(entry: FatbinEntry, mode: CompressMode) -> bool:
-    if entry.compression is Compression.NONE:
-        # nvcc compresses PTX by default; the header's flags were observed for machine code only.
-        return entry.kind is EntryKind.CUBIN
-    is_image = entry.kind in {EntryKind.CUBIN, EntryKind.PTX}
-    return is_image and entry.compression is Compression.LZ4 and mode is CompressMode.ZSTD
-
-
-def _compress(content: bytes, mode: CompressMode) -> bytes:
-    if mode is CompressMode.ZSTD:
-        return zstandard.ZstdCompressor(level=_ZSTD_LEVEL).compress(content)
-    block: bytes = lz4.block.compress(
-        content, mode="high_compression", compression=_LZ4_LEVEL, store_size=False
-    )
-    return block
-
-
-def _header(
-    entry: FatbinEntry, size: int, padding: int, raw_size: int, mode: CompressMode
-) -> tuple[EditPiece, ...]:
-    """Return the entry's header with the sizes and the flag of the compressed payload."""
-    start = entry.offset
-    after_sizes, after_flags = _SIZES_AT + _SIZES.size, _FLAGS_AT + _FLAGS.size
-    return (
-        CopiedBytes(offset=start, size=_SIZES_AT),
-        NewBytes(content=_SIZES.pack(size + padding, size)),
-        CopiedBytes(offset=start + after_sizes, size=_FLAGS_AT - after_sizes),
-        NewBytes(content=_FLAGS.pack(entry.flags & ~_ANY_FLAG | _FLAG[mode])),
-        CopiedBytes(offset=start + after_flags, size=_UNPACKED_AT - after_flags),
-        # The header of an uncompressed entry has no true size, so its padding is compressed too.
-        NewBytes(content=_FLAGS.pack(raw_size)),
-        CopiedBytes(
-            offset=start + _UNPACKED_AT + _FLAGS.size, size=entry.header_size - _UNPACKED_AT - 8
-        ),
-    )
 
 
 def decompress(entry: FatbinEntry, payload: Window) -> bytes:

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import bisect
 import enum
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from pathlib import PurePosixPath
 from struct import Struct
@@ -289,15 +289,17 @@ class ContainerHolder:
         for section, container in self.containers():
             entries = tuple(container.entries())
             kept = edit.selection.kept(entries)
-            encode = edit.encode if self._is_linked(section) else copy_entry
-            yield filter_container(container, entries, kept, section=section, encode=encode)
+            is_linked = self.is_linked(section)
+            encode = edit.encode if is_linked else copy_entry
+            new = filter_container(container, entries, kept, section=section, encode=encode)
+            yield new if is_linked else replace(new, is_linked=False)
             passed += container.size
             # Each header brings in 64 KiB, and as many libraries are planned as there are cores.
             if passed >= _RELEASED_BYTES:
                 release_pages(self.window)
                 passed = 0
 
-    def _is_linked(self, section: Section | None) -> bool:
+    def is_linked(self, section: Section | None) -> bool:
         """Return True if only a driver reads a section, and no linker."""
         if self.elf is None or section is None:
             return True

@@ -6,6 +6,7 @@ bytes stay. An image is stored anew only if that is smaller and its vendor's byt
 again: both directions are tried here, for every image, before anything is written.
 
 `remake_image` is the way back. `estimate_gain` tries some images, to say what a file would save.
+`smaller_entry` is for files that keep their original beside them, and need no way back.
 
 Only ``.nv_fatbin`` of linked files may be given: nvlink before CUDA 12.8 can't read relocatable
 code (``.o``, ``.a``, ``__nv_relfatbin``) with zstd frames.
@@ -19,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from struct import Struct
 from typing import TYPE_CHECKING
 
-from archsplit.devicecode.edits import decompress
+from archsplit.devicecode.edits import NewBytes, copy_entry, decompress
 from archsplit.devicecode.encoders import (
     Encoder,
     compress_zstd,
@@ -36,6 +37,7 @@ from archsplit.system.parallel import map_on_cores
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from archsplit.devicecode.edits import EditPiece
     from archsplit.formats.device_pack import PackImage
     from archsplit.formats.fatbin import Container, FatbinEntry
 
@@ -53,6 +55,9 @@ _ALIGNMENT = 8
 _COMPRESSED = EntryFlag.LZ4 | EntryFlag.ZSTD
 _KINDS = {EntryKind.CUBIN, EntryKind.PTX}
 _LEVEL_19 = 19
+
+ZSTD_CUDA, ZSTD_DRIVER = 12040, "driver 550.54.14 (CUDA 12.4) or later"
+"""The first driver that reads zstd frames: nvcc's documentation of ``--compress-mode``."""
 
 
 class KeptReason(enum.Enum):
@@ -155,6 +160,21 @@ def recompress_images(
         images,
         lambda image: image[1].uncompressed_size or image[1].size,
     )
+
+
+def smaller_entry(container: Container, entry: FatbinEntry) -> tuple[EditPiece, ...]:
+    """Return machine code, or PTX with LZ4, as a zstd frame if that is smaller; else its bytes."""
+    is_plain = entry.compression is Compression.NONE and entry.kind is EntryKind.CUBIN
+    if not is_plain and (entry.compression is not Compression.LZ4 or entry.kind not in _KINDS):
+        return copy_entry(container, entry)
+    try:
+        raw = decompress(entry, container.payload(entry))
+    # A damaged image is somebody else's to report: slim moves it as it is.
+    except BinaryFormatError:
+        return copy_entry(container, entry)
+    content = frame_entry(container, entry, compress_zstd(raw, LEVELS[0]), len(raw))
+    # Small cubins grow: a frame has a header, and entries end at multiples of 8.
+    return (NewBytes(content),) if len(content) < entry.size else copy_entry(container, entry)
 
 
 def remake_image(content: bytes | memoryview, form: ImageForm) -> bytes:

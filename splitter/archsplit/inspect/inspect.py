@@ -408,7 +408,7 @@ def _zstd_saves(window: Window) -> int:
             for holder in container_holders(window)
             for section, container in holder.containers()
             # A linker can't read zstd: its input stays as it is.
-            if section is None or not section.name.endswith("relfatbin")
+            if holder.is_linked(section)
             for entry in container.entries()
         ]
         gain = estimate_gain(found, sample=_ZSTD_SAMPLE)

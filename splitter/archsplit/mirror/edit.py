@@ -18,6 +18,7 @@ from packaging.metadata import parse_email
 from archsplit import __version__
 from archsplit.arch.gpu_list import parse_gpu_targets
 from archsplit.arch.target import Capability
+from archsplit.devicecode.recompress import LEVELS
 from archsplit.devicecode.select import PtxPolicy, Selection
 from archsplit.errors import (
     BinaryFormatError,
@@ -308,6 +309,7 @@ def _slim(
             devices=frozenset(map(Capability.parse, edit.devices)), ptx=PtxPolicy(edit.ptx)
         ),
         zeroes_unregistered={"zero": True, "keep": False}.get(edit.unregistered),
+        recompresses=edit.recompresses,
     )
     report = slim_wheel(request, effects)
     # The slim report has the reason, for example that all images are needed.
@@ -322,7 +324,8 @@ def _split(
     path: Path, original: OriginalWheel, edit: MirrorEdit, out: Path, effects: Effects
 ) -> EditedWheel:
     targets = parse_gpu_targets(",".join(edit.devices), detect=detect_gpus)
-    request = SplitRequest(source=path, out=out, targets=targets)
+    level = LEVELS[0] if edit.recompresses else None
+    request = SplitRequest(source=path, out=out, targets=targets, compress_level=level)
     release = split_wheel(request, effects)
     files = tuple(_release_files(release, edit.devices))
     return _edited(original, edit, files, tuple(out / file.file for file in files))

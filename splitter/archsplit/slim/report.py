@@ -22,8 +22,8 @@ from rich.text import Text
 
 from archsplit.arch.compat import GPU_BY_CAPABILITY, can_run_on
 from archsplit.arch.target import Capability, CodeKind, Target
-from archsplit.devicecode.edits import MIN_DRIVERS
 from archsplit.devicecode.file_plan import cubin_family
+from archsplit.devicecode.recompress import ZSTD_DRIVER, estimate_gain
 from archsplit.devicecode.scan import Form
 from archsplit.devicecode.select import Coverage, PtxPolicy
 from archsplit.errors import ArchsplitError, TargetError
@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from archsplit.slim.request import SlimRequest
 
 SLIM_SCHEMA = 1
+_ZSTD_SAMPLE = 1 << 23
+"""Bytes that are compressed to estimate the gain of all files."""
 _MOST_FILES = 12
 _MOST_NOTES = 8
 """Rows and lines on a terminal: with the table of GPUs they fit on one screen."""
@@ -103,6 +105,7 @@ class SlimReport:
         checks: results of the checks, one line each.
         notes: files left unchanged, with reasons, and other remarks.
         newest_ptx_bytes: bytes of the PTX that stays for GPUs newer than all machine code.
+        zstd_saves: bytes of the files that ``--recompress zstd`` would save, by a sample.
     """
 
     source: str
@@ -116,6 +119,7 @@ class SlimReport:
     checks: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     newest_ptx_bytes: int = 0
+    zstd_saves: int = 0
 
     def as_json(self) -> str:
         """Return the report as JSON with a final newline."""
@@ -132,6 +136,7 @@ class SlimReport:
             "checks": list(self.checks),
             "notes": list(self.notes),
             "newest_ptx_bytes": self.newest_ptx_bytes,
+            "zstd_saves": self.zstd_saves,
         }
         return json.dumps(content, indent=2) + "\n"
 
@@ -283,6 +288,11 @@ def slim_text(report: SlimReport, request: SlimRequest) -> Iterator[RenderableTy
         yield f"{short_size(difference)} would be saved; nothing was written (--dry-run)"
     elif request.source.is_dir():
         yield "no image can be removed; nothing was written"
+    if report.zstd_saves:
+        yield (
+            f"--recompress zstd saves about {short_size(report.zstd_saves)} more in the files, for"
+            f" {ZSTD_DRIVER}"
+        )
 
 
 def _slimmed_files(report: SlimReport) -> FittingTable:
@@ -393,6 +403,21 @@ def newest_ptx_bytes(plans: Iterable[FilePlan], selection: Selection) -> int:
     )
 
 
+def zstd_saves(plans: Iterable[FilePlan], request: SlimRequest) -> int:
+    """Return the bytes that kept images would save as zstd frames, by a sample."""
+    if request.recompresses:
+        return 0
+    images = [
+        (filtered.container, entry)
+        for plan in plans
+        for filtered in plan.containers
+        if filtered.is_linked
+        for entry in filtered.kept
+    ]
+    gain = estimate_gain(images, sample=_ZSTD_SAMPLE)
+    return gain.before - gain.after
+
+
 def _unregistered_text(file: SlimmedFile) -> str:
     count = sum(row.count for row in file.unregistered)
     size = short_size(sum(row.file_bytes for row in file.unregistered))
@@ -411,8 +436,8 @@ def _notes(report: SlimReport, request: SlimRequest) -> Iterator[str]:
             yield f"{file.path} keeps its length, with zeros in place of the code: {reason}"
         if file.unregistered:
             yield _unregistered_text(file)
-    if request.recompress is not None:
-        yield f"compressed images need {MIN_DRIVERS[request.recompress]}"
+    if request.recompresses:
+        yield f"compressed images need {ZSTD_DRIVER}"
     # Users who ask for one GPU are surprised to find PTX of another in the result.
     if report.newest_ptx_bytes:
         yield _newest_ptx_text(report, request.selection)

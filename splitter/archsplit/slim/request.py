@@ -6,9 +6,10 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from archsplit.devicecode.edits import compress_images, copy_entry
+from archsplit.devicecode.edits import copy_entry
 from archsplit.devicecode.file_plan import EditMode, FileEdit
 from archsplit.devicecode.model import Place
+from archsplit.devicecode.recompress import smaller_entry
 from archsplit.devicecode.scan import HEAD_SIZE, Form, detect_form, read_contents
 from archsplit.errors import BinaryFormatError
 from archsplit.formats.libraries import is_signed_pe
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from archsplit.devicecode.edits import CompressMode
     from archsplit.devicecode.model import Image
     from archsplit.devicecode.select import Selection
     from archsplit.wheels.reader import Wheel
@@ -35,7 +35,7 @@ class SlimRequest:
     Attributes:
         source: a library, object, static library, fatbin, wheel or site-packages folder.
         out: the output folder.
-        recompress: compression for uncompressed machine code; None leaves it uncompressed.
+        recompresses: store images that are LZ4 or uncompressed as zstd frames.
         zeroes_unregistered: overwrite code that only the library finds, where no GPU needs it; None
             for libraries of which a GPU has proven that it changes no result.
         label: local version label of a wheel, "" for a default one; None for a build tag.
@@ -49,7 +49,7 @@ class SlimRequest:
     out: Path
     selection: Selection
     mode: EditMode = EditMode.SHRINK
-    recompress: CompressMode | None = None
+    recompresses: bool = False
     zeroes_unregistered: bool | None = None
     label: str | None = None
     trust_record: bool = True
@@ -61,7 +61,7 @@ class SlimRequest:
     def file_edit(self) -> FileEdit:
         """Settings for one file."""
         # Copying is a range of the old file; compressing makes new bytes, which take memory.
-        encode = copy_entry if self.recompress is None else compress_images(self.recompress)
+        encode = smaller_entry if self.recompresses else copy_entry
         return FileEdit(
             selection=self.selection,
             mode=self.mode,
@@ -72,7 +72,9 @@ class SlimRequest:
     @property
     def name_label(self) -> str:
         """Choice as a part of a file name."""
-        return f"{self.selection.label}.zero" if self.zeroes_unregistered else self.selection.label
+        words = [self.selection.label]
+        words += ["zero"] if self.zeroes_unregistered else []
+        return ".".join([*words, "zstd"] if self.recompresses else words)
 
     @property
     def choice(self) -> str:
@@ -87,6 +89,8 @@ class SlimRequest:
             words.append(f"--keep-ptx {selection.ptx.value}")
         if self.zeroes_unregistered is not None:
             words.append(f"--unregistered {'zero' if self.zeroes_unregistered else 'keep'}")
+        if self.recompresses:
+            words.append("--recompress zstd")
         return " ".join(words)
 
 

@@ -23,6 +23,7 @@ from archsplit.slim.report import (
     earlier_slim_hint,
     newest_ptx_bytes,
     slimmed_in_place,
+    zstd_saves,
 )
 from archsplit.slim.transaction import (
     SlimJournal,
@@ -222,6 +223,7 @@ def _report(
         ),
         effects=coverage_changes(one for each in libraries for one in each.plan.containers),
         newest_ptx_bytes=newest_ptx_bytes((one.plan for one in libraries), request.selection),
+        zstd_saves=zstd_saves((one.plan for one in libraries), request),
         checks=checks,
         notes=installation.notes,
     )

@@ -34,6 +34,7 @@ from archsplit.slim.report import (
     newest_ptx_bytes,
     removal_note,
     removal_record,
+    zstd_saves,
 )
 from archsplit.slim.request import NO_CODE, kept_code_reasons, wheel_kept_code_reasons
 from archsplit.system.fs import output_dir, output_errors, put_file, sha256, temporary_dir
@@ -367,6 +368,7 @@ def _report(
         files=_describe_files(request, libraries, kept),
         effects=coverage_changes(one for each in libraries for one in each.plan.containers),
         newest_ptx_bytes=newest_ptx_bytes((one.plan for one in libraries), request.selection),
+        zstd_saves=zstd_saves((one.plan for one in libraries), request),
         checks=checks,
         notes=notes,
     )
@@ -465,6 +467,7 @@ def _file_report(
         files=(describe_file(name, plan, request.mode.value, kept),),
         effects=coverage_changes(plan.containers),
         newest_ptx_bytes=newest_ptx_bytes((plan,), request.selection),
+        zstd_saves=zstd_saves((plan,), request),
         checks=checks,
         notes=notes,
     )

@@ -1,4 +1,4 @@
-"""The GPUs of this machine, as nvidia-smi and the kernel driver report them.
+"""The GPUs and the driver of this machine, as nvidia-smi and CUDA report them.
 
 A module of its own, because no other one queries the driver.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from pathlib import Path
 
 from archsplit.errors import ToolFailedError, ToolNotFoundError
@@ -16,6 +17,12 @@ PROC_GPUS = Path("/proc/driver/nvidia/gpus")
 _QUERY = ("nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader")
 # A driver that hangs must not hang a build.
 _SECONDS = 30.0
+_VERSION = """\
+import ctypes
+version = ctypes.c_int()
+ctypes.CDLL("libcuda.so.1").cuDriverGetVersion(ctypes.byref(version))
+print(version.value)
+"""
 _MODEL = re.compile(r"^Model:\s*(\S.*?)\s*$", re.MULTILINE)
 
 
@@ -34,6 +41,19 @@ def detect_gpus(*, proc: Path = PROC_GPUS) -> tuple[str, ...]:
     lines = tuple(filter(None, map(str.strip, result.stdout.splitlines())))
     # The nvidia-smi of an old driver doesn't know the query, and fails.
     return lines if result.returncode == 0 and lines else _read_models(proc)
+
+
+def driver_version() -> int:
+    """Return the CUDA version of the driver: 12040 for 12.4; 0 without a driver."""
+    # CUDA's and not the kernel driver's: with cuda-compat the two differ.
+    argv = (sys.executable, "-I", "-c", _VERSION)
+    command = Command(argv=argv, cwd=Path.cwd(), env=os.environ, timeout=_SECONDS)
+    try:
+        result = SubprocessRunner().run(command)
+    except (ToolNotFoundError, ToolFailedError):
+        return 0
+    text = result.stdout.strip()
+    return int(text) if result.returncode == 0 and text.isdecimal() else 0
 
 
 def _read_models(proc: Path) -> tuple[str, ...]:
