@@ -47,7 +47,7 @@ def test_packs_in_repositories_of_their_own_are_found(
     with visible_folder() as folder:
         external, runfiles = folder / "external", folder / "app.runfiles"
         core = split_site(workbench, external / "pip_toy" / "site-packages")
-        if has_code_beside_packs:  # as a core's wheel has; the namespace becomes a package
+        if has_code_beside_packs:  # then the namespace is a package
             hook = core.site / "toy_plugins" / "pyinstaller" / "__init__.py"
             hook.parent.mkdir(parents=True)
             hook.write_text("")

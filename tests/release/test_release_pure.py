@@ -156,7 +156,7 @@ def test_a_project_keeps_its_own_doctor_and_hooks() -> None:
     points = files.entry_points(console)
     assert points is not None
     assert points.startswith(console)
-    assert b"hook-dirs = toy_plugins.pyinstaller:hook_dirs" in points
+    assert b"hook-dirs = toy_pyinstaller:hook_dirs" in points
 
 
 def test_an_extra_that_is_not_declared() -> None:

@@ -141,6 +141,23 @@ def test_the_packs_of_the_gpus_come_from_the_index(place: Place) -> None:
     assert "cc90 (truncated)" in mended.stdout
 
 
+def test_folder_of_pip_keeps_the_hook_of_the_core_when_a_second_pack_comes(
+    sample: Sample, tmp_path: Path, index: str
+) -> None:
+    place, target = empty(tmp_path, "pip", index), tmp_path / "target"
+    place.install("--no-deps", "--target", str(target), "toyfat==1.0", "toyfat-cc90==1.0")
+    core = {path for path in target.rglob("*") if "toyfat_plugins" not in path.parts}
+    # Without --upgrade pip leaves the plugins' folder as it is, with only a warning.
+    place.install("--no-deps", "--target", str(target), "toyfat-cc80==1.0")
+    packs = target / "toyfat_plugins" / "cuda"
+    assert sorted(path.name for path in packs.iterdir()) == ["cc90"]
+    words = ("--no-deps", "--upgrade", "--target", str(target))
+    place.install(*words, "toyfat-cc80==1.0", "toyfat-cc90==1.0")
+    assert sorted(path.name for path in packs.iterdir()) == ["cc80", "cc90"]
+    assert {path for path in core if not path.exists()} == set()
+    assert (target / "toyfat_pyinstaller" / "hook-toyfat.py").is_file()
+
+
 @pytest.mark.parametrize("installer", ["pip", "uv"])
 @pytest.mark.parametrize(("dropped", "kept"), [((), NEWER), (("cc90",), "1.0")])
 def test_update_without_a_dropped_pack_keeps_core_and_pack(

@@ -83,4 +83,4 @@ def test_a_hook_of_the_project_is_left_alone(
     del sample
     out = split(fat_wheel(tmp_path / "fat", members), tmp_path / "out", effects)
     site = unpacked(tmp_path / "site", next(out.glob("toyfat-1.0-*.whl")))
-    assert not (site / "toyfat_plugins").exists()
+    assert not (site / "toyfat_pyinstaller").exists()

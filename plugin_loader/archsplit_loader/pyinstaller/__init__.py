@@ -1,7 +1,7 @@
 """The core's hook for PyInstaller, which finds its folder through an entry point.
 
-This folder is copied into every core wheel as ``<package>_plugins/pyinstaller``: there it can be
-imported without the core.
+This folder is copied into every core wheel as ``<package>_pyinstaller``: there it can be imported
+without the core.
 """
 
 from __future__ import annotations

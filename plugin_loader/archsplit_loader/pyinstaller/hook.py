@@ -10,9 +10,8 @@ import os
 from importlib.util import find_spec
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
-_PLUGINS = os.path.dirname(_HERE)
-_SITE = os.path.dirname(_PLUGINS)
-_PACKAGE = os.path.basename(_PLUGINS)[: -len("_plugins")]
+_SITE = os.path.dirname(_HERE)
+_PACKAGE = os.path.basename(_HERE)[: -len("_pyinstaller")]
 
 datas: list[tuple[str, str]] = []
 binaries: list[tuple[str, str]] = []
@@ -34,7 +33,7 @@ hiddenimports += [
     for _name in sorted(os.listdir(_face))
     if _name.endswith(".py") and not _name.startswith("__")
 ]
-for _top in (_face, os.path.join(_PLUGINS, "cuda")):
+for _top in (_face, os.path.join(_SITE, f"{_PACKAGE}_plugins", "cuda")):
     for _folder, _, _names in os.walk(_top):
         for _name in sorted(_names):
             _row = (os.path.join(_folder, _name), os.path.relpath(_folder, _SITE))

@@ -26,7 +26,7 @@ from archsplit.release.identity import hook_entry_points
 from archsplit.release.loader import copy_loader
 from archsplit.release.wheel_plans import WheelPlanner, core_metadata, plugin_metadata
 from archsplit.system.fs import output_dir, output_errors, read_file
-from archsplit.wheels.filename import WheelName, distribution_name, plugin_path, plugins_package
+from archsplit.wheels.filename import WheelName, distribution_name, plugin_path
 from archsplit.wheels.metadata import encode_metadata
 from archsplit.wheels.record import WheelMember
 from archsplit.wheels.writer import write_wheel
@@ -84,7 +84,7 @@ def read_metadata(
     # No tools for a core: pip asks for its metadata on machines without nvcc.
     if target is None:
         recipe = requested_recipe(order, effects)
-        points = hook_entry_points(plugins_package(recipe.python.package)) or b""
+        points = hook_entry_points(recipe.python.package) or b""
         return core_metadata(recipe), {"entry_points.txt": points, **_licenses(recipe)}
     with open_site(order, effects) as site:
         # Raises for a target that the recipe doesn't have.

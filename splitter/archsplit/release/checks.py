@@ -26,7 +26,7 @@ from archsplit.release.device_checks import (
 )
 from archsplit.release.findings import ReleaseKind
 from archsplit.release.identity import (
-    HOOK_FOLDER,
+    HOOK_SUFFIX,
     IDENTITY_FILE,
     LOADER_LIBRARY,
     LOADER_PACKAGE,
@@ -181,7 +181,7 @@ def _missing_loader(wheel: WheelFacts, subject: _Subject) -> Findings:
 
 def _wrong_core_files(wheel: WheelFacts, subject: _Subject) -> Findings:
     package = subject.identity.import_package
-    hook = f"{subject.identity.plugins_package}/{HOOK_FOLDER}/"
+    hook = f"{package}{HOOK_SUFFIX}/"
     for name in wheel.members:
         # A file elsewhere could belong to another project.
         if not name.startswith((f"{package}/", hook)):

@@ -199,8 +199,8 @@ def library_table(identity: Identity) -> bytes:
     return encode_table(descriptor, (library,))
 
 
-HOOK_FOLDER = "pyinstaller"
-"""The folder beside the plugins with the core's hook for PyInstaller."""
+HOOK_SUFFIX = "_pyinstaller"
+"""The end of the name of the folder with the core's hook for PyInstaller."""
 HOOK_GROUP = "pyinstaller40"
 """The group of entry points in which PyInstaller looks for hooks."""
 
@@ -265,10 +265,12 @@ class CoreFiles:
     def hook_members(self) -> dict[str, bytes]:
         """Return PyInstaller's hook by its names in the wheel.
 
-        The hook lies beside the plugins, where Python finds it without importing the core.
+        The hook has a folder of its own. Python finds it without importing the core, whose
+        libraries may not load on a build machine. ``pip install --target --upgrade`` of a plugin
+        replaces only the plugins' folder.
         """
         package = self.identity.import_package
-        folder, source = f"{self.identity.plugins_package}/{HOOK_FOLDER}", _LOADER / HOOK_FOLDER
+        folder, source = f"{package}{HOOK_SUFFIX}", _LOADER / "pyinstaller"
         files = {
             f"{folder}/__init__.py": (source / "__init__.py").read_bytes(),
             f"{folder}/hook-{package}.py": (source / "hook.py").read_bytes(),
@@ -285,13 +287,13 @@ class CoreFiles:
         Returns:
             None for a project that gives PyInstaller hooks of its own.
         """
-        return hook_entry_points(self.identity.plugins_package, existing)
+        return hook_entry_points(self.identity.import_package, existing)
 
 
-def hook_entry_points(plugins_package: str, existing: bytes = b"") -> bytes | None:
+def hook_entry_points(package: str, existing: bytes = b"") -> bytes | None:
     """Return ``entry_points.txt`` of a core; see `CoreFiles.entry_points`."""
     if f"[{HOOK_GROUP}]".encode() in existing:
         return None
     before = existing.rstrip() + b"\n\n" if existing.strip() else b""
-    hooks = f"{plugins_package}.{HOOK_FOLDER}:hook_dirs"
+    hooks = f"{package}{HOOK_SUFFIX}:hook_dirs"
     return before + f"[{HOOK_GROUP}]\nhook-dirs = {hooks}\n".encode()
