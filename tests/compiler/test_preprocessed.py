@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from archsplit.compiler.preprocessed import strip_unused_line_markers, without_markers
+from archsplit.compiler.preprocessed import (
+    strip_unused_line_markers,
+    without_markers,
+    without_working_folder,
+)
 
 KIT = '"/opt/cuda/include/'
 HEAD = f'# 0 "k.cu"\n# 1 {KIT}cuda_runtime.h" 1\nstruct dim3;\n'
@@ -88,3 +92,10 @@ def test_braces_in_parameters_dont_end_them() -> None:
     assert not matters(kit=kit)
     assert matters(kit=kit, own="void f() { __fail(); }\n")
     assert not matters(kit="inline int f() { int n; return (source_location()).line; }\n")
+
+
+def test_working_folder_is_left_out_of_a_text() -> None:
+    text = b'# 0 "k.cu"\n# 1 "/home/me/build//"\n# 0 "<built-in>"\n# 1 "/home/me//"\nint a;\n'
+    found = without_working_folder(text)
+    assert found == b'# 0 "k.cu"\n# 0 "<built-in>"\n# 1 "/home/me//"\nint a;\n'
+    assert without_working_folder(found) == found

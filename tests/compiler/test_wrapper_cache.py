@@ -251,6 +251,21 @@ def test_debug_information_is_known_step_by_step(project: Project, tmp_path: Pat
     assert str(project.folder).encode() not in content
 
 
+def test_debug_information_of_the_host_leaves_device_steps_to_other_folders(
+    project: Project, tmp_path: Path
+) -> None:
+    flags = ("-arch=sm_80", "-O3", "-g")
+    project.compile(*flags)
+    other = replace(project, folder=tmp_path / "two")
+    shutil.copytree(project.folder, other.folder)
+    settle()
+    lines = other.compile(*flags)
+    # Debug information has the folder. Device code has not, so that its steps are found.
+    assert ran(lines) == ["host compile"], lines
+    assert any(line.startswith("folder (-g)") for line in lines), lines
+    assert other.is_fresh(*flags)
+
+
 def test_the_day_counts_only_for_who_asks(project: Project) -> None:
     def of(day: int) -> Project:
         return replace(project, extra={"SOURCE_DATE_EPOCH": str(day)})

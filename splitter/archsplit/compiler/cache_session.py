@@ -18,7 +18,7 @@ from archsplit.cache.cache import Cache
 from archsplit.cache.entry import KeyComponent
 from archsplit.cache.stats import MissLog
 from archsplit.compiler.file_resolver import PROGRAM_GROUP
-from archsplit.compiler.keys import has_line_info, with_depfile
+from archsplit.compiler.keys import with_depfile
 from archsplit.compiler.step_cache import StepCache
 from archsplit.compiler.tool_identity import ToolIdentities
 from archsplit.scheduler.graph import Graph
@@ -106,14 +106,9 @@ class CacheSession:
             self.cache,
             self.identify_tools(cwd),
             private=private,
-            precise=self._is_precise,
             spread=self._spread,
         )
         return self._graph, self._steps
-
-    @property
-    def _is_precise(self) -> bool:
-        return has_line_info(word for step in self._graph.steps for word in step.command.argv)
 
     def step_events(self, prefix: str = "") -> list[StepEvent]:
         """Return the lookups of steps whose names begin with the prefix."""

@@ -122,7 +122,17 @@ def _is_same(one: str, other: str) -> bool:
 
 def has_line_info(words: Iterable[str]) -> bool:
     """Return True if results contain names of files and numbers of lines."""
-    return any(_PRECISE.fullmatch(word) for word in words)
+    return bool(line_info_flag(words))
+
+
+def line_info_flag(words: Iterable[str]) -> str:
+    """Return the first flag that puts files and lines into results; "" for none."""
+    return next(filter(_PRECISE.fullmatch, words), "")
+
+
+def folder_component(flag: str, folder: str) -> KeyComponent:
+    """Return the component of a folder, with the flag for people that brings it in."""
+    return KeyComponent(f"folder ({flag})", folder)
 
 
 def debug_folder(
@@ -167,7 +177,7 @@ def step_key(step: Step, private: Path, *, precise: bool) -> StepKey | None:
 
     Args:
         private: the folder that all intermediate files are in.
-        precise: see `has_line_info`; of the whole compilation.
+        precise: see `has_line_info`; of this step.
     """
     argv = step.command.argv
     kind = _kind(argv)
@@ -518,10 +528,10 @@ def compile_request(
             words += [f"-{name}", value] if name else [value]
     # The rule's target is written anew on each hit.
     named.pop("<target>", None)
-    precise = has_line_info([*added, *split_flags(asked)])
-    # The names of units with relocatable code are seen by others: see `unit_seed`.
-    placed = precise or any(map(_RELOCATABLE.match, [*asked, *added]))
-    place = [KeyComponent("folder", debug_folder(cwd, environment))] if placed else []
+    precise = line_info_flag([*added, *split_flags(asked)])
+    # The names of units with relocatable code are seen by others: see `module_id_seed`.
+    placed = precise or next(filter(_RELOCATABLE.match, [*asked, *added]), "")
+    place = [folder_component(placed, debug_folder(cwd, environment))] if placed else []
     # Line numbers name headers, and so does what the linker is given to compile.
     if precise or any("lto" in word for word in [*asked, *added]):
         isolated = NO_FOLDERS

@@ -20,8 +20,9 @@ from archsplit.compiler.keys import (
     DEPFILE_FLAG,
     CompileRequest,
     debug_folder,
-    has_line_info,
+    folder_component,
     has_unsupported_flags,
+    line_info_flag,
     split_flags,
 )
 from archsplit.nvcc.dryrun import StepKind, option_values
@@ -140,17 +141,13 @@ class ObjectCache:
             unit: the name of the translation unit.
         """
         cwd = self._tools.cwd
-        precise = has_line_info(split_flags(argv))
+        flag = line_info_flag(split_flags(argv))
         return CompileRequest(
             parts=(
                 KeyComponent("archsplit", self._version),
                 KeyComponent("salt", self._cache.settings.salt),
                 KeyComponent("place of nvcc", str(nvcc)),
-                *(
-                    [KeyComponent("folder", debug_folder(cwd, self._environment))]
-                    if precise
-                    else []
-                ),
+                *([folder_component(flag, debug_folder(cwd, self._environment))] if flag else []),
                 *self._tools.driver(str(nvcc), self._environment),
                 *hashed_environment(self._environment, dated=False, driver=True),
                 KeyComponent("unit", unit),

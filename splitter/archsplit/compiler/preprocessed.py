@@ -24,6 +24,8 @@ _MAIN = re.compile(rb'^# \d+ "(?:[^"\\\n]|\\.)+".*\n', re.MULTILINE)
 _ENTERED = re.compile(rb'\n(# 1 "(?:[^"\\\n]|\\.)+" 1(?: \d)*)(?=\n)')
 """With the end of the line before: it is found ten times as fast as the beginning of a line."""
 _MARKER_FILE = re.compile(rb'^# \d+ "((?:[^"\\\n]|\\.)+)"')
+_WORKING_FOLDER = re.compile(rb'\A(# \d+ [^\n]*\n)# \d+ "(?:[^"\\\n]|\\.)+//"\n')
+"""The folder of the compiler, which it writes into the second line with ``-g``."""
 _ESCAPED = re.compile(rb"\\(\d{3}|.)")
 _PLACE = b"\0archsplit:folder\0"
 _BUILT_IN = re.compile(rb"<[^>]*>")
@@ -48,6 +50,11 @@ def text_digest(content: bytes) -> str:
 def without_markers(text: bytes) -> bytes:
     """The text without what says where each line comes from, and without empty lines."""
     return _MARKER_OR_BLANK.sub(b"", b"\n" + text)[1:]
+
+
+def without_working_folder(text: bytes) -> bytes:
+    """Return the text without the marker that names the working folder."""
+    return _WORKING_FOLDER.sub(rb"\1", text)
 
 
 def asks_for_place(text: bytes) -> bool:

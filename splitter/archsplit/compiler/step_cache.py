@@ -26,12 +26,13 @@ from archsplit.compiler.file_resolver import (
     FileResolver,
     has_changed,
 )
-from archsplit.compiler.keys import debug_folder, step_key
+from archsplit.compiler.keys import debug_folder, folder_component, line_info_flag, step_key
 from archsplit.compiler.preprocessed import (
     from_placeholder,
     strip_unused_line_markers,
     text_digest,
     to_placeholder,
+    without_working_folder,
 )
 from archsplit.compiler.tool_identity import record_versions, with_versions
 from archsplit.errors import VerifyError
@@ -169,7 +170,6 @@ class StepCache:
         cache: where results are.
         tools: asks programs about themselves.
         private: the folder that all intermediate files are in.
-        precise: whether results say which lines they come from.
         spread: whether steps may use more than one core, which changes bytes of what they make.
 
     Attributes:
@@ -186,13 +186,11 @@ class StepCache:
         tools: ToolIdentities,
         *,
         private: Path,
-        precise: bool,
         spread: bool,
     ) -> None:
         self._cache = cache
         self._tools = tools
         self._private = private
-        self._precise = precise
         self._spread = spread
         self.hits = 0
         self.saved = 0.0
@@ -279,7 +277,9 @@ class StepCache:
         return f" ({'; '.join(min(found, key=len)[:_MOST_DIFFERENCES])})" if any(found) else ""
 
     def _look_up(self, step: Step) -> _StepLookup | None:
-        found = step_key(step, self._private, precise=self._precise)
+        # Each tool is told by itself: `-g` of nvcc is for the host's compiler only.
+        flag = line_info_flag(step.command.argv)
+        found = step_key(step, self._private, precise=bool(flag))
         if found is None:
             return None
         environment = step.command.env
@@ -292,10 +292,13 @@ class StepCache:
             return None
         if found.kind in _ASSEMBLING and self._reads_more(texts.values()):
             return None
-        bare = found.kind is StepKind.CICC and not self._precise
+        bare = found.kind is StepKind.CICC and not flag
         # What is left to the link keeps lines for what the linker may have to say of them.
         bare = bare and _FOR_LINK.isdisjoint(step.command.argv)
         inputs = [(path, to_placeholder(text, str(found.folder))) for path, text in texts.items()]
+        # Of `-g`, the host's preprocessor tells the folder to tools that don't use it.
+        if not flag:
+            inputs = [(path, without_working_folder(text)) for path, text in inputs]
         lines = text_digest(b"".join(text for _, text in inputs))
         parts = (
             KeyComponent("step", found.kind.value),
@@ -306,8 +309,8 @@ class StepCache:
             *hashed_environment(environment, dated=False),
             *found.flags,
             *(
-                [KeyComponent("folder", debug_folder(step.command.cwd, environment))]
-                if self._precise
+                [folder_component(flag, debug_folder(step.command.cwd, environment))]
+                if flag
                 else []
             ),
             *(
