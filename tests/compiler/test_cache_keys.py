@@ -41,6 +41,7 @@ from archsplit.compiler.preprocessed import (
     without_markers,
 )
 from archsplit.compiler.tool_identity import identity_query
+from archsplit.nvcc.cmdline import CommandLine
 from archsplit.scheduler.graph import Step
 from archsplit.system.process import Command
 
@@ -214,7 +215,7 @@ def test_what_reads_or_writes_more_is_odd(word: str) -> None:
 
 def asked(*words: str, cwd: str = "/project", **environment: str) -> CompileRequest | None:
     return compile_request(
-        words,
+        CommandLine(words),
         nvcc="/cuda/bin/nvcc",
         driver=(KeyComponent("program nvcc", "ab"),),
         cwd=Path(cwd),
@@ -439,8 +440,8 @@ def test_two_units_that_may_meet_have_names_of_their_own(tmp_path: Path) -> None
 def test_options_in_files_are_part_of_the_name(tmp_path: Path) -> None:
     def of(text: str) -> str:
         tmp_path.joinpath("options.txt").write_text(text)
-        options, _ = expand_options(("-optf", "options.txt"), tmp_path)
-        return seed(tmp_path, *options, text=f"{UNIT}int a = A;\n")
+        command, _ = expand_options(CommandLine(("-optf", "options.txt")), tmp_path)
+        return seed(tmp_path, *command.argv, text=f"{UNIT}int a = A;\n")
 
     assert of("-DA=1 -O2 -I/abs/one") == of("-DA=1 -O3 -I/abs/two")
     assert of("-DA=1") != of("-DA=2")

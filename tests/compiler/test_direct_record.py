@@ -171,7 +171,7 @@ def test_what_is_left_to_nvcc_is_left_at_once(place: Place) -> None:
         done = place.run(code, *arguments)
         told = json.loads(done.stdout.splitlines()[-1])
         assert (told["code"], told["started"]) == (0, [])
-        assert set(told["modules"]) <= {*ALLOWED, *SIGNALS, "archsplit.nvcc.options"}
+        assert set(told["modules"]) <= {*ALLOWED, *SIGNALS, "archsplit.nvcc.cmdline"}
 
 
 @pytest.mark.nvcc

@@ -15,6 +15,7 @@ from archsplit.compiler.keys import (
     find_isolated_folders,
     hide_include_folders,
 )
+from archsplit.nvcc.cmdline import CommandLine
 
 ONE, TWO = "pip-build-env-abcd_012", "build-env-zyxwvuts"
 NVCC = pytest.mark.nvcc
@@ -148,9 +149,10 @@ def test_random_names_are_found_in_include_folders() -> None:
         *(f"-I{env}", f"-I{env}/../b", f"-DPLACE={env}/b", "-include", f"{env}/b.h"),
         *("-I", "-I", f"{env}/b", "-I"),
     )
-    found = find_isolated_folders(words, real_path=str)
+    options = CommandLine(words).options
+    found = find_isolated_folders(options, real_path=str)
     assert found.paths == (env, uv, sdist)
-    hidden = hide_include_folders(words, found)
+    hidden = hide_include_folders(options, found)
     assert hidden[:6] == (
         *("-I<isolated 1>/overlay/a", "-isystem", "<isolated 1>/overlay/b"),
         *("-isystem=<isolated 2>/c", "-I", "<isolated 3>/include"),
@@ -165,16 +167,16 @@ def test_random_names_are_found_in_include_folders() -> None:
 def test_names_count_where_results_have_lines(flags: tuple[str, ...], is_hidden: bool) -> None:
     keys = set()
     for name in (ONE, TWO):
-        words = ("-c", "k.cu", "-I", f"/tmp/{name}/a", *flags)
+        command = CommandLine(("-c", "k.cu", "-I", f"/tmp/{name}/a", *flags))
         request = compile_request(
-            words,
+            command,
             nvcc="/cuda/bin/nvcc",
             driver=(),
             cwd=Path("/project"),
             environment={},
             salt="",
             version="1",
-            isolated=find_isolated_folders(words, real_path=str),
+            isolated=find_isolated_folders(command.dryrun_options, real_path=str),
         )
         assert request is not None
         assert bool(request.isolated.paths) is is_hidden
@@ -185,9 +187,11 @@ def test_names_count_where_results_have_lines(flags: tuple[str, ...], is_hidden:
 def test_a_folder_with_a_link_in_it_keeps_its_name() -> None:
     words = ("-I/tmp/tmp01234567/a", "-I/tmp/tmp01234567/b", "-I/tmp/tmp76543210/c")
     links = {"/tmp/tmp01234567/b": "/usr/include"}
-    found = find_isolated_folders(words, real_path=lambda path: links.get(path, path))
+    options = CommandLine(words).options
+    found = find_isolated_folders(options, real_path=lambda path: links.get(path, path))
     assert found == IsolatedFolders(("/tmp/tmp76543210",))
-    assert find_isolated_folders(("-c", "k.cu"), real_path=str) == IsolatedFolders()
+    options = CommandLine(("-c", "k.cu")).options
+    assert find_isolated_folders(options, real_path=str) == IsolatedFolders()
 
 
 def test_names_are_hidden_and_restored() -> None:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from archsplit.compiler.invocation import FallBackToNvccError, expand_options
+from archsplit.compiler.invocation import expand_options
+from archsplit.nvcc.cmdline import CommandLine, FallBackToNvccError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,6 +28,10 @@ TEXTS = (
 LAST = ("-optf", "last", "-O2")
 
 
+def expanded(*words: str, folder: Path) -> tuple[str, ...]:
+    return expand_options(CommandLine(words), folder)[0].argv
+
+
 @pytest.mark.nvcc
 def test_words_are_those_of_nvcc(tmp_path: Path, toolkit: Toolkit) -> None:
     (tmp_path / "t.cu").write_text("int x;\n")
@@ -42,10 +47,10 @@ def test_words_are_those_of_nvcc(tmp_path: Path, toolkit: Toolkit) -> None:
     for text in TEXTS:
         (tmp_path / "first").write_text(text)
         argv = ("--options-file", "first", "-DLAST")
-        words, files = expand_options(argv, tmp_path)
-        assert "first" not in words
+        command, files = expand_options(CommandLine(argv), tmp_path)
+        assert "first" not in command.argv
         assert files[0] == str(tmp_path / "first")
-        assert (text, plan(*words)) == (text, plan(*argv))
+        assert (text, plan(*command.argv)) == (text, plan(*argv))
 
 
 def test_what_nvcc_refuses_is_left_as_it_is(tmp_path: Path) -> None:
@@ -53,19 +58,19 @@ def test_what_nvcc_refuses_is_left_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "good").write_text("-DA")
     (tmp_path / "last").write_text("-DA -Xptxas")
     for argv in (("-optf", "stray"), ("-optf", "missing"), ("-optf=good,missing", "x"), LAST):
-        assert expand_options(argv, tmp_path) == (argv, ())
+        assert expanded(*argv, folder=tmp_path) == argv
     for option in ("-o", "-gencode", "--cudart", "-rdc", "-I", "-Xptxas", "--gpu-code"):
         argv = (option, "-optf", "good")
-        assert expand_options(argv, tmp_path) == (argv, ())
-    assert expand_options(("-rdc=true", "-optf", "good"), tmp_path)[0] == ("-rdc=true", "-DA")
+        assert expanded(*argv, folder=tmp_path) == argv
+    assert expanded("-rdc=true", "-optf", "good", folder=tmp_path) == ("-rdc=true", "-DA")
 
 
 def test_what_cannot_be_followed_is_left_to_nvcc(tmp_path: Path) -> None:
     (tmp_path / "self").write_text("-DA -optf self")
     with pytest.raises(FallBackToNvccError, match="too many files"):
-        expand_options(("-optf", "self"), tmp_path)
-    with pytest.raises(FallBackToNvccError, match="no regular file"):
-        expand_options(("-optf", "/dev/null"), tmp_path)
+        expanded("-optf", "self", folder=tmp_path)
+    with pytest.raises(FallBackToNvccError, match="not a regular file"):
+        expanded("-optf", "/dev/null", folder=tmp_path)
     (tmp_path / "long").write_text("-DABCDEFGH " * 150_000)
     with pytest.raises(FallBackToNvccError, match="too many options"):
-        expand_options(("-optf", "long"), tmp_path)
+        expanded("-optf", "long", folder=tmp_path)

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from archsplit.compiler import wrapper_farm
-from archsplit.compiler.invocation import Invocation, ReportFiles
+from archsplit.compiler.invocation import Invocation, ReportFiles, WrapperContext, WrapperRunner
 from archsplit.compiler.wrapper import run_wrapper
-from archsplit.compiler.wrapper_context import WrapperContext, WrapperRunner
+from archsplit.nvcc.cmdline import CommandLine
 from archsplit.remote.action import action_spec
 from archsplit.remote.dask_worker import DaskAction, run_action
 from archsplit.remote.endpoint import EngineChoice, parse_endpoint
@@ -150,7 +150,7 @@ class Calls:
         )
         invocation = Invocation(
             nvcc=self._nvcc,
-            argv=("-c", "k.cu", "-o", output, "-arch=sm_80", *words),
+            command=CommandLine(("-c", "k.cu", "-o", output, "-arch=sm_80", *words)),
             cwd=self.folder,
             environment={**os.environ, "SECRET": "of the user", "CICC_MADE_UP": "known to cicc"},
             reproducible=True,

@@ -18,10 +18,10 @@ from archsplit.compiler.direct_hit import (
     read_record,
     restore_hit,
 )
-from archsplit.compiler.invocation import FallBackToNvccError, Invocation, ReportFiles
+from archsplit.compiler.invocation import Invocation, ReportFiles, WrapperContext, WrapperRunner
 from archsplit.compiler.wrapper import run_wrapper
-from archsplit.compiler.wrapper_context import WrapperContext, WrapperRunner
 from archsplit.errors import ArchsplitError
+from archsplit.nvcc.cmdline import CommandLine, FallBackToNvccError
 from archsplit.scheduler.find_pool import find_pool
 from archsplit.system.fs import cache_folder
 from archsplit.system.process import SubprocessRunner
@@ -74,7 +74,7 @@ class Project:
         }
         order = Invocation(
             nvcc=self.nvcc,
-            argv=(*make.split(), "-o", output, *arguments),
+            command=CommandLine((*make.split(), "-o", output, *arguments)),
             cwd=self.folder,
             environment=environment,
             reproducible=True,
@@ -108,7 +108,7 @@ class DirectHit:
     @classmethod
     def of(cls, order: Invocation) -> DirectHit:
         key = invocation_key(
-            order.argv,
+            order.command.argv,
             cwd=str(order.cwd),
             environment=order.environment,
             nvcc=str(order.nvcc),
@@ -174,7 +174,7 @@ def carried_out(order: Invocation) -> str:
 
 
 def by_nvcc(order: Invocation, said: io.BytesIO) -> int:
-    argv = [str(order.nvcc), *order.argv]
+    argv = [str(order.nvcc), *order.command.argv]
     done = subprocess.run(
         argv, cwd=order.cwd, env=order.environment, capture_output=True, check=False
     )

@@ -2,27 +2,20 @@ from __future__ import annotations
 
 import pytest
 
-from archsplit.nvcc.cmdline import apply_flag_variables, expand_options_files, parse_arguments
-from archsplit.nvcc.options import (
-    compiles_nothing,
-    dryrun_words,
-    has_options_files,
-    is_nvcc_query,
-    source_names,
-    unsupported_reason,
-)
+from archsplit.nvcc.cmdline import CommandLine, FallBackToNvccError
 
 
 @pytest.mark.parametrize(
     "line", ["", "--version", "-V", "-h", "--list-gpu-code", "k.cu --dryrun", "-v -c k.cu"]
 )
 def test_queries_are_left_to_nvcc(line: str) -> None:
-    assert is_nvcc_query(line.split())
+    with pytest.raises(FallBackToNvccError, match=r"^$"):
+        CommandLine(line.split()).check_supported()
 
 
 @pytest.mark.parametrize("line", ["-c k.cu", "-c k.cu -Xcompiler -v", "-c k.cu -o -v"])
 def test_a_compilation_is_not(line: str) -> None:
-    assert not is_nvcc_query(line.split())
+    CommandLine(line.split()).check_supported()
 
 
 @pytest.mark.parametrize(
@@ -37,35 +30,39 @@ def test_a_compilation_is_not(line: str) -> None:
     ],
 )
 def test_the_reason_why_a_command_line_is_left_to_nvcc(line: str, reason: str | None) -> None:
-    found = unsupported_reason(line.split())
+    command = CommandLine(line.split())
+    found = command.unsupported_reason
     assert (found is None) if reason is None else (found is not None and reason in found)
+    if reason is not None:
+        with pytest.raises(FallBackToNvccError, match=reason):
+            command.check_supported()
 
 
 def test_options_about_intermediate_files_are_removed() -> None:
     line = "-c k.cu -t 4 --keep -objtemp --threads=0 -t8 --keep-dir d -o k.o"
-    found = parse_arguments(line.split())
-    assert found.query == ("-c", "k.cu", "-o", "k.o")
-    assert found.keep == "d"
+    found = CommandLine(line.split())
+    assert found.dryrun_argv == ("-c", "k.cu", "-o", "k.o")
+    assert found.keep_folder == "d"
 
 
 @pytest.mark.parametrize("words", [["-t", "abc"], ["-tabc"], ["--threads=x"], ["-t", "-optf=o"]])
 def test_a_number_of_threads_that_nvcc_refuses_stays_for_nvcc(words: list[str]) -> None:
-    assert dryrun_words(["-c", "k.cu", *words]) == ("-c", "k.cu", *words)
+    assert CommandLine(["-c", "k.cu", *words]).dryrun_argv == ("-c", "k.cu", *words)
 
 
 def test_keep_dir_without_keep_keeps_nothing() -> None:
-    assert parse_arguments(["--keep-dir", "d", "-c"]).keep is None
-    assert parse_arguments(["-save-temps", "-c"]).keep == "."
+    assert CommandLine(["--keep-dir", "d", "-c"]).keep_folder is None
+    assert CommandLine(["-save-temps", "-c"]).keep_folder == "."
 
 
 def test_options_of_other_tools_are_not_read() -> None:
     line = ["-Xcompiler", "-save-temps", "--compiler-options", "-t", "-D", "-keep", "-Xptxas=-t"]
-    assert parse_arguments(line).query == tuple(line)
+    assert CommandLine(line).dryrun_argv == tuple(line)
 
 
 def test_options_files_are_recognized() -> None:
-    assert parse_arguments(["-optf", "flags.txt"]).has_options_files
-    assert not parse_arguments(["-o", "-optf"]).has_options_files
+    assert CommandLine(["-optf", "flags.txt"]).has_options_files
+    assert not CommandLine(["-o", "-optf"]).has_options_files
 
 
 @pytest.mark.parametrize(
@@ -81,7 +78,7 @@ def test_options_files_are_recognized() -> None:
     ],
 )
 def test_threads_of_nvcc_are_recognized(line: str, threaded: bool) -> None:
-    assert parse_arguments(line.split()).is_threaded is threaded
+    assert CommandLine(line.split()).is_threaded is threaded
 
 
 @pytest.mark.parametrize(
@@ -99,25 +96,27 @@ def test_threads_of_nvcc_are_recognized(line: str, threaded: bool) -> None:
     ],
 )
 def test_command_that_compiles_nothing_has_no_plan(line: str, nothing: bool) -> None:
-    assert compiles_nothing(line.split()) == nothing
+    assert CommandLine(line.split()).compiles_nothing == nothing
 
 
 def test_options_in_files_are_recognized() -> None:
-    assert has_options_files(("-c", "--options-file", "f"))
-    assert not has_options_files(("-o", "-optf"))
+    assert CommandLine(("-c", "--options-file", "f")).has_options_files
+    assert not CommandLine(("-o", "-optf")).has_options_files
 
 
 def test_sources_are_told_from_values_of_options() -> None:
     line = "-o x.cu -MT y.c k.cu -DA m.cpp n.o -Xcompiler -z.c --cudart-options z.c -MF d"
-    assert source_names(line.split()) == ("k.cu", "m.cpp")
+    assert CommandLine(line.split()).sources == ("k.cu", "m.cpp")
 
 
 def test_flags_of_variables_join_the_command_line() -> None:
     flags = {"NVCC_PREPEND_FLAGS": "-O3 -lineinfo", "NVCC_APPEND_FLAGS": "-v", "HOME": "/h"}
     words = ("-O3", "-lineinfo", "-c", "k.cu", "-v")
-    assert apply_flag_variables(("-c", "k.cu"), flags) == (words, {"HOME": "/h"})
+    command = CommandLine(("-c", "k.cu"))
+    joined, rest = command.with_variables(flags)
+    assert (joined.argv, rest) == (words, {"HOME": "/h"})
     quoted = {"NVCC_APPEND_FLAGS": "-DTEXT='a b'"}
-    assert apply_flag_variables(("-c", "k.cu"), quoted) == (("-c", "k.cu"), quoted)
+    assert command.with_variables(quoted) == (command, quoted)
 
 
 def test_files_of_options_are_read_as_nvcc_does() -> None:
@@ -127,8 +126,8 @@ def test_files_of_options_are_read_as_nvcc_does() -> None:
         "c": "'-DD=   1'\n",
         "d": "",
     }
-    words = expand_options_files(("-c", "k.cu", "-optf", "a,c,d"), texts.__getitem__)
-    assert tuple(words) == (
+    command = CommandLine(("-c", "k.cu", "-optf", "a,c,d"))
+    assert command.with_options_files(texts.__getitem__).argv == (
         *("-c", "k.cu", "-O3", "-DA=x y"),
         *("-DB=nc", '-DC=\\"', "'-DD=", "1'"),
     )
@@ -139,11 +138,11 @@ def test_files_of_options_are_read_as_nvcc_does() -> None:
 )
 def test_a_file_of_options_that_ends_too_early(text: str, fault: str) -> None:
     with pytest.raises(ValueError, match=fault):
-        tuple(expand_options_files(("-optf", "a"), lambda _: text))
+        CommandLine(("-optf", "a")).with_options_files(lambda _: text)
 
 
 @pytest.mark.parametrize(
     ("keep", "prefix"), [("", ""), ("--keep", ""), ("--keep-dir=k --keep", "k/")]
 )
 def test_kept_files_lie_below_their_folder(keep: str, prefix: str) -> None:
-    assert parse_arguments(["-c", "k.cu", *keep.split()]).kept_prefix == prefix
+    assert CommandLine(["-c", "k.cu", *keep.split()]).kept_prefix == prefix

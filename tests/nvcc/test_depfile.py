@@ -4,7 +4,7 @@ import pytest
 from nvcc_dependencies import CASES, recorded_run
 from nvcc_situations import KEPT
 
-from archsplit.nvcc.cmdline import DepfileOptions, parse_arguments
+from archsplit.nvcc.cmdline import CommandLine
 from archsplit.nvcc.depfile import depfile_text, has_other_outputs
 from archsplit.nvcc.dryrun import NvccStep, StepKind, Transcript
 
@@ -23,12 +23,8 @@ HOST = b"""# 0 "k.cu"
 DEVICE = b'# 0 "k.cu"\n# 1 "k.cu"\n# 1 "only80.h" 1\n'
 
 
-def options(*argv: str) -> DepfileOptions:
-    return parse_arguments(argv).depfile
-
-
 def test_names_of_all_passes_come_once_in_their_order() -> None:
-    text = depfile_text([DEVICE, HOST], options=options("-o", "out/k.o"), made=True)
+    text = depfile_text([DEVICE, HOST], command=CommandLine(["-o", "out/k.o"]), made=True)
     assert text.decode() == (
         "out/k.o : k.cu \\\n    only80.h \\\n    /usr/include/stdc-predef.h \\\n"
         "    ./cuda_runtime.h \\\n    sub\\ folder/z.h \\\n"
@@ -37,13 +33,13 @@ def test_names_of_all_passes_come_once_in_their_order() -> None:
 
 
 def test_system_headers_can_be_left_out() -> None:
-    text = depfile_text([HOST], options=options("-MMD"), made=True)
+    text = depfile_text([HOST], command=CommandLine(["-MMD"]), made=True)
     assert b"stdc-predef" not in text
     assert text.startswith(b"k.o : k.cu \\\n    ./cuda_runtime.h")
 
 
 def test_each_header_can_have_a_rule_of_its_own() -> None:
-    text = depfile_text([DEVICE], options=options("-MP"), made=True)
+    text = depfile_text([DEVICE], command=CommandLine(["-MP"]), made=True)
     assert text == b"k.o : k.cu \\\n    only80.h\n\nonly80.h:\n"
 
 
@@ -59,12 +55,12 @@ def test_each_header_can_have_a_rule_of_its_own() -> None:
     ],
 )
 def test_the_target_of_a_rule(argv: tuple[str, ...], made: bool, target: str) -> None:
-    text = depfile_text([DEVICE], options=options(*argv), made=made)
+    text = depfile_text([DEVICE], command=CommandLine(argv), made=made)
     assert text.startswith(f"{target} : k.cu".encode())
 
 
 def test_a_text_without_markers_has_no_files() -> None:
-    assert depfile_text([b"int x;\n"], options=options("-o", "x.o"), made=True) == b"x.o : \n"
+    assert depfile_text([b"int x;\n"], command=CommandLine(["-o", "x.o"]), made=True) == b"x.o : \n"
 
 
 SINGLE = [
@@ -81,14 +77,13 @@ SINGLE = [
 def test_a_depfile_is_the_one_of_nvcc(name: str) -> None:
     argv = next(case for case in SINGLE if case.name == name).arguments[len(KEPT) :]
     run = recorded_run(name)
-    options = parse_arguments(argv).depfile
     made = not {"-M", "-MM"} & set(argv)
     texts = [text.encode() for text in run.markers.values()]
     if name in {"MMD-lib", "MMD-shared"}:
         # Each input overwrites the rule of the one before it.
         texts = texts[-1:]
     written = list(run.files.values()) or [run.stdout]
-    assert [depfile_text(texts, options=options, made=made).decode()] == written
+    assert [depfile_text(texts, command=CommandLine(argv), made=made).decode()] == written
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,9 @@ import pytest
 
 from archsplit.arch.target import Target
 from archsplit.errors import TranscriptError
-from archsplit.nvcc.cmdline import CompileOptions, device_link_command, dryrun_command
 from archsplit.nvcc.dryrun import StepKind, Transcript, parse_dryrun
 from archsplit.nvcc.per_target import per_target_steps, source_module_id
+from archsplit.nvcc.recipe_commands import CompileOptions, device_link_command, dryrun_command
 from archsplit.system.env import clean_environment
 from archsplit.system.process import Command, SubprocessRunner, run_checked
 

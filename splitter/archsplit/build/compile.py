@@ -31,10 +31,10 @@ from archsplit.errors import OutputError, RecipeError, StepError
 from archsplit.formats.elf import Elf, SectionType
 from archsplit.formats.elf_dynamic import section_symbols
 from archsplit.formats.reader import open_file
-from archsplit.nvcc.cmdline import dryrun_command
 from archsplit.nvcc.depfile import depfile_command, parse_depfile
 from archsplit.nvcc.dryrun import StepKind, module_ids, parse_dryrun, unusable_character
 from archsplit.nvcc.per_target import per_target_steps, source_module_id
+from archsplit.nvcc.recipe_commands import dryrun_command
 from archsplit.recipe.inputs import (
     declared_identifiers,
     find_included_files,

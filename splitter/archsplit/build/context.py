@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from archsplit.cache.file_digests import FileDigests
 from archsplit.errors import TargetError
-from archsplit.nvcc.cmdline import CompileOptions
+from archsplit.nvcc.recipe_commands import CompileOptions
 from archsplit.nvcc.toolkit import (
     NvccCandidate,
     ToolkitProbe,

@@ -24,9 +24,9 @@ from archsplit.devicecode.kernels import device_runtime_calls
 from archsplit.devicecode.registered import read_library
 from archsplit.errors import RecipeError, StepError
 from archsplit.formats.descriptor import NOTE_SECTION, Descriptor, Shape, encode_note
-from archsplit.nvcc.cmdline import device_link_command
 from archsplit.nvcc.cuda_libraries import CUDA_WHEELS
 from archsplit.nvcc.dryrun import NvccStep, StepKind, parse_dryrun
+from archsplit.nvcc.recipe_commands import device_link_command
 from archsplit.release.device_checks import plugin_faults
 from archsplit.scheduler.graph import Step
 from archsplit.system.parallel import ThreadPool

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from archsplit.cli.options import Verbs
     from archsplit.compiler.invocation import Invocation
+    from archsplit.nvcc.cmdline import CommandLine
     from archsplit.system.process import SubprocessRunner
 
 OPTIONS_VARIABLE = "ARCHSPLIT_NVCC_OPTIONS"
@@ -57,7 +58,14 @@ def add_to(verbs: Verbs) -> None:
 
 def _run(arguments: argparse.Namespace, console: Console) -> int:
     del console
-    return _compile(arguments, tuple(arguments.nvcc_args))
+    from archsplit.nvcc.cmdline import CommandLine, FallBackToNvccError
+
+    command = CommandLine(arguments.nvcc_args)
+    nvcc = _real_nvcc(arguments.nvcc)
+    try:
+        return _compile(arguments, nvcc, command)
+    except FallBackToNvccError as reason:
+        _become_nvcc(nvcc, command.argv, str(reason))
 
 
 def launcher() -> NoReturn:
@@ -66,28 +74,9 @@ def launcher() -> NoReturn:
     A first argument that is nvcc, by its path or its bare name, names the real one, as a compiler
     launcher gets it.
     """
-    options = os.environ.get(OPTIONS_VARIABLE, "")
     _open_streams()
     try:
-        named, argv = split_launcher(sys.argv[1:])
-        # The options may name another nvcc. As they are a variable, they are in the key.
-        has_named = named is None and "--nvcc" in options
-        nvcc = "" if has_named else _real_nvcc(named)
-        environment = _environment(nvcc) if nvcc else original_environment(os.environ)
-        cwd = _working_folder(nvcc, argv)
-        key = invocation_key(argv, cwd=cwd, environment=environment, nvcc=nvcc, version=__version__)
-        restored = restore_hit(key, environment)
-        if restored is not None:
-            _print(restored)
-            _record_call("cached")
-            # All output is written. Python's orderly end would be a fifth of a hit's time.
-            os._exit(0)
-        if nvcc:
-            _exec_nvcc_if_unsupported(nvcc, argv)
-            _exec_nvcc_without_source(nvcc, argv, environment)
-        arguments = _parse_options_variable(options)
-        arguments.nvcc = named or arguments.nvcc
-        sys.exit(_compile(arguments, argv, key))
+        sys.exit(_launch())
     except KeyboardInterrupt:
         _end_by_interrupt()
     except BrokenPipeError:
@@ -104,15 +93,38 @@ def launcher() -> NoReturn:
         sys.exit(error.exit_code)
 
 
-def _working_folder(nvcc: str, argv: tuple[str, ...]) -> str:
-    """Return the working folder; replace this process by nvcc if it was removed."""
+def _launch() -> int:
+    options = os.environ.get(OPTIONS_VARIABLE, "")
+    named, argv = split_launcher(sys.argv[1:])
+    # The options may name another nvcc. As they are a variable, they are in the key.
+    has_named = named is None and "--nvcc" in options
+    nvcc = "" if has_named else _real_nvcc(named)
+    environment = _environment(nvcc) if nvcc else original_environment(os.environ)
     try:
-        return os.getcwd()  # noqa: PTH109 - pathlib is 5 ms of a hit
+        cwd = os.getcwd()  # noqa: PTH109 - pathlib is 5 ms of a hit
     except FileNotFoundError:
         if not nvcc:
             raise
-        _say("running nvcc itself: the working folder was removed")
-        _exec_nvcc(nvcc, argv)
+        _become_nvcc(nvcc, argv, "the working folder was removed")
+    key = invocation_key(argv, cwd=cwd, environment=environment, nvcc=nvcc, version=__version__)
+    restored = restore_hit(key, environment)
+    if restored is not None:
+        _print(restored)
+        _record_call("cached")
+        # All output is written. Python's orderly end would be a fifth of a hit's time.
+        os._exit(0)
+
+    from archsplit.nvcc.cmdline import CommandLine, FallBackToNvccError
+
+    command = CommandLine(argv)
+    try:
+        if nvcc:
+            _check_compiles(command, environment)
+        arguments = _parse_options_variable(options)
+        nvcc = nvcc or _real_nvcc(arguments.nvcc)
+        return _compile(arguments, nvcc, command, key)
+    except FallBackToNvccError as reason:
+        _become_nvcc(nvcc, argv, str(reason))
 
 
 def _open_streams() -> None:
@@ -192,41 +204,23 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _compile(
-    arguments: argparse.Namespace,
-    argv: tuple[str, ...],
-    direct_key: str = "",
+    arguments: argparse.Namespace, nvcc: str, command: CommandLine, direct_key: str = ""
 ) -> int:
-    nvcc = _real_nvcc(arguments.nvcc)
-    _exec_nvcc_if_unsupported(nvcc, argv)
+    """Carry out a command line of nvcc, and return its exit code.
 
-    from archsplit.compiler.invocation import FallBackToNvccError
+    Raises:
+        FallBackToNvccError: only nvcc itself can carry it out.
+    """
+    command.check_supported()
+
     from archsplit.system.process import SubprocessRunner
     from archsplit.system.signals import restore_child_signal
 
     restore_child_signal()
-    try:
-        runner = SubprocessRunner()
-        return _remove_outputs_on_signal(
-            runner, lambda: _run_wrapper(arguments, nvcc, argv, runner, direct_key)
-        )
-    except FallBackToNvccError as reason:
-        # Without a reason, real nvcc prints its own error.
-        if str(reason):
-            _say(f"running nvcc itself: {reason}")
-            _record_call(f"nvcc {reason}")
-        _exec_nvcc(nvcc, argv)
-
-
-def _exec_nvcc_if_unsupported(nvcc: str, argv: tuple[str, ...]) -> None:
-    """Replace this process by nvcc if the command line shows that nothing can be planned."""
-    from archsplit.nvcc.options import is_nvcc_query, unsupported_reason
-
-    if is_nvcc_query(argv):
-        _exec_nvcc(nvcc, argv)
-    if reason := unsupported_reason(argv):
-        _say(f"running nvcc itself: {reason}")
-        _record_call(f"nvcc {reason}")
-        _exec_nvcc(nvcc, argv)
+    runner = SubprocessRunner()
+    return _remove_outputs_on_signal(
+        runner, lambda: _run_wrapper(arguments, nvcc, command, runner, direct_key)
+    )
 
 
 def _record_call(text: str) -> None:
@@ -244,33 +238,36 @@ def _record_call(text: str) -> None:
         return
 
 
-def _exec_nvcc_without_source(
-    nvcc: str, argv: tuple[str, ...], environment: Mapping[str, str]
-) -> None:
-    """Replace this process by nvcc if nothing can be compiled."""
-    from archsplit.nvcc.options import FLAG_VARIABLES, compiles_nothing, source_names
+def _check_compiles(command: CommandLine, environment: Mapping[str, str]) -> None:
+    """Refuse a command line without anything to compile, before modules are imported for it.
 
+    Raises:
+        FallBackToNvccError: nvcc prints something, only links, or misses a source.
+    """
+    from archsplit.nvcc.cmdline import FLAG_VARIABLES, FallBackToNvccError
+
+    command.check_supported()
     # Flags in NVCC_APPEND_FLAGS may turn a query into a compilation.
     has_flags = any(environment.get(name) for name in FLAG_VARIABLES)
     # The dry run accepts a source that is missing.
-    if (compiles_nothing(argv) and not has_flags) or not all(
-        map(os.path.exists, source_names(argv))
+    if (command.compiles_nothing and not has_flags) or not all(
+        map(os.path.exists, command.sources)
     ):
-        _exec_nvcc(nvcc, argv)
+        raise FallBackToNvccError("")
 
 
 def _run_wrapper(
     arguments: argparse.Namespace,
     nvcc: str,
-    argv: tuple[str, ...],
+    command: CommandLine,
     runner: SubprocessRunner,
     direct_key: str,
 ) -> int:
     import contextlib
 
     from archsplit.cli.options import cache_settings, engine_choice
+    from archsplit.compiler.invocation import WrapperContext, WrapperRunner
     from archsplit.compiler.wrapper import run_wrapper
-    from archsplit.compiler.wrapper_context import WrapperContext, WrapperRunner
     from archsplit.scheduler.find_pool import find_pool
     from archsplit.system.fs import cache_folder
 
@@ -293,7 +290,7 @@ def _run_wrapper(
             farm=engine_choice(arguments, os.environ),
             record=_record_call,
         )
-        return run_wrapper(_make_invocation(arguments, nvcc, argv, direct_key), context)
+        return run_wrapper(_make_invocation(arguments, nvcc, command, direct_key), context)
 
 
 class _Notes:
@@ -316,7 +313,7 @@ class _Notes:
 def _make_invocation(
     arguments: argparse.Namespace,
     nvcc: str,
-    argv: tuple[str, ...],
+    command: CommandLine,
     direct_key: str,
 ) -> Invocation:
     from pathlib import Path
@@ -325,7 +322,7 @@ def _make_invocation(
 
     return Invocation(
         nvcc=Path(nvcc),
-        argv=argv,
+        command=command,
         cwd=Path.cwd(),
         environment=_environment(nvcc),
         faithful=arguments.faithful,
@@ -359,9 +356,13 @@ def _say(text: str) -> None:
     sys.stderr.flush()
 
 
-def _exec_nvcc(nvcc: str, argv: Sequence[str]) -> NoReturn:
+def _become_nvcc(nvcc: str, argv: Sequence[str], reason: str) -> NoReturn:
+    """Replace this process by nvcc; without a reason, in silence."""
     import signal
 
+    if reason:
+        _say(f"running nvcc itself: {reason}")
+        _record_call(f"nvcc {reason}")
     # Python ignores SIGPIPE, and a child inherits that; nvcc must end when its reader has gone.
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     os.execve(nvcc, [nvcc, *argv], _environment(nvcc))  # noqa: S606 - the caller asked for nvcc

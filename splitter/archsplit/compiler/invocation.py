@@ -1,25 +1,37 @@
-"""A call of the compiler wrapper: nvcc's command line, and how archsplit carries it out.
+"""A call of the compiler wrapper: nvcc's command line, how archsplit carries it out, and effects.
 
 Options are in files and in variables, too: CMake's "Unix Makefiles" puts include folders and
-objects into files (``--options-file``). What they hold decides about outputs and rules for make, so
-nvcc is asked about the words in them.
+objects into files (``--options-file``). Their content decides about outputs and rules for make, so
+the dry run gets the words in them.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
-from archsplit.nvcc.cmdline import apply_flag_variables, expand_options_files
-from archsplit.nvcc.options import is_nvcc_query
+from archsplit.nvcc.cmdline import CommandLine, FallBackToNvccError
+from archsplit.scheduler.graph import Graph
+from archsplit.scheduler.history import History
+from archsplit.scheduler.outcome import Outcome
+from archsplit.scheduler.pool import MixedPool
+from archsplit.scheduler.runner import RunOptions, run_graph
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
+    from archsplit.cache.config import Settings
+    from archsplit.remote.endpoint import EngineChoice
+    from archsplit.scheduler.executor import Executor
+    from archsplit.scheduler.pool import Pool
+    from archsplit.scheduler.runner import ResultCache
+    from archsplit.system.process import Runner, Starter
+    from archsplit.system.terminal import ProgressSink
 
-class FallBackToNvccError(Exception):
-    """Only nvcc itself can carry out the command line; the message is the reason."""
+_MOST_FILES = 100
+_MOST_CHARACTERS = 1 << 20
+"""Half of what Linux takes for a program's arguments and environment."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +40,7 @@ class Invocation:
 
     Attributes:
         nvcc: the real compiler driver.
-        argv: nvcc's arguments, as the user gave them.
+        command: nvcc's command line; as the user gave it, until `with_all_options`.
         cwd: nvcc's working directory, absolute.
         environment: nvcc's environment.
         faithful: run nvcc's own commands unmodified.
@@ -37,11 +49,11 @@ class Invocation:
         verify: run nvcc too, and compare.
         files: reports to write.
         direct_key: the key of the direct record; "" for none.
-        option_files: the files whose options are in ``argv``, as absolute paths.
+        option_files: the files whose options are in ``command``, as absolute paths.
     """
 
     nvcc: Path
-    argv: tuple[str, ...]
+    command: CommandLine
     cwd: Path
     environment: Mapping[str, str]
     faithful: bool = False
@@ -81,28 +93,22 @@ class ReportFiles:
         return self != ReportFiles()
 
 
-_MOST_FILES = 100
-_MOST_CHARACTERS = 1 << 20
-"""Half of what Linux takes for a program's arguments and environment."""
-
-
-def with_all_options(order: Invocation) -> Invocation:
-    """Return the order with the options of variables and of files on its command line.
+def with_all_options(invocation: Invocation) -> Invocation:
+    """Return the invocation with the options of variables and of files on its command line.
 
     Raises:
-        FallBackToNvccError: see `expand_options`, or the options ask something of nvcc itself.
+        FallBackToNvccError: see `expand_options`, or only nvcc can carry out the command line.
     """
-    words, environment = apply_flag_variables(order.argv, order.environment)
-    argv, files = expand_options(words, order.cwd)
-    if argv != order.argv and is_nvcc_query(argv):
-        raise FallBackToNvccError("")
-    return replace(order, argv=argv, environment=environment, option_files=files)
+    command, environment = invocation.command.with_variables(invocation.environment)
+    command, files = expand_options(command, invocation.cwd)
+    command.check_supported()
+    return replace(invocation, command=command, environment=environment, option_files=files)
 
 
-def expand_options(argv: Sequence[str], cwd: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def expand_options(command: CommandLine, cwd: Path) -> tuple[CommandLine, tuple[str, ...]]:
     """Return the command line with the words of its option files, and the files.
 
-    What nvcc wouldn't take either stays as it is, so that nvcc refuses it in its own words.
+    If nvcc would not take them, it stays as it is, so that nvcc refuses it in its own words.
 
     Raises:
         FallBackToNvccError: a file can be read only once, or there is too much in them.
@@ -115,16 +121,161 @@ def expand_options(argv: Sequence[str], cwd: Path) -> tuple[tuple[str, ...], tup
         # A file may name itself.
         if len(names) > _MOST_FILES:
             raise FallBackToNvccError("it has too many files of options")
-        # What a FIFO gave once, nvcc could not read again.
+        # The content of a FIFO is gone once it has been read.
         if path.exists() and not path.is_file():
-            raise FallBackToNvccError(f"its options are in {name}, which is no regular file")
+            raise FallBackToNvccError(f"its options are in {name}, which is not a regular file")
         return path.read_text(errors="surrogateescape")
 
     try:
-        words = tuple(expand_options_files(argv, read))
+        expanded = command.with_options_files(read)
     except (OSError, ValueError):
-        return tuple(argv), ()
+        return command, ()
     # The dry run gets the words as arguments, which the kernel limits.
-    if names and sum(map(len, words)) > _MOST_CHARACTERS:
+    if names and sum(map(len, expanded.argv)) > _MOST_CHARACTERS:
         raise FallBackToNvccError("there are too many options in its files")
-    return words, tuple(str(cwd / name) for name in names)
+    return expanded, tuple(str(cwd / name) for name in names)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrapperRunner:
+    """A runner of graphs, with the pool and the history that all runs share.
+
+    Attributes:
+        pool: cores and memory.
+        runner: starts programs.
+        progress: is told of steps.
+        history: folder of the durations and memory peaks of earlier runs.
+    """
+
+    pool: Pool
+    runner: Starter
+    progress: ProgressSink
+    history: Path
+
+    def run(
+        self,
+        graph: Graph,
+        *,
+        group: str,
+        parallel: bool,
+        result_cache: ResultCache | None = None,
+    ) -> Outcome:
+        """Run a graph.
+
+        Args:
+            group: the key of its steps in the history.
+            parallel: let steps use more than one core.
+            result_cache: restores results instead of running steps.
+        """
+        return run_graph(
+            graph,
+            RunOptions(
+                pool=self.pool,
+                runner=self.runner,
+                progress=self.progress,
+                history=History(self.history, group),
+                parallel=parallel,
+                result_cache=result_cache,
+            ),
+        )
+
+    def run_elsewhere(
+        self,
+        graph: Graph,
+        *,
+        slots: int,
+        executor: Executor,
+        result_cache: ResultCache | None = None,
+    ) -> Outcome:
+        """Run a graph whose remote steps run on other machines.
+
+        Args:
+            slots: most remote steps at a time.
+            executor: runs all steps.
+            result_cache: restores results instead of running steps.
+        """
+        # No history: the times of other machines say nothing about this one.
+        return run_graph(
+            graph,
+            RunOptions(
+                pool=MixedPool(self.pool, slots),
+                runner=self.runner,
+                progress=self.progress,
+                parallel=False,
+                result_cache=result_cache,
+                executor=executor,
+            ),
+        )
+
+    def run_in_order(self, graph: Graph) -> Outcome:
+        """Run one step after the other, in the graph's own order."""
+        outcome = Outcome(finished=(), failure=None, starts=(), seconds=0.0)
+        for position, step in enumerate(graph.steps):
+            next_outcome = run_graph(
+                Graph(steps=(step,)),
+                RunOptions(
+                    pool=self.pool, runner=self.runner, progress=self.progress, parallel=False
+                ),
+            )
+            outcome = _append_outcome(outcome, next_outcome, position)
+            if outcome.failure is not None:
+                break
+        return outcome
+
+
+def _append_outcome(before: Outcome, added: Outcome, position: int) -> Outcome:
+    """Return both outcomes as one; the times of the added one begin where the other ends."""
+    ran = before.seconds
+    finished = tuple(
+        replace(done, position=position, started=done.started + ran, ended=done.ended + ran)
+        for done in added.finished
+    )
+    starts = tuple(
+        replace(start, position=position, ready=start.ready + ran, started=start.started + ran)
+        for start in added.starts
+    )
+    return Outcome(
+        finished=before.finished + finished,
+        failure=finished[0] if added.failure is not None else None,
+        starts=before.starts + starts,
+        seconds=ran + added.seconds,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrapperContext:
+    """The effects that a compilation works with.
+
+    Attributes:
+        runner: starts programs.
+        engine: runs graphs.
+        stdout: receives the standard output of the tools.
+        stderr: receives warnings and errors of the tools.
+        warn: shows a line of archsplit's own to a person.
+        cache: settings of the cache; None to do without.
+        explain_cache: report hits, and the reason of each miss.
+        farm: the farm for the long steps; None for this machine alone.
+        record: receives ``cached`` or ``compiled`` for a build that counts the calls.
+    """
+
+    runner: Runner
+    engine: WrapperRunner
+    stdout: IO[bytes]
+    stderr: IO[bytes]
+    warn: Callable[[str], None]
+    cache: Settings | None = None
+    explain_cache: bool = False
+    farm: EngineChoice | None = None
+    record: Callable[[str], None] | None = None
+
+    def record_result(self, *, cached: bool) -> None:
+        """Record a compilation that has ended."""
+        if self.record is not None:
+            self.record("cached" if cached else "compiled")
+
+    def write_output(self, stdout: str, stderr: str) -> None:
+        """Print the output of tools, byte for byte."""
+        self.stdout.write(stdout.encode(errors="surrogateescape"))
+        self.stderr.write(stderr.encode(errors="surrogateescape"))
+        self.stdout.flush()
+        self.stderr.flush()

@@ -31,14 +31,14 @@ from typing import TYPE_CHECKING
 from archsplit.cache.entry import KeyComponent, compute_key
 from archsplit.compiler.direct_hit import has_extra_outputs, hashed_environment
 from archsplit.compiler.preprocessed import asks_for_place, without_markers
-from archsplit.nvcc.cmdline import parse_arguments
+from archsplit.nvcc.cmdline import FLAG_VARIABLES, OUTPUT_NAMES, TARGET_NAMES, CommandLine
 from archsplit.nvcc.dryrun import StepKind, is_host_compiler, option_values, step_target
-from archsplit.nvcc.options import FLAG_VARIABLES, unsupported_reason
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from archsplit.cache.entry import ManifestEntry
+    from archsplit.nvcc.cmdline import Option
     from archsplit.scheduler.graph import Step
 
 __pure__ = True
@@ -288,8 +288,8 @@ _RANDOM = re.compile(
     # The sdist inside of pip's folder, and uv's environments.
     r"|[\w.-]+_[0-9a-f]{32}|\.tmp[A-Za-z0-9]{6}"
 )
-_ALONE = {"-I", "-isystem", "--include-path", "--system-include"}
-_JOINED = re.compile(r"(-I=?|-isystem=|--include-path=|--system-include=)(/.*)", re.DOTALL)
+_INCLUDES = {"I", "isystem", "include-path", "system-include"}
+_JOINED = re.compile(r"-I(/.*)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -358,17 +358,17 @@ NO_FOLDERS = IsolatedFolders()
 
 
 def find_isolated_folders(
-    words: Sequence[str], real_path: Callable[[str], str] = os.path.realpath
+    options: Iterable[Option], real_path: Callable[[str], str] = os.path.realpath
 ) -> IsolatedFolders:
     """Return the folders with random names that include folders are in.
 
     Args:
-        words: nvcc's arguments.
+        options: see `CommandLine.dryrun_options`.
         real_path: where a path leads to, through all links.
     """
     paths: dict[str, None] = {}
     linked: set[str] = set()
-    for _, value in _include_folders(words):
+    for value in filter(None, map(_include_folder, options)):
         folder = _isolated_folder(value)
         if folder is None:
             continue
@@ -379,29 +379,26 @@ def find_isolated_folders(
     return IsolatedFolders(tuple(path for path in paths if path not in linked))
 
 
-def hide_include_folders(words: Sequence[str], isolated: IsolatedFolders) -> tuple[str, ...]:
-    """Return nvcc's arguments with include folders without their random names.
+def hide_include_folders(options: Iterable[Option], isolated: IsolatedFolders) -> tuple[str, ...]:
+    """Return the words of options, with include folders without their random names.
 
     Other arguments keep them: the value of a macro may be code, and is part of a unit's name.
     """
-    hidden = list(words)
-    for number, value in _include_folders(words):
-        if _isolated_folder(value) in isolated.paths:
-            head = words[number].removesuffix(value)
-            hidden[number] = head + isolated.hide(value)
+    hidden: list[str] = []
+    for option in options:
+        value, words = _include_folder(option), option[2]
+        if value and _isolated_folder(value) in isolated.paths:
+            words = (*words[:-1], words[-1].removesuffix(value) + isolated.hide(value))
+        hidden += words
     return tuple(hidden)
 
 
-def _include_folders(words: Sequence[str]) -> Iterator[tuple[int, str]]:
-    """Yield the absolute include folders, each with the number of its word."""
-    is_value = False
-    for number, word in enumerate(words):
-        joined = _JOINED.fullmatch(word)
-        if is_value and word.startswith("/"):
-            yield number, word
-        elif joined is not None and not is_value:
-            yield number, joined[2]
-        is_value = word in _ALONE and not is_value
+def _include_folder(option: Option) -> str:
+    """Return the absolute include folder of an option, or ""."""
+    name, value, words = option
+    joined = _JOINED.fullmatch(words[0])
+    folder = value if name in _INCLUDES else "" if joined is None else joined[1]
+    return folder if folder.startswith("/") else ""
 
 
 def _isolated_folder(path: str) -> str | None:
@@ -429,9 +426,9 @@ def _with_paths(row: ManifestEntry, change: Callable[[str], str]) -> ManifestEnt
 
 
 _NAMES = {
-    **dict.fromkeys(("o", "output-file"), "output"),
+    **dict.fromkeys(OUTPUT_NAMES, "output"),
     **dict.fromkeys(("MF", "dependency-output"), "rules"),
-    **dict.fromkeys(("MT", "MQ", "dependency-target-name"), "target"),
+    **dict.fromkeys(TARGET_NAMES, "target"),
 }
 """Options that only say what something is called."""
 _FLAGS = re.compile(r"[\s,='\"]+")
@@ -489,7 +486,7 @@ class CompileRequest:
 
 
 def compile_request(
-    asked: tuple[str, ...],
+    command: CommandLine,
     *,
     nvcc: str,
     driver: tuple[KeyComponent, ...],
@@ -502,21 +499,24 @@ def compile_request(
     """The request, or None where it can't be known what it reads or writes.
 
     Args:
-        asked: nvcc's arguments, without those about intermediate files and jobs.
+        command: nvcc's command line.
         nvcc: where nvcc really is: the toolkit around it is meant, too.
         driver: what is known of nvcc itself, see `ToolIdentities.driver`.
         version: archsplit's own, which decides how steps are changed.
         isolated: folders with random names among the include folders.
     """
     added = list(split_flags(environment.get(name, "") for name in FLAG_VARIABLES))
+    asked = command.dryrun_argv
     # Words of a file, and the GPU of the machine, are not in the key.
     if has_extra_outputs(environment) or any(map(_ELSEWHERE.search, [*asked, *added])):
         return None
     if not _is_plain(added):
         return None
     named: dict[str, Path] = {}
-    words, repeated = [], []
-    for name, value in _options(asked):
+    unnamed: list[Option] = []
+    repeated = []
+    for option in command.dryrun_options:
+        name, value, _ = option
         # The same object under another name is the same result.
         if name in _NAMES:
             role = f"<{_NAMES[name]}>"
@@ -525,7 +525,7 @@ def compile_request(
                 repeated.append(KeyComponent("repeated", role))
             named[role] = cwd / value
         else:
-            words += [f"-{name}", value] if name else [value]
+            unnamed.append(option)
     # The rule's target is written anew on each hit.
     named.pop("<target>", None)
     precise = line_info_flag([*added, *split_flags(asked)])
@@ -548,7 +548,7 @@ def compile_request(
             # Not what they are called, but that they are.
             KeyComponent("named", " ".join(sorted(named))),
             *repeated,
-            *(KeyComponent("flag", word) for word in hide_include_folders(words, isolated)),
+            *(KeyComponent("flag", word) for word in hide_include_folders(unnamed, isolated)),
         ),
         cwd=cwd,
         named=named,
@@ -563,16 +563,5 @@ def split_flags(words: Iterable[str]) -> Iterator[str]:
 
 def _is_plain(words: Sequence[str]) -> bool:
     """Return True if flags of variables name no outputs."""
-    apart = parse_arguments(words)
-    return not (apart.keep or apart.has_options_files or unsupported_reason(words))
-
-
-def _options(asked: tuple[str, ...]) -> Iterator[tuple[str, str]]:
-    """Names and values of what names files, and every other word as ("", word)."""
-    words = iter(asked)
-    for word in words:
-        name, equals, value = word.lstrip("-").partition("=")
-        if not word.startswith("-") or name not in _NAMES:
-            yield "", word
-        else:
-            yield name, value if equals else next(words, "")
+    command = CommandLine(words)
+    return not (command.keep_folder or command.has_options_files or command.unsupported_reason)

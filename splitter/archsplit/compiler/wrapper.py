@@ -17,13 +17,13 @@ import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from archsplit.compiler.invocation import FallBackToNvccError, with_all_options
+from archsplit.compiler.invocation import with_all_options
 from archsplit.compiler.wrapper_graph import plan_compilation, query_dryrun
 from archsplit.errors import VerifyError
 from archsplit.formats.elf import ELF_MAGIC, Elf
 from archsplit.formats.libraries import AR_MAGIC, read_members
 from archsplit.formats.reader import Window
-from archsplit.nvcc.cmdline import parse_arguments
+from archsplit.nvcc.cmdline import FallBackToNvccError
 from archsplit.nvcc.depfile import depfile_text, has_other_outputs
 from archsplit.scheduler.outcome import format_graph_dot, format_steps_table
 from archsplit.system.fs import (
@@ -42,9 +42,8 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
-    from archsplit.compiler.invocation import Invocation
+    from archsplit.compiler.invocation import Invocation, WrapperContext
     from archsplit.compiler.wrapper_cache import WrapperCache
-    from archsplit.compiler.wrapper_context import WrapperContext
     from archsplit.compiler.wrapper_graph import Compilation
     from archsplit.scheduler.graph import Graph
     from archsplit.scheduler.outcome import FinishedStep, Outcome
@@ -65,7 +64,7 @@ def run_wrapper(invocation: Invocation, context: WrapperContext) -> int:
     """
     invocation = with_all_options(invocation)
     # A hit of a step has only what later steps read; `--keep` also shows what nothing reads.
-    is_kept = parse_arguments(invocation.argv).keep is not None
+    is_kept = invocation.command.keep_folder is not None
     if context.cache is None or is_kept or not invocation.is_cacheable:
         return _compile(invocation, context, None)
     # Imported late: a compilation without the cache doesn't need it.
@@ -103,14 +102,14 @@ def _private_dir(invocation: Invocation) -> AbstractContextManager[Path]:
         return temporary_dir()
     # Debug information and sanitizers write the folder's name into objects, so the name must be the
     # same in every checkout.
-    return stable_dir("\0".join(invocation.argv).replace(str(invocation.cwd), ""))
+    return stable_dir("\0".join(invocation.command.argv).replace(str(invocation.cwd), ""))
 
 
 def _exit_code(compilation: Compilation, outcome: Outcome) -> int:
     if outcome.failure is None:
         return 0
     # With threads of its own, nvcc hides the exit code of the step that failed.
-    is_threaded = compilation.dryrun.arguments.is_threaded
+    is_threaded = compilation.invocation.command.is_threaded
     return _ANY_FAILURE if is_threaded else outcome.failure.returncode
 
 
@@ -168,19 +167,21 @@ def _until_failure(outcome: Outcome) -> Iterator[FinishedStep]:
 
 def _place_outputs(compilation: Compilation, outcome: Outcome) -> None:
     """Move outputs to their final paths, and remove files that nvcc would not have made."""
-    dryrun, failure = compilation.dryrun, outcome.failure
+    failure, command = outcome.failure, compilation.invocation.command
     if failure is None:
         for private, final in compilation.staged.items():
             _move(private, final)
     else:
         _remove_outputs(compilation, failure.position + 1)
-    if dryrun.arguments.keep is not None:
+    if command.keep_folder is not None:
         # nvcc starts no step after a failure.
         last = None if failure is None else failure.position + 1
-        for path in (path for step in dryrun.transcript.steps[:last] for path in step.writes):
+        for path in (
+            path for step in compilation.dryrun.transcript.steps[:last] for path in step.writes
+        ):
             if path.is_relative_to(compilation.folder) and path.exists():
-                _rename_folder(path, compilation.folder, dryrun.arguments.kept_prefix)
-                _move(path, compilation.invocation.cwd / dryrun.arguments.keep / path.name)
+                _rename_folder(path, compilation.folder, command.kept_prefix)
+                _move(path, compilation.invocation.cwd / command.keep_folder / path.name)
 
 
 def _rename_folder(path: Path, folder: Path, kept_prefix: str) -> None:
@@ -210,7 +211,7 @@ def _write_depfiles(compilation: Compilation, outcome: Outcome) -> None:
             continue
         text = depfile_text(
             (path.read_bytes() for path in rule.sources),
-            options=dryrun.arguments.depfile,
+            command=compilation.invocation.command,
             made=has_other_outputs(dryrun.transcript),
         )
         if rule.path is None:
@@ -305,7 +306,7 @@ def run_nvcc(compilation: Compilation) -> NvccReference:
     kept.mkdir()
     # Sources of one name would overwrite each other's kept files.
     keeping = () if dryrun.numbered else ("--keep", "--keep-dir", str(kept))
-    argv = (str(invocation.nvcc), *keeping, *dryrun.arguments.query)
+    argv = (str(invocation.nvcc), *keeping, *invocation.command.dryrun_argv)
     command = Command(argv=argv, cwd=invocation.cwd, env=invocation.environment)
     if compilation.context.runner.run(command).returncode != 0:
         raise FallBackToNvccError("it fails, so there is nothing to verify")

@@ -28,20 +28,17 @@ from archsplit.compiler.keys import (
 )
 from archsplit.compiler.reply_cache import ReplyCache
 from archsplit.compiler.tool_identity import driver_files
-from archsplit.nvcc.cmdline import parse_arguments
 from archsplit.nvcc.depfile import depfile_text, has_other_outputs
 from archsplit.nvcc.dryrun import StepKind, option_values
-from archsplit.nvcc.options import unsupported_reason
 from archsplit.system.fs import cache_folder
 from archsplit.system.outputs import overwrite_file
 
 if TYPE_CHECKING:
     from archsplit.cache.config import Settings
     from archsplit.compiler.direct_cache import CachedResult
-    from archsplit.compiler.invocation import Invocation
+    from archsplit.compiler.invocation import Invocation, WrapperContext
     from archsplit.compiler.keys import CompileRequest
     from archsplit.compiler.step_cache import StepCache
-    from archsplit.compiler.wrapper_context import WrapperContext
     from archsplit.compiler.wrapper_graph import Compilation
     from archsplit.scheduler.outcome import Outcome
 
@@ -127,26 +124,21 @@ class WrapperCache:
     def _compile_request(self) -> CompileRequest | None:
         """Return the key of the invocation; None where its reads or writes are unpredictable."""
         invocation = self._invocation
-        arguments = parse_arguments(invocation.argv)
-        if (
-            invocation.files.any
-            or arguments.has_options_files
-            or unsupported_reason(invocation.argv)
-        ):
+        if invocation.files.any or invocation.command.has_options_files:
             return None
         nvcc = os.path.realpath(invocation.nvcc)
         tools = self._session.identify_tools(invocation.cwd)
         # With several cores a tool makes other code.
         spread = "" if invocation.reproducible else " spread"
         return compile_request(
-            arguments.query,
+            invocation.command,
             nvcc=nvcc,
             driver=tools.driver(nvcc, invocation.environment),
             cwd=invocation.cwd,
             environment=invocation.environment,
             salt=self._session.cache.settings.salt,
             version=__version__ + spread,
-            isolated=find_isolated_folders(arguments.query),
+            isolated=find_isolated_folders(invocation.command.dryrun_options),
         )
 
     def _save_direct_record(self, hit: CachedResult, request: CompileRequest) -> None:
@@ -200,10 +192,9 @@ class WrapperCache:
 
     def _depfiles(self, hit: CachedResult) -> dict[str, bytes]:
         """Return the rules for make of a hit, by role."""
-        options = parse_arguments(self._invocation.argv).depfile
         made = _OTHER_OUTPUTS in hit.notes
         return {
-            role: depfile_text([markers], options=options, made=made)
+            role: depfile_text([markers], command=self._invocation.command, made=made)
             for role, markers in hit.rules.items()
         }
 

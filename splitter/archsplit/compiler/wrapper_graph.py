@@ -16,11 +16,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from archsplit.compiler.invocation import FallBackToNvccError
 from archsplit.compiler.keys import has_line_info, has_unsupported_flags
 from archsplit.compiler.module_id import module_id_seed
 from archsplit.errors import TranscriptError
-from archsplit.nvcc.cmdline import NvccArguments, parse_arguments
+from archsplit.nvcc.cmdline import FLAG_VARIABLES, KEEP_FOLDER, FallBackToNvccError
 from archsplit.nvcc.dryrun import (
     FIRST_MEMORY,
     OUTPUT_FLAGS,
@@ -33,7 +32,6 @@ from archsplit.nvcc.dryrun import (
     parse_dryrun,
     unusable_character,
 )
-from archsplit.nvcc.options import FLAG_VARIABLES, KEEP_FOLDER, unsupported_reason
 from archsplit.nvcc.reorder import RelaxedPlan, empty_container_commands, relax_order
 from archsplit.scheduler.graph import Graph, Step
 from archsplit.system.outputs import is_replaceable
@@ -42,8 +40,7 @@ from archsplit.system.process import Command, run_checked
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 
-    from archsplit.compiler.invocation import Invocation
-    from archsplit.compiler.wrapper_context import WrapperContext
+    from archsplit.compiler.invocation import Invocation, WrapperContext
     from archsplit.nvcc.dryrun import Transcript
     from archsplit.system.process import CompletedProcess, Runner
 
@@ -295,9 +292,10 @@ def _prefix_map(dryrun: DryRunResult, step: NvccStep) -> Iterator[str]:
     """Yield the option that takes the private folder's name out of debug information."""
     if step.kind is not StepKind.HOST_COMPILE or not is_host_compiler(step.argv[0]):
         return
-    if dryrun.arguments.keep is not None:
+    command = dryrun.invocation.command
+    if command.keep_folder is not None:
         # As in nvcc's own objects, it names the kept files.
-        yield f"-ffile-prefix-map={dryrun.folder}/={dryrun.arguments.kept_prefix}"
+        yield f"-ffile-prefix-map={dryrun.folder}/={command.kept_prefix}"
     elif dryrun.invocation.reproducible and has_line_info(step.argv):
         # The folder's name has that of TMPDIR. nvcc's own files have random names.
         yield f"-fdebug-prefix-map={dryrun.folder}/="
@@ -316,7 +314,6 @@ class DryRunResult:
     Attributes:
         invocation: the call of the wrapper.
         folder: the private folder of all intermediate files.
-        arguments: nvcc's command line, parsed.
         transcript: nvcc's steps, in its order.
         plan: the steps to run.
         environment: of the steps.
@@ -325,7 +322,6 @@ class DryRunResult:
 
     invocation: Invocation
     folder: Path
-    arguments: NvccArguments
     transcript: Transcript
     plan: RelaxedPlan
     environment: Mapping[str, str]
@@ -338,11 +334,9 @@ def query_dryrun(invocation: Invocation, folder: Path, runner: Runner) -> DryRun
     Raises:
         FallBackToNvccError: the steps aren't understood, or nvcc refuses the command line.
     """
-    if reason := unsupported_reason(invocation.argv):
-        raise FallBackToNvccError(reason)
     if character := unusable_character(str(folder)):
         raise FallBackToNvccError(f"{character!r} is in the path of the temporary folder")
-    return _Query(invocation, folder, runner, parse_arguments(invocation.argv)).run()
+    return _Query(invocation, folder, runner).run()
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,7 +346,6 @@ class _Query:
     invocation: Invocation
     folder: Path
     runner: Runner
-    arguments: NvccArguments
 
     def run(self) -> DryRunResult:
         """Return the steps of the invocation."""
@@ -369,23 +362,26 @@ class _Query:
         return DryRunResult(
             invocation=self.invocation,
             folder=self.folder,
-            arguments=self.arguments,
             transcript=transcript,
             plan=self._plan(transcript, environment),
             environment=environment,
             numbered=numbered,
         )
 
+    @property
+    def _is_kept(self) -> bool:
+        return self.invocation.command.keep_folder is not None
+
     def _plan(self, transcript: Transcript, environment: Mapping[str, str]) -> RelaxedPlan:
         invocation = self.invocation
         # With --keep, the names of nvcc's files are what its user wants to see.
-        if invocation.faithful or self.arguments.keep:
+        if invocation.faithful or self._is_kept:
             return RelaxedPlan(steps=transcript.steps, texts={})
         relocatable = any("--device-c" in step.argv for step in transcript.steps)
         seed = partial(
             module_id_seed,
             cwd=invocation.cwd,
-            flags=self.arguments.query,
+            flags=invocation.command.dryrun_argv,
             place=Path("/") if relocatable else None,
         )
         return relax_order(
@@ -400,7 +396,7 @@ class _Query:
         try:
             return self._parse(keep=True), False
         except TranscriptError as error:
-            if self.arguments.keep:
+            if self._is_kept:
                 raise FallBackToNvccError(_reason(error)) from error
         # Two sources of one name would share their files' names. Without --keep nvcc numbers them.
         try:
@@ -411,7 +407,12 @@ class _Query:
     def _parse(self, *, keep: bool) -> Transcript:
         kept = ("--keep", f"--{KEEP_FOLDER}", str(self.folder)) if keep else ()
         command = Command(
-            argv=(str(self.invocation.nvcc), "--dryrun", *kept, *self.arguments.query),
+            argv=(
+                str(self.invocation.nvcc),
+                "--dryrun",
+                *kept,
+                *self.invocation.command.dryrun_argv,
+            ),
             cwd=self.invocation.cwd,
             env={**self.invocation.environment, "TMPDIR": str(self.folder)},
             undecodable="surrogateescape",

@@ -1,157 +1,272 @@
-"""nvcc's command line: parsed for the compiler wrapper, built for recipes.
+"""nvcc's command line, taken apart once for the whole compiler wrapper.
 
-The first half reads a user's command line: which arguments go to nvcc's dry run, and which ones
-(``--keep``, ``-MD``, ``--threads``) are done by the program that runs the steps. The second half
-writes the dry-run commands of a recipe's sources. Source: "NVCC Command Options" in NVIDIA's nvcc
-documentation. Long options may begin with one dash or two; a value stands behind an equals sign or
-is the next word.
+In: nvcc's arguments. Out: a `CommandLine` with what archsplit must know of them: command lines that
+only nvcc can carry out, the arguments of a dry run, and the options (``--keep``, ``-MD``,
+``--threads``) that the program which runs the steps carries out itself. Source: "NVCC Command
+Options" in NVIDIA's nvcc documentation. Long options may begin with one dash or two; a value stands
+behind an equals sign or is the next word.
+
+Most calls of the wrapper that aren't hits of the cache end with this module: nvcc prints something,
+refuses, or links. So it imports nothing that Python's start hasn't imported.
 """
 
 from __future__ import annotations
 
-import re
-import shlex
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-from archsplit.arch.target import CodeKind, Target
-from archsplit.nvcc.options import (
-    FLAG_VARIABLES,
-    KEEP_FOLDER,
-    KEEPING,
-    OPTIONS_FILES,
-    dryrun_words,
-    lacks_value,
-    split_options,
-)
-
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path, PurePosixPath
-
-    from archsplit.nvcc.toolkit import Toolkit
 
 __pure__ = True
 
+FLAG_VARIABLES = ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS")
+"""Variables whose flags nvcc adds to its command line."""
+OPTIONS_FILES = {"optf", "options-file"}
+KEEP_FOLDER = "keep-dir"
+OUTPUT_NAMES = ("o", "output-file")
+TARGET_NAMES = ("MT", "dependency-target-name")
 
-_THREADS = re.compile(r"threads|t(\d*)")
-_PARTS = {
-    "o": "output",
-    "output-file": "output",
-    "odir": "folder",
-    "output-directory": "folder",
-    "MT": "target",
-    "dependency-target-name": "target",
-    "MP": "phony",
-    "generate-dependency-targets": "phony",
-    "MM": "user",
-    "generate-nonsystem-dependencies": "user",
-    "MMD": "user",
-    "generate-nonsystem-dependencies-with-compile": "user",
+_QUERIES = frozenset(
+    {
+        *("h", "help", "V", "version", "v", "verbose", "dryrun"),
+        *("arch-ls", "list-gpu-arch", "code-ls", "list-gpu-code", "clean", "clean-targets"),
+    }
+)
+"""Options by which nvcc prints something instead of compiling."""
+_UNSUPPORTED = {
+    "run": "it starts the program that it made",
+    "time": "it writes a table of its own commands",
+    "fdevice-time-trace": "it writes a trace of its own",
+    "fdts": "it writes a trace of its own",
+    "input-drive-prefix": "it rewrites paths",
+    "dependency-drive-prefix": "it rewrites paths",
 }
+_KEEPING = {"keep", "save-temps"}
+_BESIDE = {"objtemp", "objdir-as-tempdir"}
+_COUNT_DIGITS = 9
+_THREADS = {"threads", "t"}
+_DROPPED = {*_BESIDE, *_KEEPING, KEEP_FOLDER, "jobserver"}
+"""Options about temporary files and jobs, which are the scheduler's part."""
+_VALUED = (
+    "D I L MF MT O U Werror arbin arch archiver-binary brief-diag brief-diagnostics ccbin code "
+    "compiler-bindir compress-mode cudadevrt cudart ddp default-stream define-macro "
+    "dependency-drive-prefix dependency-output dependency-target-name "
+    "device-entity-has-hidden-visibility device-stack-protector diag-error diag-suppress diag-warn "
+    "dopt dp drive-prefix e entries fdevice-time-trace fmad frandom-seed ftemplate-backtrace-limit "
+    "ftemplate-depth ftz gencode generate-code gpu-architecture gpu-code idp include include-path "
+    "input-drive-prefix isystem jtd jump-table-density l ldir libdevice-directory library "
+    "library-path m machine maxrregcount o odir opt-info optimization-info optimize "
+    "output-directory output-file pre-include prec-div prec-sqrt qpp-config rdc "
+    "relocatable-device-code run-args sanitize split-compile split-compile-extended "
+    "static-global-template-stub std system-include t target-dir target-directory threads time "
+    "undefine-macro x"
+)
+_WITH_VALUE = {KEEP_FOLDER, *OPTIONS_FILES, *_VALUED.split()}
+"""Options whose value may be the next word, also if that begins with a dash; CUDA 13.0's."""
+_SOURCES = (".cu", ".c", ".cc", ".cxx", ".cpp", ".ptx", ".gpu", ".ii", ".i", ".cubin", ".fatbin")
+"""Suffixes of files that nvcc compiles or converts; all others are left to the linker."""
+_OUTPUT_FOLDER = ("odir", "output-directory")
+_PHONY = {"MP", "generate-dependency-targets"}
+_USER_HEADERS = {
+    *("MM", "generate-nonsystem-dependencies"),
+    *("MMD", "generate-nonsystem-dependencies-with-compile"),
+}
+_PREPROCESSING = {"E", "preprocess"}
+_DEVICE_LINKING = {"dlink", "device-link"}
+_LANGUAGE = {"x", "x-lang"}
+_LINK_TIME = "lto"
+"""A part of the options and targets that leave code generation to the link."""
+_TOOL_PREFIX, _TOOL_SUFFIX = "X", "-options"
+"""Of options for other tools; their value, the next word, may look like an option of nvcc."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DepfileOptions:
-    """The options about depfiles.
+Option = tuple[str, str, tuple[str, ...]]
+"""The name, the value and the words of an option; "" as the name of other words."""
 
-    Attributes:
-        target: the rule's target by ``-MT``, or None.
-        output: the value of ``-o``, or None.
-        folder: the value of ``-odir``, or None.
-        phony: True if each header gets a rule of its own, without commands (``-MP``).
-        user_only: True if system headers are left out (``-MM``).
+
+class FallBackToNvccError(Exception):
+    """Only nvcc itself can carry out the command line; the message is the reason, or "".
+
+    Without a reason, nvcc prints its own error, or does what needs no word of archsplit's.
     """
 
-    target: str | None
-    output: str | None
-    folder: str | None
-    phony: bool
-    user_only: bool
 
+class CommandLine:
+    """nvcc's command line, taken apart.
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NvccArguments:
-    """A parsed command line of nvcc.
+    Args:
+        argv: nvcc's arguments.
 
     Attributes:
-        query: the arguments of the dry run: all but those about intermediate files and jobs.
-        keep: the folder of kept intermediate files, as spelled, or None.
-        depfile: the options about depfiles.
-        has_options_files: True if some options are in files.
-        is_threaded: True if nvcc would run its steps in threads.
+        argv: the arguments.
+        options: all words; see `Option`.
+        names: the names of the options.
     """
 
-    query: tuple[str, ...]
-    keep: str | None
-    depfile: DepfileOptions
-    has_options_files: bool
-    is_threaded: bool
+    __slots__ = ("argv", "names", "options")
+
+    def __init__(self, argv: Iterable[str]) -> None:
+        self.argv = tuple(argv)
+        self.options = tuple(_split_options(self.argv))
+        self.names = frozenset(name for name, _, _ in self.options)
+
+    def value(self, names: Sequence[str]) -> str | None:
+        """Return the value of an option by its names, or None; as for nvcc, the last one counts."""
+        return next((value for name, value, _ in reversed(self.options) if name in names), None)
+
+    def check_supported(self) -> None:
+        """Refuse a command line that only nvcc can carry out.
+
+        Raises:
+            FallBackToNvccError: nvcc only prints something, so that there is nothing to plan, or
+                there is an `unsupported_reason`.
+        """
+        if not self.argv or not self.names.isdisjoint(_QUERIES):
+            raise FallBackToNvccError("")
+        if reason := self.unsupported_reason:
+            raise FallBackToNvccError(reason)
+
+    @property
+    def unsupported_reason(self) -> str | None:
+        """Return the reason why only nvcc can carry out a compilation, or None."""
+        if "-" in self.argv:
+            # The input can be read only once, and nvcc needs it for each pass.
+            is_input = any(not name and words[0] == "-" for name, _, words in self.options)
+            return "it reads standard input" if is_input else "an option has the value -"
+        if self.names & _KEEPING and self.names & _BESIDE:
+            return "it keeps intermediate files beside its output"
+        return next((text for name, text in _UNSUPPORTED.items() if name in self.names), None)
+
+    @property
+    def dryrun_options(self) -> tuple[Option, ...]:
+        """Return the options of a dry run: all but those about intermediate files and jobs."""
+        return tuple(
+            (name, value, words)
+            for name, value, words in self.options
+            if name not in _DROPPED and _thread_count(name, value) is None
+        )
+
+    @property
+    def dryrun_argv(self) -> tuple[str, ...]:
+        """Return the words of `dryrun_options`."""
+        return tuple(word for _, _, words in self.dryrun_options for word in words)
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """Return the files on the command line that nvcc would compile."""
+        return tuple(
+            words[0] for name, _, words in self.options if not name and words[0].endswith(_SOURCES)
+        )
+
+    @property
+    def compiles_nothing(self) -> bool:
+        """Return True if a plan is no gain: nvcc preprocesses to standard output, or only links.
+
+        A device link is planned, since link-time optimization compiles.
+        """
+        if self.names & _PREPROCESSING:
+            return True
+        # A value in an unknown option may be a source, too.
+        has_source = any(word.endswith(_SOURCES) or _LINK_TIME in word for word in self.argv)
+        return not has_source and self.names.isdisjoint(
+            {*_DEVICE_LINKING, *_LANGUAGE, *OPTIONS_FILES}
+        )
+
+    @property
+    def has_options_files(self) -> bool:
+        """Return True if some options are in files."""
+        return not self.names.isdisjoint(OPTIONS_FILES)
+
+    @property
+    def is_threaded(self) -> bool:
+        """Return True if nvcc would run its steps in threads."""
+        last = {name: value for name, value, _ in self.options}
+        return any(_thread_count(name, value) not in {None, 1} for name, value in last.items())
+
+    @property
+    def keep_folder(self) -> str | None:
+        """Return the folder of kept intermediate files, as spelled, or None."""
+        if self.names.isdisjoint(_KEEPING):
+            return None
+        return self.value((KEEP_FOLDER,)) or "."
 
     @property
     def kept_prefix(self) -> str:
-        """The prefix of kept files' names in the texts that nvcc writes."""
-        return "" if self.keep in {None, "."} else f"{self.keep}/"
+        """Return the prefix of kept files' names in the texts that nvcc writes."""
+        return "" if self.keep_folder in {None, "."} else f"{self.keep_folder}/"
+
+    @property
+    def output(self) -> str | None:
+        """Return the value of ``-o``, or None."""
+        return self.value(OUTPUT_NAMES)
+
+    @property
+    def output_folder(self) -> str | None:
+        """Return the value of ``-odir``, or None."""
+        return self.value(_OUTPUT_FOLDER)
+
+    @property
+    def rule_target(self) -> str | None:
+        """Return the target of the rule for make by ``-MT``, or None."""
+        return self.value(TARGET_NAMES)
+
+    @property
+    def has_phony_rules(self) -> bool:
+        """Return True if each header gets a rule without commands (``-MP``)."""
+        return not self.names.isdisjoint(_PHONY)
+
+    @property
+    def omits_system_headers(self) -> bool:
+        """Return True if rules for make have no system headers (``-MM``)."""
+        return not self.names.isdisjoint(_USER_HEADERS)
+
+    def with_variables(
+        self, environment: Mapping[str, str]
+    ) -> tuple[CommandLine, Mapping[str, str]]:
+        """Move the flags of `FLAG_VARIABLES` from the environment into the command line.
+
+        Nothing changes if a variable has quotes or backslashes.
+
+        Returns:
+            The command line, and the environment without the variables.
+        """
+        before, after = (environment.get(name, "") for name in FLAG_VARIABLES)
+        # nvcc's rules for quotes are its own.
+        if any(character in before + after for character in "\"\\'"):
+            return self, environment
+        others = {name: text for name, text in environment.items() if name not in FLAG_VARIABLES}
+        return CommandLine((*before.split(), *self.argv, *after.split())), others
+
+    def with_options_files(self, read: Callable[[str], str]) -> CommandLine:
+        """Return the command line with the words of options files (``-optf``) in their places.
+
+        Args:
+            read: returns a file's text by its name.
+
+        Raises:
+            ValueError: a file has a quote without its end, or an option without its value.
+        """
+        return CommandLine(_expanded_words(self, read)) if self.has_options_files else self
+
+    @property
+    def lacks_value(self) -> bool:
+        """Return True if the last word is an option without its value."""
+        return any(
+            len(words) == 1 and "=" not in words[0] and _wants_value(name)
+            for name, _, words in self.options
+        )
 
 
-def parse_arguments(argv: Sequence[str]) -> NvccArguments:
-    """Separate the dry run's arguments from the options about running the steps."""
-    # As for nvcc, the last value counts.
-    values = {name: value for name, value, _ in split_options(argv)}
-    parts = {part: values[name] for name, part in _PARTS.items() if name in values}
-    return NvccArguments(
-        query=dryrun_words(argv),
-        keep=values.get(KEEP_FOLDER, ".") if KEEPING & values.keys() else None,
-        depfile=DepfileOptions(
-            target=parts.get("target"),
-            output=parts.get("output"),
-            folder=parts.get("folder"),
-            phony="phony" in parts,
-            user_only="user" in parts,
-        ),
-        has_options_files=bool(OPTIONS_FILES & values.keys()),
-        is_threaded=any(_thread_count(name, value) != 1 for name, value in values.items()),
-    )
-
-
-def apply_flag_variables(
-    argv: Sequence[str], environment: Mapping[str, str]
-) -> tuple[tuple[str, ...], Mapping[str, str]]:
-    """Move the flags of `FLAG_VARIABLES` from the environment into the command line.
-
-    Nothing changes if a variable has quotes or backslashes.
-
-    Returns:
-        The command line, and the environment without the variables.
-    """
-    before, after = (environment.get(name, "") for name in FLAG_VARIABLES)
-    # nvcc's rules for quotes are its own.
-    if any(character in before + after for character in "\"\\'"):
-        return tuple(argv), environment
-    others = {name: text for name, text in environment.items() if name not in FLAG_VARIABLES}
-    return (*before.split(), *argv, *after.split()), others
-
-
-def expand_options_files(argv: Sequence[str], read: Callable[[str], str]) -> Iterator[str]:
-    """Replace options files (``-optf``) by their words.
-
-    Args:
-        argv: the command line.
-        read: returns a file's text by its name.
-
-    Raises:
-        ValueError: a file has a quote without its end, or an option without its value.
-    """
-    for option, value, words in split_options(argv):
+def _expanded_words(command: CommandLine, read: Callable[[str], str]) -> Iterator[str]:
+    for option, value, words in command.options:
         if option not in OPTIONS_FILES:
             yield from words
             continue
         for name in value.split(","):
-            inside = tuple(_split_file(read(name)))
+            inside = CommandLine(_split_file(read(name)))
             # nvcc wants the value of the last option in the same file.
-            if lacks_value(inside):
+            if inside.lacks_value:
                 raise ValueError("an option without its value")
-            yield from expand_options_files(inside, read)
+            yield from _expanded_words(inside, read)
 
 
 def _split_file(text: str) -> Iterator[str]:
@@ -180,149 +295,33 @@ def _split_file(text: str) -> Iterator[str]:
         yield word
 
 
-def _thread_count(name: str, value: str) -> int:
-    match = _THREADS.fullmatch(name)
-    number = value or (match[1] if match is not None else "")
-    return int(number) if match is not None and number.isdigit() else 1
+def _split_options(argv: Sequence[str]) -> Iterator[Option]:
+    words = iter(argv)
+    for word in words:
+        dashless = word.lstrip("-") if word.startswith("-") else ""
+        name, equals, value = dashless.partition("=")
+        parts: tuple[str, ...] = (word,)
+        # An equals sign ends the option: the next word is another one.
+        if not equals and _wants_value(name):
+            following = next(words, None)
+            if following is not None:
+                value, parts = following, (word, following)
+        yield name, value, parts
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompileOptions:
-    """The options for all sources of a library.
-
-    Attributes:
-        include: folders, relative to nvcc's working folder.
-        defines: ``NAME`` or ``NAME=VALUE``.
-        standard: ``c++17``.
-        nvcc_flags: further flags, as a user would type them.
-        host_flags: flags for the host compiler alone.
-        host_compiler: the value of nvcc's ``-ccbin``.
-        relocatable: True if sources use each other's device code, which a device link resolves.
-        system_include: absolute folders whose headers are the system's: no warnings about them.
-    """
-
-    include: tuple[PurePosixPath, ...]
-    defines: tuple[str, ...]
-    standard: str
-    nvcc_flags: tuple[str, ...]
-    host_flags: tuple[str, ...]
-    host_compiler: Path
-    relocatable: bool = False
-    system_include: tuple[Path, ...] = ()
+def _thread_count(name: str, value: str) -> int | None:
+    """Return the value of ``--threads``, or None; nvcc refuses what is not a number."""
+    count = value if name in _THREADS else name.removeprefix("t")
+    is_count = name.startswith("t") and count.isdecimal() and len(count) <= _COUNT_DIGITS
+    return int(count) if is_count else None
 
 
-def dryrun_command(
-    toolkit: Toolkit,
-    options: CompileOptions,
-    *,
-    source: PurePosixPath,
-    targets: Iterable[Target],
-    folder: Path,
-) -> tuple[str, ...]:
-    """Return the dry-run command for the compilation of ``source`` to an object.
-
-    ``--keep-dir`` gives every intermediate file a name without a process number, and keeps nvcc
-    from deleting any of them.
-
-    Args:
-        toolkit: the nvcc to run.
-        options: the options for all sources.
-        source: relative to nvcc's working folder, so that no absolute path gets into ``__FILE__``.
-        targets: all targets of the release, so that ``__CUDA_ARCH_LIST__`` doesn't depend on the
-            targets that are built now.
-        folder: an existing folder for this source alone.
-    """
-    return (
-        *_dryrun_prefix(toolkit, folder),
-        "-c",
-        *(("-rdc=true",) if options.relocatable else ()),
-        *_flags(toolkit, options),
-        *(f"-I{include}" for include in options.include),
-        *(word for folder in options.system_include for word in ("-isystem", str(folder))),
-        *(f"-D{_list_item(define)}" for define in options.defines),
-        *code_flags(targets),
-        str(source),
-        "-o",
-        str(folder / "host.o"),
-    )
+def _wants_value(name: str) -> bool:
+    return name in _WITH_VALUE or _is_for_tool(name)
 
 
-def device_link_command(
-    toolkit: Toolkit,
-    options: CompileOptions,
-    *,
-    objects: Iterable[Path],
-    libraries: Iterable[str],
-    target: Target,
-    folder: Path,
-) -> tuple[str, ...]:
-    """Return the dry-run command for the device link of ``objects`` for one target.
-
-    Args:
-        toolkit: the nvcc to run.
-        options: the options for all sources.
-        objects: absolute paths, of files that may not exist yet.
-        libraries: the arguments ``-L…`` and ``-l…``.
-        target: the only target of the objects' code.
-        folder: an existing folder for this device link alone.
-    """
-    # A driver that links PTX takes every registered object, also an unused device runtime, which
-    # nvlink leaves out when it links machine code.
-    runtime = ("-cudadevrt=none",) if target.kind is CodeKind.PTX else ()
-    return (
-        *_dryrun_prefix(toolkit, folder),
-        "-dlink",
-        "-shared",
-        *_flags(toolkit, options),
-        *runtime,
-        *code_flags((target,)),
-        *map(str, objects),
-        *libraries,
-        f"-L{toolkit.library_folder}",
-        "-o",
-        str(folder / "device-link.o"),
-    )
-
-
-def _dryrun_prefix(toolkit: Toolkit, folder: Path) -> tuple[str, ...]:
-    return (str(toolkit.nvcc), "--dryrun", "--keep", "--keep-dir", str(folder))
-
-
-def _flags(toolkit: Toolkit, options: CompileOptions) -> tuple[str, ...]:
-    host_flags = ("-fPIC", "-fvisibility=hidden", *_prefix_maps(toolkit), *options.host_flags)
-    return (
-        "-ccbin",
-        str(options.host_compiler),
-        f"-std={options.standard}",
-        *(argument for flag in host_flags for argument in ("-Xcompiler", flag)),
-        *options.nvcc_flags,
-    )
-
-
-def _list_item(define: str) -> str:
-    # nvcc reads the value of -D as a list with commas, in which a backslash quotes the next
-    # character. It prints a backslash as it is into double quotes, where the shell halves it again.
-    return re.sub(r'([,"])', r"\\\1", define.replace("\\", "\\" * 4))
-
-
-def _prefix_maps(toolkit: Toolkit) -> tuple[str, str]:
-    # __FILE__ in the toolkit's own headers (CUB's asserts have it) must not name this machine's
-    # folders. nvcc spells them with bin/.., and gcc follows the links in a system header's path.
-    maps = (f"{toolkit.root}=/cuda", f"{toolkit.nvcc.parent}/..=/cuda")
-    # nvcc hands the flag to a shell as it is: a toolkit in a folder with a space needs quotes.
-    return (
-        shlex.quote(f"-ffile-prefix-map={maps[0]}"),
-        shlex.quote(f"-ffile-prefix-map={maps[1]}"),
-    )
-
-
-def code_flags(targets: Iterable[Target]) -> tuple[str, ...]:
-    """Return nvcc's ``-gencode`` arguments for exactly these targets, in their order.
-
-    Source: "Options for Steering GPU Code Generation" in NVIDIA's nvcc documentation.
-    """
-    flags: list[str] = []
-    for target in targets:
-        virtual = Target(kind=CodeKind.PTX, capability=target.capability, suffix=target.suffix)
-        flags += ["-gencode", f"arch={virtual},code={target}"]
-    return tuple(flags)
+def _is_for_tool(name: str) -> bool:
+    tool = name.removeprefix(_TOOL_PREFIX)
+    if tool == name:
+        tool = name.removesuffix(_TOOL_SUFFIX)
+    return tool not in {"", name} and tool.replace("_", "a").isalnum()

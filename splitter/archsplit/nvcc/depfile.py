@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-    from archsplit.nvcc.cmdline import DepfileOptions
+    from archsplit.nvcc.cmdline import CommandLine
     from archsplit.nvcc.dryrun import Transcript
 
 __pure__ = True
@@ -39,24 +39,24 @@ def has_other_outputs(transcript: Transcript) -> bool:
     return any(step.kind is not StepKind.PREPROCESS for step in transcript.steps)
 
 
-def depfile_text(texts: Iterable[bytes], *, options: DepfileOptions, made: bool) -> bytes:
+def depfile_text(texts: Iterable[bytes], *, command: CommandLine, made: bool) -> bytes:
     """Return the text of a depfile as nvcc writes it.
 
     Args:
         texts: the preprocessed source, once for each pass.
-        options: the options about depfiles.
+        command: has the options about depfiles.
         made: result of `has_other_outputs`; if False, ``-o`` is the name of the depfile.
     """
     names: dict[bytes, None] = {}
     for text in texts:
-        names |= dict.fromkeys(_included_files(text, user_only=options.user_only))
+        names |= dict.fromkeys(_included_files(text, user_only=command.omits_system_headers))
     escaped = [name.replace(b" ", rb"\ ") for name in names]
-    target = options.target or (made and options.output) or _object_name(names)
-    if options.folder:
+    target = command.rule_target or (made and command.output) or _object_name(names)
+    if command.output_folder:
         # nvcc prepends it to any target, even to one of -MT, wherever the object is.
-        target = f"{options.folder}/{target}"
+        target = f"{command.output_folder}/{target}"
     rule = b" \\\n    ".join([os.fsencode(target) + b" : " + b"".join(escaped[:1]), *escaped[1:]])
-    phony = [b"\n%s:\n" % name for name in escaped[1:]] if options.phony else []
+    phony = [b"\n%s:\n" % name for name in escaped[1:]] if command.has_phony_rules else []
     return rule + b"\n" + b"".join(phony)
 
 
