@@ -129,6 +129,18 @@ class Maker:
         self.run(*self.compiler, "-shared", *objects, *self.flags, "-o", str(path))
         return path
 
+    def linked_library(self, linked: bytes, *link_input: bytes) -> Path:
+        """Make a library whose device link has written a container from its input."""
+        sections = {f"input{n}": one for n, one in enumerate(link_input)} | {"linked": linked}
+        lines, wrappers = [], ['.section .nvFatBinSegment,"aw"']
+        for name, content in sections.items():
+            path = self.folder / f"{name}.fatbin"
+            path.write_bytes(content)
+            section, version = (".nv_fatbin", 2) if name == "linked" else ("__nv_relfatbin", 1)
+            lines += [f'.section {section},"a"', ".balign 8", f'{name}: .incbin "{path}"']
+            wrappers += [f".4byte 0x466243b1, {version}", f".8byte {name}, 0"]
+        return self.library((container(image("sm_80")),), more="\n".join((*lines, *wrappers, "")))
+
     def run(self, *argv: str) -> str:
         done = subprocess.run(argv, cwd=self.folder, capture_output=True, text=True, check=False)
         assert done.returncode == 0, f"{argv}\n{done.stdout}{done.stderr}"

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from archsplit.arch.target import parse_targets
 from archsplit.devicecode.file_plan import EditMode, FileEdit, plan_rewrite, shrink_archive
+from archsplit.devicecode.select import PtxPolicy, Selection
 from archsplit.errors import BinaryFormatError
 from archsplit.formats.fatbin import read_containers
 from archsplit.formats.reader import open_file
@@ -47,6 +49,37 @@ def test_an_object_gets_shorter_and_links_as_before(maker: Maker) -> None:
     library = linked(maker, new, host)
     assert held(library) == [["sm_90"]]
     assert in_memory(library, 1) == [digest(container(image("sm_90", 0x5000)))]
+
+
+INPUT = container(image("sm_80"), image("sm_90"), image("compute_80"), image("compute_90"))
+
+
+@pytest.mark.parametrize(
+    ("linked", "choice", "kept"),
+    [
+        (("sm_80", "sm_90"), for_devices("9.0"), []),
+        (("sm_80", "sm_90"), for_devices("8.6", "9.0"), []),
+        # A newer GPU links the newest PTX itself.
+        (("sm_80", "sm_90"), for_devices("9.0", ptx=PtxPolicy.NEWEST), ["compute_90"]),
+        # The driver links for a GPU that the device link did not serve.
+        (("sm_80",), for_devices("8.0", "9.0"), ["sm_90"]),
+        (("sm_80",), for_devices("10.0"), ["compute_90"]),
+        (("compute_80",), for_devices("9.0"), ["sm_90"]),
+        # A list names what stays.
+        (
+            ("sm_80", "sm_90"),
+            Selection(keep=frozenset(parse_targets("sm_90")), ptx=PtxPolicy.NONE),
+            ["sm_90"],
+        ),
+    ],
+)
+def test_link_input_stays_for_gpus_without_linked_code(
+    linked: tuple[str, ...], choice: Selection, kept: list[str], maker: Maker
+) -> None:
+    library = maker.linked_library(container(*map(image, linked)), INPUT, INPUT)
+    new, _, _ = slimmed(library, choice)
+    assert held(new)[2:] == [kept, kept]
+    assert len(in_memory(new, 4)) == 4
 
 
 @pytest.mark.parametrize("mode", EditMode)

@@ -53,6 +53,7 @@ from archsplit.devicecode.scan import (
     Form,
     cubin_unit,
     detect_form,
+    linked_containers,
     release_pages,
     released_blocks,
     search_unregistered,
@@ -69,7 +70,7 @@ from archsplit.formats import libraries
 from archsplit.formats.cubin import Cubin
 from archsplit.formats.elf import Elf, FileType, SectionType
 from archsplit.formats.elf_dynamic import Dynamic, section_symbols
-from archsplit.formats.fatbin import EXECUTABLE, host_containers, read_containers
+from archsplit.formats.fatbin import EXECUTABLE, RELOCATABLE, host_containers, read_containers
 from archsplit.formats.libraries import is_signed_pe, read_pe_sections
 from archsplit.formats.reader import Window, open_file
 from archsplit.system.fs import hex_digest
@@ -285,10 +286,12 @@ class ContainerHolder:
 
     def read(self, edit: FileEdit) -> Iterator[FilteredContainer]:
         """Yield the containers after the edit; raise the same errors as `containers`."""
-        passed = 0
+        linked = () if self.elf is None else linked_containers(self.elf)
+        linked_entries, passed = [tuple(one.entries()) for one in linked], 0
         for section, container in self.containers():
             entries = tuple(container.entries())
-            kept = edit.selection.kept(entries)
+            is_input = section is not None and section.name == RELOCATABLE
+            kept = edit.selection.kept(entries, linked_entries if is_input else ())
             is_linked = self.is_linked(section)
             encode = edit.encode if is_linked else copy_entry
             new = filter_container(container, entries, kept, section=section, encode=encode)

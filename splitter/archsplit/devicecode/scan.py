@@ -362,7 +362,7 @@ def section_units(
     Raises:
         BinaryFormatError: it is damaged.
     """
-    linked = _linked_offsets(elf)
+    linked = {container.offset for container in linked_containers(elf)}
     for section, container in host_containers(elf):
         # Code for a device link runs nowhere by itself, so the two are counted apart.
         place = Place.EXECUTABLE if section.name == EXECUTABLE else Place.RELOCATABLE
@@ -375,20 +375,20 @@ def section_units(
         release_pages(elf.window)
 
 
-def _linked_offsets(elf: Elf) -> frozenset[int]:
-    """Return the offsets of the containers that a device link wrote; none in an object."""
+def linked_containers(elf: Elf) -> tuple[Container, ...]:
+    """Return the containers that a device link wrote beside its input; none in an object."""
     if elf.header.type == FileType.OBJECT:
-        return frozenset()
+        return ()
     # Wrappers are found through all relocations of a file, so only such libraries are searched.
     if all(section.name != RELOCATABLE for section in elf.sections()):
-        return frozenset()
+        return ()
     try:
         wrappers = tuple(read_wrappers(elf))
     except BinaryFormatError:
         # The containers can be read without their wrappers.
-        return frozenset()
-    return frozenset(
-        wrapper.container.offset
+        return ()
+    return tuple(
+        wrapper.container
         for wrapper in wrappers
         if wrapper.version == LINKED and wrapper.container is not None
     )

@@ -112,8 +112,13 @@ def runs_linked_code(linked: Iterable[Iterable[AnyCode]], capability: Capability
         linked: the entries of all containers that nvlink has written (wrapper version 2), empty
             ones too: those are of PTX, which only the driver links.
     """
-    images = [selected_images(entries, capability) for entries in linked]
-    return bool(images) and all(each and not is_ptx(each[0]) for each in images)
+    return replaces_input(map(code_targets, linked), capability)
+
+
+def replaces_input(linked: Iterable[frozenset[Target]], capability: Capability) -> bool:
+    """Return the same as `runs_linked_code`, from the targets of each container."""
+    taken = [best_target(capability, targets) for targets in linked]
+    return bool(taken) and all(one is not None and one.kind is CodeKind.SASS for one in taken)
 
 
 def needed_images(
@@ -182,13 +187,20 @@ class Selection:
                 hint="give one of them, such as --device 9.0",
             )
 
-    def kept(self, entries: Iterable[FatbinEntry]) -> tuple[FatbinEntry, ...]:
+    def kept(
+        self, entries: Iterable[FatbinEntry], linked: Iterable[Iterable[FatbinEntry]] = ()
+    ) -> tuple[FatbinEntry, ...]:
         """Return the entries of a container that stay, in its order.
 
         Entries that are no code for a device always stay.
+
+        Args:
+            entries: of the container.
+            linked: for input of a device link, as in `runs_linked_code`.
         """
         entries = tuple(entries)
-        offsets = {entry.offset for entry in self._selected_entries(entries)}
+        devices = [one for one in self.devices if not runs_linked_code(linked, one)]
+        offsets = {entry.offset for entry in self._selected_entries(entries, devices)}
         return tuple(entry for entry in entries if entry.offset in offsets or not is_code(entry))
 
     @property
@@ -207,12 +219,14 @@ class Selection:
             return text
         return hashlib.sha256(text.encode()).hexdigest()[:8]
 
-    def _selected_entries(self, entries: tuple[FatbinEntry, ...]) -> Iterable[FatbinEntry]:
+    def _selected_entries(
+        self, entries: tuple[FatbinEntry, ...], devices: Iterable[Capability]
+    ) -> Iterable[FatbinEntry]:
         # A list of targets to drop says nothing about PTX: the policy does not apply.
         if self.drop:
             return [entry for entry in entries if entry.target not in self.drop]
         listed = [entry for entry in entries if entry.target in self.keep]
-        return [*listed, *needed_images(entries, self.devices), *self._kept_ptx(entries)]
+        return [*listed, *needed_images(entries, devices), *self._kept_ptx(entries)]
 
     def _kept_ptx(self, entries: tuple[FatbinEntry, ...]) -> Iterable[FatbinEntry]:
         if self.ptx is PtxPolicy.NEWEST:

@@ -13,16 +13,23 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from archsplit.arch.compat import best_target
+from archsplit.arch.target import Target
 from archsplit.devicecode.kernels import stable_name
 from archsplit.devicecode.model import Place, join_units
-from archsplit.devicecode.select import Coverage, classify_coverage, code_targets, is_code
+from archsplit.devicecode.select import (
+    Coverage,
+    classify_coverage,
+    code_targets,
+    is_code,
+    replaces_input,
+)
 from archsplit.system.finding import Finding
 from archsplit.system.units import size_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from archsplit.arch.target import Capability, Target
+    from archsplit.arch.target import Capability
     from archsplit.devicecode.model import Image, Inventory, InventoryRow, Unit
 
 _MAX_SHOWN = 5
@@ -185,19 +192,19 @@ class _GroupKey:
 
     Attributes:
         targets: of the container's code.
-        linked: for input of a device link, the targets of the linked code, which comes first.
+        linked: for input of a device link, the targets of each linked container, which come first.
         input: for linked code, the targets of that input, which comes second.
     """
 
     targets: frozenset[Target]
-    linked: frozenset[Target] | None = None
+    linked: frozenset[frozenset[Target]] | None = None
     input: frozenset[Target] | None = None
 
     def choose(self, capability: Capability) -> tuple[bool, Target | None]:
         """Return False for containers that don't count for a GPU, and the target it takes."""
         best = best_target(capability, self.targets)
         if self.linked is not None:
-            return best is not None and best_target(capability, self.linked) is None, best
+            return best is not None and not replaces_input(self.linked, capability), best
         # The driver links the input instead.
         is_replaced = self.input is not None and best_target(capability, self.input) is not None
         return best is not None or not is_replaced, best
@@ -215,10 +222,10 @@ def _group_by_targets(inventory: Inventory) -> Mapping[_GroupKey, _Group]:
             [unit for unit in file.units if unit.is_device_linked and unit.place is place]
             for place in (Place.EXECUTABLE, Place.RELOCATABLE)
         )
-        linked, input_targets = (
-            frozenset().union(*(code_targets(unit.images) for unit in units))
-            for units in (results, inputs)
+        linked, input_sets = (
+            frozenset(code_targets(unit.images) for unit in units) for units in (results, inputs)
         )
+        input_targets = frozenset[Target]().union(*input_sets)
         for unit in results:
             key = _GroupKey(targets=code_targets(unit.images), input=input_targets)
             groups.setdefault(key, _Group()).add(unit)

@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING
 
 from archsplit.arch.compat import GPU_BY_CAPABILITY
 from archsplit.devicecode.model import Place, join_units
-from archsplit.devicecode.select import code_targets, is_code, newest_ptx, selected_images
+from archsplit.devicecode.select import (
+    code_targets,
+    is_code,
+    newest_ptx,
+    runs_linked_code,
+    selected_images,
+)
 from archsplit.devicecode.stats import device_usage
 from archsplit.inspect.breakdown import BITCODE, share_text
 from archsplit.system.units import size_text
@@ -78,13 +84,19 @@ def device_sizes(inventory: Inventory, capability: Capability) -> DeviceSizes:
     used, unused = usage.usable.cost + taken, usage.dead.cost + unregistered - taken
     bitcode = sum(one.size for one in inventory.other_files if one.kind.startswith(BITCODE))
     inside = [unit for unit in units if unit.place is not Place.OUTSIDE]
-    selected = [selected_images(_by_place(unit), capability) for unit in inside]
-    movable = sum(_code(unit.images) for unit in inside)
-    pack = sum(map(_code, selected))
+    replaced = _replaced_input(inventory, capability)
+    selected = [
+        () if unit in replaced else selected_images(_by_place(unit), capability) for unit in inside
+    ]
+    cut = sum(_code(unit.images) for unit in inside)
+    kept = sum(map(_code, selected))
+    moved = sum(_code(unit.images) for unit in inside if _can_move(unit))
+    pairs = zip(inside, selected, strict=True)
+    pack = sum(_code(images) for unit, images in pairs if _can_move(unit))
     # slim keeps the newest PTX of each container too, for GPUs that are not made yet.
     newer = [
-        [one for one in newest_ptx(_by_place(unit)) if one not in kept]
-        for unit, kept in zip(inside, selected, strict=True)
+        [one for one in newest_ptx(_by_place(unit)) if one not in images]
+        for unit, images in zip(inside, selected, strict=True)
     ]
     newer_ptx = sum(map(_code, newer))
     whole = inventory.size - (_weight(inventory.units()) - _weight(units))
@@ -97,11 +109,28 @@ def device_sizes(inventory: Inventory, capability: Capability) -> DeviceSizes:
         # Shares of a download are rounded; the remainder of all code closes the sum.
         link_code=max(0, code - used - unused) + bitcode,
         unregistered=unregistered,
-        slimmed=whole - movable + pack + newer_ptx,
-        core=None if is_split or not code_targets(_images(units)) else whole - movable,
+        slimmed=whole - cut + kept + newer_ptx,
+        core=None if is_split or not code_targets(_images(units)) else whole - moved,
         pack=None if is_split or not code_targets(_images(units)) else pack,
         newer_ptx=newer_ptx,
     )
+
+
+def _can_move(unit: Unit) -> bool:
+    """Return True for a container that a split moves: the driver takes each of its images."""
+    is_run = unit.place is Place.EXECUTABLE or unit.is_device_linked
+    return unit.member is None and is_run and all(map(is_code, unit.images))
+
+
+def _replaced_input(inventory: Inventory, capability: Capability) -> frozenset[Unit]:
+    """Return the input of device links whose results serve a GPU: no driver reads it for that."""
+    found: set[Unit] = set()
+    for file in inventory.files:
+        units = [unit for unit in file.units if unit.is_device_linked]
+        linked = (unit.images for unit in units if unit.place is Place.EXECUTABLE)
+        if runs_linked_code(linked, capability):
+            found |= {unit for unit in units if unit.place is Place.RELOCATABLE}
+    return frozenset(found)
 
 
 def _by_place(unit: Unit) -> tuple[Image, ...]:

@@ -1,0 +1,101 @@
+"""One GPU, asked three ways: what inspect says, slim removes, and a split has in its packs."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from typing import TYPE_CHECKING
+
+import pytest
+from slim_wheel_samples import fat_wheel
+
+from archsplit.arch.target import Capability
+from archsplit.devicecode.select import PtxPolicy
+from archsplit.formats.device_pack import read_pack
+from archsplit.formats.reader import Window
+from archsplit.inspect.inspect import InspectRequest, read_inventory
+from archsplit.inspect.sizes import device_sizes
+from archsplit.release.context import Effects
+from archsplit.slim.request import SlimRequest
+from archsplit.slim.wheel import slim_wheel
+from archsplit.split.model import SplitRequest
+from archsplit.split.split import split_wheel
+from archsplit.system.terminal import SilentProgress
+from handmade_samples import LTO_IR, THREE, Maker, container, for_devices, image, lz4_image
+from index_wheels import index_wheel
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def every(size: int) -> bytes:
+    """A container for all GPUs; of several with the same bytes a split stores one."""
+    names = ("sm_80", "sm_90", "compute_80", "compute_90")
+    return container(*(image(name, size) for name in names))
+
+
+def effects() -> Effects:
+    return Effects(progress=SilentProgress(), environment=os.environ, jobs=1)
+
+
+def inspected(wheel: Path, folder: Path, capability: Capability) -> tuple[int, int]:
+    """Return the bytes that slim removes and that a pack has; in files, not in the download."""
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(folder)
+    sizes = device_sizes(read_inventory(InspectRequest(subject=str(folder))), capability)
+    assert sizes.pack is not None
+    return sizes.whole - sizes.slimmed, sizes.pack
+
+
+def removed(wheel: Path, folder: Path, capability: Capability) -> int:
+    choice = for_devices(str(capability), ptx=PtxPolicy.NEWEST)
+    request = SlimRequest(source=wheel, out=folder, selection=choice, dry_run=True)
+    report = slim_wheel(request, effects())
+    return sum(row.file_bytes for file in report.files for row in file.removed)
+
+
+def packed(wheel: Path, folder: Path, capability: Capability) -> int:
+    release = split_wheel(SplitRequest(source=wheel, out=folder), effects())
+    assert release.split is not None
+    names = release.split.needs[str(capability)]
+    total = 0
+    for plugin in release.plugins:
+        if plugin.label in names:
+            with zipfile.ZipFile(folder / plugin.file) as archive:
+                (pack,) = (name for name in archive.namelist() if name.endswith(".pack"))
+                content = Window(memoryview(archive.read(pack)), source=pack)
+            images = (found for _, found in read_pack(content).images())
+            total += sum(found.size if found.form is None else found.form.size for found in images)
+    return total
+
+
+def assert_agree(wheel: Path, folder: Path, gpu: str) -> None:
+    capability = Capability.parse(gpu)
+    by_inspect = inspected(wheel, folder / "files", capability)
+    assert by_inspect[0] == removed(wheel, folder / "slim", capability)
+    assert by_inspect[1] == packed(wheel, folder / "split", capability)
+
+
+@pytest.mark.parametrize("gpu", ["8.0", "8.6", "9.0", "12.0"])
+def test_inspect_slim_and_split_agree_to_the_byte(maker: Maker, tmp_path: Path, gpu: str) -> None:
+    link_code = image("sm_90", 0x300, kind=LTO_IR)
+    library = maker.library((*THREE, every(0x800), container(lz4_image(), link_code))).read_bytes()
+    wheel = fat_wheel(tmp_path, library=library)
+    assert_agree(wheel, tmp_path, gpu)
+
+
+@pytest.mark.parametrize("gpu", ["8.0", "8.6", "9.0", "12.0"])
+def test_inspect_and_slim_agree_about_link_input(maker: Maker, tmp_path: Path, gpu: str) -> None:
+    library = maker.linked_library(every(0x900), every(0xA00), every(0xB00)).read_bytes()
+    wheel, capability = fat_wheel(tmp_path, library=library), Capability.parse(gpu)
+    by_inspect, _ = inspected(wheel, tmp_path / "files", capability)
+    assert by_inspect == removed(wheel, tmp_path / "slim", capability)
+
+
+@pytest.mark.download
+@pytest.mark.parametrize("gpu", ["7.5", "9.0"])
+@pytest.mark.parametrize("name", ["xgboost==3.2.0", "bitsandbytes==0.50.2"])
+def test_inspect_slim_and_split_agree_about_wheels_of_the_index(
+    name: str, gpu: str, downloads: Path, tmp_path: Path
+) -> None:
+    assert_agree(index_wheel(downloads, name), tmp_path, gpu)
