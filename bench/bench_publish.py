@@ -1,4 +1,4 @@
-# ruff: noqa: INP001, S603, T201, TID251 - a script, which starts servers and programs as a user would
+# ruff: noqa: INP001, S311, S603, T201, TID251 - a script, which starts servers and programs as a user would
 """Release path of wheels: split, verify, publish to two indexes, install, join.
 
     python bench/bench_publish.py WHEEL... --log path.jsonl --work FOLDER [--no-install PROJECT]
@@ -7,6 +7,7 @@ Each argument is a wheel, or several wheels of one version with commas between t
 row as soon as a wheel is done, and a wheel with a row there is skipped: start it again after an
 interruption. The servers are devpi (in an environment of its own, made in the work folder) and
 pypiserver, on 127.0.0.1 only. Outputs of a wheel are deleted after it. `--table` prints the log.
+`--interrupt 20` kills each publish to pypiserver that often before it may end.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ import contextlib
 import hashlib
 import json
 import os
+import random
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -41,8 +44,11 @@ def main() -> None:
     parser.add_argument("--work", type=Path, default=Path("release-path"))
     parser.add_argument("--no-install", nargs="*", default=[], metavar="PROJECT")
     parser.add_argument("--until", default="", metavar="HH:MM", help="begin no wheel after this")
+    parser.add_argument("--interrupt", type=int, default=0, metavar="TIMES")
     parser.add_argument("--table", action="store_true")
     arguments = parser.parse_args()
+    # Without this, an end by SIGTERM leaves the servers running.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     rows = read_log(arguments.log)
     if not arguments.table:
         arguments.work.mkdir(parents=True, exist_ok=True)
@@ -52,7 +58,9 @@ def main() -> None:
                     continue
                 if arguments.until and time.strftime("%H:%M") >= arguments.until:
                     break
-                row = release_path(text, arguments.work.absolute(), indexes, arguments.no_install)
+                work = arguments.work.absolute()
+                not_installed = arguments.no_install
+                row = release_path(text, work, indexes, not_installed, arguments.interrupt)
                 rows.append(row)
                 with arguments.log.open("a") as file:
                     file.write(json.dumps(row) + "\n")
@@ -138,7 +146,11 @@ def free_port() -> int:
 
 
 def release_path(
-    text: str, work: Path, indexes: dict[str, str], not_installed: Sequence[str]
+    text: str,
+    work: Path,
+    indexes: dict[str, str],
+    not_installed: Sequence[str],
+    interruptions: int,
 ) -> dict[str, Any]:
     """Run all steps for one release, and return its row; a failed split ends it."""
     wheels = [Path(one).absolute() for one in text.split(",")]
@@ -160,14 +172,44 @@ def release_path(
         for name, url in indexes.items():
             publish = ("publish", split, "--repository-url", url)
             step(row, f"plan {name}", (*publish, "--plan"), environment)
+            if name == PYPISERVER and interruptions:
+                interrupt(row, (*publish, "--yes", "--quiet"), environment, interruptions)
             step(row, name, (*publish, "--yes", "--quiet"), environment)
             install(row, name, url, report, out)
+        row["whole"] = is_whole(split, work / PYPISERVER)
         join(row, wheels, split, out)
     finally:
         shutil.rmtree(out, ignore_errors=True)
         for path in (work / PYPISERVER).iterdir():
             path.unlink()
     return row
+
+
+def interrupt(
+    row: dict[str, Any], words: Sequence[str | Path], environment: dict[str, str], times: int
+) -> None:
+    """Kill a publish again and again, each time after a random part of an undisturbed run."""
+    argv = [sys.executable, "-m", "archsplit", *map(str, words)]
+    chance = random.Random(times)
+    codes = []
+    for _ in range(times):
+        process = subprocess.Popen(
+            argv,
+            env={**os.environ, **environment},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=chance.uniform(0.2, row["devpi"]["seconds"]))
+        process.send_signal(chance.choice((signal.SIGINT, signal.SIGTERM, signal.SIGKILL)))
+        codes.append(process.wait())
+    row["interrupted"] = codes
+
+
+def is_whole(split: Path, files: Path) -> bool:
+    """Return whether an index has all wheels of a release, with the same bytes, and no others."""
+    published = {path.name: digest(path) for path in files.iterdir()}
+    return published == {path.name: digest(path) for path in split.glob("*.whl")}
 
 
 def install(row: dict[str, Any], name: str, url: str, report: dict[str, Any], out: Path) -> None:
@@ -259,8 +301,9 @@ STEPS = ("split", "verify", "devpi", PYPISERVER, "pip devpi", "uv devpi", "join"
 def table(rows: Sequence[dict[str, Any]]) -> str:
     """Return the log as a table of Markdown: exit code and seconds of each step."""
     lines = [
-        f"| release | MB | core | packs | {' | '.join(STEPS)} | pip, uv {PYPISERVER} | joined |",
-        "|---" * (6 + len(STEPS)) + "|",
+        f"| release | MB | core | packs | {' | '.join(STEPS)} | pip, uv {PYPISERVER} | joined"
+        " | interrupted | index whole |",
+        "|---" * (8 + len(STEPS)) + "|",
     ]
     for row in rows:
         first, *others = row["wheels"].split(",")
@@ -274,6 +317,8 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
         cells += [cell(row, each) for each in STEPS]
         cells.append(", ".join(cell(row, f"{each} {PYPISERVER}") for each in ("pip", "uv")))
         cells.append(f"{row.get('same', 0)} of {row.get('of', 0)}")
+        cells.append(str(len(row.get("interrupted", []))))
+        cells.append({True: "yes", False: "NO", None: "-"}[row.get("whole")])
         lines.append(f"| {name} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
