@@ -2,9 +2,10 @@
 """Measure the newest CUDA wheels of the package index, one after the other; resumable.
 
 Each wheel is downloaded, measured by archsplit's own commands and deleted, so the disk needs room
-for one wheel and its split. The results are a file of JSON with versions and hashes. A wheel that
+for one wheel and its split. The results are a file of JSON with versions and hashes. A step that
 is in the file is left out, so an interrupted run goes on where it stopped.
 
+    python recipes/gallery/measure.py --out recipes/gallery/results.json --steps inspect
     python recipes/gallery/measure.py --out recipes/gallery/results.json
     python recipes/gallery/measure.py --out results.json bitsandbytes nvidia-nvshmem-cu12
 """
@@ -12,12 +13,15 @@ is in the file is left out, so an interrupted run goes on where it stopped.
 from __future__ import annotations
 
 import argparse
+import gzip
 import hashlib
 import json
+import resource
 import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -31,47 +35,70 @@ GPUS = {
     "B200": "10.0",
     "RTX 5090": "12.0",
 }
+PYTHON = "3.12"
+"""Version of Python whose wheels are measured."""
 LEAST_FREE = 20 * 10**9
 """Bytes of the disk that must be free before a wheel is downloaded."""
+MEMORY = 8 * 2**30
+"""Bytes of memory for each process."""
+SECONDS = 600
+"""Time limit of each command."""
+TOLERANCE = 0.02
+"""Share of the download by which an estimate of inspect may miss what slim and split write."""
 COMMANDS = {
-    "per GPU": f"archsplit inspect WHEEL --device {','.join(GPUS.values())} --kernels --json",
-    "sum of the split": "archsplit split WHEEL --out split --json",
+    "inspect": f"archsplit inspect WHEEL --device {','.join(GPUS.values())} --kernels --json",
+    "slim": "archsplit slim WHEEL --device 9.0 --out slim --json",
+    "split": "archsplit split WHEEL --out split --json",
 }
 
 
-def run(*words: str, cwd: Path | None = None) -> str:
-    """Run a command of archsplit or pip in this Python's environment; return its output.
+class StepError(Exception):
+    """A command failed; has its last line."""
 
-    Raises:
-        RuntimeError: the command failed; has its last line.
-    """
+
+def run(*words: str, seconds: float | None = None) -> str:
+    """Run a module in this Python's environment; return its output."""
     argv = [sys.executable, "-m", *words]
-    done = subprocess.run(argv, cwd=cwd, capture_output=True, text=True, check=False)
+    try:
+        done = subprocess.run(
+            argv,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=seconds,
+            preexec_fn=limit_memory if seconds else None,
+        )
+    except subprocess.TimeoutExpired:
+        raise StepError(f"not done after {seconds:g} s") from None
     if done.returncode:
         lines = [line for line in done.stderr.splitlines() if line and "hint:" not in line]
-        reason = lines[-1] if lines else ""
-        raise RuntimeError(f"{words[0]} {words[1]}: exit code {done.returncode}: {reason}")
+        raise StepError(f"exit code {done.returncode}: {lines[-1] if lines else ''}")
     return done.stdout
 
 
-def download(project: str, folder: Path) -> Path:
-    """Download the newest wheel of a project for this machine."""
-    options = ("--quiet", "--no-deps", "--only-binary", ":all:", "--dest", str(folder))
-    run("pip", "download", *options, project)
+def limit_memory() -> None:
+    """Limit this process, and its children, to ``MEMORY`` each."""
+    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
+
+
+def download(project: str, version: str | None, folder: Path) -> Path:
+    """Download a wheel for this platform: the newest, or the one that is measured in part."""
+    python = ("--python-version", PYTHON, "--only-binary", ":all:")
+    options = ("--quiet", "--no-deps", *python, "--dest", str(folder))
+    run("pip", "download", *options, f"{project}=={version}" if version else project)
     return next(folder.glob("*.whl"))
 
 
 def coverage(device: dict[str, Any]) -> str:
     """Return how a GPU runs the code: natively, by JIT from PTX, in part, or nothing."""
     counts = device["containers"]
-    native, ptx, none = (
-        counts["native"] + counts["older_minor"],
-        counts["ptx"],
-        counts["none"],
-    )
-    words = {"native": native, "JIT": ptx, "nothing": none}
-    found = [word for word, count in words.items() if count]
-    return " + ".join(found) or "nothing"
+    words = {
+        "native": counts["native"] + counts["older_minor"],
+        "JIT": counts["ptx"],
+        "nothing": counts["none"],
+    }
+    found = [f"{word} {count}" for word, count in words.items() if count]
+    return ", ".join(found) or "nothing"
 
 
 def kernel_facts(files: list[dict[str, Any]]) -> dict[str, Any]:
@@ -87,45 +114,100 @@ def kernel_facts(files: list[dict[str, Any]]) -> dict[str, Any]:
     return {"kernels": len(every), "lacking": lacking, "duplicate_bytes": copies}
 
 
-def measure(wheel: Path, scratch: Path) -> dict[str, Any]:
-    """Return everything that archsplit says about a wheel."""
-    text = run(
-        *("archsplit", "inspect", str(wheel), "--device", ",".join(GPUS.values())),
-        *("--kernels", "--json"),
-    )
-    seen = json.loads(text)
+def new_result(wheel: Path) -> dict[str, Any]:
+    """Return the record of a wheel before any step."""
+    return {
+        "file": wheel.name,
+        "version": wheel.name.split("-")[1],
+        "sha256": digest(wheel),
+        "download": wheel.stat().st_size,
+        "seconds": {},
+        "problems": [],
+    }
+
+
+def measure(
+    result: dict[str, Any], wheel: Path, scratch: Path, steps: list[str], reports: Path | None
+) -> None:
+    """Add what archsplit says about a wheel to its record; what fails is in ``problems``."""
+    after = {"inspect": inspected, "slim": slim_result, "split": split_result}
+    for name in steps:
+        if name != "inspect" and not result.get("device_code"):
+            continue
+        places = {"WHEEL": str(wheel), name: str(scratch / name)}
+        words = COMMANDS[name].split()
+        filled = [*words[:2], *(places.get(word, word) for word in words[2:])]
+        began = time.monotonic()
+        try:
+            text = run(*filled, seconds=SECONDS)
+            after[name](result, json.loads(text))
+            if reports:
+                with gzip.open(reports / f"{wheel.name}.{name}.gz", "wt") as file:
+                    file.write(text)
+        except StepError as error:
+            result["problems"].append(f"{name}: {str(error).replace(f'{scratch}/', '')}")
+        result["seconds"][name] = round(time.monotonic() - began, 1)
+        shutil.rmtree(scratch / name, ignore_errors=True)
+
+
+def inspected(result: dict[str, Any], seen: dict[str, Any]) -> None:
+    """Add the report of inspect to a result."""
     devices = {device["device"]: device for device in seen["devices"]}
     packed: Counter[str] = Counter()
     for row in seen["totals"]:
-        packed[row["compression"]] += row["wheel_bytes"] or row["file_bytes"]
-    result: dict[str, Any] = {
-        "file": wheel.name,
-        "version": wheel.name.split("-")[1],
-        "sha256": hashlib.sha256(wheel.read_bytes()).hexdigest(),
-        "download": wheel.stat().st_size,
-        "problems": [
-            f"{one['path']}: {one['problem']}" for one in seen["files"] if "problem" in one
-        ],
-        "packed": dict(packed),
-        "zstd_saves": seen["zstd_saves"],
-        "gpus": {
-            name: {"runs": coverage(devices[number]), **devices[number]["sizes"]}
-            for name, number in GPUS.items()
-        },
-        **kernel_facts(seen["files"]),
+        packed[row["compression"]] += row["file_bytes"]
+    problems = [f"{one['path']}: {one['problem']}" for one in seen["files"] if "problem" in one]
+    result["problems"] += problems
+    result["files"] = sum(one["size"] for one in seen["files"])
+    result["packed"] = dict(packed)
+    result["zstd_saves"] = seen["zstd_saves"]
+    result["gpus"] = {
+        name: {"runs": coverage(devices[number]), **devices[number]["sizes"]}
+        for name, number in GPUS.items()
     }
+    result.update(kernel_facts(seen["files"]))
     for name, gpu in result["gpus"].items():
         parts = ("used", "for_other_gpus", "link_code", "not_device_code")
         if sum(gpu[part] for part in parts) != gpu["whole"]:
-            result["problems"].append(f"the parts for {name} don't add up to the download")
-    out = scratch / "split"
-    try:
-        split = json.loads(run("archsplit", "split", str(wheel), "--out", str(out), "--json"))
-        result["split"] = sum(one["size"] for one in split["wheels"])
-    except RuntimeError as error:
-        # A wheel that can't be split is a result too.
-        result["split_refused"] = str(error)
-    return result
+            result["problems"].append(f"inspect: the parts for {name} don't add up")
+        result["device_code"] = sum(gpu[part] for part in parts[:3])
+        if gpu["whole"] != result["download"]:
+            result["problems"].append(f"inspect: the whole for {name} is not the download")
+
+
+def slim_result(result: dict[str, Any], report: dict[str, Any]) -> None:
+    """Add the size for an H100, and compare it with the estimate."""
+    result["slim_h100"] = report["size_after"]
+    expect_near(result, "slim", report["size_after"], result["gpus"]["H100"]["slim"])
+
+
+def split_result(result: dict[str, Any], report: dict[str, Any]) -> None:
+    """Add the sizes of core and packs, and compare them with the estimates."""
+    sizes = {"": 0}
+    for wheel in report["wheels"]:
+        name = "" if wheel["role"] == "core" else wheel["plugin"]["name"]
+        sizes[name] = wheel["size"]
+    result["split"] = {"sum": sum(sizes.values()), "core": sizes[""], "packs": len(sizes) - 1}
+    result["split"]["unmoved"] = len(report["split"]["unmoved"])
+    for name, number in GPUS.items():
+        needed = report["split"]["needs"].get(number)
+        packs = sum(sizes[pack] for pack in needed or ())
+        result["split"][name] = sizes[""] + packs
+        gpu = result["gpus"][name]
+        if gpu["core"] is not None:
+            expect_near(result, f"split for {name}", sizes[""] + packs, gpu["core"] + gpu["pack"])
+
+
+def expect_near(result: dict[str, Any], name: str, found: int, estimate: int) -> None:
+    """Note a size that is far from inspect's estimate of it."""
+    if abs(found - estimate) > TOLERANCE * result["download"]:
+        result["problems"].append(f"{name}: {found} bytes, and inspect expected {estimate}")
+
+
+def digest(path: Path) -> str:
+    """Return the SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def main() -> int:
@@ -133,33 +215,43 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("projects", nargs="*", help="(default: projects.txt)")
     parser.add_argument("--out", type=Path, required=True, help="the file of results")
-    parser.add_argument("--wheels", type=Path, help="take wheels from here, and leave them")
+    parser.add_argument("--steps", nargs="+", choices=list(COMMANDS), default=list(COMMANDS))
+    parser.add_argument("--reports", type=Path, help="keep archsplit's own reports here")
     arguments = parser.parse_args()
     listed = (HERE / "projects.txt").read_text().splitlines()
     projects = arguments.projects or [line for line in listed if line and line[0] != "#"]
-    content: dict[str, Any] = {"schema": 1, "commands": COMMANDS, "wheels": {}}
+    content: dict[str, Any] = {"schema": 2, "commands": COMMANDS, "wheels": {}}
     if arguments.out.exists():
         content = json.loads(arguments.out.read_text())
     for project in projects:
-        if project in content["wheels"]:
+        found = content["wheels"].get(project, {})
+        steps = [step for step in arguments.steps if is_missing(found, step)]
+        if not steps:
             continue
         with tempfile.TemporaryDirectory(dir=arguments.out.absolute().parent) as name:
             scratch = Path(name)
             if shutil.disk_usage(scratch).free < LEAST_FREE:
                 sys.exit(f"error: fewer than {LEAST_FREE / 1e9:.0f} GB are free in {scratch}")
             try:
-                pattern = f"{project.replace('-', '_')}-*.whl"
-                here = sorted(arguments.wheels.glob(pattern)) if arguments.wheels else []
-                wheel = here[0] if here else download(project, scratch)
-                found = measure(wheel, scratch)
-            except RuntimeError as error:
-                found = {"failed": str(error)}
+                wheel = download(project, found.get("version"), scratch)
+                found = found or new_result(wheel)
+                measure(found, wheel, scratch, steps, arguments.reports)
+            except StepError as error:
+                found = {"problems": [f"download: {error}"]}
         content["wheels"][project] = found
         partial = arguments.out.with_suffix(".part")
         partial.write_text(json.dumps(content, indent=1) + "\n")
         partial.replace(arguments.out)
-        print(project, found.get("download", found.get("failed")), flush=True)
+        print(project, found.get("download"), *found["problems"], flush=True)
     return 0
+
+
+def is_missing(found: dict[str, Any], step: str) -> bool:
+    """Return whether a step of a wheel must still be done."""
+    if not found:
+        return True
+    has_code = step == "inspect" or bool(found.get("device_code"))
+    return has_code and step not in found.get("seconds", {step: 0})
 
 
 if __name__ == "__main__":
