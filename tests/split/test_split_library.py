@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import tracemalloc
 import zipfile
 import zlib
 from typing import TYPE_CHECKING
@@ -157,6 +158,24 @@ def test_library_whose_wrappers_can_not_change_is_refused(tmp_path: Path, effect
     path = compile_c(tmp_path / "liba.so", "-shared", "-fPIC", "-Wl,-z,notext", *sources)
     with pytest.raises(ArchsplitError, match="no library with device code that can be moved"):
         made(tmp_path, path, effects)
+
+
+def zlib_bomb(mebibytes: int) -> bytes:
+    """Compress zeros: each full flush begins anew, so the same block serves for all."""
+    packer = zlib.compressobj(9)
+    head = packer.compress(b"") + packer.flush(zlib.Z_FULL_FLUSH)
+    block = packer.compress(bytes(1 << 20)) + packer.flush(zlib.Z_FULL_FLUSH)
+    return head + block * mebibytes
+
+
+def test_a_record_that_unpacks_to_gigabytes_takes_little_memory() -> None:
+    bomb = zlib_bomb(4096)
+    tracemalloc.start()
+    with pytest.raises(BinaryFormatError, match="a record is damaged"):
+        Restore.decode(bomb, source="a record")
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 300 << 20
 
 
 def test_damaged_record_of_joining_is_refused() -> None:

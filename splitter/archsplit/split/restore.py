@@ -55,6 +55,8 @@ _COPY, _KEPT, _IMAGE = range(3)
 _BLOCK = 1024
 _GROUP = 1024 * _BLOCK
 
+_MAX_RECORD, _MAX_ROWS = 1 << 27, 1 << 20
+"""Bytes and rows of a record; the largest real ones have some megabytes."""
 _SPLIT_AGAIN = "split the fat wheel again"
 
 _Key = tuple[int, int, int]
@@ -88,11 +90,12 @@ class Restore:
             BinaryFormatError: the record is damaged.
         """
         try:
-            text = zlib.decompress(content)
+            unpacker = zlib.decompressobj()
+            text = unpacker.decompress(content, _MAX_RECORD)
             count, size = _COUNT.unpack_from(text)
             end = _COUNT.size + count * _ROW.size
             # Checked before rows are unpacked, so a damaged count can't read beyond the end.
-            if len(text) != end + size:
+            if not unpacker.eof or len(text) != end + size or count > _MAX_ROWS:
                 raise BinaryFormatError(
                     f"{source} is damaged: {len(text)} bytes, expected {end + size}",
                     hint=_SPLIT_AGAIN,
