@@ -415,6 +415,15 @@ def test_a_full_disk_leaves_a_sound_index(make: Maker, own: Path) -> None:
     assert make(files=(PLAIN, VENDOR)) == 0
 
 
+def test_files_of_others_beside_the_downloads_stay(make: Maker) -> None:
+    theirs = Path("out/.downloads")
+    theirs.mkdir(parents=True)
+    (theirs / "notes.txt").write_text("mine")
+    (theirs / "other-1-py3-none-any.whl").write_text("mine too")
+    assert make(files=(PLAIN,)) == 0
+    assert {path.name for path in theirs.iterdir()} == {"notes.txt", "other-1-py3-none-any.whl"}
+
+
 def test_a_killed_edit_is_done_again(make: Maker, own: Path) -> None:
     # As a kill leaves it: the wheel is in the index, and the state and the lock don't have it.
     before = (own / "archsplit-mirror.json").read_bytes()

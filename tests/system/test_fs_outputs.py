@@ -20,6 +20,19 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+def test_a_folder_with_files_at_the_path_of_a_stored_file_stays(tmp_path: Path) -> None:
+    path = tmp_path / "stored"
+    path.mkdir()
+    outputs.store_file(path, b"an empty folder is replaced")
+    path.unlink()
+    path.mkdir()
+    (path / "notes.txt").write_text("mine")
+    with pytest.raises(OSError, match="not empty"):
+        outputs.store_file(path, b"new")
+    assert [one.name for one in path.iterdir()] == ["notes.txt"]
+    assert os.listdir(tmp_path) == ["stored"]
+
+
 def by_replacing(path: Path) -> None:
     fs.write_file(path, "new")
 

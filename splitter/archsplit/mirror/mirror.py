@@ -14,7 +14,7 @@ recorded digest.
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -257,9 +257,8 @@ class _MirrorRun:
         yield _mirror_downloader(folder, self.effects)
         # Not after an error: what has come is resumed.
         if self.request.downloads is None:
-            with output_errors(folder):
-                for path in folder.iterdir():
-                    path.unlink()
+            # Each wheel was removed after its edit. Other files are somebody's.
+            with suppress(OSError):
                 folder.rmdir()
 
 

@@ -66,18 +66,19 @@ def store_file(path: Path | str, content: bytes) -> None:
 
 
 def remove_irregular(path: Path | str) -> None:
-    """Remove a folder, FIFO, socket, device or link at the path of a cache's file.
+    """Remove a folder without files, FIFO, socket, device or link at the path of a cache's file.
 
     Raises:
-        OSError: it can't be removed.
+        OSError: it can't be removed: a folder with files is not a cache's.
     """
     if is_replaceable(path):
         return
     if os.path.isdir(path) and not os.path.islink(path):
-        # Imported late: rarely needed.
-        import shutil
-
-        shutil.rmtree(path)
+        found = list(os.walk(path, topdown=False))
+        if any(files for _, _, files in found):
+            raise IrregularFileError(f"{path} is a folder with files: it is not empty")
+        for folder, _, _ in found:
+            os.rmdir(folder)
     else:
         os.unlink(path)
 
