@@ -66,7 +66,7 @@ def store_file(path: Path | str, content: bytes) -> None:
 
 
 def remove_irregular(path: Path | str) -> None:
-    """Remove a folder without files, FIFO, socket, device or link at the path of a cache's file.
+    """Remove anything irregular at the path of a cache file; no folder with files.
 
     Raises:
         OSError: it can't be removed: a folder with files is not a cache's.
