@@ -557,3 +557,14 @@ SHAPES = tuple(
     for name in names.split()
 )
 """Situations with a transcript of every release; the others have one of 13.0."""
+
+TILE = tuple(
+    Situation(name=f"tile-{name}", line=line)
+    for name, line in {
+        "two": f"-enable-tile {_TWO} -c k.cu -o k.o",
+        "only": "--tile-only -arch=sm_100 -c k.cu -o k.o",
+        "rdc": "-enable-tile -rdc=true -arch=sm_100 -c k.cu -o k.o",
+        "MMD": "-enable-tile -MMD -MF k.d -arch=sm_100 -c k.cu -o k.o",
+    }.items()
+)
+"""Tile kernels, which nvcc compiles since 13.3; there is a transcript of 13.4."""

@@ -2,6 +2,7 @@
 
     python tests/nvcc/record_transcripts.py --nvcc PATH --out tests/nvcc/transcripts/13.0
     python tests/nvcc/record_transcripts.py --shapes --nvcc OTHER --out tests/nvcc/transcripts/12.4
+    python tests/nvcc/record_transcripts.py --tile --nvcc 13.4 --out tests/nvcc/transcripts/tile
 
 Two runs write the same files: folders become ``${TOOLKIT}``, ``${FOLDER}`` (the private one) and
 ``${CWD}``, process numbers and addresses in temporary names are counted through. Texts
@@ -19,7 +20,7 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-from nvcc_situations import SHAPES, SITUATIONS, SOURCES, Recorded, Situation, written
+from nvcc_situations import SHAPES, SITUATIONS, SOURCES, TILE, Recorded, Situation, written
 
 SEARCHED = "/usr/bin:/bin"
 _TEMPORARY = re.compile(r"tmpxft_[0-9a-f]{8}_[0-9a-f]{8}")
@@ -42,8 +43,9 @@ def main() -> None:
     parser.add_argument("--nvcc", type=Path, required=True, help="the compiler to ask")
     parser.add_argument("--out", type=Path, required=True, help="folder for its answers")
     parser.add_argument("--shapes", action="store_true", help="only what each release must have")
+    parser.add_argument("--tile", action="store_true", help="only Tile kernels")
     arguments = parser.parse_args()
-    situations = SHAPES if arguments.shapes else SITUATIONS
+    situations = TILE if arguments.tile else SHAPES if arguments.shapes else SITUATIONS
     answers = [run_anywhere(arguments.nvcc.resolve(), each) for each in situations]
     shared = repeated_texts(answers[0].stderr)
     out = arguments.out

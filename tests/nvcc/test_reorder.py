@@ -20,8 +20,8 @@ EMPTY = (
 )
 
 
-def compiled(name: str = "compile-two", folder: Path = FOLDER) -> Transcript:
-    answer = recorded("13.0", name).at(TOOLKIT=Path("/t"), FOLDER=folder, CWD=Path("/src"))
+def compiled(name: str = "compile-two", folder: Path = FOLDER, release: str = "13.0") -> Transcript:
+    answer = recorded(release, name).at(TOOLKIT=Path("/t"), FOLDER=folder, CWD=Path("/src"))
     return parse_dryrun(answer.stderr, folder=folder, cwd=Path("/src"))
 
 
@@ -51,6 +51,40 @@ def test_the_host_compile_waits_for_no_container() -> None:
     text = loosened.texts[FOLDER / "k.fatbin.c"]
     assert '".incbin \\"/w/k.fatbin\\"\\n"' in text
     assert ".quad" not in text
+
+
+@pytest.mark.parametrize(
+    ("name", "containers"),
+    [
+        ("tile-two", ["k.fatbin", "k.tile.fatbin"]),
+        ("tile-rdc", ["k.fatbin", "k.tile.fatbin"]),
+        ("tile-only", ["k.tile.fatbin"]),
+    ],
+)
+def test_host_compile_waits_for_no_container_of_tile_kernels(
+    name: str, containers: list[str]
+) -> None:
+    transcript = compiled(name, release="tile")
+    templates = dict.fromkeys(empty_container_commands(transcript), EMPTY)
+    loosened = relax_order(transcript, seed=str, templates=templates)
+    *_, to_assembly, assembled = loosened.steps
+    assert not any("fatbin" in path.name for path in to_assembly.reads)
+    assert [path.name for path in assembled.reads] == [to_assembly.writes[0].name, *containers]
+    assert {path.name for path in loosened.texts} == {
+        "k.module_id",
+        *(f"{container}.c" for container in containers),
+    }
+
+
+def test_container_without_a_known_shape_is_awaited_by_the_assembly() -> None:
+    transcript = compiled("tile-two", release="tile")
+    templates = {
+        path: "no data" if "tile" in path.name else EMPTY
+        for path in empty_container_commands(transcript)
+    }
+    *_, to_assembly, assembled = relax_order(transcript, seed=str, templates=templates).steps
+    assert FOLDER / "k.tile.fatbin.c" in to_assembly.reads
+    assert assembled.reads == (to_assembly.writes[0], FOLDER / "k.fatbin")
 
 
 def test_the_command_for_an_empty_container_has_no_images() -> None:

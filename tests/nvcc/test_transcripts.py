@@ -3,13 +3,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from nvcc_situations import SITUATIONS, TRANSCRIPTS, Situation, recorded
+from nvcc_situations import SITUATIONS, TILE, TRANSCRIPTS, Situation, recorded
 
 from archsplit.errors import TranscriptError
 from archsplit.nvcc.dryrun import NvccStep, StepKind, Transcript, parse_dryrun
 from archsplit.nvcc.reorder import relax_order
 
 FOLDER, CWD = Path("/w"), Path("/src")
+CONTAINER = FOLDER / "k.tile.fatbin"
 RELEASES = sorted(path.name for path in TRANSCRIPTS.iterdir() if path.name[0].isdigit())
 REFUSED = {
     "compile-run-too": "the program ./app",
@@ -66,6 +67,29 @@ def test_a_recorded_transcript_is_parsed_or_refused_for_its_reason(release: str,
     loosened = relax_order(transcript, seed=str, templates={})
     assert_runnable(loosened.steps, given=set(loosened.texts))
     assert outputs(loosened.steps) >= outputs(transcript.steps) - set(loosened.texts)
+
+
+@pytest.mark.parametrize("name", [situation.name for situation in TILE])
+def test_steps_of_tile_kernels_are_parsed(name: str) -> None:
+    transcript = read("tile", name)
+    assert transcript is not None
+    assert_runnable(transcript.steps)
+    tile = [step for step in transcript.steps if step.kind is StepKind.TILEIRAS]
+    assert {str(step.target) for step in tile} == (
+        {"sm_80", "sm_90"} if name == "tile-two" else {"sm_100"}
+    )
+    (container,) = (path for step in transcript.steps for path in step.writes if path == CONTAINER)
+    (host,) = (step for step in transcript.steps if step.kind is StepKind.HOST_COMPILE)
+    assert container.with_suffix(".fatbin.c") in host.reads
+    loosened = relax_order(transcript, seed=str, templates={})
+    assert_runnable(loosened.steps, given=set(loosened.texts))
+
+
+def test_stub_that_includes_an_unknown_file_is_refused() -> None:
+    answer = recorded("tile", "tile-two").at(TOOLKIT=Path("/t"), FOLDER=FOLDER, CWD=CWD)
+    text = answer.stderr.replace('--include_alt_file_name "k.tile.', '--include_alt_file_name "x.')
+    with pytest.raises(TranscriptError, match="the file that --include_file_name names"):
+        parse_dryrun(text, folder=FOLDER, cwd=CWD)
 
 
 def assert_runnable(steps: tuple[NvccStep, ...], given: set[Path] = frozenset()) -> None:  # type: ignore[assignment]

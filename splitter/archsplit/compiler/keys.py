@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 __pure__ = True
 
 _CUDAS = (
-    *(StepKind.CUDAFE, StepKind.CICC, StepKind.PTXAS),
+    *(StepKind.CUDAFE, StepKind.CICC, StepKind.PTXAS, StepKind.TILEIRAS),
     *(StepKind.FATBINARY, StepKind.NVLINK),
 )
 _PROGRAMS = {kind.value: kind for kind in _CUDAS}
@@ -72,7 +72,7 @@ _ODD = re.compile(
 _OBJECTS = (".o", ".a", ".so", ".obj", ".cubin", ".fatbin", ".ptx", ".ltoir")
 _OUTPUTS = (
     *("-o", "-olto", "-MF", "--gen_c_file_name", "--gen_device_file_name", "--stub_file_name"),
-    *("--create", "--embedded-fatbin", "--register-link-binaries"),
+    *("--create", "--embedded-fatbin", "--register-link-binaries", "--tile_bc_file_name"),
 )
 """Flags that name what is written."""
 _INCLUDE_FLAGS = ("-I", "-isystem", "-iquote", "-idirafter")
@@ -252,7 +252,8 @@ def _linked(step: Step, private: Path) -> tuple[Path, ...]:
 def _embedded(source: Path) -> Iterator[Path]:
     # The stub includes it by its bare name; who doesn't wait for it doesn't list it as read.
     for path in sorted(source.parent.glob("*.fatbin.c")):
-        if source.name.startswith(f"{path.name.removesuffix('.fatbin.c')}."):
+        unit = path.name.removesuffix(".fatbin.c").removesuffix(".tile")
+        if source.name.startswith(f"{unit}."):
             yield path
 
 

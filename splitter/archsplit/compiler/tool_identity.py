@@ -60,7 +60,7 @@ _FORWARDING = re.compile(rb'#! ?/bin/sh\n(?:#[^\n]*\n|\n)*exec (/[\w./+-]+) "\$@
 _SHORT = 4096
 
 _PROGRAM = re.compile(
-    r"(?:.*/)?(?:nvcc|cudafe\+\+|ptxas|fatbinary|nvlink"
+    r"(?:.*/)?(?:nvcc|cudafe\+\+|ptxas|tileiras|fatbinary|nvlink"
     r"|(?:.*-)?(?:gcc|g\+\+|clang|clang\+\+|c\+\+|cc|as)(?:-[\d.]+)?)"
 )
 """Programs that answer ``--version``; cicc and cc1plus don't."""
@@ -107,6 +107,8 @@ class ToolIdentities:
         # cicc links the device library into each result.
         if name == "cicc":
             yield from sorted(Path(environment.get(_LIBRARY, "/")).glob("*.bc"))
+        elif name == "tileiras":
+            yield from _tile_parts(self._found(program, environment))
         elif name == "nvlink":
             yield from _code_generators(argv)
         # A host compiler's driver starts the programs that make the result.
@@ -293,6 +295,14 @@ def _code_generators(argv: tuple[str, ...]) -> Iterator[Path]:
     for folder in option_values(argv, ("-nvvmpath", "--nvvmpath")):
         yield from sorted(Path(folder).glob("lib*/lib*.so*"))
         yield from sorted(Path(folder).glob("libdevice/*.bc"))
+
+
+def _tile_parts(program: Path | None) -> Iterator[Path]:
+    """Yield the programs and libraries that tileiras starts or loads: it compiles to PTX itself."""
+    if program is not None:
+        root = program.resolve().parent.parent
+        yield root / "bin" / "ptxas"
+        yield from sorted([*root.glob("lib*/libnvvm.so*"), *root.glob("nvvm/lib*/libnvvm.so*")])
 
 
 def record_versions(cache: Cache, tools: ToolIdentities, paths: Iterable[str]) -> None:

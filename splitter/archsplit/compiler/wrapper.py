@@ -275,7 +275,7 @@ def _save_files(graph: Graph, folder: Path) -> None:
                     overwrite_file(folder / f"{number:02}-{path.name}", path.read_bytes())
 
 
-_INTERMEDIATE = {".ptx", ".cubin", ".fatbin", ".ltoir", ".o"}
+_INTERMEDIATE = {".ptx", ".cubin", ".fatbin", ".ltoir", ".o", ".tilebc"}
 _ALLOCATED = 2
 """SHF_ALLOC: the section is part of the program, not of its description."""
 

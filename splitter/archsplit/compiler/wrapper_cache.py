@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from archsplit.compiler.wrapper_graph import Compilation
     from archsplit.scheduler.outcome import Outcome
 
-_COMPILED = {StepKind.CUDAFE, StepKind.CICC, StepKind.PTXAS, StepKind.FATBINARY}
+_COMPILED = {StepKind.CUDAFE, StepKind.CICC, StepKind.PTXAS, StepKind.TILEIRAS, StepKind.FATBINARY}
 _COMPILED |= {StepKind.PREPROCESS, StepKind.HOST_COMPILE}
 _OTHER_OUTPUTS = "makes more than rules"
 """A note of an entry with more than rules for make: rules name the output as their target then."""

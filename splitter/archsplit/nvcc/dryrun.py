@@ -33,6 +33,7 @@ class StepKind(enum.Enum):
     CUDAFE = "cudafe++"
     CICC = "cicc"
     PTXAS = "ptxas"
+    TILEIRAS = "tileiras"
     FATBINARY = "fatbinary"
     HOST_COMPILE = "host compile"
     HOST_ASSEMBLY = "host compile to assembly"
@@ -48,6 +49,7 @@ WEIGHTS: Mapping[StepKind, float] = {
     StepKind.CUDAFE: 1.5,
     StepKind.CICC: 6.0,
     StepKind.PTXAS: 0.9,
+    StepKind.TILEIRAS: 0.9,
     StepKind.FATBINARY: 0.1,
     StepKind.HOST_COMPILE: 4.0,
     StepKind.HOST_ASSEMBLY: 3.8,
@@ -70,6 +72,7 @@ FIRST_MEMORY: Mapping[StepKind, tuple[int, float]] = {
     StepKind.CUDAFE: (100 * _MEBIBYTE, 75),
     StepKind.CICC: (100 * _MEBIBYTE, 95),
     StepKind.PTXAS: (60 * _MEBIBYTE, 32),
+    StepKind.TILEIRAS: (150 * _MEBIBYTE, 32),
     StepKind.FATBINARY: (50 * _MEBIBYTE, 1),
     StepKind.HOST_COMPILE: (60 * _MEBIBYTE, 60),
     StepKind.HOST_ASSEMBLY: (60 * _MEBIBYTE, 60),
@@ -162,7 +165,7 @@ _PIECE = re.compile(r"""\\.|'[^']*'|"(?:\\.|[^"\\])*"|[^\\'"]+|.""", re.DOTALL)
 _SYNTAX = re.compile(r"[`$|;&<>]")
 _EXPANSION = re.compile(r"[`$]")
 _UNUSABLE = re.compile(r"""[,"$`\\\x00-\x1f\x7f]""")
-_IMAGE = re.compile(r"--image3=kind=(elf|ptx|nvvm),sm=(\d+[af]?),file=(.+)", re.DOTALL)
+_IMAGE = re.compile(r"--image3=kind=(elf|ptx|nvvm|tileir),sm=(\d+[af]?),file=(.+)", re.DOTALL)
 _IMAGE_KINDS = {"elf": CodeKind.SASS, "ptx": CodeKind.PTX}
 _TARGET = re.compile(r"(?:sm|compute)_")
 _REDIRECTION = re.compile(r" > (\S+)_stdout 2>\1_stderr\s*$")
@@ -173,6 +176,7 @@ _TOOLS = {
         StepKind.CUDAFE,
         StepKind.CICC,
         StepKind.PTXAS,
+        StepKind.TILEIRAS,
         StepKind.FATBINARY,
         StepKind.NVLINK,
     )
@@ -188,13 +192,16 @@ _WRITES: Mapping[StepKind, tuple[str, ...]] = {
         "--stub_file_name",
         "--gen_c_file_name",
         "--gen_device_file_name",
+        "--tile_bc_file_name",
     ),
     StepKind.PTXAS: ("-o",),
+    StepKind.TILEIRAS: ("-o",),
     StepKind.FATBINARY: ("--create", "--embedded-fatbin"),
     StepKind.HOST_COMPILE: ("-o",),
     StepKind.NVLINK: ("-o", "--register-link-binaries"),
     StepKind.HOST_LINK: ("-o",),
 }
+_EMBEDDED_NAMES = ("--include_file_name", "--include_alt_file_name")
 OUTPUT_FLAGS = frozenset(flag for flags in _WRITES.values() for flag in flags)
 """Flags whose value is an output."""
 ID_FLAG = "--gen_module_id_file"
@@ -300,7 +307,7 @@ def fatbinary_images(argv: tuple[str, ...]) -> dict[Target, Path]:
 
 def step_target(argv: tuple[str, ...], kind: StepKind) -> Target | None:
     """Return the target in a command's flags, or None."""
-    if kind not in {StepKind.CICC, StepKind.PTXAS, StepKind.NVLINK}:
+    if kind not in {StepKind.CICC, StepKind.PTXAS, StepKind.TILEIRAS, StepKind.NVLINK}:
         return None
     named = (value for value in option_values(argv, ("-arch", "--arch")) if _TARGET.match(value))
     return next(map(Target.parse, named), None)
@@ -408,7 +415,7 @@ class _Reader:
         """Refuse a transcript that removes a file which no step writes."""
         # nvcc removes an archive before it writes the archive anew.
         for path in sorted(self._removed):
-            is_written = path in self._writers or self._is_private(path)
+            is_written = path in self._writers or path.is_relative_to(self._folder)
             if not is_written:
                 raise _unknown(f"why {path.name} is removed", f"rm {path}")
 
@@ -453,20 +460,21 @@ class _Reader:
 
     def _included_files(self, reads: list[Path]) -> list[Path]:
         # cudafe++ writes a file that includes the stub by its bare name. The stub includes the
-        # embedded fatbin, by a bare name that is an argument of the cicc that writes the stub.
+        # embedded fatbins (of kernels, and of Tile kernels), by bare names that are arguments of
+        # the cicc that writes the stub.
         included = []
         for path in reads:
             if path in self._writers and self._writers[path].kind is StepKind.CUDAFE:
-                stub = self._option_file(self._writers[path], "--stub_file_name")
-                fatbin = self._option_file(self._writers[stub], "--include_file_name")
-                included += [stub, fatbin]
+                (stub,) = self._option_files(self._writers[path], "--stub_file_name")
+                included += [stub, *self._option_files(self._writers[stub], *_EMBEDDED_NAMES)]
         return included
 
-    def _option_file(self, step: NvccStep, flag: str) -> Path:
-        paths = [self._folder / name for name in option_values(step.argv, (flag,))]
-        if len(paths) != 1 or paths[0] not in self._writers:
-            raise ValueError(f"the file that {flag} names")
-        return paths[0]
+    def _option_files(self, step: NvccStep, *flags: str) -> list[Path]:
+        """Return the files that some flags name, each at most once."""
+        paths = [self._folder / name for name in option_values(step.argv, flags)]
+        if not 1 <= len(paths) <= len(flags) or any(path not in self._writers for path in paths):
+            raise ValueError(f"the file that {flags[0]} names")
+        return paths
 
     def _check(self, step: NvccStep, written: tuple[Path, ...], line: str) -> None:
         for path in step.reads:
@@ -485,9 +493,6 @@ class _Reader:
         self._writers |= dict.fromkeys(written, step)
         if step.kind is StepKind.PREPROCESS and not step.reads:
             self._preprocessed += step.writes
-
-    def _is_private(self, path: Path) -> bool:
-        return path.is_relative_to(self._folder)
 
 
 def _unknown(what: str, line: str) -> TranscriptError:

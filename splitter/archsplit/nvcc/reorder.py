@@ -91,13 +91,8 @@ def relax_order(
         everywhere: give a module id also if no step waits for it, as for ``-ptx``.
     """
     steps, ids = _set_module_ids(transcript, seed, everywhere=everywhere)
-    steps = _separate_registrations(steps)
-    texts: dict[Path, str] = dict(ids)
-    for embedded, template in templates.items():
-        embedded_last = _embed_last(steps, embedded, template)
-        if embedded_last is not None:
-            steps, texts[embedded] = embedded_last
-    return RelaxedPlan(steps=tuple(steps), texts=texts)
+    steps, containers = _embed_last(_separate_registrations(steps), templates)
+    return RelaxedPlan(steps=tuple(steps), texts={**ids, **containers})
 
 
 def _set_module_ids(
@@ -167,25 +162,28 @@ def _move_registration(
 
 
 def _embed_last(
-    steps: Sequence[NvccStep], embedded: Path, template: str
-) -> tuple[list[NvccStep], str] | None:
-    """Return steps that embed a container at the end, and the new C file.
+    steps: Sequence[NvccStep], templates: Mapping[Path, str]
+) -> tuple[list[NvccStep], dict[Path, str]]:
+    """Return steps that embed containers at the end, and the new C files.
 
-    None if the C file has another form, or a compile can't be divided.
+    A container is left as it is if its C file has another form, or a compile can't be divided.
     """
-    compiles = [step for step in steps if embedded in step.reads]
-    text = _include_bytes(template, embedded.with_suffix(""))
-    if text is None or not compiles or not all(map(_can_wait, compiles)):
-        return None
+    texts: dict[Path, str] = {}
+    for embedded, template in templates.items():
+        compiles = [step for step in steps if embedded in step.reads]
+        text = _include_bytes(template, embedded.with_suffix(""))
+        if text is not None and compiles and all(map(_can_wait, compiles)):
+            texts[embedded] = text
     done: list[NvccStep] = []
     for step in steps:
-        if embedded in step.writes:
-            done.append(_create_container(step, embedded))
-        elif step in compiles:
-            done += _divide_compile(step, embedded)
+        created = [path for path in step.writes if path in texts]
+        if created:
+            done.append(_create_container(step, created[0]))
+        elif not texts.keys().isdisjoint(step.reads):
+            done += _divide_compile(step, texts)
         else:
             done.append(step)
-    return done, text
+    return done, texts
 
 
 def _include_bytes(template: str, container: Path) -> str | None:
@@ -210,21 +208,22 @@ def _create_container(step: NvccStep, embedded: Path) -> NvccStep:
     return replace(step, argv=(*argv, f"--create={container}"), writes=(container,))
 
 
-def _divide_compile(step: NvccStep, embedded: Path) -> Iterator[NvccStep]:
+def _divide_compile(step: NvccStep, texts: Container[Path]) -> Iterator[NvccStep]:
     source = next(path for path in step.reads if str(path) in step.argv)
     assembly = source.with_suffix(".s")
     compiled = _replace_value(step.argv, "-o", str(assembly))
     yield NvccStep(
         kind=StepKind.HOST_ASSEMBLY,
         argv=_replace_word(compiled, "-c", "-S"),
-        reads=tuple(path for path in step.reads if path != embedded),
+        reads=tuple(path for path in step.reads if path not in texts),
         writes=(assembly,),
     )
     assembled = _replace_value(step.argv, "-x", "assembler")
+    containers = (path.with_suffix("") for path in step.reads if path in texts)
     yield NvccStep(
         kind=StepKind.ASSEMBLE,
         argv=_replace_word(assembled, str(source), str(assembly)),
-        reads=(assembly, embedded.with_suffix("")),
+        reads=(assembly, *containers),
         writes=step.writes,
     )
 
