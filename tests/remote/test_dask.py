@@ -285,8 +285,9 @@ def test_wheels_have_the_same_bytes_though_a_worker_is_killed(
 @pytest.mark.timeout(1800)
 @pytest.mark.nvcc
 def test_eight_workers_that_share_no_folder_and_no_network_make_the_same_bytes(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("ARCHSPLIT_CACHE_MIN_SECONDS", "0")
     with contextlib.ExitStack() as closing:
         networks = Networks.make()
         if networks is not None:
@@ -295,7 +296,7 @@ def test_eight_workers_that_share_no_folder_and_no_network_make_the_same_bytes(
         for number in range(8):
             cluster.add_worker(f"worker {number}")
         words = ("--targets", "sm_80,sm_90")
-        cache = ("--cache", "on", "--cache-dir", tmp_path / "cache", "--cache-min-seconds", 0)
+        cache = ("--cache", "on", "--cache-dir", tmp_path / "cache")
         here = cluster.build_here(tmp_path / "here", *words)
         for name, pattern in (("cold", r": [1-9]\d* results were made"), ("warm", ": 0 results")):
             build = cluster.build(tmp_path / name, *words, *cache)
@@ -324,9 +325,12 @@ def test_a_scheduler_without_workers_is_an_error(cluster: Cluster, tmp_path: Pat
 
 
 @pytest.mark.nvcc
-def test_a_scheduler_that_ends_is_an_error(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_scheduler_that_ends_is_an_error(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ARCHSPLIT_CACHE_MIN_SECONDS", "0")
     worker = cluster.add_worker("one")
-    cache = ("--cache", "on", "--cache-dir", tmp_path / "cache", "--cache-min-seconds", 0)
+    cache = ("--cache", "on", "--cache-dir", tmp_path / "cache")
     build = cluster.build(tmp_path / "out", *cache)
     wait_for_steps(build, 3)
     cluster.kill_scheduler()

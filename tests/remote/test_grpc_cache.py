@@ -5,6 +5,7 @@ from __future__ import annotations
 import concurrent.futures
 import hashlib
 import json
+import os
 import shutil
 import socket
 import subprocess
@@ -132,10 +133,11 @@ def test_a_build_without_engine_takes_the_results_of_another_machine(
             "on",
         ]
         words += ["--cache-dir", tmp_path / f"{name} cache", "--cache-remote", store.address]
-        words += ["--cache-min-seconds", "0", "--cache-remote-seconds", "60"]
+        settings = {"ARCHSPLIT_CACHE_MIN_SECONDS": "0", "ARCHSPLIT_CACHE_REMOTE_SECONDS": "60"}
         done = subprocess.run(
             [sys.executable, "-m", "archsplit", *words, "--out", tmp_path / f"{name} out"],
             stdin=subprocess.DEVNULL,
+            env={**os.environ, **settings},
             capture_output=True,
             text=True,
             check=True,

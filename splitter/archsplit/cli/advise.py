@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from archsplit.cli import options
 from archsplit.cli.files import find_subject
-from archsplit.cli.inspect import add_place, page_origin, places, report_problems
+from archsplit.cli.inspect import page_origin, places, report_problems
 from archsplit.cli.verbs import add_verb
 from archsplit.errors import BudgetError, InputError, TargetError
 from archsplit.system.fs import read_file, write_file
-from archsplit.system.units import parse_size, size_text
+from archsplit.system.units import size_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -25,53 +25,31 @@ if TYPE_CHECKING:
 _PIPE_WIDTH = 140
 
 
+_OPTIONS = f"""
+subject        a wheel, library, device pack or installed package with device code, or the folder of
+               a build or split
+--gpus CSV!    the GPUs that users have: a file with columns share and gpu (a name) or capability
+               (9.0), as recipes/gpus.example.csv; or a list, all alike: 9.0,H100,native
+--budget SIZE  size limit of all files together, as 100MB
+--max-wheel SIZE  size limit of each plugin; for a prebuilt wheel, lists GPUs whose plugin is larger
+--ptx {{any,none}}  propose PTX, which drivers compile, or none (default: %(default)s)
+--policy NAME  print a policy of this name for a recipe (default: nightly for a build, none for a
+               prebuilt file)
+{options.PLACES}
+{options.HTML}
+{options.JSON}
+"""
+
+
 def add_to(verbs: options.Verbs) -> None:
     """Describe the verb."""
-    from archsplit.inspect.advise import DEFAULT_POLICY
-
     parser = add_verb(
         verbs,
         "advise",
         "archsplit advise torch.whl --gpus 7.5,H100 --budget 900MB",
         "archsplit advise split --gpus recipes/gpus.example.csv",
     )
-    parser.add_argument(
-        "subject",
-        help="a wheel, library, device pack or installed package with device code, or the folder"
-        " of a build or split",
-    )
-    parser.add_argument(
-        "--gpus",
-        required=True,
-        metavar="CSV",
-        help="the GPUs that users have: a file with columns share and gpu (a name) or capability"
-        " (9.0), as recipes/gpus.example.csv; or a list, all alike: 9.0,H100,native",
-    )
-    parser.add_argument(
-        "--budget", type=parse_size, metavar="SIZE", help="size limit of all wheels, as in 100MB"
-    )
-    parser.add_argument(
-        "--max-wheel",
-        type=parse_size,
-        metavar="SIZE",
-        help="size limit of each plugin; for a prebuilt wheel, lists GPUs whose plugin is larger",
-    )
-    parser.add_argument(
-        "--ptx",
-        choices=["any", "none"],
-        default="any",
-        help="propose PTX, which drivers compile, or none (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--policy",
-        type=_policy,
-        metavar="NAME",
-        help=f"print a policy of this name for a recipe (default: {DEFAULT_POLICY} for a build,"
-        " none for a prebuilt file)",
-    )
-    add_place(parser)
-    parser.add_argument("--html", type=Path, metavar="FILE", help="write a page with pictures")
-    parser.add_argument("--json", action="store_true", help="print everything as JSON")
+    options.add_options(parser, _OPTIONS, types={"NAME": _policy}, ptx="any")
     parser.set_defaults(run=run, command_line=())
 
 

@@ -9,7 +9,6 @@ import contextlib
 import dataclasses
 import json
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from archsplit.cli import options
@@ -17,7 +16,6 @@ from archsplit.cli.files import check_path
 from archsplit.cli.options import (
     add_cache_options,
     add_engine_options,
-    add_variants_option,
     cache_settings,
     engine_choice,
     write_built_variants,
@@ -26,11 +24,12 @@ from archsplit.cli.options import (
 from archsplit.cli.verbs import add_verb
 from archsplit.errors import UsageError
 from archsplit.system.env import build_date
-from archsplit.system.units import parse_size
+from archsplit.system.resources import available_cores
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from rich.console import Console
 
@@ -43,6 +42,20 @@ if TYPE_CHECKING:
     Build = Callable[[Effects, Path], Release | CudaReleases]
 
 
+_OPTIONS = f"""{options.RECIPE}
+{options.OUT}
+{options.MEMORY}
+--keep-going -k  after a failure run all steps that don't depend on it, and report every failure
+{options.EXPLAIN}
+--trace FILE     start and end of each step, for Perfetto
+--release        make a release of --targets only, whose core names no others (default: a part of
+                 the recipe's release, for gather)
+{options.VARIANTS}
+{options.JSON}
+{options.QUIET}
+"""
+
+
 def add_to(verbs: options.Verbs) -> None:
     """Describe the verb."""
     parser = add_verb(
@@ -51,42 +64,14 @@ def add_to(verbs: options.Verbs) -> None:
         "archsplit build recipes/vecsort --out dist",
         "archsplit build . --out dist --targets sm_90 --memory 24G",
     )
-    options.add_recipe_options(parser)
-    parser.add_argument("--out", type=Path, required=True, help="the folder for the wheels")
-    parser.add_argument(
-        "--memory",
-        type=parse_size,
-        metavar="SIZE",
-        help="memory limit for all tools together, as in 24G (default: the machine's memory)",
+    options.add_options(parser, _OPTIONS, jobs=available_cores())
+    options.add_options(
+        parser.add_mutually_exclusive_group(),
+        """
+--no-core    build the plugins only
+--core-only  build no plugin; that needs no compiler's time
+""",
     )
-    parser.add_argument(
-        "--keep-going",
-        "-k",
-        action="store_true",
-        help="after a failure run all steps that don't depend on it, and report every failure",
-    )
-    parser.add_argument(
-        "--explain",
-        action="store_true",
-        help="print hits and miss reasons of each step; of a farm: where each step ran and waited",
-    )
-    parser.add_argument(
-        "--trace", type=Path, metavar="FILE", help="start and end of each step, for Perfetto"
-    )
-    parser.add_argument(
-        "--release",
-        action="store_true",
-        help="make a release of --targets only, whose core names no others (default: a part of"
-        " the recipe's release, for gather)",
-    )
-    parts = parser.add_mutually_exclusive_group()
-    parts.add_argument("--no-core", action="store_true", help="build the plugins only")
-    parts.add_argument(
-        "--core-only", action="store_true", help="build no plugin; that needs no compiler's time"
-    )
-    add_variants_option(parser)
-    parser.add_argument("--json", action="store_true", help="print the report as JSON")
-    parser.add_argument("--quiet", action="store_true", help="no progress")
     add_engine_options(parser)
     add_cache_options(parser)
     parser.set_defaults(run=run)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from archsplit.cache.stats import MISS_TIER, read_counts
@@ -40,19 +39,18 @@ def add_to(verbs: Verbs) -> None:
     )
     what = parser.add_subparsers(required=True, metavar="WHAT")
     explain = _add(what, "explain", _explain, "print the miss reasons of a source")
-    explain.add_argument("file", type=Path, metavar="FILE", help="the source")
-    explain.add_argument("--target", metavar="T", help="only steps of these targets: sm_90, H100")
+    options.add_options(explain, f"file FILE  the source\n{options.TARGETS}")
     stats = _add(what, "stats", _stats, "hits, misses, seconds saved, size")
-    stats.add_argument("--json", action="store_true", help="as JSON")
+    options.add_options(stats, options.JSON)
     _add(what, "trim", _trim, "remove the least recently used entries, down to the maximum size")
     _add(what, "clear", _clear, "remove all entries")
     verify = _add(what, "verify", _verify, "check every entry, and remove damaged ones")
-    verify.add_argument("--json", action="store_true", help="as JSON")
+    options.add_options(verify, options.JSON)
     for name, verb, text in (
         ("export", _export, "write all entries into one tar file"),
         ("import", _import, "add the entries of such a file"),
     ):
-        _add(what, name, verb, text).add_argument("file", type=Path, metavar="FILE")
+        options.add_options(_add(what, name, verb, text), "file FILE  the tar file")
 
 
 def _add(what: Verbs, name: str, verb: Verb, text: str) -> argparse.ArgumentParser:
@@ -86,9 +84,9 @@ def _explain(arguments: argparse.Namespace, settings: Settings, store: LocalStor
             hint="archsplit nvcc records a source only if a step of it was a miss",
         )
     # Steps without a target, such as the preprocessor of the host, count for all targets.
-    wanted = {"", *_step_targets(arguments.target)}
+    wanted = {"", *_step_targets(arguments.targets)}
     for target, line in lines:
-        if arguments.target is None or target in wanted:
+        if arguments.targets is None or target in wanted:
             _print(line)
 
 

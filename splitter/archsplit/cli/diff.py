@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from archsplit.cli import inspect as inspect_verb
+from archsplit.cli import options
 from archsplit.cli.files import find_subject
 from archsplit.cli.history import add_size_options, run_history, wants_sizes
 from archsplit.cli.verbs import add_verb
@@ -18,10 +19,21 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from archsplit.cli import options
-
 
 DIFF_SCHEMA = 1
+
+
+_OPTIONS = f"""
+files SUBJECT*  files, wheels, folders or installed packages, the oldest first; of two the growth of
+             each target and kernel is shown, of more the sizes
+{options.PLACES}
+--no-kernels  compare targets only: quicker, because nothing has to be unpacked
+--bytes      compare two wheels, or the wheels of two folders, byte by byte: print the members that
+             differ, and exit with 9
+{options.HTML}
+{options.SUMMARY}
+{options.JSON}
+"""
 
 
 def add_to(verbs: options.Verbs) -> None:
@@ -32,29 +44,7 @@ def add_to(verbs: options.Verbs) -> None:
         "archsplit diff xgboost==3.1.0 xgboost==3.2.0",
         "archsplit diff dist/foo-1.2.whl --log sizes.jsonl --max-growth 5%",
     )
-    parser.add_argument(
-        "files",
-        nargs="*",
-        metavar="FILE",
-        help="files, wheels, folders or installed packages, the oldest first; of two the growth"
-        " of each target and kernel is shown, of more the sizes",
-    )
-    inspect_verb.add_place(parser)
-    parser.add_argument(
-        "--no-kernels",
-        dest="kernels",
-        action="store_false",
-        help="compare targets only: quicker, because nothing has to be unpacked",
-    )
-    parser.add_argument(
-        "--bytes",
-        action="store_true",
-        help="compare two wheels, or the wheels of two folders, byte by byte: print the members"
-        " that differ, and exit with 9",
-    )
-    parser.add_argument("--html", type=Path, metavar="FILE", help="write a page with pictures")
-    inspect_verb.add_summary(parser)
-    parser.add_argument("--json", action="store_true", help="print everything as JSON")
+    options.add_options(parser, _OPTIONS)
     add_size_options(parser)
     parser.set_defaults(run=run, command_line=())
 
@@ -79,7 +69,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
                 subject=subject,
                 site_folders=inspect_verb.places(arguments),
                 digest=arguments.json,
-                kernels=arguments.kernels,
+                kernels=not arguments.no_kernels,
                 workers=WorkerProcesses(),
             )
         )

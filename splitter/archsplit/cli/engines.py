@@ -16,6 +16,7 @@ from archsplit.cli import options
 from archsplit.cli.verbs import add_verb
 from archsplit.errors import ToolNotFoundError
 from archsplit.system.fs import output_dir
+from archsplit.system.resources import available_cores
 
 if TYPE_CHECKING:
     import argparse
@@ -38,8 +39,7 @@ def add_toolkit(verbs: options.Verbs) -> None:
         "archsplit toolkit",
         "archsplit toolkit --nvcc /usr/local/cuda-13.0 --json",
     )
-    options.add_nvcc_option(parser)
-    parser.add_argument("--json", action="store_true", help="print it as JSON")
+    options.add_options(parser, f"{options.NVCC}\n{options.JSON}")
     parser.set_defaults(run=run_toolkit)
 
 
@@ -80,15 +80,14 @@ def add_remote(verbs: options.Verbs) -> None:
     what = parser.add_subparsers(required=True, metavar="WHAT")
     text = "connect, move a file, and run an action that compares the tools"
     check = what.add_parser("check", help=text, description=text)
-    check.add_argument(
-        "remote",
-        metavar="URL",
-        help="the farm: grpcs://host:port/instance; the scheduler: tls://host:port",
-    )
-    options.add_property_option(check)
-    options.add_certificate_options(check)
-    options.add_nvcc_option(check)
-    check.add_argument("--json", action="store_true", help="print the rows as JSON")
+    table = f"""
+remote URL  {options.REMOTE}
+{options.PROPERTY}
+{options.CERTIFICATES}
+{options.NVCC}
+{options.JSON}
+"""
+    options.add_options(check, table)
     check.set_defaults(run=run_remote)
 
 
@@ -136,12 +135,13 @@ def add_worker(verbs: options.Verbs) -> None:
         f"archsplit worker tls://head:8786 {files}",
         f"archsplit worker tls://head:8786 --jobs 16 --folder /scratch {files}",
     )
-    parser.add_argument("scheduler", metavar="URL", help="the scheduler: tls://host:port")
-    options.add_jobs_option(parser, "run at most N steps at a time")
-    parser.add_argument(
-        "--folder", type=Path, default=Path(), help="for temporary files (default: this folder)"
-    )
-    options.add_certificate_options(parser)
+    table = f"""
+scheduler URL  the scheduler: tls://host:port
+{options.JOBS}
+--folder DIR   for temporary files (default: this folder)
+{options.CERTIFICATES}
+"""
+    options.add_options(parser, table, jobs=available_cores(), folder=Path())
     parser.set_defaults(run=run_worker)
 
 

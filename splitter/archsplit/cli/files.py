@@ -289,16 +289,6 @@ def _read_progress(log: Path) -> tuple[int, int] | None:
     return None
 
 
-def add_finding_files(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
-    """Add ``--sarif`` and ``--junit``."""
-    parser.add_argument(
-        "--sarif", type=Path, metavar="FILE", help="write the findings as SARIF, for code scanning"
-    )
-    parser.add_argument(
-        "--junit", type=Path, metavar="FILE", help="write the findings as JUnit XML, a test report"
-    )
-
-
 @contextlib.contextmanager
 def finding_files(arguments: argparse.Namespace, *, check: str, checked: str) -> Iterator[None]:
     """Write the files when the block ends, with the findings that it raises.
@@ -331,15 +321,6 @@ def _write(
         write_file(arguments.sarif, sarif_report(findings, checked=checked))
     if arguments.junit is not None:
         write_file(arguments.junit, junit_report(findings, checked=checked, check=check))
-
-
-def add_copy(parser: argparse.ArgumentParser) -> None:
-    """Add ``--copy``."""
-    parser.add_argument(
-        "--copy",
-        action="store_true",
-        help="where there is nothing to do, write the file as it is, and end with 0",
-    )
 
 
 def copy_unchanged(source: Path, out: Path, nothing: NothingToDoError, console: Console) -> Path:

@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from archsplit.cli.files import add_finding_files, find_file, finding_files
+from archsplit.cli import options
+from archsplit.cli.files import find_file, finding_files
 from archsplit.cli.inspect import print_all, write_summary
 from archsplit.errors import InputError, UsageError, VerifyError
 from archsplit.system.fs import read_file, write_file
@@ -30,20 +31,13 @@ def add_size_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group(
         "sizes of releases", "with one of these, or for other than two files: a table of sizes"
     )
-    group.add_argument(
-        "--log",
-        type=Path,
-        metavar="FILE",
-        help="add the files to this log, one line of JSON each, and show all of it",
-    )
-    group.add_argument(
-        "--max-growth",
-        type=_percent,
-        metavar="5%",
-        help="exit with 9 if the last release grew by more than this",
-    )
-    group.add_argument("--svg", type=Path, metavar="FILE", help="write a chart")
-    add_finding_files(group)
+    table = f"""
+--log FILE         add the files to this log, one line of JSON each, and show all of it
+--max-growth 5%    exit with 9 if the last release grew by more than this
+{options.SVG}
+{options.FINDINGS}
+"""
+    options.add_options(group, table, types={"5%": _percent})
 
 
 def wants_sizes(arguments: argparse.Namespace) -> bool:

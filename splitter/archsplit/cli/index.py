@@ -6,10 +6,9 @@ import argparse
 import json
 import os
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from archsplit.cli.options import add_without
+from archsplit.cli import options
 from archsplit.cli.verbs import add_verb
 from archsplit.errors import UsageError, WheelError
 from archsplit.system.env import output_time
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
     from packaging.utils import NormalizedName
     from rich.console import Console
 
-    from archsplit.cli.options import Verbs
     from archsplit.index.static_folder import IndexFolder
     from archsplit.index.static_model import IndexRelease, ProjectStatus, RetentionLimits
     from archsplit.index.static_update import IndexChange, IndexUpdate
@@ -33,7 +31,26 @@ _LIMIT_HINT = (
 )
 
 
-def add_to(verbs: Verbs) -> None:
+_OPTIONS = f"""
+folder DIR       the index; made by --add
+--add PATH+      add wheels, folders of wheels, or folders that `archsplit build` or
+                 `archsplit split` wrote to
+--prune LIMIT+   remove releases by age=14d (also s, m, h, w) and size=20GB (also k, M, T): the
+                 oldest first, a core and its plugins together, never the newest of any project
+--yank NAME==VERSION+  yank a release (PEP 592)
+--unyank NAME==VERSION+  list a yanked release again
+--reason TEXT    the reason, for --yank and --status
+--status NAME=STATUS+  PEP 792: active, archived, deprecated, or quarantined, of a core and its
+                 plugins
+{options.URL}
+{options.WITHOUT}
+--grace TIME     time for which removed wheels stay, for readers of older pages (default: 1h)
+--check          hash every file, compare every page
+{options.JSON}
+"""
+
+
+def add_to(verbs: options.Verbs) -> None:
     """Describe the verb."""
     parser = add_verb(
         verbs,
@@ -41,54 +58,9 @@ def add_to(verbs: Verbs) -> None:
         "archsplit index /srv/index --add dist",
         "archsplit index /srv/index --prune age=14d size=20GB",
     )
-    parser.add_argument("folder", type=Path, metavar="DIR", help="the index; made by --add")
-    parser.add_argument(
-        "--add",
-        type=Path,
-        nargs="+",
-        default=[],
-        metavar="PATH",
-        help="add wheels, folders of wheels, or folders that `archsplit build` or"
-        " `archsplit split` wrote to",
+    options.add_options(
+        parser, _OPTIONS, types={"URL": _url, "TIME": _age}, reason="", grace=_age(_GRACE)
     )
-    parser.add_argument(
-        "--prune",
-        nargs="+",
-        default=[],
-        metavar="LIMIT",
-        help="remove releases by age=14d (also s, m, h, w) and size=20GB (also k, M, T): the"
-        " oldest first, a core and its plugins together, never the newest of any project",
-    )
-    parser.add_argument(
-        "--yank", nargs="+", default=[], metavar="NAME==VERSION", help="yank a release (PEP 592)"
-    )
-    parser.add_argument(
-        "--reason", default="", metavar="TEXT", help="the reason, for --yank and --status"
-    )
-    parser.add_argument("--unyank", nargs="+", default=[], metavar="NAME==VERSION")
-    parser.add_argument(
-        "--status",
-        nargs="+",
-        default=[],
-        metavar="NAME=STATUS",
-        help="PEP 792: active, archived, deprecated, or quarantined, of a core and its plugins",
-    )
-    parser.add_argument(
-        "--url",
-        type=_url,
-        metavar="URL",
-        help="the address that the folder is served from, for links to provenance objects",
-    )
-    add_without(parser)
-    parser.add_argument(
-        "--grace",
-        type=_age,
-        default=_age(_GRACE),
-        metavar="TIME",
-        help=f"time for which removed wheels stay, for readers of older pages (default: {_GRACE})",
-    )
-    parser.add_argument("--check", action="store_true", help="hash every file, compare every page")
-    parser.add_argument("--json", action="store_true", help="print what was done as JSON")
     parser.set_defaults(run=run)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from archsplit.cli import options
@@ -13,6 +12,7 @@ from archsplit.errors import InputError, OutputError, ToolNotFoundError
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Collection
+    from pathlib import Path
 
     from rich.console import Console
 
@@ -29,8 +29,7 @@ def add_to(verbs: options.Verbs) -> None:
         description="A project that pip can build keeps its build, and its wheel is split; another"
         " one gets a list of its sources. Nothing of the project is run.",
     )
-    parser.add_argument("project", type=Path, help="a source tree")
-    parser.add_argument("--force", action="store_true", help="replace a recipe.toml")
+    options.add_options(parser, "project DIR  a source tree\n--force      replace a recipe.toml")
     parser.set_defaults(run=run)
 
 

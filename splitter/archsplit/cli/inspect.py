@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from archsplit.cli import options
-from archsplit.cli.files import add_finding_files, find_subject, finding_files
+from archsplit.cli.files import find_subject, finding_files
 from archsplit.cli.verbs import add_verb
 from archsplit.errors import UsageError, VerifyError
 from archsplit.system.env import output_time
@@ -33,6 +33,25 @@ _PIPE_WIDTH = 140
 _SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
 
 
+_OPTIONS = f"""
+subject           a .so, .a, .o, .fatbin, .cubin, .pack or .whl file, a folder, an installed package
+                  (a core with its plugins), or a wheel of the index: NAME==VERSION or a URL
+{options.PLACES}
+{options.DEVICE}
+--targets         add the tables of targets and files
+--kernels         list the kernels (slower)
+"""
+_OUTPUTS = f"{options.JSON}\n{options.HTML}\n{options.SVG}\n{options.SUMMARY}"
+_LIMITS = f"""
+--budget SIZE      size limit of all files together, as 100MB
+--max-target TARGET=SIZE...  limit of the bytes of a target, as sm_90=30MB; may be repeated
+--forbid TARGET...  targets or GPUs that must have no code: compute_*, sm_90, H100
+--require TARGET...  targets or GPUs that must have code: sm_90, H100
+--same-kernels     all targets must have the same kernels
+{options.FINDINGS}
+"""
+
+
 def add_to(verbs: options.Verbs) -> None:
     """Describe the verb."""
     parser = add_verb(
@@ -41,71 +60,16 @@ def add_to(verbs: options.Verbs) -> None:
         "archsplit inspect xgboost==3.2.0",
         "archsplit inspect torch --device H100 --require sm_90",
     )
-    parser.add_argument(
-        "subject",
-        help="a .so, .a, .o, .fatbin, .cubin, .pack or .whl file, a folder, an installed package"
-        " (a core with its plugins), or a wheel of the index: NAME==VERSION or a URL",
-    )
-    add_place(parser)
-    parser.add_argument(
-        "--device",
-        action="append",
-        default=[],
-        metavar="GPU",
-        help="show what these GPUs can use: 9.0, sm_90, H100, native; a list, or repeated"
-        " (default: all)",
-    )
-    parser.add_argument(
-        "--targets", action="store_true", help="add the tables of targets and files"
-    )
-    parser.add_argument("--kernels", action="store_true", help="list the kernels (slower)")
-    outputs = parser.add_argument_group("output")
-    outputs.add_argument("--json", action="store_true", help="print everything as JSON")
-    outputs.add_argument("--html", type=Path, metavar="FILE", help="write a page with pictures")
-    outputs.add_argument("--svg", type=Path, metavar="FILE", help="write only the pictures")
-    add_summary(outputs)
-    _add_limits(parser)
+    options.add_options(parser, _OPTIONS)
+    options.add_options(parser.add_argument_group("output"), _OUTPUTS)
+    limits = parser.add_argument_group("limits", "exit code 9 when one is broken")
+    options.add_options(limits, _LIMITS)
     parser.set_defaults(run=run, command_line=())
-
-
-def add_place(parser: argparse.ArgumentParser) -> None:
-    """Add the option for folders with installed packages."""
-    parser.add_argument(
-        "--site-packages",
-        action="append",
-        type=Path,
-        metavar="DIR",
-        help="where packages are installed; may be repeated (default: this Python's own)",
-    )
 
 
 def places(arguments: argparse.Namespace) -> tuple[Path, ...]:
     """Return the folders with installed packages."""
     return tuple(arguments.site_packages or map(Path, filter(None, sys.path)))
-
-
-def _add_limits(parser: argparse.ArgumentParser) -> None:
-    limits = parser.add_argument_group("limits", "exit code 9 when one is broken")
-    limits.add_argument("--budget", metavar="100MB", help="size limit of all files together")
-    limits.add_argument(
-        "--max-target",
-        action="append",
-        default=[],
-        metavar="sm_90=30MB",
-        help="limit of the bytes of a target; may be repeated",
-    )
-    for option, text in (
-        ("--forbid", "targets or GPUs that must have no code: compute_*, sm_90, H100"),
-        (
-            "--require",
-            "targets or GPUs that must have code: sm_90, H100",
-        ),
-    ):
-        limits.add_argument(option, action="append", default=[], metavar="TARGET", help=text)
-    limits.add_argument(
-        "--same-kernels", action="store_true", help="all targets must have the same kernels"
-    )
-    add_finding_files(limits)
 
 
 def run(arguments: argparse.Namespace, console: Console) -> int:
@@ -142,18 +106,6 @@ def report_problems(inventory: Inventory, console: Console) -> None:
         if file.problem is not None:
             text = f"warning: {file.path}: {file.problem}"
             console.print(text, markup=False, soft_wrap=True)
-
-
-def add_summary(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
-    """Add the option for a report in Markdown."""
-    parser.add_argument(
-        "--summary",
-        nargs="?",
-        const="",
-        metavar="FILE",
-        help="append a report in Markdown to FILE (default: the job summary of GitHub Actions,"
-        f" ${_SUMMARY_VARIABLE})",
-    )
 
 
 def write_summary(arguments: argparse.Namespace, text: Callable[[], str]) -> None:
@@ -245,7 +197,7 @@ def _limits(arguments: argparse.Namespace) -> SizeLimits:
     from archsplit.devicecode.stats import SizeLimits
 
     return SizeLimits(
-        budget=None if arguments.budget is None else parse_size(arguments.budget),
+        budget=arguments.budget,
         max_targets=tuple(chain.from_iterable(map(_target_limits, arguments.max_target))),
         forbid=options.target_patterns(arguments.forbid),
         require=options.target_patterns(arguments.require),

@@ -39,8 +39,7 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
 SHELLS = ("bash", "zsh", "tcsh")
-_FOLDERS = {"folder", "out", "site_packages", "cache_dir", "save"}
-_FILES = {"subject", "old", "new", "gpus"}
+_FILES = {"subject", "files", "gpus"}
 """Arguments that take a path or something else, such as the name of a package."""
 
 EXIT_CODES_TOPIC = "exit-codes"
@@ -256,7 +255,7 @@ def completion_script(parser: argparse.ArgumentParser, shell: str) -> str:
         # shtab leaves out what has no help; the list of verbs has it in the epilog.
         if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001
             action.help, action.metavar = "a verb", None
-        elif action.dest in _FOLDERS:
+        elif action.metavar in {"DIR", "FOLDER"}:
             action.complete = shtab.DIRECTORY  # type: ignore[attr-defined] # shtab reads it
         elif action.type is Path or action.dest in _FILES:
             action.complete = shtab.FILE  # type: ignore[attr-defined] # shtab reads it

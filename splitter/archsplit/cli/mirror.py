@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from archsplit.cli import options
@@ -25,93 +24,40 @@ if TYPE_CHECKING:
 _LOCK_NAME = re.compile(r"[A-Za-z0-9_-]+")
 
 
+_OPTIONS = f"""
+inputs FILE*      requirements for pip, a wheel, a pylock.toml (PEP 751) or a uv.lock; several for
+                  one environment
+{options.OUT}
+{options.DEVICE}
+--split           make a core and a pack for each GPU, and a lock for each GPU, in place of wheels
+                  for all of these GPUs
+{options.EDITS}
+--proprietary {{edit,keep}}  wheels whose licence forbids changes: edit them with a warning, or keep
+                  them as they are (default: %(default)s)
+--extra EXTRA...  an extra of a lock
+--group GROUP...  a dependency group of a lock
+--python-version 3.12  the Python of the machines that install (default: the one that runs
+                  archsplit)
+--platform TAG    their platform, as in the name of a wheel: manylinux_2_28_x86_64 (default: this
+                  machine's)
+--lock-name NAME  write pylock.NAME.toml, for several locks in one mirror (default: pylock.toml)
+{options.URL}
+--downloads DIR   keep the originals in this folder (default: they are removed after use)
+--verify          download the originals again, edit them again, and compare all bytes
+{options.HTML}
+{options.JSON}
+"""
+
+
 def add_to(verbs: options.Verbs) -> None:
     """Describe the verb."""
-    from archsplit.devicecode.select import PtxPolicy
-
     parser = add_verb(
         verbs,
         "mirror",
         "archsplit mirror requirements.txt --device native --out /srv/mirror",
         "archsplit mirror uv.lock --device 8.0,9.0 --split --out /srv/mirror",
     )
-    parser.add_argument(
-        "inputs",
-        type=Path,
-        nargs="*",
-        metavar="FILE",
-        help="requirements for pip, a wheel, a pylock.toml (PEP 751) or a uv.lock; several for one"
-        " environment",
-    )
-    parser.add_argument(
-        "--out", type=Path, required=True, help="the folder of the index; made if it is missing"
-    )
-    parser.add_argument(
-        "--device",
-        action="append",
-        default=[],
-        metavar="GPU",
-        help="keep the device code for these GPUs: 9.0, sm_90, H100, native; a list, or repeated",
-    )
-    parser.add_argument(
-        "--split",
-        action="store_true",
-        help="make a core and a pack for each GPU, and a lock for each GPU, in place of wheels for"
-        " all of these GPUs",
-    )
-    parser.add_argument(
-        "--keep-ptx",
-        choices=[policy.value for policy in PtxPolicy],
-        help="the PTX that stays in slimmed wheels, as for slim (default: newest)",
-    )
-    parser.add_argument(
-        "--unregistered",
-        choices=["keep", "zero"],
-        help="machine code that only a library finds, as for slim (default: zero for proven files)",
-    )
-    options.add_recompress(parser)
-    parser.add_argument(
-        "--proprietary",
-        choices=["edit", "keep"],
-        default="edit",
-        help="wheels whose licence forbids changes: edit them with a warning, or keep them as they"
-        " are (default: %(default)s)",
-    )
-    parser.add_argument("--extra", action="append", default=[], help="an extra of a lock")
-    parser.add_argument("--group", action="append", default=[], help="a dependency group of a lock")
-    parser.add_argument(
-        "--python-version",
-        metavar="3.12",
-        help="the Python of the machines that install (default: the one that runs archsplit)",
-    )
-    parser.add_argument(
-        "--platform",
-        metavar="TAG",
-        help="their platform, as in the name of a wheel: manylinux_2_28_x86_64 (default: this"
-        " machine's)",
-    )
-    parser.add_argument(
-        "--lock-name",
-        default="",
-        metavar="NAME",
-        help="write pylock.NAME.toml, for several locks in one mirror (default: pylock.toml)",
-    )
-    parser.add_argument(
-        "--url", default="", help="the address of the served index, for the lock (default: paths)"
-    )
-    parser.add_argument(
-        "--downloads",
-        type=Path,
-        metavar="DIR",
-        help="keep the originals in this folder (default: they are removed after use)",
-    )
-    parser.add_argument(
-        "--verify",
-        action="store_true",
-        help="download the originals again, edit them again, and compare all bytes",
-    )
-    parser.add_argument("--html", type=Path, metavar="FILE", help="write the report as a page")
-    parser.add_argument("--json", action="store_true", help="print the report as JSON")
+    options.add_options(parser, _OPTIONS, proprietary="edit", lock_name="", url="")
     parser.set_defaults(run=run, command_line=())
 
 

@@ -52,7 +52,7 @@ def add_to(verbs: Verbs) -> None:
         " line that is not supported runs nvcc itself, and one line gives the reason.",
     )
     _add_options(parser)
-    parser.add_argument("nvcc_args", nargs="*", metavar="NVCC_ARGS")
+    parser.add_argument("nvcc_args", nargs="*", metavar="NVCC_ARGS", help="nvcc's own arguments")
     parser.set_defaults(run=_run)
 
 
@@ -177,30 +177,29 @@ def _parse_options_variable(options: str) -> argparse.Namespace:
 
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
-    from pathlib import Path
+    from archsplit.cli import options
 
-    from archsplit.cli.options import add_cache_options, add_engine_options
-    from archsplit.system.resources import parse_job_count
-    from archsplit.system.units import parse_size
-
-    parser.add_argument("--nvcc", metavar="PATH", help="the real nvcc, or its toolkit")
-    run = parser.add_argument_group("execution")
-    run.add_argument("--jobs", "-j", type=parse_job_count, metavar="N", help="programs at a time")
-    run.add_argument("--memory", type=parse_size, metavar="SIZE", help="memory limit, as in 8G")
-    run.add_argument("--reproducible", action="store_true", help="one core for each step")
-    run.add_argument("--faithful", action="store_true", help="nvcc's own commands, unmodified")
-    run.add_argument("--sequential", action="store_true", help="one by one, in nvcc's order")
-    run.add_argument("--verify", action="store_true", help="run nvcc too, and compare")
-    add_cache_options(parser)
-    add_engine_options(parser)
-    reports = parser.add_argument_group("reports")
-    reports.add_argument(
-        "--explain", action="store_true", help="print hits and miss reasons of the cache"
-    )
-    reports.add_argument("--graph", type=Path, metavar="FILE", help="the steps as DOT, and SVG")
-    reports.add_argument("--table", type=Path, metavar="FILE", help="seconds, memory, sizes as CSV")
-    reports.add_argument("--verbose", type=Path, metavar="FILE", help="the commands, numbered")
-    reports.add_argument("--save", type=Path, metavar="DIR", help="all intermediate files")
+    execution = f"""
+{options.JOBS}
+{options.MEMORY}
+--reproducible  one core for each step
+--faithful      nvcc's own commands, unmodified
+--sequential    one by one, in nvcc's order
+--verify        run nvcc too, and compare
+"""
+    reports = f"""
+{options.EXPLAIN}
+--graph FILE    the steps as DOT, and SVG
+--table FILE    seconds, memory, sizes as CSV
+--verbose FILE  the commands, numbered
+--save DIR      all intermediate files
+"""
+    # A string: the path of a hit has no pathlib.
+    options.add_options(parser, options.NVCC, types={"PATH": str})
+    options.add_options(parser.add_argument_group("execution"), execution)
+    options.add_cache_options(parser)
+    options.add_engine_options(parser)
+    options.add_options(parser.add_argument_group("reports"), reports)
 
 
 def _compile(

@@ -5,18 +5,20 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import re
 import threading
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from archsplit.cache.config import SETTINGS_TABLE, resolve_settings
 from archsplit.errors import InputError, UsageError
-from archsplit.system.resources import available_cores, parse_job_count
+from archsplit.system.resources import parse_job_count
 from archsplit.system.signals import deferred_signals
+from archsplit.system.units import parse_size
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from rich.console import Console
     from rich.status import Status
@@ -40,41 +42,176 @@ _DISPLAY_END = 1.0
 """Seconds in which the thread of a stopped display ends; it takes none but on a busy machine."""
 
 
-def add_recipe_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options that ``build`` and ``plan`` share."""
-    parser.add_argument("recipe", type=Path, help="recipe.toml, or the folder that holds it")
-    parser.add_argument(
-        "--targets",
-        metavar="LIST",
-        help=f"build the plugins of these targets only: {GPU_LIST}",
-    )
-    parser.add_argument(
-        "--policy",
-        metavar="NAME",
-        help="build by the recipe's [policy.NAME]: fewer targets, a dated version, a size budget",
-    )
-    parser.add_argument(
-        "--cuda",
-        type=int,
-        metavar="MAJOR",
-        help="build the release of one CUDA major of the recipe's cuda.majors, as in 12",
-    )
-    parser.add_argument(
-        "--machine",
-        choices=("x86_64", "aarch64"),
-        help="the machine that the wheels are for: another one than this is cross-compiled"
-        " (default: the recipe's platforms.machines, or this machine)",
-    )
-    add_jobs_option(parser, "run at most N programs at a time")
-    parser.add_argument(
-        "--nvcc",
-        type=Path,
-        action="append",
-        metavar="PATH",
-        help="nvcc, or its toolkit's folder (default: CUDA_HOME, CUDA_PATH, PATH, index wheels);"
-        " one for each major of a recipe with cuda.majors, which are also found in"
-        " /usr/local/cuda-*",
-    )
+def add_options(
+    parser: argparse._ActionsContainer,
+    table: str,
+    *,
+    types: Mapping[str, Callable[[str], object]] | None = None,
+    **defaults: object,
+) -> None:
+    """Add the options of a table that looks like the help.
+
+    A row has the names of an option, the word for its value and, after two spaces, its help; deeper
+    lines continue the help. A row without a dash is a positional argument. The word gives the type
+    (`_TYPES`); ``{a,b}`` lists all values, and an option without a word is a switch. Marks after
+    the word: ``...`` for an option that may be repeated, ``+`` and ``*`` for several values, ``?``
+    for a value that may be missing, ``!`` for an option that must be given.
+
+    Args:
+        types: functions for more words.
+        defaults: by the names of the options; otherwise None, an empty list or False.
+    """
+    readers = {**_TYPES, **(types or {})}
+    for row in re.split(r"\n(?=\S)", table.strip()):
+        head, _, text = row.partition("  ")
+        words = head.split()
+        names = [word for word in words if word.startswith("-")] or words[:1]
+        value = "".join(words[len(names) :])
+        keywords = _keywords(value, readers, is_option=names[0].startswith("-"))
+        parser.add_argument(*names, help=" ".join(text.split()), **keywords)
+    parser.set_defaults(**defaults)
+
+
+def _keywords(
+    value: str, types: Mapping[str, Callable[[str], object]], *, is_option: bool
+) -> dict[str, Any]:
+    """Return argparse's keywords for the word and the mark of a value."""
+    if not value:
+        return {"action": "store_true"} if is_option else {}
+    word = value.rstrip("+*?!.")
+    keywords: dict[str, Any] = {"metavar": word, "type": types.get(word, str)}
+    if word.startswith("{"):
+        keywords = {"choices": word.strip("{}").split(",")}
+    mark = value[len(word) :]
+    if mark == "!":
+        return {**keywords, "required": True}
+    if mark == "?" and is_option:
+        # A missing value is "", and not the working folder.
+        keywords |= {"const": "", "type": str}
+    elif mark and is_option:
+        keywords["default"] = []
+    how = {"action": "append"} if mark == "..." else {"nargs": mark}
+    return {**keywords, **how} if mark else keywords
+
+
+def _job_count(text: str) -> int:
+    try:
+        return parse_job_count(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _size(text: str) -> int:
+    if (size := parse_size(text)) < 1:
+        raise UsageError(f"{text!r} is not a size of at least one byte")
+    return size
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    # Also refuses "nan", which would never end a retry.
+    if not 0 <= seconds < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds")
+    return seconds
+
+
+_TYPES: Mapping[str, Callable[[str], object]] = {
+    **dict.fromkeys(("DIR", "FILE", "PATH"), Path),
+    "MAJOR": int,
+    "N": _job_count,
+    "SECONDS": _seconds,
+    "SIZE": _size,
+}
+"""Functions for values, by the word for the value."""
+
+JSON = "--json  print JSON, for programs"
+QUIET = "--quiet  no progress"
+OUT = "--out DIR!  the folder to write to; made if it is missing"
+JOBS = "--jobs -j N  programs at a time (default: the number of cores)"
+MEMORY = "--memory SIZE  memory limit for all programs together, as 24G (default: the machine's)"
+TARGETS = f"--targets LIST  only these targets: {GPU_LIST}"
+DEVICE = """
+--device GPU...  only the device code that these GPUs take: 9.0, sm_90, H100, native; a list, or
+                 repeated
+"""
+DRY_RUN = "--dry-run  print what would be done, and change nothing"
+COPY = "--copy  where there is nothing to do, write the file as it is, and end with 0"
+IGNORE_RECORD = "--ignore-record  use files that differ from their hash in RECORD, too, as pip does"
+EXPLAIN = """
+--explain  print hits and miss reasons of each step; of a farm: where each step ran and waited
+"""
+HTML = "--html FILE  write a page with pictures"
+SVG = "--svg FILE  write only the pictures"
+SUMMARY = """
+--summary FILE?  append a report in Markdown to FILE (default: the job summary of GitHub Actions,
+                 $GITHUB_STEP_SUMMARY)
+"""
+FINDINGS = """
+--sarif FILE  write the findings as SARIF, for code scanning
+--junit FILE  write the findings as JUnit XML, a test report
+"""
+PLACES = """
+--site-packages DIR...  where packages are installed; may be repeated (default: this Python's own)
+"""
+URL = "--url URL  the address that the folder is served from, for links in pages and locks"
+EDITS = """
+--keep-ptx {newest,none,all}  which PTX stays; the newest of each container is what GPUs that are
+               newer than all machine code need to start (default: newest)
+--unregistered {keep,zero}  machine code that only the library finds, and that these GPUs can't run:
+               keep it, or overwrite it with zeros where it lies (default: zero for versions of
+               libraries whose results a GPU has proven to stay equal, keep for others)
+--recompress {zstd,off}  store LZ4 and uncompressed images as zstd frames of level 9, for drivers
+               since CUDA 12.4 (550.54.14) (default: zstd for --site-packages if this machine's
+               driver reads it, else off)
+"""
+NVCC = """
+--nvcc PATH  nvcc, or its toolkit's folder (default: CUDA_HOME, CUDA_PATH, PATH, index wheels)
+"""
+REMOTE = "the farm: grpcs://host:port/instance; the scheduler: tls://host:port"
+RECIPE = f"""
+recipe PATH      recipe.toml, or the folder that holds it
+{TARGETS}
+--policy NAME    build by the recipe's [policy.NAME]: fewer targets, a dated version, a size budget
+--cuda MAJOR     build the release of one CUDA major of the recipe's cuda.majors, as in 12
+--machine {{x86_64,aarch64}}  the machine that the wheels are for: another one than this is
+                 cross-compiled (default: the recipe's platforms.machines, or this machine)
+{JOBS}
+--nvcc PATH...   nvcc, or its toolkit's folder (default: CUDA_HOME, CUDA_PATH, PATH, index wheels);
+                 one for each major of a recipe with cuda.majors, which are also found in
+                 /usr/local/cuda-*
+"""
+CERTIFICATES = """
+--remote-ca FILE    certificates of the authority of the server (PEM)
+--remote-cert FILE  certificate of this machine (PEM)
+--remote-key FILE   key of this machine's certificate (PEM)
+"""
+PROPERTY = """
+--remote-property NAME=VALUE...  a property that the farm's workers must have; may be repeated
+"""
+ENGINE = f"""
+--engine {{local,reapi,dask}}  run the steps on this machine, on a farm with the Remote Execution
+                 API, or on a cluster with dask's scheduler
+--remote URL     {REMOTE}
+--remote-jobs N  most steps on the farm at a time (default: %(default)s)
+{PROPERTY.strip()}
+{CERTIFICATES.strip()}
+"""
+WITHOUT = """
+--without CELL...  this cell of the release may have no wheel: a name or pattern such as
+                   'cp310-*aarch64*' or '*:9.0'; may be repeated
+"""
+RELEASE_EXCEPTIONS = f"""
+--allow-missing-kernels PATTERN...  kernels of a built release that some targets may lack: names,
+                 mangled or readable, with * and ? as in a shell; may be repeated
+{WITHOUT.strip()}
+"""
+VARIANTS = """
+--variants  experimental: also write the core as wheel variants (PEP 825, a draft), into the folder
+            variants of the output; each requires the plugins of some GPUs
+"""
 
 
 def for_machine(effects: Effects, arguments: argparse.Namespace) -> Effects:
@@ -95,39 +232,6 @@ def single_nvcc(arguments: argparse.Namespace) -> Path | None:
             hint="several are for a recipe with cuda.majors, without --cuda",
         )
     return given[0] if given else None
-
-
-def add_jobs_option(parser: argparse.ArgumentParser, text: str) -> None:
-    """Add ``--jobs``, by default the number of cores."""
-    parser.add_argument(
-        "--jobs",
-        "-j",
-        type=_job_count,
-        default=available_cores(),
-        metavar="N",
-        help=f"{text} (default: %(default)s, the number of cores)",
-    )
-
-
-def add_recompress(parser: argparse.ArgumentParser) -> None:
-    """Add ``--recompress``."""
-    parser.add_argument(
-        "--recompress",
-        choices=["zstd", "off"],
-        help="store LZ4 and uncompressed images as zstd frames of level 9, for drivers since CUDA"
-        " 12.4 (550.54.14) (default: zstd for --site-packages if this machine's driver reads it,"
-        " else off)",
-    )
-
-
-def add_nvcc_option(parser: argparse.ArgumentParser) -> None:
-    """Add ``--nvcc``."""
-    parser.add_argument(
-        "--nvcc",
-        type=Path,
-        metavar="PATH",
-        help="nvcc, or its toolkit's folder (default: CUDA_HOME, CUDA_PATH, PATH, index wheels)",
-    )
 
 
 def build_request(arguments: argparse.Namespace) -> BuildRequest:
@@ -246,13 +350,6 @@ def _paused(status: Status) -> Iterator[None]:
         _start(status)
 
 
-def _job_count(text: str) -> int:
-    try:
-        return parse_job_count(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-
-
 # More than the cores here: the steps run on machines of the farm.
 _FARM_JOBS = 64
 _TOKEN_VARIABLE = "ARCHSPLIT_REMOTE_TOKEN"
@@ -263,49 +360,7 @@ def add_engine_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group(
         "the build engine", f"a farm's bearer token is read from {_TOKEN_VARIABLE}"
     )
-    group.add_argument(
-        "--engine",
-        choices=("local", "reapi", "dask"),
-        default="local",
-        help="run the steps on this machine, on a farm with the Remote Execution API, or on a"
-        " cluster with dask's scheduler",
-    )
-    group.add_argument(
-        "--remote",
-        metavar="URL",
-        help="the farm: grpcs://host:port/instance; the scheduler: tls://host:port",
-    )
-    group.add_argument(
-        "--remote-jobs",
-        type=_job_count,
-        default=_FARM_JOBS,
-        metavar="N",
-        help="most steps on the farm at a time (default: %(default)s)",
-    )
-    add_property_option(group)
-    add_certificate_options(group)
-
-
-def add_property_option(parser: argparse._ActionsContainer) -> None:
-    """Add the properties of workers."""
-    parser.add_argument(
-        "--remote-property",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="a property that the farm's workers must have; may be repeated",
-    )
-
-
-def add_certificate_options(parser: argparse._ActionsContainer) -> None:
-    """Add the files of an encrypted connection."""
-    files = {
-        "ca": "certificates of the authority of the server (PEM)",
-        "cert": "certificate of this machine (PEM)",
-        "key": "key of this machine's certificate (PEM)",
-    }
-    for name, text in files.items():
-        parser.add_argument(f"--remote-{name}", type=Path, metavar="FILE", help=text)
+    add_options(group, ENGINE, engine="local", remote_jobs=_FARM_JOBS)
 
 
 def engine_choice(
@@ -359,42 +414,44 @@ def remote_endpoint(
     )
 
 
-_DESTINATION = "cache_"
+CACHE_FLAGS = frozenset(("mode", "dir", "max-size", "remote"))
+"""Settings with an option; the environment and the file have all of them."""
 
 
 def add_cache_options(parser: argparse.ArgumentParser) -> None:
-    """Add a flag for each setting."""
-    group = parser.add_argument_group("the compile cache", "also set by environment and file")
+    """Add the options of the compile cache."""
+    group = parser.add_argument_group(
+        "the compile cache", "more settings are in the environment and in a file"
+    )
     for setting in SETTINGS_TABLE:
-        group.add_argument(
-            setting.flag,
-            dest=_DESTINATION + setting.field,
-            metavar=setting.field.upper(),
-            help=setting.description.replace("`", ""),
-        )
+        if setting.name in CACHE_FLAGS:
+            group.add_argument(
+                setting.flag,
+                dest=f"cache_{setting.name}",
+                metavar=setting.field.upper(),
+                help=setting.description.replace("`", ""),
+            )
 
 
 def given_cache_variables(arguments: argparse.Namespace) -> dict[str, str]:
-    """Return the environment variables that stand for the cache's flags."""
-    flags = {
-        setting.variable: getattr(arguments, _DESTINATION + setting.field)
-        for setting in SETTINGS_TABLE
-    }
-    # "" is a value: it overrides the variable of the environment.
-    return {name: text for name, text in flags.items() if text is not None}
+    """Return the environment variables that stand for the cache's options."""
+    given = _given_cache(arguments)
+    return {one.variable: given[one.name] for one in SETTINGS_TABLE if one.name in given}
 
 
 def given_settings(arguments: argparse.Namespace, environment: Mapping[str, str]) -> Settings:
-    """Return the settings: flags override the environment, which overrides the file.
+    """Return the settings: options override the environment, which overrides the file.
 
     Raises:
         UsageError: a setting is invalid.
     """
-    flags = {
-        setting.name: getattr(arguments, _DESTINATION + setting.field) for setting in SETTINGS_TABLE
-    }
-    given = {name: text for name, text in flags.items() if text is not None}
-    return resolve_settings(given, environment)
+    return resolve_settings(_given_cache(arguments), environment)
+
+
+def _given_cache(arguments: argparse.Namespace) -> dict[str, str]:
+    given = {name: getattr(arguments, f"cache_{name}") for name in CACHE_FLAGS}
+    # "" is a value: it overrides the variable of the environment.
+    return {name: text for name, text in given.items() if text is not None}
 
 
 def cache_settings(
@@ -403,41 +460,6 @@ def cache_settings(
     """Return the settings, or None if the cache is off."""
     settings = given_settings(arguments, environment)
     return None if settings.mode == "off" else settings
-
-
-def add_without(parser: argparse.ArgumentParser) -> None:
-    """Add the option that allows holes in the matrix of a release."""
-    parser.add_argument(
-        "--without",
-        metavar="CELL",
-        action="append",
-        default=[],
-        help="this cell of the release may have no wheel: a name or pattern such as"
-        " 'cp310-*aarch64*' or '*:9.0'; may be given more than once",
-    )
-
-
-def add_release_exceptions(parser: argparse.ArgumentParser) -> None:
-    """Add the options that allow what the check of a release would refuse."""
-    parser.add_argument(
-        "--allow-missing-kernels",
-        metavar="PATTERN",
-        action="append",
-        default=[],
-        help="kernels of a built release that some targets may lack: names, mangled or readable,"
-        " with * and ? as in a shell; may be given more than once",
-    )
-    add_without(parser)
-
-
-def add_variants_option(parser: argparse.ArgumentParser) -> None:
-    """Add ``--variants``."""
-    parser.add_argument(
-        "--variants",
-        action="store_true",
-        help="experimental: also write the core as wheel variants (PEP 825, a draft), into the"
-        " folder variants of the output; each requires the plugins of some GPUs",
-    )
 
 
 def write_built_variants(report: Release, out: Path, console: Console) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from archsplit.cli import options
 from archsplit.cli.files import check_path
 from archsplit.cli.verbs import add_verb
+from archsplit.system.resources import available_cores
 
 if TYPE_CHECKING:
     import argparse
@@ -27,11 +28,11 @@ def add_to(verbs: options.Verbs) -> None:
     parser = add_verb(
         verbs, "plan", "archsplit plan recipes/vecsort", "archsplit plan . --targets sm_90 --json"
     )
-    options.add_recipe_options(parser)
-    parser.add_argument(
-        "--check", action="store_true", help="read the recipe strictly, and plan nothing"
-    )
-    parser.add_argument("--json", action="store_true", help="print the plan as JSON")
+    table = f"""{options.RECIPE}
+--check  read the recipe strictly, and plan nothing
+{options.JSON}
+"""
+    options.add_options(parser, table, jobs=available_cores())
     parser.set_defaults(run=run)
 
 

@@ -6,22 +6,20 @@ uploads such a folder: plugins first, the core last.
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from functools import partial
 from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from archsplit.cli import options
 from archsplit.cli.files import check_folder
-from archsplit.cli.options import add_without
 from archsplit.cli.verbs import add_verb
 from archsplit.errors import InterruptedByUserError, ToolNotFoundError, UsageError
-from archsplit.system.units import parse_size
 
 if TYPE_CHECKING:
+    import argparse
+
     from rich.console import Console
 
     from archsplit.index.client import Repository
@@ -33,91 +31,30 @@ if TYPE_CHECKING:
     from archsplit.release.context import Effects
 
 
-def add_places(parser: argparse.ArgumentParser) -> None:
-    """Add the options that name the index."""
-    places = parser.add_mutually_exclusive_group()
-    places.add_argument(
-        "--repository", metavar="NAME", help="pypi, testpypi, or a section of ~/.pypirc"
-    )
-    places.add_argument("--repository-url", metavar="URL", help="the address for uploads")
-    parser.add_argument(
-        "--index-url", metavar="URL", help="the index for pip (default: found by the upload's URL)"
-    )
-    parser.add_argument(
-        "--extra-index-url",
-        action="append",
-        default=[],
-        metavar="URL",
-        help="another index, for the core's other dependencies",
-    )
-    parser.add_argument(
-        "--config-file", type=Path, metavar="FILE", help="file to use instead of ~/.pypirc"
-    )
-
-
-def add_rules(parser: argparse.ArgumentParser) -> None:
-    """Add the options for the rules of the index."""
-    parser.add_argument(
-        "--max-file-size",
-        type=_size,
-        metavar="SIZE",
-        help="size limit of a file (default: 100 MB on PyPI and TestPyPI, elsewhere none)",
-    )
-    parser.add_argument(
-        "--max-project-size",
-        type=_size,
-        metavar="SIZE",
-        help="size limit of a project, with its files on the index (default: 10 GB on PyPI and"
-        " TestPyPI, elsewhere none)",
-    )
-
-
-def add_retry_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options for retries and timeouts."""
-    parser.add_argument(
-        "--patience",
-        type=_seconds,
-        default=300.0,
-        metavar="SECONDS",
-        help="time limit for the retries of one request (default: 300)",
-    )
-    parser.add_argument(
-        "--upload-timeout",
-        type=_seconds,
-        default=300.0,
-        metavar="SECONDS",
-        help="time limit of one attempt, plus 10 s for each MB (default: 300)",
-    )
-    parser.add_argument(
-        "--no-download",
-        action="store_true",
-        help="trust the digests that the index lists, instead of reading every byte back",
-    )
-
-
-def _size(text: str) -> int:
-    try:
-        size = parse_size(text)
-    except UsageError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-    if size < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a size of at least one byte")
-    return size
-
-
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = -1.0
-    # Also refuses "nan", which would never end a retry.
-    if not 0 <= seconds < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds")
-    return seconds
-
-
 _REPOSITORY_VARIABLES = ("TWINE_REPOSITORY", "TWINE_REPOSITORY_URL")
 _NEEDED = ("twine", "pypi_simple")
+
+
+_OPTIONS = f"""
+folders DIR+      a folder that build or split wrote to; several for the parts of one release
+--index-url URL   the index for pip (default: found by the upload's URL)
+--extra-index-url URL...  another index, for the core's other dependencies
+--config-file FILE  file to use instead of ~/.pypirc
+--max-file-size SIZE  size limit of a file (default: 100 MB on PyPI and TestPyPI, elsewhere none)
+--max-project-size SIZE  size limit of a project, with its files on the index (default: 10 GB on
+                  PyPI and TestPyPI, elsewhere none)
+--source FILE     a source distribution to publish with the wheels
+--plan {options.DRY_RUN}
+--only NAME...    upload only the files of this project, as the first release of a trusted
+                  publisher; the core still waits for its plugins; may be repeated
+--yes -y          upload without a confirmation
+{options.JSON}
+{options.QUIET}
+{options.RELEASE_EXCEPTIONS}
+--patience SECONDS  time limit for the retries of one request (default: 300)
+--upload-timeout SECONDS  time limit of one attempt, plus 10 s for each MB (default: 300)
+--no-download     trust the digests that the index lists, instead of reading every byte back
+"""
 
 
 def add_to(verbs: options.Verbs) -> None:
@@ -131,38 +68,14 @@ def add_to(verbs: options.Verbs) -> None:
         " after a failure. twine finds the credentials: TWINE_USERNAME, TWINE_PASSWORD,"
         " ~/.pypirc, a keyring, trusted publishing.",
     )
-    parser.add_argument(
-        "folders",
-        type=Path,
-        nargs="+",
-        metavar="DIR",
-        help="a folder with a report and the wheels that it names; several folders for the parts"
-        " of one release",
+    options.add_options(parser, _OPTIONS, patience=300.0, upload_timeout=300.0)
+    options.add_options(
+        parser.add_mutually_exclusive_group(),
+        """
+--repository NAME     pypi, testpypi, or a section of ~/.pypirc
+--repository-url URL  the address for uploads
+""",
     )
-    add_places(parser)
-    add_rules(parser)
-    parser.add_argument(
-        "--source",
-        type=Path,
-        metavar="FILE",
-        help="a source distribution to publish with the wheels",
-    )
-    parser.add_argument(
-        "--plan", "--dry-run", action="store_true", help="check all, show the plan, upload nothing"
-    )
-    parser.add_argument(
-        "--only",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="upload only the files of this project, as the first release of a trusted publisher;"
-        " the core still waits for its plugins; may be repeated",
-    )
-    parser.add_argument("--yes", "-y", action="store_true", help="upload without a confirmation")
-    parser.add_argument("--json", action="store_true", help="print the plan or the result as JSON")
-    parser.add_argument("--quiet", action="store_true", help="no progress")
-    options.add_release_exceptions(parser)
-    add_retry_options(parser)
     parser.set_defaults(run=run)
 
 
@@ -325,15 +238,14 @@ def add_gather(verbs: options.Verbs) -> None:
         "archsplit gather out-x86 out-arm --out dist",
         "archsplit gather ci/* --out dist --json",
     )
-    parser.add_argument(
-        "folder", type=Path, nargs="+", help="a folder that build or split wrote to"
-    )
-    parser.add_argument("--out", type=Path, required=True, help="the folder for all of them")
-    add_without(parser)
-    parser.add_argument(
-        "--partial", action="store_true", help="more parts come later: any cell may be missing"
-    )
-    parser.add_argument("--json", action="store_true", help="print the report as JSON")
+    table = f"""
+folders DIR+  a folder that build or split wrote to; several for the parts of one release
+{options.OUT}
+{options.WITHOUT}
+--partial     more parts come later: any cell may be missing
+{options.JSON}
+"""
+    options.add_options(parser, table)
     parser.set_defaults(run=run_gather)
 
 
@@ -343,10 +255,10 @@ def run_gather(arguments: argparse.Namespace, console: Console) -> int:
 
     del console
     # All folders are checked before the first file is copied.
-    for folder in arguments.folder:
+    for folder in arguments.folders:
         check_folder(folder)
     report = gather(
-        arguments.folder,
+        arguments.folders,
         out=arguments.out,
         without=arguments.without,
         partial=arguments.partial,

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from archsplit.cli import options
-from archsplit.cli.files import add_copy, check_folder, copy_unchanged, find_file
+from archsplit.cli.files import check_folder, copy_unchanged, find_file
 from archsplit.cli.verbs import add_verb
 from archsplit.errors import NothingToDoError, UsageError
 from archsplit.system.fs import sha256
@@ -25,97 +25,46 @@ if TYPE_CHECKING:
     from archsplit.slim.request import SlimRequest
 
 
+_OPTIONS = f"""
+file FILE?     a .so, .o, .a, .fatbin or .whl file; it stays as it is
+{options.EDITS}
+--mode {{shrink,in-place}}  shrink makes files shorter; in-place only makes them pack better
+--label TEXT?  mark the wheel in its version (3.2.0+TEXT), which the public index refuses, and not
+               with a build tag
+{options.IGNORE_RECORD}
+{options.COPY}
+{options.DRY_RUN}
+--out DIR      the folder to write to (default: this one)
+{options.JSON}
+"""
+_SITE = """
+--site-packages DIR  slim all that is installed in this folder; the old files are kept until
+               --commit. With a file and --try-load: load its libraries against what is installed
+               there
+--try-load     also load each new library in a child process, which runs its code: with an empty
+               environment, and without a network if the kernel allows it
+--undo         put the old files back
+--commit       remove the old files, after slimming if that is asked for too
+"""
+_CHOICE = f"""
+{options.DEVICE}
+--keep LIST    keep these targets: sm_90,compute_120
+--drop LIST    take these targets out, keep the others; PTX that isn't named stays
+"""
+
+
 def add_to(verbs: options.Verbs) -> None:
     """Describe the verb."""
-    from archsplit.devicecode.file_plan import EditMode
-    from archsplit.devicecode.select import PtxPolicy
-
     parser = add_verb(
         verbs,
         "slim",
         "archsplit slim foo.whl --device native --out slim",
         "archsplit slim --site-packages .venv/lib/python3.12/site-packages --keep sm_90",
     )
-    parser.add_argument(
-        "file", type=Path, nargs="?", help="a .so, .o, .a, .fatbin or .whl file; it stays as it is"
-    )
-    _add_site(parser)
-    choice = parser.add_argument_group("what stays (one of the three)")
-    choice.add_argument(
-        "--device",
-        action="append",
-        default=[],
-        metavar="GPU",
-        help="keep what these GPUs take, container by container: 9.0, sm_90, H100, native; a list,"
-        " or repeated",
-    )
-    choice.add_argument("--keep", metavar="LIST", help="keep these targets: sm_90,compute_120")
-    choice.add_argument("--drop", metavar="LIST", help="take these targets out, keep the others")
-    parser.add_argument(
-        "--keep-ptx",
-        choices=[policy.value for policy in PtxPolicy],
-        help="which PTX stays beside it; the newest of each container is what GPUs that are newer"
-        " than all machine code need to start (default: newest; with --drop, all that isn't named)",
-    )
-    parser.add_argument(
-        "--mode",
-        choices=[mode.value for mode in EditMode],
-        default=EditMode.SHRINK.value,
-        help="shrink makes files shorter; in-place only makes them pack better",
-    )
-    parser.add_argument(
-        "--unregistered",
-        choices=["keep", "zero"],
-        help="machine code that only the library finds, and that these GPUs can't run: keep it, or"
-        " overwrite it with zeros where it lies (default: zero for versions of libraries whose"
-        " results a GPU has proven to stay equal, keep for others)",
-    )
-    options.add_recompress(parser)
-    parser.add_argument(
-        "--label",
-        nargs="?",
-        const="",
-        metavar="TEXT",
-        help="mark the wheel in its version (3.2.0+TEXT), which the public index refuses, and not"
-        " with a build tag",
-    )
-    parser.add_argument(
-        "--ignore-record",
-        action="store_true",
-        help="slim files that differ from their hash in RECORD, too",
-    )
-    add_copy(parser)
-    parser.add_argument(
-        "--dry-run", action="store_true", help="print the result, and write nothing"
-    )
-    parser.add_argument(
-        "--out", type=Path, default=Path(), help="the folder to write to (default: this one)"
-    )
-    parser.add_argument("--json", action="store_true", help="print the report as JSON")
+    options.add_options(parser, _OPTIONS, mode="shrink", out=Path())
+    options.add_options(parser.add_argument_group("an installed environment, where it is"), _SITE)
+    options.add_options(parser.add_argument_group("what stays (one of the three)"), _CHOICE)
     parser.set_defaults(run=run)
-
-
-def _add_site(parser: argparse.ArgumentParser) -> None:
-    site = parser.add_argument_group("an installed environment, where it is")
-    site.add_argument(
-        "--site-packages",
-        type=Path,
-        metavar="DIR",
-        help="slim all that is installed in this folder; the old files are kept until --commit."
-        " With a file and --try-load: load its libraries against what is installed there",
-    )
-    site.add_argument(
-        "--try-load",
-        action="store_true",
-        help="also load each new library in a child process, which runs its code: with an empty"
-        " environment, and without a network if the kernel allows it",
-    )
-    site.add_argument("--undo", action="store_true", help="put the old files back")
-    site.add_argument(
-        "--commit",
-        action="store_true",
-        help="remove the old files, after slimming if that is asked for too",
-    )
 
 
 def run(arguments: argparse.Namespace, console: Console) -> int:

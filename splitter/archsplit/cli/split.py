@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import argparse
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from archsplit.cli import options
-from archsplit.cli.files import add_copy, check_folder, copy_unchanged, find_file
-from archsplit.cli.options import add_variants_option, write_split_variants
+from archsplit.cli.files import check_folder, copy_unchanged, find_file
+from archsplit.cli.options import write_split_variants
 from archsplit.cli.verbs import add_verb
 from archsplit.errors import BinaryFormatError, NothingToDoError, UsageError, WheelError
 from archsplit.system.fs import input_errors
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from rich.console import Console
 
     from archsplit.release.report import Release
@@ -30,82 +31,45 @@ JOIN_SCHEMA = 1
 _WRONG_RECORD = "pip installs it; --ignore-record splits it, and writes a right RECORD"
 
 
+_OPTIONS = f"""
+wheel FILE+     a wheel or a library with device code, which stays as it is; NAME==VERSION or a URL
+                is downloaded. Several wheels of a release, for several Pythons and platforms, share
+                packs
+{options.OUT}
+{options.TARGETS}
+--name NAME     the core's name (default: the fat wheel's)
+--name-by-cuda  the wheels are for several majors of CUDA: make a release NAME-cu12 in the folder
+                cu12, and so on, and a wheel NAME whose extras bring one of them
+--version VERSION  a library's version (default: 0); a wheel has its own, and keeps it
+--by {{capability,target}}  one pack for each kind of GPU, with all that it takes; or one for each
+                target, with extras that bring all targets that a GPU takes (default: %(default)s)
+--install {{core,all,meta}}  what comes with the core: packs by extras only; all of them; or by
+                extras, and one more wheel, NAME-all, requires core and packs (default: %(default)s)
+--release       name the core as the fat wheel, to publish it in its place; without, its build tag
+                makes pip and uv prefer it to the fat wheel of the same version
+{options.IGNORE_RECORD}
+--compress-level {{9,19}}  store images as zstd frames of this level if that is smaller, for drivers
+                since CUDA 12.4 (550.54.14); older ones need libzstd. join restores the vendor's
+                bytes. 19 takes minutes, for a release
+--dropped EXTRAS  extras of earlier releases that this one has no packs for, as in cc70,cc75: an
+                update leaves these users the earlier core and pack
+{options.COPY}
+{options.VARIANTS}
+{options.JSON}
+"""
+
+
 def add_to(verbs: options.Verbs) -> None:
     """Describe the verb."""
-    from archsplit.devicecode.partition import PackBy
-
     parser = add_verb(
         verbs,
         "split",
         "archsplit split foo.whl --out split",
         "archsplit split foo-1.0-cp310-*.whl foo-1.0-cp311-*.whl --out split",
     )
-    parser.add_argument(
-        "wheel",
-        type=Path,
-        nargs="+",
-        help="a wheel or a library with device code, which stays as it is; NAME==VERSION or a URL"
-        " is downloaded. Several wheels of a release, for several Pythons and platforms, share"
-        " packs",
+    options.add_options(
+        parser, _OPTIONS, types={"EXTRAS": _dropped}, by="capability", install="core", dropped=()
     )
-    parser.add_argument("--out", type=Path, required=True, help="the folder for all new wheels")
-    parser.add_argument(
-        "--targets", metavar="LIST", help=f"pack only what these GPUs need: {options.GPU_LIST}"
-    )
-    parser.add_argument("--name", help="the core's name (default: the fat wheel's)")
-    parser.add_argument(
-        "--name-by-cuda",
-        action="store_true",
-        help="the wheels are for several majors of CUDA: make a release NAME-cu12 in the folder"
-        " cu12, and so on, and a wheel NAME whose extras bring one of them",
-    )
-    parser.add_argument(
-        "--version", help="a library's version (default: 0); a wheel has its own, and keeps it"
-    )
-    parser.add_argument(
-        "--by",
-        choices=[by.value for by in PackBy],
-        default=PackBy.CAPABILITY.value,
-        help="one pack for each kind of GPU, with all that it takes; or one for each target, with"
-        " extras that bring all targets that a GPU takes (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--install",
-        choices=["core", "all", "meta"],
-        default="core",
-        help="what comes with the core: packs by extras only; all of them; or by extras, and one"
-        " more wheel, NAME-all, requires core and packs (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--release",
-        action="store_true",
-        help="name the core as the fat wheel, to publish it in its place; without, its build tag"
-        " makes pip and uv prefer it to the fat wheel of the same version",
-    )
-    parser.add_argument(
-        "--ignore-record",
-        action="store_true",
-        help="split a wheel whose RECORD is wrong, as pip installs it; the core's RECORD is right",
-    )
-    parser.add_argument(
-        "--compress-level",
-        type=int,
-        choices=[9, 19],
-        help="store images as zstd frames of this level if that is smaller, for drivers since CUDA"
-        " 12.4 (550.54.14); older ones need libzstd. join restores the vendor's bytes. 19 takes"
-        " minutes, for a release",
-    )
-    parser.add_argument(
-        "--dropped",
-        metavar="LIST",
-        type=_dropped,
-        default=(),
-        help="extras of earlier releases that this one has no packs for, as in cc70,cc75: an update"
-        " leaves these users the earlier core and pack",
-    )
-    add_copy(parser)
-    add_variants_option(parser)
-    parser.add_argument("--json", action="store_true", help="print the report as JSON")
     parser.set_defaults(run=run)
 
 
@@ -138,7 +102,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
         install=InstallDefaults(arguments.install),
         release=arguments.release,
         ignore_record=arguments.ignore_record,
-        compress_level=arguments.compress_level,
+        compress_level=arguments.compress_level and int(arguments.compress_level),
         dropped=arguments.dropped,
     )
     if arguments.name_by_cuda:
@@ -252,9 +216,10 @@ def add_join(verbs: options.Verbs) -> None:
         "archsplit join split --out joined",
         "archsplit join split --out joined --json",
     )
-    parser.add_argument("folder", type=Path, help="the folder with all wheels that split wrote")
-    parser.add_argument("--out", type=Path, required=True, help="the folder to write to")
-    parser.add_argument("--json", action="store_true", help="print what was written as JSON")
+    table = (
+        f"folder DIR  the folder with all wheels that split wrote\n{options.OUT}\n{options.JSON}"
+    )
+    options.add_options(parser, table)
     parser.set_defaults(run=run_join)
 
 

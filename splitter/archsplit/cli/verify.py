@@ -8,11 +8,10 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from archsplit.cli import options
-from archsplit.cli.files import add_finding_files, check_folder, finding_files
+from archsplit.cli.files import check_folder, finding_files
 from archsplit.cli.verbs import add_verb
 from archsplit.errors import UsageError, VerifyError
 
@@ -26,36 +25,21 @@ if TYPE_CHECKING:
 RELEASE_CHECK_SCHEMA = 1
 
 
-def add_release_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options that belong to ``--release``."""
-    parser.add_argument(
-        "--release",
-        action="store_true",
-        help="is it all that may be published? Every target, kernel and pin, the manifest, and"
-        " whether pip and uv install it, each into an environment of its own, and whether the core"
-        " can be imported with and without its plugins",
-    )
-    options.add_release_exceptions(parser)
-    parser.add_argument(
-        "--no-install",
-        dest="install",
-        action="store_false",
-        help="with --release: install and import nothing",
-    )
-    parser.add_argument(
-        "--python",
-        metavar="PYTHON",
-        action="append",
-        default=[],
-        help="with --release: also install with this Python, a path or a version such as 3.12; by"
-        " default with one for each Python of the release, as far as uv finds them here; may be"
-        " given more than once",
-    )
-    parser.add_argument(
-        "--run-scripts",
-        action="store_true",
-        help="with --release: also run each console script of the core with --help",
-    )
+_OPTIONS = f"""
+folder DIR       the folder with the wheels of one release
+{options.TARGETS}
+--release        is it all that may be published? Every target, kernel and pin, the manifest, and
+                 whether pip and uv install it, each into an environment of its own, and whether
+                 the core can be imported with and without its plugins
+{options.RELEASE_EXCEPTIONS}
+--no-install     with --release: install and import nothing
+--python PYTHON...  with --release: also install with this Python, a path or a version such as
+                 3.12; by default with one for each Python of the release, as far as uv finds them
+                 here; may be repeated
+--run-scripts    with --release: also run each console script of the core with --help
+{options.JSON}
+{options.FINDINGS}
+"""
 
 
 def run_release(arguments: argparse.Namespace, console: Console) -> int:
@@ -78,12 +62,12 @@ def run_release(arguments: argparse.Namespace, console: Console) -> int:
         raise UsageError("--release checks all targets", hint="leave out --targets or --release")
     demands = Requirements(
         allowed=tuple(arguments.allow_missing_kernels),
-        install=arguments.install,
+        install=not arguments.no_install,
         without=tuple(arguments.without),
         scripts=arguments.run_scripts,
         pythons=tuple(arguments.python),
     )
-    if arguments.install:
+    if not arguments.no_install:
         # Found out at the end, it would cost the minutes of all other checks.
         require_installers(os.environ)
     with options.effects(console, quiet=True) as effects:
@@ -123,15 +107,7 @@ VERIFY_SCHEMA = 1
 def add_to(verbs: options.Verbs) -> None:
     """Describe the verb."""
     parser = add_verb(verbs, "verify", "archsplit verify split", "archsplit verify dist --release")
-    parser.add_argument("folder", type=Path, help="the folder with the wheels of one release")
-    parser.add_argument(
-        "--targets",
-        metavar="LIST",
-        help=f"only the plugins of these have to be there: {options.GPU_LIST}",
-    )
-    add_release_options(parser)
-    parser.add_argument("--json", action="store_true", help="print what was checked as JSON")
-    add_finding_files(parser)
+    options.add_options(parser, _OPTIONS)
     parser.set_defaults(run=run)
 
 
