@@ -240,8 +240,8 @@ def package(session: nox.Session) -> None:
 def loader(session: nox.Session) -> None:
     """Compile the loader and the stub again for archsplit's wheel; --check compares the bytes."""
     session.install("-e", ".[loader]")
-    session.run("python", "-m", "archsplit.release.loader", *session.posargs)
-    session.run("python", "-m", "archsplit.release.encoders", *session.posargs)
+    session.run("python", "tools/build_loader.py", *session.posargs)
+    session.run("python", "tools/build_encoders.py", *session.posargs)
 
 
 @nox.session

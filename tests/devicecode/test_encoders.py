@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 import lz4.block  # type: ignore[import-untyped] # it ships no types
 import pytest
 import zstandard
+from build_encoders import run_encoders_build, stale_encoders
 from lz4_blocks import random_blocks
 
 from archsplit.devicecode import encoders
 from archsplit.devicecode.encoders import Encoder, compress_zstd, encode_payload, find_encoder
 from archsplit.errors import ToolFailedError
 from archsplit.formats.fatbin import Compression
-from archsplit.release.encoders import run_encoders_build, stale_encoders
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

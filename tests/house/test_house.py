@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-
-from archsplit.release.loader import stale_files
+from build_loader import stale_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -142,7 +141,7 @@ def test_what_is_generated_is_as_of_today(script: str) -> None:
 
 def test_compiled_loader_is_as_of_todays_sources() -> None:
     folder = ROOT / "plugin_loader" / "prebuilt"
-    again = "run `nox -s loader` (python -m archsplit.release.loader), and commit the result"
+    again = "run `nox -s loader` (python tools/build_loader.py), and commit the result"
     assert stale_files(folder) == (), again
 
 

@@ -10,7 +10,9 @@ import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import build_loader
 import pytest
+from build_loader import build_loader_and_stub, observe, stale_files
 from loader_stubs import LOADER
 
 from archsplit.errors import OutputError, ToolFailedError, ToolNotFoundError
@@ -20,12 +22,9 @@ from archsplit.release.identity import LOADER_LIBRARY
 from archsplit.release.loader import (
     DIGESTS,
     STUB_LIBRARY,
-    build_loader_and_stub,
     copy_loader,
     copy_loader_and_stub,
-    observe,
     prebuilt,
-    stale_files,
 )
 from archsplit.system.process import Command, CompletedProcess, SubprocessRunner
 
@@ -135,7 +134,7 @@ def test_missing_compiler_has_a_hint(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_another_version_of_the_compiler_is_refused_by_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loader, "version", lambda _: "0.13.0")
+    monkeypatch.setattr(build_loader, "version", lambda _: "0.13.0")
     words = r"ziglang 0.13.0 is installed, but .* 0.15.2\nhint: pip install ziglang==0.15.2"
     with pytest.raises(ToolNotFoundError, match=words):
         build_loader_and_stub(folder=tmp_path, runner=SubprocessRunner())

@@ -6,7 +6,7 @@ encoder. nvcc's writer of CUDA 11.8 to 13.5 uses three LZ4 encoders and two zstd
 found by comparing 2,111 LZ4 images of seven wheels.
 
 The bytes mustn't depend on an installed LZ4: 1.9.4 and 1.10.0 write other blocks at the same level.
-So the LZ4 encoders are compiled from ``lz4/lz4_encoders.c`` (`archsplit.release.encoders`), and the
+So the LZ4 encoders are compiled from ``lz4/lz4_encoders.c`` (``tools/build_encoders.py``), and the
 release of zstandard, which has libzstd inside, is pinned.
 """
 

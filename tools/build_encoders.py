@@ -1,8 +1,8 @@
 """Compile the LZ4 encoders that archsplit's own wheel has as data.
 
-``python -m archsplit.release.encoders`` compiles ``devicecode/lz4/lz4_encoders.c`` for x86-64 and
+``python tools/build_encoders.py`` compiles ``devicecode/lz4/lz4_encoders.c`` for x86-64 and
 aarch64, with the same bytes on every computer, and writes ``SHA256SUMS``; ``--check`` compares the
-bytes instead. As for the loader (`archsplit.release.loader`), only this needs the extra ``loader``.
+bytes instead. As for the loader, this needs the extra ``loader``.
 """
 
 from __future__ import annotations
@@ -13,9 +13,11 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from build_loader import GLIBC, zig_program
+
 from archsplit.devicecode.encoders import ENCODER_DIGESTS, ENCODER_LIBRARY, compiled_encoders
 from archsplit.errors import ArchsplitError
-from archsplit.release.loader import GLIBC, ZIG, zig_program
+from archsplit.release.loader import ZIG
 from archsplit.system.fs import output_errors, temporary_dir
 from archsplit.system.process import Command, SubprocessRunner, run_checked
 
@@ -82,7 +84,7 @@ def stale_encoders() -> bool:
 
 def run_encoders_build(arguments: Sequence[str] | None = None) -> int:
     """Write the compiled encoders, or compare them with what their source makes."""
-    parser = argparse.ArgumentParser(prog="python -m archsplit.release.encoders")
+    parser = argparse.ArgumentParser(prog="python tools/build_encoders.py")
     parser.add_argument(
         "--check", action="store_true", help="change nothing; exit with 1 if a library differs"
     )
@@ -105,5 +107,5 @@ def run_encoders_build(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-if __name__ == "__main__":  # pragma: no cover (runs in a process of its own)
+if __name__ == "__main__":
     raise SystemExit(run_encoders_build())
