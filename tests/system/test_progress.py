@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import io
+import sys
 
 import pytest
 from rich.console import Console
 
+from archsplit.system.safe_output import SafeConsole, safe_streams
 from archsplit.system.terminal import ProgressSink, progress_display
 
 
@@ -43,6 +45,23 @@ def test_a_terminal_keeps_a_line_for_each_stage() -> None:
     text = shown(terminal=True)
     for line in ("a note [with brackets]", "compile: 2 in ", "check: "):
         assert line in text
+
+
+def test_a_display_moves_the_cursor_where_all_output_is_escaped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stream = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", stream)
+    with safe_streams():
+        console = SafeConsole(stderr=True, force_terminal=True, width=60, color_system=None)
+        with progress_display(console) as progress:
+            work(progress)
+            sys.stderr.write("a name \x1b[2J\n")
+    text = stream.getvalue()
+    assert "\x1b[2K" in text
+    assert "\\x1b[2K" not in text
+    assert "a name" in text
+    assert "\x1b[2J" not in text
 
 
 def test_a_failed_stage_leaves_no_line() -> None:

@@ -18,7 +18,7 @@ from rich.segment import Segment
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-    from typing import TextIO
+    from typing import IO, TextIO
 
 _ORDINARY = re.compile(r"[ -~\n\t]*")
 _KEPT = "\n\t"
@@ -64,6 +64,17 @@ class SafeStream:
 
 class SafeConsole(Console):
     """A console that escapes all texts, and keeps the colors that it makes itself."""
+
+    @property
+    def file(self) -> IO[str]:
+        """Return the real stream: a live display puts a proxy in front of a `SafeStream`."""
+        # rich looks behind one of the two only, and the display's own sequences would be escaped.
+        file = super().file
+        return getattr(file, "rich_proxied_file", file)
+
+    @file.setter
+    def file(self, new_file: IO[str]) -> None:
+        self._file = new_file
 
     def _render_buffer(self, buffer: Iterable[Segment]) -> str:
         # Control segments move the cursor of a live display; only rich makes them.
