@@ -206,13 +206,12 @@ def docs(session: nox.Session) -> None:
 
 @nox.session
 def recordings(session: nox.Session) -> None:
-    """Record the commands of docs/terminal.md again, as SVG in docs/images."""
-    session.install("-e", ".[nvcc,publish]", "pypiserver>=2.4")
+    """Record the commands of the tutorial again, as SVG in docs/images."""
+    session.install("-e", ".")
     folder = Path(session.create_tmp())
     session.run("pip", "download", "--no-deps", "--dest", str(folder), "xgboost==3.2.0")
-    (nvcc,) = Path(session.virtualenv.location).glob("lib/python*/site-packages/nvidia/*/bin/nvcc")
     (fat,) = folder.glob("xgboost-*.whl")
-    session.run("python", "tools/record_terminal.py", "--wheel", str(fat), "--nvcc", str(nvcc))
+    session.run("python", "tools/record_terminal.py", "--wheel", str(fat))
 
 
 @nox.session

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from importlib.metadata import version as installed_version
+from typing import TYPE_CHECKING, ClassVar
+
+import sphinxarg.ext
+
+if TYPE_CHECKING:
+    from docutils import nodes
+    from sphinx.application import Sphinx
 
 project = "archsplit"
 author = "The archsplit authors"
@@ -11,7 +19,7 @@ release = version = installed_version("archsplit")
 
 extensions = ["myst_parser", "sphinxarg.ext"]
 exclude_patterns = ["how-to/*/**"]  # the projects that the pages show
-myst_heading_anchors = 3
+myst_heading_anchors = 4
 nitpicky = True
 
 html_theme = "furo"
@@ -21,3 +29,38 @@ html_theme_options = {
     "source_branch": "main",
     "source_directory": "docs/",
 }
+
+
+class VerbOptions(sphinxarg.ext.ArgParseDirective):
+    """The options of a verb, from its parser: ``{options} split``."""
+
+    required_arguments = 1
+    final_argument_whitespace = True
+    _SETTINGS: ClassVar = {
+        "module": "archsplit.cli.main",
+        "func": "whole_parser",
+        "prog": "archsplit",
+        "nodescription": True,
+        "noepilog": True,
+        "nodefault": True,
+    }
+
+    def run(self) -> list[nodes.Node]:
+        """Return the usage and the table of options."""
+        self.options |= {**self._SETTINGS, "path": self.arguments[0]}
+        return super().run()
+
+
+def render_help(texts: list[nodes.Node | str], *rest: object) -> list[nodes.Node]:
+    """Render texts of an option, which are plain: the pattern ``compute_*`` has no markup."""
+    plain = [re.sub(r"([*_|])", r"\\\1", each) if isinstance(each, str) else each for each in texts]
+    return _render_list(plain, *rest)  # type: ignore[no-any-return]
+
+
+_render_list = sphinxarg.ext.render_list
+
+
+def setup(app: Sphinx) -> None:
+    """Add the directive."""
+    sphinxarg.ext.render_list = render_help
+    app.add_directive("options", VerbOptions)

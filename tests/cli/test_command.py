@@ -56,7 +56,7 @@ def test_exit_codes_have_a_page_and_a_topic_of_help() -> None:
     text = archsplit("help", "exit-codes").stdout
     codes = dict(re.findall(r"^ +(\d+) (\S.*)$", text, re.MULTILINE))
     assert set(map(int, codes)) == {0, *range(1, 19), *range(20, 27), 130, 141}
-    page = (Path(__file__).parents[2] / "docs" / "reference" / "exit-codes.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "cli.md").read_text()
     assert dict(re.findall(r"^\| (\d+) \| (.*?) \|", page, re.MULTILINE)) == codes
 
 

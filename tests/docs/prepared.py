@@ -324,9 +324,9 @@ def wheelhouse(desk: Desk) -> None:
     """
     made = desk.made / "wheelhouse"
     if not made.exists():
-        shutil.copytree(DOCS / "how-to" / "setuptools", desk.folder / "project")
+        shutil.copytree(DOCS / "how-to" / "projects" / "setuptools", desk.folder / "project")
         desk.run("cd project; python -m build --no-isolation --wheel --outdir ../fat")
-        page = (DOCS / "how-to" / "cibuildwheel" / "cibuildwheel.toml").read_text()
+        page = (DOCS / "how-to" / "ci" / "cibuildwheel.toml").read_text()
         repair: str = loads(page)["tool"]["cibuildwheel"]["linux"]["repair-wheel-command"]
         desk.run(repair.format(dest_dir=made, wheel="fat/*.whl"))
         (own,) = made.iterdir()
@@ -356,5 +356,3 @@ MAKERS = {
     "wheelhouse": wheelhouse,
     "torch": torch,
 }
-ONLY_REAL = {"torch"}
-"""Nothing small stands in for them: only the tests marked ``download`` run such pages."""

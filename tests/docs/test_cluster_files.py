@@ -14,7 +14,7 @@ import yaml
 
 from archsplit.cli.main import main
 
-FILES = Path(__file__).parents[2] / "docs/how-to/cluster"
+FILES = Path(__file__).parents[2] / "docs/how-to/remote-builds"
 VERSION = "1.31"
 
 

@@ -19,7 +19,7 @@ from xml.etree import ElementTree as ET
 import pytest
 import yaml
 from markdown_it import MarkdownIt
-from prepared import DOCS, MAKERS, ONLY_REAL, Desk
+from prepared import DOCS, MAKERS, Desk
 
 from free_ports import free_port
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 ROOT = DOCS.parent
 PAGES = sorted(DOCS.rglob("*.md"))
-SHOWN = {"{eval-rst}", "{image}", "{include}", "{literalinclude}", "{toctree}"}
+SHOWN = {"{options}", "{image}", "{include}", "{literalinclude}", "{toctree}"}
 FILES = {"toml", "json", "python", "c", "ini", "yaml", "dockerfile", "nginx"}
 LANGUAGES = {"sh", "output", "text", *FILES, *SHOWN}
 """``sh`` is run, and ``output`` compared with what the commands before it print; ``text`` is a
@@ -59,15 +59,13 @@ def name(page: Path) -> str:
 
 
 RUNNABLE = [page for page in PAGES if commands(page)]
-SMALL = [page for page in RUNNABLE if ONLY_REAL.isdisjoint(prepared(page))]
 SPLIT_SITES = {"tutorial/first-split": "try", "how-to/docker": "app-3"}
 """The environments into which pages install a core and a pack, beside an index's fat wheel."""
 EVERY_INSTALLER = "tutorial/first-split"
 """The page that all users read is always run with each installer; others in the stress session."""
 LONG_PAGES = {
-    *("how-to/loader-cpp", "how-to/nightly", "how-to/setuptools"),
-    *("how-to/cmake", "how-to/github-actions", "how-to/mirror", "how-to/cibuildwheel"),
-    *("explanation/trust", "faq", "reference/loader"),
+    *("reference/c-interface", "how-to/nightly", "how-to/projects"),
+    *("how-to/ci", "how-to/mirror", "explanation/architecture", "faq", "reference/loader"),
 }
 """Pages whose subjects have tests of their own: the loader, nightlies, build systems, mirrors."""
 WITH_INSTALLERS = [
@@ -79,7 +77,7 @@ WITH_INSTALLERS = [
         if name(page) in LONG_PAGES or (installer != "ensurepip" and name(page) != EVERY_INSTALLER)
         else [],
     )
-    for page in SMALL
+    for page in RUNNABLE
     for installer in ("ensurepip", *(["pip", "uv"] if name(page) in SPLIT_SITES else []))
 ]
 
@@ -234,7 +232,7 @@ def test_pictures_are_small_and_load_nothing() -> None:
     for title, text in drawings.items():
         assert ET.fromstring(text).tag == "{http://www.w3.org/2000/svg}svg", title
         assert re.findall(r"(?:href|src)=|url\((?!#)|<script|/tmp/", text) == [], title
-    for verb in ("inspect", "split", "build", "publish"):
+    for verb in ("inspect", "split"):
         recording = drawings[f"terminal-{verb}.svg"]
         assert f"archsplit {verb} " in recording
         lines = re.findall(r'<text[^>]* textLength="(\d+)"[^>]*>(.*?)</text>', recording)
@@ -310,6 +308,28 @@ def test_commands_run_on_wheels_of_the_index(page: Path, desk: Desk) -> None:
     run(page, desk)
 
 
+@pytest.mark.download
+@pytest.mark.nvcc
+@pytest.mark.parametrize("desk", [True], indirect=True, ids=["real"])
+def test_a_torch_extension_is_built_as_its_page_shows(desk: Desk) -> None:
+    project = DOCS / "how-to" / "projects" / "torch"
+    shutil.copytree(project, desk.folder, dirs_exist_ok=True)
+    run_prepared(["venv", "torch"], (project / "build.sh").read_text(), desk)
+
+
+def test_the_options_of_each_verb_are_on_one_page() -> None:
+    from archsplit.cli.verbs import VERBS  # noqa: PLC0415 (the one list of them)
+
+    shown = [
+        token.info.split()[1]
+        for page in PAGES
+        for token in fences(page)
+        if token.info.startswith("{options}")
+    ]
+    # The page on the cache has a table of its settings, which another test compares.
+    assert sorted(shown) == sorted(set(VERBS) - {"cache", "help"})
+
+
 def test_all_verbs_are_in_the_manual() -> None:
     from archsplit.cli.verbs import VERBS  # noqa: PLC0415 (the one list of them)
 
@@ -323,7 +343,7 @@ def test_exit_codes_match_the_command() -> None:
     rows = {
         f"| {code} | {what} |" for code, what in re.findall(r"^ +(\d+) (\S.*)$", text, re.MULTILINE)
     }
-    page = (DOCS / "reference" / "exit-codes.md").read_text().splitlines()
+    page = (DOCS / "reference" / "cli.md").read_text().splitlines()
     assert rows
     assert rows == {line for line in page if re.match(r"\| \d", line)}
 
@@ -402,7 +422,7 @@ def test_workflows_give_the_action_inputs_that_it_has() -> None:
 
 
 def workflow_jobs() -> Mapping[str, Any]:
-    text = (DOCS / "how-to/github-actions/.github/workflows/release.yml").read_text()
+    text = (DOCS / "how-to/ci/.github/workflows/release.yml").read_text()
     jobs: Mapping[str, Any] = yaml.safe_load(text)["jobs"]
     return jobs
 
@@ -456,8 +476,8 @@ def test_cibuildwheel_reads_its_configuration(tmp_path: Path) -> None:
     """By its own parser; its containers can't be had here."""
     pytest.importorskip("cibuildwheel", reason="cibuildwheel needs Python 3.11")
     folder = tmp_path / "project"
-    shutil.copytree(DOCS / "how-to" / "setuptools", folder)
-    shutil.copytree(DOCS / "how-to" / "cibuildwheel", folder, dirs_exist_ok=True)
+    shutil.copytree(DOCS / "how-to" / "projects" / "setuptools", folder)
+    shutil.copytree(DOCS / "how-to" / "ci", folder, dirs_exist_ok=True)
     archs = ("--print-build-identifiers", "--archs", "x86_64,aarch64")
     options = ("--platform", "linux", "--config-file", "cibuildwheel.toml")
     listed = subprocess.run(

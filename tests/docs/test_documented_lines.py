@@ -12,7 +12,7 @@ import yaml
 from archsplit.cli.main import whole_parser
 
 DOCS = Path(__file__).parents[2] / "docs"
-PAGES = ["build-farm.md", "cluster.md", "github-actions.md"]
+PAGES = ["ci.md", "remote-builds.md"]
 TEXT = re.compile(r"^```text\n(.*?)^```", re.MULTILINE | re.DOTALL)
 SHELL = re.compile(r"\$\{\w+:\+(.*?)\}")
 

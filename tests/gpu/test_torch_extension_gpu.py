@@ -1,4 +1,4 @@
-"""docs/how-to/torch-extension.md on a GPU: built, split, and used from its pack."""
+"""docs/how-to/projects.md on a GPU: built, split, and used from its pack."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from source_roots import SOURCE_PATH
 pytestmark = pytest.mark.gpu
 
 ROOT = Path(__file__).parents[2]
-PROJECT = ROOT / "docs" / "how-to" / "torch-extension"
+PROJECT = ROOT / "docs" / "how-to" / "projects" / "torch"
 RUN = "from archsplit.cli.{module} import {name}; {name}()"
 USE = """
 import sys, torch

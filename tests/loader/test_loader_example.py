@@ -16,7 +16,7 @@ from loader_stubs import LOADER, Workbench, run
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-DOCS = LOADER.parent / "docs" / "how-to"
+SAMPLES = LOADER.parent / "docs" / "reference" / "c-interface"
 CMAKES = {"system": "cmake", "newest": str(Path(sys.executable).with_name("cmake"))}
 MULTIARCH = "lib/x86_64-linux-gnu"
 QUICK = ("-DCMAKE_BUILD_TYPE=Debug",)
@@ -221,7 +221,7 @@ def test_zig_keeps_the_promise_of_glibc_2_17(tmp_path: Path) -> None:
 
 def cpp_sample(prefix: Path, folder: Path) -> list[str]:
     """With the static library; the test of the page links the shared one."""
-    source = shutil.copytree(DOCS / "loader-cpp", folder / "source")
+    source = shutil.copytree(SAMPLES, folder / "source")
     lists = source / "CMakeLists.txt"
     lists.write_text(lists.read_text().replace("archsplit::loader)", "archsplit::loader_static)"))
     where = f"-DCMAKE_PREFIX_PATH={prefix}"
@@ -232,7 +232,7 @@ def cpp_sample(prefix: Path, folder: Path) -> list[str]:
 
 
 def ctypes_sample(prefix: Path, folder: Path) -> list[str]:
-    return [sys.executable, str(DOCS / "loader-ctypes" / "greet.py")]
+    return [sys.executable, str(SAMPLES / "greet.py")]
 
 
 @pytest.mark.parametrize("sample", [cpp_sample, ctypes_sample])

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _START_SECONDS = 300
 ARCHSPLIT = Path(sys.executable).with_name("archsplit")
 TINYVEC = Path(__file__).parents[1] / "tinyvec"
-BATCH_SCRIPT = Path(__file__).parents[2] / "docs/how-to/cluster/workers.sbatch"
+BATCH_SCRIPT = Path(__file__).parents[2] / "docs/how-to/remote-builds/workers.sbatch"
 
 
 class Networks:
