@@ -1,4 +1,4 @@
-"""The notebook of the manual: its cells are run, and the page has the same ones."""
+"""The notebook of the manual: its cells are run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from markdown_it import MarkdownIt
 from prepared import DOCS, FAT, Desk, wheel
 
 if TYPE_CHECKING:
@@ -24,12 +23,6 @@ NOTEBOOK = DOCS / "notebooks" / "sizes.ipynb"
 def code_cells(path: Path) -> list[dict[str, Any]]:
     cells: list[dict[str, Any]] = json.loads(path.read_text())["cells"]
     return [cell for cell in cells if cell["cell_type"] == "code"]
-
-
-def test_the_page_has_the_cells_of_the_notebook() -> None:
-    tokens = MarkdownIt().parse(NOTEBOOK.with_suffix(".md").read_text())
-    shown = [token.content.strip() for token in tokens if token.info.strip() == "python"]
-    assert shown == ["".join(cell["source"]) for cell in code_cells(NOTEBOOK)]
 
 
 def test_the_notebook_has_the_output_of_the_real_wheel() -> None:
