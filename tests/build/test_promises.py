@@ -15,8 +15,7 @@ from archsplit.errors import InputError, WheelError
 from archsplit.formats.descriptor import Descriptor, Shape
 from archsplit.release.checks import CheckScope, release_faults
 from archsplit.release.device_checks import plugin_faults
-from archsplit.release.findings import ReleaseKind
-from archsplit.release.identity import Identity, parse_identity
+from archsplit.release.identity import Identity, ReleaseKind, parse_identity
 from archsplit.release.report import BuildDetails, Release, ReleaseWheel, read_report
 from archsplit.release.wheel_set import WheelFacts, WheelSet
 from archsplit.wheels.filename import WheelName, distribution_name

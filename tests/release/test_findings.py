@@ -10,7 +10,8 @@ import pytest
 
 import archsplit
 from archsplit.errors import DevicePackError, WheelError
-from archsplit.release.findings import HINTS, ReleaseKind, error_finding, finding
+from archsplit.release.findings import HINTS, error_finding, finding
+from archsplit.release.identity import ReleaseKind
 from archsplit.system.finding import Finding
 
 WORDS = {"target": "sm_90", "program": "pip", "policy": "2_28", "cell": "*:9.0"}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from archsplit.errors import InputError, OutputError
-from archsplit.release.identity import PluginKind
+from archsplit.release.identity import ReleaseKind
 from archsplit.release.report import (
     REPORT_FILE,
     BuildDetails,
@@ -127,7 +127,7 @@ def test_a_release_names_its_wheels_by_their_roles() -> None:
         BUILT.wheels[1],
         BUILT.wheels[2:],
     )
-    assert (BUILT.kind, SPLIT.kind) == (PluginKind.LIBRARY, PluginKind.PACK)
+    assert (BUILT.kind, SPLIT.kind) == (ReleaseKind.BUILT, ReleaseKind.SPLIT)
     assert [wheel.gpus for wheel in BUILT.wheels] == [(), (), ("sm_90",)]
     assert [wheel.gpus for wheel in SPLIT.wheels] == [(), ("8.0", "8.6")]
     assert [wheel.label for wheel in SPLIT.wheels] == ["core", "cc80"]

@@ -28,7 +28,7 @@ from archsplit.errors import BudgetError, InputError, OutputError
 from archsplit.nvcc.warnings import fold_warnings
 from archsplit.recipe.load import load_recipe
 from archsplit.release.checks import CheckScope
-from archsplit.release.identity import PluginKind
+from archsplit.release.identity import ReleaseKind
 from archsplit.release.loader import copy_loader
 from archsplit.release.manifest import MANIFEST_FILE as MANIFEST
 from archsplit.release.report import (
@@ -134,7 +134,7 @@ def _refuse_split(folder: Path) -> None:
     # A damaged report is reported later, by the merge with the new one.
     with contextlib.suppress(InputError):
         earlier = find_report(folder)
-        if earlier is not None and earlier.kind is PluginKind.PACK:
+        if earlier is not None and earlier.kind is ReleaseKind.SPLIT:
             raise OutputError(
                 f"{folder} has the wheels of a split", hint="choose another folder with --out"
             )

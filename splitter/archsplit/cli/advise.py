@@ -136,13 +136,13 @@ def _advice(
     from archsplit.inspect.advise import advise, plugin_sizes
     from archsplit.inspect.inspect import InspectRequest, read_inventory
     from archsplit.inspect.target_search import inventory_costs, release_costs
-    from archsplit.release.identity import PluginKind
+    from archsplit.release.identity import ReleaseKind
     from archsplit.release.report import find_report
     from archsplit.system.worker_processes import WorkerProcesses
 
     report = find_report(Path(arguments.subject))
     # A pack has code for several targets, so its costs are read from its images.
-    if report is not None and report.kind is PluginKind.LIBRARY:
+    if report is not None and report.kind is ReleaseKind.BUILT:
         costs = release_costs(report, name=arguments.subject)
         return advise(costs, users, request, plugin_sizes(costs, users))
     inventory = read_inventory(

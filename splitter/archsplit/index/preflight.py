@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from archsplit.errors import VerifyError
 from archsplit.index.upload import Twine
 from archsplit.release.completeness import folder_findings, release_findings
-from archsplit.release.findings import DescriptionCheck, release_kind
+from archsplit.release.findings import DescriptionCheck
 from archsplit.release.verify import open_tag_judge
 from archsplit.release.wheel_set import read_wheel_set
 from archsplit.system.env import without_credentials
@@ -144,7 +144,7 @@ def preflight_check(
             warnings += checked.warnings
             roles |= {one.file: wheels.role(one) or "plugin" for one in wheels.wheels}
     for folder in release.folders:
-        findings += folder_findings(folder, release_kind(next(iter(release.reports.values())).kind))
+        findings += folder_findings(folder, next(iter(release.reports.values())).kind)
     if findings:
         found = tuple(dict.fromkeys(findings))
         raise VerifyError("this is not a release to publish:", findings=found)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from packaging.utils import InvalidSdistFilename, parse_sdist_filename
 
 from archsplit.errors import ArchsplitError, InputError, VerifyError
-from archsplit.release.findings import release_kind
 from archsplit.release.report import REPORT_FILE, find_report
 from archsplit.release.verify import file_faults
 from archsplit.system.fs import sha256
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from archsplit.release.findings import ReleaseKind
+    from archsplit.release.identity import ReleaseKind
     from archsplit.release.report import Release, ReleaseWheel
 
 PLUGIN, CORE, SOURCE, META = "plugin", "core", "source", "meta"
@@ -105,7 +104,7 @@ def read_release(folders: Sequence[Path], *, source: Path | None = None) -> Uplo
         wheels = {one.file: one for one in (*first.wheels, *report.wheels)}
         reports[report.build_id] = replace(first, wheels=tuple(wheels.values()))
         for row in report.wheels:
-            if one := _read_artifact(folder, row, release_kind(report.kind), faults):
+            if one := _read_artifact(folder, row, report.kind, faults):
                 _add_artifact(build, one, faults)
     # Each platform is a build of its own; together they are one version on the index.
     files = [one for build in builds.values() for one in build.values()]

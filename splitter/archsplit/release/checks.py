@@ -24,13 +24,13 @@ from archsplit.release.device_checks import (
     table_faults,
     targets_by_container,
 )
-from archsplit.release.findings import ReleaseKind
 from archsplit.release.identity import (
     HOOK_SUFFIX,
     IDENTITY_FILE,
     LOADER_LIBRARY,
     LOADER_PACKAGE,
     Identity,
+    ReleaseKind,
 )
 from archsplit.release.requirements import pinned_extras, plugin_extras
 from archsplit.release.wheel_checks import (

@@ -30,7 +30,8 @@ from archsplit.formats.elf import Elf
 from archsplit.formats.fatbin import host_containers, read_entry
 from archsplit.formats.reader import Window, open_file
 from archsplit.release.checks import CheckScope
-from archsplit.release.findings import ReleaseKind, finding
+from archsplit.release.findings import finding
+from archsplit.release.identity import ReleaseKind
 from archsplit.release.install_test import Installer, installers
 from archsplit.release.manifest import MANIFEST_FILE
 from archsplit.release.matrix import find_holes, hole_texts, matrix_text, release_matrix

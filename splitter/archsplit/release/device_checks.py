@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from archsplit.arch.compat import best_target
 from archsplit.arch.target import Capability, CodeKind, Target
-from archsplit.release.findings import finding, release_kind
+from archsplit.release.findings import finding
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -39,7 +39,7 @@ def plugin_faults(
     Args:
         subject: of the findings; "" if only one library is checked.
     """
-    kind = release_kind(identity.kind)
+    kind = identity.kind
     # No early end: the device code is still checked.
     if library.descriptor is None:
         yield finding(kind, "missing-descriptor", subject, "has no descriptor")
@@ -64,13 +64,13 @@ def descriptor_faults(
     ):
         if found != expected:
             text = f"its descriptor says {name} {found}"
-            yield finding(release_kind(identity.kind), "foreign-build", subject, text, expected)
+            yield finding(identity.kind, "foreign-build", subject, text, expected)
 
 
 def _code_faults(
     library: Library, target: Target, identity: Identity, subject: str
 ) -> Iterator[Finding]:
-    kind = release_kind(identity.kind)
+    kind = identity.kind
     if not library.targets:
         yield finding(kind, "missing-code", subject, "has no device code", str(target))
         return

@@ -52,11 +52,11 @@ _ANY_CUDA = 1
 """CUDA version of a table of libraries: each plugin has its own."""
 
 
-class PluginKind(enum.Enum):
-    """The form of a release's plugins."""
+class ReleaseKind(enum.Enum):
+    """The command that wrote a set of wheels; plugins are libraries of a build, or packs."""
 
-    LIBRARY = "library"
-    PACK = "pack"
+    BUILT = "built"
+    SPLIT = "split"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,9 +117,9 @@ class Identity:
             raise ValueError("digests are not SHA-256 in hexadecimal digits")
 
     @property
-    def kind(self) -> PluginKind:
-        """Form of the core's plugins."""
-        return PluginKind.PACK if self.source else PluginKind.LIBRARY
+    def kind(self) -> ReleaseKind:
+        """Command that wrote the core."""
+        return ReleaseKind.SPLIT if self.source else ReleaseKind.BUILT
 
     @property
     def import_package(self) -> str:
@@ -136,7 +136,7 @@ class Identity:
     def plugins_by_gpu(self) -> Mapping[str, tuple[str, ...]]:
         """Plugins that each target, or for packs each capability, needs."""
         # A target's plugin is complete by itself; a GPU may need several packs.
-        if self.kind is PluginKind.PACK:
+        if self.kind is ReleaseKind.SPLIT:
             return self.needs
         return {target: (target,) for target in self.targets}
 
@@ -144,7 +144,7 @@ class Identity:
         """Return the content of ``core.json``."""
         content = {"schema": IDENTITY_SCHEMA, **asdict(self)}
         # Each form has only its own fields: the loaders of earlier releases read both.
-        others = _PACK_FIELDS if self.kind is PluginKind.LIBRARY else ("provided",)
+        others = _PACK_FIELDS if self.kind is ReleaseKind.BUILT else ("provided",)
         for name in (*others, *(() if self.digests else ("digests",))):
             del content[name]
         return json.dumps(content, indent=2) + "\n"
@@ -205,7 +205,7 @@ HOOK_GROUP = "pyinstaller40"
 """The group of entry points in which PyInstaller looks for hooks."""
 
 _LOADER = resources.files("archsplit_loader")
-_PLUGIN_WORDS = {PluginKind.LIBRARY: "plugin", PluginKind.PACK: "pack"}
+_PLUGIN_WORDS = {ReleaseKind.BUILT: "plugin", ReleaseKind.SPLIT: "pack"}
 _DOCTOR = '''"""Say which {plugin} serves which GPU, and why: ``python -m {package}.doctor``."""
 
 from .{folder}.doctor import main
@@ -249,7 +249,7 @@ class CoreFiles:
             if file.name.endswith(".py") or file.name == "py.typed"
         }
         # A split brings a table of its own, with the places in its libraries.
-        is_built = self.identity.kind is PluginKind.LIBRARY
+        is_built = self.identity.kind is ReleaseKind.BUILT
         table = {TABLE_FILE: library_table(self.identity)} if is_built else {}
         files |= {**table, **self.more, IDENTITY_FILE: self.identity.as_json().encode()}
         members = {f"{self.folder}/{name}": content for name, content in files.items()}

@@ -8,8 +8,8 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from archsplit.errors import InputError, VerifyError
-from archsplit.release.findings import finding, release_kind
-from archsplit.release.identity import PluginKind
+from archsplit.release.findings import finding
+from archsplit.release.identity import ReleaseKind
 from archsplit.release.manifest import MANIFEST_FILE, Manifest, read_manifest
 from archsplit.release.matrix import find_holes, hole_texts, release_matrix
 from archsplit.release.report import (
@@ -41,9 +41,9 @@ _Record = TypeVar("_Record", Release, Manifest)
 _Item = TypeVar("_Item")
 
 _HINTS = {
-    PluginKind.LIBRARY: "build all parts from the same files, with the same tools and at the same"
+    ReleaseKind.BUILT: "build all parts from the same files, with the same tools and at the same"
     " SOURCE_DATE_EPOCH",
-    PluginKind.PACK: "take all parts from one split: of the same wheel, with the same options; or"
+    ReleaseKind.SPLIT: "take all parts from one split: of the same wheel, with the same options; or"
     " split all wheels of the release at once, on any machine",
 }
 
@@ -118,7 +118,7 @@ def _check_copies(release: Release, staging: Path) -> None:
 
     The copies are compared, because later steps read them.
     """
-    kind = release_kind(release.kind)
+    kind = release.kind
     faults = tuple(
         fault
         for wheel in release.wheels
@@ -137,7 +137,7 @@ def require_cells(release: Release, without: Sequence[str] = ()) -> None:
     Raises:
         VerifyError: names each hole.
     """
-    kind = release_kind(release.kind)
+    kind = release.kind
     cores = {WheelName.parse(core.file).place for core in release.cores}
     found = tuple(
         # A core that is here names its plugins, so `publish` would refuse it without them.
@@ -259,7 +259,7 @@ def _hint(parts: Iterable[Release]) -> str:
         if wheel.role != "meta"
     }
     # Each library of a build has host code of its machine, so plugins are not shared as packs are.
-    if len(machines) > 1 and releases[0].kind is PluginKind.LIBRARY:
+    if len(machines) > 1 and releases[0].kind is ReleaseKind.BUILT:
         names = " and ".join(sorted(machines))
         return f"builds for {names} are a release each: verify and publish both folders"
     return _HINTS[releases[0].kind]

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 
 from archsplit.errors import InputError, OutputError
-from archsplit.release.identity import PluginKind
+from archsplit.release.identity import ReleaseKind
 from archsplit.system.fs import read_file
 from archsplit.system.schema import schema_faults, type_adapter
 
@@ -104,7 +104,7 @@ class Plugin:
     @property
     def gpus(self) -> tuple[str, ...]:
         """Targets, or the capabilities, for which a user asks for this plugin."""
-        return self.targets if self.kind == PluginKind.LIBRARY.value else self.serves
+        return self.targets if self.kind == "library" else self.serves
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -253,9 +253,9 @@ class Release:
     split: SplitDetails | None = None
 
     @property
-    def kind(self) -> PluginKind:
-        """Form of the plugins."""
-        return PluginKind.LIBRARY if self.split is None else PluginKind.PACK
+    def kind(self) -> ReleaseKind:
+        """Command that wrote the wheels."""
+        return ReleaseKind.BUILT if self.split is None else ReleaseKind.SPLIT
 
     @property
     def core(self) -> ReleaseWheel | None:

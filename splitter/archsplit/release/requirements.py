@@ -18,7 +18,7 @@ from archsplit.devicecode.partition import (
     capability_extra,
     required_packs,
 )
-from archsplit.release.identity import PluginKind
+from archsplit.release.identity import ReleaseKind
 from archsplit.wheels.filename import ALL_EXTRA, WheelName, distribution_name, extra_name
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def pack_extras(
 
 def plugin_extras(identity: Identity) -> dict[str, tuple[str, ...]]:
     """Return the targets or packs that each extra of a core brings."""
-    if identity.kind is PluginKind.PACK:
+    if identity.kind is ReleaseKind.SPLIT:
         return pack_extras(identity.packs, identity.needs)
     return target_extras(identity.targets)
 

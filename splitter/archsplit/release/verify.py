@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from archsplit.errors import InputError, VerifyError
 from archsplit.release.checks import CheckScope, count_images, release_faults
-from archsplit.release.findings import ReleaseKind, finding
+from archsplit.release.findings import finding
+from archsplit.release.identity import ReleaseKind
 from archsplit.release.manifest import MANIFEST_FILE, read_manifest
 from archsplit.release.report import REPORT_FILE, find_report
 from archsplit.release.wheel_set import read_wheel_set, wheels_in

@@ -10,7 +10,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from archsplit.nvcc.cuda_libraries import is_cuda_wheel
-from archsplit.release.findings import finding, release_kind
+from archsplit.release.findings import finding
 from archsplit.release.requirements import meta_pin, plugin_extras, plugin_pins
 from archsplit.wheels.filename import distribution_name
 
@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from packaging.metadata import Metadata
     from packaging.requirements import Requirement
 
-    from archsplit.release.findings import ReleaseKind
-    from archsplit.release.identity import Identity
+    from archsplit.release.identity import Identity, ReleaseKind
     from archsplit.system.finding import Finding
 
 __pure__ = True
@@ -44,14 +43,14 @@ def plugin_pin_faults(
     """
     used = {_text(each) for each in metadata.requires_dist or [] if is_cuda_wheel(each.name)}
     expected = {"": {*plugin_pins(identity, plugin), *used}}
-    yield from requirement_faults(file, metadata, expected, release_kind(identity.kind))
+    yield from requirement_faults(file, metadata, expected, identity.kind)
 
 
 def meta_faults(
     file: str, metadata: Metadata, members: Iterable[str], identity: Identity
 ) -> Iterator[Finding]:
     """Check that a meta wheel requires the core with every plugin, and installs nothing."""
-    kind = release_kind(identity.kind)
+    kind = identity.kind
     expected = {"": {meta_pin(identity.distribution, identity.version)}}
     yield from requirement_faults(file, metadata, expected, kind)
     for name in members:
@@ -92,7 +91,7 @@ def pin_faults(
         file: the core's wheel.
         present: the distributions with a wheel; None if some of them may be elsewhere.
     """
-    kind = release_kind(identity.kind)
+    kind = identity.kind
     core, version = distribution_name(metadata.name), str(metadata.version)
     requirements, own = metadata.requires_dist or [], set(identity.plugins.values())
     yield from _incomplete_extras(file, metadata, identity)
@@ -116,7 +115,7 @@ def pin_faults(
 
 
 def _incomplete_extras(file: str, metadata: Metadata, identity: Identity) -> Iterator[Finding]:
-    kind = release_kind(identity.kind)
+    kind = identity.kind
     for extra, plugins in sorted(plugin_extras(identity).items()):
         wanted = {identity.plugins[one] for one in plugins if one in identity.plugins}
         held = {

@@ -30,12 +30,12 @@ from archsplit.errors import (
 from archsplit.formats.device_pack import PACK_FILE, TABLE_FILE, read_pack
 from archsplit.formats.elf import ELF_MAGIC
 from archsplit.formats.reader import Window, open_file
-from archsplit.release.findings import ReleaseKind, error_finding, finding, release_kind
+from archsplit.release.findings import error_finding, finding
 from archsplit.release.identity import (
     IDENTITY_FILE,
     LOADER_PACKAGE,
     Identity,
-    PluginKind,
+    ReleaseKind,
     parse_identity,
 )
 from archsplit.release.report import find_report
@@ -343,7 +343,7 @@ def _common_identity(cores: list[Identity]) -> Identity | None:
     """Return the identity of the first core, or None if others are of another release."""
     alike = {str(replace(core, source="")) for core in cores}
     # Each core of a build has plugins of its own.
-    is_split = all(core.kind is PluginKind.PACK for core in cores)
+    is_split = all(core.kind is ReleaseKind.SPLIT for core in cores)
     return cores[0] if len(cores) == 1 or (is_split and len(alike) == 1) else None
 
 
@@ -354,12 +354,12 @@ def _find_kind(
 ) -> ReleaseKind:
     """Return the kind of a release: of its core, its report, or the form of its plugins."""
     if identities:
-        return release_kind(identities[0].kind)
+        return identities[0].kind
     # A report that can't be read is reported by the checks, of either kind.
     with contextlib.suppress(InputError):
         report = find_report(folder)
         if report is not None:
-            return release_kind(report.kind)
+            return report.kind
     has_pack = any(has_pack for _, has_pack in outlines)
     return ReleaseKind.SPLIT if has_pack else ReleaseKind.BUILT
 

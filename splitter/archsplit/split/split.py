@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 from archsplit import __version__
 from archsplit.errors import InputError, NothingToDoError, OutputError, UsageError
 from archsplit.release.checks import CheckScope
-from archsplit.release.findings import ReleaseKind
-from archsplit.release.identity import LOADER_PACKAGE
+from archsplit.release.identity import LOADER_PACKAGE, ReleaseKind
 from archsplit.release.loader import copy_loader_and_stub
 from archsplit.release.manifest import MANIFEST_FILE as MANIFEST
 from archsplit.release.manifest import SourceFile
