@@ -137,6 +137,9 @@ def test_device_code_outside_of_the_fatbin_sections_is_named(maker: Maker, tmp_p
     said = r"libfat.so: 2 images, \S+ [kM]?B, outside of the fatbin sections, in .rodata"
     with pytest.raises(NothingToDoError, match=said):
         run(wheel, "--device", "9.0", "--out", tmp_path / "out")
+    with pytest.raises(NothingToDoError) as refusal:
+        run(wheel, "--device", "9.0", "--out", tmp_path / "out")
+    assert "--unregistered zero overwrites 8.19 kB" in (refusal.value.hint or "")
     bare = fat_wheel(tmp_path, library=b"no library")
     with pytest.raises(NothingToDoError, match="it has no device code"):
         run(bare, "--device", "9.0", "--out", tmp_path / "out")

@@ -80,6 +80,43 @@ def test_a_gpu_of_all_cubins_has_nothing_to_remove(
     assert "kept by --device" in capsys.readouterr().err
 
 
+def bitcode(number: int) -> str:
+    return f"nvidia/nvshmem/lib/libnvshmem_device_sm_{number}.bc"
+
+
+@pytest.mark.parametrize(
+    ("options", "kept"),
+    [
+        (("--device", "9.0"), {90}),
+        # A GPU without bitcode of its own takes the next older one.
+        (("--device", "8.6,12.0"), {80, 100}),
+        (("--keep", "sm_90"), {90}),
+        (("--drop", "sm_80,sm_75"), {90, 100}),
+    ],
+)
+def test_bitcode_stays_for_the_chosen_gpus(
+    options: tuple[str, ...], kept: set[int], tmp_path: Path
+) -> None:
+    numbers = (75, 80, 90, 100)
+    more = {bitcode(number): b"BC\xc0\xde" * number for number in numbers}
+    more["nvidia/nvshmem/lib/libnvshmem_device.bc"] = b"BC\xc0\xde"
+    wheel = fat_wheel(tmp_path, library=b"a text", more=more)
+    assert main(["slim", str(wheel), *options, "--out", str(tmp_path / "out")]) == 0
+    (new,) = (tmp_path / "out").glob("*.whl")
+    with zipfile.ZipFile(new) as archive:
+        sizes = {one.filename: one.file_size for one in archive.infolist()}
+    assert {number for number in numbers if sizes[bitcode(number)]} == kept
+    assert sizes["nvidia/nvshmem/lib/libnvshmem_device.bc"] == 4
+    site = tmp_path / "site"
+    pip = (sys.executable, "-m", "pip", "install", "-q", "--no-index", "--no-compile")
+    subprocess.run([*pip, "--target", str(site), str(wheel)], check=True, capture_output=True)
+    before = snapshot(site)
+    assert main(["slim", "--site-packages", str(site), *options]) == 0
+    assert {one for one in numbers if (site / bitcode(one)).stat().st_size} == kept
+    assert main(["slim", "--site-packages", str(site), "--undo"]) == 0
+    assert snapshot(site) == before
+
+
 def test_an_environment_gets_every_cubin_back(
     wheel: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -80,7 +80,9 @@ def assert_agree(wheel: Path, folder: Path, gpu: str) -> None:
 def test_inspect_slim_and_split_agree_to_the_byte(maker: Maker, tmp_path: Path, gpu: str) -> None:
     link_code = image("sm_90", 0x300, kind=LTO_IR)
     library = maker.library((*THREE, every(0x800), container(lz4_image(), link_code))).read_bytes()
-    wheel = fat_wheel(tmp_path, library=library)
+    names = (f"fat/libfat_device_sm_{number}.bc" for number in (75, 80, 90))
+    bitcode = {name: b"BC\xc0\xde" * size for size, name in enumerate(names, 100)}
+    wheel = fat_wheel(tmp_path, library=library, more={**bitcode, "fat/other.bc": b"BC"})
     assert_agree(wheel, tmp_path, gpu)
 
 

@@ -13,6 +13,7 @@ from archsplit.cli.files import check_folder, copy_unchanged, find_file
 from archsplit.cli.verbs import add_verb
 from archsplit.errors import NothingToDoError, UsageError
 from archsplit.system.fs import sha256
+from archsplit.system.units import short_size
 
 if TYPE_CHECKING:
     import argparse
@@ -109,9 +110,11 @@ def _nothing_to_do(report: SlimReport, request: SlimRequest) -> NothingToDoError
     # An environment without anything to remove is a success: it is as requested.
     if request.source.is_dir() or any(file.mode != "untouched" for file in report.files):
         return None
+    unregistered = sum(row.file_bytes for file in report.files for row in file.unregistered)
+    zero = f"--unregistered zero overwrites {short_size(unregistered)} that these GPUs can't run; "
     return NothingToDoError(
         "\n  ".join((f"{request.source}: there is nothing to take out", *report.notes)),
-        hint="--copy writes the file as it is",
+        hint=f"{zero if unregistered else ''}--copy writes the file as it is",
     )
 
 

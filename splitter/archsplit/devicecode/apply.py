@@ -23,7 +23,7 @@ from archsplit.arch.target import CodeKind
 from archsplit.devicecode.edits import CopiedBytes, NewBytes, ZeroBytes, decompress
 from archsplit.devicecode.file_plan import container_holders, is_stub, plan_rewrite
 from archsplit.devicecode.linker_view import linker_findings, planned_words
-from archsplit.devicecode.scan import Form, release_pages
+from archsplit.devicecode.scan import release_pages
 from archsplit.devicecode.select import Coverage, classify_coverage, code_targets
 from archsplit.devicecode.unregistered import planned_bytes
 from archsplit.errors import InputError, TargetError, VerifyError
@@ -83,8 +83,8 @@ def verify_kept_images(plan: FilePlan, new: Window) -> tuple[KeptImage, ...]:
         else [f"{len(new_parts)} parts, expected {len(old_parts)}"]
     )
     findings += _image_findings(plan, new_parts, images)
-    if plan.form is Form.CUBIN and len(new) != plan.size:
-        findings.append(f"{len(new)} bytes, expected {plan.size}")
+    if plan.is_emptied and len(new):
+        findings.append(f"{len(new)} bytes, expected none")
     for before, after in zip(old_parts, new_parts, strict=False):
         if before.elf is not None and after.elf is not None:
             findings += _wrapper_findings(before.elf, after.elf)

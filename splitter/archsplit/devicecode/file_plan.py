@@ -13,12 +13,6 @@ nvcc's device link writes a stub container into every library, also where no obj
 link: cubins of notes and bookkeeping for each machine-code target, and no PTX. A GPU that takes PTX
 everywhere else finds nothing in it, and misses nothing: no host code can name a kernel or variable
 of it.
-
-Some wheels ship cubins as files, in place of fatbins in libraries: `CUBIN_FAMILIES` has a rule for
-each family. A cubin is one image, so a file is kept or emptied as a whole. Emptied, not removed:
-RECORD keeps a row for it, and ``--undo`` restores it. Only families are listed whose loader
-compares a digest before it gives the bytes to the driver, so that an emptied file is never taken
-for code.
 """
 
 from __future__ import annotations
@@ -27,7 +21,6 @@ import bisect
 import enum
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
-from pathlib import PurePosixPath
 from struct import Struct
 from typing import TYPE_CHECKING
 
@@ -46,12 +39,10 @@ from archsplit.devicecode.edits import (
     zero_in_place,
 )
 from archsplit.devicecode.elf_shrink import Cut, NotShrinkableError, section_edits, shrink_elf
-from archsplit.devicecode.model import Place
 from archsplit.devicecode.scan import (
     HEAD_SIZE,
     PE_PLACES,
     Form,
-    cubin_unit,
     detect_form,
     linked_containers,
     release_pages,
@@ -59,8 +50,6 @@ from archsplit.devicecode.scan import (
     search_unregistered,
 )
 from archsplit.devicecode.unregistered import (
-    UnregisteredImage,
-    is_unused_code,
     proven_digests,
     unused_unregistered,
     zero_unregistered,
@@ -72,15 +61,15 @@ from archsplit.formats.elf import Elf, FileType, SectionType
 from archsplit.formats.elf_dynamic import Dynamic, section_symbols
 from archsplit.formats.fatbin import EXECUTABLE, RELOCATABLE, host_containers, read_containers
 from archsplit.formats.libraries import is_signed_pe, read_pe_sections
-from archsplit.formats.reader import Window, open_file
+from archsplit.formats.reader import Window
 from archsplit.system.fs import hex_digest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from pathlib import Path
 
     from archsplit.devicecode.edits import EditPiece, FilteredContainer, ImageEncoder
     from archsplit.devicecode.select import Selection
+    from archsplit.devicecode.unregistered import UnregisteredImage
     from archsplit.formats.elf import Section
     from archsplit.formats.fatbin import Container, FatbinEntry
     from archsplit.formats.libraries import PeSection
@@ -137,8 +126,8 @@ class FilePlan:
         containers: all of them, in the file's order.
         pieces: the new file.
         note: the reason why a file that should shrink keeps its length, or None.
-        unregistered: code that only a library finds, and that no GPU needs; of a cubin, the image
-            that leaves an empty file.
+        unregistered: code that only a library finds, and that no GPU needs; of an emptied file,
+            what it had.
         zeroes_unregistered: True if that code is overwritten with zeros.
         digest: the SHA-256 of the old file, if the plan depends on it.
     """
@@ -161,6 +150,11 @@ class FilePlan:
     def size(self) -> int:
         """Number of bytes of the new file."""
         return total_size(self.pieces)
+
+    @property
+    def is_emptied(self) -> bool:
+        """True if the file is code for one GPU, and nothing of it stays."""
+        return self.pieces == (NewBytes(b""),)
 
     @property
     def is_changed(self) -> bool:
@@ -464,66 +458,3 @@ def _is_stub_image(filtered: FilteredContainer, entry: FatbinEntry) -> bool:
 
 def _is_code_or_data(section: str) -> bool:
     return section.startswith(_CODE_AND_DATA)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CubinFamily:
-    """A distribution whose cubins are files.
-
-    Attributes:
-        folder: the folder of the cubins below site-packages.
-        loader: the function that compares digests, and its reply to an emptied file.
-    """
-
-    distribution: str
-    folder: str
-    loader: str
-
-
-CUBIN_FAMILIES = (
-    CubinFamily(
-        distribution="flashinfer-cubin",
-        folder="flashinfer_cubin/cubins",
-        loader="flashinfer.jit.cubin_loader.get_artifact compares the SHA-256: it downloads the"
-        " file again, or raises RuntimeError where FLASHINFER_NO_DOWNLOAD is set",
-    ),
-)
-"""All families, by distribution."""
-
-
-def cubin_family(path: str) -> CubinFamily | None:
-    """Return the family of a file below site-packages or in a wheel; None for other files."""
-    # Most files of an environment have other names.
-    if not path.endswith(".cubin"):
-        return None
-    place = PurePosixPath(path)
-    return next((one for one in CUBIN_FAMILIES if place.is_relative_to(one.folder)), None)
-
-
-def plan_cubin_file(path: Path, edit: FileEdit) -> FilePlan:
-    """Plan a cubin of a family: no bytes if no chosen GPU can run it, else the same bytes.
-
-    Raises:
-        InputError: it can't be read.
-        BinaryFormatError: it is damaged.
-    """
-    window = open_file(path)
-    form = detect_form(window.data[:HEAD_SIZE].tobytes())
-    unused: tuple[UnregisteredImage, ...] = ()
-    # An earlier run may have emptied it.
-    if form is Form.CUBIN:
-        unit = cubin_unit(window, None, section=None, place=Place.EXECUTABLE)
-        unused = tuple(
-            UnregisteredImage(
-                kind=image.kind_name, target=str(image.target), start=0, end=len(window)
-            )
-            for image in unit.images
-            if is_unused_code(image, edit.selection)
-        )
-    return FilePlan(
-        window=window,
-        form=form,
-        containers=(),
-        pieces=(NewBytes(content=b""),) if unused else (),
-        unregistered=unused,
-    )

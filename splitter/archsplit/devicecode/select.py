@@ -235,6 +235,18 @@ class Selection:
         return [entry for entry in entries if keeps_all and is_ptx(entry)]
 
 
+def kept_bitcode(targets: Iterable[Target], selection: Selection) -> frozenset[Target]:
+    """Return the targets of a library's bitcode that stay: a GPU takes the next older one."""
+    targets = frozenset(targets)
+    if selection.drop:
+        return targets - selection.drop
+    kept: set[Target] = set()
+    for wanted in {*selection.devices, *(one.capability for one in selection.keep)}:
+        newest = max((one.capability for one in targets if one.capability <= wanted), default=None)
+        kept |= {one for one in targets if one.capability == newest}
+    return frozenset(kept)
+
+
 def is_ptx(entry: Code) -> bool:
     """Return True if the entry is PTX, which a driver compiles."""
     return entry.target is not None and entry.target.kind is CodeKind.PTX

@@ -11,10 +11,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from archsplit.arch.compat import GPU_BY_CAPABILITY
+from archsplit.arch.target import Target
 from archsplit.devicecode.model import Place, join_units
 from archsplit.devicecode.select import (
+    Selection,
     code_targets,
     is_code,
+    kept_bitcode,
     newest_ptx,
     runs_linked_code,
     selected_images,
@@ -82,7 +85,12 @@ def device_sizes(inventory: Inventory, capability: Capability) -> DeviceSizes:
     taken = sum(_code(selected_images(_by_place(unit), capability)) for unit in outside)
     unregistered = sum(_code(unit.images) for unit in outside)
     used, unused = usage.usable.cost + taken, usage.dead.cost + unregistered - taken
-    bitcode = sum(one.size for one in inventory.other_files if one.kind.startswith(BITCODE))
+    bitcode = {
+        Target.parse(one.kind.removeprefix(BITCODE)): one.size
+        for one in inventory.other_files
+        if one.kind.startswith(BITCODE)
+    }
+    linked = kept_bitcode(bitcode, Selection(devices=frozenset([capability])))
     inside = [unit for unit in units if unit.place is not Place.OUTSIDE]
     replaced = _replaced_input(inventory, capability)
     selected = [
@@ -107,9 +115,13 @@ def device_sizes(inventory: Inventory, capability: Capability) -> DeviceSizes:
         used=used,
         unused=unused,
         # Shares of a download are rounded; the remainder of all code closes the sum.
-        link_code=max(0, code - used - unused) + bitcode,
+        link_code=max(0, code - used - unused) + sum(bitcode.values()),
         unregistered=unregistered,
-        slimmed=whole - cut + kept + newer_ptx,
+        slimmed=whole
+        - cut
+        + kept
+        + newer_ptx
+        - sum(size for target, size in bitcode.items() if target not in linked),
         core=None if is_split or not code_targets(_images(units)) else whole - moved,
         pack=None if is_split or not code_targets(_images(units)) else pack,
         newer_ptx=newer_ptx,

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from archsplit.devicecode.apply import check_code_stays, check_coverage_stays, has_code_for
-from archsplit.devicecode.file_plan import cubin_family
+from archsplit.devicecode.code_files import cubin_family, unused_bitcode
 from archsplit.devicecode.plan_transfer import decode_plan, encode_plan
-from archsplit.devicecode.scan import Form, file_form
+from archsplit.devicecode.scan import file_form
 from archsplit.errors import BinaryFormatError, InputError, WheelError
 from archsplit.formats.reader import open_file
 from archsplit.slim.wheel import SLIMMABLE_FORMS, SlimmedLibrary, plan_member
@@ -132,8 +132,13 @@ def plan_installation(
         if (site / distribution.folder).is_symlink():
             notes.append(f"{distribution.folder} is a symbolic link: its files were skipped")
             continue
+        bitcode = unused_bitcode(
+            (row.normalized_path or "" for row in distribution.rows), request.selection
+        )
         for row in distribution.rows:
-            library_path = _library_path(site, row, notes)
+            library_path = _library_path(
+                site, row, notes, is_bitcode=row.normalized_path in bitcode
+            )
             if library_path is not None:
                 claim = RecordClaim(
                     distribution=distribution, row=row, path=row.normalized_path or ""
@@ -153,12 +158,14 @@ def _is_editable(folder: Path) -> bool:
     return origin.is_file() and b'"editable": true' in read_file(origin)
 
 
-def _library_path(site: Path, row: InstalledFile, notes: list[str]) -> str | None:
+def _library_path(
+    site: Path, row: InstalledFile, notes: list[str], *, is_bitcode: bool
+) -> str | None:
     """Return the path of a file that can have device code and be replaced."""
     # A text: an environment has a hundred thousand rows.
     path = os.path.join(site, row.path)  # noqa: PTH118
     # First, because most rows are Python files: they need no remark.
-    if not _can_have_code(path) and not _is_cubin_file(path, row):
+    if not is_bitcode and not _can_have_code(path) and not _is_cubin_file(path, row):
         return None
     # `../../bin/tool`: scripts, or the data files of another prefix.
     if row.normalized_path is None:
@@ -269,9 +276,9 @@ def _select_libraries(
     # If only one of many distributions has no code for the GPU, the choice isn't wrong.
     selected: list[OwnedLibrary] = []
     for name, group in groups.items():
-        # Cubins as files are in no container: all of them may be for other GPUs.
-        has_cubins = any(each.library.plan.form is Form.CUBIN for each in group)
-        if not has_cubins and not has_code_for(request.selection, _containers(group)):
+        # Code as files is in no container: all of it may be for other GPUs.
+        has_files = any(each.library.plan.is_emptied for each in group)
+        if not has_files and not has_code_for(request.selection, _containers(group)):
             notes.append(f"{name} is left unchanged: it has no code for {request.choice}")
             continue
         for each in group:

@@ -22,9 +22,8 @@ from rich.text import Text
 
 from archsplit.arch.compat import GPU_BY_CAPABILITY, can_run_on
 from archsplit.arch.target import Capability, CodeKind, Target
-from archsplit.devicecode.file_plan import cubin_family
+from archsplit.devicecode.code_files import cubin_family
 from archsplit.devicecode.recompress import ZSTD_DRIVER, estimate_gain
-from archsplit.devicecode.scan import Form
 from archsplit.devicecode.select import Coverage, PtxPolicy
 from archsplit.errors import ArchsplitError, TargetError
 from archsplit.system.fs import read_file
@@ -154,8 +153,6 @@ def describe_file(
     path: str, plan: FilePlan, mode: str, kept: Iterable[KeptImage] = ()
 ) -> SlimmedFile:
     """Return the effect of a plan on a file."""
-    # A cubin is removed as a whole: nothing of it stays in its place.
-    is_cubin = plan.form is Form.CUBIN
     unregistered = _unregistered_images(plan)
     return SlimmedFile(
         path=path,
@@ -164,9 +161,10 @@ def describe_file(
         # An unchanged file has all of its images, whatever mode was requested.
         mode=mode if plan.is_changed else "untouched",
         note=plan.note,
-        removed=unregistered if is_cubin else _removed_images(plan),
+        # An emptied file is removed as a whole: nothing of it stays in its place.
+        removed=unregistered if plan.is_emptied else _removed_images(plan),
         kept=tuple(kept),
-        unregistered=() if is_cubin else unregistered,
+        unregistered=() if plan.is_emptied else unregistered,
         zeroed=bool(plan.zeroed),
     )
 

@@ -22,7 +22,12 @@ from archsplit.devicecode.apply import (
     plan_file,
     write_plan,
 )
-from archsplit.devicecode.file_plan import cubin_family, plan_cubin_file
+from archsplit.devicecode.code_files import (
+    bitcode_target,
+    cubin_family,
+    plan_code_file,
+    unused_bitcode,
+)
 from archsplit.devicecode.scan import HEAD_SIZE, Form, detect_form
 from archsplit.errors import OutputError, TargetError, UsageError, WheelError
 from archsplit.release.trial import Trial, trial_results
@@ -154,10 +159,12 @@ def plan_libraries(wheel: Wheel, request: SlimRequest, folder: Path) -> tuple[Sl
         TargetError: a GPU of the choice would be left without code.
     """
     libraries = []
+    bitcode = unused_bitcode(wheel.names, request.selection)
     for number, name in enumerate(wheel.names):
         # By number, because two members may have the same file name in different folders.
         path = folder / f"{number}.old"
-        if not _unpack_library(wheel, name, path, trust_record=request.trust_record):
+        is_unused = name in bitcode
+        if not _unpack_library(wheel, name, path, request, is_unused=is_unused):
             continue
         plan = plan_member(name, path, request.file_edit)
         if plan.containers or plan.unregistered:
@@ -173,16 +180,24 @@ def plan_libraries(wheel: Wheel, request: SlimRequest, folder: Path) -> tuple[Sl
 
 
 def plan_member(name: str, path: Path, edit: FileEdit) -> FilePlan:
-    """Plan a file by the rule for its name; raise the same errors as `plan_file`."""
-    return plan_file(path, edit) if cubin_family(name) is None else plan_cubin_file(path, edit)
+    """Plan a file by the rule for its name; raise the same errors as `plan_file`.
+
+    Bitcode that a GPU of the choice needs must not be given.
+    """
+    bitcode = bitcode_target(name)
+    if bitcode is not None or cubin_family(name) is not None:
+        return plan_code_file(path, edit, bitcode=bitcode)
+    return plan_file(path, edit)
 
 
-def _unpack_library(wheel: Wheel, name: str, path: Path, *, trust_record: bool) -> bool:
+def _unpack_library(
+    wheel: Wheel, name: str, path: Path, request: SlimRequest, *, is_unused: bool
+) -> bool:
     """Unpack a member that can have device code; read others to check them."""
     # A row without a digest is not compared.
-    entry = wheel.row(name) if trust_record else RecordRow(path=name)
+    entry = wheel.row(name) if request.trust_record else RecordRow(path=name)
     head = read_head(wheel.archive, wheel.archive.members[name], HEAD_SIZE)
-    if detect_form(head) in SLIMMABLE_FORMS or cubin_family(name) is not None:
+    if is_unused or detect_form(head) in SLIMMABLE_FORMS or cubin_family(name) is not None:
         extract_member(wheel.archive, entry, path)
         return True
     with wheel.archive.open(entry) as stream:
@@ -309,8 +324,7 @@ def check_slimmed_wheel(
     results = {
         library.name: _load_library(trial, library, site)
         for library in libraries
-        # Cubins have no loader here: a GPU's driver takes them.
-        if library.plan.is_changed and library.plan.form is not Form.CUBIN
+        if library.plan.is_changed and not library.plan.is_emptied
     }
     return ("RECORD and all contents agree", "pip installs it", *trial_results(results))
 
