@@ -208,7 +208,7 @@ def test_an_exporter_that_returns_a_used_capsule(face: Face) -> None:
     face.vecsort.sort(keys)
     (used,) = keys.capsules
     again = SimpleNamespace(__dlpack__=lambda **_: used, __dlpack_device__=lambda: (2, 0))
-    with pytest.raises(TypeError, match=r"keys: .* is no unused DLPack capsule"):
+    with pytest.raises(TypeError, match=r"keys: .* is not an unused DLPack capsule"):
         face.vecsort.sort(again)
 
 
@@ -455,7 +455,7 @@ def test_wrong_interfaces(face: Face, array: str, message: str) -> None:
 
 def test_an_interface_to_host_memory(face: Face) -> None:
     done = interface(face, "vecsort.sort(Exporter(np.ones(5, 'f4')))")
-    assert "ValueError: keys is no CUDA memory (the driver says 1 about 0x" in done.stderr
+    assert "ValueError: keys is not CUDA memory (the driver says 1 about 0x" in done.stderr
 
 
 def test_the_module_runs_the_self_test(face: Face) -> None:

@@ -27,7 +27,7 @@ class _Function:
 
     def __call__(self, *arguments: Any) -> Any:
         if self._name.endswith("Free") and not self._library.is_opened:
-            # An object whose making failed is deleted all the same.
+            # An object whose making failed is still deleted.
             return 0
         function = getattr(self._library.opened(), self._name)
         function.restype = self.restype
@@ -65,7 +65,7 @@ class _Library:
         """The library itself.
 
         Raises:
-            DeviceError: there is no GPU, or no driver.
+            DeviceError: no GPU was found, or no driver.
             PluginNotFoundError: no installed plugin serves it; the message says what to install.
         """
         if self._opened is None:

@@ -12,7 +12,7 @@ they say so: DLPack exporters do, by contract. After the call, all that you enqu
 sees the result; arrays must stay alive until the stream is past the work. So inside
 ``with torch.cuda.stream(s)`` pass ``stream=s``.
 
-The order of keys is that of the C header: ``-0.0`` before ``0.0``, NaNs of either sign last, and
+Keys are ordered as the C header says: ``-0.0`` before ``0.0``, NaNs of either sign last, and
 descending is exactly the reverse.
 
 Importing this package is cheap and touches no GPU. The first call on a device opens the plugin

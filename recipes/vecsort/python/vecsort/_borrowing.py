@@ -43,7 +43,7 @@ class Borrowing:
         """Borrow through DLPack, which orders streams by contract, or else the CUDA interface.
 
         Raises:
-            TypeError: the owner speaks neither, or has items that nobody can use.
+            TypeError: the owner speaks neither, or has items that no function here can use.
             ValueError: it isn't contiguous CUDA memory in one dimension.
         """
         if hasattr(owner, "__dlpack__"):

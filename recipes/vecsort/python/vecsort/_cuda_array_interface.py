@@ -1,6 +1,6 @@
 """Read ``__cuda_array_interface__``, versions 0 to 3.
 
-The rules are those of https://numba.readthedocs.io/en/stable/cuda/cuda_array_interface.html.
+The rules are in https://numba.readthedocs.io/en/stable/cuda/cuda_array_interface.html.
 The interface doesn't name the device, so the driver is asked where the memory is.
 """
 
@@ -23,7 +23,7 @@ def described(interface: Mapping[str, Any], name: str) -> DeviceArray:
 
     Raises:
         TypeError: items are masked or not in the machine's byte order.
-        ValueError: it is not contiguous, has more than one dimension, or is no device memory.
+        ValueError: it is not contiguous, has more than one dimension, or is not device memory.
     """
     if interface.get("mask") is not None:
         raise TypeError(f"{name} is masked; expected plain items")
@@ -70,5 +70,5 @@ def _device_of(pointer: int, name: str) -> int:
         ctypes.byref(ordinal), _POINTER_DEVICE_ORDINAL, ctypes.c_uint64(pointer)
     )
     if result != 0 or ordinal.value < 0:
-        raise ValueError(f"{name} is no CUDA memory (the driver says {result} about {pointer:#x})")
+        raise ValueError(f"{name} is not CUDA memory (the driver says {result} about {pointer:#x})")
     return ordinal.value

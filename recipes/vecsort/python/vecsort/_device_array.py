@@ -1,4 +1,4 @@
-"""One-dimensional device memory as this package sees it, whoever it belongs to."""
+"""One-dimensional device memory as this package sees it, of any owner."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class DeviceArray:
 
     @property
     def value_size(self) -> int:
-        """The size of items that are only moved; TypeError if it is none of the possible ones."""
+        """The size of items that are only moved; TypeError if it is not a possible one."""
         if self.item_size not in VALUE_SIZES:
             sizes = ", ".join(map(str, VALUE_SIZES))
             raise TypeError(f"{self.name} has items of {self.item_size} bytes; expected {sizes}")

@@ -1,6 +1,6 @@
 """Read DLPack capsules, both kinds, with nothing but ctypes.
 
-The layouts and the rules about names and deleters are those of dlpack.h 1.1 and of DLPack's
+The layouts and the rules about names and deleters are from dlpack.h 1.1 and DLPack's
 "Python Specification": https://dmlc.github.io/dlpack/latest/python_spec.html
 """
 
@@ -84,7 +84,7 @@ def imported(exporter: object, name: str, stream: int) -> Iterator[DeviceArray]:
     """Hold an exporter's memory for work on ``stream``, which waits for the exporter's own.
 
     Raises:
-        TypeError: what the exporter returns is no DLPack capsule.
+        TypeError: what the exporter returns is not a DLPack capsule.
         ValueError: its memory is not a CUDA device's, or not contiguous in one dimension.
         BufferError: its DLPack version is of another major than 1.
     """
@@ -114,7 +114,9 @@ def _consume(capsule: object, name: str) -> _Managed | _ManagedVersioned:
             managed = kind.from_address(_get_pointer(capsule, unused))
             _set_name(capsule, used)  # the capsule keeps the pointer; NAMES keeps the bytes alive
             return managed
-    raise TypeError(f"{name}: __dlpack__ returned {capsule!r}, which is no unused DLPack capsule")
+    raise TypeError(
+        f"{name}: __dlpack__ returned {capsule!r}, which is not an unused DLPack capsule"
+    )
 
 
 def _describe(managed: _Managed | _ManagedVersioned, name: str) -> DeviceArray:
