@@ -43,8 +43,8 @@ MEMORY = 8 * 2**30
 """Bytes of memory for each process."""
 SECONDS = 600
 """Time limit of each command."""
-TOLERANCE = 0.02
-"""Share of the download by which an estimate of inspect may miss what slim and split write."""
+TOLERANCE, LEAST_TOLERANCE = 0.02, 10**6
+"""Share and bytes of the download by which inspect may miss what slim and split write."""
 COMMANDS = {
     "inspect": f"archsplit inspect WHEEL --device {','.join(GPUS.values())} --kernels --json",
     "slim": "archsplit slim WHEEL --device 9.0 --out slim --json",
@@ -200,7 +200,7 @@ def split_result(result: dict[str, Any], report: dict[str, Any]) -> None:
 
 def expect_near(result: dict[str, Any], name: str, found: int, estimate: int) -> None:
     """Note a size that is far from inspect's estimate of it."""
-    if abs(found - estimate) > TOLERANCE * result["download"]:
+    if abs(found - estimate) > max(TOLERANCE * result["download"], LEAST_TOLERANCE):
         result["problems"].append(f"{name}: {found} bytes, and inspect expected {estimate}")
 
 

@@ -1,11 +1,19 @@
-"""The gallery: its page and chart are those of the measured data, and the data adds up."""
+"""The gallery: wheels are measured step by step, and the page has what was measured."""
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from prepared import Desk, wheel
+
+if TYPE_CHECKING:
+    from archsplit.nvcc.toolkit import Toolkit
 
 GALLERY = Path(__file__).parents[2] / "recipes/gallery"
 
@@ -20,7 +28,48 @@ def test_the_measured_parts_of_each_wheel_add_up_to_its_download() -> None:
     wheels = json.loads((GALLERY / "results.json").read_text())["wheels"]
     measured = [wheel for wheel in wheels.values() if "gpus" in wheel]
     assert len(measured) > 9
-    for wheel in measured:
-        for gpu in wheel["gpus"].values():
+    for found in measured:
+        for gpu in found["gpus"].values():
             parts = ("used", "for_other_gpus", "link_code", "not_device_code")
-            assert sum(gpu[part] for part in parts) == gpu["whole"] == wheel["download"]
+            assert sum(gpu[part] for part in parts) == gpu["whole"] == found["download"]
+
+
+@pytest.mark.nvcc
+def test_a_wheel_interrupted_after_inspect_gets_the_missing_steps(
+    tmp_path: Path, toolkit: Toolkit, downloads: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk = Desk(
+        folder=tmp_path / "desk",
+        index=tmp_path / "index",
+        made=tmp_path,
+        cache=tmp_path / "cache",
+        toolkit=toolkit,
+        real=False,
+        downloads=downloads,
+        port=0,
+    )
+    for folder in (desk.folder, desk.index):
+        folder.mkdir()
+    wheel(desk)
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(desk.folder))
+    spec = importlib.util.spec_from_file_location("measure", GALLERY / "measure.py")
+    assert spec is not None
+    assert spec.loader is not None
+    measure = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(measure)
+    monkeypatch.setattr(measure, "LEAST_FREE", 0)
+    out = tmp_path / "results.json"
+    for steps in (["--steps", "inspect"], ["--steps", "inspect", "slim", "split"]):
+        argv = ["measure.py", "xgboost", "absent", "--out", str(out), *steps]
+        monkeypatch.setattr("sys.argv", argv)
+        assert measure.main() == 0
+        wheels = json.loads(out.read_text())["wheels"]
+        assert wheels["absent"]["problems"][0].startswith("download: exit code 1: ")
+        assert list(wheels["xgboost"]["seconds"]) == steps[1:]
+    found = json.loads(out.read_text())["wheels"]["xgboost"]
+    assert found["problems"] == []
+    words = [found["gpus"][name]["runs"].split()[0] for name in ("T4", "H100", "B200")]
+    assert words == ["nothing", "native", "JIT"]
+    assert found["split"]["H100"] < found["split"]["sum"]
+    assert found["slim_h100"] < found["download"]
