@@ -132,7 +132,8 @@ def page(content: dict[str, Any]) -> str:
         ),
         "problems": "\n".join(
             f"- `{name}`: {problem}" for name, one in named.items() for problem in one["problems"]
-        ),
+        )
+        or "Nothing.",
         "hashes": "\n".join(f"{one['sha256']}  {one['file']}" for one in named.values()),
     }
     for name, value in values.items():
