@@ -239,6 +239,7 @@ def main() -> int:
             except StepError as error:
                 found = {"problems": [f"download: {error}"]}
         content["wheels"][project] = found
+        content["day"] = time.strftime("%Y-%m-%d")
         partial = arguments.out.with_suffix(".part")
         partial.write_text(json.dumps(content, indent=1) + "\n")
         partial.replace(arguments.out)

@@ -64,6 +64,12 @@ def runs(gpu: dict[str, Any]) -> str:
     return text if ", " in text else text.partition(" ")[0]
 
 
+def nothing(wheels: dict[str, dict[str, Any]], gpu: str) -> str:
+    """Return the wheels in which a GPU finds nothing that it can run."""
+    found = [name for name, one in wheels.items() if runs(one["gpus"][gpu]) == "nothing"]
+    return ", ".join(f"`{name}`" for name in found) or "runs code of each wheel"
+
+
 def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     """Return a table of Markdown, whose numbers stand at the right."""
     names = list(head)
@@ -82,6 +88,7 @@ def page(content: dict[str, Any]) -> str:
         **total,
         **commands,
         "count": str(len(wheels)),
+        "day": content["day"],
         "sort": SORT.strip(),
         "main": table(
             ("wheel", "today", "slim", "core + packs", "of today", "sum of a split", "packs"),
@@ -105,6 +112,7 @@ def page(content: dict[str, Any]) -> str:
                 for name, one in named.items()
             ),
         ),
+        "nothing": "\n".join(f"- {gpu}: {nothing(wheels, gpu)}" for gpu in GPUS),
         "downloads": table(
             ("wheel", "today", *GPUS),
             (
