@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import shutil
 import subprocess
@@ -80,3 +81,12 @@ def test_a_verb_that_is_killed_over_an_earlier_output_loses_no_file(
     assert done.returncode == 0, done.stderr
     kills = json.loads(done.stdout)
     assert min(kills.values()) > 0
+
+
+@pytest.mark.stress
+def test_each_verb_killed_at_random_moments_loses_no_file(tmp_path: Path) -> None:
+    argv = [sys.executable, str(HERE / "random_kills.py"), str(tmp_path), "--kills", "32"]
+    seed = os.environ.get("STRESS_SEED", "29")
+    done = subprocess.run([*argv, "--seed", seed], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, (seed, done.stderr)
+    assert sum(json.loads(done.stdout).values()) >= 500
