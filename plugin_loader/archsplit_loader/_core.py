@@ -111,9 +111,7 @@ class Core(NamedTuple):
             plugins = " ".join(
                 f'"{self.packs[name]["distribution"]}=={self.version}"' for name in broken
             )
-            others = any(verdicts[name] in _OTHER_BUILD for name in broken)
-            core = f'"{self.distribution}=={self.version}" ' if others else ""
-            return f"{self._install} --force-reinstall --no-deps {core}{plugins}"
+            return f"{self._install} --force-reinstall --no-deps {plugins}"
         # An extra has all packs of a GPU, also those that are not installed yet.
         extra = "ptx" if names == ("ptx",) else f"cc{capability.replace('.', '')}"
         return f'{self._install} "{self.distribution}[{extra}]=={self.version}"'

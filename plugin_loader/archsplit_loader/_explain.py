@@ -17,6 +17,7 @@ from ._errors import PluginNotFoundError
 from ._loader import DRIVER_STATES, Loader
 from ._opening import remedy, start_loader
 from ._reading import read_core
+from ._safe_text import folded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -405,7 +406,7 @@ def _device_lines(device: Device) -> Iterator[str]:
     else:
         yield f"  not served: needs the plugin for {served.needs}"
     if served.command is not None:
-        yield f"  {_purpose(served)}: {served.command}"
+        yield from folded(f"  {_purpose(served)}: {served.command}")
     if served.restart:
         yield "  start this process again: a pack was installed after it loaded its libraries"
 
@@ -439,14 +440,21 @@ def _plugins(candidates: tuple[Candidate, ...]) -> Iterator[str]:
 
 
 def _known(known: tuple[Known, ...]) -> Iterator[str]:
-    """Describe the plugin of each published capability: installed, or its command."""
+    """Describe the plugin of each published capability: installed, or its requirement."""
+    commands = [each.served.command for each in known if each.served.command]
+    # Most commands differ only in the requirement at their end.
+    starts = [each.rpartition(" ")[0] for each in commands]
+    start = max(starts, default="", key=starts.count)
     yield "what would serve which GPU:"
+    if start:
+        yield from folded(f"  to install one: {start} REQUIREMENT")
     for each in known:
         served = each.served
         what = served.target or served.needs
         if what is not None:
-            state = "installed" if served.target else served.command or _no_command(served)
-            better = f"; better: {served.command}" if served.target and served.command else ""
+            command = (served.command or "").replace(f"{start} ", "", 1)
+            state = "installed" if served.target else command or _no_command(served)
+            better = f"; better: {command}" if served.target and command else ""
             yield f"  {served.capability:<5} {each.gpus:<34} {what:<12} {state}{better}"
 
 

@@ -30,7 +30,7 @@ from ._origin import (
 )
 from ._places import FOLDER, pack_folders, plugin_folders
 from ._reading import read_core
-from ._safe_text import printable
+from ._safe_text import folded, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -89,7 +89,7 @@ def install(order: Order) -> int:
         return 1 if plan.unserved else 0
     command = _command(core, plan, order)
     words = without_credentials(shlex.join(command))
-    _say(f"{'would run' if order.dry_run else 'running'}: {words}")
+    _say(*folded(f"{'would run' if order.dry_run else 'running'}: {words}"))
     if order.dry_run:
         return 1 if plan.unserved else 0
     status = subprocess.run(command, check=False).returncode
@@ -133,7 +133,12 @@ def _present(loader: Loader) -> tuple[tuple[str, str], ...]:
     if not devices:
         reason = _bindings.text(summary.driver_reason)
         raise DeviceError(f"{reason or 'no GPU is here'}\nhint: name the GPUs, as in --gpu 9.0")
-    return tuple((f"{one.major}.{one.minor}", _bindings.text(one.name)) for one in devices)
+    found = tuple((f"{one.major}.{one.minor}", _bindings.text(one.name)) for one in devices)
+    if "ARCHSPLIT_CAPABILITY" in os.environ:
+        known = dict(_bindings.known_capabilities(loader.library))
+        for capability, _ in found:
+            _check_known(capability, known)
+    return found
 
 
 def _asked(loader: Loader, gpus: Sequence[str]) -> tuple[tuple[str, str], ...]:
@@ -149,8 +154,22 @@ def _asked(loader: Loader, gpus: Sequence[str]) -> tuple[tuple[str, str], ...]:
         capability = f"{match[1]}.{match[2]}" if match else _capability_of(text, known)
         if capability is None:
             raise PluginError(f"unknown GPU {text!r}\nhint: write the capability, as in --gpu 9.0")
-        found.append((capability, known.get(capability, "a GPU")))
+        _check_known(capability, known)
+        found.append((capability, known[capability]))
     return tuple(found)
+
+
+def _check_known(capability: str, known: dict[str, str]) -> None:
+    """Refuse a capability that was typed wrong: as a later GPU it would get all PTX.
+
+    Raises:
+        PluginError: no GPU that was published has it.
+    """
+    if capability not in known:
+        raise PluginError(
+            f"no GPU has the compute capability {capability}\nhint: the published ones are "
+            f"{', '.join(known)}; for a later GPU, install on its machine"
+        )
 
 
 def _capability_of(text: str, known: dict[str, str]) -> str | None:

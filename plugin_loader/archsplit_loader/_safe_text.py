@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
+_WORDS = re.compile(r"""(?:'[^']*'|"[^"]*"|\S)+""")
+_WIDTH = 80
+
 
 def printable(text: str) -> str:
     r"""Return the text with control characters as ``\x1b``; its line breaks stay.
@@ -12,3 +17,16 @@ def printable(text: str) -> str:
         each if each == "\n" or each.isprintable() else each.encode("unicode_escape").decode()
         for each in text
     )
+
+
+def folded(line: str) -> list[str]:
+    """Return a line with a command in lines of 80 columns, which a shell reads as one."""
+    start = line[: len(line) - len(line.lstrip())]
+    lines = [start]
+    for word in _WORDS.findall(line):
+        # The end of a line that continues has a space and a backslash.
+        if len(lines[-1]) + len(word) + 2 > _WIDTH and lines[-1].strip():
+            lines[-1] += "\\"
+            lines.append(f"{start}    ")
+        lines[-1] += f"{word} "
+    return [line] if len(line) <= _WIDTH else [each.rstrip() for each in lines]

@@ -88,7 +88,7 @@ def _install(arguments: argparse.Namespace) -> int:
     try:
         return install(order)
     except PluginError as error:
-        print(f"doctor: {error}", file=sys.stderr)
+        print(f"error: {error}", file=sys.stderr)
         return 1
 
 

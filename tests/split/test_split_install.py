@@ -52,10 +52,12 @@ class Place:
         (found,) = self.folder.glob("lib/python*/site-packages")
         return found
 
-    def run(self, *words: str, gpus: str | None = None) -> subprocess.CompletedProcess[str]:
+    def run(
+        self, *words: str, gpus: str | None = None, **more: str
+    ) -> subprocess.CompletedProcess[str]:
         own = {"HOME": str(self.scratch), "PIP_INDEX_URL": self.index, "UV_INDEX_URL": self.index}
         own |= {"PIP_NO_CACHE_DIR": "1", "UV_NO_CACHE": "1", "PIP_NO_COMPILE": "1"}
-        child = {**environment(self.scratch, gpus), **own}
+        child = {**environment(self.scratch, gpus), **own, **more}
         child["PATH"] = f"{UV.parent}{os.pathsep}{child['PATH']}"
         return subprocess.run(words, env=child, capture_output=True, text=True, check=False)
 
@@ -195,7 +197,8 @@ def test_a_privately_split_wheel_is_served_from_its_folder(
         assert result.returncode == 1
         words = "pip install" if installer == "pip" else "uv pip install"
         source = f"--no-index --find-links '{wheels}'"
-        assert f'to mend it: {words} {source} "toyfat[cc90]==1.0"' in result.stdout
+        # A command that is longer than 80 columns continues on the next line, as in a shell.
+        assert f'to mend it: {words} {source} \\\n      "toyfat[cc90]==1.0"\n' in result.stdout
         assert "what is missing: python -m toyfat.doctor --install" in result.stdout
         done = place.doctor("--install", "--gpu", "H100")
         assert done.returncode == 0, done.stdout + done.stderr
@@ -205,7 +208,7 @@ def test_a_privately_split_wheel_is_served_from_its_folder(
         # The index is not asked: whoever has that name there is somebody else.
         done = place.doctor("--install", "--gpu", "sm_80")
         assert done.returncode == 1
-        assert f"doctor: toyfat was installed from {wheels}, where no wheel of" in done.stderr
+        assert f"error: toyfat was installed from {wheels}, where no wheel of" in done.stderr
         done = place.doctor("--install", "--gpu", "80", "--find-links", str(sample.out))
         assert done.returncode == 0, done.stdout + done.stderr
         assert "toyfat-cc80-1.0" in place.installed()
@@ -257,6 +260,13 @@ def test_what_cannot_be_done_is_said(place: Place) -> None:
     wrong = place.doctor("--install", "--gpu", "Voodoo 2")
     assert wrong.returncode == 1
     assert "unknown GPU 'Voodoo 2'" in wrong.stderr
+    typed = place.doctor("--install", "--gpu", "99.9")
+    assert (typed.returncode, typed.stdout) == (1, "")
+    assert "error: no GPU has the compute capability 99.9\nhint: the published" in typed.stderr
+    mistake = place.run(
+        place.python, "-m", "toyfat.doctor", "--install", ARCHSPLIT_CAPABILITY="99.9"
+    )
+    assert (mistake.returncode, mistake.stdout, mistake.stderr) == (1, "", typed.stderr)
     old = place.doctor("--install", "--gpu", "5.2")
     assert old.returncode == 1
     assert "toyfat 1.0 has nothing for capability 5.2" in old.stdout

@@ -17,6 +17,7 @@ from split_samples import (
     image,
     library,
     loaded,
+    python,
     split,
     unpacked,
 )
@@ -138,6 +139,15 @@ def test_a_pack_for_another_python_is_named(differing: Matrix, tmp_path: Path) -
     site = unpacked(tmp_path / "site", *wheels)
     seen = loaded(site, tmp_path, "9.0", "core.cpython-311-x86_64-linux-gnu")
     assert "for another Python or platform" in seen.talk
+
+
+def test_doctor_mends_a_pack_for_another_python_without_the_core(
+    differing: Matrix, tmp_path: Path
+) -> None:
+    site = unpacked(tmp_path, differing.core("cp311"), differing.pack("cc90", "cp310"))
+    done = python(tmp_path, "9.0", str(site / "toyfat" / "_archsplit"))
+    assert "none for this core; install the plugin again" in done.stdout
+    assert 'to mend it: pip install --force-reinstall --no-deps "toyfat-cc90==1.0"\n' in done.stdout
 
 
 def test_extras_are_the_same_in_all_cores(differing: Matrix) -> None:
