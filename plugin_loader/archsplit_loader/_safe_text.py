@@ -20,7 +20,7 @@ def printable(text: str) -> str:
 
 
 def folded(line: str) -> list[str]:
-    """Return a line with a command in lines of 80 columns, which a shell reads as one."""
+    """Return a line with a command as lines of 80 columns, for a shell."""
     start = line[: len(line) - len(line.lstrip())]
     lines = [start]
     for word in _WORDS.findall(line):
