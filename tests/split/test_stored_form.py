@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import random
 import struct
 import zipfile
 from dataclasses import replace
@@ -13,7 +14,7 @@ import split_samples
 
 from archsplit.arch.target import Target
 from archsplit.cli.main import main
-from archsplit.devicecode.recompress import recompress_image
+from archsplit.devicecode.recompress import ImageResult, KeptReason, recompress_image
 from archsplit.errors import VerifyError
 from archsplit.formats.descriptor import Descriptor, Shape
 from archsplit.formats.device_pack import (
@@ -28,11 +29,17 @@ from archsplit.formats.device_pack import (
 from archsplit.formats.fatbin import read_container
 from archsplit.formats.reader import Window
 from archsplit.release.wheel_set import _digest_images
+from archsplit.split.model import SplitRequest, StoredImages
 from archsplit.split.restore import _library_images, join_split
+from archsplit.split.split import split_wheel
+from archsplit.split.stored_images import stored_notes
+from index_wheels import index_wheel
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
-    from typing import Any
+
+    from archsplit.release.context import Effects
 
 SM_90 = Target.parse("sm_90")
 RAW = bytes(range(256)) * 40
@@ -94,19 +101,51 @@ def test_image_that_cannot_be_turned_back_fails_verify() -> None:
         _digest_images(pack_with(wrong, content))
 
 
-def test_split_with_a_level_is_verified_and_joined(
+def repeated(noise: bytes, shared: bytes) -> bytes:
+    """Bytes that only a frame makes smaller: they repeat further back than deflate looks."""
+    del shared
+    return noise[: len(noise) // 2] * 2
+
+
+def similar(noise: bytes, shared: bytes) -> bytes:
+    """Bytes that deflate makes smaller beside each other: images of one release look alike."""
+    return noise[:64] + shared[: len(noise) - 64]
+
+
+def fat_wheel_of(
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    payload: Callable[[bytes, bytes], bytes],
+    size: int,
+) -> Path:
+    """A wheel whose images have another size and payload than the sample's."""
+    noise = split_samples.image
+    # Four bits in each byte: a frame of one image is half as large.
+    shared = bytes(random.Random(1).choices(range(16), k=size))
+
+    def changed(name: str, usual: int, seed: int) -> bytes:
+        entry = noise(name, size + usual % 64, seed)
+        return entry[:64] + payload(entry[64:], shared)
+
+    monkeypatch.setattr(split_samples, "image", changed)
+    return split_samples.hand_made(folder)
+
+
+def pack_sizes(out: Path) -> dict[str, int]:
+    return {path.name: path.stat().st_size for path in out.glob("*_*-1.0-*.whl")}
+
+
+def test_split_stores_frames_that_verify_and_join_turn_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    noise = split_samples.image
-
-    def repeated(*values: Any, **names: Any) -> bytes:  # noqa: ANN401 - as the function it calls
-        entry = noise(*values, **names)
-        return entry[:64] + (entry[64:96] * (len(entry) // 32))[: len(entry) - 64]
-
-    monkeypatch.setattr(split_samples, "image", repeated)
-    fat = split_samples.hand_made(tmp_path)
+    fat = fat_wheel_of(tmp_path, monkeypatch, repeated, 0x14000)
     out = tmp_path / "out"
-    assert main(["split", str(fat), "--out", str(out), "--compress-level", "9"]) == 0
+    assert main(["split", str(fat), "--out", str(out)]) == 0
+    text = capsys.readouterr().out
+    assert " images are stored as zstd frames\n" in text
+    assert "keep the vendor's bytes" not in text
+    # PTX of ISA 9.0 is CUDA 13, whose drivers all read them.
+    assert "libzstd" not in text
     assert main(["verify", "--release", str(out), "--no-install"]) == 0, capsys.readouterr()
     pack = next(out.glob("*cc90*.whl"))
     with zipfile.ZipFile(pack) as archive:
@@ -114,9 +153,96 @@ def test_split_with_a_level_is_verified_and_joined(
         content = archive.read(name)
     with zipfile.ZipFile(fat) as archive:
         before = {info.filename: archive.read(info) for info in archive.infolist()}
-    forms = [image.form for _, image in read_pack(Window(content, source=name)).images()]
-    assert any(forms)
+    assert all(image.form for _, image in read_pack(Window(content, source=name)).images())
     joined = join_split(out, tmp_path / "joined")
     assert joined
     for library in joined:
         assert library.path.read_bytes() == before[library.name]
+
+
+@pytest.mark.parametrize("level", [9, 19])
+@pytest.mark.parametrize(
+    ("payload", "size"),
+    [
+        (repeated, 0x14000),
+        (repeated, 0x200),
+        (similar, 0x2000),
+        (similar, 0x80),
+    ],
+)
+def test_no_pack_is_larger_than_with_the_vendors_bytes(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    effects: Effects,
+    payload: Callable[[bytes, bytes], bytes],
+    size: int,
+    level: int,
+) -> None:
+    fat = fat_wheel_of(tmp_path, monkeypatch, payload, size)
+    off = SplitRequest(source=fat, out=tmp_path / "off", recompress=None)
+    split_wheel(off, effects)
+    split_wheel(replace(off, out=tmp_path / "new", recompress=level), effects)
+    before, after = pack_sizes(off.out), pack_sizes(tmp_path / "new")
+    assert before.keys() == after.keys()
+    # The build ids, which differ, are deflated.
+    assert [name for name in before if after[name] > before[name] + 16] == []
+    assert (sum(after.values()) < 0.8 * sum(before.values())) == (size == 0x14000)
+
+
+REAL = {
+    "xgboost==3.2.0": 0.64,
+    "cupy-cuda12x==14.2.0": 0.66,
+    "catboost==1.2.10": 0.67,
+    "bitsandbytes==0.50.2": 1.0,
+    "spconv-cu120==2.3.6": 0.79,
+    "ctranslate2==4.8.5": 0.96,
+}
+
+
+@pytest.mark.download
+@pytest.mark.parametrize("requirement", REAL)
+def test_no_pack_of_a_published_wheel_is_larger_than_before(
+    tmp_path: Path, downloads: Path, effects: Effects, requirement: str
+) -> None:
+    fat = index_wheel(downloads, requirement)
+    off = SplitRequest(source=fat, out=tmp_path / "off", recompress=None)
+    before = split_wheel(off, effects)
+    after = split_wheel(replace(off, out=tmp_path / "new", recompress=9), effects)
+    sizes = {one.distribution: one.size for one in before.wheels}
+    assert [one.file for one in after.wheels if one.size > sizes[one.distribution]] == []
+    ratio = sum(one.size for one in after.wheels) / fat.stat().st_size
+    assert ratio < REAL[requirement]
+    with zipfile.ZipFile(fat) as archive:
+        for library in join_split(tmp_path / "new", tmp_path / "joined"):
+            assert library.path.read_bytes() == archive.read(library.name)
+
+
+def test_report_names_the_driver_that_a_wheel_of_cuda_12_promises() -> None:
+    row, content = stored_row()
+    assert row.form is not None
+    made = ImageResult(content=content, digest=row.digest, form=row.form)
+    rows = [PackContainer(wrapper=0, address=0, images=(row.original,))]
+    stored = StoredImages(results={row.form.digest: made})
+    first, second = stored_notes(stored, rows, 12090)
+    assert first == "1 images are stored as zstd frames"
+    assert "550.54.14" in second
+    assert "525.60.13" in second
+    assert len(list(stored_notes(stored, rows, 13000))) == 1
+    # A wheel with zstd images of its own never ran on older drivers.
+    vendor = replace(row.original, digest=bytes(32))
+    own = StoredImages(results={**stored.results, vendor.digest: ImageResult(kept=KeptReason.ZSTD)})
+    both = [PackContainer(wrapper=0, address=0, images=(row.original, vendor))]
+    assert [*stored_notes(own, both, 12090)] == [
+        first,
+        "1 images keep the vendor's bytes: it is a zstd frame already",
+    ]
+
+
+def test_cost_of_slow_levels_is_printed_before_they_begin(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("archsplit.split.stored_images._SLOW", 0)
+    fat = split_samples.hand_made(tmp_path)
+    assert main(["split", str(fat), "--out", str(tmp_path / "out"), "--recompress", "19"]) == 0
+    first, *_ = capsys.readouterr().err.splitlines()
+    assert "of device code as zstd frames of level 19: about 0 s of CPU time" in first

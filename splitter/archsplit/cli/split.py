@@ -48,9 +48,9 @@ wheel FILE+     a wheel or a library with device code, which stays as it is; NAM
 --release       name the core as the fat wheel, to publish it in its place; without, its build tag
                 makes pip and uv prefer it to the fat wheel of the same version
 {options.IGNORE_RECORD}
---compress-level {{9,19}}  store images as zstd frames of this level if that is smaller, for drivers
-                since CUDA 12.4 (550.54.14); older ones need libzstd. join restores the vendor's
-                bytes. 19 takes minutes, for a release
+--recompress {{9,19,off}}  store images as zstd frames of this level if that is smaller, for drivers
+                since CUDA 12.4 (550.54.14); older ones need libzstd. 19 takes 25 times as long, for
+                a release. off keeps the vendor's bytes, which join makes again (default: 9)
 --dropped EXTRAS  extras of earlier releases that this one has no packs for, as in cc70,cc75: an
                 update leaves these users the earlier core and pack
 {options.COPY}
@@ -68,7 +68,13 @@ def add_to(verbs: options.Verbs) -> None:
         "archsplit split foo-1.0-cp310-*.whl foo-1.0-cp311-*.whl --out split",
     )
     options.add_options(
-        parser, _OPTIONS, types={"EXTRAS": _dropped}, by="capability", install="core", dropped=()
+        parser,
+        _OPTIONS,
+        types={"EXTRAS": _dropped},
+        by="capability",
+        install="core",
+        dropped=(),
+        recompress="9",
     )
     parser.set_defaults(run=run)
 
@@ -88,7 +94,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     """Split, and print the report."""
     from archsplit.devicecode.partition import PackBy
     from archsplit.release.summary import split_summary
-    from archsplit.split.model import InstallDefaults, SplitRequest
+    from archsplit.split.model import InstallDefaults, SplitRequest, recompress_level
 
     source, *others = arguments.wheel = [find_file(path, console) for path in arguments.wheel]
     _check_inputs(arguments)
@@ -102,7 +108,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
         install=InstallDefaults(arguments.install),
         release=arguments.release,
         ignore_record=arguments.ignore_record,
-        compress_level=arguments.compress_level and int(arguments.compress_level),
+        recompress=recompress_level(arguments.recompress),
         dropped=arguments.dropped,
     )
     if arguments.name_by_cuda:
@@ -162,9 +168,11 @@ def _check_by_cuda(arguments: argparse.Namespace) -> None:
 
 def _split_by_cuda(request: SplitRequest, arguments: argparse.Namespace, console: Console) -> str:
     from archsplit.release.summary import split_summary
+    from archsplit.split.model import SLOW_LEVEL
     from archsplit.split.sources import split_by_cuda
 
-    with options.effects(console, quiet=True) as effects:
+    # Level 19 takes minutes: a log then says so before they begin.
+    with options.effects(console, quiet=request.recompress != SLOW_LEVEL) as effects:
         done = split_by_cuda(request, effects)
     if arguments.json:
         reports = {str(major): json.loads(one.as_json()) for major, one in done.releases.items()}
@@ -191,11 +199,12 @@ def _check_library(path: Path) -> None:
 
 
 def _split(request: SplitRequest, arguments: argparse.Namespace, console: Console) -> Release:
+    from archsplit.split.model import SLOW_LEVEL
     from archsplit.split.sources import minimal_project, split_library
     from archsplit.split.split import split_wheel
     from archsplit.wheels.reader import is_sound_without_record
 
-    with options.effects(console, quiet=True) as effects:
+    with options.effects(console, quiet=request.recompress != SLOW_LEVEL) as effects:
         if request.source.suffix == ".whl":
             try:
                 return split_wheel(request, effects)

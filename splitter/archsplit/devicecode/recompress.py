@@ -33,6 +33,7 @@ from archsplit.formats.device_pack import ImageForm
 from archsplit.formats.fatbin import Compression, EntryFlag, EntryKind, read_entry
 from archsplit.formats.reader import Window
 from archsplit.system.parallel import map_on_cores
+from archsplit.system.resources import available_cores
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -77,11 +78,13 @@ class ImageResult:
 
     Attributes:
         content: the whole entry: header, frame and padding; b"" if the vendor's bytes stay.
+        digest: SHA-256 of the content.
         form: the vendor's form; None if the vendor's bytes stay.
         kept: the reason why the vendor's bytes stay.
     """
 
     content: bytes = field(default=b"", repr=False)
+    digest: bytes = field(default=b"", repr=False)
     form: ImageForm | None = None
     kept: KeptReason | None = None
 
@@ -89,8 +92,7 @@ class ImageResult:
         """Return the stored image's row, from the row of the vendor's image."""
         if self.form is None:
             return vendor
-        digest = hashlib.sha256(self.content).digest()
-        return replace(vendor, size=len(self.content), digest=digest, form=self.form)
+        return replace(vendor, size=len(self.content), digest=self.digest, form=self.form)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,7 +150,7 @@ def recompress_image(container: Container, entry: FatbinEntry, *, level: int) ->
     is_same = _unpacked(content) == raw
     if not is_same or _vendor_entry(header, payload.to_bytes(), form) != vendor.data:
         return ImageResult(kept=KeptReason.UNMATCHED)
-    return ImageResult(content=content, form=form)
+    return ImageResult(content=content, digest=hashlib.sha256(content).digest(), form=form)
 
 
 def recompress_images(
@@ -159,6 +161,8 @@ def recompress_images(
         lambda image: recompress_image(*image, level=level),
         images,
         lambda image: image[1].uncompressed_size or image[1].size,
+        # Each holds one image; libzstd and the encoders release the interpreter lock.
+        most=available_cores(),
     )
 
 

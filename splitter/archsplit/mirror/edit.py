@@ -18,7 +18,6 @@ from packaging.metadata import parse_email
 from archsplit import __version__
 from archsplit.arch.gpu_list import parse_gpu_targets
 from archsplit.arch.target import Capability
-from archsplit.devicecode.recompress import LEVELS
 from archsplit.devicecode.select import PtxPolicy, Selection
 from archsplit.errors import (
     BinaryFormatError,
@@ -37,7 +36,7 @@ from archsplit.mirror.model import KEEP, MirroredFile, MirroredWheel, OriginalWh
 from archsplit.mirror.provenance import provenance_path, publishers
 from archsplit.slim.request import SlimRequest
 from archsplit.slim.wheel import slim_wheel
-from archsplit.split.model import SplitRequest
+from archsplit.split.model import DEFAULT_LEVEL, SplitRequest
 from archsplit.split.split import split_wheel
 from archsplit.system.fs import input_errors, output_errors, sha256
 from archsplit.system.nvidia import detect_gpus
@@ -324,8 +323,8 @@ def _split(
     path: Path, original: OriginalWheel, edit: MirrorEdit, out: Path, effects: Effects
 ) -> EditedWheel:
     targets = parse_gpu_targets(",".join(edit.devices), detect=detect_gpus)
-    level = LEVELS[0] if edit.recompresses else None
-    request = SplitRequest(source=path, out=out, targets=targets, compress_level=level)
+    level = DEFAULT_LEVEL if edit.recompresses else None
+    request = SplitRequest(source=path, out=out, targets=targets, recompress=level)
     release = split_wheel(request, effects)
     files = tuple(_release_files(release, edit.devices))
     return _edited(original, edit, files, tuple(out / file.file for file in files))

@@ -112,6 +112,8 @@ class SplitTable:
         release: true gives the core the wheel's file name, to be published in its place; false
             gives the core a build tag, which installers prefer. The default is true if build makes
             the wheel, else false.
+        recompress: the level of zstd frames for images, 19 for the smallest packs; off keeps the
+            vendor's bytes.
         dropped: extras that were published once and have no packs any more, as in cc70: an update
             leaves these users the earlier core and pack.
     """
@@ -119,6 +121,7 @@ class SplitTable:
     name: ProjectName | None = None
     by: Literal["capability", "target"] = "capability"
     release: bool | None = None
+    recompress: Literal["9", "19", "off"] = "9"
     dropped: Unique[DroppedExtra] = ()
 
 

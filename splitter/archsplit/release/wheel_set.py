@@ -242,11 +242,14 @@ class WheelReads:
         scratch: for unpacked libraries and packs.
         kind: of all wheels.
         keep_packs: see `read_wheel_set`.
+        are_new: images were turned back when they were made, and are not again.
     """
 
-    def __init__(self, scratch: ScratchFiles, kind: ReleaseKind, *, keep_packs: bool) -> None:
+    def __init__(
+        self, scratch: ScratchFiles, kind: ReleaseKind, *, keep_packs: bool, are_new: bool = False
+    ) -> None:
         self.scratch = scratch
-        self.kind, self._keep_packs = kind, keep_packs
+        self.kind, self._keep_packs, self._are_new = kind, keep_packs, are_new
         self._workers = ThreadPool(min(available_cores(), _MAX_READERS))
         self._jobs: dict[Path, Future[WheelFacts]] = {}
 
@@ -254,7 +257,12 @@ class WheelReads:
         """Begin to read a finished wheel; each is read once."""
         if path not in self._jobs:
             self._jobs[path] = self._workers.submit(
-                _read_wheel, path, self.kind, self.scratch, keep_packs=self._keep_packs
+                _read_wheel,
+                path,
+                self.kind,
+                self.scratch,
+                keep_packs=self._keep_packs,
+                is_new=self._are_new,
             )
         return self._jobs[path]
 
@@ -378,7 +386,7 @@ def _read_outline(path: Path) -> tuple[Identity | None, bool]:
 
 
 def _read_wheel(
-    path: Path, kind: ReleaseKind, scratch: ScratchFiles, *, keep_packs: bool
+    path: Path, kind: ReleaseKind, scratch: ScratchFiles, *, keep_packs: bool, is_new: bool
 ) -> WheelFacts:
     # Public fat wheels contradict their own tags; installers go by the file name, and so does
     # the core of a split.
@@ -404,13 +412,13 @@ def _read_wheel(
             unpacked=files,
         )
         if kind is ReleaseKind.SPLIT:
-            return _with_pack(facts, None if keep_packs else scratch)
+            return _with_pack(facts, None if keep_packs else scratch, is_new=is_new)
         libraries = {name: read_library(file) for name, file in files.items()}
         digests = {name: sha256(file) for name, file in files.items()}
         return replace(facts, libraries=libraries, library_digests=digests)
 
 
-def _with_pack(facts: WheelFacts, scratch: ScratchFiles | None) -> WheelFacts:
+def _with_pack(facts: WheelFacts, scratch: ScratchFiles | None, *, is_new: bool) -> WheelFacts:
     """Return the facts with the pack or table among the unpacked files.
 
     Args:
@@ -419,7 +427,7 @@ def _with_pack(facts: WheelFacts, scratch: ScratchFiles | None) -> WheelFacts:
     pack = _read_pack(facts.unpacked)
     if pack is None:
         return facts
-    digests = _digest_images(pack)
+    digests = _digest_images(pack, turns_back=not is_new)
     if scratch is not None:
         # The file takes space until its last mapping ends.
         pack = replace(pack, window=Window(b"", source=pack.window.source))
@@ -446,7 +454,7 @@ def _read_pack(files: Mapping[str, Path]) -> Pack | None:
     return packs[0] if len(packs) == 1 else None
 
 
-def _digest_images(pack: Pack) -> dict[int, bytes]:
+def _digest_images(pack: Pack, *, turns_back: bool = True) -> dict[int, bytes]:
     """Return the digests of a pack's images; a table has rows and no images.
 
     Raises:
@@ -457,7 +465,7 @@ def _digest_images(pack: Pack) -> dict[int, bytes]:
         if image.offset:
             content = pack.content(image)
             digests[image.offset] = hashlib.sha256(content.data).digest()
-            if image.form is not None and digests[image.offset] == image.digest:
+            if turns_back and image.form and digests[image.offset] == image.digest:
                 _check_form(content, image.form)
             # A pack has gigabytes, and most readers need these pages no more.
             release_pages(content)

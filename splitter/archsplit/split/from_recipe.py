@@ -27,7 +27,7 @@ from archsplit.recipe.values import matching_files
 from archsplit.release.report import refuse_other_release
 from archsplit.release.wheel_plans import project_metadata
 from archsplit.split.find import find_splittable
-from archsplit.split.model import InstallDefaults, SplitRequest, planned_extras
+from archsplit.split.model import InstallDefaults, SplitRequest, planned_extras, recompress_level
 from archsplit.split.own_build import read_calls, wrapped_environment, wrapped_toolkit
 from archsplit.split.sources import LibraryProject, split_library
 from archsplit.split.split import split_wheel
@@ -388,6 +388,7 @@ def split_request(
         targets=recipe.targets if targets is None else targets,
         install=InstallDefaults(recipe.install.mode),
         release=recipe.is_release,
+        recompress=recompress_level(recipe.split.recompress),
         dropped=recipe.split.dropped,
     )
 

@@ -11,12 +11,13 @@ import enum
 import hashlib
 import json
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from packaging.metadata import parse_email
 
 from archsplit.devicecode.partition import PackBy, ReleaseCores, divide_packs, plan_packs
+from archsplit.devicecode.recompress import LEVELS
 from archsplit.formats.descriptor import Descriptor, Shape
 from archsplit.formats.device_pack import PACK_FILE, encode_table
 from archsplit.release.identity import Identity, PackIdentity
@@ -24,15 +25,16 @@ from archsplit.release.requirements import pack_extras
 from archsplit.wheels.filename import distribution_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     from packaging.metadata import RawMetadata
 
     from archsplit.arch.target import Target
     from archsplit.devicecode.partition import PackFile, PackPlan
+    from archsplit.devicecode.recompress import ImageResult
     from archsplit.devicecode.registered import RegisteredContainer
-    from archsplit.formats.device_pack import PackContainer
+    from archsplit.formats.device_pack import PackContainer, PackImage, PackLibrary
     from archsplit.formats.elf import ElfMachine
     from archsplit.release.manifest import SourceFile
     from archsplit.split.take_apart import StrippedLibrary
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
 
 OLDEST_CUDA = 11000
 """The CUDA version of packs whose toolkit is not known, which no driver refuses."""
+DEFAULT_LEVEL, SLOW_LEVEL = LEVELS
 
 
 # A plain `pip install foo` can't know the GPU, so the project chooses what it brings.
@@ -71,7 +74,7 @@ class SplitRequest:
         release: the core gets the fat wheel's file name, to be published in its place. Otherwise a
             core of the fat wheel's name and version has a build tag, which installers prefer.
         ignore_record: take the members as they are where RECORD is wrong; the core's is right.
-        compress_level: store images as zstd frames of this level; None for the vendor's bytes.
+        recompress: the level of zstd frames for images; None keeps the vendor's bytes.
         dropped: extras of earlier releases whose packs this one lacks.
     """
 
@@ -85,8 +88,40 @@ class SplitRequest:
     install: InstallDefaults = InstallDefaults.CORE
     release: bool = False
     ignore_record: bool = False
-    compress_level: int | None = None
+    recompress: int | None = DEFAULT_LEVEL
     dropped: tuple[str, ...] = ()
+
+
+def recompress_level(word: str) -> int | None:
+    """Return the level that a user chose: 9, 19 or off."""
+    return None if word == "off" else int(word)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredImages:
+    """The images of a release as packs store them.
+
+    Attributes:
+        results: by the SHA-256 of the vendor's image; an image without one is the vendor's.
+    """
+
+    results: Mapping[bytes, ImageResult] = field(default_factory=dict, repr=False)
+
+    def row(self, image: PackImage) -> PackImage:
+        """Return the row of an image as it is stored, from the vendor's row."""
+        result = self.results.get(image.digest)
+        return image if result is None else result.row(image)
+
+    def library(self, table: PackLibrary) -> PackLibrary:
+        """Return the rows of a library with all images as they are stored."""
+        return replace(table, containers=tuple(map(self._container, table.containers)))
+
+    def _container(self, container: PackContainer) -> PackContainer:
+        return replace(container, images=tuple(map(self.row, container.images)))
+
+    def content(self, image: PackImage) -> bytes:
+        """Return the bytes of a stored image that isn't in the vendor's form."""
+        return self.results[image.original.digest].content
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +136,7 @@ class Core:
         source: the file that was split: the wheel, or the library that a wheel was made around.
         pack_plan: all packs of the release.
         libraries: the libraries without their images.
+        stored: the images that packs store in another form.
         install, dropped: see `SplitRequest`.
     """
 
@@ -113,6 +149,7 @@ class Core:
     interface_hash: str
     pack_plan: PackPlan = field(repr=False)
     libraries: tuple[StrippedLibrary, ...] = field(repr=False)
+    stored: StoredImages = field(repr=False)
     install: InstallDefaults = InstallDefaults.CORE
     dropped: tuple[str, ...] = ()
 
@@ -164,7 +201,8 @@ class Core:
             for image in row.images
         }
         descriptor = self.descriptor(targets, cuda=OLDEST_CUDA)
-        return encode_table(descriptor, (one.written.result().table for one in self.libraries))
+        tables = (one.written.result().table for one in self.libraries)
+        return encode_table(descriptor, map(self.stored.library, tables))
 
     def distribution(self, pack: str) -> str:
         """Return the distribution of a pack's wheel."""
@@ -269,7 +307,7 @@ def contents_build_id(contents: ReleaseContents, request: SplitRequest, name: Wh
     targets = None if request.targets is None else sorted(map(str, request.targets))
     facts = [name.project, name.version, name.build, request.by.value, targets]
     # The keys know only the vendor's images, so the level has to be in the build id.
-    level = request.compress_level
+    level = request.recompress
     facts += [] if level is None else [f"zstd {level}"]
     return hashlib.sha256(json.dumps([*facts, contents.interface_hash]).encode()).hexdigest()
 

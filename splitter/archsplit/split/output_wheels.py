@@ -334,7 +334,7 @@ class PackWriter:
         def image(library: int, container: int, image: PackImage) -> memoryview | bytes:
             shared = rows[library][container][0]
             if image.form is not None:
-                return shared.part.stored[image.digest]
+                return self.core.stored.content(image)
             place = shared.place
             entry = place.entries[image.number]
             return place.container.body.at(entry.offset, entry.size, "image").data
@@ -425,7 +425,8 @@ class PackWriter:
         rows: dict[str, list[tuple[SharedContainer, tuple[PackImage, ...]]]] = {}
         for one, offsets in zip(self.contents.containers, file.pack.offsets, strict=True):
             if offsets:
-                images = _select_images(one.row.images, one.place, offsets)
+                selected = _select_images(one.row.images, one.place, offsets)
+                images = tuple(map(self.core.stored.row, selected))
                 rows.setdefault(one.library, []).append((one, images))
         return rows
 

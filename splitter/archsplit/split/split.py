@@ -43,6 +43,7 @@ from archsplit.split.output_wheels import (
     PackWriter,
     split_manifest,
 )
+from archsplit.split.stored_images import store_images, stored_notes
 from archsplit.split.take_apart import StripTools
 from archsplit.split.wheel_jobs import WheelJobs, wheel_workers
 from archsplit.system.file_lock import locked_folder
@@ -62,7 +63,7 @@ if TYPE_CHECKING:
     from archsplit.release.context import Effects
     from archsplit.release.manifest import Manifest
     from archsplit.release.report import UnmovedCode
-    from archsplit.split.model import ReleaseContents, SplitRequest
+    from archsplit.split.model import ReleaseContents, SplitRequest, StoredImages
     from archsplit.split.take_apart import StrippedLibrary
     from archsplit.wheels.filename import WheelName
     from archsplit.wheels.reader import Wheel
@@ -196,7 +197,9 @@ class _Split:
         progress.begin_stage(f"reading {', '.join(one.path.name for one in self.wheels)}", 0)
         with (
             # Each wheel is read again as soon as it is written.
-            closing(WheelReads(self.scratch, ReleaseKind.SPLIT, keep_packs=False)) as reads,
+            closing(
+                WheelReads(self.scratch, ReleaseKind.SPLIT, keep_packs=False, are_new=True)
+            ) as reads,
             wheel_workers() as workers,
             ThreadPool(2) as readers,
             # One for all files: the pieces in its queue are the memory that packing takes. The
@@ -208,7 +211,6 @@ class _Split:
                 deflater=deflater,
                 workers=workers,
                 readers=readers,
-                compress_level=self.request.compress_level,
             )
             # If the tags name the machine, the loader is copied while the wheel is read.
             for wheel in self.wheels:
@@ -218,7 +220,8 @@ class _Split:
             contents = plan_contents(
                 [(one.machine, one.libraries) for one in sources], self.request
             )
-            cores = self._cores(sources, contents)
+            stored = store_images(contents, self.request.recompress, progress)
+            cores = self._cores(sources, contents, stored)
             _refuse_other_split(out, cores)
             writer = PackWriter(
                 cores=cores,
@@ -235,7 +238,8 @@ class _Split:
                 reads=reads,
                 progress=progress,
             )
-            report = self._report(cores, jobs.write(self.loaders), sources)
+            cuda = writer.descriptor(contents.files[0]).cuda_version
+            report = self._report(cores, jobs.write(self.loaders), sources, cuda)
             with output_errors(staging):
                 (staging / REPORT_FILE).write_text(report.as_json())
                 (staging / MANIFEST).write_text(self._manifest(writer, report.wheels).as_json())
@@ -293,7 +297,9 @@ class _Split:
             unmoved=scan.unmoved,
         )
 
-    def _cores(self, sources: Sequence[_Source], contents: ReleaseContents) -> tuple[Core, ...]:
+    def _cores(
+        self, sources: Sequence[_Source], contents: ReleaseContents, stored: StoredImages
+    ) -> tuple[Core, ...]:
         build_id = contents_build_id(contents, self.request, sources[0].name)
         again = planned_extras(contents.plan).keys() & self.request.dropped
         if again:
@@ -301,9 +307,11 @@ class _Split:
                 f"{', '.join(sorted(again))} can't be dropped: this split has packs for it",
                 hint="leave it out of --dropped",
             )
-        return tuple(self._core(source, contents, build_id) for source in sources)
+        return tuple(self._core(source, contents, stored, build_id) for source in sources)
 
-    def _core(self, source: _Source, contents: ReleaseContents, build_id: str) -> Core:
+    def _core(
+        self, source: _Source, contents: ReleaseContents, stored: StoredImages, build_id: str
+    ) -> Core:
         return Core(
             wheel=source.wheel,
             name=source.name,
@@ -314,6 +322,7 @@ class _Split:
             interface_hash=contents.interface_hash,
             pack_plan=contents.plan,
             libraries=source.libraries,
+            stored=stored,
             install=self.request.install,
             dropped=self.request.dropped,
         )
@@ -327,10 +336,11 @@ class _Split:
         cores: Sequence[Core],
         wheels: tuple[ReleaseWheel, ...],
         sources: Sequence[_Source],
+        cuda: int,
     ) -> Release:
         first = cores[0]
         details = [
-            _details(core, source, several=len(cores) > 1)
+            _details(core, source, cuda, several=len(cores) > 1)
             for core, source in zip(cores, sources, strict=True)
         ]
         return Release(
@@ -352,8 +362,12 @@ class _Split:
         )
 
 
-def _details(core: Core, source: _Source, *, several: bool) -> SplitDetails:
-    """Return the part of a report that is about one core."""
+def _details(core: Core, source: _Source, cuda: int, *, several: bool) -> SplitDetails:
+    """Return the part of a report that is about one core.
+
+    Args:
+        cuda: the CUDA version of the packs.
+    """
     file = core.file if several else ""
     libraries = tuple(
         SplitLibrary(
@@ -374,7 +388,8 @@ def _details(core: Core, source: _Source, *, several: bool) -> SplitDetails:
         size=source.wheel.path.stat().st_size,
         sha256=core.source.sha256,
     )
-    notes = source.wheel.info.notes
+    rows = (row for part in core.libraries for row in part.rows)
+    notes = (*source.wheel.info.notes, *stored_notes(core.stored, rows, cuda))
     return SplitDetails(
         source=own.file,
         source_sha256=own.sha256,

@@ -14,7 +14,7 @@ written.
 from __future__ import annotations
 
 import contextlib
-from collections import Counter, defaultdict
+from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -23,7 +23,6 @@ from archsplit.devicecode.edits import apply_edits, filter_container, zero_in_pl
 from archsplit.devicecode.elf_shrink import NotShrinkableError, shrink_elf
 from archsplit.devicecode.file_plan import FilePlan
 from archsplit.devicecode.model import Place
-from archsplit.devicecode.recompress import recompress_images
 from archsplit.devicecode.registered import (
     container_images,
     registered_containers,
@@ -43,15 +42,13 @@ from archsplit.system.scratch import free_ranges
 from archsplit.wheels.zip_writer import pack_file
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator
     from concurrent.futures import Future
     from pathlib import Path
 
     from archsplit.devicecode.edits import Edit, FilteredContainer
     from archsplit.devicecode.model import Unit
-    from archsplit.devicecode.recompress import KeptReason
     from archsplit.devicecode.registered import ContainerImages, RegisteredContainer
-    from archsplit.formats.device_pack import PackImage
     from archsplit.formats.reader import Window
     from archsplit.split.stub import Stub
     from archsplit.system.scratch import ScratchFiles
@@ -122,7 +119,6 @@ class StrippedLibrary:
         notes: messages about a library that could not be shrunk.
         sizes: bytes before and after.
         member: its name in the wheel, which differs from ``name`` for files in ``.data``.
-        stored: images that packs store in another form, by their digest in the rows.
     """
 
     name: str
@@ -136,12 +132,11 @@ class StrippedLibrary:
     notes: tuple[str, ...]
     sizes: tuple[int, int]
     member: str
-    stored: Mapping[bytes, bytes] = field(default_factory=dict, repr=False)
 
     @property
     def original_images(self) -> ContainerImages:
         """The images that moved, read before the library was written."""
-        return tuple(tuple(image.original for image in row.images) for row in self.rows)
+        return tuple(row.images for row in self.rows)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,14 +146,12 @@ class StripTools:
     Attributes:
         workers: write and pack, while other libraries and packs are made.
         readers: read written libraries again, meanwhile.
-        compress_level: see `SplitRequest`.
     """
 
     scratch: ScratchFiles
     deflater: ParallelDeflater = field(repr=False)
     workers: ThreadPool = field(repr=False)
     readers: ThreadPool = field(repr=False)
-    compress_level: int | None = None
 
 
 def strip_library(
@@ -179,9 +172,7 @@ def strip_library(
     moved = tuple(registered for registered in containers if registered.wrapper is not None)
     with errors_named(library), ThreadPool(1) as worker:
         # Hashing leaves the interpreter to the other steps.
-        stored: dict[bytes, bytes] = {}
-        kept: Counter[KeptReason] = Counter()
-        hashing = worker.submit(lambda: _rows(moved, tools.compress_level, stored, kept))
+        hashing = worker.submit(lambda: tuple(map(_row, moved)))
         plan = _plan_removal(window, library.elf, containers)
         path = tools.scratch.create_short_lived(f"{library.path.stem}.core", plan.size)
         write_plan(library.path, plan, path)
@@ -204,10 +195,9 @@ def strip_library(
         moved=moved,
         window=window,
         image_file=library.path,
-        notes=(*([plan.note] if plan.note else []), *_kept_notes(kept)),
+        notes=(plan.note,) if plan.note else (),
         member=library.name,
         sizes=(len(window), plan.size),
-        stored=stored,
     )
 
 
@@ -309,37 +299,9 @@ def _empty_container(registered: RegisteredContainer) -> FilteredContainer:
     )
 
 
-def _rows(
-    moved: Sequence[RegisteredContainer],
-    level: int | None,
-    stored: dict[bytes, bytes],
-    kept: Counter[KeptReason],
-) -> tuple[PackContainer, ...]:
-    """Return the rows of all containers.
-
-    Args:
-        stored: gets the images in another form.
-        kept: gets the reasons of the others.
-    """
-    images = [container_images(registered) for registered in moved]
-    if level is not None:
-        entries = [(one.container, entry) for one in moved for entry in one.entries]
-        results = iter(recompress_images(entries, level=level))
-        for number, each in enumerate(images):
-            made = [(result, result.row(image)) for image in each for result in [next(results)]]
-            kept.update(result.kept for result, _ in made if result.kept)
-            stored |= {row.digest: result.content for result, row in made if row.form}
-            images[number] = tuple(row for _, row in made)
-    return tuple(_row(one, each) for one, each in zip(moved, images, strict=True))
-
-
-def _kept_notes(kept: Counter[KeptReason]) -> Iterator[str]:
-    for reason, count in kept.most_common():
-        yield f"{count} images keep the vendor's bytes: {reason.value}"
-
-
-def _row(registered: RegisteredContainer, images: tuple[PackImage, ...]) -> PackContainer:
+def _row(registered: RegisteredContainer) -> PackContainer:
     """Return a container's row, without the addresses in the core's library."""
+    images = container_images(registered)
     return PackContainer(
         wrapper=0,
         address=0,

@@ -1,0 +1,151 @@
+"""Images of a release as its packs store them: zstd frames where a pack gets smaller.
+
+In: the containers of all cores, and a level. Out: `StoredImages`, with the new form of each image
+that gets one, and the reasons why the others keep the vendor's bytes.
+
+Each image is compressed once, however many libraries and Pythons have it. A frame that is smaller
+than the vendor's image can still make a wheel larger: neighbors in a pack have headers, names and
+code in common, which deflate finds in plain images and not in frames. So small images are deflated
+both ways, together with their neighbors in the pack. The result depends only on the images of the
+release and their order, because packs of the same build id must have the same bytes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import deflate
+
+from archsplit.devicecode.recompress import (
+    ZSTD_DRIVER,
+    ImageResult,
+    KeptReason,
+    estimate_seconds,
+    recompress_images,
+)
+from archsplit.devicecode.scan import release_pages
+from archsplit.split.model import StoredImages
+from archsplit.system.parallel import map_on_cores
+from archsplit.system.resources import available_cores
+from archsplit.system.units import size_text
+from archsplit.wheels.zip_writer import PACK_LEVEL
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from archsplit.formats.device_pack import PackContainer
+    from archsplit.formats.fatbin import Container, FatbinEntry
+    from archsplit.split.model import ReleaseContents
+    from archsplit.system.terminal import ProgressSink
+
+_SMALL = 64 << 10
+"""Decompressed bytes of a small image: deflate looks back 32 KiB."""
+_ROW = 100
+"""Deflated bytes that the form of an image takes in the index of its pack."""
+_RUN = 256 << 10
+"""Bytes of small neighbors that are tried together."""
+_PROMISES = {11: "driver 450.80.02 or later", 12: "driver 525.60.13 or later"}
+"""The first driver of a CUDA major version, for its machine code.
+Source: CUDA compatibility, "Minor version compatibility"."""
+_SLOW = 10
+"""CPU seconds that are announced."""
+
+
+def store_images(
+    contents: ReleaseContents, level: int | None, progress: ProgressSink
+) -> StoredImages:
+    """Compress the images of a release on all cores.
+
+    Args:
+        level: None to keep the vendor's bytes of all images.
+    """
+    if level is None:
+        return StoredImages()
+    images: dict[bytes, tuple[Container, FatbinEntry]] = {}
+    for one in contents.containers:
+        for image in one.row.images:
+            entry = one.place.entries[image.number]
+            images.setdefault(image.digest, (one.place.container, entry))
+    entries = [entry for _, entry in images.values()]
+    if (seconds := estimate_seconds(entries, level=level)) > _SLOW:
+        raw = size_text(sum(entry.uncompressed_size or entry.padded_size for entry in entries))
+        cores = available_cores()
+        progress.note(
+            f"{raw} of device code as zstd frames of level {level}: about {seconds:.0f} s of"
+            f" CPU time, {seconds / cores:.0f} s on {cores} cores"
+        )
+    progress.begin_stage("compressing device code", 0)
+    results = dict(zip(images, recompress_images(list(images.values()), level=level), strict=True))
+    for digest in _better_deflated(contents, results):
+        results[digest] = ImageResult(kept=KeptReason.NOT_SMALLER)
+    for one in contents.containers:
+        release_pages(one.place.container.body)
+    return StoredImages(results=results)
+
+
+def _better_deflated(
+    contents: ReleaseContents, results: Mapping[bytes, ImageResult]
+) -> Iterator[bytes]:
+    """Yield the digests of small images that make a wheel smaller in the vendor's form."""
+    runs = list(_small_neighbors(contents, results))
+    deflated = map_on_cores(
+        lambda run: (
+            _deflated(b"".join(run.values())),
+            _deflated(b"".join(results[digest].content for digest in run)),
+        ),
+        runs,
+        most=available_cores(),
+    )
+    for run, (vendor, frames) in zip(runs, deflated, strict=True):
+        if vendor <= frames + _ROW * len(run):
+            yield from run
+
+
+def _small_neighbors(
+    contents: ReleaseContents, results: Mapping[bytes, ImageResult]
+) -> Iterator[dict[bytes, memoryview]]:
+    """Yield small images that follow each other in a pack, each once: digests and bytes."""
+    seen: set[bytes] = set()
+    for file in contents.files:
+        run: dict[bytes, memoryview] = {}
+        for one, offsets in zip(contents.containers, file.pack.offsets, strict=True):
+            for image in one.row.images:
+                entry = one.place.entries[image.number]
+                if entry.offset not in offsets:
+                    continue
+                is_small = (entry.uncompressed_size or entry.padded_size) < _SMALL
+                if is_small and results[image.digest].form and image.digest not in seen:
+                    body = one.place.container.body
+                    run[image.digest] = body.at(entry.offset, entry.size, "image").data
+                    seen.add(image.digest)
+                if run and (not is_small or sum(map(len, run.values())) > _RUN):
+                    yield run
+                    run = {}
+        if run:
+            yield run
+
+
+def _deflated(content: bytes) -> int:
+    return len(deflate.deflate_compress(content, PACK_LEVEL))
+
+
+def stored_notes(stored: StoredImages, rows: Iterable[PackContainer], cuda: int) -> Iterator[str]:
+    """Yield the lines of a report on some containers.
+
+    Args:
+        cuda: the CUDA version of their code, as in a descriptor.
+    """
+    digests = {image.digest for row in rows for image in row.images}
+    kept = Counter(stored.results[one].kept for one in digests & stored.results.keys())
+    if count := kept.pop(None, 0):
+        yield f"{count} images are stored as zstd frames"
+        # With zstd images of the vendor, older drivers never ran the wheel.
+        if (promise := _PROMISES.get(cuda // 1000)) and not kept[KeptReason.ZSTD]:
+            yield (
+                f"the packs need {ZSTD_DRIVER}, or libzstd.so.1; a wheel of"
+                f" CUDA {cuda // 1000} promises {promise}, which --recompress off keeps"
+            )
+    for reason, count in kept.most_common():
+        if reason is not None:
+            yield f"{count} images keep the vendor's bytes: {reason.value}"
