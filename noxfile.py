@@ -60,9 +60,7 @@ def lint(session: nox.Session) -> None:
         session.run("mypy", folder)
     session.run("lint-imports")
     session.run("python", "tools/gpu_tables.py", "--check")
-    session.run("python", "-m", "archsplit.recipe.schema", "--check", "recipes/recipe.schema.json")
-    published = Path("docs") / "manifest.schema.json"
-    session.run("python", "-m", "archsplit.release.manifest", "--check", str(published))
+    session.run("python", "tools/schemas.py", "--check")
 
 
 @nox.session

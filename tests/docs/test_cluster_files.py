@@ -66,9 +66,9 @@ def test_a_worker_of_each_file_has_options_that_exist(
     batch = done.stdout.splitlines()
     assert "/home/me/my certificates/key.pem" in batch
     with contextlib.suppress(SystemExit):
-        main(["worker", "--help"])
+        main(["remote", "worker", "--help"])
     known = capsys.readouterr().out
-    for words in (worker["command"][2:] + worker["args"], batch[1:]):
+    for words in (worker["command"][3:] + worker["args"], batch[1:]):
         names = [word for word in words if word.startswith("--")]
         assert {"--remote-ca", "--remote-cert", "--remote-key", "--folder"} <= set(names)
         assert all(name in known for name in names)

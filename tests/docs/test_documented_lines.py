@@ -53,4 +53,4 @@ def test_the_parser_knows_the_line(words: list[str]) -> None:
 def test_lines_for_farms_clusters_and_runners_are_among_them() -> None:
     engines = {words[words.index("--engine") + 1] for words in LINES if "--engine" in words}
     assert engines == {"reapi", "dask"}
-    assert {words[0] for words in LINES} >= {"build", "gather", "publish", "remote", "worker"}
+    assert {words[0] for words in LINES} >= {"build", "gather", "publish", "remote"}

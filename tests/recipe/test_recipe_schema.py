@@ -3,36 +3,14 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from archsplit.recipe.schema import print_recipe_schema, recipe_schema
-
-if TYPE_CHECKING:
-    import pytest
+from schemas import recipe_schema
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 SCHEMA: dict[str, Any] = json.loads(recipe_schema())
 POLICY = SCHEMA["properties"]["policy"]["additionalProperties"]
 TABLES = {**SCHEMA["properties"], "policy": POLICY}
-
-
-def test_the_committed_schema_is_what_the_code_says(capsys: pytest.CaptureFixture[str]) -> None:
-    assert print_recipe_schema(["--check", str(RECIPES / "recipe.schema.json")]) == 0
-    assert capsys.readouterr() == ("", "")
-
-
-def test_drift_is_told_with_the_command_that_mends_it(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    old = tmp_path / "old.json"
-    old.write_text("{}\n")
-    assert print_recipe_schema(["--check", str(old)]) == 1
-    assert f"hint: python -m archsplit.recipe.schema > {old}" in capsys.readouterr().err
-
-
-def test_without_arguments_it_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert print_recipe_schema([]) == 0
-    assert capsys.readouterr().out == recipe_schema()
 
 
 def test_unknown_keys_are_refused_and_every_key_is_described() -> None:

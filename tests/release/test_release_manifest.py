@@ -18,8 +18,6 @@ from archsplit.formats.fatbin import host_containers
 from archsplit.formats.reader import open_file
 from archsplit.release.manifest import (
     MANIFEST_FILE,
-    manifest_schema,
-    print_manifest_schema,
     read_manifest,
 )
 from archsplit.system.fs import sha256
@@ -164,16 +162,3 @@ def test_what_is_no_manifest(tmp_path: Path, text: str, complaint: str) -> None:
     path.write_text(text)
     with pytest.raises(InputError, match=complaint):
         read_manifest(path)
-
-
-def test_the_published_schema_is_what_the_code_says(capsys: pytest.CaptureFixture[str]) -> None:
-    assert print_manifest_schema(["--check", str(SCHEMA)]) == 0
-    assert print_manifest_schema([]) == 0
-    assert capsys.readouterr().out == manifest_schema()
-
-
-def test_drift_of_the_schema_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    old = tmp_path / "old.json"
-    old.write_text("{}\n")
-    assert print_manifest_schema(["--check", str(old)]) == 1
-    assert f"hint: python -m archsplit.release.manifest > {old}" in capsys.readouterr().err

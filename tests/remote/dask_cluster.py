@@ -126,7 +126,7 @@ class Cluster:
         """Start a worker, which does not see a hidden folder where that can be had."""
         folder = self.folder / name
         folder.mkdir()
-        words = ("worker", self.address, "--jobs", jobs, "--folder", folder)
+        words = ("remote", "worker", self.address, "--jobs", jobs, "--folder", folder)
         before = () if hidden is None else hide_folder(hidden)
         apart = () if self._networks is None else self._networks.worker_words
         worker = self._start(*apart, *before, ARCHSPLIT, *words, *self.files, cwd=folder)

@@ -166,13 +166,13 @@ def has_ended(pid: str) -> bool:
         return True
 
 
-@pytest.mark.parametrize("kind", ["archsplit worker", "dask worker", "sbatch"])
+@pytest.mark.parametrize("kind", ["archsplit remote worker", "dask worker", "sbatch"])
 def test_no_program_outlives_its_canceled_step_or_its_worker(
     cluster: Cluster, tmp_path: Path, kind: str
 ) -> None:
     work = Work(tmp_path / "work")
     start = {
-        "archsplit worker": lambda: cluster.add_worker("one", jobs=2),
+        "archsplit remote worker": lambda: cluster.add_worker("one", jobs=2),
         "dask worker": cluster.add_plain_worker,
         "sbatch": cluster.add_batch_job,
     }
@@ -310,7 +310,7 @@ def test_a_folder_that_a_worker_cant_write_is_named(
     cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "file").touch()
-    words = ["worker", cluster.address, "--folder", str(tmp_path / "file")]
+    words = ["remote", "worker", cluster.address, "--folder", str(tmp_path / "file")]
     assert main([*words, *map(str, cluster.files)]) == 10
     assert f"{tmp_path / 'file'} is a file, not a folder" in capsys.readouterr().err
 
@@ -320,7 +320,7 @@ def test_a_scheduler_without_workers_is_an_error(cluster: Cluster, tmp_path: Pat
     build = cluster.build(tmp_path / "out")
     _, stderr = build.communicate(timeout=SECONDS)
     assert build.returncode == 24
-    assert "has no worker\nhint: start some: archsplit worker tls://" in stderr
+    assert "has no worker\nhint: start some: archsplit remote worker tls://" in stderr
     assert not list((tmp_path / "out").glob("*"))
 
 

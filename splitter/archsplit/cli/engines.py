@@ -1,8 +1,8 @@
-"""The verbs ``toolkit``, ``remote`` and ``worker``: the tools and machines of a build.
+"""The verbs ``toolkit`` and ``remote``: the tools and machines of a build.
 
 ``toolkit`` prints the nvcc in use, its targets, and the candidates that were rejected. ``remote
-check`` tries a farm or a cluster before the first build there. ``worker`` runs the steps of builds
-with ``--engine dask``.
+check`` tries a farm or a cluster before the first build there. ``remote worker`` runs the steps of
+builds with ``--engine dask``.
 """
 
 from __future__ import annotations
@@ -76,6 +76,7 @@ def add_remote(verbs: options.Verbs) -> None:
         "remote",
         "archsplit remote check grpcs://farm.example:443/main",
         f"archsplit remote check tls://head:8786 {files}",
+        f"archsplit remote worker tls://head:8786 --jobs 16 --folder /scratch {files}",
     )
     what = parser.add_subparsers(required=True, metavar="WHAT")
     text = "connect, move a file, and run an action that compares the tools"
@@ -89,6 +90,16 @@ remote URL  {options.REMOTE}
 """
     options.add_options(check, table)
     check.set_defaults(run=run_remote)
+    text = "run the steps of other machines' builds, for a dask scheduler"
+    worker = what.add_parser("worker", help=text, description=text)
+    table = f"""
+scheduler URL  the scheduler: tls://host:port
+{options.JOBS}
+--folder DIR   for temporary files (default: this folder)
+{options.CERTIFICATES}
+"""
+    options.add_options(worker, table, jobs=available_cores(), folder=Path())
+    worker.set_defaults(run=run_worker)
 
 
 def run_remote(arguments: argparse.Namespace, console: Console) -> int:
@@ -124,25 +135,6 @@ def _as_json(address: str, rows: list[CheckRow]) -> str:
         for row in rows
     ]
     return json.dumps({"schema": REMOTE_SCHEMA, "remote": address, "checks": table}, indent=2)
-
-
-def add_worker(verbs: options.Verbs) -> None:
-    """Describe the verb."""
-    files = "--remote-ca ca.pem --remote-cert me.pem --remote-key me.key"
-    parser = add_verb(
-        verbs,
-        "worker",
-        f"archsplit worker tls://head:8786 {files}",
-        f"archsplit worker tls://head:8786 --jobs 16 --folder /scratch {files}",
-    )
-    table = f"""
-scheduler URL  the scheduler: tls://host:port
-{options.JOBS}
---folder DIR   for temporary files (default: this folder)
-{options.CERTIFICATES}
-"""
-    options.add_options(parser, table, jobs=available_cores(), folder=Path())
-    parser.set_defaults(run=run_worker)
 
 
 def run_worker(arguments: argparse.Namespace, console: Console) -> int:

@@ -33,8 +33,7 @@ VERB_GROUPS: Mapping[str, Mapping[str, str]] = {
         "init": "write a first recipe for a source tree",
         "build": "build the core wheel and one plugin wheel per target",
         "plan": "print the steps of a build, and run nothing",
-        "worker": "run the steps of other machines' builds, for a dask scheduler",
-        "remote": "check a build farm or a cluster before a build",
+        "remote": "check a build farm or a cluster, or run the steps of other machines' builds",
         "nvcc": "compile as nvcc does, with its steps in parallel and cached",
         "cache": "explain, count, trim, check or move the compile cache",
         "toolkit": "print the nvcc in use and its targets",
@@ -60,7 +59,6 @@ SHARED_MODULES: Mapping[str, str] = {
     "join": "split:add_join",
     "remote": "engines:add_remote",
     "toolkit": "engines:add_toolkit",
-    "worker": "engines:add_worker",
 }
 """Module and function of the verbs that share a module with others of their kind."""
 

@@ -2,26 +2,22 @@
 
 The report (``archsplit-report.json``) is for the next steps of a pipeline, the manifest for the
 users of a release. Built and split releases have the same manifest. ``docs/manifest.schema.json``
-is made from these records and their docstrings: ``python -m archsplit.release.manifest`` prints the
-schema; ``--check FILE`` compares a file with it.
+is made from these records and their docstrings by ``tools/schemas.py``.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import sys
 from collections.abc import Mapping  # noqa: TC003 - pydantic reads the annotations
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
-
-from pydantic import TypeAdapter
+from typing import TYPE_CHECKING, Literal
 
 from archsplit.formats.elf import Elf
 from archsplit.formats.fatbin import host_containers
 from archsplit.formats.reader import open_file
 from archsplit.release.report import merge_listings, read_listing
-from archsplit.system.schema import documented_schema, print_or_check, type_adapter
+from archsplit.system.schema import type_adapter
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -233,41 +229,3 @@ def pack_images(libraries: Iterable[PackLibrary]) -> Iterator[ManifestImage]:
                     size=image.size,
                     sha256=image.digest.hex(),
                 )
-
-
-def manifest_schema() -> str:
-    """Return the text of the schema, the same for every version of Python."""
-    schema = TypeAdapter(Manifest).json_schema()
-    records = {name: _described(one, name) for name, one in schema.pop("$defs").items()}
-    whole = _described(schema, "Manifest")
-    content = {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "archsplit release manifest",
-        **whole,
-        "properties": {"schema": {"const": MANIFEST_SCHEMA}, **whole["properties"]},
-        "required": ["schema", *whole["required"]],
-        "$defs": dict(sorted(records.items())),
-    }
-    return json.dumps(content, indent=2) + "\n"
-
-
-def print_manifest_schema(arguments: list[str]) -> int:
-    """Print the schema, or compare a file with it; return the exit status."""
-    schema = manifest_schema()
-    return print_or_check(
-        schema, arguments, subject=MANIFEST_FILE, module="archsplit.release.manifest"
-    )
-
-
-def _described(schema: dict[str, Any], name: str) -> dict[str, Any]:
-    """Return a record's schema with the descriptions of its docstring; all fields are required."""
-    properties = {key: _plain(value) for key, value in schema["properties"].items()}
-    return documented_schema(globals()[name], properties, required=properties)
-
-
-def _plain(schema: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in schema.items() if key not in {"title", "default"}}
-
-
-if __name__ == "__main__":  # pragma: no cover (runs in a process of its own)
-    sys.exit(print_manifest_schema(sys.argv[1:]))

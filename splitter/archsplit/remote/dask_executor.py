@@ -370,7 +370,7 @@ def connect_to_scheduler(endpoint: DaskEndpoint) -> Client:
 def _no_worker_error(endpoint: DaskEndpoint) -> EngineUnavailableError:
     return EngineUnavailableError(
         f"{endpoint.address} has no worker",
-        hint=f"start some: archsplit worker {endpoint.address}",
+        hint=f"start some: archsplit remote worker {endpoint.address}",
     )
 
 

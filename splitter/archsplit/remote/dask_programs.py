@@ -102,7 +102,7 @@ def read_result(key: object, names: list[str], dask_worker: Any) -> DaskResult |
 
 
 def _find_plugin(worker: Any) -> ProgramPlugin:
-    """Return the plugin of a worker; one that `archsplit worker` has not started gets it now."""
+    """Return the plugin of a worker; one that `archsplit remote worker` has not started gets it."""
     with _lock:
         if ProgramPlugin.name not in worker.plugins:
             # In the worker's event loop, which calls all plugins.

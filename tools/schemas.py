@@ -1,22 +1,56 @@
-"""The JSON schema of ``recipe.toml``, made from the tables and their docstrings.
+"""The JSON schemas of recipes and manifests, made from their records and docstrings.
 
-``python -m archsplit.recipe.schema`` prints the schema; ``--check FILE`` compares a file with it.
+``python tools/schemas.py`` writes ``recipes/recipe.schema.json`` and ``docs/manifest.schema.json``;
+``--check`` compares them.
 """
 
 from __future__ import annotations
 
+import inspect
 import json
+import re
 import sys
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter
 
 from archsplit.recipe.model import LISTED_TABLES, RECIPE_TABLES
 from archsplit.recipe.policy import POLICY_TABLE, Policy, PolicyName
 from archsplit.recipe.prebuilt import PREBUILT_TABLES
-from archsplit.system.schema import documented_schema, print_or_check
+from archsplit.release import manifest
+from archsplit.release.manifest import MANIFEST_SCHEMA, Manifest
 
-__pure__ = True
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+ROOT = Path(__file__).parents[1]
+_DRAFT = "https://json-schema.org/draft/2020-12/schema"
+# An entry of a docstring's "Attributes:", with its continuation lines.
+_ATTRIBUTE = re.compile(r"^    (\w+): (.+(?:\n        .+)*)", re.MULTILINE)
+
+
+def documented_schema(
+    record: type, properties: Mapping[str, Mapping[str, Any]], *, required: Iterable[str]
+) -> dict[str, Any]:
+    """Return the schema of a record, with the descriptions of its docstring.
+
+    Raises:
+        KeyError: the docstring describes no attribute of a property's name.
+    """
+    text = inspect.getdoc(record) or ""
+    meaning = {name: " ".join(rest.split()) for name, rest in _ATTRIBUTE.findall(text)}
+    return {
+        "description": text.partition("\n")[0],
+        "type": "object",
+        "properties": {
+            key: {"description": meaning[key.replace("-", "_")], **value}
+            for key, value in properties.items()
+        },
+        "required": list(required),
+        # A misspelled key must not pass.
+        "additionalProperties": False,
+    }
 
 
 def recipe_schema() -> str:
@@ -29,7 +63,7 @@ def recipe_schema() -> str:
             _merged(properties[name], _table(table)) if name in properties else _table(table)
         )
     schema = {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$schema": _DRAFT,
         "title": "archsplit recipe",
         "type": "object",
         "properties": properties,
@@ -39,14 +73,6 @@ def recipe_schema() -> str:
         "additionalProperties": False,
     }
     return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
-
-
-def print_recipe_schema(arguments: list[str]) -> int:
-    """Print the schema, or compare a file with it; return the exit status."""
-    schema = recipe_schema()
-    return print_or_check(
-        schema, arguments, subject="recipe.toml", module="archsplit.recipe.schema"
-    )
 
 
 def _table(table: type) -> dict[str, Any]:
@@ -106,5 +132,48 @@ def _plain(schema: dict[str, Any]) -> dict[str, Any]:
     return {**kept, **(kinds[0] if kinds else {})}
 
 
-if __name__ == "__main__":  # pragma: no cover (runs in a process of its own)
-    sys.exit(print_recipe_schema(sys.argv[1:]))
+def manifest_schema() -> str:
+    """Return the text of the schema, the same for every version of Python."""
+    schema = TypeAdapter(Manifest).json_schema()
+    records = {name: _manifest_record(one, name) for name, one in schema.pop("$defs").items()}
+    whole = _manifest_record(schema, "Manifest")
+    content = {
+        "$schema": _DRAFT,
+        "title": "archsplit release manifest",
+        **whole,
+        "properties": {"schema": {"const": MANIFEST_SCHEMA}, **whole["properties"]},
+        "required": ["schema", *whole["required"]],
+        "$defs": dict(sorted(records.items())),
+    }
+    return json.dumps(content, indent=2) + "\n"
+
+
+def _manifest_record(schema: dict[str, Any], name: str) -> dict[str, Any]:
+    """Return a record's schema with the descriptions of its docstring; all fields are required."""
+    properties = {
+        key: {word: text for word, text in value.items() if word not in {"title", "default"}}
+        for key, value in schema["properties"].items()
+    }
+    return documented_schema(getattr(manifest, name), properties, required=properties)
+
+
+def main(arguments: list[str]) -> int:
+    """Write the schemas, or name those that differ."""
+    schemas = {
+        ROOT / "recipes" / "recipe.schema.json": recipe_schema(),
+        ROOT / "docs" / "manifest.schema.json": manifest_schema(),
+    }
+    stale = {path: text for path, text in schemas.items() if path.read_text() != text}
+    for path, text in stale.items():
+        if "--check" in arguments:
+            print(f"{path.relative_to(ROOT)} differs from the records", file=sys.stderr)
+        else:
+            path.write_text(text)
+    if stale and "--check" in arguments:
+        print("hint: run python tools/schemas.py", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
