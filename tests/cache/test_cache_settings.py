@@ -59,6 +59,7 @@ def test_all_settings_can_be_set_everywhere(tmp_path: Path) -> None:
         "min-size": "4K",
         "strict": "yes",
         "salt": "s",
+        "base-dir": "/project/",
         "lease": "0",
         "remote": "https://a/b s3://c/d",
         "remote-mode": "read-only",
@@ -73,6 +74,7 @@ def test_all_settings_can_be_set_everywhere(tmp_path: Path) -> None:
         min_size=4000,
         strict=True,
         salt="s",
+        base_dir="/project",
         lease=0.0,
         remote=("https://a/b", "s3://c/d"),
         remote_mode="read-only",
@@ -92,7 +94,15 @@ def test_all_settings_can_be_set_everywhere(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "text"),
-    [("mode", "maybe"), ("max-size", "big"), ("lease", "-1"), ("lease", "nan"), ("strict", "2")],
+    [
+        ("mode", "maybe"),
+        ("max-size", "big"),
+        ("lease", "-1"),
+        ("lease", "nan"),
+        ("strict", "2"),
+        ("base-dir", "../here"),
+        ("base-dir", "/"),
+    ],
 )
 def test_what_makes_no_sense_is_refused_with_its_place(name: str, text: str) -> None:
     setting = next(setting for setting in SETTINGS_TABLE if setting.name == name)

@@ -9,12 +9,8 @@ import pytest
 from wrapper_project import KNOWN, Project, ran, settle
 
 from archsplit.cache.entry import ManifestEntry
-from archsplit.compiler.keys import (
-    IsolatedFolders,
-    compile_request,
-    find_isolated_folders,
-    hide_include_folders,
-)
+from archsplit.compiler.hidden_folders import HiddenFolders, find_hidden_folders, hide_options
+from archsplit.compiler.keys import compile_request
 from archsplit.nvcc.cmdline import CommandLine
 
 ONE, TWO = "pip-build-env-abcd_012", "build-env-zyxwvuts"
@@ -150,9 +146,9 @@ def test_random_names_are_found_in_include_folders() -> None:
         *("-I", "-I", f"{env}/b", "-I"),
     )
     options = CommandLine(words).options
-    found = find_isolated_folders(options, real_path=str)
+    found = find_hidden_folders(options, real_path=str)
     assert found.paths == (env, uv, sdist)
-    hidden = hide_include_folders(options, found)
+    hidden = hide_options(options, found)
     assert hidden[:6] == (
         *("-I<isolated 1>/overlay/a", "-isystem", "<isolated 1>/overlay/b"),
         *("-isystem=<isolated 2>/c", "-I", "<isolated 3>/include"),
@@ -176,10 +172,10 @@ def test_names_count_where_results_have_lines(flags: tuple[str, ...], is_hidden:
             environment={},
             salt="",
             version="1",
-            isolated=find_isolated_folders(command.dryrun_options, real_path=str),
+            hidden=find_hidden_folders(command.dryrun_options, real_path=str),
         )
         assert request is not None
-        assert bool(request.isolated.paths) is is_hidden
+        assert bool(request.hidden.paths) is is_hidden
         keys.add(request.key)
     assert len(keys) == (1 if is_hidden else 2)
 
@@ -188,16 +184,16 @@ def test_a_folder_with_a_link_in_it_keeps_its_name() -> None:
     words = ("-I/tmp/tmp01234567/a", "-I/tmp/tmp01234567/b", "-I/tmp/tmp76543210/c")
     links = {"/tmp/tmp01234567/b": "/usr/include"}
     options = CommandLine(words).options
-    found = find_isolated_folders(options, real_path=lambda path: links.get(path, path))
-    assert found == IsolatedFolders(("/tmp/tmp76543210",))
+    found = find_hidden_folders(options, real_path=lambda path: links.get(path, path))
+    assert found == HiddenFolders(("/tmp/tmp76543210",))
     options = CommandLine(("-c", "k.cu")).options
-    assert find_isolated_folders(options, real_path=str) == IsolatedFolders()
+    assert find_hidden_folders(options, real_path=str) == HiddenFolders()
 
 
 def test_names_are_hidden_and_restored() -> None:
     # One folder may be below another one.
     one, two = "/tmp/tmp00000001", "/tmp/tmp00000001/build-env-00000002"
-    isolated, later = IsolatedFolders((one, two)), IsolatedFolders(("/x/tmp1", "/y/tmp2"))
+    isolated, later = HiddenFolders((one, two)), HiddenFolders(("/x/tmp1", "/y/tmp2"))
     entry = ManifestEntry(
         files=((f"{two}/a.h", "d"), ("k.cu", "e"), (f"{one}/b.h", "f")),
         folders=(f"{two}", "", one),
@@ -219,9 +215,9 @@ def test_names_are_hidden_and_restored() -> None:
 
 
 def test_names_in_code_are_found() -> None:
-    isolated = IsolatedFolders(("/tmp/tmp00000001",))
+    isolated = HiddenFolders(("/tmp/tmp00000001",))
     marker = b'# 1 "/tmp/tmp00000001/a.h" 1\n'
     assert not isolated.is_named_in_code(marker + b"int a;\n")
     assert isolated.is_named_in_code(marker + b'const char *a = "/tmp/tmp00000001/a.h";\n')
     assert isolated.is_named_in_code(marker + b"auto a = __builtin_FILE();\n")
-    assert not IsolatedFolders().is_named_in_code(b"auto a = __builtin_FILE();\n")
+    assert not HiddenFolders().is_named_in_code(b"auto a = __builtin_FILE();\n")

@@ -8,6 +8,7 @@ agree.
 from __future__ import annotations
 
 import contextlib
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -40,6 +41,8 @@ class Settings:
         min_size: bytes; smaller results are not stored.
         strict: always preprocess: no direct mode.
         salt: any text; it is part of every key.
+        base_dir: a folder whose name results don't depend on; ``auto``: the top of the tree; "" for
+            no folder.
         lease: seconds to wait for another process that makes the same result; 0 for no wait.
         remote: addresses of remote stores, in the order of lookups.
         remote_mode: ``on``, or ``read-only``: store nothing there.
@@ -54,6 +57,7 @@ class Settings:
     min_size: int = 0
     strict: bool = False
     salt: str = ""
+    base_dir: str = ""
     lease: float = 60.0
     remote: tuple[str, ...] = ()
     remote_mode: str = "on"
@@ -124,6 +128,16 @@ def _switch(text: str) -> bool:
     return words[text.lower()]
 
 
+def _base_dir(text: str) -> str:
+    if text in {"", "auto"}:
+        return text
+    folder = Path(text).expanduser()
+    if not folder.is_absolute() or folder == Path("/"):
+        raise ValueError("not `auto` or the absolute path of a folder below /")
+    # Compilers get paths as the user writes them, so links stay.
+    return os.path.normpath(folder)
+
+
 def _addresses(text: str) -> tuple[str, ...]:
     # Imported late: most users have no addresses, and the import costs time.
     from urllib.parse import urlsplit  # noqa: PLC0415
@@ -150,6 +164,11 @@ SETTINGS_TABLE = (
     Setting("min-size", "smaller results aren't stored; as `4K`", _size),
     Setting("strict", "`yes`: always preprocess", _switch),
     Setting("salt", "any text, as part of every key; another salt gives other entries", str),
+    Setting(
+        "base-dir",
+        "results lack this folder's name: hits in other checkouts; `auto`: the git work tree",
+        _base_dir,
+    ),
     Setting(
         "lease",
         "seconds to wait for another process that makes the same result; `0`: don't wait",

@@ -18,6 +18,7 @@ from archsplit.cache.cache import Cache
 from archsplit.cache.entry import KeyComponent
 from archsplit.cache.stats import MissLog
 from archsplit.compiler.file_resolver import PROGRAM_GROUP
+from archsplit.compiler.hidden_folders import NO_FOLDERS
 from archsplit.compiler.keys import with_depfile
 from archsplit.compiler.step_cache import StepCache
 from archsplit.compiler.tool_identity import ToolIdentities
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from archsplit.cache.config import Settings
+    from archsplit.compiler.hidden_folders import HiddenFolders
     from archsplit.compiler.object_cache import ObjectCache, SourceUnit
     from archsplit.compiler.step_cache import StepEvent
     from archsplit.scheduler.outcome import FinishedStep
@@ -93,12 +95,14 @@ class CacheSession:
         *,
         cwd: Path,
         private: Path,
+        hidden: HiddenFolders = NO_FOLDERS,
     ) -> tuple[Graph, StepCache]:
         """Return the graph to run, and the cache of its steps.
 
         Args:
             cwd: the working directory of nvcc and its steps.
             private: the folder of all intermediate files.
+            hidden: the folders of ``base-dir``.
         """
         self._private = private
         self._graph = Graph(steps=tuple(with_depfile(step, private) for step in graph.steps))
@@ -107,6 +111,7 @@ class CacheSession:
             self.identify_tools(cwd),
             private=private,
             spread=self._spread,
+            hidden=hidden,
         )
         return self._graph, self._steps
 

@@ -25,8 +25,14 @@ from typing import TYPE_CHECKING, NamedTuple
 from archsplit.cache.entry import CacheEntry, KeyComponent, compute_key, key_differences
 from archsplit.cache.stats import LOCAL_TIER
 from archsplit.compiler.direct_hit import EPOCH
-from archsplit.compiler.file_resolver import PROGRAM_GROUP, VARIABLE_PREFIX, FileResolver
-from archsplit.compiler.keys import DEPFILE_FLAG
+from archsplit.compiler.file_resolver import (
+    PROGRAM_GROUP,
+    VARIABLE_PREFIX,
+    FileResolver,
+    join_continued_lines,
+)
+from archsplit.compiler.hidden_folders import NO_FOLDERS
+from archsplit.compiler.keys import DEPFILE_FLAG, line_info_flag
 from archsplit.compiler.preprocessed import included_files
 from archsplit.compiler.tool_identity import (
     identity_query,
@@ -44,8 +50,9 @@ if TYPE_CHECKING:
 
     from archsplit.cache.cache import Cache
     from archsplit.cache.entry import ManifestEntry
-    from archsplit.compiler.include_scan import ObservedReads, TextScans
-    from archsplit.compiler.keys import CompileRequest, IsolatedFolders
+    from archsplit.compiler.hidden_folders import HiddenFolders
+    from archsplit.compiler.include_scan import ManifestUpdate, ObservedReads, TextScans
+    from archsplit.compiler.keys import CompileRequest
     from archsplit.compiler.tool_identity import ToolIdentities
 
 _STEP = "request"
@@ -204,6 +211,8 @@ class DirectCache:
 
     Attributes:
         stored: the results that `store` has stored, by portion: the hits of the next call.
+        unshared: the reason why `store` stored nothing: the result depends on a base; or "".
+        rows: what earlier compilations of the request have read.
     """
 
     def __init__(
@@ -219,8 +228,9 @@ class DirectCache:
         self._environment = environment
         self._tools = tools
         self._resolver = self._file_resolver(())
-        self._rows: list[ManifestEntry] = []
+        self.rows: list[ManifestEntry] = []
         self.stored: dict[str, CachedResult] = {}
+        self.unshared = ""
 
     def find(self, portions: Sequence[str] = WHOLE) -> dict[str, CachedResult]:
         """Return the hits by portion: results whose input files have the same digests now."""
@@ -230,8 +240,8 @@ class DirectCache:
         self._cache.digests.load(PROGRAM_GROUP)
         found: dict[str, CachedResult] = {}
         for stored in self._cache.manifest_entries(key):
-            row = self._request.isolated.restore_entry(stored)
-            self._rows.append(row)
+            row = self._request.hidden.restore_entry(stored)
+            self.rows.append(row)
             if self._resolver.is_current(row):
                 for portion in portions:
                     if portion in found:
@@ -245,7 +255,12 @@ class DirectCache:
 
     def explain(self) -> tuple[str, ...]:
         """Return the reasons of a miss: differences from the nearest earlier compilation."""
-        return miss_reasons(self._cache, self._request, self._rows, self._resolver, self._tools)
+        return miss_reasons(self._cache, self._request, self.rows, self._resolver, self._tools)
+
+    def count_misses(self, done: CompletedCompile) -> None:
+        """Count the portions of a compilation as misses."""
+        for portion in done.outputs:
+            self._cache.count_lookup(_STEP, portion, None, done.cpu_seconds / len(done.outputs))
 
     def store(self, done: CompletedCompile, scans: TextScans) -> None:
         """Store the results, also in `stored`, if all inputs of the compilation are known.
@@ -257,8 +272,6 @@ class DirectCache:
         # Imported late: the first tools don't wait for its patterns.
         from archsplit.compiler.include_scan import describe_reads  # noqa: PLC0415
 
-        for portion in done.outputs:
-            self._cache.count_lookup(_STEP, portion, None, done.cpu_seconds / len(done.outputs))
         texts = {path: path.read_bytes() for path in done.texts}
         # `.incbin` reads a file that no include marker names.
         found = {path: scans.preprocessed(text) for path, text in texts.items()}
@@ -273,15 +286,25 @@ class DirectCache:
         read = describe_reads(reading, resolver, scans) if reading and includes else None
         if reading is None or read is None:
             return
-        key, isolated = self._request.key, self._request.isolated
-        row = isolated.hide_entry(read.row)
-        if isolated.paths and not self._has_no_names(done, texts, reading):
+        hidden = self._request.hidden
+        if hidden.paths and not self._has_no_names(done, texts, reading):
             return
+        self.unshared = self._named_base(done, texts, read) if hidden.bases else ""
+        if not self.unshared:
+            self._store_entries(done, markers, read)
+
+    def _store_entries(
+        self, done: CompletedCompile, markers: Mapping[Path, bytes], read: ManifestUpdate
+    ) -> None:
+        key, hidden = self._request.key, self._request.hidden
+        row = hidden.hide_entry(read.row)
         for portion in done.outputs:
             parts = _key_components(row, key, portion)
-            entry = _hidden_entry(self._new_entry(done, markers, portion, parts), isolated)
-            if entry is not None and self._cache.store(entry):
-                self.stored[portion] = _cached_result(row, entry, LOCAL_TIER, isolated)
+            entry = _hidden_entry(self._new_entry(done, markers, portion, parts), hidden)
+            if entry is None:
+                self.unshared = "a result names the folder"
+            elif self._cache.store(entry):
+                self.stored[portion] = _cached_result(row, entry, LOCAL_TIER, hidden)
         if self.stored:
             record_versions(self._cache, self._tools, (name for name, _ in read.row.files))
             # After the entry: a row without one would be looked up in vain.
@@ -290,6 +313,29 @@ class DirectCache:
             for digest, text in read.texts.items():
                 self._cache.store_content(digest, text)
 
+    def _named_base(
+        self, done: CompletedCompile, texts: Mapping[Path, bytes], read: ManifestUpdate
+    ) -> str:
+        """Return the reason why a result may depend on the name of a base; "" for none."""
+        hidden = self._request.hidden
+        if not self._has_only_gnu(done):
+            return "the host compiler is not GCC"
+        for program, *words in done.commands:
+            flag = line_info_flag(words)
+            if any("lto" in word for word in words) or (flag and not is_host_compiler(program)):
+                return f"{Path(program).name} {flag or '-lto'} writes names of files"
+        if None in map(hidden.hide_markers, texts.values()):
+            return "the code names the folder, or asks for its file by __builtin_FILE"
+        for name, digest in read.row.files:
+            text = read.texts.get(digest)
+            if text is not None and hidden.may_include_by_base(join_continued_lines(text)):
+                return f"{name} names the folder, or includes a file by a macro"
+        return ""
+
+    def _has_only_gnu(self, done: CompletedCompile) -> bool:
+        hosts = {argv[0] for argv in done.commands if is_host_compiler(argv[0])}
+        return all(is_gnu_compiler(program, done.environment) for program in hosts)
+
     def _has_no_names(
         self, done: CompletedCompile, texts: Mapping[Path, bytes], reading: ObservedReads
     ) -> bool:
@@ -297,11 +343,10 @@ class DirectCache:
         # A source without a preprocessed text may use any name.
         if reading.has_unseen:
             return False
-        hosts = {argv[0] for argv in done.commands if is_host_compiler(argv[0])}
         # clang names a lambda by the file that it is in.
-        if not all(is_gnu_compiler(program, done.environment) for program in hosts):
+        if not self._has_only_gnu(done):
             return False
-        return not any(map(self._request.isolated.is_named_in_code, texts.values()))
+        return not any(map(self._request.hidden.is_named_in_code, texts.values()))
 
     def _include_folders(self, done: CompletedCompile) -> tuple[str, ...]:
         """Return all include folders of the host compiles; none if one is unknown."""
@@ -326,7 +371,7 @@ class DirectCache:
         if found is None:
             return None
         self._cache.count_lookup(_STEP, portion, found.tier, found.entry.cpu_seconds)
-        return _cached_result(row, found.entry, found.tier, self._request.isolated)
+        return _cached_result(row, found.entry, found.tier, self._request.hidden)
 
     def _observe_reads(
         self,
@@ -397,51 +442,39 @@ class DirectCache:
         return max(done.cpu_seconds / len(done.outputs), least)
 
 
-def _hidden_entry(entry: CacheEntry, isolated: IsolatedFolders) -> CacheEntry | None:
-    """Return an entry without the names of isolated folders; None if an output has one."""
-    if not isolated.paths:
+def _hidden_entry(entry: CacheEntry, hidden: HiddenFolders) -> CacheEntry | None:
+    """Return an entry without the names of hidden folders; None if an output has one."""
+    if hidden == NO_FOLDERS:
         return entry
     files: dict[str, bytes | None] = {
         # Rules for make name headers, and are written anew on a hit.
-        role: isolated.hide_text(content) if role.startswith(_RULE) else content
+        role: hidden.hide_text(content) if role.startswith(_RULE) else content
         for role, content in entry.files.items()
     }
-    said = [isolated.hide_text(_encoded(text)) for text in (entry.stdout, entry.stderr)]
-    hidden = {role: content for role, content in files.items() if content is not None}
-    if len(hidden) < len(files) or None in said or any(map(isolated.is_named, hidden.values())):
+    stdout, stderr = map(hidden.hide_message, (entry.stdout, entry.stderr))
+    made = {role: content for role, content in files.items() if content is not None}
+    if len(made) < len(files) or stdout is None or stderr is None:
         return None
-    stdout, stderr = (_decoded(text) for text in said if text is not None)
-    return entry._replace(files=hidden, stdout=stdout, stderr=stderr)
+    if any(map(hidden.is_named, made.values())):
+        return None
+    return entry._replace(files=made, stdout=stdout, stderr=stderr)
 
 
 def _cached_result(
-    row: ManifestEntry, entry: CacheEntry, tier: str, isolated: IsolatedFolders
+    row: ManifestEntry, entry: CacheEntry, tier: str, hidden: HiddenFolders
 ) -> CachedResult:
     rules = {role for role in entry.files if role.startswith(_RULE)}
-    stdout, stderr = (
-        _decoded(isolated.restore_text(_encoded(text))) for text in (entry.stdout, entry.stderr)
-    )
     return CachedResult(
         outputs={role: text for role, text in entry.files.items() if role not in rules},
-        rules={
-            role.removeprefix(_RULE): isolated.restore_text(entry.files[role]) for role in rules
-        },
+        rules={role.removeprefix(_RULE): hidden.restore_text(entry.files[role]) for role in rules},
         notes=entry.notes,
-        stdout=stdout,
-        stderr=stderr,
+        stdout=hidden.restore_message(entry.stdout),
+        stderr=hidden.restore_message(entry.stderr),
         cpu_seconds=entry.cpu_seconds,
         tier=tier,
-        row=isolated.restore_entry(row),
+        row=hidden.restore_entry(row),
         key=compute_key(entry.components),
     )
-
-
-def _encoded(text: str) -> bytes:
-    return text.encode(errors="surrogateescape")
-
-
-def _decoded(text: bytes) -> str:
-    return text.decode(errors="surrogateescape")
 
 
 def _key_components(row: ManifestEntry, request: str, portion: str) -> tuple[KeyComponent, ...]:

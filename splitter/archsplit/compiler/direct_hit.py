@@ -5,6 +5,7 @@ nvcc is, only to find the key of a request. All of that follows from the invocat
 folder, variables) and from a few files. So a record, by the key of the invocation, keeps each
 condition of the hit as it can be checked by the kernel alone, and where the outputs belong:
 
+    bases       the value of base-dir, and what it leads to
     links       a path, and where it leads             the toolkit around nvcc
     variables   a name, and its value                  what sources ask for
     programs    a name, and its path                   the search on the PATH
@@ -152,7 +153,17 @@ TYPE_CHECKING = False
 RECORDS_FOLDER = "direct"
 REQUEST_STEP = "request"
 SECTIONS = (
-    *("head", "links", "variables", "programs", "stamps", "files", "folders", "candidates"),
+    *(
+        "head",
+        "bases",
+        "links",
+        "variables",
+        "programs",
+        "stamps",
+        "files",
+        "folders",
+        "candidates",
+    ),
     *("names", "beside", "places"),
 )
 """The parts of a record, in their order; each is a list of texts."""
@@ -160,7 +171,7 @@ HEAD_FIELDS = ("request", "entry", "digest", "cpu_seconds", "stdout", "stderr", 
 PRECOMPILED_SUFFIX = ".gch"
 """Suffix of precompiled headers, which are read in place of the header."""
 
-_FORMAT = "archsplit direct record 3"
+_FORMAT = "archsplit direct record 4"
 _SEPARATOR = "\0"
 _OURS = "ARCHSPLIT_"
 _MODE = "ARCHSPLIT_CACHE"
@@ -346,8 +357,18 @@ def _is_current(record: Mapping[str, list[str]], environment: Mapping[str, str])
             find_program(name, search) == path for name, path in _groups(record["programs"], _PAIR)
         )
         and all(stamp_text(path) == stamp for path, stamp in _groups(record["stamps"], _PAIR))
+        and _has_same_bases(record["bases"])
         and not _is_shadowed(record)
     )
+
+
+def _has_same_bases(bases: Sequence[str]) -> bool:
+    if not bases:
+        return True
+    from archsplit.compiler.base_dir import find_base_dirs  # most users have none
+
+    setting, cwd, named, *found = bases
+    return find_base_dirs(setting, (cwd, named)) == found
 
 
 def _is_shadowed(record: Mapping[str, list[str]]) -> bool:

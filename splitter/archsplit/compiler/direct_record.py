@@ -47,6 +47,8 @@ class DirectRecord:
         note: a line of archsplit's own that a hit prints, or "".
         links: paths that lead to tools, each with where it leads.
         observed: further files that the request follows from; they may be missing.
+        bases: the value of ``base-dir``, both names of the working folder, the base folders;
+            nothing without the setting.
         outputs: the path of each file of the entry that is written.
         texts: further files with their contents: rules for make.
     """
@@ -61,6 +63,7 @@ class DirectRecord:
     note: str
     links: tuple[tuple[str, str], ...]
     observed: tuple[str, ...]
+    bases: tuple[str, ...]
     outputs: Mapping[str, Path]
     texts: Mapping[Path, bytes]
 
@@ -132,6 +135,7 @@ def _conditions(
     if not {*beside} <= {*candidates}:
         raise _UncheckableError
     return {
+        "bases": [*record.bases],
         "links": [text for pair in record.links for text in pair],
         "variables": variables,
         "programs": programs,

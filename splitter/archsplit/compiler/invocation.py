@@ -49,6 +49,7 @@ class Invocation:
         verify: run nvcc too, and compare.
         files: reports to write.
         direct_key: the key of the direct record; "" for none.
+        bases: the folders of ``base-dir``.
         option_files: the files whose options are in ``command``, as absolute paths.
     """
 
@@ -62,6 +63,7 @@ class Invocation:
     verify: bool = False
     files: ReportFiles
     direct_key: str = ""
+    bases: tuple[str, ...] = ()
     option_files: tuple[str, ...] = ()
 
     @property

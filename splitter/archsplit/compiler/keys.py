@@ -3,19 +3,6 @@
 A step of nvcc becomes its flags without paths, its input files, and the file in which a host
 compiler lists what it has read. A command with unpredictable inputs or outputs has no key. The key
 of a command line has no names of outputs.
-
-Some include folders have random names. pip, build and uv install the requirements of a build into a
-new folder each time, and the headers of pybind11 or NumPy are found there by another path each
-time. scikit-build-core and CMake do the same with headers that a build has generated. The words of
-a command line, names of files and messages have `<isolated 1>` in place of such a folder, and there
-is a way back. The files below it count by their content, as all others do.
-
-A result has such a key only if it can't depend on the folder's name:
-
-- `is_named` is False for each output, and `is_named_in_code` for each preprocessed text: the code
-  doesn't ask for the name of a file (``__FILE__``, ``__builtin_FILE``, ``assert``);
-- no line numbers and no intermediate code for a link were asked for, which name headers;
-- no include folder below it is a link: compilers leave out a folder that they have twice.
 """
 
 from __future__ import annotations
@@ -30,14 +17,13 @@ from typing import TYPE_CHECKING
 
 from archsplit.cache.entry import KeyComponent, compute_key
 from archsplit.compiler.direct_hit import has_extra_outputs, hashed_environment
-from archsplit.compiler.preprocessed import asks_for_place, without_markers
+from archsplit.compiler.hidden_folders import NO_FOLDERS, HiddenFolders, hide_options
 from archsplit.nvcc.cmdline import FLAG_VARIABLES, OUTPUT_NAMES, TARGET_NAMES, CommandLine
 from archsplit.nvcc.dryrun import StepKind, is_host_compiler, option_values, step_target
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from archsplit.cache.entry import ManifestEntry
     from archsplit.nvcc.cmdline import Option
     from archsplit.scheduler.graph import Step
 
@@ -172,11 +158,14 @@ def with_depfile(step: Step, private: Path) -> Step:
     return dataclasses.replace(step, command=command)
 
 
-def step_key(step: Step, private: Path, *, precise: bool) -> StepKey | None:
+def step_key(
+    step: Step, private: Path, *, precise: bool, hidden: HiddenFolders = NO_FOLDERS
+) -> StepKey | None:
     """Return the key of a step; None where its inputs are unpredictable.
 
     Args:
         private: the folder that all intermediate files are in.
+        hidden: the folders whose names the flags lose.
         precise: see `has_line_info`; of this step.
     """
     argv = step.command.argv
@@ -194,7 +183,8 @@ def step_key(step: Step, private: Path, *, precise: bool) -> StepKey | None:
     target = step_target(argv, kind)
     # Sources that differ for the host alone have equal PTX; only debug information names its file.
     is_anonymous = kind is StepKind.PTXAS and not precise
-    flags = _flags(argv, private, precise=precise)
+    words = tuple(map(hidden.hide_word, argv, ("", *argv)))
+    flags = _flags(words, private, precise=precise)
     return StepKey(
         kind=kind,
         target="" if target is None else str(target),
@@ -283,149 +273,6 @@ def _flags(argv: tuple[str, ...], private: Path, *, precise: bool) -> Iterator[K
             yield KeyComponent("flag", inside.sub(_PRIVATE, word))
 
 
-_RANDOM = re.compile(
-    # pip's and build's environments, pip's unpacked sdists, Python's `tempfile`.
-    r"(?:pip-build-env-|pip-install-|pip-wheel-|pip-req-build-|build-env-|tmp)[a-z0-9_]{8}"
-    # The sdist inside of pip's folder, and uv's environments.
-    r"|[\w.-]+_[0-9a-f]{32}|\.tmp[A-Za-z0-9]{6}"
-)
-_INCLUDES = {"I", "isystem", "include-path", "system-include"}
-_JOINED = re.compile(r"-I(/.*)", re.DOTALL)
-
-
-@dataclass(frozen=True, slots=True)
-class IsolatedFolders:
-    """Folders with random names, in the order of the command line.
-
-    Attributes:
-        paths: absolute, without a slash at the end; each ends with its random name.
-    """
-
-    paths: tuple[str, ...] = ()
-
-    def hide(self, path: str) -> str:
-        """Return a path below one of the folders without the folder's name; others unchanged."""
-        for number, folder in self._numbered():
-            if path.startswith(f"{folder}/"):
-                return f"{_placeholder(number)}{path.removeprefix(folder)}"
-        return path
-
-    def restore(self, path: str) -> str:
-        """Return a hidden path as it is here."""
-        for number, folder in self._numbered():
-            if path.startswith(f"{_placeholder(number)}/"):
-                return f"{folder}{path.removeprefix(_placeholder(number))}"
-        return path
-
-    def hide_text(self, text: bytes) -> bytes | None:
-        """Return a text without the folders' names; None if it has them beside paths."""
-        hidden = text
-        for number, folder in self._numbered():
-            named = rb"(?<![\w./-])%s(?=/)" % re.escape(os.fsencode(folder))
-            hidden = re.sub(named, _placeholder(number).encode(), hidden)
-        is_same = self.restore_text(hidden) == text
-        return hidden if is_same and not self.is_named(hidden) else None
-
-    def restore_text(self, text: bytes) -> bytes:
-        """Return a hidden text as it is here."""
-        for number, folder in self._numbered():
-            text = text.replace(_placeholder(number).encode(), os.fsencode(folder))
-        return text
-
-    def hide_entry(self, row: ManifestEntry) -> ManifestEntry:
-        """Return an entry of a manifest without the folders' names."""
-        return _with_paths(row, self.hide)
-
-    def restore_entry(self, row: ManifestEntry) -> ManifestEntry:
-        """Return a hidden entry of a manifest as it is here."""
-        here = _with_paths(row, self.restore)
-        # Sorted by the names that the files had when the entry was made.
-        return here._replace(beside=tuple(sorted(here.beside)))
-
-    def is_named(self, text: bytes) -> bool:
-        """Return True if a text has the random name of a folder."""
-        return any(os.fsencode(path.rpartition("/")[2]) in text for path in self.paths)
-
-    def is_named_in_code(self, text: bytes) -> bool:
-        """Return True if a preprocessed text may name a folder beside its line markers."""
-        return bool(self.paths) and (asks_for_place(text) or self.is_named(without_markers(text)))
-
-    def _numbered(self) -> list[tuple[int, str]]:
-        # The longest first: one folder may be below another one.
-        return sorted(enumerate(self.paths, 1), key=lambda each: -len(each[1]))
-
-
-NO_FOLDERS = IsolatedFolders()
-
-
-def find_isolated_folders(
-    options: Iterable[Option], real_path: Callable[[str], str] = os.path.realpath
-) -> IsolatedFolders:
-    """Return the folders with random names that include folders are in.
-
-    Args:
-        options: see `CommandLine.dryrun_options`.
-        real_path: where a path leads to, through all links.
-    """
-    paths: dict[str, None] = {}
-    linked: set[str] = set()
-    for value in filter(None, map(_include_folder, options)):
-        folder = _isolated_folder(value)
-        if folder is None:
-            continue
-        paths[folder] = None
-        below = os.path.normpath(value).removeprefix(folder)
-        if real_path(value) != real_path(folder) + below:
-            linked.add(folder)
-    return IsolatedFolders(tuple(path for path in paths if path not in linked))
-
-
-def hide_include_folders(options: Iterable[Option], isolated: IsolatedFolders) -> tuple[str, ...]:
-    """Return the words of options, with include folders without their random names.
-
-    Other arguments keep them: the value of a macro may be code, and is part of a unit's name.
-    """
-    hidden: list[str] = []
-    for option in options:
-        value, words = _include_folder(option), option[2]
-        if value and _isolated_folder(value) in isolated.paths:
-            words = (*words[:-1], words[-1].removesuffix(value) + isolated.hide(value))
-        hidden += words
-    return tuple(hidden)
-
-
-def _include_folder(option: Option) -> str:
-    """Return the absolute include folder of an option, or ""."""
-    name, value, words = option
-    joined = _JOINED.fullmatch(words[0])
-    folder = value if name in _INCLUDES else "" if joined is None else joined[1]
-    return folder if folder.startswith("/") else ""
-
-
-def _isolated_folder(path: str) -> str | None:
-    """Return the part of a path up to the last random name; None if nothing is below one."""
-    parts = path.split("/")
-    # A path with `..` may lead out of the folder.
-    if ".." in parts:
-        return None
-    for size in range(len(parts) - 1, 0, -1):
-        if _RANDOM.fullmatch(parts[size - 1]):
-            return "/".join(parts[:size])
-    return None
-
-
-def _placeholder(number: int) -> str:
-    return f"<isolated {number}>"
-
-
-def _with_paths(row: ManifestEntry, change: Callable[[str], str]) -> ManifestEntry:
-    return row._replace(
-        files=tuple((change(path), digest) for path, digest in row.files),
-        folders=tuple(map(change, row.folders)),
-        beside=tuple(map(change, row.beside)),
-    )
-
-
 _NAMES = {
     **dict.fromkeys(OUTPUT_NAMES, "output"),
     **dict.fromkeys(("MF", "dependency-output"), "rules"),
@@ -448,13 +295,13 @@ class CompileRequest:
         parts: all that a result depends on beside files.
         cwd: where nvcc would run.
         named: files that the command line names, by what they are: `OUTPUT`, `RULES`.
-        isolated: folders whose random names are not in the parts.
+        hidden: folders whose names are not in the parts.
     """
 
     parts: tuple[KeyComponent, ...]
     cwd: Path
     named: Mapping[str, Path]
-    isolated: IsolatedFolders = NO_FOLDERS
+    hidden: HiddenFolders = NO_FOLDERS
 
     @property
     def key(self) -> str:
@@ -495,7 +342,8 @@ def compile_request(
     environment: Mapping[str, str],
     salt: str,
     version: str,
-    isolated: IsolatedFolders = NO_FOLDERS,
+    hidden: HiddenFolders = NO_FOLDERS,
+    bases: Sequence[str] = (),
 ) -> CompileRequest | None:
     """The request, or None where it can't be known what it reads or writes.
 
@@ -504,7 +352,8 @@ def compile_request(
         nvcc: where nvcc really is: the toolkit around it is meant, too.
         driver: what is known of nvcc itself, see `ToolIdentities.driver`.
         version: archsplit's own, which decides how steps are changed.
-        isolated: folders with random names among the include folders.
+        hidden: the folders whose names don't count where results can't have them.
+        bases: the folders of ``base-dir`` that the host's compiler leaves out of results.
     """
     added = list(split_flags(environment.get(name, "") for name in FLAG_VARIABLES))
     asked = command.dryrun_argv
@@ -530,30 +379,36 @@ def compile_request(
     # The rule's target is written anew on each hit.
     named.pop("<target>", None)
     precise = line_info_flag([*added, *split_flags(asked)])
-    # The names of units with relocatable code are seen by others: see `module_id_seed`.
-    placed = precise or next(filter(_RELOCATABLE.match, [*asked, *added]), "")
-    place = [folder_component(placed, debug_folder(cwd, environment))] if placed else []
     # Line numbers name headers, and so does what the linker is given to compile.
     if precise or any("lto" in word for word in [*asked, *added]):
-        isolated = NO_FOLDERS
-    if isolated.paths:
-        place.append(KeyComponent("isolated folders", str(len(isolated.paths))))
+        hidden = HiddenFolders(bases=hidden.bases)
+    # The names of units with relocatable code are seen by others: see `module_id_seed`.
+    placed = precise or next(filter(_RELOCATABLE.match, [*asked, *added]), "")
+    if bases:
+        placed = f"{placed}, base-dir".removeprefix(", ")
+    place = (
+        [folder_component(placed, hidden.hide(debug_folder(cwd, environment)))] if placed else []
+    )
+    if hidden.paths:
+        place.append(KeyComponent("isolated folders", str(len(hidden.paths))))
+    # Results have other names of files than without the setting.
+    place += [KeyComponent("base-dir", hidden.hide(base)) for base in bases]
     return CompileRequest(
         parts=(
             KeyComponent("archsplit", version),
             KeyComponent("salt", salt),
-            KeyComponent("place of nvcc", nvcc),
+            KeyComponent("place of nvcc", hidden.hide(nvcc)),
             *driver,
             *place,
             *hashed_environment(environment, dated=False, driver=True),
             # Not what they are called, but that they are.
             KeyComponent("named", " ".join(sorted(named))),
             *repeated,
-            *(KeyComponent("flag", word) for word in hide_include_folders(unnamed, isolated)),
+            *(KeyComponent("flag", word) for word in hide_options(unnamed, hidden)),
         ),
         cwd=cwd,
         named=named,
-        isolated=isolated,
+        hidden=hidden,
     )
 
 

@@ -210,25 +210,24 @@ class ObjectCache:
         ):
             return
         saved = sum(memory.saved_by.get(step.name, 0.0) for step in steps)
-        looked.store(
-            CompletedCompile(
-                outputs={target: _files(each) for target, each in unit.objects.items()},
-                notes={target: _notes(each, unit.listed) for target, each in unit.objects.items()},
-                texts=unit.texts,
-                listings=(unit.rule, *_listings(commands)),
-                commands=commands,
-                tools=unit.tools,
-                environment=unit.environment,
-                private=private,
-                began=self._began,
-                stdout=stdout,
-                stderr=stderr,
-                seconds=sum(done.seconds for done in finished),
-                cpu_seconds=sum(done.cpu_seconds for done in finished) + saved,
-                memory=max((done.peak_memory for done in finished), default=0),
-            ),
-            TextScans(self._scans),
+        done = CompletedCompile(
+            outputs={target: _files(each) for target, each in unit.objects.items()},
+            notes={target: _notes(each, unit.listed) for target, each in unit.objects.items()},
+            texts=unit.texts,
+            listings=(unit.rule, *_listings(commands)),
+            commands=commands,
+            tools=unit.tools,
+            environment=unit.environment,
+            private=private,
+            began=self._began,
+            stdout=stdout,
+            stderr=stderr,
+            seconds=sum(done.seconds for done in finished),
+            cpu_seconds=sum(done.cpu_seconds for done in finished) + saved,
+            memory=max((done.peak_memory for done in finished), default=0),
         )
+        looked.count_misses(done)
+        looked.store(done, TextScans(self._scans))
 
 
 def _listings(commands: Iterable[tuple[str, ...]]) -> tuple[Path, ...]:

@@ -31,6 +31,7 @@ _PLACE = b"\0archsplit:folder\0"
 _BUILT_IN = re.compile(rb"<[^>]*>")
 
 _ASKED = re.compile(rb"__builtin_(?:LINE|FILE|COLUMN|source_location)\b")
+_ASKED_FILE = re.compile(rb"__builtin_(?:FILE|source_location)\b")
 _ASKING = re.compile(rb"__builtin_(?:LINE|FILE|COLUMN)\b|source_location\b|::\s*current\s*\(")
 _KIT = re.compile(rb'^# 1 "((?:[^"\\\n]|\\.)*/)cuda_runtime\.h" 1\b', re.MULTILINE)
 _LINE_MARKER = re.compile(rb'^# \d+ "((?:[^"\\\n]|\\.)*)"[ \d]*\n', re.MULTILINE)
@@ -60,6 +61,11 @@ def without_working_folder(text: bytes) -> bytes:
 def asks_for_place(text: bytes) -> bool:
     """Return True if code asks for its own file or line, or for its caller's."""
     return _ASKED.search(text) is not None
+
+
+def asks_for_file(text: bytes) -> bool:
+    """Return True if code asks for its own file, or its caller's."""
+    return _ASKED_FILE.search(text) is not None
 
 
 def include_markers(text: bytes) -> bytes:

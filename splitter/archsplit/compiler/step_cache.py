@@ -26,6 +26,7 @@ from archsplit.compiler.file_resolver import (
     FileResolver,
     has_changed,
 )
+from archsplit.compiler.hidden_folders import NO_FOLDERS, HiddenFolders
 from archsplit.compiler.keys import debug_folder, folder_component, line_info_flag, step_key
 from archsplit.compiler.preprocessed import (
     from_placeholder,
@@ -37,7 +38,7 @@ from archsplit.compiler.preprocessed import (
 from archsplit.compiler.tool_identity import record_versions, with_versions
 from archsplit.errors import VerifyError
 from archsplit.nvcc.depfile import parse_depfile
-from archsplit.nvcc.dryrun import StepKind
+from archsplit.nvcc.dryrun import StepKind, is_host_compiler
 from archsplit.system.outputs import overwrite_file
 from archsplit.system.process import CompletedProcess
 
@@ -67,10 +68,13 @@ def include_spelling(path: str, includes: tuple[str, ...]) -> str:
     return path
 
 
-def read_outputs(step: Step, key: StepKey) -> dict[str, bytes] | None:
-    """Return the outputs of a step; None if a binary contains the private folder's name.
+def read_outputs(
+    step: Step, key: StepKey, hidden: HiddenFolders = NO_FOLDERS
+) -> dict[str, bytes] | None:
+    """Return the outputs of a step; None if one contains the name of a folder.
 
-    Debug information tells it, and may: in its place stands a mark of the same length.
+    Debug information has the private folder's, and may: in its place stands a mark of the same
+    length. Line markers of texts have placeholders for hidden folders.
     """
     # Entries name files by their last part.
     if not _has_distinct_names(step, key):
@@ -79,7 +83,12 @@ def read_outputs(step: Step, key: StepKey) -> dict[str, bytes] | None:
     for path in step.writes:
         content = path.read_bytes()
         if path.suffix in _TEXTS:
-            content = to_placeholder(content, str(key.folder))
+            text = hidden.hide_markers(to_placeholder(content, str(key.folder)))
+            if text is None:
+                return None
+            content = text
+        elif hidden.is_named(content):
+            return None
         # Offsets in a binary stay the same only with a mark of the same length.
         elif key.mark:
             content = content.replace(str(key.private).encode(), key.mark)
@@ -90,7 +99,11 @@ def read_outputs(step: Step, key: StepKey) -> dict[str, bytes] | None:
 
 
 def restore_outputs(
-    entry: CacheEntry, step: Step, key: StepKey, resolver: FileResolver | None
+    entry: CacheEntry,
+    step: Step,
+    key: StepKey,
+    resolver: FileResolver | None,
+    hidden: HiddenFolders = NO_FOLDERS,
 ) -> bool:
     """Write a step's files; False if the entry hasn't all of them, or they can't be written."""
     if not _has_distinct_names(step, key):
@@ -100,26 +113,26 @@ def restore_outputs(
         for path, content in made.items():
             if content is None:
                 return False
-            overwrite_file(path, _named(path, content, key))
+            overwrite_file(path, _named(path, content, key, hidden))
         if resolver is not None and key.listing is not None:
-            key.listing.write_text(_rule(entry, resolver), errors="surrogateescape")
+            key.listing.write_text(_rule(entry, resolver, hidden), errors="surrogateescape")
     except OSError:
         return False
     return True
 
 
-def _named(path: Path, content: bytes, key: StepKey) -> bytes:
+def _named(path: Path, content: bytes, key: StepKey, hidden: HiddenFolders) -> bytes:
     if path.suffix in _TEXTS:
-        return from_placeholder(content, str(key.folder))
+        return hidden.restore_markers(from_placeholder(content, str(key.folder)))
     return content.replace(key.mark, str(key.private).encode()) if key.mark else content
 
 
-def _rule(entry: CacheEntry, resolver: FileResolver) -> str:
+def _rule(entry: CacheEntry, resolver: FileResolver, hidden: HiddenFolders) -> str:
     """Return the rule for make that lists the inputs of a cached result."""
     names = (
         part.name.removeprefix(_FILE) for part in entry.components if part.name.startswith(_FILE)
     )
-    places = (resolver.resolve(name).replace(" ", r"\ ") for name in names)
+    places = (resolver.resolve(hidden.restore(name)).replace(" ", r"\ ") for name in names)
     return f"listing: {' '.join(places)}\n"
 
 
@@ -147,12 +160,14 @@ class _StepLookup:
     Attributes:
         lines: the digest of the inputs with their line markers, which are part of the warnings.
         resolver: how the host's compiler looks for includes; None where there are none.
+        hidden: the folders whose names are neither in the key nor in the result.
     """
 
     step_key: StepKey
     parts: tuple[KeyComponent, ...]
     lines: str
     resolver: FileResolver | None
+    hidden: HiddenFolders
 
     @property
     def key(self) -> str:
@@ -171,6 +186,7 @@ class StepCache:
         tools: asks programs about themselves.
         private: the folder that all intermediate files are in.
         spread: whether steps may use more than one core, which changes bytes of what they make.
+        hidden: the folders of ``base-dir``.
 
     Attributes:
         hits: number of steps that needn't run.
@@ -187,11 +203,13 @@ class StepCache:
         *,
         private: Path,
         spread: bool,
+        hidden: HiddenFolders = NO_FOLDERS,
     ) -> None:
         self._cache = cache
         self._tools = tools
         self._private = private
         self._spread = spread
+        self._hidden = hidden
         self.hits = 0
         self.saved = 0.0
         self.saved_by: dict[str, float] = {}
@@ -217,7 +235,7 @@ class StepCache:
             self._expected[step.name] = found.entry
             found = None
         if found is None or not restore_outputs(
-            found.entry, step, lookup.step_key, lookup.resolver
+            found.entry, step, lookup.step_key, lookup.resolver, lookup.hidden
         ):
             self._pending[step.name] = lookup
             return None
@@ -226,9 +244,10 @@ class StepCache:
         self.saved += seconds
         self.saved_by[step.name] = seconds
         self._log(step, lookup, found.tier, seconds)
-        return CompletedProcess(
-            returncode=0, stdout=found.entry.stdout, stderr=found.entry.stderr, seconds=0.0
+        stdout, stderr = map(
+            lookup.hidden.restore_message, (found.entry.stdout, found.entry.stderr)
         )
+        return CompletedProcess(returncode=0, stdout=stdout, stderr=stderr, seconds=0.0)
 
     def store(self, step: Step, done: CompletedProcess) -> None:
         """Store the outputs of a step."""
@@ -276,10 +295,14 @@ class StepCache:
         found = [key_differences(parts, now) for parts in before]
         return f" ({'; '.join(min(found, key=len)[:_MOST_DIFFERENCES])})" if any(found) else ""
 
-    def _look_up(self, step: Step) -> _StepLookup | None:
+    def _look_up(self, step: Step, hidden: HiddenFolders | None = None) -> _StepLookup | None:
         # Each tool is told by itself: `-g` of nvcc is for the host's compiler only.
         flag = line_info_flag(step.command.argv)
-        found = step_key(step, self._private, precise=bool(flag))
+        # The map for base folders reaches only the host's compiler.
+        if hidden is None:
+            is_mapped = not flag or is_host_compiler(step.command.argv[0])
+            hidden = self._hidden if is_mapped else NO_FOLDERS
+        found = step_key(step, self._private, precise=bool(flag), hidden=hidden)
         if found is None:
             return None
         environment = step.command.env
@@ -299,7 +322,13 @@ class StepCache:
         # Of `-g`, the host's preprocessor tells the folder to tools that don't use it.
         if not flag:
             inputs = [(path, without_working_folder(text)) for path, text in inputs]
-        lines = text_digest(b"".join(text for _, text in inputs))
+        shown = {
+            path: text for path, raw in inputs if (text := hidden.hide_markers(raw)) is not None
+        }
+        # Code that may name a folder has it in the key.
+        if len(shown) < len(inputs):
+            return self._look_up(step, NO_FOLDERS)
+        lines = text_digest(b"".join(shown.values()))
         parts = (
             KeyComponent("step", found.kind.value),
             KeyComponent("salt", self._cache.settings.salt),
@@ -309,7 +338,7 @@ class StepCache:
             *hashed_environment(environment, dated=False),
             *found.flags,
             *(
-                [folder_component(flag, debug_folder(step.command.cwd, environment))]
+                [folder_component(flag, hidden.hide(debug_folder(step.command.cwd, environment)))]
                 if flag
                 else []
             ),
@@ -323,11 +352,16 @@ class StepCache:
                     f"input {path.suffix if found.is_anonymous else path.name}",
                     text_digest(strip_unused_line_markers(text) if bare else text),
                 )
-                for path, text in inputs
+                for path, text in shown.items()
             ),
         )
-        resolver = self._resolver(step) if found.listing is not None else None
-        return _StepLookup(step_key=found, parts=parts, lines=lines, resolver=resolver)
+        return _StepLookup(
+            step_key=found,
+            parts=parts,
+            lines=lines,
+            resolver=self._resolver(step) if found.listing is not None else None,
+            hidden=hidden,
+        )
 
     def _reads_more(self, texts: Iterable[bytes]) -> bool:
         # Imported late: the first tools don't wait for its patterns.
@@ -352,7 +386,7 @@ class StepCache:
             rows = (
                 row
                 for row in self._cache.manifest_entries(lookup.key)
-                if lookup.resolver.is_current(row)
+                if lookup.resolver.is_current(lookup.hidden.restore_entry(row))
             )
             row = next(rows, None)
             found = None if row is None else self._cache.find(row.components(lookup.key))
@@ -362,12 +396,14 @@ class StepCache:
         return found if found.entry.notes.get(_LINES) == lookup.lines else None
 
     def _store(self, step: Step, lookup: _StepLookup, done: CompletedProcess) -> None:
-        files = read_outputs(step, lookup.step_key)
+        files = read_outputs(step, lookup.step_key, lookup.hidden)
         expected = self._expected.pop(step.name, None)
         if expected is not None and files is not None and files != expected.files:
             self.faults.append(f"{step.name} ({lookup.key})")
-        said = done.stdout + done.stderr
-        if files is None or str(self._private) in said or self._is_another(step):
+        stdout, stderr = map(lookup.hidden.hide_message, (done.stdout, done.stderr))
+        if files is None or stdout is None or stderr is None or self._is_another(step):
+            return
+        if str(self._private) in stdout + stderr:
             return
         # The depfile lists what the compiler has just read.
         row = self._row(lookup)
@@ -377,8 +413,8 @@ class StepCache:
             components=lookup.parts if row is None else row.components(lookup.key),
             files=files,
             notes={_LINES: lookup.lines},
-            stdout=done.stdout,
-            stderr=done.stderr,
+            stdout=stdout,
+            stderr=stderr,
             seconds=done.seconds,
             cpu_seconds=done.cpu_seconds,
             memory=done.peak_memory,
@@ -413,4 +449,5 @@ class StepCache:
         # A header that changed during the compile may have been read before or after.
         if any(has_changed(resolver.resolve(name), self._began) for name, _ in files):
             return None
-        return ManifestEntry(files=files) if all(digest for _, digest in files) else None
+        row = lookup.hidden.hide_entry(ManifestEntry(files=files))
+        return row if all(digest for _, digest in files) else None

@@ -68,7 +68,9 @@ def run_wrapper(invocation: Invocation, context: WrapperContext) -> int:
     if context.cache is None or is_kept or not invocation.is_cacheable:
         return _compile(invocation, context, None)
     # Imported late: a compilation without the cache doesn't need it.
-    from archsplit.compiler.wrapper_cache import WrapperCache  # noqa: PLC0415
+    from archsplit.compiler.wrapper_cache import WrapperCache, with_bases  # noqa: PLC0415
+
+    invocation = with_bases(invocation, context.cache.base_dir)
 
     with contextlib.closing(WrapperCache(invocation, context, context.cache)) as cache:
         if cache.restore():
@@ -102,7 +104,10 @@ def _private_dir(invocation: Invocation) -> AbstractContextManager[Path]:
         return temporary_dir()
     # Debug information and sanitizers write the folder's name into objects, so the name must be the
     # same in every checkout.
-    return stable_dir("\0".join(invocation.command.argv).replace(str(invocation.cwd), ""))
+    subject = "\0".join(invocation.command.argv)
+    for folder in (str(invocation.cwd), *invocation.bases):
+        subject = subject.replace(folder, "")
+    return stable_dir(subject)
 
 
 def _exit_code(compilation: Compilation, outcome: Outcome) -> int:

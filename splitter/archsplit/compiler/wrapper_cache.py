@@ -16,14 +16,16 @@ from archsplit import __version__
 from archsplit.cache.config import config_file
 from archsplit.cache.local import StoreKind
 from archsplit.cache.stats import LOCAL_TIER
+from archsplit.compiler.base_dir import find_base_dirs
 from archsplit.compiler.cache_session import CacheSession
 from archsplit.compiler.direct_cache import WHOLE, CompletedCompile, DirectCache, foreign_folders
 from archsplit.compiler.direct_record import DirectRecord, save_record
 from archsplit.compiler.file_resolver import FileResolver
+from archsplit.compiler.hidden_folders import find_hidden_folders
 from archsplit.compiler.keys import (
     DEPFILE_FLAG,
     compile_request,
-    find_isolated_folders,
+    debug_folder,
     has_unsupported_flags,
 )
 from archsplit.compiler.reply_cache import ReplyCache
@@ -34,6 +36,8 @@ from archsplit.system.fs import cache_folder
 from archsplit.system.outputs import overwrite_file
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from archsplit.cache.config import Settings
     from archsplit.compiler.direct_cache import CachedResult
     from archsplit.compiler.invocation import Invocation, WrapperContext
@@ -46,6 +50,21 @@ _COMPILED = {StepKind.CUDAFE, StepKind.CICC, StepKind.PTXAS, StepKind.TILEIRAS, 
 _COMPILED |= {StepKind.PREPROCESS, StepKind.HOST_COMPILE}
 _OTHER_OUTPUTS = "makes more than rules"
 """A note of an entry with more than rules for make: rules name the output as their target then."""
+
+
+def with_bases(invocation: Invocation, setting: str) -> Invocation:
+    """Return the invocation with the folders of ``base-dir``."""
+    return replace(invocation, bases=tuple(find_base_dirs(setting, _folders(invocation))))
+
+
+def _folders(invocation: Invocation) -> tuple[str, str]:
+    """Return the working folder by both its names."""
+    named = debug_folder(invocation.cwd, invocation.environment)
+    return str(invocation.cwd), named
+
+
+def _base_condition(setting: str, invocation: Invocation) -> tuple[str, ...]:
+    return (setting, *_folders(invocation), *invocation.bases) if setting else ()
 
 
 class WrapperCache:
@@ -70,29 +89,35 @@ class WrapperCache:
         self._began = time.time_ns()
         # Strict mode and verification look at single steps only.
         direct = not settings.strict and settings.mode != "verify"
-        self._request = self._compile_request() if direct else None
-        self._direct: DirectCache | None = None
+        options = invocation.command.dryrun_options
+        self._hidden = find_hidden_folders(options, invocation.bases, cwd=str(invocation.cwd))
+        self._requests = list(self._compile_requests()) if direct else []
+        self._direct: list[DirectCache] = []
 
     def restore(self) -> bool:
         """Restore all outputs of a hit, and print its warnings; return False on a miss."""
-        request, context = self._request, self._context
-        if request is None:
-            return False
-        self._direct = DirectCache(
-            self._session.cache,
-            request,
-            environment=self._invocation.environment,
-            tools=self._session.identify_tools(self._invocation.cwd),
-        )
-        hit = self._direct.find().get(*WHOLE)
+        for request in self._requests:
+            direct = DirectCache(
+                self._session.cache,
+                request,
+                environment=self._invocation.environment,
+                tools=self._session.identify_tools(self._invocation.cwd),
+            )
+            self._direct.append(direct)
+            hit = direct.find().get(*WHOLE)
+            if hit is not None:
+                return self._write_hit(hit, request)
+        return False
+
+    def _write_hit(self, hit: CachedResult, request: CompileRequest) -> bool:
         # An output that can't be written is reported by nvcc, in its words.
-        if hit is None or not self._write_outputs(hit, request):
+        if not self._write_outputs(hit, request):
             return False
         # A hit of the whole way is a direct hit the next time.
         self._save_direct_record(hit, request)
-        context.write_output(hit.stdout, hit.stderr)
-        if context.explain_cache:
-            context.warn(_hit_note(hit.tier))
+        self._context.write_output(hit.stdout, hit.stderr)
+        if self._context.explain_cache:
+            self._context.warn(_hit_note(hit.tier))
         return True
 
     def begin(self, compilation: Compilation) -> tuple[Compilation, StepCache]:
@@ -101,6 +126,7 @@ class WrapperCache:
             compilation.graph,
             cwd=self._invocation.cwd,
             private=compilation.folder,
+            hidden=self._hidden.without_random_names(),
         )
         return replace(compilation, graph=graph), steps
 
@@ -110,36 +136,54 @@ class WrapperCache:
         Raises:
             VerifyError: see `CacheSession.verify_steps`.
         """
-        direct, session = self._direct, self._session
-        no_lookup = ("its includes were not looked at",)
-        session.log_lookups(compilation.sources, no_lookup if direct is None else direct.explain())
-        session.verify_steps()
-        if direct is not None:
-            self._store_whole(compilation, outcome, direct)
+        reasons = self._miss_reasons()
+        self._store_whole(compilation, outcome)
+        reasons += [
+            f"not shared with other folders: {direct.unshared}"
+            for direct in self._direct
+            if direct.unshared
+        ]
+        self._session.log_lookups(compilation.sources, reasons)
+        self._session.verify_steps()
+
+    def _miss_reasons(self) -> list[str]:
+        """Return the differences from the nearest earlier compilation."""
+        if not self._direct:
+            return ["its includes were not looked at"]
+        known = (direct for direct in self._direct if direct.rows)
+        return [*next(known, self._direct[0]).explain()]
 
     def close(self) -> None:
         """Write what is left to write."""
         self._session.close()
 
-    def _compile_request(self) -> CompileRequest | None:
-        """Return the key of the invocation; None where its reads or writes are unpredictable."""
+    def _compile_requests(self) -> Iterator[CompileRequest]:
+        """Yield the keys of the invocation, the one that other folders share first.
+
+        There are none if its reads or writes are unpredictable.
+        """
         invocation = self._invocation
         if invocation.files.any or invocation.command.has_options_files:
-            return None
+            return
         nvcc = os.path.realpath(invocation.nvcc)
         tools = self._session.identify_tools(invocation.cwd)
         # With several cores a tool makes other code.
         spread = "" if invocation.reproducible else " spread"
-        return compile_request(
-            invocation.command,
-            nvcc=nvcc,
-            driver=tools.driver(nvcc, invocation.environment),
-            cwd=invocation.cwd,
-            environment=invocation.environment,
-            salt=self._session.cache.settings.salt,
-            version=__version__ + spread,
-            isolated=find_isolated_folders(invocation.command.dryrun_options),
-        )
+        # A result that names the folder is for this folder only.
+        for hidden in dict.fromkeys([self._hidden, self._hidden.without_bases()]):
+            request = compile_request(
+                invocation.command,
+                nvcc=nvcc,
+                driver=tools.driver(nvcc, invocation.environment),
+                cwd=invocation.cwd,
+                environment=invocation.environment,
+                salt=self._session.cache.settings.salt,
+                version=__version__ + spread,
+                hidden=hidden,
+                bases=invocation.bases,
+            )
+            if request is not None:
+                yield request
 
     def _save_direct_record(self, hit: CachedResult, request: CompileRequest) -> None:
         """Save a record of the hit, by which the next call finds it sooner."""
@@ -169,6 +213,7 @@ class WrapperCache:
                 str(config_file(invocation.environment)),
                 *invocation.option_files,
             ),
+            bases=_base_condition(cache.settings.base_dir, invocation),
             outputs={role: request.path(role) for role in hit.outputs},
             texts={request.path(role): text for role, text in self._depfiles(hit).items()},
         )
@@ -198,18 +243,12 @@ class WrapperCache:
             for role, markers in hit.rules.items()
         }
 
-    def _store_whole(
-        self,
-        compilation: Compilation,
-        outcome: Outcome,
-        direct: DirectCache,
-    ) -> None:
+    def _store_whole(self, compilation: Compilation, outcome: Outcome) -> None:
         """Store the whole compilation."""
-        request = self._request
         # A failure isn't stored: the next call may have more memory, or a mended tool.
-        if request is None or outcome.failure is not None or not _has_known_reads(compilation):
+        if not self._direct or outcome.failure is not None or not _has_known_reads(compilation):
             return
-        completed = self._completed(compilation, outcome, request)
+        completed = self._completed(compilation, outcome, self._requests[0])
         # A warning with the private folder's name would be wrong on a hit.
         if str(compilation.folder) in completed.stderr:
             return
@@ -218,11 +257,14 @@ class WrapperCache:
 
         facts = self._session.cache.digests.folder
         scans = TextScans(headers=HeaderFacts(facts, foreign=foreign_folders(completed.commands)))
-        direct.store(completed, scans)
+        self._direct[0].count_misses(completed)
+        for direct, request in zip(self._direct, self._requests, strict=True):
+            direct.store(completed, scans)
+            hit = direct.stored.get(*WHOLE)
+            if hit is not None:
+                self._save_direct_record(hit, request)
+                break
         scans.save()
-        hit = direct.stored.get(*WHOLE)
-        if hit is not None:
-            self._save_direct_record(hit, request)
 
     def _completed(
         self, compilation: Compilation, outcome: Outcome, request: CompileRequest

@@ -12,12 +12,13 @@ from __future__ import annotations
 import itertools
 import re
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from archsplit.compiler.hidden_folders import HiddenFolders
 from archsplit.compiler.keys import has_line_info, has_unsupported_flags
 from archsplit.compiler.module_id import module_id_seed
+from archsplit.compiler.tool_identity import is_gnu_compiler
 from archsplit.errors import TranscriptError
 from archsplit.nvcc.cmdline import FLAG_VARIABLES, KEEP_FOLDER, FallBackToNvccError
 from archsplit.nvcc.dryrun import (
@@ -274,7 +275,7 @@ def _step(dryrun: DryRunResult, number: int, step: NvccStep, *, parallel: bool) 
     label = step.kind.value if step.target is None else f"{step.kind.value} {step.target}"
     can_split = parallel and not any(map(_NOT_PARALLEL.fullmatch, step.argv))
     command = Command(
-        argv=(*step.argv, *_prefix_map(dryrun, step)),
+        argv=(step.argv[0], *_base_map(dryrun, step), *step.argv[1:], *_prefix_map(dryrun, step)),
         cwd=dryrun.invocation.cwd,
         env=dryrun.environment,
         undecodable="surrogateescape",
@@ -286,6 +287,15 @@ def _step(dryrun: DryRunResult, number: int, step: NvccStep, *, parallel: bool) 
         key=f"{label} {_file_label(step)}",
         parallel_flags=_PARALLEL_FLAGS.get(step.kind, ()) if can_split else (),
     )
+
+
+def _base_map(dryrun: DryRunResult, step: NvccStep) -> tuple[str, ...]:
+    """Return the flags for ``base-dir``, which stand before the user's own: the last ones count."""
+    program = step.argv[0]
+    if not dryrun.invocation.bases or not is_host_compiler(program):
+        return ()
+    is_mapped = step.kind in _READING and is_gnu_compiler(program, dryrun.environment)
+    return HiddenFolders(bases=dryrun.invocation.bases).map_flags if is_mapped else ()
 
 
 def _prefix_map(dryrun: DryRunResult, step: NvccStep) -> Iterator[str]:
@@ -378,12 +388,14 @@ class _Query:
         if invocation.faithful or self._is_kept:
             return RelaxedPlan(steps=transcript.steps, texts={})
         relocatable = any("--device-c" in step.argv for step in transcript.steps)
-        seed = partial(
-            module_id_seed,
-            cwd=invocation.cwd,
-            flags=invocation.command.dryrun_argv,
-            place=Path("/") if relocatable else None,
-        )
+
+        def seed(source: str) -> str:
+            # Below a base, names of units are the same in every checkout, also in relocatable code.
+            bases = (base for base in invocation.bases if source.startswith(f"{base}/"))
+            place = next(bases, "/" if relocatable else invocation.cwd)
+            flags = invocation.command.dryrun_argv
+            return module_id_seed(source, cwd=invocation.cwd, flags=flags, place=Path(place))
+
         return relax_order(
             transcript,
             seed=seed,

@@ -1,0 +1,310 @@
+"""Folders whose names are not in keys and results: random names, and ``base-dir``; pure.
+
+Some include folders have random names. pip, build and uv install the requirements of a build into a
+new folder each time, and the headers of pybind11 or NumPy are found there by another path each
+time. scikit-build-core and CMake do the same with headers that a build has generated. Another
+checkout of a project is below another folder, which the user names by ``base-dir``.
+
+The words of a command line, names of files and messages have ``<isolated 1>`` or ``<base 1>`` in
+place of such a folder, and there is a way back. The files below it count by their content, as all
+others do. GCC itself gets ``-ffile-prefix-map`` for a base, so that ``__FILE__`` and debug
+information are relative to it, but line markers, depfiles and messages keep the real names.
+
+A result has such a key only if it can't depend on the folder's name:
+
+- the code doesn't ask for the name of a file in a way that the map doesn't reach
+  (``__builtin_FILE``, and for random names ``__FILE__`` and ``assert`` as well);
+- no output names the folder, and no source includes a file by its absolute name;
+- no line numbers of device code and no intermediate code for a link were asked for;
+- no include folder below it is a link: compilers leave out a folder that they have twice.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from archsplit.compiler.preprocessed import (
+    asks_for_file,
+    asks_for_place,
+    strip_unused_line_markers,
+    without_markers,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from archsplit.cache.entry import ManifestEntry
+    from archsplit.nvcc.cmdline import Option
+
+__pure__ = True
+
+_RANDOM = re.compile(
+    # pip's and build's environments, pip's unpacked sdists, Python's `tempfile`.
+    r"(?:pip-build-env-|pip-install-|pip-wheel-|pip-req-build-|build-env-|tmp)[a-z0-9_]{8}"
+    # The sdist inside of pip's folder, and uv's environments.
+    r"|[\w.-]+_[0-9a-f]{32}|\.tmp[A-Za-z0-9]{6}"
+)
+_INCLUDES = {"I", "isystem", "include-path", "system-include"}
+_FORCED = {"include", "pre-include"}
+_JOINED = re.compile(r"-I(/.*)", re.DOTALL)
+_HOST_FLAGS = {"Xcompiler", "compiler-options"}
+_SOURCE_NAME = "--orig_src_file_name"
+_HOST_FOLDER = r"(^|,)(-I|-isystem,|-iquote,|-f(?:file|macro|debug)-prefix-map=)"
+"""Flags whose folder changes only where files are found, and their names."""
+_PLACEHOLDER = "\0archsplit:base %d\0"
+_NOT_IN_SYMBOLS = re.compile(rb"[^A-Za-z0-9.$]")
+_INCLUDE = re.compile(
+    rb"(?:#|%:|\?\?=)(?:[ \t]|/\*.*?\*/)*(?:include(?:_next)?|import)\b(?:[ \t]|/\*.*?\*/)*([^\s])"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class HiddenFolders:
+    """Folders with names that don't count.
+
+    Attributes:
+        paths: with random names, in the order of the command line: absolute, without a slash at
+            the end; each ends with its random name.
+        bases: absolute; of ``base-dir``.
+    """
+
+    paths: tuple[str, ...] = ()
+    bases: tuple[str, ...] = ()
+
+    @property
+    def map_flags(self) -> tuple[str, ...]:
+        """The flags by which GCC leaves out the bases; the last one that fits counts."""
+        return tuple(
+            f"-ffile-prefix-map={old}={new}"
+            for base in sorted(self.bases, key=len)
+            for old, new in ((base, "."), (f"{base}/", ""))
+        )
+
+    def without_bases(self) -> HiddenFolders:
+        """Return only the folders with random names."""
+        return replace(self, bases=())
+
+    def without_random_names(self) -> HiddenFolders:
+        """Return only the bases."""
+        return replace(self, paths=())
+
+    def hide(self, path: str) -> str:
+        """Return a path below one of the folders without the folder's name; others unchanged."""
+        for name, folder in self._named():
+            if path.startswith(f"{folder}/") or (path == folder and folder in self.bases):
+                return f"{name}{path.removeprefix(folder)}"
+        return path
+
+    def restore(self, path: str) -> str:
+        """Return a hidden path as it is here."""
+        for name, folder in self._named():
+            if path.startswith(f"{name}/") or path == name:
+                return f"{folder}{path.removeprefix(name)}"
+        return path
+
+    def hide_text(self, text: bytes) -> bytes | None:
+        """Return a text without the folders' names; None if it has them beside paths."""
+        hidden = text
+        for name, folder in self._named():
+            named = rb"(?<![\w./-])%s(?=/)" % re.escape(os.fsencode(folder))
+            hidden = re.sub(named, name.encode(), hidden)
+        is_same = self.restore_text(hidden) == text
+        return hidden if is_same and not self.is_named(hidden) else None
+
+    def restore_text(self, text: bytes) -> bytes:
+        """Return a hidden text as it is here."""
+        for name, folder in self._named():
+            text = text.replace(name.encode(), os.fsencode(folder))
+        return text
+
+    def hide_message(self, text: str) -> str | None:
+        """Return the output of a tool as in `hide_text`."""
+        hidden = self.hide_text(text.encode(errors="surrogateescape"))
+        return None if hidden is None else hidden.decode(errors="surrogateescape")
+
+    def restore_message(self, text: str) -> str:
+        """Return the hidden output of a tool as it is here."""
+        encoded = text.encode(errors="surrogateescape")
+        return self.restore_text(encoded).decode(errors="surrogateescape")
+
+    def hide_markers(self, text: bytes) -> bytes | None:
+        """Return a text whose line markers don't name the bases; None if its code may do it."""
+        if not self.bases:
+            return text
+        # With the end of the line before: it is found ten times as fast as a line's beginning.
+        hidden = b"\n" + text
+        for place, base in self._places():
+            marker = rb'(\n# \d+ ")%s(?=[/"])' % re.escape(base)
+            hidden = re.sub(marker, rb"\1" + place, hidden)
+        if self.has_base(hidden):
+            return None
+        # The map doesn't reach what CUDA's own front end answers.
+        is_shown = asks_for_file(text) and self.has_base(strip_unused_line_markers(text))
+        return None if is_shown else hidden[1:]
+
+    def restore_markers(self, text: bytes) -> bytes:
+        """Return a text of `hide_markers` as it is here."""
+        for place, base in self._places():
+            text = text.replace(place, base)
+        return text
+
+    def hide_entry(self, row: ManifestEntry) -> ManifestEntry:
+        """Return an entry of a manifest without the folders' names."""
+        return _with_paths(row, self.hide)
+
+    def restore_entry(self, row: ManifestEntry) -> ManifestEntry:
+        """Return a hidden entry of a manifest as it is here."""
+        here = _with_paths(row, self.restore)
+        # Sorted by the names that the files had when the entry was made.
+        return here._replace(beside=tuple(sorted(here.beside)))
+
+    def is_named(self, text: bytes) -> bool:
+        """Return True if a text has a random name or the path of a base."""
+        names = (os.fsencode(path.rpartition("/")[2]) for path in self.paths)
+        return any(name in text for name in names) or self.has_base(text)
+
+    def has_base(self, text: bytes) -> bool:
+        """Return True if a text has the path of a base."""
+        for base in map(os.fsencode, self.bases):
+            # GCC names constructors of a file without symbols by its path.
+            symbol = rb"_GLOBAL__[\w.$]*" + re.escape(_NOT_IN_SYMBOLS.sub(b"_", base))
+            if re.search(rb"%s(?![\w.-])|%s" % (re.escape(base), symbol), text):
+                return True
+        return False
+
+    def is_named_in_code(self, text: bytes) -> bool:
+        """Return True if a preprocessed text may name a random folder beside its line markers."""
+        plain = HiddenFolders(self.paths)
+        return bool(self.paths) and (asks_for_place(text) or plain.is_named(without_markers(text)))
+
+    def may_include_by_base(self, text: bytes) -> bool:
+        """Return True if a source may include a file by an absolute name."""
+        if not self.bases:
+            return False
+        # A macro may have any name in it.
+        has_macro = any(found[1] not in b'"<' for found in _INCLUDE.finditer(text))
+        return has_macro or self.has_base(text)
+
+    def hide_word(self, word: str, before: str = "") -> str:
+        """Return a tool's argument without the names of bases, if that can't change a result.
+
+        Args:
+            before: the argument before it.
+        """
+        for name, folder in self._named():
+            if folder in self.bases and before == _SOURCE_NAME:
+                word = self.hide(word)
+            elif folder in self.bases and "-" in word[:1]:
+                flag = rf"{_HOST_FOLDER}{re.escape(folder)}(?=[/=,]|$)"
+                word = re.sub(flag, rf"\1\2{name}", word)
+        return word
+
+    def _places(self) -> list[tuple[bytes, bytes]]:
+        """Return what stands in line markers for the bases, and the bases."""
+        places = [
+            ((_PLACEHOLDER % number).encode(), os.fsencode(base))
+            for number, base in enumerate(self.bases, 1)
+        ]
+        return sorted(places, key=lambda each: -len(each[1]))
+
+    def _named(self) -> list[tuple[str, str]]:
+        """Return the placeholders and the folders."""
+        names = [(f"<isolated {number}>", path) for number, path in enumerate(self.paths, 1)]
+        names += [(f"<base {number}>", path) for number, path in enumerate(self.bases, 1)]
+        # The longest first: one folder may be below another one.
+        return sorted(names, key=lambda each: -len(each[1]))
+
+
+NO_FOLDERS = HiddenFolders()
+
+
+def find_hidden_folders(
+    options: Sequence[Option],
+    bases: Sequence[str] = (),
+    *,
+    cwd: str = "/",
+    real_path: Callable[[str], str] = os.path.realpath,
+) -> HiddenFolders:
+    """Return the folders with random names that include folders are in, and the bases.
+
+    Args:
+        options: see `CommandLine.dryrun_options`.
+        bases: the folders of ``base-dir``.
+        cwd: the folder that relative paths are relative to.
+        real_path: where a path leads to, through all links.
+    """
+    paths: dict[str, None] = {}
+    linked: set[str] = set()
+    for value in filter(None, map(_include_folder, options)):
+        isolated = _isolated_folder(value)
+        if isolated is not None:
+            paths[isolated] = None
+        below = [base for base in bases if f"{value}/".startswith(f"{base}/")]
+        for folder in filter(None, [isolated, *below]):
+            rest = os.path.normpath(value).removeprefix(folder)
+            if real_path(value) != real_path(folder) + rest:
+                linked.add(folder)
+    # The name of a unit has the path from the base.
+    files = (words[0] for name, _, words in options if not name)
+    places = (os.path.normpath(os.path.join(cwd, name)) for name in files)  # noqa: PTH118
+    inside = tuple(f"{base}/" for base in bases)
+    is_hidden = linked.isdisjoint(bases) and all(place.startswith(inside) for place in places)
+    return HiddenFolders(
+        tuple(path for path in paths if path not in linked), tuple(bases) if is_hidden else ()
+    )
+
+
+def hide_options(options: Iterable[Option], hidden: HiddenFolders) -> tuple[str, ...]:
+    """Return the words of options without the names of folders.
+
+    Macros keep them, because a value may be code. Only include folders lose random names: the path
+    of a source is part of a unit's name.
+    """
+    found: list[str] = []
+    for option in options:
+        words, value = option[2], _include_folder(option)
+        if value and _isolated_folder(value) in hidden.paths:
+            words = (*words[:-1], words[-1].removesuffix(value) + hidden.hide(value))
+        elif hidden.bases:
+            words = (*words[:-1], _without_base(words[-1], option, hidden))
+        found += words
+    return tuple(found)
+
+
+def _without_base(word: str, option: Option, hidden: HiddenFolders) -> str:
+    name, value, _ = option
+    if name in _HOST_FLAGS:
+        return word.removesuffix(value) + hidden.hide_word(value)
+    path = word if not name else value if name in _FORCED else _include_folder(option)
+    return word.removesuffix(path) + hidden.hide(path)
+
+
+def _include_folder(option: Option) -> str:
+    """Return the absolute include folder of an option, or ""."""
+    name, value, words = option
+    joined = _JOINED.fullmatch(words[0])
+    folder = value if name in _INCLUDES else "" if joined is None else joined[1]
+    return folder if folder.startswith("/") else ""
+
+
+def _isolated_folder(path: str) -> str | None:
+    """Return the part of a path up to the last random name; None if nothing is below one."""
+    parts = path.split("/")
+    # A path with `..` may lead out of the folder.
+    if ".." in parts:
+        return None
+    for size in range(len(parts) - 1, 0, -1):
+        if _RANDOM.fullmatch(parts[size - 1]):
+            return "/".join(parts[:size])
+    return None
+
+
+def _with_paths(row: ManifestEntry, change: Callable[[str], str]) -> ManifestEntry:
+    return row._replace(
+        files=tuple((change(path), digest) for path, digest in row.files),
+        folders=tuple(map(change, row.folders)),
+        beside=tuple(map(change, row.beside)),
+    )

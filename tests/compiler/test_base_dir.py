@@ -1,0 +1,367 @@
+"""``base-dir``: results don't have the checkout's name, and another checkout has hits."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from wrapper_project import KNOWN, Project, ran, settle
+
+from archsplit.compiler.base_dir import find_base_dirs
+from archsplit.compiler.hidden_folders import HiddenFolders, find_hidden_folders, hide_options
+from archsplit.compiler.keys import compile_request
+from archsplit.nvcc.cmdline import CommandLine
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NVCC = pytest.mark.nvcc
+KERNEL = """\
+#include <cassert>
+#include "h.h"
+static __global__ void kernel(int *p) { int unused; assert(p); p[threadIdx.x] = VALUE; }
+const char *run(int *p) { kernel<<<1, 32>>>(p); return file(); }
+"""
+HEADER = """\
+#pragma once
+#define VALUE 1
+inline const char *file() { return __FILE__; }
+"""
+PLAIN = "#include <h.h>\nconst char *run() { return file() + VALUE; }\n"
+
+
+@pytest.fixture
+def project(tmp_path: Path, request: pytest.FixtureRequest) -> Project:
+    toolkit = request.getfixturevalue("toolkit")
+    made = Project(
+        folder=tmp_path / "one",
+        store=tmp_path / "store",
+        nvcc=toolkit.nvcc,
+        extra={"ARCHSPLIT_CACHE_BASE_DIR": "auto"},
+    )
+    made.write(".git/HEAD", "ref: refs/heads/main\n")
+    made.write("src/k.cu", KERNEL)
+    made.write("src/n.cpp", PLAIN)
+    made.write("inc/h.h", HEADER)
+    return made
+
+
+def checkout(project: Project, name: str) -> Project:
+    """Copy the sources to another folder."""
+    other = replace(project, folder=project.folder.parent / name)
+    shutil.copytree(project.folder, other.folder, ignore=shutil.ignore_patterns("*.o", "*.d"))
+    settle()
+    return other
+
+
+def compile_by_absolute_names(project: Project, source: str, *flags: str) -> tuple[str, ...]:
+    make = f"-MD -MF {project.folder}/k.d -I{project.folder}/inc -c {project.folder}/src/{source}"
+    return project.compile(*flags, make=make)
+
+
+def made(project: Project) -> bytes:
+    return (project.folder / "k.o").read_bytes()
+
+
+def is_fresh(project: Project, source: str, *flags: str) -> bool:
+    """Return True if the object is equal to one that an empty cache gives."""
+    content = made(project)
+    empty = replace(project, store=project.store.with_name("empty"))
+    shutil.rmtree(empty.store, ignore_errors=True)
+    lines = compile_by_absolute_names(empty, source, *flags)
+    return made(project) == content and KNOWN[0] not in lines
+
+
+@NVCC
+@pytest.mark.parametrize("source", ["k.cu", "n.cpp"])
+def test_another_checkout_has_hits_with_its_own_names_and_the_same_bytes(
+    project: Project, source: str
+) -> None:
+    flags = ("-arch=sm_80", "-O2", "-g")
+    first = compile_by_absolute_names(project, source, *flags)
+    other = checkout(project, "another")
+    second = compile_by_absolute_names(other, source, *flags)
+    assert second[-1:] == KNOWN, second
+    assert made(other) == made(project)
+    assert str(project.folder).encode() not in made(other)
+    # Rules for make and warnings are of this folder.
+    assert f"{other.folder}/src/{source}" in (other.folder / "k.d").read_text()
+    for text in ((other.folder / "k.d").read_text(), "\n".join(second)):
+        assert str(project.folder) not in text
+    assert any(f"{project.folder}/src/k.cu(3): warning" in line for line in first) is (
+        source == "k.cu"
+    )
+    assert [line for line in first if "warning" in line] == [
+        line.replace(str(other.folder), str(project.folder)) for line in second if "warning" in line
+    ]
+    assert is_fresh(other, source, *flags)
+
+
+@NVCC
+def test_another_checkout_reuses_steps_after_an_edit(project: Project) -> None:
+    # A warning would have other line numbers.
+    project.write("src/k.cu", KERNEL.replace("int unused;", ""))
+    compile_by_absolute_names(project, "k.cu", "-arch=sm_80")
+    other = checkout(project, "another")
+    other.write("inc/h.h", HEADER.replace("#pragma", "// A comment.\n#pragma"))
+    lines = compile_by_absolute_names(other, "k.cu", "-arch=sm_80")
+    assert "cicc compute_80" not in ran(lines)
+    assert "ptxas sm_80" not in ran(lines)
+    assert any(line.startswith("inc/h.h") or "h.h has changed" in line for line in lines), lines
+    assert is_fresh(other, "k.cu", "-arch=sm_80")
+
+
+@NVCC
+@pytest.mark.parametrize(
+    ("text", "flags", "reason"),
+    [
+        ("#define ME __builtin_FILE()\n", (), "__builtin_FILE"),
+        ('#define ME __FILE__\n#define H "h.h"\n#include H\n', (), "includes a file by a macro"),
+        ("#define ME __FILE__\n", ("-lineinfo",), "cicc -generate-line-info writes names of files"),
+        ("#define ME __FILE__\n", ("-DROOT={folder}",), "flag"),
+    ],
+)
+def test_result_that_may_name_the_folder_is_of_this_folder_only(
+    project: Project, text: str, flags: tuple[str, ...], reason: str
+) -> None:
+    project.write("src/k.cu", f"{text}const char *own() {{ return ME; }}\n{KERNEL}")
+    for each in (project, checkout(project, "another")):
+        words = ("-arch=sm_80", *(flag.format(folder=each.folder) for flag in flags))
+        lines = compile_by_absolute_names(each, "k.cu", *words)
+        assert KNOWN[0] not in lines
+        if reason != "flag" or each is not project:
+            assert any(reason in line for line in lines), lines
+        assert KNOWN[0] in compile_by_absolute_names(each, "k.cu", *words)
+        assert is_fresh(each, "k.cu", *words)
+
+
+@NVCC
+def test_another_checkouts_own_files_count(project: Project) -> None:
+    def compile_with_early(each: Project) -> tuple[str, ...]:
+        folders = f"-I{each.folder}/early -I{each.folder}/inc"
+        return each.compile(make=f"{folders} -c src/n.cpp")
+
+    compile_with_early(project)
+    other = checkout(project, "another")
+    other.write("early/h.h", HEADER.replace("VALUE 1", "VALUE 2"))
+    assert KNOWN[0] not in compile_with_early(other)
+    assert made(other) != made(project)
+    compile_by_absolute_names(project, "n.cpp")
+    changed = checkout(project, "third")
+    changed.write("inc/h.h", HEADER.replace("VALUE 1", "VALUE 3"))
+    assert KNOWN[0] not in compile_by_absolute_names(changed, "n.cpp")
+    assert made(changed) != made(project)
+
+
+@NVCC
+def test_folder_that_is_a_link_in_another_checkout_is_a_miss(project: Project) -> None:
+    # gcc leaves out a folder that it has twice, and then the other one comes first.
+    for name, number in (("a", 1), ("b", 2), ("c", 1)):
+        project.write(f"{name}/h.h", HEADER.replace("VALUE 1", f"VALUE {number}"))
+
+    def compile_with_folders(each: Project) -> tuple[str, ...]:
+        folders = (f"-I{each.folder}/a", "-isystem", f"{each.folder}/b", "-isystem")
+        return each.compile(*folders, f"{each.folder}/c", make="-c src/n.cpp")
+
+    compile_with_folders(project)
+    other = checkout(project, "another")
+    shutil.rmtree(other.folder / "c")
+    (other.folder / "c").symlink_to("a")
+    settle()
+    assert KNOWN[0] not in compile_with_folders(other)
+    assert made(other) != made(project)
+
+
+@NVCC
+def test_header_named_by_the_other_checkouts_path_is_a_miss(project: Project) -> None:
+    project.write("src/n.cpp", PLAIN.replace("<h.h>", f'"{project.folder}/inc/h.h"'))
+    compile_by_absolute_names(project, "n.cpp")
+    other = checkout(project, "another")
+    project.write("inc/h.h", HEADER.replace("VALUE 1", "VALUE 2"))
+    assert KNOWN[0] not in compile_by_absolute_names(other, "n.cpp")
+    assert is_fresh(other, "n.cpp")
+
+
+@NVCC
+def test_units_of_one_checkout_have_different_names(project: Project) -> None:
+    """Equal sources in two folders, whose device code is linked, keep symbols apart."""
+    for folder in ("x", "y"):
+        project.write(f"{folder}/k.cu", "static __device__ int state; __global__ void k() {}\n")
+    symbols = []
+    for folder in ("x", "y"):
+        project.compile("-arch=sm_80", make=f"-dc {project.folder}/{folder}/k.cu")
+        symbols.append(made(project))
+    assert symbols[0] != symbols[1]
+    other = checkout(project, "another")
+    for folder, content in zip(("x", "y"), symbols, strict=True):
+        lines = other.compile("-arch=sm_80", make=f"-dc {other.folder}/{folder}/k.cu")
+        assert lines[-1:] == KNOWN
+        assert made(other) == content
+
+
+@NVCC
+@pytest.mark.skipif(shutil.which("gdb") is None, reason="needs gdb")
+def test_debugger_finds_the_sources_of_a_hit(project: Project) -> None:
+    compile_by_absolute_names(project, "n.cpp", "-g")
+    other = checkout(project, "another")
+    assert compile_by_absolute_names(other, "n.cpp", "-g") == KNOWN
+    shutil.rmtree(project.folder)
+    argv = ["gdb", "-nx", "-batch", "-ex", "list run", "-ex", "info source", "k.o"]
+    done = subprocess.run(argv, cwd=other.folder, capture_output=True, text=True, check=True)
+    assert "const char *run() { return file() + VALUE; }" in done.stdout
+    assert f"Located in {other.folder}/src/n.cpp" in done.stdout
+
+
+@NVCC
+def test_moved_top_of_the_tree_is_a_miss(project: Project) -> None:
+    compile_by_absolute_names(project, "n.cpp")
+    assert KNOWN[0] in compile_by_absolute_names(project, "n.cpp")
+    (project.folder / ".git").rename(project.folder.parent / ".git")
+    assert KNOWN[0] not in compile_by_absolute_names(project, "n.cpp")
+    assert b"one/inc/h.h" in made(project)
+
+
+def test_base_is_the_top_of_the_source_tree_or_what_the_user_names(tmp_path: Path) -> None:
+    top, build = tmp_path / "top", tmp_path / "build"
+    for folder in (top / "src/deep", top / "build/sub", build / "sub"):
+        folder.mkdir(parents=True)
+
+    def found(folder: Path) -> list[str]:
+        return find_base_dirs("auto", (str(folder), str(folder)))
+
+    assert found(top / "src/deep") == []
+    # A build folder names its source folder; without git, that is the top.
+    cache = f"// A comment.\nCMAKE_HOME_DIRECTORY:INTERNAL={top}/src\n"
+    (build / "CMakeCache.txt").write_text(cache)
+    assert found(build / "sub") == [f"{top}/src", str(build)]
+    (top / ".git").write_text("gitdir: elsewhere\n")
+    assert found(top / "src/deep") == [str(top)]
+    assert found(build / "sub") == [str(top), str(build)]
+    (top / "build/CMakeCache.txt").write_text(cache)
+    assert found(top / "build/sub") == [str(top)]
+    (build / "CMakeCache.txt").write_text("nothing\n")
+    assert found(build / "sub") == []
+    (tmp_path / "link").symlink_to("top")
+    assert find_base_dirs(f"{tmp_path}/link", ("/", "/")) == [f"{tmp_path}/link", str(top)]
+    assert find_base_dirs("", (str(top), str(top))) == []
+    assert find_base_dirs("/a=b", ("/", "/")) == []
+
+
+def test_arguments_lose_the_names_of_bases_but_macros_keep_them() -> None:
+    hidden = HiddenFolders(bases=("/w/a",))
+    words = (
+        *("-I/w/a/inc", "-I", "/w/a", "-isystem=/w/a/b", "-include", "/w/a/c.h", "/w/a/k.cu"),
+        *("-Xcompiler", "-O2,-I/w/a/d,-ffile-prefix-map=/w/a/e=/x", "-Xcompiler=-I/w/a,-g"),
+    )
+    assert hide_options(CommandLine(words).options, hidden) == tuple(
+        word.replace("/w/a", "<base 1>") for word in words
+    )
+    kept = (
+        *("-DR=/w/a/b", "-D", "R=/w/a", "-Xcompiler", "-DR=/w/a", "-I/w/ab", "-ccbin", "/w/a/g++"),
+        *("-I.", "k.cu", "-I/x/w/a"),
+    )
+    assert hide_options(CommandLine(kept).options, hidden) == kept
+    assert hidden.hide_word("/w/a/k.cu", "--orig_src_file_name") == "<base 1>/k.cu"
+    assert hidden.hide_word("/w/a/k.cu", "-o") == "/w/a/k.cu"
+    assert HiddenFolders().hide_word("-I/w/a") == "-I/w/a"
+
+
+def test_keys_of_two_checkouts_are_equal_with_the_setting_only(tmp_path: Path) -> None:
+    def key(base: Path, *flags: str, is_set: bool = True) -> str:
+        command = CommandLine(("-c", f"{base}/k.cu", "-o", f"{base}/k.o", *flags))
+        bases = (str(base),) if is_set else ()
+        request = compile_request(
+            command,
+            nvcc=f"{base}/cuda/bin/nvcc",
+            driver=(),
+            cwd=base / "build",
+            environment={},
+            salt="",
+            version="1",
+            hidden=find_hidden_folders(command.dryrun_options, bases, real_path=str),
+            bases=bases,
+        )
+        assert request is not None
+        return request.key
+
+    one, two = tmp_path / "one", tmp_path / "two"
+    for flags in ((), ("-g",), ("-rdc=true",)):
+        assert key(one, *flags) == key(two, *flags)
+        assert key(one, *flags, is_set=False) != key(two, *flags, is_set=False)
+        # Results have other names of files.
+        assert key(one, *flags) != key(one, *flags, is_set=False)
+
+
+@pytest.mark.parametrize(
+    ("words", "is_hidden"),
+    [
+        (("-I/w/a/inc", "k.cu"), True),
+        (("-I/w/a/inc/../b", "/w/a/k.cu"), True),
+        # The unit's name has the path from the base.
+        (("/w/k.cu",), False),
+        (("../../k.cu",), False),
+        # A link leads out of the base.
+        (("-I/w/a/link", "k.cu"), False),
+        (("-I/w/a/../b", "k.cu"), False),
+    ],
+)
+def test_base_is_hidden_only_if_all_paths_are_below_it(
+    words: tuple[str, ...], *, is_hidden: bool
+) -> None:
+    found = find_hidden_folders(
+        CommandLine(words).options,
+        ("/w/a",),
+        cwd="/w/a/build",
+        real_path=lambda path: os.path.normpath(path).replace("/w/a/link", "/other"),
+    )
+    assert found.bases == (("/w/a",) if is_hidden else ())
+
+
+def test_line_markers_lose_the_names_of_bases_and_get_them_back() -> None:
+    hidden, later = HiddenFolders(bases=("/w/a",)), HiddenFolders(bases=("/b",))
+    text = b'# 1 "/w/a/k.cu"\n# 0 "/w/ab/k.h"\n# 3 "/w/a" 2\nint a;\n'
+    found = hidden.hide_markers(text)
+    assert found is not None
+    assert later.restore_markers(found) == text.replace(b'"/w/a/', b'"/b/').replace(
+        b'"/w/a"', b'"/b"'
+    )
+    assert hidden.hide_markers(b'# 1 "/w/a/k.cu"\nconst char *a = "/w/a";\n') is None
+    assert hidden.hide_markers(text + b"auto a = __builtin_FILE();\n") is None
+    # Only the toolkit's own code asks.
+    assert hidden.hide_markers(b"int a = __builtin_FILE() ? 1 : 2;\n") is not None
+    assert HiddenFolders().hide_markers(text) == text
+
+
+def test_sources_that_may_include_by_the_name_of_a_base_are_found() -> None:
+    hidden = HiddenFolders(bases=("/w/a",))
+    for text in (
+        b'#include "/w/a/h.h"\n',
+        b"#include H\n",
+        b"  %:  include_next H\n",
+        b"# /* a */ import/* b */ H(x)\n",
+        b"??=include H\n",
+    ):
+        assert hidden.may_include_by_base(text), text
+        assert not HiddenFolders().may_include_by_base(text)
+    assert not hidden.may_include_by_base(b'#include <h.h>\n#  include "/w/b/h.h"\n#define a\n')
+
+
+def test_names_of_bases_are_found_in_results_and_messages() -> None:
+    hidden = HiddenFolders(("/tmp/tmp00000001",), bases=("/w/a",))
+    assert hidden.without_bases() == HiddenFolders(("/tmp/tmp00000001",))
+    assert hidden.without_random_names() == HiddenFolders(bases=("/w/a",))
+    assert hidden.is_named(b"..._GLOBAL__sub_I__w_a_n.cpp...")
+    assert hidden.is_named(b".../w/a/n.cpp...")
+    assert not hidden.is_named(b"a/w")
+    message = "/w/a/k.cu(3): warning\n"
+    found = hidden.hide_message(message)
+    assert found == "<base 1>/k.cu(3): warning\n"
+    assert hidden.restore_message(found) == message
+    assert hidden.hide_message("in /w/a: warning") is None
+    assert hidden.hide("/w/a") == "<base 1>"
+    assert hidden.restore("<base 1>") == "/w/a"
+    assert hidden.map_flags == ("-ffile-prefix-map=/w/a=.", "-ffile-prefix-map=/w/a/=")
