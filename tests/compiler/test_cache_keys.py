@@ -11,7 +11,7 @@ import pytest
 from archsplit.cache.entry import KeyComponent
 from archsplit.compiler import include_scan
 from archsplit.compiler.direct_cache import changed_lines
-from archsplit.compiler.direct_hit import has_extra_outputs, hashed_environment
+from archsplit.compiler.direct_hit import extra_outputs, hashed_environment
 from archsplit.compiler.file_resolver import (
     has_macro_in_assembly,
     has_time_text,
@@ -176,8 +176,8 @@ def test_only_variables_that_count_are_parts() -> None:
     assert {part.name.split()[1] for part in found} == {*names, *drivers}
     undated = hashed_environment(dict.fromkeys(names, "x"), dated=False)
     assert {part.name.split()[1] for part in undated} == set(names) - {"SOURCE_DATE_EPOCH"}
-    assert has_extra_outputs({"DEPENDENCIES_OUTPUT": "f"})
-    assert not has_extra_outputs({})
+    assert extra_outputs({"DEPENDENCIES_OUTPUT": "f"}) == "DEPENDENCIES_OUTPUT"
+    assert extra_outputs({"SUNPRO_DEPENDENCIES": ""}) == ""
 
 
 @pytest.mark.parametrize("word", ["-g", "-G", "-lineinfo", "--generate-line-info", "-ggdb3", "-pg"])
@@ -262,7 +262,14 @@ def test_words_that_stand_for_others_are_left_alone(words: tuple[str, ...]) -> N
     assert asked("-c", "k.cu", *words) is None
     for added in (" ".join(words), "--keep", "-optf f", "-time x"):
         assert asked("-c", "k.cu", NVCC_APPEND_FLAGS=added) is None
-    assert asked("-c", "k.cu", DEPENDENCIES_OUTPUT="x") is None
+
+
+def test_variables_in_paths_are_part_of_the_key() -> None:
+    words = ("-c", "k.cu", "-I$where/${more}")
+    assert key(*words) == key(*words, other="1")
+    assert len({key(*words), key(*words, where="1"), key(*words, more="1")}) == 3
+    assert key("-c", "k.cu", cwd="/a$b") != key("-c", "k.cu", cwd="/a$b", b="1")
+    assert key("-c", "k.cu") == key("-c", "k.cu", b="1")
 
 
 @pytest.mark.parametrize(
@@ -397,9 +404,12 @@ def test_units_that_differ_have_other_names(tmp_path: Path) -> None:
         seed(tmp_path, text='#include "h.h"\nconst char *k = "//";\n'),
         seed(tmp_path, header="int h;"),
         module_id_seed(str(tmp_path / "k.cu"), cwd=tmp_path.parent, flags=()),
+        # The shell of nvcc made another path of a name with `$`.
+        module_id_seed(str(tmp_path / "gone/k.cu"), cwd=tmp_path, flags=("-DX=1",)),
+        module_id_seed(str(tmp_path / "gone/k.cu"), cwd=tmp_path, flags=("-DX=2",)),
         module_id_seed(str(tmp_path / "none.cu"), cwd=tmp_path, flags=()),
     }
-    assert len(seeds) == 7
+    assert len(seeds) == 9
 
 
 def test_a_macro_that_nothing_names_is_no_part_of_a_units_name(tmp_path: Path) -> None:

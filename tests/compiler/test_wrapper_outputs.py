@@ -31,8 +31,11 @@ class Folder:
         (path / "t.cu").write_text(GOOD)
         (path / "bad.cu").write_text("error\n")
 
-    def run(self, line: str, *, options: str = "") -> subprocess.CompletedProcess[bytes]:
+    def run(
+        self, line: str, *, options: str = "", **variables: str
+    ) -> subprocess.CompletedProcess[bytes]:
         environment = {
+            **variables,
             "PATH": "/usr/bin:/bin",
             "ARCHSPLIT_CACHE_DIR": str(self.path / "cache"),
             "ARCHSPLIT_CACHE": self.cache,
@@ -101,6 +104,61 @@ def test_a_hit_and_a_miss_leave_the_same(folder: Folder, null_device: Path) -> N
     assert (folder.path / "rules").is_fifo()
     done = folder.run(f"{argv} -o /dev/stdout -MT t.o -MF t.d")
     assert (done.returncode, done.stdout) == (0, folder.read("t.o"))
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "message"),
+    [
+        ("-c t.cu -o place", 1, b"can't create place: Is a directory"),
+        ("-ptx t.cu -o place", 0, b"IO error: Is a directory"),
+        ("-cubin t.cu -o place", 255, b"Output file 'place' could not be opened"),
+        ("-lib t.cu -o place", 1, b"ar: place: file format not recognized"),
+        ("-c t.cu -o t.o -MD -MF place", 1, b"place"),
+    ],
+)
+def test_folder_in_the_place_of_an_output_ends_as_with_nvcc(
+    tmp_path: Path, toolkit: Toolkit, line: str, code: int, message: bytes
+) -> None:
+    folder = Folder(tmp_path, toolkit, "on")
+    (tmp_path / "place").mkdir()
+    done = folder.run(line)
+    assert (done.returncode, message in done.stderr) == (code, True)
+    assert b"archsplit" not in done.stderr
+    assert list((tmp_path / "place").iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["DEPENDENCIES_OUTPUT", "SUNPRO_DEPENDENCIES"])
+def test_variable_for_rules_gets_the_headers_of_the_source(
+    tmp_path: Path, toolkit: Toolkit, name: str
+) -> None:
+    folder = Folder(tmp_path, toolkit, "on")
+    (tmp_path / "t.h").write_text("\n")
+    (tmp_path / "t.cu").write_text(f'#include "t.h"\n{GOOD}')
+    done = folder.run("-c t.cu -o t.o", **{name: "rules t.o"})
+    assert done.returncode == 0
+    assert done.stderr.startswith(f"archsplit: running nvcc itself: {name} asks".encode())
+    rules = folder.read("rules").split()
+    assert {b"t.o:", b"t.h"} <= {*rules}
+    assert b"/dev/null" not in rules
+
+
+def test_dollar_in_a_path_is_what_a_shell_makes_of_it(tmp_path: Path, toolkit: Toolkit) -> None:
+    (tmp_path / "a$b").mkdir()
+    folder = Folder(tmp_path / "a$b", toolkit, "on")
+    (folder.path / "t.h").write_text("\n")
+    (folder.path / "s").mkdir()
+    (folder.path / "s/t.cu").write_text(f"#include <t.h>\n{GOOD}")
+    # nvcc protects the folder of an include from its shell, and not the name of an output.
+    line = "-c s/t.cu -o t$b.o -I../a$b"
+    assert folder.run(line, b="1").returncode == 0
+    assert (folder.path / "t1.o").is_file()
+    (folder.path / "t1.o").unlink()
+    done = folder.run(line, options="--explain", b="1")
+    assert (done.returncode, done.stderr) == (0, b"archsplit: cache hit (local)\n")
+    assert (folder.path / "t1.o").is_file()
+    assert folder.run(line, b="2").returncode == 0
+    assert folder.read("t2.o") == folder.read("t1.o")
+    assert not (folder.path / "t$b.o").exists()
 
 
 def test_what_tells_of_a_run_is_written_to_a_device(folder: Folder, null_device: Path) -> None:

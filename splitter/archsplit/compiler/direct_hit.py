@@ -70,7 +70,7 @@ _MOST_WORDS = 2
 """Words in a variable of the profile, such as ``_TARGET_SIZE_``."""
 EPOCH = "SOURCE_DATE_EPOCH"
 """The time in ``__DATE__`` and ``__TIME__``, in seconds since 1970."""
-_WRITES = {"DEPENDENCIES_OUTPUT", "SUNPRO_DEPENDENCIES"}
+_WRITES = ("DEPENDENCIES_OUTPUT", "SUNPRO_DEPENDENCIES")
 _MAKE_NAMES = {
     *("MAKEFLAGS", "GNUMAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKEFILES", "MAKEOVERRIDES"),
     *("MAKE_TERMOUT", "MAKE_TERMERR"),
@@ -143,12 +143,10 @@ def query_environment(environment: Mapping[str, str]) -> dict[str, str]:
     return {**given, "LC_ALL": "C"}
 
 
-def has_extra_outputs(environment: Mapping[str, str]) -> bool:
-    """Return True if a variable makes the preprocessor write unknown files."""
-    return any(environment.get(name) for name in _WRITES)
+def extra_outputs(environment: Mapping[str, str]) -> str:
+    """Return the variable by which the preprocessor writes a file, or ""."""
+    return next((name for name in _WRITES if environment.get(name)), "")
 
-
-TYPE_CHECKING = False
 
 RECORDS_FOLDER = "direct"
 REQUEST_STEP = "request"
@@ -178,7 +176,7 @@ _MODE = "ARCHSPLIT_CACHE"
 _MODES = {"on", "read-only"}
 _PLACES = (
     *("PATH", "PWD", "HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "CUDA_HOME", "CUDA_PATH"),
-    *("DEPENDENCIES_OUTPUT", "SUNPRO_DEPENDENCIES"),
+    *_WRITES,
 )
 """Variables by which programs, folders and settings are found, or by which nothing is cached."""
 _PAIR, _TRIPLE, _FOUR = 2, 3, 4

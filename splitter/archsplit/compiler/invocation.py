@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import IO, TYPE_CHECKING
 
+from archsplit.compiler.direct_hit import extra_outputs
 from archsplit.nvcc.cmdline import CommandLine, FallBackToNvccError
 from archsplit.scheduler.graph import Graph
 from archsplit.scheduler.history import History
@@ -99,12 +100,23 @@ def with_all_options(invocation: Invocation) -> Invocation:
     """Return the invocation with the options of variables and of files on its command line.
 
     Raises:
-        FallBackToNvccError: see `expand_options`, or only nvcc can carry out the command line.
+        FallBackToNvccError: see `expand_options`, or only nvcc can carry out the command line, or
+            a variable asks for more outputs.
     """
     command, environment = invocation.command.with_variables(invocation.environment)
     command, files = expand_options(command, invocation.cwd)
     command.check_supported()
-    return replace(invocation, command=command, environment=environment, option_files=files)
+    if name := extra_outputs(environment):
+        raise FallBackToNvccError(f"{name} asks the host compiler for rules of its own")
+    # The shell of nvcc replaces variables, and the key of a direct record has not all of them.
+    is_expanded = any("$" in word for word in (str(invocation.cwd), *command.argv))
+    return replace(
+        invocation,
+        command=command,
+        environment=environment,
+        option_files=files,
+        direct_key="" if is_expanded else invocation.direct_key,
+    )
 
 
 def expand_options(command: CommandLine, cwd: Path) -> tuple[CommandLine, tuple[str, ...]]:

@@ -16,10 +16,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from archsplit.cache.entry import KeyComponent, compute_key
-from archsplit.compiler.direct_hit import has_extra_outputs, hashed_environment
+from archsplit.compiler.direct_hit import hashed_environment
 from archsplit.compiler.hidden_folders import NO_FOLDERS, HiddenFolders, hide_options
 from archsplit.nvcc.cmdline import FLAG_VARIABLES, OUTPUT_NAMES, TARGET_NAMES, CommandLine
-from archsplit.nvcc.dryrun import StepKind, is_host_compiler, option_values, step_target
+from archsplit.nvcc.dryrun import (
+    StepKind,
+    is_host_compiler,
+    option_values,
+    shell_variables,
+    step_target,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -358,7 +364,7 @@ def compile_request(
     added = list(split_flags(environment.get(name, "") for name in FLAG_VARIABLES))
     asked = command.dryrun_argv
     # Words of a file, and the GPU of the machine, are not in the key.
-    if has_extra_outputs(environment) or any(map(_ELSEWHERE.search, [*asked, *added])):
+    if any(map(_ELSEWHERE.search, [*asked, *added])):
         return None
     if not _is_plain(added):
         return None
@@ -401,6 +407,10 @@ def compile_request(
             *driver,
             *place,
             *hashed_environment(environment, dated=False, driver=True),
+            *(
+                KeyComponent(f"environment {name}", environment.get(name, ""))
+                for name in shell_variables([*asked, *added, str(cwd)])
+            ),
             # Not what they are called, but that they are.
             KeyComponent("named", " ".join(sorted(named))),
             *repeated,

@@ -53,7 +53,10 @@ def module_id_seed(
     """
     digest = hashlib.sha256(os.path.relpath(source, place or cwd).encode(errors="surrogateescape"))
     flags = tuple(flags)
-    counted = _without_unused(tuple(_preprocessing(flags)), Path(source), flags, cwd)
+    counted: Iterable[str] = tuple(_preprocessing(flags))
+    # nvcc's shell replaces `$` in a path, so that the name may lead to no file.
+    if Path(source).is_file():
+        counted = _without_unused(tuple(counted), Path(source), flags, cwd)
     for flag in _with_sorted_macros(tuple(counted)):
         digest.update(b"\0" + flag.encode(errors="surrogateescape"))
     for text in _texts([Path(source)]):

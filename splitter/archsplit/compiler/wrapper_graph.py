@@ -162,6 +162,7 @@ def plan_compilation(dryrun: DryRunResult, context: WrapperContext) -> Compilati
     """Turn the result of a dry run into a graph of commands.
 
     Raises:
+        FallBackToNvccError: an output's place is a folder.
         ToolFailedError: the host compiler doesn't name its archiver.
     """
     folder, cwd = dryrun.folder, dryrun.invocation.cwd
@@ -215,6 +216,9 @@ def _staged(steps: Iterable[NvccStep], folder: Path, *, leaves: bool) -> Iterato
             # nvcc removes an old archive, and tools remove what they can't finish.
             elsewhere = leaves and _can_leave(step, folder)
             is_archive = step.kind is StepKind.ARCHIVE
+            # Each tool has its own message and exit code for a folder in its output's place.
+            if not private and path.is_dir():
+                raise FallBackToNvccError("")
             if not private and (is_archive or elsewhere or not is_replaceable(path)):
                 yield number, path
 
@@ -433,7 +437,12 @@ class _Query:
         if done.returncode != 0 or done.stdout:
             # nvcc refuses, or prints its version or help: its own words are the best.
             raise FallBackToNvccError("")
-        return parse_dryrun(done.stderr, folder=self.folder, cwd=self.invocation.cwd)
+        return parse_dryrun(
+            done.stderr,
+            folder=self.folder,
+            cwd=self.invocation.cwd,
+            environment=self.invocation.environment,
+        )
 
     def _templates(self, transcript: Transcript, environment: Mapping[str, str]) -> dict[Path, str]:
         """Return the text that fatbinary writes for a container without images, by its path."""
@@ -459,7 +468,7 @@ def _check_depfiles(transcript: Transcript) -> None:
     if transcript.dependencies and any("-P" in step.argv for step in transcript.steps):
         raise FallBackToNvccError("with -P no line markers name the included files")
     for rule in transcript.dependencies:
-        if rule.path is not None and not rule.path.parent.is_dir():
+        if rule.path is not None and (not rule.path.parent.is_dir() or rule.path.is_dir()):
             raise FallBackToNvccError("")
 
 

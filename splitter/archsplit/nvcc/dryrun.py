@@ -2,8 +2,8 @@
 
 The transcript is the only source of knowledge about a compilation. Files are found by flag, never
 by position, and each step's inputs by the names of earlier outputs. A line that isn't recognized is
-an error with that line, never skipped. A line may have quotes; any other shell syntax is refused,
-because no shell runs the steps.
+an error with that line, never skipped. A line may have quotes, and names of variables in double
+quotes; any other shell syntax is refused, because no shell runs the steps.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from archsplit.arch.target import CodeKind, Target
 from archsplit.errors import TranscriptError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
 __pure__ = True
 
@@ -164,6 +164,9 @@ _HOST_COMPILER = re.compile(r"(?:.*-)?(?:gcc|g\+\+|clang|clang\+\+|c\+\+|cc)(?:-
 _PIECE = re.compile(r"""\\.|'[^']*'|"(?:\\.|[^"\\])*"|[^\\'"]+|.""", re.DOTALL)
 _SYNTAX = re.compile(r"[`$|;&<>]")
 _EXPANSION = re.compile(r"[`$]")
+_SHELL_VARIABLE = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)\})", re.ASCII)
+_IN_QUOTES = re.compile(rf'\\([\\"$`])|{_SHELL_VARIABLE.pattern}', re.ASCII)
+_QUOTED = re.compile(r'["\\]')
 _UNUSABLE = re.compile(r"""[,"$`\\\x00-\x1f\x7f]""")
 _IMAGE = re.compile(r"--image3=kind=(elf|ptx|nvvm|tileir),sm=(\d+[af]?),file=(.+)", re.DOTALL)
 _IMAGE_KINDS = {"elf": CodeKind.SASS, "ptx": CodeKind.PTX}
@@ -208,12 +211,15 @@ ID_FLAG = "--gen_module_id_file"
 """The flag by which cudafe++ or cicc generates a module id and writes its file."""
 
 
-def command_words(line: str, cicc_folder: str) -> tuple[str, ...]:
+def command_words(
+    line: str, cicc_folder: str, environment: Mapping[str, str] | None = None
+) -> tuple[str, ...]:
     """Return the words of a transcript's line, as a shell would split them.
 
     Args:
         line: without its ``#$``.
         cicc_folder: the value of ``$CICC_PATH``.
+        environment: see `shell_words`.
 
     Raises:
         ValueError: as for `shell_words`.
@@ -221,22 +227,31 @@ def command_words(line: str, cicc_folder: str) -> tuple[str, ...]:
     text = _REDIRECTION.sub("", line).replace("$CICC_PATH", cicc_folder)
     archiver = _ARCHIVER.match(text)
     if archiver is None:
-        return shell_words(text)
+        return shell_words(text, environment)
     # The line queries the compiler for its archiver; the step keeps the compiler as its program.
-    return (archiver[1], *shell_words(text[archiver.end() :]))
+    return (archiver[1], *shell_words(text[archiver.end() :], environment))
 
 
-def shell_words(line: str) -> tuple[str, ...]:
+def shell_words(line: str, environment: Mapping[str, str] | None = None) -> tuple[str, ...]:
     """Split a line as a shell would.
 
+    Args:
+        line: a command.
+        environment: of the shell; None to refuse variables.
+
     Raises:
-        ValueError: the line has shell syntax besides quotes, or a quote without its end.
+        ValueError: the line has shell syntax besides quotes and names of variables in double
+            quotes, or a quote without its end.
     """
+    text = ""
     for piece in _PIECE.findall(line):
-        if character := _active_character(piece):
+        is_quoted = piece[0] == '"'
+        plain = _IN_QUOTES.sub(_refused if environment is None else "", piece)
+        if character := _active_character(plain if is_quoted else piece):
             raise ValueError(f"the shell syntax {character!r}")
+        text += _expand(piece, environment or {}) if is_quoted else piece
     try:
-        return tuple(shlex.split(line))
+        return tuple(shlex.split(text))
     except ValueError as error:
         raise ValueError(f"its quotes ({error})") from None
 
@@ -246,6 +261,28 @@ def unusable_character(path: str) -> str | None:
     # nvcc splits a path at commas, and doesn't quote the others for the shell.
     match = _UNUSABLE.search(path)
     return None if match is None else match[0]
+
+
+def shell_variables(words: Iterable[str]) -> tuple[str, ...]:
+    """Return the names of the variables that a shell would replace in some words, sorted."""
+    found = (match for word in words for match in _SHELL_VARIABLE.findall(word))
+    return tuple(sorted({plain or braced for plain, braced in found}))
+
+
+def _refused(found: re.Match[str]) -> str:
+    return "" if found[1] else "$"
+
+
+def _expand(quoted: str, environment: Mapping[str, str]) -> str:
+    """Replace variables in a text in double quotes; a missing one is empty."""
+
+    def replacement(found: re.Match[str]) -> str:
+        if found[1]:
+            # `shlex` takes a backslash before any other character for itself.
+            return found[0] if _QUOTED.match(found[1]) else found[1]
+        return _QUOTED.sub(r"\\\g<0>", environment.get(found[2] or found[3], ""))
+
+    return _IN_QUOTES.sub(replacement, quoted)
 
 
 def _active_character(piece: str) -> str | None:
@@ -345,7 +382,9 @@ _REMOVAL = re.compile(r"rm ([^;&|$`\"']+?)\s*")
 _EXPORTED = ("PATH", "LD_LIBRARY_PATH", "CICC_PATH", "NVVMIR_LIBRARY_DIR")
 
 
-def parse_dryrun(text: str, *, folder: Path, cwd: Path) -> Transcript:
+def parse_dryrun(
+    text: str, *, folder: Path, cwd: Path, environment: Mapping[str, str] | None = None
+) -> Transcript:
     """Parse a transcript into steps.
 
     Args:
@@ -353,6 +392,7 @@ def parse_dryrun(text: str, *, folder: Path, cwd: Path) -> Transcript:
             --dryrun …`` with ``TMPDIR=FOLDER``.
         folder: the private folder, absolute.
         cwd: nvcc's working folder, absolute.
+        environment: of nvcc, for variables in paths; None to refuse variables.
 
     Raises:
         TranscriptError: a line has shell syntax, an unknown program or an unknown file.
@@ -366,7 +406,9 @@ def parse_dryrun(text: str, *, folder: Path, cwd: Path) -> Transcript:
         elif assignment := _ASSIGNMENT.fullmatch(line.removeprefix(_PREFIX)):
             variables[assignment[1]] = assignment[2].strip()
         else:
-            reader.read(line.removeprefix(_PREFIX), variables.get("CICC_PATH", ""))
+            # nvcc's shell has the variables that nvcc sets, too.
+            known = None if environment is None else {**environment, **variables}
+            reader.read(line.removeprefix(_PREFIX), variables.get("CICC_PATH", ""), known)
     reader.check_removals()
     return Transcript(
         environment=_environment(variables),
@@ -398,7 +440,7 @@ class _Reader:
         self._preprocessed: list[Path] = []
         self._removed: set[Path] = set()
 
-    def read(self, line: str, cicc_folder: str) -> None:
+    def read(self, line: str, cicc_folder: str, environment: Mapping[str, str] | None) -> None:
         """Add the step, removal or depfile of one line."""
         if rule := _FILTER.fullmatch(line):
             self._read_rule(rule[1])
@@ -407,7 +449,7 @@ class _Reader:
             self._removed.add(self._cwd / removal[1])
             return
         try:
-            self._add(command_words(line, cicc_folder), line)
+            self._add(command_words(line, cicc_folder, environment), line)
         except ValueError as error:
             raise _unknown(str(error), line) from None
 
