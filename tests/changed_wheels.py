@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import zipfile
 from typing import TYPE_CHECKING
 
@@ -30,7 +31,7 @@ def rewrite(wheel: Path, change: Callable[[str, bytes], bytes]) -> None:
     changed = {name: change(name, content) for name, content in members.items()}
     name = next(name for name in members if name.endswith("RECORD"))
     rows = [
-        record.RecordRow(path=path, digest=record.record_digest(content), size=len(content))
+        record.RecordRow(path=path, digest=hashlib.sha256(content).digest(), size=len(content))
         for path, content in changed.items()
         if path != name
     ]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from archsplit.arch.target import cmake_architectures, gencode_flags, parse_targets, torch_arch_list
+from archsplit.arch.target import cmake_architectures, gencode_flags, torch_arch_list
+from target_lists import parse_targets
 
 TARGETS = tuple(parse_targets("sm_90a,sm_80,compute_90,sm_120f"))
 

@@ -15,6 +15,7 @@ import pytest
 from recipe_project import SOURCE, Project, steps_that_ran
 from wrapper_project import settle, toolkit_of_links
 
+from archives import extract_tar
 from archsplit.arch.target import Target
 from archsplit.cache.cache import Cache
 from archsplit.cache.config import Settings
@@ -22,7 +23,6 @@ from archsplit.cache.entry import decode_entry, encode_entry
 from archsplit.cache.local import StoreKind
 from archsplit.cache.stats import MissLog
 from archsplit.errors import RecipeError, VerifyError
-from archsplit.system.fs import extract_tar
 
 if TYPE_CHECKING:
     from archsplit.nvcc.toolkit import Toolkit

@@ -23,6 +23,7 @@ from wrapper_project import (
     toolkit_of_links,
 )
 
+from archives import extract_tar
 from archsplit.cache.cache import Cache
 from archsplit.cache.config import Settings
 from archsplit.cache.entry import decode_entry, encode_entry
@@ -30,7 +31,6 @@ from archsplit.cache.local import StoreKind
 from archsplit.cache.sealed import DamagedError
 from archsplit.compiler.keys import has_line_info, step_key
 from archsplit.compiler.wrapper_cache import WrapperCache
-from archsplit.system.fs import extract_tar
 from cache_server import serving
 
 if TYPE_CHECKING:

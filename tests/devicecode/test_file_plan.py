@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from archsplit.arch.target import parse_targets
 from archsplit.devicecode.file_plan import EditMode, FileEdit, plan_rewrite, shrink_archive
 from archsplit.devicecode.select import PtxPolicy, Selection
 from archsplit.errors import BinaryFormatError
@@ -26,6 +25,7 @@ from handmade_samples import (
     in_memory,
     slimmed,
 )
+from target_lists import parse_targets
 
 if TYPE_CHECKING:
     from pathlib import Path

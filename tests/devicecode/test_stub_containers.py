@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from archsplit.arch.target import parse_targets
 from archsplit.devicecode.apply import check_coverage_stays, coverage_changes
 from archsplit.devicecode.file_plan import FileEdit, FilePlan, is_stub, plan_rewrite
 from archsplit.devicecode.select import PtxPolicy, Selection
 from archsplit.errors import TargetError
 from archsplit.formats.reader import open_file
 from handmade_samples import THREE, Maker, container, held, image, slimmed
+from target_lists import parse_targets
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,7 +15,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from archsplit.arch.target import parse_targets
 from archsplit.index.client import Repository
 from archsplit.index.plan import Rules
 from archsplit.index.publish import Publisher
@@ -31,6 +30,7 @@ from archsplit.wheels.metadata import CoreMetadata, WheelInfo, encode_metadata
 from archsplit.wheels.rewrite import write_members
 from archsplit.wheels.zip_writer import pack
 from split.split_samples import library
+from target_lists import parse_targets
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from inventories import image, inventory, release, unit, users
 from rich.console import Console
 
-from archsplit.arch.target import Capability, CodeKind, Target, parse_targets
+from archsplit.arch.target import Capability, CodeKind, Target
 from archsplit.devicecode.model import Place
 from archsplit.devicecode.select import Coverage, classify_coverage, is_code, selected_images
 from archsplit.devicecode.stats import SizeLimits, device_usage, limit_findings
@@ -23,6 +23,7 @@ from archsplit.inspect.target_search import (
     search_targets,
 )
 from archsplit.inspect.text import advice_text
+from target_lists import parse_targets
 
 if TYPE_CHECKING:
     from archsplit.devicecode.model import Inventory

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING
 import pytest
 import trove_classifiers as trove
 
+from archives import extract_tar
 from archsplit import __version__
-from archsplit.system.fs import extract_tar, sha256
+from archsplit.system.fs import sha256
 from archsplit.system.toml import loads
 
 if TYPE_CHECKING:

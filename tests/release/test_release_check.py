@@ -415,9 +415,9 @@ def test_pins_of_a_split_that_are_wrong(packs: Path, effects: Effects) -> None:
 
 
 def test_a_pack_of_another_split(packs: Path, fat: Path, tmp_path: Path, effects: Effects) -> None:
-    from archsplit.arch.target import parse_targets  # noqa: PLC0415 (only for this test)
     from archsplit.split.model import SplitRequest  # noqa: PLC0415 (the same)
     from archsplit.split.split import split_wheel  # noqa: PLC0415 (the same)
+    from target_lists import parse_targets  # noqa: PLC0415 (only for this test)
 
     out = tmp_path / "other"
     targets = tuple(parse_targets("sm_80"))

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -143,7 +144,7 @@ def test_a_variant_is_the_core_that_requires_a_plugin(built_ones: Path) -> None:
     assert new == old.replace("\n\n", "\nRequires-Dist: tinyvec-sm90==1.2.3\n\n", 1)
     rows = {row.path: row for row in record.decode_record(member(variant, "RECORD"))}
     text = member(variant, "variant.json")
-    assert rows["tinyvec-1.2.3.dist-info/variant.json"].digest == record.record_digest(text)
+    assert rows["tinyvec-1.2.3.dist-info/variant.json"].digest == hashlib.sha256(text).digest()
 
 
 @pytest.mark.nvcc

@@ -28,7 +28,6 @@ from slim_site_samples import (
 )
 from slim_wheel_samples import METADATA, fat_wheel
 
-from archsplit.arch.target import parse_targets
 from archsplit.devicecode.select import PtxPolicy, Selection
 from archsplit.errors import (
     DiskFullError,
@@ -48,6 +47,7 @@ from archsplit.slim.transaction import (
     open_transaction,
 )
 from handmade_samples import Maker, container, held, image
+from target_lists import parse_targets
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 import pytest
 from split_samples import Sample, split
 
-from archsplit.arch.target import parse_targets
 from archsplit.cli.main import main
 from archsplit.errors import OutputError, VerifyError
 from archsplit.release.merge import gather
 from archsplit.release.report import REPORT_FILE, Release
+from target_lists import parse_targets
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -14,10 +14,10 @@ import pip as pip_package
 import pytest
 from split_samples import Sample, environment, hand_made, split
 
-from archsplit.arch.target import parse_targets
 from archsplit.errors import InputError
 from archsplit.release.verify import verify_release
 from index_server import pypiserver, serve, write_required
+from target_lists import parse_targets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from split_samples import LOAD, Sample, digest, loaded, python, split
 
-from archsplit.arch.target import parse_targets
+from target_lists import parse_targets
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -17,7 +17,6 @@ import pytest
 from split_samples import Sample, library
 
 from archsplit import backend
-from archsplit.arch.target import parse_targets
 from archsplit.cli.main import main
 from archsplit.errors import RecipeError, ToolFailedError, ToolNotFoundError
 from archsplit.recipe.load import load_split_recipe
@@ -27,6 +26,7 @@ from archsplit.release.verify import verify_release
 from archsplit.split.from_recipe import find_product, plan_split, split_by_recipe
 from archsplit.wheels.reader import open_wheel
 from child_processes import running
+from target_lists import parse_targets
 
 if TYPE_CHECKING:
     from archsplit.recipe.prebuilt import SplitRecipe

@@ -14,7 +14,6 @@ import pytest
 from split_samples import Sample, compiled, fat_wheel, split
 from split_samples import library as made_library
 
-from archsplit.arch.target import parse_targets
 from archsplit.cli import options
 from archsplit.cli.main import main
 from archsplit.devicecode.partition import PackBy
@@ -39,6 +38,7 @@ from archsplit.split.split import split_wheel
 from archsplit.wheels.reader import open_wheel
 from archsplit.wheels.rewrite import WheelRewrite
 from archsplit.wheels.zip_writer import pack
+from target_lists import parse_targets
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -49,14 +49,14 @@ def test_another_content(folders: tuple[Path, Path]) -> None:
     at = block[2 << 20 : (2 << 20) + 8]
     against = f"{other.hex()} {at[1:].hex(' ')}"
     first = f"{LIBRARY}: from byte 2097152 on: {at.hex(' ')} against {against}"
-    assert lines[0] == f"{first}; bytes 2097152"
+    assert lines[0] == first
     assert [line.split(":")[0] for line in lines] == [LIBRARY, RECORD]
 
 
 def test_a_content_that_goes_on(folders: tuple[Path, Path]) -> None:
     lines = between(folders, plugin_plan(b"code"), plugin_plan(b"code and more"))
     first = f"{LIBRARY}: from byte 4 on: the end against 20 61 6e 64 20 6d 6f 72"
-    assert lines[0] == f"{first}; bytes 4-12; 4 against 13 bytes long"
+    assert lines[0] == f"{first}; 4 against 13 bytes long"
 
 
 def test_other_members(folders: tuple[Path, Path]) -> None:

@@ -1,8 +1,8 @@
 """Compatibility of code and GPUs: the targets that run on a GPU, and the best of them.
 
 In: a capability and targets. Out: True or False, or one target. The rules are few functions over
-the table `archsplit.arch.gpus`; the C loader has the same rules, and a test compares both by
-`compatibility_matrix`. Sources of the rules:
+the table `archsplit.arch.gpus`; the C loader has the same rules, and a test compares both.
+Sources of the rules:
 
 - SASS runs on the same major capability with the same or a higher minor one, between desktop and
   data center GPUs only. Embedded GPUs (Tegra) run only code that was built for exactly them:
@@ -110,19 +110,6 @@ def capability_text(capability: Capability) -> str:
     if gpu is None:
         return f"{capability} (unknown)"
     return f"{capability} ({': '.join(filter(None, (gpu.generation, gpu.display)))})"
-
-
-def compatibility_matrix() -> dict[str, list[str]]:
-    """Return each published target with the published capabilities that run its code.
-
-    Plain data, for comparison with other implementations of the rules, such as the C loader.
-    """
-    return {
-        str(target): [
-            str(capability) for capability in GPU_BY_CAPABILITY if can_run_on(target, capability)
-        ]
-        for target in published_targets()
-    }
 
 
 def _can_run_within_major(built_for: Capability, capability: Capability) -> bool:

@@ -25,7 +25,7 @@ from archsplit.arch.gpus import GPUS
 from archsplit.errors import TargetError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
 
 __pure__ = True
 
@@ -212,17 +212,6 @@ def torch_names(text: str) -> tuple[str, ...]:
     return tuple(chain.from_iterable(map(_torch_word, re.findall(r"[^;\s]+", text))))
 
 
-def cmake_names(text: str) -> tuple[str, ...]:
-    """Read ``CMAKE_CUDA_ARCHITECTURES``: ``80-real;90a;120-virtual``; no suffix means both kinds.
-
-    Source: https://cmake.org/cmake/help/latest/prop_tgt/CUDA_ARCHITECTURES.html
-
-    Raises:
-        TargetError: CMake would refuse a word, too, or it is ``all``, ``native`` and such.
-    """
-    return tuple(chain.from_iterable(map(_cmake_word, re.findall(r"[^;\s]+", text))))
-
-
 def nvcc_names(text: str) -> tuple[str, ...]:
     """Read nvcc's ``-gencode arch=compute_90,code=[sm_90,compute_90]``, ``-arch=sm_90``, ``-code``.
 
@@ -348,29 +337,6 @@ def _shorthand(options: dict[str, str]) -> tuple[str, ...]:
         f"-arch={arch} -code={options.get('code', '')} is not a pair that nvcc accepts",
         hint="write -arch=sm_90, or -gencode arch=compute_90,code=sm_90",
     )
-
-
-def parse_targets(
-    text: str, *, spelling: Callable[[str], tuple[str, ...]] = target_names
-) -> tuple[Target, ...]:
-    """Read a list of targets in a spelling of `archsplit.arch.target`.
-
-    Args:
-        text: the list.
-        spelling: a function of that module; any spelling by default.
-
-    Returns:
-        The targets without repetition, in their own order.
-
-    Raises:
-        TargetError: an entry can't be read, or the list is empty.
-    """
-    # "90" and "sm_90" may stand side by side for one target, so the names are parsed before they
-    # are made unique.
-    names = spelling(text)
-    if not names:
-        raise TargetError("the list of targets is empty", hint="write it as in sm_80,sm_90")
-    return tuple(sorted({Target.parse(name) for name in names}))
 
 
 def _nearest(text: str) -> str:

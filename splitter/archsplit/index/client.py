@@ -23,7 +23,6 @@ from archsplit.system.schema import schema_faults
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-    from datetime import datetime
 
     import requests
     from pypi_simple import DistributionPackage
@@ -55,7 +54,6 @@ class IndexFile:
     Attributes:
         digests: hexadecimal, by hashlib's names; empty for some indexes.
         size: in bytes, if the index lists it (PEP 700).
-        uploaded: time of the upload, if the index lists it.
         yanked: the reason, "" without a reason, None for a file that is not yanked.
         requires_python: such as ``>=3.10``; "" for any.
         metadata: the digests of its PEP 658 file, or None.
@@ -66,7 +64,6 @@ class IndexFile:
     url: str
     digests: Mapping[str, str]
     size: int | None = None
-    uploaded: datetime | None = None
     yanked: str | None = None
     requires_python: str = ""
     metadata: Mapping[str, str] | None = None
@@ -109,12 +106,6 @@ class IndexPage:
     def unmeasured(self) -> int:
         """Number of files without a size on the page."""
         return sum(file.size is None for file in self.files.values())
-
-    @property
-    def created(self) -> datetime | None:
-        """Time of the first upload, if the index lists it."""
-        times = [file.uploaded for file in self.files.values() if file.uploaded is not None]
-        return min(times, default=None)
 
 
 @lru_cache(maxsize=1 << 14)
@@ -328,7 +319,6 @@ def _parse_file(one: DistributionPackage) -> IndexFile:
         digests=dict(one.digests),
         # Some servers send null for both: the caller measures such files itself.
         size=one.size,
-        uploaded=one.upload_time,
         # PEP 592 allows a yank without a reason, so "" and None differ.
         yanked=(one.yanked_reason or "") if one.is_yanked else None,
         requires_python=one.requires_python or "",

@@ -202,16 +202,16 @@ def _file(entry: IndexEntry, base: str) -> dict[str, object]:
     }
 
 
-class _Hashes(BaseModel):
+class _Record(BaseModel):
     model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True)
 
+
+class _Hashes(_Record):
     sha256: str
 
 
-class _File(BaseModel):
+class _File(_Record):
     """A wheel on a page, without the facts that can be derived."""
-
-    model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True)
 
     filename: str
     hashes: _Hashes
@@ -250,30 +250,22 @@ class _File(BaseModel):
         return "" if self.yanked else None
 
 
-class _Status(BaseModel):
-    model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True)
-
+class _Status(_Record):
     status: ProjectStatus = "active"
     reason: str = ""
 
 
-class _Page(BaseModel):
-    model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True)
-
+class _Page(_Record):
     name: str
     files: tuple[_File, ...]
     withheld: Annotated[tuple[_File, ...], Field(validation_alias="_files")] = ()
     status: Annotated[_Status, Field(validation_alias="project-status")] = _Status()
 
 
-class _RootProject(BaseModel):
-    model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True)
-
+class _RootProject(_Record):
     name: str
 
 
-class _Root(BaseModel):
-    model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True)
-
+class _Root(_Record):
     url: Annotated[str, Field(validation_alias="_url")] = ""
     projects: tuple[_RootProject, ...]

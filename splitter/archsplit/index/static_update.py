@@ -106,22 +106,20 @@ def _read_package_info(path: Path) -> bytes:
         raise damage_error(str(path), "its tar.gz format is not complete") from error
 
 
-class _Publisher(BaseModel):
+class _Record(BaseModel):
     model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True)
 
+
+class _Publisher(_Record):
     kind: str
 
 
-class _Envelope(BaseModel):
-    model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True)
-
+class _Envelope(_Record):
     statement: str
     signature: str
 
 
-class _Attestation(BaseModel):
-    model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True)
-
+class _Attestation(_Record):
     version: Literal[1]
     verification_material: dict[str, Any]
     envelope: _Envelope
@@ -133,16 +131,12 @@ class _Attestation(BaseModel):
             yield subject["digest"]["sha256"]
 
 
-class _Bundle(BaseModel):
-    model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True)
-
+class _Bundle(_Record):
     publisher: _Publisher
     attestations: Annotated[tuple[_Attestation, ...], Field(min_length=1)]
 
 
-class _Provenance(BaseModel):
-    model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True)
-
+class _Provenance(_Record):
     version: Literal[1]
     attestation_bundles: Annotated[tuple[_Bundle, ...], Field(min_length=1)]
 

@@ -29,7 +29,6 @@ from archsplit.system.signals import STOP_SIGNALS
 from archsplit.system.units import BLOCK
 
 if TYPE_CHECKING:
-    import tarfile
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from typing import BinaryIO
 
@@ -529,27 +528,6 @@ def _blocked_signals() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def extract_tar(archive: tarfile.TarFile, folder: Path) -> None:
-    """Unpack an archive, of which no member may leave the folder.
-
-    Python's own filters for this came with 3.10.12, 3.11.4 and 3.12; Debian 12 has 3.11.2. Without
-    them only files and folders are unpacked: a link could lead out of the folder.
-
-    Raises:
-        TarError: a member has a path that leaves the folder.
-    """
-    import tarfile  # noqa: PLC0415 - few commands unpack an archive
-
-    if hasattr(tarfile, "data_filter"):
-        archive.extractall(folder, filter="data")
-        return
-    for member in archive:
-        if member.name.startswith("/") or ".." in member.name.split("/"):
-            raise tarfile.ReadError(f"{member.name!r} would be written outside of the folder")
-        if member.isfile() or member.isdir():
-            archive.extract(member, folder)
 
 
 def cache_folder(environment: Mapping[str, str]) -> Path:

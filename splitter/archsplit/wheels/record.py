@@ -11,7 +11,6 @@ from __future__ import annotations
 import base64
 import bisect
 import csv
-import hashlib
 import io
 import posixpath
 import re
@@ -159,11 +158,6 @@ class RecordRow:
         if self.digest is None:
             return ""
         return f"{self.algorithm}={base64.urlsafe_b64encode(self.digest).decode().rstrip('=')}"
-
-
-def record_digest(content: bytes) -> bytes:
-    """Return the SHA-256 of a content."""
-    return hashlib.sha256(content).digest()
 
 
 def encode_record(entries: Iterable[RecordRow]) -> bytes:
