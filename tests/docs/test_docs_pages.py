@@ -19,7 +19,7 @@ from xml.etree import ElementTree as ET
 import pytest
 import yaml
 from markdown_it import MarkdownIt
-from prepared import DOCS, MAKERS, Desk
+from prepared import DOCS, FAT, MAKERS, Desk
 
 from free_ports import free_port
 
@@ -257,6 +257,34 @@ def test_links_of_the_readme_are_absolute() -> None:
         assert path is None or (ROOT / path[1]).exists(), target
 
 
+def test_pages_that_messages_and_other_files_name_exist() -> None:
+    named = re.compile(r"(?:docs/|readthedocs\.io/en/latest/)([\w/-]+)\.(?:md|html)(?:#([\w-]+))?")
+    folders = ("splitter", "plugin_loader", "tests", "tools", "bench", "recipes", ".github")
+    paths = [path for folder in folders for path in (ROOT / folder).rglob("*.*")]
+    texts = {
+        path: path.read_text()
+        for path in [*paths, *ROOT.glob("*.*")]
+        if path.suffix in {".py", ".md", ".toml", ".h", ".c", ".yml", ".sbatch"}
+    }
+    found = {(path, *match) for path, text in texts.items() for match in named.findall(text)}
+    assert len(found) > 10
+    broken = [
+        (str(path), page, anchor)
+        for path, page, anchor in sorted(found)
+        if not (DOCS / f"{page}.md").exists() or (anchor and plain(anchor) not in headings(page))
+    ]
+    assert broken == []
+
+
+def headings(page: str) -> set[str]:
+    text = (DOCS / f"{page}.md").read_text()
+    return {plain(title) for title in re.findall("^#+ (.*)$", text, re.MULTILINE)}
+
+
+def plain(title: str) -> str:
+    return re.sub("[^a-z0-9]", "", title.lower())
+
+
 def check_split_site(environment: Path) -> None:
     """The core and its pack are there, and the fat wheel isn't."""
     (packages,) = environment.glob("lib/python*/site-packages")
@@ -315,6 +343,38 @@ def test_a_torch_extension_is_built_as_its_page_shows(desk: Desk) -> None:
     project = DOCS / "how-to" / "projects" / "torch"
     shutil.copytree(project, desk.folder, dirs_exist_ok=True)
     run_prepared(["venv", "torch"], (project / "build.sh").read_text(), desk)
+
+
+UV = """
+archsplit split {fat} --out out
+archsplit index split --add out
+python -m http.server 8000 --directory split &
+until curl -s -o /dev/null http://localhost:8000/; do sleep 0.1; done
+uv pip install --target named --extra-index-url http://localhost:8000/ "xgboost[cc90]==3.2.0"
+uv pip install --target other --default-index http://localhost:8000/ \\
+    --extra-index-url "$UV_DEFAULT_INDEX" "xgboost[cc90]==3.2.0"
+unset UV_NO_CONFIG
+uv sync --project project --no-install-project
+"""
+
+
+@pytest.mark.nvcc
+def test_uv_takes_the_split_from_the_index_that_the_page_names(desk: Desk) -> None:
+    page = DOCS / "explanation" / "limits.md"
+    (settings,) = (token.content for token in fences(page) if token.info == "toml")
+    settings = settings.replace(
+        "https://wheels.example.org/simple/", f"http://localhost:{desk.port}/"
+    )
+    (desk.folder / "project").mkdir()
+    (desk.folder / "project" / "pyproject.toml").write_text(settings)
+    run_prepared(["venv", "fat wheel"], UV.format(fat=desk.index / FAT), desk)
+    check_split_site(desk.folder / "project" / ".venv")
+    found = {
+        name: sorted(path.name for path in (desk.folder / name).glob("*.dist-info"))
+        for name in ("named", "other")
+    }
+    fat, pack = "xgboost-3.2.0.dist-info", "xgboost_cc90-3.2.0.dist-info"
+    assert found == {"named": [fat, pack], "other": [fat]}
 
 
 def test_the_options_of_each_verb_are_on_one_page() -> None:
