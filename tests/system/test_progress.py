@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from archsplit.system.safe_output import SafeConsole, safe_streams
-from archsplit.system.terminal import ProgressSink, progress_display
+from archsplit.system.terminal import ActivityBar, ProgressSink, progress_display
 
 
 def work(progress: ProgressSink) -> None:
@@ -45,6 +45,20 @@ def test_a_terminal_keeps_a_line_for_each_stage() -> None:
     text = shown(terminal=True)
     for line in ("a note [with brackets]", "compile: 2 in ", "check: "):
         assert line in text
+
+
+def test_an_activity_shows_the_part_that_is_done() -> None:
+    console = Console(file=io.StringIO(), force_terminal=True, width=60, color_system=None)
+    bar = ActivityBar(console, "reading a [very] long name" * 4)
+    bar.start()
+    bar.advance(5, 20)
+    bar.advance(5, 20)
+    bar.stop()
+    assert isinstance(console.file, io.StringIO)
+    last = console.file.getvalue().splitlines()[0]
+    assert "\u2501" * 8 + " " in last or "\u2501" * 8 + "\u257a" in last
+    assert "[very]" in last
+    assert last.rstrip().endswith("\u2026")
 
 
 def test_a_display_moves_the_cursor_where_all_output_is_escaped(

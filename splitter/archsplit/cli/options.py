@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from rich.console import Console
-    from rich.status import Status
 
     from archsplit.arch.target import Capability, Target
     from archsplit.build.plan import BuildRequest
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from archsplit.release.report import Release
     from archsplit.release.variants import Variant
     from archsplit.remote.endpoint import DaskEndpoint, Endpoint, EngineChoice
+    from archsplit.system.terminal import ActivityBar
     from archsplit.system.worker_processes import WorkerProcesses
 
 if TYPE_CHECKING:
@@ -311,43 +311,40 @@ def show_activity(console: Console, text: str) -> Iterator[WorkerProcesses]:
     if not console.is_terminal:
         yield WorkerProcesses()
         return
-    from rich.text import Text
+    from archsplit.system.terminal import ActivityBar
 
-    # A line that wraps would be left on the screen by each turn of the spinner.
-    line = Text(text)
-    line.truncate(console.width - 4, overflow="ellipsis")
-    status = console.status(line)
+    display = ActivityBar(console, text)
     try:
-        _start(status)
-        yield WorkerProcesses(pause=lambda: _paused(status))
+        _start(display)
+        yield WorkerProcesses(pause=lambda: _paused(display), advance=display.advance)
     finally:
-        _stop(status)
+        _stop(display)
 
 
-def _start(status: Status) -> None:
+def _start(display: ActivityBar) -> None:
     # Ctrl-C in the middle of it would leave the cursor hidden. Where the system permits no more
     # threads, the display doesn't move.
     with deferred_signals(), contextlib.suppress(RuntimeError):
-        status.start()
+        display.start()
 
 
-def _stop(status: Status) -> None:
+def _stop(display: ActivityBar) -> None:
     with deferred_signals():
-        status.stop()
+        display.stop()
 
 
 @contextlib.contextmanager
-def _paused(status: Status) -> Iterator[None]:
+def _paused(display: ActivityBar) -> Iterator[None]:
     """Stop a display and wait for the end of its thread; start it again afterwards."""
     others = [one for one in threading.enumerate() if one is not threading.current_thread()]
-    _stop(status)
+    _stop(display)
     for thread in others:
         # Another thread than the display's may go on: nothing is forked then.
         thread.join(_DISPLAY_END)
     try:
         yield
     finally:
-        _start(status)
+        _start(display)
 
 
 # More than the cores here: the steps run on machines of the farm.

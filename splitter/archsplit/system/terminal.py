@@ -182,6 +182,26 @@ def progress_display(console: Console, *, quiet: bool = False) -> Iterator[Progr
             display.end_stage()
 
 
+class ActivityBar:
+    """A bar for work whose parts are counted in bytes; it moves until the first part is done."""
+
+    def __init__(self, console: Console, text: str) -> None:
+        # A line that wraps would be left on the screen by each turn of the spinner.
+        name = rich_table.Column(ratio=1, no_wrap=True, overflow="ellipsis")
+        title = TextColumn("{task.description}", markup=False, table_column=name)
+        columns = (SpinnerColumn(), BarColumn(bar_width=16), title)
+        self._progress = Progress(*columns, console=console, transient=True, expand=True)
+        self._task = self._progress.add_task(text, total=None)
+        self.start, self.stop = self._progress.start, self._progress.stop
+
+    def advance(self, size: int, whole: int) -> None:
+        """Count the bytes of a finished part, of the bytes of all."""
+        # Another whole begins another series of parts.
+        if self._progress.tasks[0].total != whole:
+            self._progress.reset(self._task, total=whole)
+        self._progress.advance(self._task, size)
+
+
 _GAP = 2
 _MAX_BAR, _MIN_BAR = 24, 8
 _MIN_NAME = 16

@@ -69,9 +69,11 @@ class WorkerProcesses:
 
     Attributes:
         pause: a context in which no display has a thread.
+        advance: called with the bytes of each finished item, and with the bytes of all.
     """
 
     pause: Callable[[], contextlib.AbstractContextManager[object]] = contextlib.nullcontext
+    advance: Callable[[int, int], object] = lambda *_: None
 
 
 def map_in_processes(
@@ -93,9 +95,16 @@ def map_in_processes(
     """
     codec = codec or Codec()
     weights = [weight(item) for item in items]
+    shown, whole = workers or WorkerProcesses(), sum(weights)
+
+    def call(index: int) -> _Result:
+        result = function(items[index])
+        shown.advance(weights[index], whole)
+        return result
+
     done: dict[int, _Result] = {}
     # The pipe of indexes is filled before anybody reads.
-    if workers is not None and sum(weights) >= _LEAST_WORK and len(items) <= _MOST_TASKS:
+    if workers is not None and whole >= _LEAST_WORK and len(items) <= _MOST_TASKS:
         order = sorted(range(len(items)), key=lambda index: -weights[index])
         # Without a file descriptor for the next pipe, threads do what is left.
         with (
@@ -106,9 +115,10 @@ def map_in_processes(
         ):
             for index, content in pool.results():
                 done[index] = codec.decode(items[index], content)
+                shown.advance(weights[index], whole)
     # All of them without processes; after a failure, for its error.
     rest = [index for index in range(len(items)) if index not in done]
-    more = map_on_cores(lambda index: function(items[index]), rest, lambda index: weights[index])
+    more = map_on_cores(call, rest, lambda index: weights[index])
     done.update(zip(rest, more, strict=True))
     return [done[index] for index in range(len(items))]
 
