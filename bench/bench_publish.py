@@ -188,7 +188,7 @@ def release_path(
 def interrupt(
     row: dict[str, Any], words: Sequence[str | Path], environment: dict[str, str], times: int
 ) -> None:
-    """Kill a publish again and again, each time after at most a tenth of an undisturbed run."""
+    """Kill a publish again and again, each time after at most a twentieth of an undisturbed run."""
     argv = [sys.executable, "-m", "archsplit", *map(str, words)]
     chance = random.Random(times)
     codes = []
@@ -200,7 +200,7 @@ def interrupt(
             stderr=subprocess.DEVNULL,
         )
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(timeout=chance.uniform(0.2, max(2.0, row["devpi"]["seconds"] / 10)))
+            process.wait(timeout=chance.uniform(0.2, max(1.5, row["devpi"]["seconds"] / 20)))
         process.send_signal(chance.choice((signal.SIGINT, signal.SIGTERM, signal.SIGKILL)))
         codes.append(process.wait())
     row["interrupted"] = codes

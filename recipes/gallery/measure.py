@@ -44,7 +44,7 @@ MEMORY = 8 * 2**30
 SECONDS = 600
 """Time limit of each command."""
 TOLERANCE, LEAST_TOLERANCE = 0.02, 10**6
-"""Share and bytes of the download by which inspect may miss what slim and split write."""
+"""Share and bytes of the download that slim and split may write more than inspect expects."""
 COMMANDS = {
     "inspect": f"archsplit inspect WHEEL --device {','.join(GPUS.values())} --kernels --json",
     "slim": "archsplit slim WHEEL --device 9.0 --out slim --json",
@@ -178,7 +178,7 @@ def inspected(result: dict[str, Any], seen: dict[str, Any]) -> None:
 def slim_result(result: dict[str, Any], report: dict[str, Any]) -> None:
     """Add the size for an H100, and compare it with the estimate."""
     result["slim_h100"] = report["size_after"]
-    expect_near(result, "slim", report["size_after"], result["gpus"]["H100"]["slim"])
+    expect_at_most(result, "slim", report["size_after"], result["gpus"]["H100"]["slim"])
 
 
 def split_result(result: dict[str, Any], report: dict[str, Any]) -> None:
@@ -195,12 +195,14 @@ def split_result(result: dict[str, Any], report: dict[str, Any]) -> None:
         result["split"][name] = sizes[""] + packs
         gpu = result["gpus"][name]
         if gpu["core"] is not None:
-            expect_near(result, f"split for {name}", sizes[""] + packs, gpu["core"] + gpu["pack"])
+            expect_at_most(
+                result, f"split for {name}", sizes[""] + packs, gpu["core"] + gpu["pack"]
+            )
 
 
-def expect_near(result: dict[str, Any], name: str, found: int, estimate: int) -> None:
-    """Note a size that is far from inspect's estimate of it."""
-    if abs(found - estimate) > max(TOLERANCE * result["download"], LEAST_TOLERANCE):
+def expect_at_most(result: dict[str, Any], name: str, found: int, estimate: int) -> None:
+    """Note a size that is far above inspect's estimate of it; packed again, it may be smaller."""
+    if found - estimate > max(TOLERANCE * result["download"], LEAST_TOLERANCE):
         result["problems"].append(f"{name}: {found} bytes, and inspect expected {estimate}")
 
 
