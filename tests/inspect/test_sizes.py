@@ -65,6 +65,14 @@ def test_link_input_is_not_kept_for_gpus_with_linked_code(
     assert (sizes.newer_ptx, sizes.pack) == (200, pack)
 
 
+def test_a_library_that_chooses_its_images_itself_has_no_sizes_of_a_split() -> None:
+    # As cuFFT: all that is registered is an empty image, which nvlink adds.
+    found = inventory(unit(image("sm_90", 99_000), place=Place.OUTSIDE), unit(image("sm_52", 90)))
+    sizes = device_sizes(found, H100)
+    assert sizes.used == 99_000
+    assert (sizes.core, sizes.pack) == (None, None)
+
+
 def test_json_has_the_parts_of_each_gpu() -> None:
     (device,) = json.loads(inventory_json(FOUND, device_usage(FOUND, [H100])))["devices"]
     sizes = device["sizes"]

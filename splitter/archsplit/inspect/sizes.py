@@ -15,7 +15,6 @@ from archsplit.arch.target import Target
 from archsplit.devicecode.model import Place, join_units
 from archsplit.devicecode.select import (
     Selection,
-    code_targets,
     is_code,
     kept_bitcode,
     newest_ptx,
@@ -37,6 +36,8 @@ __pure__ = True
 _LETTERS_WITH_AN = "AEFHILMNORSX"
 """Letters whose names begin with a vowel: an H100, a T4."""
 _BRANDS = ("GeForce ", "Tesla ")
+_LEAST_MOVED = 0.001
+"""The least share of all bytes for which a split is worth a line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +51,8 @@ class DeviceSizes:
         link_code: input of a device link, and bitcode for one GPU.
         unregistered: the part of ``used`` and ``unused`` outside of the fatbin sections.
         slimmed: all bytes after ``archsplit slim --device``, before anything is packed again.
-        core, pack: bytes of ``archsplit split``, likewise; None for what is split already.
+        core, pack: bytes of ``archsplit split``, likewise; None for what is split already, and for
+            what has next to nothing to move, as cuFFT, which chooses its images itself.
         newer_ptx: the part of ``slimmed`` that only GPUs newer than all machine code need.
     """
 
@@ -108,7 +110,7 @@ def device_sizes(inventory: Inventory, capability: Capability) -> DeviceSizes:
     ]
     newer_ptx = sum(map(_code, newer))
     whole = inventory.size - (_weight(inventory.units()) - _weight(units))
-    is_split = any(unit.fat is not None for unit in units)
+    can_split = moved > _LEAST_MOVED * whole and all(unit.fat is None for unit in units)
     return DeviceSizes(
         capability=capability,
         whole=whole,
@@ -122,8 +124,8 @@ def device_sizes(inventory: Inventory, capability: Capability) -> DeviceSizes:
         + kept
         + newer_ptx
         - sum(size for target, size in bitcode.items() if target not in linked),
-        core=None if is_split or not code_targets(_images(units)) else whole - moved,
-        pack=None if is_split or not code_targets(_images(units)) else pack,
+        core=whole - moved if can_split else None,
+        pack=pack if can_split else None,
         newer_ptx=newer_ptx,
     )
 
