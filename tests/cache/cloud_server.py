@@ -1,6 +1,6 @@
 """A fake of two clouds' object stores: what obstore asks of GCS and of Azure, and nothing else.
 
-The emulators on the registries don't do for tests: those of GCS speak its JSON interface alone, and
+The emulators on the registries don't do for tests: GCS's speak only its JSON interface, and
 Azure's is a program for node, with which this was tried by hand.
 """
 

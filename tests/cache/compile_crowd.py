@@ -45,7 +45,7 @@ class Crowd:
             "ARCHSPLIT_CACHE_MIN_SECONDS": "0",
             "ARCHSPLIT_NVCC_OPTIONS": "--reproducible --explain",
         }
-        # Device code alone, which nothing else is needed for.
+        # Only device code, which needs nothing else.
         words = ("-cubin", f"k{number}.cu", "-o", str(output), "-arch=sm_80")
         return subprocess.Popen(
             [sys.executable, "-c", CODE, str(self.nvcc), *words],

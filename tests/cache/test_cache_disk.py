@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from archsplit.nvcc.toolkit import Toolkit
 
-ALONE = ("unshare", "--map-root-user", "--mount")
-"""Begins a command that may mount things which nobody else sees."""
+UNSHARED = ("unshare", "--map-root-user", "--mount")
+"""Begins a command that may mount things which no other program sees."""
 SOURCE = """\
 static __global__ void kernel(int *p) { p[threadIdx.x] = 1; }
 void run(int *p) { kernel<<<1, 32>>>(p); }
@@ -29,7 +29,7 @@ def compiled(folder: Path, toolkit: Toolkit, before: str) -> tuple[bytes, list[s
     code = "from archsplit.cli.nvcc import launcher; launcher()"
     words = (sys.executable, "-c", code, str(toolkit.nvcc), "-cubin", "k.cu", "-o", "k.o")
     done = subprocess.run(
-        [*ALONE, "sh", "-ec", f"{before}\nexec {shlex.join(words)} -arch=sm_80"],
+        [*UNSHARED, "sh", "-ec", f"{before}\nexec {shlex.join(words)} -arch=sm_80"],
         cwd=folder,
         env={
             **os.environ,
@@ -48,8 +48,8 @@ def compiled(folder: Path, toolkit: Toolkit, before: str) -> tuple[bytes, list[s
 
 @pytest.mark.nvcc
 @pytest.mark.skipif(
-    subprocess.run([*ALONE, "true"], capture_output=True, check=False).returncode != 0,
-    reason="this system lets nobody mount anything",
+    subprocess.run([*UNSHARED, "true"], capture_output=True, check=False).returncode != 0,
+    reason="this system permits no mounts",
 )
 def test_a_disk_that_cant_be_written_costs_a_warning(tmp_path: Path, toolkit: Toolkit) -> None:
     (tmp_path / "k.cu").write_text(SOURCE)

@@ -125,7 +125,7 @@ def test_a_file_that_is_named_must_be_there(tmp_path: Path) -> None:
         resolve_settings({}, {"ARCHSPLIT_CACHE_CONFIG": str(tmp_path / "none")})
 
 
-@pytest.mark.skipif(not Path("/sys/kernel").is_dir(), reason="no folder that nobody may change")
+@pytest.mark.skipif(not Path("/sys/kernel").is_dir(), reason="no folder without permission")
 def test_the_usual_folder_may_be_closed_to_the_user_without_a_word() -> None:
     entry = CacheEntry(components=(KeyComponent("flag", "-O3"),), files={"k": b"1"}, cpu_seconds=1)
 

@@ -24,7 +24,7 @@ ENTRY = CacheEntry(
 )
 KEY = compute_key(ENTRY.components)
 NOTHING = [KeyComponent("flag", "-O0")]
-SECRET = base64.b64encode(b"nobody must ever see this").decode()
+SECRET = base64.b64encode(b"no log may ever have this").decode()
 
 
 def two_machines(folder: Path, address: str) -> list[str]:

@@ -141,7 +141,7 @@ class Project:
             ) as session,
             plan_build(order, effects, session=session) as plan,
         ):
-            # Wheels are made from the libraries alone, and would take longer than all else.
+            # Wheels are made only from the libraries, and would take longer than all else.
             pipeline.compile_plan(plan, effects, session)
             return Built(
                 libraries={str(t): path.read_bytes() for t, path in plan.libraries.items()},

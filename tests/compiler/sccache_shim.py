@@ -3,7 +3,7 @@
 
 ``NVCC …`` compiles in a store below ``SHIM_FOLDER``. sccache counts a hit or a miss for each of the
 steps below; here they follow from archsplit's own counts of the same steps. A hit of a whole
-compilation is one of each step that it would take. There is no server to start or to stop.
+compilation is one of each step that it would take. No server is started or stopped.
 
 Two answers differ by design. They are counted as sccache's, and told in ``differences``: sccache
 runs cicc again for ``-cubin``, where archsplit has the PTX of ``-ptx``; archsplit runs it again

@@ -6,7 +6,7 @@
 Each line is run three times in a fresh copy of the same small folder at the same place: by nvcc, by
 the peer, and by the peer again, whose cache now knows the line. Exit code, output, the files and
 what they say must be the same, and nothing may be left behind. Devices and FIFOs stay as they are.
-A line that differs is printed with the command that runs it alone.
+A line that differs is printed with the command that runs only it.
 """
 
 from __future__ import annotations
@@ -174,9 +174,9 @@ def _make_device(path: Path) -> None:
 
 @contextmanager
 def _drained_fifo(path: Path) -> Iterator[list[bytes]]:
-    """Make a FIFO that nobody waits for, and read it until the block ends."""
+    """Make a FIFO without a waiting program, and read it until the block ends."""
     os.mkfifo(path)
-    # Open for writing too: so no end comes before the block ends, whoever writes how often.
+    # Open for writing too: so no end comes before the block ends, however often a program writes.
     end = os.open(path, os.O_RDWR | os.O_NONBLOCK)
     parts: list[bytes] = []
     is_over = threading.Event()

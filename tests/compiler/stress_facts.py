@@ -2,7 +2,7 @@
 
 Three things differ between any two runs of nvcc itself and are made the same on both sides: names
 of temporary files, the identity of a translation unit (its module id), and times. What follows from
-them by position alone, such as hash tables of symbol names and debug information, is left out.
+them only by position, such as hash tables of symbol names and debug information, is left out.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def _content(section: Section) -> bytes:
 def _symbols(elf: ELFFile, table: SymbolTableSection) -> bytes:
     """Names and what they name; not where in a section, which .text and relocations tell.
 
-    The file that a compiler read is a temporary one, and with -objtemp nvcc gives all the same.
+    The file that a compiler read is temporary, and with -objtemp nvcc still gives all names.
     """
     rows = set()
     for symbol in table.iter_symbols():

@@ -124,7 +124,7 @@ def test_cmakes_makefiles_hit_the_cache(
     cmake = shutil.which("cmake", path=around["PATH"])
     assert cmake is not None, "pip install 'archsplit[test]' brings cmake"
     if shutil.which("make") is None:
-        pytest.skip("there is no make")
+        pytest.skip("make is missing")
     (project / "an include").mkdir()
     (project / "k.h").rename(project / "an include" / "k.h")
     (project / "CMakeLists.txt").write_text(MAKEFILES)
@@ -160,7 +160,7 @@ def test_make_builds_with_it_and_lends_its_slots(
 ) -> None:
     make = shutil.which("make")
     if make is None:
-        pytest.skip("there is no make")
+        pytest.skip("make is missing")
     around = environment(toolkit, tmp_path)
     said = run((make, "-j2", f"NVCC={launcher}"), project, around)
     assert "jobserver" not in said

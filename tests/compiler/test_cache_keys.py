@@ -242,7 +242,7 @@ def test_names_of_outputs_and_folders_dont_count() -> None:
 @pytest.mark.parametrize(("option", "long"), [("-o", "--output-file"), ("-MF", "-MF")])
 def test_a_second_name_of_an_output_counts(option: str, long: str) -> None:
     once = key("-c", "k.cu", "-MD", option, "a")
-    # nvcc warns about another name alone.
+    # nvcc warns only about another name.
     assert key("-c", "k.cu", "-MD", option, "a", option, "a") == once
     twice = key("-c", "k.cu", "-MD", option, "a", long, "b")
     assert twice != once
@@ -514,7 +514,7 @@ def test_facts_of_a_header_hold_while_it_is_the_same(
     found = opened().find(str(header))
     assert found is not None
     assert (found[0].questions, found[1]) == ((b'"a.h"',), text_digest(plain.encode()))
-    # The stamp of a link is that of the header that it leads to.
+    # A link has the stamp of the header that it leads to.
     moved = header.rename(tmp_path / "sys/a.h")
     (tmp_path / "sys/b.h").write_text("int b;\n")
     header.symlink_to(moved)

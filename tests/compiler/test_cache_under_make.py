@@ -1,4 +1,4 @@
-"""The cache under make: what make tells its children is no part of what a compilation is."""
+"""The cache under make: what make tells its children is not a part of a compilation's key."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ JOBSERVERS = ("pipe", "fifo")
 def make() -> str:
     found = shutil.which("make")
     if found is None:
-        pytest.skip("there is no make")
+        pytest.skip("make is missing")
     return found
 
 

@@ -45,7 +45,7 @@ def with_a_miss(suite: str) -> str:
 @pytest.mark.parametrize("suite", SUITES)
 def test_a_suite_of_ccache_passes(suite: str, tmp_path: Path, toolkit: Toolkit) -> None:
     if shutil.which("cuobjdump") is None:
-        pytest.skip("there is no cuobjdump")
+        pytest.skip("cuobjdump is missing")
     shutil.copytree(Path(os.environ["CCACHE_SOURCES"]) / "test", tmp_path / "test")
     for name in SUITES:
         path = tmp_path / "test" / "suites" / f"{name}.bash"

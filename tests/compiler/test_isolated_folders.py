@@ -209,7 +209,7 @@ def test_names_are_hidden_and_restored() -> None:
     assert later.restore_text(found) == text.replace(two.encode(), b"/y/tmp2").replace(
         one.encode(), b"/x/tmp1"
     )
-    # No way back, or a name that is no path's beginning.
+    # No way back, or a name that begins no path.
     assert isolated.hide_text(b"<isolated 1>/a.h") is None
     assert isolated.hide_text(f"/mnt{one}/a.h".encode()) is None
 

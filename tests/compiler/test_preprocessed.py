@@ -70,7 +70,7 @@ def test_who_names_what_asks_has_lines(own: str) -> None:
 )
 def test_who_takes_what_asks_may_have_the_callers_line(name: str, kit: str) -> None:
     assert not matters(kit=kit)
-    # Whoever calls that one needn't name what its argument is made to.
+    # A caller of that one needn't name what its argument is made to.
     assert matters(kit=f'{kit}# 1 {KIT}user.h" 1 3\nvoid use({name} what);\n')
 
 

@@ -131,8 +131,8 @@ def test_a_comment_or_a_host_function_runs_no_device_step(project: Project) -> N
 
 
 EDITS = {
-    "on the host alone": "#ifndef __CUDA_ARCH__\n#undef VALUE\n#define VALUE 1\n#endif\n",
-    "for one target alone": "#if __CUDA_ARCH__ >= 900\n#undef VALUE\n#define VALUE 1\n#endif\n",
+    "only on the host": "#ifndef __CUDA_ARCH__\n#undef VALUE\n#define VALUE 1\n#endif\n",
+    "only for one target": "#if __CUDA_ARCH__ >= 900\n#undef VALUE\n#define VALUE 1\n#endif\n",
     "in a header of one target": '#if __CUDA_ARCH__ >= 900\n#include "deep.h"\n#endif\n',
     "in a header of one target, by its macro": "#if __CUDA_ARCH__ == 800\n#include DEEP\n#endif\n",
 }
@@ -247,7 +247,7 @@ def test_a_target_more_is_announced_with_what_it_costs(project: Project) -> None
     assert "Up to 2 sources are compiled again" in built.told[news]
     assert 'host-pass = "per-target"' in built.told[news]
     assert news < min(at for at, line in enumerate(built.told) if ": run" in line)
-    # CUB would have another namespace; here nobody has asked for the list.
+    # CUB would have another namespace; here no source has asked for the list.
     device = [name for name in steps_that_ran(built) if name.startswith(("cicc", "ptxas"))]
     assert device == ["cicc compute_120", "ptxas sm_120"]
     assert built.libraries == project.fresh()

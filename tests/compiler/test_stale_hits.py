@@ -53,7 +53,7 @@ def known(project: Project, *flags: str, make: str = PLAIN) -> None:
 
 
 def is_new(project: Project, *flags: str, make: str = PLAIN) -> bool:
-    """Return True if the object differs from the last one, and equals that of a fresh build."""
+    """Return True if the object differs from the last one, and equals a fresh build's."""
     old = (project.folder / "k.o").read_bytes()
     lines = project.compile(*flags, make=make)
     assert KNOWN[0] not in lines

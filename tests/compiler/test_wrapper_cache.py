@@ -320,8 +320,8 @@ def test_a_target_more_runs_only_its_own_steps(project: Project) -> None:
 
 
 EDITS = {
-    "on the host alone": "#ifndef __CUDA_ARCH__\nint host() { return 1; }\n#endif\n",
-    "for one target alone": "#if __CUDA_ARCH__ >= 900\n#undef VALUE\n#define VALUE 1\n#endif\n",
+    "only on the host": "#ifndef __CUDA_ARCH__\nint host() { return 1; }\n#endif\n",
+    "only for one target": "#if __CUDA_ARCH__ >= 900\n#undef VALUE\n#define VALUE 1\n#endif\n",
     "in a header of one target": '#if __CUDA_ARCH__ >= 900\n#include "deep.h"\n#endif\n',
 }
 FATBIN = "-fatbin k.cu"
@@ -330,7 +330,7 @@ FATBIN = "-fatbin k.cu"
 @pytest.mark.parametrize("name", EDITS)
 def test_no_edit_is_missed(project: Project, name: str) -> None:
     include, rest = SOURCE.split("\n", 1)
-    flags, make = ((ONE,), "-c k.cu") if name == "on the host alone" else (TWO, FATBIN)
+    flags, make = ((ONE,), "-c k.cu") if name == "only on the host" else (TWO, FATBIN)
     for value in ("1", "2"):
         project.write("deep.h", f"#undef VALUE\n#define VALUE {value}\n")
         text = EDITS[name].replace(" 1", f" {value}")

@@ -62,7 +62,7 @@ class Project:
     def compile(
         self, *arguments: str, cache: str = "on", output: str = "k.o", make: str = "-c k.cu"
     ) -> tuple[str, ...]:
-        """Return the output of ``--explain`` for a compilation, and that of the tools."""
+        """Return the output of ``--explain`` for a compilation, and the tools' output."""
         environment = {
             **os.environ,
             # Cores aren't shared with whatever else runs on the machine.
@@ -86,7 +86,7 @@ class Project:
         return tuple(line.removeprefix("archsplit: ") for line in said.splitlines())
 
     def is_fresh(self, *arguments: str, make: str = "-c k.cu") -> bool:
-        """Return True if the object is equal to that of a compilation without the cache."""
+        """Return True if the object is equal to the object of a compilation without the cache."""
         self.compile(*arguments, cache="off", output="fresh.o", make=make)
         return (self.folder / "k.o").read_bytes() == (self.folder / "fresh.o").read_bytes()
 

@@ -58,7 +58,7 @@ def test_a_program_named_by_a_variable_is_never_replaced(variable: str) -> None:
 def test_a_variable_names_one_program() -> None:
     error = refusal(CXX="ccache g++")
     assert "CXX is 'ccache g++', which is more than the name of one program" in str(error)
-    assert error.hint == "set CXX to the compiler alone, and write flags in compile.host-flags"
+    assert error.hint == "set CXX to the compiler only, and write flags in compile.host-flags"
 
 
 def test_variable_with_bad_shell_quoting_is_refused() -> None:

@@ -105,7 +105,7 @@ class Cluster:
 
     Args:
         folder: for the files of all.
-        networks: one for each worker; None for that of this machine.
+        networks: one for each worker; None for this machine's.
     """
 
     def __init__(self, folder: Path, networks: Networks | None = None) -> None:

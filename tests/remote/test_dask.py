@@ -159,7 +159,7 @@ def wait_until(is_true: Callable[[], bool]) -> None:
 
 
 def has_ended(pid: str) -> bool:
-    """Return True for a process that is gone, or is a zombie that nobody here waits for."""
+    """Return True for a process that is gone, or is a zombie that no process here waits for."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except OSError:
@@ -249,7 +249,7 @@ def test_a_check_of_the_cluster_asks_each_worker(cluster: Cluster, tmp_path: Pat
     psutil = pytest.importorskip("psutil", reason="a dependency of dask's own")
     ports = psutil.Process(worker.pid).net_connections("tcp")
     listening = {one.laddr for one in ports if one.status == psutil.CONN_LISTEN}
-    # That with TLS; dask's pages are on this machine alone.
+    # The one with TLS; dask's pages are only on this machine.
     assert len({one.port for one in listening if one.ip not in {"127.0.0.1", "::1"}}) == 1
     assert len({one.port for one in listening}) == 2
     others = (ToolFile(path="/bin/sh", sha256="0" * 64),)
@@ -339,7 +339,7 @@ def test_a_scheduler_that_ends_is_an_error(
     assert "has gone" in stderr
     assert "hint: start the scheduler and its workers again" in stderr
     assert not list((tmp_path / "out").glob("*"))
-    # Workers end with their scheduler, so that no machine is kept by nobody.
+    # Workers end with their scheduler, so that no machine is kept without use.
     worker.wait(timeout=SECONDS)
     # What was done is not done again, though the workers that had it are gone.
     with open_cluster(tmp_path / "another") as another:

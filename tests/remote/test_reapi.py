@@ -271,7 +271,7 @@ def test_a_farm_whose_last_worker_goes_is_an_error(
     executor = work.executor(farm.address)
     executor._on_stage("before", 3)
     executor._add_progress("before")
-    # The server has taken the action back from a lost worker, and nobody takes it again.
+    # The server has taken the action back from a lost worker, and no worker takes it again.
     executor._on_stage("now", 3)
     executor._on_stage("now", 2)
     call = executor._in_time(asyncio.sleep(60))
@@ -522,7 +522,7 @@ def test_objects_of_the_compile_cache_are_linked_on_the_farm(
 
     here = build("here", None)
     assert build("there", EngineChoice(endpoint=parse_endpoint(farm.address), jobs=8)) == here
-    # The link alone, of the six actions of a cold build.
+    # Only the link, of the six actions of a cold build.
     assert f"{farm.address}: 0 of 1 results were there" in notes.lines[-1]
 
 

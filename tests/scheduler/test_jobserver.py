@@ -157,12 +157,12 @@ def test_what_cannot_be_used_is_said(tmp_path: Path, pipe: tuple[int, int]) -> N
     assert reason("-2,-2") == "make has switched it off"
     assert reason("3") == "make has switched it off"
     assert reason(f"fifo:{tmp_path}/none") == "No such file or directory"
-    assert reason(f"fifo:{tmp_path}/file") == f"{tmp_path}/file is no pipe"
+    assert reason(f"fifo:{tmp_path}/file") == f"{tmp_path}/file is not a pipe"
     swapped = f"{writing},{reading}"
     assert "are not the two ends of a pipe" in reason(swapped)
     assert "are not the two ends of a pipe" in reason(f"{reading},{reading}")
     other = os.open(tmp_path / "file", os.O_RDWR)
-    assert "is no pipe" in reason(f"{other},{other}")
+    assert "is not a pipe" in reason(f"{other},{other}")
     assert "are not the two ends of a pipe" in reason(f"{reading},{other}")
     os.close(other)
     os.close(writing)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="session")
 def effects() -> Effects:
     from archsplit.release.context import Effects  # noqa: PLC0415 (the same)
-    from archsplit.system.terminal import SilentProgress  # noqa: PLC0415 (the fixture's alone)
+    from archsplit.system.terminal import SilentProgress  # noqa: PLC0415 (only the fixture's)
 
     return Effects(progress=SilentProgress(), environment=os.environ, jobs=1)
 

@@ -93,7 +93,7 @@ def containers(seed: int) -> list[list[str]]:
 
 
 def content(seed: int, index: int, *targets: str) -> bytes:
-    """A container of a sample library with these targets alone."""
+    """A container of a sample library with only these targets."""
     listed = containers(seed)[index]
     return container(
         *(image(name, 0x2000 + 0x400 * index, seed) for name in listed if name in targets)

@@ -70,7 +70,7 @@ def test_an_interrupt_leaves_a_file_that_closes(
         raise KeyboardInterrupt
 
     monkeypatch.setattr("archsplit.split.wheel_jobs.BlockSinks", interrupt)
-    # Python reports an error of a file that nobody closes, which pytest makes an error of the test.
+    # Python reports a file that is never closed, which pytest makes an error of the test.
     with pytest.raises(KeyboardInterrupt), io.FileIO(tmp_path / "a", "w") as file:
         HashedFile(file)
     gc.collect()

@@ -176,7 +176,7 @@ def test_cmake_with_its_default_generator_uses_the_wrapper(
     tmp_path: Path, effects: Effects, told: Told
 ) -> None:
     if shutil.which("make", path=effects.environment["PATH"]) is None:
-        pytest.skip("there is no make, CMake's default")
+        pytest.skip("make, CMake's default, is missing")
     setup = SETUP[: SETUP.index("def build(")] + WITH_CMAKE + SETUP.partition("setup(\n")[2]
     files = {"setup.py": setup, "CMakeLists.txt": LISTS}
     recipe = project(tmp_path / "project", f"{PYTHON} -m {FRONTENDS[0]}", **files)

@@ -186,7 +186,7 @@ def test_a_full_disk_leaves_nothing(sample: Sample, tmp_path: Path, effects: Eff
 def test_a_fault_ends_what_goes_on_beside_it(
     sample: Sample, tmp_path: Path, effects: Effects, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
-    """Libraries are packed meanwhile: no thread packs on, or waits for ever."""
+    """Libraries are packed meanwhile: no thread packs on, or waits forever."""
 
     def fail(*_: object) -> NoReturn:
         raise VerifyError("as if it differed from the plan")

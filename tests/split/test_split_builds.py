@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 HERE = Path(__file__).parent
 FATBINARY = """#!/bin/sh
-# clang speaks to fatbinary as that of CUDA 12 wants it.
+# clang speaks to fatbinary as CUDA 12's wants it.
 for word; do
     case $word in
     --image=profile=sm_*) word="--image3=kind=elf,sm=${word#--image=profile=sm_}" ;;

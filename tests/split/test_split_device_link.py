@@ -62,7 +62,7 @@ def split(path: Path, out: Path, effects: Effects) -> None:
         # The linked code comes first; the driver links its input for other GPUs.
         (("sm_80",), {"7.0": "", "8.0": "sm_80", "9.0": "compute_80"}),
         (("sm_80", "sm_90"), {"7.0": "", "8.0": "sm_80", "9.0": "sm_90"}),
-        # nvcc links nothing for PTX alone, and writes an empty container.
+        # nvcc links nothing if there is only PTX, and writes an empty container.
         ((), {"7.0": "", "8.0": "sm_80", "9.0": "compute_80"}),
     ],
 )

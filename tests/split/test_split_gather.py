@@ -25,7 +25,7 @@ NAMES = ("archsplit-report.json", "archsplit-manifest.json")
 
 
 def part(out: Path, folder: Path, *keep: str) -> Path:
-    """Copy some wheels of a split, with lists of these alone."""
+    """Copy some wheels of a split, with lists of only these."""
     folder.mkdir()
     for name in NAMES:
         content = json.loads((out / name).read_text())

@@ -103,7 +103,7 @@ MODES: tuple[tuple[str, str, set[str]], ...] = (
     ("toyfat[all]==1.0", "1.0", PACKS),
     ("toyfat-all==1.0", "1.0", {"toyfat-all", *PACKS}),
 )
-ALONE = (
+SINGLE = (
     ("toyfat-cc90==1.0", "1.0", {"toyfat-cc90"}),
     (f"toyfat[cc86]=={NEWER}", NEWER, {"toyfat-sm80", "toyfat-sm86"}),
     ("toyfat", "1.2", PACKS),
@@ -120,7 +120,7 @@ def test_every_mode_brings_what_it_says_and_leaves_nothing(site: Site) -> None:
         checked = site.run("check")
         assert checked.returncode == 0, checked.stdout + checked.stderr
     remove_all(site)
-    for wanted, version, packs in ALONE:
+    for wanted, version, packs in SINGLE:
         site.install(wanted)
         assert site.installed() == named({"toyfat", *packs}, version)
         remove_all(site)

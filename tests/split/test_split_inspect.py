@@ -60,14 +60,14 @@ def services(content: dict[str, Any]) -> list[tuple[str, dict[str, int], list[st
 def test_a_pack_its_wheel_and_its_folder_show_their_images(
     sample: Sample, pack: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    alone = inspected(capsys, pack)
+    by_itself = inspected(capsys, pack)
     wheel = inspected(capsys, sample.wheel("cc90"))
-    for content in (alone, wheel, inspected(capsys, pack.parent)):
+    for content in (by_itself, wheel, inspected(capsys, pack.parent)):
         assert targets(content) == {"sm_90", "sm_90a", "compute_80"}
         assert sum(row["count"] for row in content["totals"]) == 6
-    assert alone["files"][0]["containers"] == 6
+    assert by_itself["files"][0]["containers"] == 6
     assert all(row["wheel_bytes"] > 0 for row in wheel["totals"])
-    assert alone["totals"][0]["file_bytes"] == wheel["totals"][0]["file_bytes"]
+    assert by_itself["totals"][0]["file_bytes"] == wheel["totals"][0]["file_bytes"]
     assert main(["inspect", str(pack)]) == 0
     assert "sm_90a" in capsys.readouterr().out
 
@@ -81,7 +81,7 @@ def test_all_packs_are_to_each_gpu_what_the_fat_wheel_was(
     assert usable[0] == usable[1]
 
 
-def test_a_core_alone_serves_nobody(sample: Sample, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_core_by_itself_serves_nobody(sample: Sample, capsys: pytest.CaptureFixture[str]) -> None:
     content = inspected(capsys, sample.wheel(), "--device", "9.0")
     assert services(content) == [
         ("9.0", {"native": 0, "older_minor": 0, "ptx": 0, "none": 6}, []),

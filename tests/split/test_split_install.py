@@ -91,7 +91,7 @@ def index(sample: Sample, newer: Path, tmp_path_factory: pytest.TempPathFactory)
 
 @pytest.fixture(scope="module")
 def fat_index(sample: Sample, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """An index with the fat wheel alone."""
+    """An index with only the fat wheel."""
     with serve(tmp_path_factory.mktemp("fat"), sample.fat) as url:
         yield url
 
@@ -126,7 +126,7 @@ def test_the_packs_of_the_gpus_come_from_the_index(place: Place) -> None:
     again = place.doctor("--install", gpus="9.0")
     assert again.returncode == 0
     assert "nothing is to be installed" in again.stdout
-    # An update of the core alone: uv says nothing, and pip ends with 0.
+    # An update of only the core: uv says nothing, and pip ends with 0.
     place.install("--no-deps", "-U", "toyfat")
     assert f"toyfat-{NEWER}" in place.installed()
     assert place.doctor(gpus="9.0").returncode == 1
@@ -205,7 +205,7 @@ def test_a_privately_split_wheel_is_served_from_its_folder(
         assert place.installed() == {"toyfat-1.0", "toyfat-cc90-1.0"}
         for each in wheels.glob("toyfat_cc80*"):
             each.unlink()
-        # The index is not asked: whoever has that name there is somebody else.
+        # The index is not asked: that name may have another owner there.
         done = place.doctor("--install", "--gpu", "sm_80")
         assert done.returncode == 1
         assert f"error: toyfat was installed from {wheels}, where no wheel of" in done.stderr

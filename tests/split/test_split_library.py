@@ -152,7 +152,7 @@ def test_a_library_of_an_older_linker_does_not_grow(tmp_path: Path, effects: Eff
 def test_library_whose_wrappers_can_not_change_is_refused(tmp_path: Path, effects: Effects) -> None:
     text = library(tmp_path, "liba", 0).with_suffix(".S").read_text()
     (tmp_path / "liba.S").write_text(text.replace('.nvFatBinSegment,"aw"', '.nvFatBinSegment,"a"'))
-    from split_samples import compile_c  # noqa: PLC0415 (one test's alone)
+    from split_samples import compile_c  # noqa: PLC0415 (only one test's)
 
     sources = [str(tmp_path / "liba.S"), str(tmp_path / "liba.c")]
     path = compile_c(tmp_path / "liba.so", "-shared", "-fPIC", "-Wl,-z,notext", *sources)

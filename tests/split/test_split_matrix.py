@@ -151,7 +151,7 @@ def test_doctor_mends_a_pack_for_another_python_without_the_core(
 
 
 def test_extras_are_the_same_in_all_cores(differing: Matrix) -> None:
-    from archsplit.wheels.reader import open_wheel  # noqa: PLC0415 (this test's alone)
+    from archsplit.wheels.reader import open_wheel  # noqa: PLC0415 (only this test's)
 
     lines = []
     for tag in ("cp310", "cp311", "cp312"):
@@ -176,12 +176,12 @@ def test_wheels_are_the_same_in_every_order(
 def test_packs_of_one_python_alone_are_those_of_all(
     same: Matrix, tmp_path: Path, effects: Effects
 ) -> None:
-    alone = made(effects, tmp_path, same.fat[1])
-    for path in alone.out.glob("toyfat_*.whl"):
+    single = made(effects, tmp_path, same.fat[1])
+    for path in single.out.glob("toyfat_*.whl"):
         assert path.read_bytes() == (same.out / path.name).read_bytes()
     # The other Python's core can't come into this folder by itself: its list would be lost.
     with pytest.raises(OutputError, match="of the same release"):
-        split(same.fat[0], alone.out, effects)
+        split(same.fat[0], single.out, effects)
 
 
 def test_the_report_has_every_core(differing: Matrix) -> None:

@@ -186,7 +186,7 @@ def test_a_large_library_without_device_code_is_not_unpacked(
     assert unpacked == ["toyfat/lib/liba.so"]
     with zipfile.ZipFile(next(out.glob("toyfat-*.whl"))) as core:
         assert core.read("toyfat/lib/host.so") == host.read_bytes()
-    # It is compared with RECORD all the same.
+    # It is still compared with RECORD.
     wrong = tmp_path / "wrong" / fat.name
     wrong.parent.mkdir()
     with zipfile.ZipFile(fat) as old, zipfile.ZipFile(wrong, "w") as new:

@@ -125,7 +125,7 @@ def listed(number: int, content: bytes, target: str = "sm_90") -> PackImage:
     )
 )
 def test_what_is_written_is_read(shape: list[list[list[str]]]) -> None:
-    from split_samples import image  # noqa: PLC0415 (one test's alone)
+    from split_samples import image  # noqa: PLC0415 (only one test's)
 
     contents = {
         (i, j, k): image(name, 64, seed=i * 100 + j * 10 + k)

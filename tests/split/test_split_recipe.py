@@ -217,7 +217,7 @@ def test_ctrl_c_kills_the_build_and_all_that_it_started(tmp_path: Path) -> None:
         process.send_signal(signal.SIGINT)
         _, talk = process.communicate(timeout=200)
     assert process.returncode == 130, talk
-    # SIGKILL is sent; the death of a grandchild, which nobody waits for, takes its time.
+    # SIGKILL is sent; the death of a grandchild, which no process waits for, takes its time.
     end = time.monotonic() + 200
     while _lives(int((tmp_path / "pid").read_text())) and time.monotonic() < end:
         time.sleep(0.02)
@@ -315,7 +315,7 @@ def test_the_build_backend_refuses_clearly(tmp_path: Path, monkeypatch: pytest.M
 
 
 def _private_folders() -> set[Path]:
-    """Those of this user's that a build would leave; others' tests may be making theirs."""
+    """This user's folders that a build would leave; others' tests may be making theirs."""
     place = Path(os.environ.get("TMPDIR", "/tmp"))
     return {path for path in place.glob(".archsplit-*") if (path / "out").exists()}
 

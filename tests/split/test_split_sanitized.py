@@ -55,7 +55,7 @@ def test_libraries_that_are_loaded_by_racing_threads_are_served(
     built.linked(loader, "-shared", "-lpthread")
     host = compile_c(tmp_path / "host", *built.flags, str(HOST), "-ldl", "-lpthread")
     libraries = [str(site / f"toyfat/lib/{name}.so") for name in ("liba", "libb")]
-    # What a core keeps for the life of its process is no leak that matters.
+    # What a core keeps for the life of its process is not a leak that matters.
     more = {"ASAN_OPTIONS": "detect_leaks=0"}
     done = subprocess.run(
         [host, *libraries],

@@ -202,7 +202,7 @@ def test_join_says_what_is_missing(sample: Sample, tmp_path: Path) -> None:
 def rewrite(path: Path, change: Callable[[bytes], bytes]) -> None:
     """Change the pack in a wheel, and RECORD with it, as no accident would."""
     from archsplit.wheels.filename import WheelName  # noqa: PLC0415 (the same)
-    from archsplit.wheels.rewrite import write_members  # noqa: PLC0415 (one function's alone)
+    from archsplit.wheels.rewrite import write_members  # noqa: PLC0415 (only one function's)
     from archsplit.wheels.zip_writer import pack  # noqa: PLC0415 (the same)
 
     content = {name: text for name, text in members(path).items() if "RECORD" not in name}

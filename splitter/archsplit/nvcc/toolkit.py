@@ -414,7 +414,7 @@ def _refuse_flags(variable: str, value: str) -> None:
     if len(words) > 1:
         raise ToolNotFoundError(
             f"{variable} is {value!r}, which is more than the name of one program",
-            hint=f"set {variable} to the compiler alone, and write flags in compile.host-flags",
+            hint=f"set {variable} to the compiler only, and write flags in compile.host-flags",
         )
 
 

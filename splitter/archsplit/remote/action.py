@@ -13,7 +13,7 @@ with their digests: a server may ignore the properties that a client asks for, s
 protect from another toolkit.
 
 `StepClock` has the times of an action by two clocks: the ends of stages here, and the stages that a
-worker reports. Its `Placement` is by the clock of this machine alone. Clocks of machines differ,
+worker reports. Its `Placement` is only by the clock of this machine. Clocks of machines differ,
 but the last stage of a worker ends when the reply comes.
 """
 

@@ -67,7 +67,7 @@ class ActionResults:
     def store(self, step: Step, done: CompletedProcess) -> None:
         """See `ResultCache.store`."""
         spec, parts = self._missed.pop(step.name)
-        # An output that is gone again is no reason to fail the build.
+        # An output that is gone again must not fail the build.
         with contextlib.suppress(OSError):
             entry = CacheEntry(
                 components=parts,

@@ -2,7 +2,7 @@
 
 In: steps that declare all that they open. Out: exits, and the files that the caller wants here.
 Only ready steps are submitted, one future for each. Results stay on the workers until the last step
-that reads them has ended; dask makes those of a lost worker again. The checks of a cluster run one
+that reads them has ended; dask makes a lost worker's results again. The checks of a cluster run one
 action on each of its workers.
 """
 
@@ -295,7 +295,7 @@ class DaskStep:
     def kill(self, *, grace: float = 0.0) -> None:
         """Cancel the step; `ProgramPlugin` kills its program."""
         del grace
-        # The end of a canceled step is no loss of the scheduler.
+        # The end of a canceled step doesn't mean that the scheduler is lost.
         self.is_canceled = True
         # A client whose scheduler has gone can't send it.
         with contextlib.suppress(Exception):
@@ -329,7 +329,7 @@ def plain_action(spec: ActionSpec, made: Mapping[PurePosixPath, Path]) -> DaskAc
 
 
 def dask_security(endpoint: DaskEndpoint) -> Security:
-    """Return the library's settings for encrypted connections alone."""
+    """Return the library's settings for encrypted connections only."""
     certificate, key = str(endpoint.certificate), str(endpoint.key)
     return Security(
         tls_ca_file=str(endpoint.certificates),
@@ -392,10 +392,10 @@ def serve_scheduler(endpoint: DaskEndpoint, *, jobs: int, folder: Path) -> None:
             nthreads=jobs,
             security=dask_security(endpoint),
             local_directory=str(folder),
-            # Steps are child processes: their memory is none of the worker's own.
+            # Steps are child processes: their memory doesn't count as the worker's.
             memory_limit=0,
             dashboard=False,
-            # Without a dashboard, dask serves pages without TLS all the same.
+            # Without a dashboard, dask still serves pages without TLS.
             dashboard_address="127.0.0.1:0",
             death_timeout=_NOBODY_SECONDS,
             plugins=(ProgramPlugin(),),

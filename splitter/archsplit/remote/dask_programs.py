@@ -2,7 +2,7 @@
 
 dask can't stop a function that runs in a thread: a canceled action would keep its program, and with
 it a slot of the machine, to the program's end. `ProgramPlugin` is told of each change of an action,
-and kills the program of one that nobody wants any more.
+and kills the program of one that no build wants any more.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _lock = threading.Lock()
 
 
 class ProgramPlugin(WorkerPlugin):  # type: ignore[misc] # the library has no types
-    """Runs the programs of one worker, and kills those of canceled actions."""
+    """Runs the programs of one worker, and kills the programs of canceled actions."""
 
     name = "archsplit-programs"
 

@@ -74,8 +74,8 @@ def run_action(
     Args:
         action: the action.
         made: results of the actions that make its other inputs.
-        runner: starts the program; None for one that nobody cancels.
-        digests: those of the worker's files that are known; None for none.
+        runner: starts the program; None for one that can't be canceled.
+        digests: the known digests of the worker's files; None without any.
 
     Raises:
         InterruptedByUserError: the runner was canceled.

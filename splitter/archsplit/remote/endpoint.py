@@ -58,7 +58,7 @@ class DaskEndpoint:
 
     Attributes:
         address: ``tls://``, host and port.
-        certificates: file with the certificates of the authority that signed those of all machines.
+        certificates: file with the certificates of the authority that signed each machine's.
         certificate: file with the certificate of this machine.
         key: file with its key.
     """
@@ -95,7 +95,7 @@ def parse_dask_endpoint(
     if parts.scheme != "tls" or not parts.hostname or not re.search(r":\d+$", parts.netloc):
         raise UsageError(
             f"{address!r} is not the address of a dask scheduler with TLS",
-            hint="write it as tls://host:port; whoever reaches a scheduler without TLS can run"
+            hint="write it as tls://host:port; anyone who reaches a scheduler without TLS can run"
             " programs on all of its workers",
         )
     if certificates is None or certificate is None or key is None:

@@ -196,7 +196,7 @@ class ReapiClient:
         )
         failed = {read_digest(row.digest) for row in reply.responses if row.status.code}
         self.sent += sum(digest.size for digest in blobs.keys() - failed)
-        # Alone, so that the reason for a refusal is that of the one blob.
+        # One by one, so that a refusal has the reason for its blob.
         for digest in failed:
             await self._write(digest, blobs[digest])
 
@@ -421,7 +421,7 @@ class ReapiClient:
         return await self._retry(run)
 
     async def _retry(self, call: Callable[[], Awaitable[Any]]) -> Any:
-        """Make a call until it has a reply; None is no reply.
+        """Make a call until it has a reply; None counts as none.
 
         Raises:
             EngineUnavailableError: there was none for some time.
@@ -491,7 +491,7 @@ def _unpack(blob: bytes, size: int) -> bytes:
 
 
 def _check_content(digest: Digest, blob: bytes, source: bytes | Path) -> None:
-    # Otherwise the server reports a digest, and nobody learns which file has changed.
+    # Otherwise the server reports a digest, and the user doesn't learn which file has changed.
     if digest_bytes(blob) != digest:
         name = source if isinstance(source, Path) else "an input"
         raise InputError(f"{name} has changed during the build", hint="build again")

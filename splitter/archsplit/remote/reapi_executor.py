@@ -3,7 +3,7 @@
 In: steps that declare all that they open. Out: exits, and the files that the caller wants here; all
 other files stay in the farm's storage, where the next step's worker finds them. Each action is
 first looked up in the farm's action cache: a build whose results are there sends no file. After
-some misses in a row the server alone looks there, when it is asked to run the action.
+some misses in a row only the server looks there, when it is asked to run the action.
 """
 
 from __future__ import annotations
@@ -235,7 +235,7 @@ class ReapiExecutor:
         return spec, self._blobs(spec)
 
     async def _is_usable(self, result: Any) -> bool:
-        # A failure in the cache may be that of a worker; and a server may have lost outputs, which
+        # A failure in the cache may be a worker's; and a server may have lost outputs, which
         # later steps read.
         outputs = [read_digest(file.digest) for file in result.output_files]
         return result.exit_code == 0 and not await self._client.find_missing(outputs)
@@ -425,7 +425,7 @@ def _programs(step: Step) -> set[str]:
 
 
 def _write_output(path: Path, blob: bytes) -> None:
-    # As the step's own program would; nobody reads the file before the end of the step.
+    # As the step's own program would; no program reads the file before the end of the step.
     with output_errors(path):
         overwrite_file(path, blob)
 

@@ -245,7 +245,7 @@ class RunningTask:
     """A step with its running program.
 
     Attributes:
-        slot: number of the slot, among those of this process.
+        slot: number of the slot in this process.
         cores: number of cores in the step's command.
         started: seconds since the start of the run.
         memory: reserved bytes.
@@ -285,7 +285,7 @@ class RunningTask:
 
     @property
     def is_alone(self) -> bool:
-        """Return True if the step runs alone."""
+        """Return True if the step runs on its own."""
         return self.memory >= ALL_MEMORY
 
     def measure(self, now: float) -> None:
@@ -299,7 +299,7 @@ class RunningTask:
 
     def overshoot(self, seconds: float) -> int:
         """Return the bytes of growth to expect beyond the reservation; 0 within it."""
-        # Growth within the reservation is no surprise: the pool has counted it already.
+        # Growth within the reservation is expected: the pool has counted it already.
         return max(0, int(self._growth * seconds)) if self._resident > self.memory else 0
 
     def kill_for_memory(self) -> None:

@@ -158,7 +158,7 @@ def connect_jobserver(environment: Mapping[str, str]) -> JobserverConnection:
 def _opened(name: str, jobs: int | None) -> Jobserver:
     if name.startswith("fifo:"):
         path = name.removeprefix("fifo:")
-        # Both ends from the start: a reader alone would see the end of the file.
+        # Both ends from the start: a reader without a writer would see the end of the file.
         reading = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         _check_pipe(reading, path)
         return Jobserver(reading, os.dup(reading), jobs)
@@ -187,7 +187,7 @@ def _descriptors(name: str) -> tuple[int, int]:
 
 def _check_pipe(descriptor: int, name: str) -> None:
     if not stat.S_ISFIFO(os.fstat(descriptor).st_mode):
-        raise ValueError(f"{name} is no pipe")
+        raise ValueError(f"{name} is not a pipe")
 
 
 def _jobs(words: list[str]) -> int | None:

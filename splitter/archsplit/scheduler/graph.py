@@ -43,7 +43,7 @@ class Step:
     Attributes:
         name: name for people; unique in its graph.
         command: the program and its arguments.
-        reads: input files, all but those of the tools; those that no step writes must exist
+        reads: input files, except the tools' own; those that no step writes must exist
             beforehand.
         writes: output files, which must exist and not be empty after a success.
         weight: guessed seconds, for the critical path.
@@ -61,7 +61,7 @@ class Step:
         check: called after a success, in the runner's thread; it raises an error that ends the run.
         unit: the source that the step compiles, for `group_steps`; "" for none.
         parts: the steps that this one runs, one after the other; empty for a single command.
-        is_remote: True if the step takes a slot of a farm, and none of this machine.
+        is_remote: True if the step takes a slot of a farm, and not one of this machine.
     """
 
     name: str
@@ -349,7 +349,7 @@ class _Groups:
         return wanted and (is_first or is_last or not self._has_detour(first, second))
 
     def join(self, writer: int, reader: int) -> None:
-        """Make one group of those of two steps."""
+        """Make one group of two steps' groups."""
         first, second = self.of(writer), self.of(reader)
         for at in self._members.pop(second):
             self._group[at] = first

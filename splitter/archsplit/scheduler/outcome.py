@@ -117,7 +117,7 @@ class StepStart:
 
     @property
     def is_alone(self) -> bool:
-        """Return True if the step ran alone."""
+        """Return True if the step ran on its own."""
         return self.memory >= ALL_MEMORY
 
 
@@ -259,7 +259,7 @@ class RunLog:
             stderr=done.stderr,
             fault=fault,
             cpu_seconds=done.cpu_seconds,
-            # The kernel knows the peak of the largest child alone, the watchdog the sum of a step's
+            # The kernel knows the peak of only the largest child, the watchdog the sum of a step's
             # processes.
             peak_memory=max(done.peak_memory, active.peak_memory),
             attempts=self._attempts[position],
@@ -404,7 +404,7 @@ def _farm_events(outcome: Outcome) -> Iterator[dict[str, object]]:
     """Yield the stages of each step, and a row for each worker's slot."""
     placed = [(done, done.placement) for done in outcome.finished if done.placement is not None]
     ran = []
-    # Replies come late, but never early: the smallest difference is that of the clocks.
+    # Replies come late, but never early: the smallest difference is the clocks' own.
     shifts: dict[str, float] = {}
     for done, placement in placed:
         for stage in placement.stages:

@@ -379,7 +379,7 @@ def allocate_cores(seconds: float, *, slots: int, idle: int, waiting: int, paral
     Args:
         seconds: expected seconds on one core.
         slots: most steps at a time.
-        idle: free slots, with that of the step.
+        idle: free slots, including the step's own.
         waiting: number of other steps that can start, now or soon.
         parallel: number of other steps that will use several cores.
     """

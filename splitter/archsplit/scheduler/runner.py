@@ -8,7 +8,7 @@ One thread owns all state and handles one event after the other:
                   │                    v                                    v
                   │        admission ─> Pool.acquire ─> program ─> exit ─> RunLog ─> Outcome
                   │                                       │ ^
-                  └── out of memory: retry, then alone ───┘ └─ MemoryWatchdog
+                  └── out of memory: retry, then solo ────┘ └─ MemoryWatchdog
 
 Each lookup and each program puts one event into a common queue at its end. An event costs the same
 however many steps run or wait: nothing here loops over all of them. A failed step stops only the
@@ -103,7 +103,7 @@ class RunOptions:
         pool: slots and memory.
         runner: starts child processes.
         progress: gets the progress.
-        history: measurements of earlier runs; those of this run are added and saved.
+        history: measurements of earlier runs; this run's are added and saved.
         parallel: True to give idle cores to long steps that can use them.
         result_cache: results of earlier runs.
         keep_going: True to run all steps that need no failed one.
@@ -222,7 +222,7 @@ class GraphRunner:
         )
         self._log = RunLog(graph, estimates, self._urgency)
         self._watchdog = MemoryWatchdog(pool)
-        # Of steps: those of this machine, and those of a farm.
+        # Of this machine's steps, and of a farm's.
         self._kinds = len({step.is_remote for step in graph.steps})
         self._active: dict[int, RunningTask] = {}
         self._alone: set[int] = set()
@@ -376,7 +376,7 @@ class GraphRunner:
         task = self._remove_ended(position)
         if isinstance(done, BaseException):
             raise done
-        # A cancelled step has an exit code of its signal, which is no failure of its own.
+        # A cancelled step has an exit code of its signal, and is not a failure of its own.
         if task.is_cancelled:
             self._schedule.discard(position)
         elif isinstance(task, RunningTask) and done is not None:
@@ -414,7 +414,7 @@ class GraphRunner:
     def _progress_label(self, name: str) -> str:
         if self._executor.is_local:
             return name
-        # Without it nobody sees whether a farm is busy or idle, or the network is slow.
+        # Without it the user can't see whether a farm is busy or idle, or the network is slow.
         self._ended_count += 1
         running = len(self._active)
         remaining = len(self._graph.steps) - self._ended_count - running
@@ -447,7 +447,7 @@ class GraphRunner:
         position, how = task.position, "when there is more"
         if not task.killed_for_memory or self._log.attempts(position) >= _SHARED_ATTEMPTS:
             self._alone.add(position)
-            how = "alone"
+            how = "without other steps"
         self._progress.note(f"{step.name} got too little memory; it is run again {how}")
         self._schedule.requeue(position)
         self._log.add_ready([position], after="")
