@@ -265,6 +265,7 @@ def test_without_pip_and_uv(dist: Path, effects: Effects, monkeypatch: pytest.Mo
     python.write_text("#!/bin/sh\nexit 1\n")
     python.chmod(0o755)
     monkeypatch.setattr("sys.executable", str(python))
+    monkeypatch.setattr("archsplit.release.install_test.has_pip", lambda: False)
     bare_effects = replace(effects, environment={"PATH": str(bare)}, python_path="")
     with pytest.raises(ToolNotFoundError, match="neither pip nor uv is here"):
         check_release(dist, bare_effects, Requirements())
@@ -273,7 +274,7 @@ def test_without_pip_and_uv(dist: Path, effects: Effects, monkeypatch: pytest.Mo
 def test_without_uv_pip_is_enough(
     dist: Path, effects: Effects, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("archsplit.release.install_test._find_uv", lambda _: None)
+    monkeypatch.setattr("archsplit.release.install_test.find_uv", lambda _: None)
     verdict = check_release(dist, effects, Requirements())
     assert verdict.installed == ("pip",)
     assert "uv was not tried, because it is not installed" in verdict.notes

@@ -20,7 +20,6 @@ import stat
 import sys
 import threading
 from importlib.metadata import PackageNotFoundError, version
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,6 +27,7 @@ from archsplit.errors import BudgetError, InputError, UsageError, VerifyError
 from archsplit.system.env import without_credentials
 from archsplit.system.finding import Finding
 from archsplit.system.fs import copy_into, input_errors, output_errors, temporary_dir, write_file
+from archsplit.system.installers import has_pip, pip_command
 
 if TYPE_CHECKING:
     import argparse
@@ -187,7 +187,6 @@ def fetch_wheel(text: str, console: Console) -> Path:
     """
     from archsplit.cache.config import resolve_settings
     from archsplit.cache.local import downloads_folder, mark_download, trim_downloads
-    from archsplit.mirror.resolve import pip_command
     from archsplit.system.process import Command, SubprocessRunner
 
     subject = _URL.sub(r"\1://", text, count=1)
@@ -224,7 +223,7 @@ def fetch_wheel(text: str, console: Console) -> Path:
 def _pip_settings() -> Mapping[str, str]:
     with contextlib.suppress(PackageNotFoundError, ValueError):
         numbers = tuple(map(int, version("pip").split(".")[:2]))
-        if find_spec("pip") is not None and numbers >= _RAW_PROGRESS:
+        if has_pip() and numbers >= _RAW_PROGRESS:
             return {"PIP_PROGRESS_BAR": "raw"}
     return {"PIP_PROGRESS_BAR": "off"}
 

@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from importlib.metadata import Distribution, distributions
 from itertools import chain
 from pathlib import Path
-from shutil import which
 from typing import TYPE_CHECKING
 
 from archsplit.cli.files import check_folder
@@ -27,6 +26,7 @@ from archsplit.cli.verbs import add_verb
 from archsplit.errors import InputError, ToolFailedError, ToolNotFoundError, UsageError, WheelError
 from archsplit.system.env import without_credentials
 from archsplit.system.fs import temporary_dir
+from archsplit.system.installers import find_uv
 
 if TYPE_CHECKING:
     import argparse
@@ -144,8 +144,7 @@ class Environment:
         settings = Path(prefix) / "pyvenv.cfg"
         # uv marks the environments that it makes; they often have no pip.
         by_uv = settings.is_file() and "\nuv =" in settings.read_text(errors="replace")
-        # A virtual environment's uv may be missing from PATH if it is not activated.
-        uv = which("uv") or which("uv", path=str(Path(sys.executable).parent))
+        uv = find_uv(os.environ)
         has_pip = _run((str(python), "-m", "pip", "--version")) is not None
         if uv is None and not has_pip:
             raise ToolNotFoundError(

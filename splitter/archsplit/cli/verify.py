@@ -55,7 +55,7 @@ def run_release(arguments: argparse.Namespace, console: Console) -> int:
 
     from archsplit.index.preflight import check_where_installed
     from archsplit.release.completeness import Requirements, check_release
-    from archsplit.release.install_test import require_installers
+    from archsplit.release.install_test import installers
 
     # A part of a release can be complete only for its own targets.
     if arguments.targets is not None:
@@ -69,7 +69,7 @@ def run_release(arguments: argparse.Namespace, console: Console) -> int:
     )
     if not arguments.no_install:
         # Found out at the end, it would cost the minutes of all other checks.
-        require_installers(os.environ)
+        installers(os.environ)
     with options.effects(console, quiet=True) as effects:
         effects.progress.begin_stage(f"checking the release in {arguments.folder}", 0)
         describe = partial(check_where_installed, effects=effects)

@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import json
 import sys
-from importlib.util import find_spec
 from pathlib import Path
-from shutil import which
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urldefrag, urlsplit
 
@@ -33,6 +31,7 @@ from archsplit.mirror.model import ResolvedWheel
 from archsplit.mirror.target_python import TargetPython
 from archsplit.system.env import without_credentials
 from archsplit.system.fs import read_file, temporary_dir
+from archsplit.system.installers import find_uv, pip_command
 from archsplit.system.process import Command
 from archsplit.system.toml import loads
 
@@ -46,29 +45,6 @@ UV_LOCK = "uv.lock"
 
 _LINES = 6
 """Lines of another program's errors in a message."""
-
-
-def pip_command(environment: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the command line of pip: this Python's own, or uv's copy of it.
-
-    Raises:
-        ToolNotFoundError: there is neither pip nor uv.
-    """
-    if find_spec("pip") is not None:
-        return (sys.executable, "-m", "pip", "--disable-pip-version-check")
-    uv = find_uv(environment)
-    if uv is None:
-        raise ToolNotFoundError("neither pip nor uv is installed", hint="python -m ensurepip")
-    # pip does not read the settings of uv.
-    index = environment.get("UV_DEFAULT_INDEX") or environment.get("UV_INDEX_URL")
-    own = ("--index-url", index) if index else ()
-    return (uv, "tool", "run", "--quiet", "pip", "--disable-pip-version-check", *own)
-
-
-def find_uv(environment: Mapping[str, str]) -> str | None:
-    """Return the path of uv on PATH or beside this Python, or None."""
-    beside = str(Path(sys.executable).parent)
-    return which("uv", path=environment.get("PATH")) or which("uv", path=beside)
 
 
 def target_python(version: str | None, platform: str | None) -> TargetPython | None:

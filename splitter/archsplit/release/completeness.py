@@ -384,7 +384,7 @@ def check_release(
         kind=release.kind.value,
         wheels=tuple(wheel.file for wheel in release.wheels),
         kernels=len(frozenset().union(*kernels.found.values())),
-        installed=tuple(installers(effects.environment)) if sample else (),
+        installed=installers(effects.environment) if sample else (),
         sample=tuple(sample),
         notes=tuple(dict.fromkeys((*_unread_notes(kernels), *gaps, *checked.warnings, *unshown))),
     )

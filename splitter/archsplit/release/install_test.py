@@ -17,9 +17,7 @@ import platform
 import re
 import sys
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from pathlib import Path
-from shutil import which
 from typing import TYPE_CHECKING
 
 from packaging.requirements import Requirement
@@ -27,6 +25,7 @@ from packaging.tags import compatible_tags, cpython_tags, platform_tags
 
 from archsplit.errors import ToolNotFoundError
 from archsplit.system.env import without_credentials
+from archsplit.system.installers import find_uv, has_pip
 from archsplit.system.process import Command
 from archsplit.wheels.filename import ALL_EXTRA, distribution_name
 
@@ -207,9 +206,10 @@ class Installer:
         Raises:
             ToolNotFoundError: an interpreter that the caller names is not here, or no installer is.
         """
-        programs = {"pip": self._pip(), "uv": self._uv()}
-        if not any(programs.values()):
-            raise _no_installer()
+        names = installers(self.environment)
+        uv = (find_uv(self.environment) or "uv", "--no-cache", "--no-progress")
+        commands = {"pip": (sys.executable, "-m", "pip"), "uv": uv}
+        programs = {name: commands[name] if name in names else None for name in commands}
         # One installer is enough: both follow the same standards for these wheels.
         for name, program in programs.items():
             if program is None:
@@ -218,7 +218,7 @@ class Installer:
             [core.name for core in self.release.cores],
             own=sys.executable,
             asked=self.pythons,
-            uv=programs["uv"] or ("uv",),
+            uv=uv,
             run=self._run,
         )
         for number, view in enumerate(self.release.views):
@@ -317,10 +317,6 @@ class Installer:
                 found = f"{script} --help ends with {done.returncode}:\n{_indented(done)}"
                 yield self.release.fault("script-failed", core, found)
 
-    def _pip(self) -> tuple[str, ...] | None:
-        program = (sys.executable, "-m", "pip")
-        return program if self._run((*program, "--version")).returncode == 0 else None
-
     def _pip_for(
         self, program: tuple[str, ...], python: str, interpreter: Interpreter
     ) -> tuple[str, ...] | None:
@@ -333,10 +329,6 @@ class Installer:
                 return one
         return None
 
-    def _uv(self) -> tuple[str, ...] | None:
-        found = _find_uv(self.environment)
-        return None if found is None else (found, "--no-cache", "--no-progress")
-
     def _run(self, argv: tuple[str, ...]) -> CompletedProcess:
         free = without_credentials(self.environment)
         kept = {key: text for key, text in free.items() if key not in _DISTURBING}
@@ -345,31 +337,18 @@ class Installer:
 
 
 def installers(environment: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the installers that are here: pip, uv or both."""
-    uv = ("uv",) if _find_uv(environment) else ()
-    return (*(("pip",) if find_spec("pip") else ()), *uv)
-
-
-def require_installers(environment: Mapping[str, str]) -> None:
-    """Refuse an environment with neither pip nor uv.
+    """Return the installers that are here: pip, uv or both.
 
     Raises:
         ToolNotFoundError: both are missing.
     """
-    if not installers(environment):
-        raise _no_installer()
-
-
-def _no_installer() -> ToolNotFoundError:
-    return ToolNotFoundError(
-        "neither pip nor uv is here to install the release with",
-        hint="pip install 'archsplit[publish]'; or check without installing: --no-install",
-    )
-
-
-def _find_uv(environment: Mapping[str, str]) -> str | None:
-    beside = Path(sys.executable).with_name("uv")
-    return str(beside) if beside.exists() else which("uv", path=environment.get("PATH"))
+    here = {"pip": has_pip(), "uv": find_uv(environment) is not None}
+    if not any(here.values()):
+        raise ToolNotFoundError(
+            "neither pip nor uv is here to install the release with",
+            hint="pip install 'archsplit[publish]'; or check without installing: --no-install",
+        )
+    return tuple(name for name, is_here in here.items() if is_here)
 
 
 def read_install_release(

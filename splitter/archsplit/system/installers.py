@@ -1,0 +1,42 @@
+"""The installers of this machine: pip is this Python's own, uv a program beside it or on PATH."""
+
+from __future__ import annotations
+
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from shutil import which
+from typing import TYPE_CHECKING
+
+from archsplit.errors import ToolNotFoundError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+def has_pip() -> bool:
+    """Return True if this Python has pip."""
+    return find_spec("pip") is not None
+
+
+def find_uv(environment: Mapping[str, str]) -> str | None:
+    """Return the path of uv on PATH or beside this Python, or None."""
+    beside = str(Path(sys.executable).parent)
+    return which("uv", path=environment.get("PATH")) or which("uv", path=beside)
+
+
+def pip_command(environment: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the command line of pip: this Python's own, or uv's copy of it.
+
+    Raises:
+        ToolNotFoundError: there is neither pip nor uv.
+    """
+    if has_pip():
+        return (sys.executable, "-m", "pip", "--disable-pip-version-check")
+    uv = find_uv(environment)
+    if uv is None:
+        raise ToolNotFoundError("neither pip nor uv is installed", hint="python -m ensurepip")
+    # pip does not read the settings of uv.
+    index = environment.get("UV_DEFAULT_INDEX") or environment.get("UV_INDEX_URL")
+    own = ("--index-url", index) if index else ()
+    return (uv, "tool", "run", "--quiet", "pip", "--disable-pip-version-check", *own)
