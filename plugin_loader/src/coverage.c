@@ -67,6 +67,31 @@ static void count(archsplit_service *service, struct capability capability,
     service->worse += target_is_better(ideal, found) ? 1 : 0;
 }
 
+/* True if a container is input of a device link, and the GPU has machine code of that link. */
+static bool is_replaced(const struct device_state *state, uint32_t container,
+                        struct capability capability) {
+    const struct pack *table = &state->loader->table;
+    if ((pack_container(table, container)->flags & ARCHSPLIT_CONTAINER_INPUT) == 0) {
+        return false;
+    }
+    uint32_t owner = 0;
+    const archsplit_pack_library *library = pack_library(table, owner);
+    while (container >= library->first_container + library->container_count) {
+        library = pack_library(table, ++owner);
+    }
+    bool replaced = false;
+    for (uint32_t i = 0; i < library->container_count; i++) {
+        uint32_t number = library->first_container + i;
+        if ((pack_container(table, number)->flags & ARCHSPLIT_CONTAINER_LINKED) != 0) {
+            if (coverage_found(state, number, capability).kind != ARCHSPLIT_KIND_SASS) {
+                return false;
+            }
+            replaced = true;
+        }
+    }
+    return replaced;
+}
+
 void coverage_add(const struct device_state *state, uint32_t container,
                   struct capability capability, const archsplit_target *found,
                   archsplit_service *service) {
@@ -74,7 +99,8 @@ void coverage_add(const struct device_state *state, uint32_t container,
     archsplit_target ideal = {0};
     improve(state, NULL, table, container, capability, &ideal);
     uint32_t unused = pack_container(table, container)->flags & ARCHSPLIT_CONTAINER_UNUSED;
-    if (ideal.kind != 0 && (found->kind != 0 || unused == 0)) {
+    if (ideal.kind != 0 &&
+        (found->kind != 0 || (unused == 0 && !is_replaced(state, container, capability)))) {
         count(service, capability, &ideal, found);
     }
 }

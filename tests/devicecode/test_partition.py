@@ -129,6 +129,13 @@ def test_by_target_each_image_lies_in_one_pack() -> None:
     assert total(shares, ATTENTION) == 60 * MB
 
 
+def test_container_is_only_in_packs_of_the_gpus_that_need_it() -> None:
+    containers = [container(0, sm_80=MB, sm_90=MB), container(9 * MB, sm_80=MB, sm_90=MB)]
+    shares = plan_packs(containers, PackBy.CAPABILITY, None, [(), {Capability(9, 0)}])
+    offsets = {pack.name: [len(each) for each in pack.offsets] for pack in shares.packs}
+    assert offsets == {"cc80": [1, 1], "cc90": [1, 0], "rest": [0, 1]}
+
+
 def test_targets_choose_the_packs() -> None:
     containers = [container(0, sm_80=5 * MB, sm_90=5 * MB, compute_89=MB, compute_90=MB)]
     shares = plan_packs(containers, PackBy.CAPABILITY)

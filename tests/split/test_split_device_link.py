@@ -6,17 +6,20 @@ That a driver links the input of a device link for a GPU without linked code was
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import pytest
-from split_samples import compile_c, container, image
+from split_samples import compile_c, container, image, python, unpacked
 
 from archsplit.arch.target import Capability
 from archsplit.devicecode.stats import device_usage
 from archsplit.errors import NothingToDoError
 from archsplit.inspect.inspect import InspectRequest, read_inventory
+from archsplit.release.report import read_report
 from archsplit.release.verify import verify_release
 from archsplit.split.model import SplitRequest
+from archsplit.split.restore import join_split
 from archsplit.split.sources import minimal_project, split_library
 
 if TYPE_CHECKING:
@@ -83,3 +86,52 @@ def test_input_without_a_device_link_serves_none(tmp_path: Path, effects: Effect
     assert usage(path) == dict.fromkeys(GPUS, "")
     with pytest.raises(NothingToDoError, match="a device link that was not done"):
         split(path, tmp_path / "out", effects)
+
+
+def pack_targets(out: Path) -> dict[str, list[str]]:
+    report = read_report(out / "archsplit-report.json")
+    return {one.label: list(one.plugin.targets) for one in report.wheels if one.plugin}
+
+
+def test_linked_code_leaves_its_input_to_the_pack_that_only_join_needs(
+    tmp_path: Path, effects: Effects
+) -> None:
+    path = library(tmp_path, linked=("sm_80", "sm_90"))
+    split(path, tmp_path / "out", effects)
+    # compute_80 stays for GPUs that are newer than all linked code.
+    found = pack_targets(tmp_path / "out")
+    assert found == {"cc80": ["sm_80"], "cc90": ["sm_90"], "ptx": ["compute_80"], "rest": ["sm_80"]}
+    (joined,) = join_split(tmp_path / "out", tmp_path / "joined")
+    assert joined.path.read_bytes() == path.read_bytes()
+
+
+@pytest.mark.parametrize("linked", [("sm_80",), ()])
+def test_input_stays_in_packs_of_gpus_without_linked_code(
+    tmp_path: Path, effects: Effects, linked: tuple[str, ...]
+) -> None:
+    split(library(tmp_path, linked=linked), tmp_path / "out", effects)
+    found = pack_targets(tmp_path / "out")
+    # 9.0 has no linked code, so its driver links the PTX.
+    assert "9.0" in verify_release(tmp_path / "out").needs
+    assert any("compute_80" in targets for targets in found.values())
+    if not linked:
+        assert "rest" not in found
+
+
+@pytest.mark.parametrize(
+    ("packs", "found"),
+    [(("cc90",), "native"), (("ptx",), "ptx"), ((), "missing"), (("rest",), "missing")],
+)
+def test_doctor_needs_input_only_without_linked_code(
+    tmp_path: Path, effects: Effects, packs: tuple[str, ...], found: str
+) -> None:
+    split(library(tmp_path, linked=("sm_80", "sm_90")), tmp_path / "out", effects)
+    names = ("rdc", *(f"rdc_{name}" for name in packs))
+    wheels = [next((tmp_path / "out").glob(f"{name}-1-*.whl")) for name in names]
+    site = unpacked(tmp_path / "site", *wheels)
+    done = python(tmp_path, "9.0", str(next(site.glob("*/_archsplit"))), "--json")
+    report = json.loads(done.stdout)
+    counts = report["devices"][0]["served"]["containers"]
+    # The linked container and its input are one for a GPU, whichever of them it takes.
+    assert counts == {"native": 0, "older_minor": 0, "ptx": 0, "missing": 0, found: 1}
+    assert report["healthy"] == (found != "missing")

@@ -178,6 +178,11 @@ typedef struct archsplit_pack_container {
 /* `flags` of a container, in the table: a GPU without code in this container misses nothing. The
  * container has no function and no variable, or was linked from containers that are listed too. */
 #define ARCHSPLIT_CONTAINER_UNUSED 1u
+/* A device link has written this container. */
+#define ARCHSPLIT_CONTAINER_LINKED 2u
+/* The container is input of that link. A GPU with machine code in each linked container of the
+ * library misses nothing without it. */
+#define ARCHSPLIT_CONTAINER_INPUT 4u
 
 typedef struct archsplit_pack_image {
     uint32_t number;

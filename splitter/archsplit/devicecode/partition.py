@@ -80,7 +80,10 @@ class PackPlan:
 
 
 def plan_packs(
-    containers: Sequence[Sequence[FatbinEntry]], by: PackBy, targets: Iterable[Target] | None = None
+    containers: Sequence[Sequence[FatbinEntry]],
+    by: PackBy,
+    targets: Iterable[Target] | None = None,
+    unneeded: Sequence[Collection[Capability]] = (),
 ) -> PackPlan:
     """Divide the images of some containers into packs.
 
@@ -88,11 +91,12 @@ def plan_packs(
         containers: the entries of each container.
         by: the unit that a pack stands for.
         targets: only what GPUs of these targets need is packed; None for all images.
+        unneeded: for each container, the capabilities that take nothing of it; () for none at all.
 
     Raises:
         InputError: no image is for one of the targets.
     """
-    images_by_capability = _images_by_capability(containers)
+    images_by_capability = _images_by_capability(containers, unneeded or [()] * len(containers))
     size_by_image = {
         (number, entry.offset): entry.size
         for number, each in enumerate(containers)
@@ -143,7 +147,7 @@ def capability_extra(capability: Capability) -> str:
 
 
 def _images_by_capability(
-    containers: Sequence[Sequence[FatbinEntry]],
+    containers: Sequence[Sequence[FatbinEntry]], unneeded: Sequence[Collection[Capability]]
 ) -> dict[Capability, tuple[frozenset[int], ...]]:
     """Return for each capability with code the images that it takes of each container."""
     # A library has thousands of containers and few different lists of targets.
@@ -160,7 +164,9 @@ def _images_by_capability(
         if any(taken.values()):
             images_by_capability[capability] = tuple(
                 frozenset(each[position].offset for position in taken[number])
-                for each, number in zip(containers, alike, strict=True)
+                if capability not in none
+                else frozenset()
+                for each, number, none in zip(containers, alike, unneeded, strict=True)
             )
     return images_by_capability
 

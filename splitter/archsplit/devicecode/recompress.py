@@ -69,6 +69,7 @@ class KeptReason(enum.Enum):
     UNMATCHED = "no encoder makes the vendor's bytes again"
     NO_ENCODER = "the LZ4 encoders are not compiled for this machine"
     OTHER_KIND = "neither machine code nor PTX"
+    RELOCATABLE = "it is relocatable code, which older linkers read"
     UNREADABLE = "it can't be decompressed"
 
 

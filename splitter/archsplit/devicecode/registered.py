@@ -9,7 +9,7 @@ gives the facts of a library that a release is checked by.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from archsplit.devicecode.edits import filter_container
@@ -56,6 +56,7 @@ class RegisteredContainer:
         wrapper: the number of the wrapper; None for a container that stays.
         obstacle: the reason to stay; "" for a container that can move.
         is_linked: True if it was linked from relocatable code, which the library has too.
+        is_input: True for that relocatable code, if all linked containers can move.
     """
 
     section: Section
@@ -64,6 +65,7 @@ class RegisteredContainer:
     wrapper: int | None
     obstacle: str = ""
     is_linked: bool = False
+    is_input: bool = False
 
     @property
     def is_unused(self) -> bool:
@@ -88,7 +90,12 @@ def registered_containers(elf: Elf) -> tuple[RegisteredContainer, ...]:
                 (number, wrapper.version)
             )
     fixed = _fixed_wrappers(elf)
-    return tuple(_classify(elf, wrappers_by_offset, fixed, is_linked=is_linked))
+    found = tuple(_classify(elf, wrappers_by_offset, fixed, is_linked=is_linked))
+    # An empty linked container is one of PTX: then the driver links the input for all GPUs.
+    if all(one.wrapper is not None for one in found if one.is_linked):
+        inputs = (is_linked and one.section.name == RELOCATABLE for one in found)
+        found = tuple(replace(one, is_input=each) for one, each in zip(found, inputs, strict=True))
+    return found
 
 
 def wrapper_addresses(elf: Elf) -> range:

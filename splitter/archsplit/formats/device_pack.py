@@ -55,7 +55,7 @@ LINE = 64
 _LAST = Struct("<I12x")
 """The part of the head behind the digest."""
 _ALIGNMENT = 8
-_UNUSED = 1
+_UNUSED, _LINKED, _INPUT = 1, 2, 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +119,9 @@ class PackContainer:
         images: the images of this pack; all images in a table.
         offset: offset in the pack; 0 if the pack has no image of the container.
         is_unused: True if a GPU without code in the container loses nothing.
+        is_linked: True if a device link wrote it.
+        is_input: True for input of that link, which no GPU needs that has machine code in each
+            linked container of the library.
         key: SHA-256 of all image rows of the container that was split.
     """
 
@@ -127,6 +130,8 @@ class PackContainer:
     images: tuple[PackImage, ...] = field(repr=False)
     offset: int = 0
     is_unused: bool = False
+    is_linked: bool = False
+    is_input: bool = False
     key: bytes = field(default=bytes(32), repr=False)
 
     @property
@@ -290,6 +295,8 @@ class _Index:
             address=address,
             images=tuple(map(self._image, range(first, first + count))),
             is_unused=bool(flags & _UNUSED),
+            is_linked=bool(flags & _LINKED),
+            is_input=bool(flags & _INPUT),
             key=key,
         )
 
@@ -536,6 +543,7 @@ def _encode_containers(containers: list[PackContainer], *, is_table: bool) -> It
         is_in_file = count > 0 and not is_table
         offset, size = (container.offset, container.size) if is_in_file else (0, 0)
         flags = _UNUSED if container.is_unused else 0
+        flags |= (_LINKED if container.is_linked else 0) | (_INPUT if container.is_input else 0)
         places = (offset, size, container.wrapper, container.address)
         yield PACK_CONTAINER.pack(*places, first, count, flags, 0, container.key)
         first += count

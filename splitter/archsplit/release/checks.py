@@ -19,6 +19,7 @@ from archsplit.formats.device_pack import TABLE_FILE
 from archsplit.release.device_checks import (
     descriptor_faults,
     image_faults,
+    needed_containers,
     plugin_faults,
     service_faults,
     table_faults,
@@ -363,7 +364,8 @@ def _missing_images(subject: _Subject) -> Findings:
         # A pack that is missing or damaged has a finding of its own.
         if keys.keys() >= set(names):
             found = frozenset().union(*(keys[name] for name in names))
-            yield from service_faults(containers, found, capability, subject.release, core)
+            needed = needed_containers(table, containers, capability)
+            yield from service_faults(needed, found, capability, subject.release, core)
     total, covered = count_images(subject.release)
     if subject.scope.complete and covered < total:
         found_text = f"{total - covered} of {total} images are in no pack"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from archsplit.arch.compat import best_target
 from archsplit.arch.target import Capability, CodeKind, Target
+from archsplit.devicecode.select import replaces_input
 from archsplit.release.findings import finding
 
 if TYPE_CHECKING:
@@ -129,6 +130,18 @@ def service_faults(
         if best is not None and not keys.issuperset(keys_by_target[best]):
             found = f"container {place} has nothing for {capability}, which took {best} there"
             yield release.fault("missing-image", subject, found)
+
+
+def needed_containers(
+    table: Pack, containers: ContainerTargets, capability: str
+) -> ContainerTargets:
+    """Return the containers without the link input that linked code replaces."""
+    device, replaced = Capability.parse(capability), set()
+    for i, library in enumerate(table.libraries):
+        rows = [((i, j), row) for j, row in enumerate(library.containers)]
+        if replaces_input((containers[at][0] for at, row in rows if row.is_linked), device):
+            replaced |= {at for at, row in rows if row.is_input}
+    return {at: one for at, one in containers.items() if at not in replaced}
 
 
 def targets_by_container(table: Pack) -> ContainerTargets:

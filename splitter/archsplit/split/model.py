@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING
 
 from packaging.metadata import parse_email
 
+from archsplit.arch.compat import GPU_BY_CAPABILITY
 from archsplit.devicecode.partition import PackBy, ReleaseCores, divide_packs, plan_packs
 from archsplit.devicecode.recompress import LEVELS
+from archsplit.devicecode.select import code_targets, replaces_input
 from archsplit.formats.descriptor import Descriptor, Shape
 from archsplit.formats.device_pack import PACK_FILE, encode_table
 from archsplit.release.identity import Identity, PackIdentity
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
 
     from packaging.metadata import RawMetadata
 
-    from archsplit.arch.target import Target
+    from archsplit.arch.target import Capability, Target
     from archsplit.devicecode.partition import PackFile, PackPlan
     from archsplit.devicecode.recompress import ImageResult
     from archsplit.devicecode.registered import RegisteredContainer
@@ -240,12 +242,14 @@ class SharedContainer:
         part: that library.
         place: the container there.
         row: its row, without addresses.
+        unneeded: the capabilities that have linked code in place of it.
     """
 
     library: str
     part: StrippedLibrary = field(repr=False)
     place: RegisteredContainer = field(repr=False)
     row: PackContainer = field(repr=False)
+    unneeded: frozenset[Capability] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -280,14 +284,21 @@ def plan_contents(
     holders: dict[bytes, set[int]] = {}
     for number, (_, parts) in enumerate(cores):
         for part in parts:
+            linked = [code_targets(one.entries) for one in part.moved if one.is_linked]
+            gpus = frozenset(gpu for gpu in GPU_BY_CAPABILITY if replaces_input(linked, gpu))
             for place, row in zip(part.moved, part.rows, strict=True):
                 library = library_name(part.name)
-                one = SharedContainer(library=library, part=part, place=place, row=row)
-                by_key.setdefault(row.key, one)
+                unneeded = gpus if place.is_input else frozenset()
+                one = SharedContainer(
+                    library=library, part=part, place=place, row=row, unneeded=unneeded
+                )
+                # Another library may have the same input without its linked code.
+                known = by_key.setdefault(row.key, one)
+                by_key[row.key] = replace(known, unneeded=known.unneeded & unneeded)
                 holders.setdefault(row.key, set()).add(number)
     entries = [one.place.entries for one in by_key.values()]
     plan, files = divide_packs(
-        plan_packs(entries, request.by, request.targets),
+        plan_packs(entries, request.by, request.targets, [one.unneeded for one in by_key.values()]),
         ReleaseCores(
             machines=tuple(machine for machine, _ in cores),
             holders=tuple(map(frozenset, holders.values())),

@@ -28,6 +28,7 @@ from archsplit.formats.device_pack import (
     PACK_FILE,
     TABLE_FILE,
     ZSTD_DRIVER,
+    PackContainer,
     PackLibrary,
     lay_out_pack,
 )
@@ -320,7 +321,7 @@ class PackWriter:
                 name=name,
                 stub=name,
                 containers=tuple(
-                    replace(one.row, wrapper=0, address=0, is_unused=False, images=images)
+                    PackContainer(wrapper=0, address=0, images=images, key=one.row.key)
                     for one, images in rows
                 ),
             )

@@ -25,6 +25,7 @@ from archsplit.devicecode.recompress import (
     recompress_images,
 )
 from archsplit.devicecode.scan import release_pages
+from archsplit.formats.fatbin import RELOCATABLE
 from archsplit.split.model import StoredImages
 from archsplit.system.parallel import map_on_cores
 from archsplit.system.resources import available_cores
@@ -63,8 +64,12 @@ def store_images(
     if level is None:
         return StoredImages()
     images: dict[bytes, tuple[Container, FatbinEntry]] = {}
+    relocatable: set[bytes] = set()
     for one in contents.containers:
         for image in one.row.images:
+            if one.place.section.name == RELOCATABLE:
+                relocatable.add(image.digest)
+                continue
             entry = one.place.entries[image.number]
             images.setdefault(image.digest, (one.place.container, entry))
     entries = [entry for _, entry in images.values()]
@@ -77,6 +82,7 @@ def store_images(
         )
     progress.begin_stage("compressing device code", 0)
     results = dict(zip(images, recompress_images(list(images.values()), level=level), strict=True))
+    results |= dict.fromkeys(relocatable, ImageResult(kept=KeptReason.RELOCATABLE))
     for digest in _better_deflated(contents, results):
         results[digest] = ImageResult(kept=KeptReason.NOT_SMALLER)
     for one in contents.containers:

@@ -307,6 +307,8 @@ def _row(registered: RegisteredContainer) -> PackContainer:
         address=0,
         images=images,
         is_unused=registered.is_unused,
+        is_linked=registered.is_linked,
+        is_input=registered.is_input,
         key=container_key(images),
     )
 
