@@ -8,7 +8,14 @@ from archsplit.arch.compat import GPU_BY_CAPABILITY
 from archsplit.arch.target import Capability
 from archsplit.devicecode.model import File, Image, Inventory, Place, Unit
 from archsplit.devicecode.select import Coverage, is_code, selected_images
-from archsplit.devicecode.stats import SizeLimits, compare_inventories, device_usage, limit_findings
+from archsplit.devicecode.stats import (
+    SizeChange,
+    SizeLimits,
+    compare_inventories,
+    device_usage,
+    limit_findings,
+    template_changes,
+)
 from archsplit.formats.fatbin import Compression, EntryKind
 from archsplit.inspect.inspect import InspectRequest, read_inventory
 
@@ -77,6 +84,26 @@ def found(inventory: Inventory, limits: SizeLimits) -> tuple[str, ...]:
     findings = limit_findings(inventory, limits)
     assert all(one.code and one.hint for one in findings)
     return tuple(one.text for one in findings)
+
+
+def changed(target: str, name: str, old: int, new: int) -> SizeChange:
+    return SizeChange(target=target, name=name, old=old, new=new)
+
+
+def test_changes_are_added_up_by_template_and_renamed_kernels_are_paired() -> None:
+    kernels = (
+        # ns::add<float>() became ns::add<float, int>() for both targets.
+        changed("sm_80", "_ZN2ns3addIfEEvv", 900, 0),
+        changed("sm_80", "_ZN2ns3addIfiEEvv", 0, 1000),
+        changed("sm_90", "_ZN2ns3addIfEEvv", 900, 0),
+        changed("sm_90", "_ZN2ns3addIfiEEvv", 0, 900),
+        changed("sm_90", "_ZN2ns3addIdEEvv", 0, 50),
+        changed("sm_90", "_Z5otherPf", 700, 100),
+    )
+    other, add = template_changes(kernels)
+    assert (other.name, other.target, other.growth) == ("other", "sm_90", -600)
+    assert add.name == "ns::add (3 kernels, 2 renamed)"
+    assert (add.target, add.old, add.new) == ("sm_80 sm_90", 1800, 1950)
 
 
 def test_no_limits_no_findings(samples: Samples) -> None:

@@ -196,7 +196,7 @@ def test_many_kernels_are_cut_short(samples: Samples) -> None:
     )
     assert "… and 10 more kernels; --json has them all" in printed(inventory_text(many, ()))
     growth = compare_inventories(inventory, many)
-    assert "… and 10 more kernels that changed" in printed(growth_text(growth))
+    assert "… and 10 more templates of kernels that changed" in printed(growth_text(growth))
 
 
 def test_the_text_about_growth(samples: Samples) -> None:
@@ -370,7 +370,9 @@ def test_the_page_of_growth_has_both_signs(samples: Samples) -> None:
     page = growth_page(empty, whole, back)
     assert 'class="number grown"' in page
     assert "Kernels that changed" in page
-    many = replace(back, kernels=back.kernels[:1] * 600)
+    first = back.kernels[0]
+    kernels = tuple(replace(first, name=f"kernel_{number}") for number in range(600))
+    many = replace(back, kernels=kernels)
     assert "and 100 more; --json has them all" in growth_page(empty, whole, many)
 
 

@@ -171,6 +171,11 @@ def readable_name(name: str, demangle: Demangler | None = None) -> str:
     return _split_nested(name) if whole is None else whole.removeprefix("void ")
 
 
+def template_name(name: str) -> str:
+    """Return a kernel's name without arguments: ``cub::DeviceReduceKernel``."""
+    return _split_nested(name).partition(" ")[0]
+
+
 def _split_nested(name: str) -> str:
     match = _NESTED.match(name)
     if match is None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from archsplit.arch.compat import best_target
 from archsplit.arch.target import Target
-from archsplit.devicecode.kernels import stable_name
+from archsplit.devicecode.kernels import stable_name, template_name
 from archsplit.devicecode.model import Place, join_units
 from archsplit.devicecode.select import (
     Coverage,
@@ -114,6 +114,32 @@ def _kernel_changes(
     )
     return tuple(
         sorted(changes, key=lambda change: (-abs(change.growth), change.target, change.name or ""))
+    )
+
+
+def template_changes(kernels: Iterable[SizeChange]) -> tuple[SizeChange, ...]:
+    """Add up changes of kernels by their template, the largest net change first.
+
+    Of one template and target, a kernel that went and one that came are one renamed kernel.
+    """
+    groups: dict[str, list[SizeChange]] = {}
+    for change in kernels:
+        groups.setdefault(template_name(change.name or ""), []).append(change)
+    sums = [_sum_template(name, changes) for name, changes in groups.items()]
+    return tuple(sorted(sums, key=lambda one: (-abs(one.growth), one.name or "")))
+
+
+def _sum_template(name: str, changes: list[SizeChange]) -> SizeChange:
+    went = Counter(change.target for change in changes if not change.new)
+    came = Counter(change.target for change in changes if not change.old)
+    renamed = (went & came).total()
+    notes = [f"{len(changes) - renamed} kernels"] if len(changes) > 1 + renamed else []
+    notes += [f"{renamed} renamed"] if renamed else []
+    return SizeChange(
+        target=" ".join(dict.fromkeys(change.target for change in changes)),
+        name=f"{name} ({', '.join(notes)})" if notes else name,
+        old=sum(change.old for change in changes),
+        new=sum(change.new for change in changes),
     )
 
 

@@ -27,6 +27,7 @@ from archsplit.arch.compat import capability_text
 from archsplit.devicecode.kernels import find_demangler, readable_name
 from archsplit.devicecode.model import Place
 from archsplit.devicecode.select import Coverage, selected_images
+from archsplit.devicecode.stats import template_changes
 from archsplit.inspect.breakdown import (
     REST_COLOR,
     REST_LABEL,
@@ -236,14 +237,15 @@ def growth_page(
     change = new.size - old.size
     headline = f"{size_text(old.size)} before, {size_text(new.size)} after ({change_text(change)})"
     body = ["<h2>Targets</h2>", _change_table(growth.targets, unit, named=False)]
-    if growth.kernels:
+    templates = template_changes(growth.kernels)
+    if templates:
         body += [
-            "<h2>Kernels that changed</h2>",
+            "<h2>Kernels that changed, by template</h2>",
             FILTER_BOX,
-            _change_table(growth.kernels[:_MAX_CHANGES], "machine code", named=True),
+            _change_table(templates[:_MAX_CHANGES], "machine code", named=True),
         ]
-    if len(growth.kernels) > _MAX_CHANGES:
-        body.append(f"<p>and {len(growth.kernels) - _MAX_CHANGES} more; --json has them all</p>")
+    if len(templates) > _MAX_CHANGES:
+        body.append(f"<p>and {len(templates) - _MAX_CHANGES} more; --json has them all</p>")
     title = f"{old.name} → {new.name}"
     return render_page(title, headline, origin, "\n".join(body))
 

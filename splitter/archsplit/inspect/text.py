@@ -19,6 +19,7 @@ from archsplit.arch.target import CodeKind
 from archsplit.devicecode.kernels import find_demangler, readable_name
 from archsplit.devicecode.model import Place
 from archsplit.devicecode.select import Coverage
+from archsplit.devicecode.stats import template_changes
 from archsplit.inspect.breakdown import (
     breakdown,
     remaining_part,
@@ -201,8 +202,9 @@ def growth_text(growth: Growth) -> Iterator[RenderableType]:
     yield f"device code: {size_text(old)} before, {size_text(new)} after ({change_text(new - old)})"
     yield _changes(growth.targets, "download" if growth.in_download else "in files", summed=True)
     if growth.kernels:
-        yield from ("", _changes(growth.kernels[:_MAX_SHOWN], "machine code"))
-        yield from _more(len(growth.kernels), "kernels that changed")
+        templates = template_changes(growth.kernels)
+        yield from ("", _changes(templates[:_MAX_SHOWN], "machine code"))
+        yield from _more(len(templates), "templates of kernels that changed")
 
 
 def advice_text(advice: Advice, *, subject: str) -> Iterator[RenderableType]:
