@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
 _TOUCHED = 20
-"""One of so many sources has a new line in a pull request."""
+"""Sources for each one that a pull request touches."""
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PORT = 45226
 
@@ -77,7 +77,7 @@ class Project:
 
 @dataclass(frozen=True, kw_only=True)
 class Took:
-    """What a part took, and the digests of its objects by source."""
+    """Duration of a part, and digests of its objects by source."""
 
     wall: float
     cpu: float
