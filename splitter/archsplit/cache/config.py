@@ -80,7 +80,7 @@ class Setting:
 
     @property
     def variable(self) -> str:
-        """The environment variable; the prefix alone for the mode."""
+        """Return the environment variable; the prefix alone for the mode."""
         # The mode is the switch of the whole cache, so it has the short name.
         if self.name == "mode":
             return _PREFIX.rstrip("_")
@@ -88,12 +88,12 @@ class Setting:
 
     @property
     def flag(self) -> str:
-        """The flag; ``--cache`` for the mode."""
+        """Return the flag; ``--cache`` for the mode."""
         return "--cache" if self.name == "mode" else f"--cache-{self.name}"
 
     @property
     def field(self) -> str:
-        """The attribute of `Settings`."""
+        """Return the attribute of `Settings`."""
         return "folder" if self.name == "dir" else self.name.replace("-", "_")
 
 

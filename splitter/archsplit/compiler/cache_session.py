@@ -76,7 +76,7 @@ class CacheSession:
 
     @property
     def seconds_saved(self) -> float:
-        """The CPU seconds that the steps found in the cache would have taken."""
+        """Return the CPU seconds that the steps found in the cache would have taken."""
         return 0.0 if self._steps is None else self._steps.saved
 
     def close(self) -> None:
@@ -232,7 +232,7 @@ def cache_summary(
     if not earlier or not sources:
         return None
     before = {value for _, value in earlier[0]}
-    # A target that is gone recompiles as well, but nobody is surprised by that.
+    # A target that is gone recompiles as well, which surprises no user.
     new = [target for target in targets if target not in before]
     if not new:
         return None

@@ -513,7 +513,7 @@ def _driver_files(root: str) -> Iterator[Path]:
 
 
 def foreign_folders(commands: tuple[tuple[str, ...], ...]) -> tuple[str, ...]:
-    """Return the folders whose headers nobody edits: the system's and the toolkit's."""
+    """Return the folders whose headers are never edited: the system's and the toolkit's."""
     return ("/usr/", *_toolkit_folders(commands))
 
 

@@ -3,7 +3,7 @@
 The whole way to a hit reads nvcc's command line, looks for option files and settings, and asks what
 nvcc is, only to find the key of a request. All of that follows from the invocation (arguments,
 folder, variables) and from a few files. So a record, by the key of the invocation, keeps each
-condition of the hit as it can be checked by the kernel alone, and where the outputs belong:
+condition of the hit in a form that system calls can check, and where the outputs belong:
 
     bases       the value of base-dir, and what it leads to
     links       a path, and where it leads             the toolkit around nvcc
@@ -389,7 +389,7 @@ def _is_shadowed(record: Mapping[str, list[str]]) -> bool:
 def group_candidates(paths: Iterable[str], *, since: int) -> list[str]:
     """Return each folder, its times, and the number and names of the candidates in it.
 
-    A link stands in a folder without times, because what it leads to may change alone.
+    A link stands in a folder without times, because its target may change without it.
 
     Args:
         since: nanoseconds since 1970 at which, or after which, they were looked for.
@@ -436,7 +436,7 @@ def _write_outputs(places: Sequence[str], content: bytes) -> bool:
     view = memoryview(content)
     try:
         for path, start, end, text in _groups(places, _FOUR):
-            # A rule for make names the output, and is no part of the entry.
+            # A rule for make names the output, so that the entry has no rules.
             made = view[int(start) : int(end)] if end else text.encode(errors="surrogateescape")
             overwrite_file(path, made)
     except OSError:

@@ -91,7 +91,7 @@ def save_record(
 
 
 class _UncheckableError(Exception):
-    """A condition can be checked by the whole way alone."""
+    """Only the whole way can check a condition."""
 
 
 def _conditions(

@@ -6,7 +6,7 @@ whether no new file would be read in place of one.
 Some inputs have no marker in preprocessed text. The assembler is told of a file by ``.incbin`` and
 ``.include``. A source can put these words together out of strings, escapes, macros of the
 preprocessor and macros of the assembler. ``__DATE__``, ``__TIME__`` and ``__TIMESTAMP__`` can be
-put together by macros as well, in ways that nobody can tell from a source: what they become shows
+put together by macros as well, in ways that no source shows: what they become shows
 in preprocessed text.
 
 Equal headers with ``#pragma once`` are another one: for gcc such a header has been read if another
@@ -53,8 +53,8 @@ class ReplySource(Protocol):
 class FileResolver(NamedTuple):
     """Rules by which names become files.
 
-    A named tuple and no dataclass, as all records of the way to a hit: importing `dataclasses`
-    alone takes 9 ms of the 50 that a hit may take.
+    A named tuple and no dataclass, as all records of the way to a hit: the import of
+    `dataclasses` takes 9 ms of the 50 that a hit may take.
 
     Attributes:
         cwd: what relative paths are relative to.
@@ -73,7 +73,7 @@ class FileResolver(NamedTuple):
     tools: ReplySource | None = None
 
     def resolve(self, spelled: str) -> str:
-        """The absolute path of a file; where it would be, if it isn't there."""
+        """Return the absolute path of a file; where it would be, if it isn't there."""
         # Relative to an include folder, so that another checkout has the same row.
         if spelled.startswith(INCLUDE_PREFIX):
             name = spelled.removeprefix(INCLUDE_PREFIX)
@@ -82,20 +82,20 @@ class FileResolver(NamedTuple):
         return os.path.join(self.cwd, spelled)  # noqa: PTH118 - thousands: a Path each would cost more
 
     def normalize(self, spelled: str) -> str:
-        """The same without ``..``, to compare it: where links are, it may lead elsewhere."""
+        """Return the same without ``..``, to compare it: where links are, it may lead elsewhere."""
         return os.path.normpath(self.resolve(spelled))
 
     def digest(self, spelled: str) -> str | None:
-        """The digest of a file, or None where there's none."""
+        """Return the digest of a file, or None where there's none."""
         return self.digests.digest(self.resolve(spelled), group=self.group)
 
     def tool_digest(self, spelled: str) -> str | None:
-        """The digest of a tool of the compiler, which is saved for all requests."""
+        """Return the digest of a tool of the compiler, which is saved for all requests."""
         # nvcc has 30 MB, and many requests are of sources that are compiled once.
         return self.digests.digest(self.resolve(spelled), group=PROGRAM_GROUP)
 
     def program_digest(self, name: str) -> str | None:
-        """The digest of a program, or None where it isn't found.
+        """Return the digest of a program, or None where it isn't found.
 
         Also the value of a variable (see `VARIABLE_PREFIX`), and the digest of a program's reply
         (see `archsplit.compiler.tool_identity.identity_query`).
@@ -182,9 +182,9 @@ def reads_more(text: bytes, own: str = "") -> bool:
 
     Args:
         text: of a source, preprocessed or not, or assembly.
-        own: what the paths of those begin with that are known all the same.
+        own: the prefix of paths that are known in another way.
     """
-    # Of lower case: a pattern that ignores case can't look for its first characters alone.
+    # Of lower case: a pattern that ignores case can't be found by its first characters.
     if _MENTIONED.search(text.lower()) and _reads(text, own):
         return True
     # Nearly no text has inline assembly, and the patterns below are slow.
@@ -211,7 +211,7 @@ def _reads(text: bytes, own: str) -> bool:
 def _character(escape: re.Match[bytes]) -> bytes:
     digits = escape[1] or escape[3] or escape[4]
     character = chr(int(digits, 16) if digits else int(escape[2], 8))
-    # What is no character of a directive, a quote above all, shall end nothing here.
+    # Characters that are in no directive, above all a quote, must end nothing here.
     return character.encode() if character.isascii() and character not in '"\\' else b"?"
 
 
@@ -256,7 +256,7 @@ def may_paste_time_macro(texts: Sequence[bytes]) -> bool:
     """Tell if unpreprocessed texts could put underscores around ``TIME`` or ``DATE``."""
     likely = (text for text in texts if any(word in text for word in (b"TIME", b"DATE", b"STAMP")))
     naming = [text for text in likely if _BARE.search(text)]
-    # Most sources have none of the words, and the rest is slow.
+    # Most sources don't have the words, and the rest is slow.
     if not naming:
         return False
     pasting = (text for text in texts if b"##" in text)
@@ -308,7 +308,7 @@ def has_equal_headers(
 
     Args:
         read: contents of the files that were read, by their names.
-        foreign: folders whose headers nobody changes.
+        foreign: folders whose headers are never edited.
     """
     own = {
         resolver.resolve(name): content

@@ -76,7 +76,7 @@ class HiddenFolders:
 
     @property
     def map_flags(self) -> tuple[str, ...]:
-        """The flags by which GCC leaves out the bases; the last one that fits counts."""
+        """Return the flags by which GCC leaves out the bases; the last one that fits counts."""
         return tuple(
             f"-ffile-prefix-map={old}={new}"
             for base in sorted(self.bases, key=len)

@@ -2,7 +2,7 @@
 
 In: the names of included files, the tools, and preprocessed texts. Out: an entry with digests, and
 with every name under which a new file would be read in place of one of these. Where inputs can't be
-known (the clock, ``__TIMESTAMP__``, a file that has just changed), there is no entry.
+known (the clock, ``__TIMESTAMP__``, a file that has just changed), nothing is stored.
 
 `has_include_names` returns headers that a text only tests for with ``__has_include``; pure.
 """
@@ -73,7 +73,7 @@ class TextScan(NamedTuple):
 
     Attributes:
         joined: the text with its continued lines made one; None where it wasn't read.
-        questions: the argument of each ``__has_include``; None where it is no name.
+        questions: the argument of each ``__has_include``; None for an argument that is not a name.
         has_clock: the text names the date or the time.
         is_unseen: the text reads more than it includes, or means more than it says.
     """
@@ -232,9 +232,9 @@ class TextScans:
 
 
 def has_include_names(scans: Sequence[TextScan], macros: Iterable[str]) -> frozenset[str] | None:
-    """The names in ``__has_include``, and in macros that are called like it.
+    """Return the names in ``__has_include``, and in macros that are called like it.
 
-    A name may be that of a macro, all of whose definitions are then looked at.
+    If a name belongs to a macro, all its definitions are looked at.
 
     Args:
         scans: of all files that were read.
@@ -262,7 +262,7 @@ def has_include_names(scans: Sequence[TextScan], macros: Iterable[str]) -> froze
 
 
 def _questions(text: bytes) -> tuple[bytes | None, ...]:
-    """Return the argument of each ``__has_include``; None where it is no name."""
+    """Return the argument of each ``__has_include``; None for an argument that is not a name."""
     return tuple(
         question
         for line in _asking_lines(text)
@@ -297,7 +297,7 @@ def _question(question: re.Match[bytes]) -> bytes | None:
         return None
     if not (wrapper := _WRAPPER.match(line)) or word not in _parameters(wrapper):
         return word
-    # Nobody can tell where a macro is used that isn't called like a question.
+    # A macro that isn't called like a question may be used anywhere.
     return b"" if any(each in wrapper[1] for each in _ASKS) else None
 
 
@@ -327,9 +327,9 @@ class _Definitions:
 def _meant(
     name: bytes, defined: _Definitions, seen: frozenset[bytes] = frozenset()
 ) -> set[bytes] | None:
-    """The headers that a macro may stand for; None if one can't be told.
+    """Return the headers that a macro may stand for; None if one can't be told.
 
-    None of its definitions being there, the question stands where nobody asks it.
+    Without a definition of the macro, no compiled code asks the question.
     """
     found: set[bytes] = set()
     for value in defined.of(name):
@@ -428,7 +428,7 @@ def describe_reads(
     beside = resolver.shadowing_files(row)
     compiled = [name for name in (*files, *beside) if name.endswith(PRECOMPILED_SUFFIX)]
     if any(name in files or name.removesuffix(PRECOMPILED_SUFFIX) in files for name in compiled):
-        # What a header was when it was compiled beforehand, nobody can tell.
+        # The content of a header when it was compiled beforehand is not known.
         return None
     return ManifestUpdate(
         row=row._replace(beside=beside),
@@ -500,7 +500,7 @@ def _has_other_tools(reading: ObservedReads, resolver: FileResolver) -> bool:
 
 
 def _settled(path: str, since: int) -> bytes | None:
-    """The content of a file that hasn't changed since then."""
+    """Return the content of a file that hasn't changed since then."""
     try:
         content = Path(path).read_bytes()
     except OSError:
@@ -510,7 +510,7 @@ def _settled(path: str, since: int) -> bytes | None:
 
 
 def _definition(macro: str) -> bytes:
-    """The line that would define a macro of the command line."""
+    """Return the line that would define a macro of the command line."""
     name, _, value = macro.partition("=")
     return f"#define {name} {value}".encode(errors="surrogateescape")
 

@@ -268,7 +268,7 @@ class WrapperContext:
         warn: shows a line of archsplit's own to a person.
         cache: settings of the cache; None to do without.
         explain_cache: report hits, and the reason of each miss.
-        farm: the farm for the long steps; None for this machine alone.
+        farm: the farm for the long steps; None for this machine only.
         record: receives ``cached`` or ``compiled`` for a build that counts the calls.
     """
 

@@ -101,7 +101,7 @@ class StepKey:
 
     @property
     def label(self) -> str:
-        """The label of the step for people."""
+        """Return the label of the step for people."""
         return f"{self.kind.value} {self.target}".rstrip()
 
 
@@ -147,7 +147,7 @@ def has_unsupported_flags(argv: tuple[str, ...]) -> bool:
 
 
 def with_depfile(step: Step, private: Path) -> Step:
-    """The step, made to list what it reads if the host's compiler does it; otherwise the same.
+    """Return the step; one of the host compiler's also lists the files that it reads.
 
     What is included by what CUDA's tools have written is in no preprocessed text, and what
     ``-imacros`` names is in no text at all.
@@ -187,7 +187,7 @@ def step_key(
     if kind in _HOST and listing is None:
         return None
     target = step_target(argv, kind)
-    # Sources that differ for the host alone have equal PTX; only debug information names its file.
+    # Sources that differ only for the host have equal PTX; only debug information names its file.
     is_anonymous = kind is StepKind.PTXAS and not precise
     words = tuple(map(hidden.hide_word, argv, ("", *argv)))
     flags = _flags(words, private, precise=precise)
@@ -222,7 +222,7 @@ def _preprocesses(argv: tuple[str, ...]) -> bool:
 
 def _inputs(step: Step, private: Path) -> tuple[Path, ...]:
     named = [path for word in step.command.argv[1:] for path in _paths(word, private)]
-    # What a tool names as its own, and nobody waits for, may be there of a run that was ended.
+    # An output that no step waits for may be left by a run that was ended.
     written = {*step.writes, *map(Path, option_values(step.command.argv, _OUTPUTS))}
     read = [path for path in (*step.reads, *named) if path not in written]
     read = [path for path in read if path.is_relative_to(private)]
@@ -311,12 +311,12 @@ class CompileRequest:
 
     @property
     def key(self) -> str:
-        """The key of the request's manifest."""
+        """Return the key of the request's manifest."""
         return compute_key(self.parts)
 
     @property
     def subject(self) -> str:
-        """The names of the sources, by which earlier compilations are looked for."""
+        """Return the names of the sources, by which earlier compilations are looked for."""
         words = [part.value for part in self.parts if part.name == "flag"]
         return " ".join(Path(word).name for word in words if _SOURCE.search(word))
 
@@ -331,7 +331,7 @@ class CompileRequest:
         return os.path.relpath(path, self.cwd)
 
     def path(self, role: str) -> Path:
-        """The file that has a role here; the other way round."""
+        """Return the file that has a role here; the other way round."""
         for name, named in self.named.items():
             if role.startswith(name):
                 suffix = role.removeprefix(name)
@@ -351,7 +351,7 @@ def compile_request(
     hidden: HiddenFolders = NO_FOLDERS,
     bases: Sequence[str] = (),
 ) -> CompileRequest | None:
-    """The request, or None where it can't be known what it reads or writes.
+    """Return the request, or None where it can't be known what it reads or writes.
 
     Args:
         command: nvcc's command line.
@@ -423,7 +423,7 @@ def compile_request(
 
 
 def split_flags(words: Iterable[str]) -> Iterator[str]:
-    """The flags in words that may hold several, as ``-Xcompiler=-g,-O2``."""
+    """Return the flags in words that may hold several, as ``-Xcompiler=-g,-O2``."""
     return (piece for word in words for piece in _FLAGS.split(word) if piece)
 
 

@@ -296,13 +296,13 @@ class CompilePass:
 
     @property
     def has(self) -> dict[Target, UnitObjects]:
-        """The objects that are in place."""
+        """Return the objects that are in place."""
         found = {target: self.known.objects.get(str(target)) for target in self.targets}
         return {target: made for target, made in found.items() if made is not None}
 
     @property
     def left(self) -> tuple[Target, ...]:
-        """The targets whose objects must be made."""
+        """Return the targets whose objects must be made."""
         return tuple(target for target in self.targets if target not in self.has)
 
 
@@ -333,17 +333,17 @@ class PassOutput:
 
     @property
     def name(self) -> str:
-        """The name of its folder, and the prefix of its steps' names."""
+        """Return the name of its folder, and the prefix of its steps' names."""
         return self.asked.folder
 
     @property
     def source(self) -> PurePosixPath:
-        """The source, relative to the recipe's folder."""
+        """Return the source, relative to the recipe's folder."""
         return self.asked.source
 
     @property
     def objects(self) -> dict[Target, UnitObjects]:
-        """The objects that its steps write, by target."""
+        """Return the objects that its steps write, by target."""
         relocatable = self.shards.relocatable
         return {
             target: UnitObjects(linked=linked, relocatable=relocatable.get(target))
@@ -351,7 +351,7 @@ class PassOutput:
         }
 
     def without_preprocessing(self, said: str) -> PassOutput:
-        """The part once its source has been preprocessed, which printed ``said``."""
+        """Return the part once its source has been preprocessed, which printed ``said``."""
         # Without CUDA the source is read by the compile itself.
         if self.view.kind is not StepKind.PREPROCESS:
             return self
@@ -371,7 +371,7 @@ def collect_objects(
 def group_by_target(
     targets: Sequence[Target], made: Iterable[Mapping[Target, Path | None]]
 ) -> dict[Target, tuple[Path, ...]]:
-    """The files of each target, in the order of the passes."""
+    """Return the files of each target, in the order of the passes."""
     files: dict[Target, tuple[Path, ...]] = dict.fromkeys(targets, ())
     for each in made:
         for target, path in each.items():

@@ -38,18 +38,18 @@ _LINE_MARKER = re.compile(rb'^# \d+ "((?:[^"\\\n]|\\.)*)"[ \d]*\n', re.MULTILINE
 _LAST_WORD = re.compile(rb"(\w+)\s*\Z")
 _RESERVED = re.compile(rb"__\w|_[A-Z]|\w+__")
 _OWN_ACCESSORS = {b"current", b"source_location"}
-"""Nobody calls them without naming `source_location` or writing ``::current(``."""
+"""A call of one of them also names `source_location` or has ``::current(``."""
 _MOST = 10_000
 """Most bytes of a parameter list that are scanned."""
 
 
 def text_digest(content: bytes) -> str:
-    """The SHA-256 of a text."""
+    """Return the SHA-256 of a text."""
     return hashlib.sha256(content).hexdigest()
 
 
 def without_markers(text: bytes) -> bytes:
-    """The text without what says where each line comes from, and without empty lines."""
+    """Return the text without what says where each line comes from, and without empty lines."""
     return _MARKER_OR_BLANK.sub(b"", b"\n" + text)[1:]
 
 
@@ -69,14 +69,14 @@ def asks_for_file(text: bytes) -> bool:
 
 
 def include_markers(text: bytes) -> bytes:
-    """The markers that say which files a text was made from: the source, and each file once."""
+    """Return the markers of the files in a text, each once, the source first."""
     main = _MAIN.search(text)
     entered = (line + b"\n" for line in _ENTERED.findall(b"\n" + text))
     return b"".join(dict.fromkeys([*([] if main is None else [main[0]]), *entered]))
 
 
 def included_files(markers: bytes) -> tuple[str, ...]:
-    """The files that markers name, as they are spelled, each once."""
+    """Return the files that markers name, as they are spelled, each once."""
     found: dict[str, None] = {}
     for line in markers.splitlines():
         name = _MARKER_FILE.match(line)
@@ -86,12 +86,12 @@ def included_files(markers: bytes) -> tuple[str, ...]:
 
 
 def to_placeholder(content: bytes, folder: str) -> bytes:
-    """The content with the private folder's name taken out."""
+    """Return the content with the private folder's name taken out."""
     return content.replace(folder.encode(), _PLACE)
 
 
 def from_placeholder(content: bytes, folder: str) -> bytes:
-    """The content with a private folder's name put in."""
+    """Return the content with a private folder's name put in."""
     return content.replace(_PLACE, folder.encode())
 
 
@@ -109,16 +109,16 @@ class _Part(NamedTuple):
 
 
 def strip_unused_line_markers(text: bytes) -> bytes:
-    """The text without the markers and empty lines that change nothing of what it means.
+    """Return the text without the markers and empty lines that change no meaning.
 
     Where code asks for its line, all of them stay, unless it is the toolkit's own that asks, and
-    nothing of what asks is named anywhere else: then those of the toolkit's files stay.
+    nothing of what asks is named anywhere else: then the markers of the toolkit's files stay.
     """
     # No code asks for its line, so that no marker has a meaning.
     if not asks_for_place(text):
         return without_markers(text)
     kit = _KIT.search(text)
-    # Without the toolkit's own headers nobody knows whose the question is.
+    # Without the toolkit's own headers it is not known whose the question is.
     if kit is None:
         return text
     parts = list(_parts(text))
@@ -128,7 +128,7 @@ def strip_unused_line_markers(text: bytes) -> bytes:
 
 
 def _parts(text: bytes) -> Iterator[_Part]:
-    """The parts of a text that has a marker."""
+    """Yield the parts of a text that has a marker."""
     markers = list(_LINE_MARKER.finditer(text))
     ends = [marker.start() for marker in markers[1:]] + [len(text)]
     yield _Part(b"", b"", text[: markers[0].start()])
@@ -173,7 +173,7 @@ def _names(text: bytes) -> set[bytes] | None:
 
 
 def _enclosing(before: bytes) -> set[bytes] | None:
-    """The names before the parentheses that are open at a text's end; None if that is cut off."""
+    """Return the names before the parentheses open at a text's end; None if that is cut off."""
     names: set[bytes] = set()
     closed = braces = 0
     for position in range(len(before) - 1, -1, -1):

@@ -392,7 +392,7 @@ class StepCache:
             found = None if row is None else self._cache.find(row.components(lookup.key))
         if found is None or not (found.entry.stdout or found.entry.stderr):
             return found
-        # Warnings name lines: those of this text must be the same.
+        # Warnings name lines: this text must have the same lines.
         return found if found.entry.notes.get(_LINES) == lookup.lines else None
 
     def _store(self, step: Step, lookup: _StepLookup, done: CompletedProcess) -> None:

@@ -79,11 +79,11 @@ class ToolIdentities:
     def parts(
         self, argv: tuple[str, ...], environment: Mapping[str, str]
     ) -> tuple[KeyComponent, ...] | None:
-        """The program, and what it starts or reads that no argument names; None if one is gone."""
+        """Return the program, and the files it uses that no argument names; None if one is gone."""
         found = []
         for path in self.files(argv, environment):
             digest = None if path is None else self.digests.digest(str(path), group=PROGRAM_GROUP)
-            # A key without one of its programs would be that of another tool.
+            # A key without one of its programs would be the key of another tool.
             if path is None or digest is None:
                 return None
             found.append(KeyComponent(f"program {path.name}", digest))
@@ -96,7 +96,7 @@ class ToolIdentities:
         return tuple(found)
 
     def files(self, argv: tuple[str, ...], environment: Mapping[str, str]) -> Iterator[Path | None]:
-        """The same as paths; None for what isn't there.
+        """Yield the same as paths; None for what isn't there.
 
         As they were found, and not what links lead to: a link may be turned to another tool.
         """
@@ -120,7 +120,7 @@ class ToolIdentities:
                 yield self._found(answer.strip() or part, environment)
 
     def reply_digest(self, query: str, environment: Mapping[str, str]) -> str | None:
-        """The digest of what a compiler says to `identity_query`; None if it says nothing."""
+        """Return the digest of a compiler's reply to `identity_query`; None without a reply."""
         replies = ReplyCache(self.digests.folder, cwd=self.cwd)
         if (known := replies.reply_digest(query, environment)) is not None:
             return known
@@ -231,7 +231,7 @@ def script_target(program: str) -> str | None:
         return None
     found = _FORWARDING.fullmatch(text) if len(text) < _SHORT else None
     target = None if found is None else os.path.realpath(os.fsdecode(found[1]))
-    # Such scripts could lead to each other for ever.
+    # Such scripts could lead to each other without end.
     return target if target is not None and _is_executable(target) else None
 
 
@@ -268,7 +268,7 @@ def _language(argv: tuple[str, ...]) -> str:
 
 
 def _preloaded(environment: Mapping[str, str]) -> list[str]:
-    """The libraries that the loader puts into every program."""
+    """Return the libraries that the loader puts into every program."""
     words = " ".join(environment.get(name, "") for name in ("LD_PRELOAD", "LD_AUDIT"))
     return words.replace(":", " ").split()
 
@@ -314,12 +314,12 @@ def record_versions(cache: Cache, tools: ToolIdentities, paths: Iterable[str]) -
 
 
 def recorded_version(cache: Cache, digest: str) -> str:
-    """The version of the program with a digest; "" if it isn't written down."""
+    """Return the version of the program with a digest; "" if it isn't written down."""
     return next((line for _, line in cache.miss_log.read_reasons(_subject(digest))), "")
 
 
 def with_versions(cache: Cache, parts: Iterable[KeyComponent]) -> tuple[KeyComponent, ...]:
-    """The parts with programs' versions beside their digests, for people."""
+    """Return the parts with programs' versions beside their digests, for people."""
     return tuple(
         KeyComponent(part.name, version_text(cache, part.value))
         if part.name.startswith("program ")

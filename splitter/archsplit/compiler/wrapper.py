@@ -126,7 +126,7 @@ def _run(compilation: Compilation, step_cache: ResultCache | None = None) -> Out
     if invocation.sequential:
         outcome = engine.run_in_order(compilation.graph)
     elif choice is not None:
-        # Imported late: most compilations run here alone.
+        # Imported late: most compilations have no farm.
         from archsplit.compiler.wrapper_farm import WrapperFarm  # noqa: PLC0415
 
         farm = WrapperFarm(compilation, choice, engine.runner)
@@ -337,7 +337,7 @@ def _set_aside(compilation: Compilation, kept: Path) -> dict[Path, Path]:
 
 
 def compare_outputs(reference: NvccReference, compilation: Compilation) -> None:
-    """Compare PTX, cubins, containers, objects and outputs with those of nvcc.
+    """Compare PTX, cubins, containers, objects and outputs with nvcc's.
 
     Raises:
         VerifyError: lists the files that are different.

@@ -10,7 +10,7 @@ So workers need no header of the project: preprocessed text is sent, as by sccac
 result comes back, and so the compile cache holds the entries of a compilation on this machine.
 The farm is reached when the first step needs it: hits of the cache open no connection.
 
-Its machines have the same tools. `ToolFiles` lists those of a step with their digests: its program,
+Its machines have the same tools. `ToolFiles` lists a step's tools with their digests: its program,
 the parts that the program starts, and the headers and libraries of CUDA that no step declares. The
 worker compares them before it runs the step.
 
@@ -237,7 +237,7 @@ class WrapperFarm:
             self._tools.save()
 
     def _fits(self, step: Step) -> bool:
-        """Return True if a step reads and writes files of the private folder alone."""
+        """Return True if a step reads and writes only files of the private folder."""
         argv = step.command.argv
         files = (*step.reads, *step.writes)
         # The last step writes where the command line says; the first one reads sources.

@@ -126,29 +126,29 @@ class Compilation:
 
     @property
     def invocation(self) -> Invocation:
-        """The call of the wrapper."""
+        """Return the call of the wrapper."""
         return self.dryrun.invocation
 
     @property
     def folder(self) -> Path:
-        """The private folder of all intermediate files."""
+        """Return the private folder of all intermediate files."""
         return self.dryrun.folder
 
     @property
     def diagnostics(self) -> str:
-        """The warnings of nvcc itself."""
+        """Return the warnings of nvcc itself."""
         return "".join(f"{line}\n" for line in self.dryrun.transcript.diagnostics)
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """The source files, absolute, in the order of the steps."""
+        """Return the source files, absolute, in the order of the steps."""
         steps = self.dryrun.transcript.steps
         names = (name for step in steps for name in option_values(step.argv, (_SOURCE,)))
         return tuple(dict.fromkeys(names))
 
     @property
     def history_group(self) -> str:
-        """The key of the compilation in the history: its first source, or its last output."""
+        """Return the key of the compilation in the history: its first source or last output."""
         outputs = [path for step in self.dryrun.transcript.steps for path in step.writes]
         names = [*self.sources[:1], *map(str, reversed(outputs))]
         return names[0] if names else str(self.invocation.cwd)
@@ -208,7 +208,7 @@ def _staged(steps: Iterable[NvccStep], folder: Path, *, leaves: bool) -> Iterato
     Args:
         steps: the steps.
         folder: the private folder.
-        leaves: True if steps run on other machines, which know the names of private files alone.
+        leaves: True if steps run on other machines, which know only the names of private files.
     """
     for number, step in enumerate(steps):
         for path in step.writes:
@@ -224,8 +224,8 @@ def _staged(steps: Iterable[NvccStep], folder: Path, *, leaves: bool) -> Iterato
 
 
 def _can_leave(step: NvccStep, folder: Path) -> bool:
-    """Return True for a step that reads private files alone, and whose output may move."""
-    # Otherwise names of further outputs follow from that of the first.
+    """Return True for a step that reads only private files, and whose output may move."""
+    # Otherwise names of further outputs follow from the name of the first.
     return (
         step.kind in _LEAVING
         and bool(step.reads)
@@ -311,7 +311,7 @@ def _prefix_map(dryrun: DryRunResult, step: NvccStep) -> Iterator[str]:
         # As in nvcc's own objects, it names the kept files.
         yield f"-ffile-prefix-map={dryrun.folder}/={command.kept_prefix}"
     elif dryrun.invocation.reproducible and has_line_info(step.argv):
-        # The folder's name has that of TMPDIR. nvcc's own files have random names.
+        # The folder's name begins with TMPDIR. nvcc's own files have random names.
         yield f"-fdebug-prefix-map={dryrun.folder}/="
 
 

@@ -159,7 +159,7 @@ class CommandLine:
 
     @property
     def compiles_nothing(self) -> bool:
-        """Return True if a plan is no gain: nvcc preprocesses to standard output, or only links.
+        """Return True if a plan gains nothing: nvcc preprocesses to stdout, or only links.
 
         A device link is planned, since link-time optimization compiles.
         """

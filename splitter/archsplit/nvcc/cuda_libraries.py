@@ -37,7 +37,7 @@ class CudaWheel:
         libraries: by the name that follows ``-l``.
         distribution: without ``-cu12``.
         folder: below ``nvidia``, up to CUDA 12.
-        extra: of the package ``cuda-toolkit``; "" for a library that is no part of the toolkit: its
+        extra: of the package ``cuda-toolkit``; "" for a library that is not in the toolkit: its
             wheel has a folder of its own and a name with the version for every CUDA.
     """
 
@@ -182,7 +182,7 @@ def wheel_folders(toolkit: Toolkit, site_folders: Sequence[Path]) -> tuple[Path,
 def _places(
     name: str, toolkit: Toolkit, site_folders: Sequence[Path]
 ) -> Iterator[tuple[Path, Path]]:
-    """Yield the folders of libraries to search, each with that of the headers."""
+    """Yield the folders of libraries to search, each with the folder of the headers."""
     yield toolkit.library_folder, toolkit.root / "include"
     relative = CUDA_WHEELS[name].place(toolkit.cuda_version // 1000)
     for site in site_folders:

@@ -2,7 +2,7 @@
 
 nvcc has no tool for ``-MD`` and its kin: it reads the line markers of every preprocessed text of a
 source (for the host and for each target) and lists each file once, in their order. The format was
-measured with CUDA 13.0: spaces alone are escaped, and names aren't normalized. To find the inputs
+measured with CUDA 13.0: only spaces are escaped, and names aren't normalized. To find the inputs
 of a source for the cache, the host compiler writes a depfile of its own, by nvcc's own step.
 """
 

@@ -31,7 +31,7 @@ _HEAD_BYTES = 4096
 def candidate_paths(
     *, explicit: str | None, environment: Mapping[str, str], site_folders: Sequence[str]
 ) -> tuple[tuple[str, str | None], ...]:
-    """Return the origin and the path of each candidate, best first; with ``--nvcc``, that alone.
+    """Return the origin and the path of each candidate, best first; with ``--nvcc``, only that.
 
     Args:
         explicit: the value of ``--nvcc``: the program, or a toolkit's root folder.
@@ -83,7 +83,7 @@ def find_real_nvcc(
         site_folders: as for `candidate_paths`.
 
     Raises:
-        ToolNotFoundError: there is no nvcc; the message lists all candidates.
+        ToolNotFoundError: nvcc was not found; the message lists all candidates.
     """
     tried = {os.path.realpath(wrapper), *_split_paths(environment.get(TRIED_VARIABLE, ""))}
     explicit = None if named in {None, _NVCC} else named

@@ -129,7 +129,7 @@ class Transcript:
     Attributes:
         environment: variables that nvcc sets for its tools.
         steps: in nvcc's order.
-        images: the files with code by target; those of the last source if there are several.
+        images: the files with code by target; of the last source if there are several.
         module_ids: the files of module ids, one for each source with CUDA.
         dependencies: depfiles, in nvcc's order.
         diagnostics: other lines, to pass on to the user.
@@ -144,16 +144,16 @@ class Transcript:
 
     @property
     def module_id(self) -> Path | None:
-        """The file of the first module id, or None for a source without CUDA."""
+        """Return the file of the first module id, or None for a source without CUDA."""
         return self.module_ids[0] if self.module_ids else None
 
     @property
     def host_step(self) -> NvccStep:
-        """The step in which the host compiler reads the source.
+        """Return the step in which the host compiler reads the source.
 
         Without CUDA that is the compile itself, else the preprocessing before cudafe++.
         """
-        # Without CUDA there is no cudafe++, and no text before it.
+        # Without CUDA, cudafe++ and the text before it are missing.
         if not self.module_ids:
             return next(step for step in self.steps if step.kind is StepKind.HOST_COMPILE)
         parsed = next(step for step in self.steps if step.kind is StepKind.CUDAFE)

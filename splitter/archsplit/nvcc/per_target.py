@@ -3,7 +3,7 @@
 In: the transcript (the parsed output of ``nvcc --dryrun``) of one fat compilation; out:
 `TargetObjects`. The host object is compiled with an empty container instead of nvcc's container of
 all images, so it waits for no ptxas. Each target's object is a copy of that host object: objcopy
-replaces its ``.nv_fatbin`` section by a container with the target's image alone.
+replaces its ``.nv_fatbin`` section by a container that has only the target's image.
 
 Relocatable device code (``-rdc=true``) is in ``__nv_relfatbin``, and is replaced there. nvlink
 makes SASS of it before the host link, so the library doesn't need that section: the host linker

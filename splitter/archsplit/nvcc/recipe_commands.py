@@ -31,7 +31,7 @@ class CompileOptions:
         defines: ``NAME`` or ``NAME=VALUE``.
         standard: ``c++17``.
         nvcc_flags: further flags, as a user would type them.
-        host_flags: flags for the host compiler alone.
+        host_flags: flags only for the host compiler.
         host_compiler: the value of nvcc's ``-ccbin``.
         relocatable: True if sources use each other's device code, which a device link resolves.
         system_include: absolute folders whose headers are the system's: no warnings about them.
@@ -66,7 +66,7 @@ def dryrun_command(
         source: relative to nvcc's working folder, so that no absolute path gets into ``__FILE__``.
         targets: all targets of the release, so that ``__CUDA_ARCH_LIST__`` doesn't depend on the
             targets that are built now.
-        folder: an existing folder for this source alone.
+        folder: an existing folder only for this source.
     """
     return (
         *_dryrun_prefix(toolkit, folder),
@@ -100,7 +100,7 @@ def device_link_command(
         objects: absolute paths, of files that may not exist yet.
         libraries: the arguments ``-L…`` and ``-l…``.
         target: the only target of the objects' code.
-        folder: an existing folder for this device link alone.
+        folder: an existing folder only for this device link.
     """
     # A driver that links PTX takes every registered object, also an unused device runtime, which
     # nvlink leaves out when it links machine code.

@@ -93,13 +93,13 @@ class Toolkit:
 
     @property
     def cuda_version(self) -> int:
-        """The version as in ``CUDART_VERSION``: 13000 for 13.0."""
+        """Return the version as in ``CUDART_VERSION``: 13000 for 13.0."""
         major, minor = self.release.split(".")[:2]
         return int(major) * 1000 + int(minor) * 10
 
     @property
     def tools(self) -> tuple[Path, ...]:
-        """The programs whose content determines the output of a build."""
+        """Return the programs whose content determines the output of a build."""
         names = (self.nvcc.name, *_TOOLS)
         return (*(self.root / "bin" / name for name in names), self.root / "nvvm" / "bin" / "cicc")
 

@@ -47,7 +47,7 @@ class Endpoint:
 
     @property
     def address(self) -> str:
-        """The address for messages; it has no secret."""
+        """Return the address for messages; it has no secret."""
         scheme = "grpcs" if self.tls else "grpc"
         return f"{scheme}://{self.host}{'/' * bool(self.instance)}{self.instance}"
 

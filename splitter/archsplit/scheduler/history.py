@@ -44,7 +44,7 @@ class History:
 
     @property
     def estimates(self) -> Mapping[str, StepEstimate]:
-        """The estimates by step key."""
+        """Return the estimates by step key."""
         if self._known is None:
             self._known = self._read()
         return self._known

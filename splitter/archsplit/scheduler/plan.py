@@ -176,7 +176,7 @@ class Schedule:
 
     @property
     def first_failed(self) -> int | None:
-        """The first failed step in the graph's order, or None."""
+        """Return the first failed step in the graph's order, or None."""
         return min(self._failed, default=None)
 
     def start(self, position: int) -> None:

@@ -78,7 +78,7 @@ class Grant(Protocol):
 
     @property
     def entry(self) -> PoolEntry:
-        """The entry that other processes read."""
+        """Return the entry that other processes read."""
         ...
 
     def update_resident(self, resident: int) -> None:

@@ -112,12 +112,12 @@ class OutputFolder:
 
     @property
     def out(self) -> Path:
-        """The output folder of the command."""
+        """Return the output folder of the command."""
         return self.folder / "out"
 
     @property
     def temporary(self) -> Path:
-        """The command's ``TMPDIR``, removed with all that a killed compiler leaves."""
+        """Return the command's ``TMPDIR``, removed with all that a killed compiler leaves."""
         return self.folder / "tmp"
 
     def command(self, environment: Mapping[str, str]) -> Command:

@@ -157,7 +157,7 @@ class Core:
 
     @property
     def identity(self) -> Identity:
-        """The core's identity."""
+        """Return the core's identity."""
         return Identity(
             package=self.name.project,
             version=self.name.version,
@@ -187,14 +187,14 @@ class Core:
 
     @property
     def raw_metadata(self) -> RawMetadata:
-        """The fat wheel's METADATA, unchecked."""
+        """Return the fat wheel's METADATA, unchecked."""
         # Unchecked, because the fat wheel was published with it: only what is added has to be
         # valid.
         return parse_email(self.wheel.read(f"{self.wheel.dist_info}/METADATA"))[0]
 
     @property
     def table(self) -> bytes:
-        """The content of the core's own pack, when all its libraries were read again."""
+        """Return the content of the core's own pack, when all its libraries were read again."""
         targets = {
             # The table is no plugin; its descriptor lists what all packs have together.
             image.target

@@ -310,7 +310,7 @@ class PackWriter:
 
     @property
     def core(self) -> Core:
-        """The first core."""
+        """Return the first core."""
         return self.cores[0]
 
     def libraries(self, file: PackFile) -> tuple[PackLibrary, ...]:

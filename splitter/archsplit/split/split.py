@@ -185,7 +185,7 @@ class _Split:
 
     @property
     def folder(self) -> Path:
-        """The private folder."""
+        """Return the private folder."""
         return self.scratch.folder
 
     def run(self, out: Path) -> Release:

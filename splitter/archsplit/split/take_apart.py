@@ -86,7 +86,7 @@ class SplittableLibrary:
 
     @property
     def machine(self) -> ElfMachine:
-        """The machine that the library is for."""
+        """Return the machine that the library is for."""
         return MACHINE_NAMES[self.elf.header.machine]
 
 
@@ -135,7 +135,7 @@ class StrippedLibrary:
 
     @property
     def original_images(self) -> ContainerImages:
-        """The images that moved, read before the library was written."""
+        """Return the images that moved, read before the library was written."""
         return tuple(row.images for row in self.rows)
 
 
