@@ -217,9 +217,10 @@ def install(row: dict[str, Any], name: str, url: str, report: dict[str, Any], ou
     index = f"{url}+simple/" if name == "devpi" else f"{url}simple/"
     needs = report["split"]["needs"]
     packs = needs[min(needs)] if needs else []
+    plugins = [one for one in report["wheels"] if one["role"] == "plugin"]
     names = [
         report["project"],
-        *(f"{report['project']}-{pack.replace('_', '-')}" for pack in packs),
+        *(one["distribution"] for one in plugins if one["plugin"]["name"] in packs),
     ]
     wanted = [f"{each}=={report['version']}" for each in names]
     pip: tuple[str | Path, ...] = (
