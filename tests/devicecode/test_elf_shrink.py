@@ -226,7 +226,8 @@ def test_an_exported_name_inside_a_container_keeps_it_in_its_place(maker: Maker)
 
 def test_less_than_a_page_is_not_cut(maker: Maker) -> None:
     small = (container(image("sm_80", 0x100), image("sm_90", 0x100)),)
-    assert "less than a page would be freed" in note_of_in_place(maker.library(small))
+    # Without the path: slim unpacks a wheel into a folder of its own.
+    assert note_of_in_place(maker.library(small)) == "less than a page would be freed"
 
 
 def test_a_page_that_the_program_headers_need_is_not_cut(maker: Maker) -> None:

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from archsplit.devicecode.apply import check_coverage_stays, coverage_changes
+from archsplit.devicecode.apply import check_code_stays, check_coverage_stays, coverage_changes
 from archsplit.devicecode.file_plan import FileEdit, FilePlan, is_stub, plan_rewrite
 from archsplit.devicecode.select import PtxPolicy, Selection
 from archsplit.errors import TargetError
 from archsplit.formats.reader import open_file
-from handmade_samples import THREE, Maker, container, held, image, slimmed
+from handmade_samples import THREE, Maker, container, for_devices, held, image, slimmed
 from target_lists import parse_targets
 
 if TYPE_CHECKING:
@@ -60,6 +60,14 @@ def test_library_may_keep_only_ptx(
     assert all(effect.stops == 0 for effect in coverage_changes(found.containers))
     new, _, _ = slimmed(library, PTX_ALONE)
     assert held(new) == [[], ["compute_80"]]
+
+
+def test_stubs_do_not_refuse_a_gpu_that_they_cannot_serve(toolkit: Toolkit, tmp_path: Path) -> None:
+    # As in cuFFT, whose real images are not registered.
+    stub, kernel = plan(compiled(tmp_path, toolkit, SOURCE, SASS)).containers
+    check_code_stays(for_devices("9.0"), [stub], subject="it")
+    with pytest.raises(TargetError, match=r"nothing in it runs on 9\.0"):
+        check_code_stays(for_devices("9.0"), [stub, kernel], subject="it")
 
 
 def test_a_list_is_followed_that_leaves_some_of_it(toolkit: Toolkit, tmp_path: Path) -> None:

@@ -180,7 +180,7 @@ def plan_rewrite(window: Window, edit: FileEdit) -> FilePlan:
             # either.
             edits = _shrink_edits(window, form, containers) if edit.mode is EditMode.SHRINK else ()
         except NotShrinkableError as obstacle:
-            note = str(obstacle)
+            note = str(obstacle).removeprefix(f"{window.source}: ")
         edits = edits or zero_in_place(containers)
     unregistered = _unregistered(window, form, edit.selection)
     zeroes, digest = edit.zeroes_unregistered, None

@@ -15,7 +15,6 @@ import json
 import re
 from collections import Counter
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from rich.text import Text
@@ -428,10 +427,7 @@ def _unregistered_text(file: SlimmedFile) -> str:
 def _notes(report: SlimReport, request: SlimRequest) -> Iterator[str]:
     for file in report.files:
         if file.note is not None:
-            reason = file.note.removeprefix(f"{file.path}: ").removeprefix(
-                f"{PurePath(file.path).name}: "
-            )
-            yield f"{file.path} keeps its length, with zeros in place of the code: {reason}"
+            yield f"{file.path} keeps its length, with zeros in place of the code: {file.note}"
         if file.unregistered:
             yield _unregistered_text(file)
     if request.recompresses:
