@@ -53,7 +53,7 @@ COMMANDS = {
 
 
 class StepError(Exception):
-    """A command failed; has its last line."""
+    """A command failed; has its error."""
 
 
 def run(*words: str, seconds: float | None = None) -> str:
@@ -71,8 +71,9 @@ def run(*words: str, seconds: float | None = None) -> str:
     except subprocess.TimeoutExpired:
         raise StepError(f"not done after {seconds:g} s") from None
     if done.returncode:
-        lines = [line for line in done.stderr.splitlines() if line and "hint:" not in line]
-        raise StepError(f"exit code {done.returncode}: {lines[-1] if lines else ''}")
+        lines = done.stderr.splitlines()
+        errors = [line for line in lines if line.lower().startswith("error: ")] or lines
+        raise StepError(f"exit code {done.returncode}: {errors[-1] if errors else ''}")
     return done.stdout
 
 

@@ -88,6 +88,7 @@ def page(content: dict[str, Any]) -> str:
         **total,
         **commands,
         "count": str(len(wheels)),
+        "measured": str(sum(bool(one.get("device_code")) for one in content["wheels"].values())),
         "day": content["day"],
         "sort": SORT.strip(),
         "main": table(
