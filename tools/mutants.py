@@ -22,10 +22,9 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cosmic_ray.commands.init import init
+from cosmic_ray.ast import ast_nodes, get_ast_from_path
 from cosmic_ray.mutating import mutate_code
-from cosmic_ray.plugins import get_operator
-from cosmic_ray.work_db import use_db
+from cosmic_ray.plugins import get_operator, operator_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -125,14 +124,15 @@ def python_edits(
     tree: Path, packages: Sequence[str]
 ) -> Iterator[tuple[tuple[Path, int, int], Edit]]:
     """Yield the edits of cosmic-ray, each with its file, line and column."""
+    kinds = [get_operator(name) for name in operator_names()]
+    operators = [kind() for kind in kinds if not kind.arguments()]
     python = [path for one in packages for path in tree.glob(f"splitter/archsplit/{one}/*.py")]
-    with use_db(":memory:") as database:
-        init(sorted(python), database, {})
-        for item in database.pending_work_items:
-            each = item.mutations[0]
-            operator = get_operator(each.operator_name)(**each.operator_args)
-            edit = partial(edit_python, operator, each.occurrence)
-            yield (Path(each.module_path), *each.start_pos), edit
+    for path in sorted(python):
+        nodes = list(ast_nodes(get_ast_from_path(path)))
+        for operator in operators:
+            starts = [one[0] for node in nodes for one in operator.mutation_positions(node)]
+            for number, start in enumerate(starts):
+                yield (path, *start), partial(edit_python, operator, number)
 
 
 def edit_python(operator: object, occurrence: int, text: str) -> str | None:

@@ -25,7 +25,8 @@ def folded(line: str) -> list[str]:
     lines = [start]
     for word in _WORDS.findall(line):
         # The end of a line that continues has a space and a backslash.
-        if len(lines[-1]) + len(word) + 2 > _WIDTH and lines[-1].strip():
+        begins = not lines[-1].strip() or lines[-1].endswith(": ")
+        if len(lines[-1]) + len(word) + 2 > _WIDTH and not begins:
             lines[-1] += "\\"
             lines.append(f"{start}    ")
         lines[-1] += f"{word} "

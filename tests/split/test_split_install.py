@@ -14,8 +14,9 @@ import pip as pip_package
 import pytest
 from split_samples import Sample, environment, hand_made, split
 
-from archsplit.errors import InputError
+from archsplit.errors import IndexUnreachableError, InputError
 from archsplit.release.verify import verify_release
+from archsplit.system.units import size_text
 from index_server import pypiserver, serve, write_required
 from target_lists import parse_targets
 
@@ -311,7 +312,7 @@ def test_a_folder_is_installed_by_its_core(place: Place, sample: Sample, fat_ind
     dry = archsplit(own, str(sample.out), "--gpu", "H100", "--dry-run")
     assert dry.returncode == 0, dry.stderr
     assert "would run: " in dry.stdout
-    assert 'capability 9.0: "toyfat[cc90]==1.0"' in dry.stdout
+    assert '"toyfat[cc90]==1.0"  cc90\n' in dry.stdout
     assert own.installed() == set()
     none = archsplit(own, str(sample.out), "--gpu", "3.5")
     assert none.returncode == InputError.exit_code
@@ -359,6 +360,30 @@ def test_core_of_a_folder_is_preferred_to_a_newer_fat_wheel(
         done = archsplit(own, "toyfat", "--find-links", str(sample.out), "--gpu", "9.0")
     assert done.returncode == 0, done.stdout + done.stderr
     assert own.installed() == {"toyfat-1.0", "toyfat-cc90-1.0"}
+
+
+def test_dry_run_has_a_table_of_gpus_with_packs_and_sizes(sample: Sample, place: Place) -> None:
+    core, pack = sample.wheel(), next(sample.out.glob("toyfat_cc86-*.whl"))
+    total = size_text(core.stat().st_size + pack.stat().st_size)
+    row = ["8.6,", "8.9", *total.split(), '"toyfat[cc86]==1.0"', "cc86"]
+    folder = archsplit(place, str(sample.out), "--dry-run")
+    assert row in [line.split() for line in folder.stdout.splitlines()]
+    # The files of this index have no sizes on their page.
+    index = archsplit(place, "toyfat==1.0", "--dry-run", "--gpu", "8.9")
+    assert ["8.9", "unknown", '"toyfat[cc89]==1.0"', "cc86"] in [
+        line.split() for line in index.stdout.splitlines()
+    ]
+    assert max(map(len, index.stdout.splitlines())) <= 80 + len(place.python)
+    assert place.installed() == set()
+
+
+def test_index_that_no_one_answers_is_said_to_be_offline(place: Place) -> None:
+    done = archsplit(place, "toyfat", "--gpu", "9.0", "--index-url", "http://127.0.0.1:1/simple/")
+    assert done.returncode == IndexUnreachableError.exit_code
+    assert "no index replies about toyfat: the server is down, or this machine is offline" in (
+        done.stderr
+    )
+    assert "running: " not in done.stdout
 
 
 def again(place: Place) -> str:

@@ -27,7 +27,7 @@ from archsplit.errors import BudgetError, InputError, UsageError, VerifyError
 from archsplit.system.env import without_credentials
 from archsplit.system.finding import Finding
 from archsplit.system.fs import copy_into, input_errors, output_errors, temporary_dir, write_file
-from archsplit.system.installers import has_pip, pip_command
+from archsplit.system.installers import has_pip, pip_command, refuse_offline
 
 if TYPE_CHECKING:
     import argparse
@@ -204,7 +204,7 @@ def fetch_wheel(text: str, console: Console) -> Path:
         words = (*pip, "download", "--no-deps", "--only-binary=:all:", "--dest", str(target))
         # A program's output is kept to its end: the file shows the progress before.
         shell = ("/bin/sh", "-c", 'exec "$@" >"$0"', str(log))
-        environment = {**without_credentials(os.environ), **_pip_settings()}
+        environment = {"PIP_RETRIES": "1", **without_credentials(os.environ), **_pip_settings()}
         command = Command(argv=(*shell, *words, subject), cwd=Path.cwd(), env=environment)
         with _progress(console, shown, log):
             done = SubprocessRunner().run(command)
@@ -212,6 +212,7 @@ def fetch_wheel(text: str, console: Console) -> Path:
     # pip compares a file that is there with the index's digest, and downloads it again if need be.
     saved = _SAVED.findall(text)
     if done.returncode != 0 or not saved:
+        refuse_offline(done.stderr, subject=shown)
         raise _download_error(shown, done.stderr or text)
     path = target / Path(saved[-1]).name
     mark_download(path)

@@ -13,6 +13,7 @@ import os
 import re
 import shlex
 import sys
+import textwrap
 import zipfile
 from dataclasses import dataclass
 from importlib.metadata import Distribution, distributions
@@ -23,17 +24,26 @@ from typing import TYPE_CHECKING
 from archsplit.cli.files import check_folder
 from archsplit.cli.options import capabilities
 from archsplit.cli.verbs import add_verb
-from archsplit.errors import InputError, ToolFailedError, ToolNotFoundError, UsageError, WheelError
+from archsplit.errors import (
+    ArchsplitError,
+    InputError,
+    ToolFailedError,
+    ToolNotFoundError,
+    UsageError,
+    WheelError,
+)
 from archsplit.system.env import without_credentials
 from archsplit.system.fs import temporary_dir
 from archsplit.system.installers import find_uv
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator, Mapping
 
+    from packaging.tags import Tag
     from rich.console import Console
 
+    from archsplit.arch.target import Capability
     from archsplit.cli import options
     from archsplit.wheels.filename import WheelName
 
@@ -265,6 +275,8 @@ def _install_core(environment: Environment, request: CoreRequest, *, dry_run: bo
     offer = _read_offer(environment, request)
     if offer is not None:
         _check_offer(offer, request)
+        if dry_run:
+            print("\n".join(_download_table(environment, request, offer)))  # noqa: T201 - the report
     if present is not None and not is_core:
         print(  # noqa: T201 - the report
             f"{request.name} {present.version} is installed as a fat wheel; its core replaces it"
@@ -284,11 +296,12 @@ class Offer:
     """The wheel that an installer would take.
 
     Attributes:
-        extras: the extras for GPUs, as ``cc90``, ``sm90`` or ``ptx``; none for a fat wheel.
+        extras: the extras for GPUs, as ``cc90``, ``sm90`` or ``ptx``, each with its plugins; none
+            for a fat wheel.
     """
 
     version: str
-    extras: frozenset[str]
+    extras: Mapping[str, tuple[str, ...]]
 
 
 _GPU_EXTRA = re.compile(r"(cc|sm|compute)-?[0-9]+[af]?|ptx")
@@ -301,24 +314,46 @@ def _read_offer(environment: Environment, request: CoreRequest) -> Offer | None:
     if environment.uses_uv:
         return _ask_uv(environment, request)
     words = ("--dry-run", "--ignore-installed", "--no-deps", "--quiet", "--report", "-")
-    done = _run(environment.command("install", *words, *request.sources, request.subject))
+    command = environment.command("install", *words, *request.sources, request.subject)
+    done = _ask(command, request.name)
     if done is None:
         return None
     (found,) = (one["metadata"] for one in json.loads(done)["install"])
-    return Offer(version=found["version"], extras=_gpu_extras(found.get("provides_extra", ())))
+    extras = _gpu_extras(found.get("provides_extra", ()), found.get("requires_dist", ()))
+    return Offer(version=found["version"], extras=extras)
 
 
 def _ask_uv(environment: Environment, request: CoreRequest) -> Offer | None:
-    """Resolve a core with all of its plugins: uv prints no metadata."""
+    """Resolve a core with all plugins, and for each GPU: uv prints no metadata."""
+    pins = _resolve_extra(environment, request, "all")
+    if pins is None:
+        return None
+    plugins: dict[str, tuple[str, ...]] = {
+        name.removeprefix(f"{request.name}-"): (name,) for name in pins
+    }
+    extras = {extra: names for extra, names in plugins.items() if _GPU_EXTRA.fullmatch(extra)}
+    # A plugin may serve several capabilities, each with an extra of its own.
+    for extra in (f"cc{gpu.replace('.', '')}" for gpu in request.gpus if extras):
+        own = _resolve_extra(environment, request, extra) or {}
+        names = tuple(name for name in own if name.startswith(f"{request.name}-"))
+        extras |= {extra: names} if names else {}
+    return Offer(version=pins.get(request.name, ""), extras=extras)
+
+
+def _resolve_extra(
+    environment: Environment, request: CoreRequest, extra: str
+) -> Mapping[str, str] | None:
+    """Return the versions that uv would install of a core with an extra, by project."""
     from packaging.requirements import InvalidRequirement, Requirement
     from packaging.utils import canonicalize_name
 
     with temporary_dir() as folder:
         asked = Requirement(request.subject)
-        asked.extras = {*asked.extras, "all"}
+        asked.extras = {*asked.extras, extra}
         (folder / "requirements.in").write_text(f"{asked}\n")
         words = ("--quiet", "--no-header", "--no-annotate", *request.sources)
-        done = _run(environment.command("compile", *words, str(folder / "requirements.in")))
+        command = environment.command("compile", *words, str(folder / "requirements.in"))
+        done = _ask(command, request.name)
     if done is None:
         return None
     pins: dict[str, str] = {}
@@ -326,8 +361,7 @@ def _ask_uv(environment: Environment, request: CoreRequest) -> Offer | None:
         with contextlib.suppress(InvalidRequirement):
             pin = Requirement(line.rstrip(" \\"))
             pins[canonicalize_name(pin.name)] = str(pin.specifier).removeprefix("==")
-    plugins = (name.removeprefix(f"{request.name}-") for name in pins)
-    return Offer(version=pins.get(request.name, ""), extras=_gpu_extras(plugins))
+    return pins
 
 
 def _read_wheel_offer(wheel: str) -> Offer | None:
@@ -340,12 +374,22 @@ def _read_wheel_offer(wheel: str) -> Offer | None:
     # The installer says what is wrong with the file.
     except (OSError, ValueError, zipfile.BadZipFile):
         return None
-    extras = _gpu_extras(metadata.get_all("Provides-Extra", []))
-    return Offer(version=_version(wheel), extras=extras)
+    fields = (metadata.get_all(name, []) for name in ("Provides-Extra", "Requires-Dist"))
+    return Offer(version=_version(wheel), extras=_gpu_extras(*fields))
 
 
-def _gpu_extras(names: Iterable[str]) -> frozenset[str]:
-    return frozenset(name for name in names if _GPU_EXTRA.fullmatch(name))
+def _gpu_extras(names: Iterable[str], requires: Iterable[str]) -> Mapping[str, tuple[str, ...]]:
+    """Return the extras for GPUs, each with the projects that it requires."""
+    from packaging.requirements import Requirement
+
+    rules = [Requirement(each) for each in requires]
+    return {
+        extra: tuple(
+            one.name for one in rules if one.marker and one.marker.evaluate({"extra": extra})
+        )
+        for extra in names
+        if _GPU_EXTRA.fullmatch(extra)
+    }
 
 
 def _check_offer(offer: Offer, request: CoreRequest) -> None:
@@ -361,17 +405,96 @@ def _check_offer(offer: Offer, request: CoreRequest) -> None:
             hint="install it with pip or uv, then: archsplit slim --site-packages DIR",
         )
     for gpu in request.gpus:
-        number = gpu.replace(".", "")
-        extra = next((one for one in (f"cc{number}", f"sm{number}") if one in offer.extras), None)
-        extra = extra or ("ptx" if "ptx" in offer.extras and _is_newest(gpu, offer) else None)
         # Plugins that are built serve later minor capabilities too; only their doctor knows.
-        if extra is None and any(one.startswith("cc") for one in offer.extras):
+        if _extra(gpu, offer) is None and any(one.startswith("cc") for one in offer.extras):
             raise InputError(
                 f"{release} has no plugin for a GPU of capability {gpu}",
                 hint=f"it has {', '.join(sorted(offer.extras))}",
             )
-        if extra is not None:
-            print(f'capability {gpu}: "{request.name}[{extra}]=={offer.version}"')  # noqa: T201 - the report
+
+
+def _extra(gpu: str, offer: Offer) -> str | None:
+    """Return the extra for a capability, or None."""
+    number = gpu.replace(".", "")
+    extra = next((one for one in (f"cc{number}", f"sm{number}") if one in offer.extras), None)
+    return extra or ("ptx" if "ptx" in offer.extras and _is_newest(gpu, offer) else None)
+
+
+def _download_table(environment: Environment, request: CoreRequest, offer: Offer) -> Iterator[str]:
+    """Yield a row for each GPU: the size of core and packs, the requirement, the packs."""
+    from archsplit.arch.compat import GPU_BY_CAPABILITY
+    from archsplit.arch.target import Capability
+    from archsplit.system.units import size_text
+
+    gpus = [Capability.parse(gpu) for gpu in request.gpus] or _present_gpus() or GPU_BY_CAPABILITY
+    groups: dict[tuple[str, ...], list[Capability]] = {}
+    for gpu in gpus:
+        if extra := _extra(str(gpu), offer):
+            groups.setdefault(offer.extras[extra], []).append(gpu)
+    sizes = _sizes(environment, request, {request.name, *chain(*groups)}, offer.version)
+    rows = [("GPU", "download", "install", "packs")]
+    for packs, served in groups.items():
+        known = [sizes[name] for name in (request.name, *packs) if name in sizes]
+        total = size_text(sum(known)) if len(known) == len(packs) + 1 else "unknown"
+        requirement = f'"{request.name}[{_extra(str(served[0]), offer)}]=={offer.version}"'
+        names = ", ".join(name.removeprefix(f"{request.name}-") for name in packs)
+        rows.append((", ".join(map(str, served)), total, requirement, names))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = (row[0].ljust(widths[0]), row[1].rjust(widths[1]), row[2].ljust(widths[2]), row[3])
+        yield "  ".join(cells).rstrip()
+
+
+def _present_gpus() -> tuple[Capability, ...]:
+    """Return the capabilities of this machine's GPUs; none without a driver."""
+    with contextlib.suppress(ArchsplitError):
+        return capabilities(["native"])
+    return ()
+
+
+def _sizes(
+    environment: Environment, request: CoreRequest, projects: Iterable[str], version: str
+) -> Mapping[str, int]:
+    """Return the sizes of a release's wheels by project, from folders or the index."""
+    from packaging.utils import InvalidWheelFilename, parse_wheel_filename
+
+    options = dict(zip(request.sources[1::2], request.sources[::2], strict=True))
+    own = () if request.wheel is None or "://" in request.wheel else (Path(request.wheel).parent,)
+    links = (Path(word) for word, option in options.items() if option == "--find-links")
+    files: Mapping[str, int] = {
+        path.name: path.stat().st_size for one in (*own, *links) for path in one.glob("*.whl")
+    }
+    if not files:
+        index = next((word for word, option in options.items() if option == "--index-url"), None)
+        files = _index_sizes(environment, index, projects)
+    tags = _tags(environment)
+    found: dict[str, int] = {}
+    for file, size in files.items():
+        # An index lists source distributions too.
+        with contextlib.suppress(InvalidWheelFilename):
+            name, release, _, own_tags = parse_wheel_filename(file)
+            if str(release) == version and tags & own_tags:
+                found[name] = size
+    return found
+
+
+def _index_sizes(
+    environment: Environment, index: str | None, projects: Iterable[str]
+) -> Mapping[str, int]:
+    """Return the sizes that an index lists, by file; none if it lists none."""
+    from archsplit.index.client import Index, index_address
+    from archsplit.index.retry import RetryPolicy, SystemClock
+
+    variables = ("UV_DEFAULT_INDEX", "UV_INDEX_URL") if environment.uses_uv else ("PIP_INDEX_URL",)
+    named = (index, *map(os.environ.get, variables), "https://pypi.org/simple/")
+    address = next(filter(None, named))
+    # A table with unknown sizes is better than no table.
+    with contextlib.suppress(ArchsplitError):
+        policy = RetryPolicy(seconds=0, clock=SystemClock(), note=lambda _: None)
+        pages = Index(index_address(address), policy).projects(projects).values()
+        files = [one for page in pages for one in page.files.values()]
+        return {one.name: one.size for one in files if one.size is not None}
+    return {}
 
 
 def _is_newest(gpu: str, offer: Offer) -> bool:
@@ -484,12 +607,18 @@ def core_wheel(folder: Path, environment: Environment) -> Path:
     return max(fitting, key=lambda each: Version(each[0].version))[1]
 
 
+def _tags(environment: Environment) -> frozenset[Tag]:
+    """Return the tags of wheels that fit a Python."""
+    from packaging.tags import compatible_tags, cpython_tags
+
+    return frozenset(chain(cpython_tags(environment.version), compatible_tags(environment.version)))
+
+
 def _fitting_cores(folder: Path, environment: Environment) -> list[tuple[WheelName, Path]]:
     """Return the wheels of cores in a folder that fit a Python."""
-    from packaging.tags import compatible_tags, cpython_tags
     from packaging.utils import parse_wheel_filename
 
-    tags = set(chain(cpython_tags(environment.version), compatible_tags(environment.version)))
+    tags = _tags(environment)
     return [
         (_wheel_name(path.name), path)
         for path in sorted(folder.glob("*.whl"))
@@ -518,7 +647,10 @@ def _run_installer(command: tuple[str, ...], *, dry_run: bool) -> None:
     """
     from archsplit.system.process import Command, SubprocessRunner
 
-    print(f"{'would run' if dry_run else 'running'}: {shlex.join(command)}", flush=True)  # noqa: T201 - the report
+    begin = "would run: " if dry_run else "running: "
+    # A terminal of 80 columns would break the command inside a word.
+    fold = textwrap.TextWrapper(78, begin, break_long_words=False, break_on_hyphens=False)
+    print(" \\\n    ".join(fold.wrap(shlex.join(command))), flush=True)  # noqa: T201 - the report
     if dry_run:
         return
     # pip and uv read their own settings; passwords of a publishing job are not for them.
@@ -528,6 +660,24 @@ def _run_installer(command: tuple[str, ...], *, dry_run: bool) -> None:
         # Of `python -m pip` the program is python3, which did nothing wrong.
         name = command[2] if command[1] == "-m" else Path(command[0]).name
         raise ToolFailedError(f"{name} failed:\n{done.tail()}")
+
+
+def _ask(argv: tuple[str, ...], name: str) -> str | None:
+    """Return what pip or uv finds on an index, or None if it refuses.
+
+    Raises:
+        IndexUnreachableError: no index replies.
+    """
+    from archsplit.system.installers import refuse_offline
+    from archsplit.system.process import Command, SubprocessRunner
+
+    # One more attempt, not five: pip says nothing until the last one has failed.
+    few = {"PIP_RETRIES": "1", "UV_HTTP_RETRIES": "1", **os.environ}
+    done = SubprocessRunner().run(Command(argv=argv, cwd=Path.cwd(), env=few))
+    if done.returncode == 0:
+        return done.stdout
+    refuse_offline(done.stderr, subject=name)
+    return None
 
 
 def _run(argv: tuple[str, ...]) -> str | None:

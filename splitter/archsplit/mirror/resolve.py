@@ -31,7 +31,7 @@ from archsplit.mirror.model import ResolvedWheel
 from archsplit.mirror.target_python import TargetPython
 from archsplit.system.env import without_credentials
 from archsplit.system.fs import read_file, temporary_dir
-from archsplit.system.installers import find_uv, pip_command
+from archsplit.system.installers import find_uv, pip_command, refuse_offline
 from archsplit.system.process import Command
 from archsplit.system.toml import loads
 
@@ -122,6 +122,7 @@ def _resolve_requirements(
         command = Command(argv=(*pip_command(environment), *words), cwd=Path.cwd(), env=environment)
         done = runner.run(command)
         if done.returncode != 0 or not report.exists():
+            refuse_offline(done.stderr, subject=names)
             raise InputError(
                 f"pip can't resolve {names}:\n  {_last_errors(done.stderr)}",
                 hint="every project needs a wheel for this Python: build a missing one, and name"
@@ -166,6 +167,7 @@ def _resolve_for_other_python(
         command = Command(argv=(uv, *words, *map(str, paths)), cwd=Path.cwd(), env=environment)
         done = runner.run(command)
         if done.returncode != 0 or not lock.exists():
+            refuse_offline(done.stderr, subject=names)
             raise InputError(
                 f"uv can't resolve {names} for {python}:\n  {_last_errors(done.stderr)}",
                 hint="every project needs a wheel for that Python and platform",

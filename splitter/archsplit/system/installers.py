@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from importlib.util import find_spec
 from pathlib import Path
 from shutil import which
 from typing import TYPE_CHECKING
 
-from archsplit.errors import ToolNotFoundError
+from archsplit.errors import IndexUnreachableError, ToolNotFoundError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+_NO_CONNECTION = re.compile(
+    r"connection broken by '|Max retries exceeded|Failed to fetch:|tcp connect error|dns error"
+)
 
 
 def has_pip() -> bool:
@@ -40,3 +45,20 @@ def pip_command(environment: Mapping[str, str]) -> tuple[str, ...]:
     index = environment.get("UV_DEFAULT_INDEX") or environment.get("UV_INDEX_URL")
     own = ("--index-url", index) if index else ()
     return (uv, "tool", "run", "--quiet", "pip", "--disable-pip-version-check", *own)
+
+
+def refuse_offline(output: str, *, subject: str) -> None:
+    """Refuse the output of pip or uv that reached no index: their last line blames the project.
+
+    Args:
+        subject: what they were asked for.
+
+    Raises:
+        IndexUnreachableError: they had no connection.
+    """
+    if _NO_CONNECTION.search(output):
+        raise IndexUnreachableError(
+            f"no index replies about {subject}: the server is down, or this machine is offline",
+            hint="the address is in the settings: pip config list; wheels in a folder need no"
+            " index: --find-links DIR",
+        )

@@ -1,0 +1,475 @@
+# ruff: noqa: INP001, T201 - a script, whose table goes to standard output
+"""A pull request in CI: a restored cache, another folder, another user, a few files touched.
+
+    python bench/bench_ci.py --nvcc NVCC --nccl-tests DIR --nccl-include DIR [--ggml DIR]
+        [--cuda-include DIR …] [--ccache PROGRAM] [--sccache PROGRAM] [--jobs N] [--json FILE]
+
+Each project is committed to a git repository, and each build compiles a clone of depth 1 with
+absolute paths and depfiles, as CMake's builds do. Parts: `cold`, with nothing cached; `again`, with
+the objects gone; `elsewhere`, another clone; `pull request`, where the cache comes out of an
+archive, as actions/cache restores it, for another folder, another home and (`--user`) another user,
+and 5 % of the sources have a new line; `by http`, the same with an empty cache and a remote one.
+Peers are nvcc itself, and ccache and sccache with their best settings for this, which are printed.
+Seconds are of the wall and of the CPU, sccache's server included. `equal` says that objects of
+sources that are not touched have the bytes of the first build.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import hashlib
+import json
+import os
+import resource
+import shutil
+import subprocess  # noqa: TID251 - a bench starts its peers as their users do
+import tempfile
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+_TOUCHED = 20
+"""Sources for each one that a pull request touches."""
+_TICKS = os.sysconf("SC_CLK_TCK")
+_PORT = 45226
+
+
+class BuildFailedError(Exception):
+    """A compilation failed, and what should have been measured wasn't."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Project:
+    """A project of one nvcc command for each source.
+
+    Attributes:
+        sources: relative to the top.
+        flags: nvcc's arguments for a checkout.
+    """
+
+    name: str
+    repository: Path
+    sources: tuple[str, ...]
+    flags: Callable[[Path], Sequence[str]]
+
+    @property
+    def touched(self) -> tuple[str, ...]:
+        """Return the sources that a pull request touches."""
+        return self.sources[:: max(1, min(_TOUCHED, len(self.sources)))]
+
+    def clone(self, folder: Path, *, touch: bool = False) -> Path:
+        """Make a checkout of depth 1."""
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        _run("git", "clone", "-q", "--depth", "1", f"file://{self.repository}", str(folder))
+        for name in self.touched if touch else ():
+            with (folder / name).open("a") as file:
+                file.write("\nint added_by_a_pull_request;\n")
+        return folder
+
+
+@dataclass(frozen=True, kw_only=True)
+class Took:
+    """Duration of a part, and digests of its objects by source."""
+
+    wall: float
+    cpu: float
+    objects: dict[str, str]
+
+
+@dataclass(kw_only=True)
+class Tool:
+    """A program before nvcc.
+
+    Attributes:
+        settings: variables; ``{checkout}``, ``{store}`` and ``{url}`` stand for these places.
+        remote: variables with which it also uses a remote store.
+    """
+
+    name: str
+    argv: tuple[str, ...]
+    settings: dict[str, str] = field(default_factory=dict)
+    remote: dict[str, str] = field(default_factory=dict)
+    is_server: bool = False
+
+    def environment(self, places: Places, *, by_http: bool) -> dict[str, str]:
+        """Return all variables of a build."""
+        words = {**self.settings, **(self.remote if by_http else {})}
+        own = {name: text.format(**places.words(self.name)) for name, text in words.items()}
+        kept = {
+            name: os.environ[name] for name in ("PATH", "LD_LIBRARY_PATH") if name in os.environ
+        }
+        return {**kept, "HOME": str(places.home), "TMPDIR": str(places.temporary), **own}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Places:
+    """The folders of a build."""
+
+    checkout: Path
+    store: Path
+    home: Path
+    temporary: Path
+    url: str
+    user: int | None = None
+
+    def words(self, tool: str) -> dict[str, str]:
+        """Return what stands for the places in settings."""
+        return {
+            "checkout": str(self.checkout),
+            "store": str(self.store),
+            "url": f"{self.url}/{tool}",
+        }
+
+    def own(self) -> None:
+        """Make all folders, and give them to the user."""
+        for folder in (self.checkout, self.store, self.home, self.temporary):
+            folder.mkdir(parents=True, exist_ok=True)
+            if self.user is not None:
+                _run("chown", "-R", f"{self.user}:{self.user}", str(folder))
+
+
+def build(project: Project, tool: Tool, places: Places, *, jobs: int, by_http: bool) -> Took:
+    """Compile all sources of a checkout.
+
+    Raises:
+        BuildFailedError: a compilation failed.
+    """
+    places.own()
+    environment = tool.environment(places, by_http=by_http)
+    output = places.checkout / "build"
+    shutil.rmtree(output, ignore_errors=True)
+    output.mkdir()
+    if places.user is not None:
+        os.chown(output, places.user, places.user)
+
+    def compile_one(source: str) -> None:
+        made = output / f"{source.replace('/', '_')}.o"
+        words = (*project.flags(places.checkout), "-MD", "-MT", str(made), "-MF", f"{made}.d")
+        argv = (*tool.argv, *words, "-c", str(places.checkout / source), "-o", str(made))
+        done = subprocess.run(  # noqa: S603 - the commands are the bench's own
+            argv,
+            cwd=output,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            user=places.user,
+            group=places.user,
+        )
+        if done.returncode:
+            raise BuildFailedError(f"{' '.join(argv)}\n{done.stderr[-2000:]}")
+
+    with _server(tool, environment, places) as server_cpu:
+        before, began = _children(), time.monotonic()
+        with ThreadPoolExecutor(jobs) as pool:
+            list(pool.map(compile_one, project.sources))
+        wall, cpu = time.monotonic() - began, _children() - before + server_cpu()
+    objects = {
+        source: hashlib.sha256((output / f"{source.replace('/', '_')}.o").read_bytes()).hexdigest()
+        for source in project.sources
+    }
+    return Took(wall=wall, cpu=cpu, objects=objects)
+
+
+def parts(
+    project: Project, tool: Tool, folder: Path, url: str, *, jobs: int, user: int | None
+) -> Iterator[tuple[str, Took, str]]:
+    """Yield each part, what it took, and what else there is to say."""
+
+    def places(name: str, store: str, *, is_other: bool = False) -> Places:
+        return Places(
+            checkout=folder / name / project.name,
+            store=folder / store,
+            home=folder / f"{name}-home",
+            temporary=folder / f"{name}-tmp",
+            url=url,
+            user=user if is_other else None,
+        )
+
+    first = places("runner/work", "store")
+    project.clone(first.checkout)
+    cold = build(project, tool, first, jobs=jobs, by_http=False)
+    yield "cold", cold, ""
+    # nvcc has no cache: each part takes what the first one took.
+    if not tool.settings:
+        return
+    yield "again", build(project, tool, first, jobs=jobs, by_http=False), ""
+    second = places("elsewhere/of/another/depth", "store")
+    project.clone(second.checkout)
+    took = build(project, tool, second, jobs=jobs, by_http=False)
+    yield "elsewhere", took, _equal(cold, took, project.sources)
+    began = time.monotonic()
+    archive = shutil.make_archive(str(folder / "cache"), "tar", first.store)
+    third = places("container/build", "restored", is_other=True)
+    shutil.unpack_archive(archive, third.store)
+    moved = time.monotonic() - began
+    project.clone(third.checkout, touch=True)
+    took = build(project, tool, third, jobs=jobs, by_http=False)
+    rest = [source for source in project.sources if source not in project.touched]
+    size = Path(archive).stat().st_size / 1e6
+    note = f"{_equal(cold, took, rest)}, archive {size:.1f} MB in {moved:.1f} s"
+    yield "pull request", took, note
+    fill = places("filler", "filler-store")
+    project.clone(fill.checkout)
+    yield "cold, by http", build(project, tool, fill, jobs=jobs, by_http=True), ""
+    last = places("container/by-http", "empty-store", is_other=True)
+    project.clone(last.checkout, touch=True)
+    took = build(project, tool, last, jobs=jobs, by_http=True)
+    yield "pull request, by http", took, _equal(cold, took, rest)
+
+
+def _equal(one: Took, other: Took, sources: Sequence[str]) -> str:
+    same = sum(one.objects[source] == other.objects[source] for source in sources)
+    return f"{same} of {len(sources)} equal"
+
+
+@contextlib.contextmanager
+def _server(
+    tool: Tool, environment: dict[str, str], places: Places
+) -> Iterator[Callable[[], float]]:
+    """Run sccache's server, whose settings are of one checkout, and count its CPU seconds."""
+    if not tool.is_server:
+        yield lambda: 0.0
+        return
+    program = tool.argv[0]
+    own = {**environment, "SCCACHE_START_SERVER": "1", "SCCACHE_NO_DAEMON": "1"}
+    process = subprocess.Popen(  # noqa: S603 - as above
+        (program,),
+        env=own,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        user=places.user,
+        group=places.user,
+    )
+    # The server has no message that it is ready; the first client would start another one.
+    time.sleep(2)
+    before = _process_cpu(process.pid)
+    try:
+        yield lambda: _process_cpu(process.pid) - before
+    finally:
+        stop = (program, "--stop-server")
+        subprocess.run(stop, env=environment, capture_output=True, check=False)  # noqa: S603 - as above
+        process.wait()
+
+
+def _process_cpu(process: int) -> float:
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return sum(map(int, fields[11:15])) / _TICKS
+
+
+def _children() -> float:
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
+class _Store(BaseHTTPRequestHandler):
+    """A store of bytes by their paths, for any client."""
+
+    contents: dict[str, bytes] = {}  # noqa: RUF012 - one for all requests
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        content = self.contents.get(self.path)
+        self._reply(404 if content is None else 200, content or b"")
+
+    do_HEAD = do_GET  # noqa: N815 - the name of a request's method
+
+    def do_PUT(self) -> None:
+        size = int(self.headers.get("Content-Length", 0))
+        self.contents[self.path] = self.rfile.read(size)
+        self._reply(201, b"")
+
+    def do_MKCOL(self) -> None:
+        self._reply(201, b"")
+
+    def do_PROPFIND(self) -> None:
+        self._reply(404, b"")
+
+    def _reply(self, status: int, content: bytes) -> None:
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(content)
+
+    def log_message(self, *arguments: object) -> None:
+        """Print nothing."""
+
+
+@contextlib.contextmanager
+def _http_store() -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Store) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+
+
+def _run(*argv: str) -> None:
+    subprocess.run(argv, check=True, capture_output=True)  # noqa: S603 - as above
+
+
+def _repository(source: Path, folder: Path) -> Path:
+    shutil.copytree(source, folder, ignore=shutil.ignore_patterns(".git"), symlinks=True)
+    git = ("git", "-C", str(folder), "-c", "user.name=bench", "-c", "user.email=bench@localhost")
+    _run(*git, "init", "-q")
+    _run(*git, "add", "-A")
+    _run(*git, "commit", "-qm", "all")
+    return folder
+
+
+def _projects(arguments: argparse.Namespace, folder: Path) -> Iterator[Project]:
+    targets = [
+        word
+        for target in arguments.targets
+        for word in ("-gencode", f"arch=compute_{target},code=sm_{target}")
+    ]
+    outside = [f"-I{each.absolute()}" for each in arguments.cuda_include]
+    if arguments.nccl_tests:
+        repository = _repository(arguments.nccl_tests, folder / "nccl-tests")
+        include = f"-I{arguments.nccl_include.absolute()}"
+        yield Project(
+            name="nccl-tests",
+            repository=repository,
+            sources=_sources(repository, "src", arguments.files),
+            flags=lambda top: (
+                *("-std=c++17", "-O3", "-g", "--extended-lambda", "-DNCCL_OS_LINUX", *targets),
+                *(include, f"-I{top}/os", f"-I{top}/src", f"-I{top}/verifiable", f"-I{top}"),
+            ),
+        )
+    if arguments.ggml:
+        repository = _repository(arguments.ggml, folder / "ggml")
+        yield Project(
+            name="ggml",
+            repository=repository,
+            sources=_sources(repository, "src/ggml-cuda", arguments.files),
+            flags=lambda top: (
+                *("-std=c++17", "-O3", "-DNDEBUG", "-use_fast_math", "-extended-lambda", *targets),
+                *("-DGGML_CUDA_PEER_MAX_BATCH_SIZE=128", "-DGGML_SCHED_MAX_COPIES=4", *outside),
+                *(f"-I{top}/include", f"-I{top}/src", f"-I{top}/src/ggml-cuda"),
+            ),
+        )
+
+
+def _sources(repository: Path, folder: str, most: int) -> tuple[str, ...]:
+    found = sorted((repository / folder).glob("*.cu"), key=lambda path: path.stat().st_size)
+    return tuple(str(path.relative_to(repository)) for path in found[:most])
+
+
+def _tools(arguments: argparse.Namespace) -> Iterator[Tool]:
+    nvcc = str(arguments.nvcc.absolute())
+    yield Tool(name="nvcc", argv=(nvcc,))
+    launcher = shutil.which("archsplit-nvcc") or "archsplit-nvcc"
+    yield Tool(
+        name="archsplit",
+        argv=(launcher, nvcc),
+        settings={"ARCHSPLIT_CACHE_BASE_DIR": "auto", "XDG_CACHE_HOME": "{store}"},
+        remote={"ARCHSPLIT_CACHE_REMOTE": "{url}"},
+    )
+    if program := shutil.which(arguments.ccache or "ccache"):
+        yield Tool(
+            name="ccache",
+            argv=(program, nvcc),
+            settings={
+                "CCACHE_DIR": "{store}",
+                "CCACHE_BASEDIR": "{checkout}",
+                "CCACHE_NOHASHDIR": "1",
+                "CCACHE_COMPILERCHECK": "content",
+            },
+            remote={"CCACHE_REMOTE_STORAGE": "{url}"},
+        )
+    if program := shutil.which(arguments.sccache or "sccache"):
+        yield Tool(
+            name="sccache",
+            argv=(program, nvcc),
+            settings={
+                "SCCACHE_DIR": "{store}",
+                "SCCACHE_BASEDIRS": "{checkout}",
+                "SCCACHE_SERVER_PORT": str(_PORT),
+                "SCCACHE_IDLE_TIMEOUT": "0",
+            },
+            remote={"SCCACHE_WEBDAV_ENDPOINT": "{url}"},
+            is_server=True,
+        )
+
+
+def _table(rows: Sequence[tuple[str, str, str, Took, str]]) -> Iterator[str]:
+    tools = list(dict.fromkeys(tool for _, tool, *_ in rows))
+    yield "| project, part: wall, CPU s | " + " | ".join(tools) + " |"
+    yield "|---|" + "---:|" * len(tools)
+    for project, part in dict.fromkeys((project, part) for project, _, part, _, _ in rows):
+        cells = {
+            tool: f"{took.wall:.2f}, {took.cpu:.1f}"
+            for named, tool, each, took, _ in rows
+            if (named, each) == (project, part)
+        }
+        yield f"| {project}, {part} | " + " | ".join(cells.get(tool, "") for tool in tools) + " |"
+
+
+def main() -> int:
+    """Run all parts with all tools, and print a table."""
+    arguments = _arguments()
+    rows: list[tuple[str, str, str, Took, str]] = []
+    failed = 0
+    print(f"load {os.getloadavg()[0]:.1f}, {os.cpu_count()} cores", flush=True)
+    with tempfile.TemporaryDirectory(prefix="bench-ci-") as name, _http_store() as url:
+        # Another user must be able to enter it.
+        Path(name).chmod(0o755)
+        for project in _projects(arguments, Path(name) / "repositories"):
+            for tool in _tools(arguments):
+                folder = Path(name) / project.name / tool.name
+                folder.mkdir(parents=True)
+                try:
+                    for part, took, note in parts(
+                        project, tool, folder, url, jobs=arguments.jobs, user=arguments.user
+                    ):
+                        rows.append((project.name, tool.name, part, took, note))
+                        seconds = f"{took.wall:8.2f} s {took.cpu:8.2f} s CPU"
+                        print(
+                            f"{project.name} {tool.name:<10}{part:<24}{seconds}  {note}", flush=True
+                        )
+                except (BuildFailedError, subprocess.CalledProcessError, OSError) as error:
+                    print(f"{project.name} {tool.name}: {error}", flush=True)
+                    failed = 1
+                shutil.rmtree(folder, ignore_errors=True)
+    print("\n".join(["", *_table(rows), ""]))
+    for tool in _tools(arguments):
+        words = (f"{name}={text}" for name, text in {**tool.settings, **tool.remote}.items())
+        print(f"{tool.name}: {' '.join(words) or 'no settings'}")
+    if arguments.json:
+        described = [
+            {"project": project, "tool": tool, "part": part, "wall": took.wall, "cpu": took.cpu}
+            | {"note": note}
+            for project, tool, part, took, note in rows
+        ]
+        arguments.json.write_text(json.dumps({"schema": 1, "rows": described}, indent=2))
+    return failed
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("--nvcc", type=Path, required=True)
+    parser.add_argument("--nccl-tests", type=Path, metavar="DIR")
+    parser.add_argument("--nccl-include", type=Path, metavar="DIR", help="the folder of nccl.h")
+    parser.add_argument("--ggml", type=Path, metavar="DIR")
+    parser.add_argument("--cuda-include", type=Path, nargs="+", default=[], metavar="DIR")
+    parser.add_argument("--files", type=int, default=1000, metavar="N", help="the smallest ones")
+    parser.add_argument("--targets", nargs="+", default=["80", "90"], metavar="N")
+    parser.add_argument("--ccache", metavar="PROGRAM", help="default: the one on the PATH")
+    parser.add_argument("--sccache", metavar="PROGRAM", help="default: the one on the PATH")
+    parser.add_argument("--user", type=int, metavar="UID", help="of restored builds, for root")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N")
+    parser.add_argument("--json", type=Path, metavar="FILE")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
