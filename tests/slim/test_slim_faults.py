@@ -1,4 +1,4 @@
-"""Errors of the system injected into ``slim --site-packages``: a message, and no lost file."""
+"""Errors of the system injected into ``slim``: a message, and no lost file."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from slim_site_samples import Environment, contents, made
+from slim_wheel_samples import fat_wheel
 
 from archsplit.cli.main import main
+from archsplit.release.trial import Trial
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -71,5 +73,37 @@ def test_error_of_the_system_is_a_message(
         if option != "--commit":
             main([*words, "--undo"])
             assert contents(site) == fat, (number, said)
+        if fault.count < number:
+            break
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("form", ["wheel", "file"])
+def test_error_while_a_file_is_slimmed_leaves_the_earlier_output(
+    form: str,
+    call: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    wheel = fat_wheel(tmp_path)
+    source = wheel if form == "wheel" else tmp_path / "library" / "libsample.so"
+    out = tmp_path / "out"
+    words = ["slim", str(source), "--device=9.0", "--out", str(out)]
+    assert main(words) == 0
+    before, input_before = contents(out), source.read_bytes()
+    # pip's part is another process's, and takes a second.
+    monkeypatch.setattr(Trial, "install", lambda *_: None)
+    for number in (1, 2, 3, 5, 6, 9, 13):
+        capsys.readouterr()
+        fault = Fault(getattr(os, call), number)
+        with monkeypatch.context() as patch:
+            patch.setattr(os, call, fault)
+            status = main(words)
+        said = capsys.readouterr().err
+        assert not status or said.startswith(("archsplit: ", "error: ")), said
+        left = {name: state for name, state in contents(out).items() if name in before}
+        assert left == before
+        assert source.read_bytes() == input_before
         if fault.count < number:
             break

@@ -105,7 +105,8 @@ def _slim_open_wheel(wheel: Wheel, request: SlimRequest, effects: Effects) -> Sl
             libraries = plan_libraries(wheel, request, folder)
             return _report(request, libraries, _notes(wheel, request, libraries, folder))
     is_new = not request.out.exists()
-    with output_dir(request.out) as out, temporary_dir(out) as folder:
+    # An error of the system that no step has named is told too.
+    with output_errors(request.out), output_dir(request.out) as out, temporary_dir(out) as folder:
         report = _slim_libraries(wheel, request, effects, folder)
     if is_new and not report.output:
         # Without a wheel there is nothing to keep a folder for.

@@ -291,7 +291,9 @@ def temporary_dir(parent: Path | None = None) -> Iterator[Path]:
     import tempfile  # noqa: PLC0415 - see `atomic_replace`
 
     parent_dir = (parent or Path(tempfile.gettempdir())).resolve()
-    _remove_abandoned_dirs(parent_dir)
+    # What is left of killed processes is in nobody's way.
+    with contextlib.suppress(OSError):
+        _remove_abandoned_dirs(parent_dir)
     folder = parent_dir / f"{_TEMPORARY_PREFIX}{os.urandom(4).hex()}"
     while os.path.lexists(folder) or os.path.lexists(_marker(folder)):
         folder = parent_dir / f"{_TEMPORARY_PREFIX}{os.urandom(4).hex()}"
@@ -308,7 +310,9 @@ def temporary_dir(parent: Path | None = None) -> Iterator[Path]:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-        _marker(folder).unlink(missing_ok=True)
+        # The next call removes a marker that stays.
+        with contextlib.suppress(OSError):
+            _marker(folder).unlink(missing_ok=True)
         if descriptor >= 0:
             os.close(descriptor)
 
