@@ -35,35 +35,30 @@ def outputs(folder: Path) -> dict[str, str]:
     }
 
 
+def slim(source: Path, out: Path) -> list[str | Path]:
+    return ["slim", source, *DEVICE, "--out", out]
+
+
 def lines(verb: str, inputs: Path, out: Path) -> tuple[list[str | Path], list[str | Path]]:
     """Return the words of the first run, and of the run on a full disk."""
     old, new = inputs / "old", inputs / "new"
     (wheel,), (newer,) = old.glob("fat-*.whl"), new.glob("fat-*.whl")
     if verb == "slim-file":
-        first, second = ([*DEVICE, one / "libfat.so"] for one in (old, new))
-        return ["slim", *first, "--out", out], ["slim", *second, "--out", out]
+        return slim(old / "libfat.so", out), slim(new / "libfat.so", out)
     if verb == "slim-wheel":
-        first, second = ([*DEVICE, one] for one in (wheel, newer))
-        return ["slim", *first, "--out", out], ["slim", *second, "--out", out]
+        return slim(wheel, out), slim(newer, out)
     if verb == "slim-site":
         shutil.copytree(inputs / "site", out / "site")
         words: list[str | Path] = ["slim", "--site-packages", out / "site", *DEVICE]
         return ["--version"], words
     if verb == "mirror":
-        words = [*DEVICE, "--out", out]
-        return ["mirror", wheel, *words], [
-            "mirror",
-            wheel,
-            next(inputs.glob("other-*.whl")),
-            *words,
-        ]
+        other = next(inputs.glob("other-*.whl"))
+        options = (*DEVICE, "--out", out)
+        return ["mirror", wheel, *options], ["mirror", wheel, other, *options]
     if verb == "index":
         return ["index", out, "--add", wheel], ["index", out, "--add", inputs / "split"]
-    words = {
-        "split": ["split", wheel, "--out", out],
-        "join": ["join", inputs / "split", "--out", out],
-        "gather": ["gather", inputs / "split", "--out", out],
-    }[verb]
+    source = wheel if verb == "split" else inputs / "split"
+    words = [verb, source, "--out", out]
     return words, words
 
 

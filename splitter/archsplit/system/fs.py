@@ -291,7 +291,7 @@ def temporary_dir(parent: Path | None = None) -> Iterator[Path]:
     import tempfile  # noqa: PLC0415 - see `atomic_replace`
 
     parent_dir = (parent or Path(tempfile.gettempdir())).resolve()
-    # What is left of killed processes is in nobody's way.
+    # Folders of killed processes only take space.
     with contextlib.suppress(OSError):
         _remove_abandoned_dirs(parent_dir)
     folder = parent_dir / f"{_TEMPORARY_PREFIX}{os.urandom(4).hex()}"
