@@ -436,33 +436,23 @@ def _with_cache(effects: Effects) -> Effects:
     return effects if settings.mode == "off" else replace(effects, cache=settings)
 
 
-def _split_spellings(spellings: Spellings) -> list[str]:
-    # A string is iterable too, letter by letter.
-    return [spellings] if isinstance(spellings, str) else list(spellings)
-
-
 def _targets(spellings: Spellings | None) -> tuple[Target, ...] | None:
     from archsplit.arch.gpu_list import parse_gpu_targets
-    from archsplit.system.nvidia import detect_gpus
 
     if spellings is None:
         return None
-    parsed = (
-        one
-        for text in _split_spellings(spellings)
-        # Each entry may itself be a list, "9.0,12.0".
-        for one in parse_gpu_targets(text, detect=detect_gpus)
-    )
-    return tuple(dict.fromkeys(parsed))
+    # Each entry may itself be a list, "9.0,12.0".
+    found = (one for text in _texts(spellings) for one in parse_gpu_targets(text))
+    return tuple(dict.fromkeys(found))
 
 
 def _capabilities(spellings: Spellings) -> tuple[Capability, ...]:
     from archsplit.arch.gpu_list import parse_capabilities
-    from archsplit.system.nvidia import detect_gpus
 
-    parsed = (
-        one
-        for text in _split_spellings(spellings)
-        for one in parse_capabilities(text, detect=detect_gpus)
-    )
-    return tuple(dict.fromkeys(parsed))
+    found = (one for text in _texts(spellings) for one in parse_capabilities(text))
+    return tuple(dict.fromkeys(found))
+
+
+def _texts(spellings: Spellings) -> Iterable[str]:
+    # A string is iterable too, letter by letter.
+    return [spellings] if isinstance(spellings, str) else spellings

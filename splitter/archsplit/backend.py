@@ -39,7 +39,6 @@ from archsplit.recipe.pyproject_table import check_project_table
 from archsplit.release.context import Effects
 from archsplit.remote.endpoint import EngineChoice, parse_dask_endpoint, parse_endpoint
 from archsplit.system.fs import read_file, temporary_dir
-from archsplit.system.nvidia import detect_gpus
 from archsplit.system.resources import available_cores, parse_job_count
 from archsplit.system.safe_output import SafeConsole
 from archsplit.system.terminal import PlainLines
@@ -209,7 +208,7 @@ def _checked(settings: Mapping[str, str | list[str]]) -> Mapping[str, str]:
 
 
 def _targets(text: str, *, several: bool) -> tuple[Target, ...]:
-    targets = parse_gpu_targets(text, detect=detect_gpus)
+    targets = parse_gpu_targets(text)
     if len(targets) != 1 and not several:
         raise UsageError(
             f"--config-setting target={text} is more than one target",

@@ -22,6 +22,7 @@ from archsplit.arch.compat import GPU_BY_CAPABILITY, published_targets
 from archsplit.arch.gpus import GPUS
 from archsplit.arch.target import Capability, CodeKind, Target, target_names
 from archsplit.errors import TargetError
+from archsplit.system.nvidia import detect_gpus
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -102,7 +103,7 @@ _PATTERN = re.compile(r"[*?\[]")
 _SPELLINGS = 'write it as in 9.0, sm_90, H100, "RTX 4090" or native'
 
 
-def parse_capabilities(text: str, *, detect: Detector) -> tuple[Capability, ...]:
+def parse_capabilities(text: str, *, detect: Detector = detect_gpus) -> tuple[Capability, ...]:
     """Read a list of GPUs as their capabilities, in the order of the list.
 
     Raises:
@@ -115,7 +116,7 @@ def parse_capabilities(text: str, *, detect: Detector) -> tuple[Capability, ...]
     return _require_entries(tuple(capabilities), text)
 
 
-def parse_gpu_targets(text: str, *, detect: Detector) -> tuple[Target, ...]:
+def parse_gpu_targets(text: str, *, detect: Detector = detect_gpus) -> tuple[Target, ...]:
     """Read a list of GPUs as targets, in the targets' own order.
 
     ``90`` is SASS and PTX, as for CMake; ``9.0`` and a product are only SASS, as for PyTorch.
@@ -131,7 +132,7 @@ def parse_gpu_targets(text: str, *, detect: Detector) -> tuple[Target, ...]:
     return _require_entries(tuple(sorted(targets)), text)
 
 
-def parse_target_patterns(text: str, *, detect: Detector) -> tuple[str, ...]:
+def parse_target_patterns(text: str, *, detect: Detector = detect_gpus) -> tuple[str, ...]:
     """Read a list of GPUs as shell patterns of target names.
 
     A pattern (``compute_*``) and a target stay as they are; a capability and a product become

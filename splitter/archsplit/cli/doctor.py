@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from archsplit.cli import options
@@ -26,23 +25,14 @@ def add_to(verbs: options.Verbs) -> None:
         "archsplit doctor xgboost",
         "archsplit doctor --site-packages .venv/lib/python3.12/site-packages",
     )
-    parser.add_argument(
-        "package", nargs="?", help="the core's import package, its folder, or its distribution"
-    )
-    parser.add_argument(
-        "--site-packages",
-        type=Path,
-        metavar="DIR",
-        help="compare the GPUs here with those that this environment was slimmed for",
-    )
-    parser.add_argument(
-        "--device",
-        action="append",
-        metavar="GPU",
-        help="with --site-packages: GPUs to check in place of this machine's (default: native)",
-    )
-    parser.add_argument("--full", action="store_true", help="read all of every plugin")
-    parser.add_argument("--json", action="store_true", help="print JSON, for programs")
+    table = f"""
+package NAME?  the core's import package, its folder, or its distribution
+--site-packages DIR  compare the GPUs here with those that this environment was slimmed for
+--device GPU...  with --site-packages: GPUs to check in place of this machine's (default: native)
+--full  read all of every plugin
+{options.JSON}
+"""
+    options.add_options(parser, table)
     parser.set_defaults(run=run)
 
 

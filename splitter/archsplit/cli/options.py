@@ -18,7 +18,7 @@ from archsplit.system.signals import deferred_signals
 from archsplit.system.units import parse_size
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from rich.console import Console
 
@@ -256,36 +256,31 @@ def targets(text: str | None) -> tuple[Target, ...] | None:
         TargetError: an entry can't be read.
     """
     from archsplit.arch.gpu_list import parse_gpu_targets
-    from archsplit.system.nvidia import detect_gpus
 
     # None means all targets; an empty list would mean none.
-    return None if text is None else parse_gpu_targets(text, detect=detect_gpus)
+    return None if text is None else parse_gpu_targets(text)
 
 
-def capabilities(texts: Iterable[str]) -> tuple[Capability, ...]:
+def capabilities(texts: Sequence[str]) -> tuple[Capability, ...]:
     """Read a repeatable option that takes GPUs, without repetition.
 
     Raises:
         TargetError: an entry can't be read.
     """
     from archsplit.arch.gpu_list import parse_capabilities
-    from archsplit.system.nvidia import detect_gpus
 
-    found = (one for text in texts for one in parse_capabilities(text, detect=detect_gpus))
-    return tuple(dict.fromkeys(found))
+    return parse_capabilities(",".join(texts)) if texts else ()
 
 
-def target_patterns(texts: Iterable[str]) -> tuple[str, ...]:
+def target_patterns(texts: Sequence[str]) -> tuple[str, ...]:
     """Read a repeatable option that takes targets, GPUs or shell patterns of targets.
 
     Raises:
         TargetError: an entry can't be read.
     """
     from archsplit.arch.gpu_list import parse_target_patterns
-    from archsplit.system.nvidia import detect_gpus
 
-    found = (one for text in texts for one in parse_target_patterns(text, detect=detect_gpus))
-    return tuple(dict.fromkeys(found))
+    return parse_target_patterns(",".join(texts)) if texts else ()
 
 
 @contextlib.contextmanager

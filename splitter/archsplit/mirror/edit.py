@@ -39,7 +39,6 @@ from archsplit.slim.wheel import slim_wheel
 from archsplit.split.model import DEFAULT_LEVEL, SplitRequest
 from archsplit.split.split import split_wheel
 from archsplit.system.fs import input_errors, output_errors, sha256
-from archsplit.system.nvidia import detect_gpus
 from archsplit.system.units import BLOCK
 from archsplit.wheels.filename import WheelName
 from archsplit.wheels.reader import open_wheel
@@ -322,7 +321,7 @@ def _slim(
 def _split(
     path: Path, original: OriginalWheel, edit: MirrorEdit, out: Path, effects: Effects
 ) -> EditedWheel:
-    targets = parse_gpu_targets(",".join(edit.devices), detect=detect_gpus)
+    targets = parse_gpu_targets(",".join(edit.devices))
     level = DEFAULT_LEVEL if edit.recompresses else None
     request = SplitRequest(source=path, out=out, targets=targets, recompress=level)
     release = split_wheel(request, effects)
