@@ -14,10 +14,8 @@ import pytest
 
 from archsplit.arch.compat import GPU_BY_CAPABILITY
 from archsplit.devicecode.stats import device_usage
-from archsplit.inspect.breakdown import target_color
 from archsplit.inspect.html import inventory_page
 from archsplit.inspect.inspect import InspectRequest, read_inventory
-from archsplit.inspect.svg import inventory_picture
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -91,17 +89,12 @@ def shown(path: Path, to: Path) -> set[str]:
     return colors((to / "shown.png").read_bytes())
 
 
-@pytest.mark.parametrize("form", ["html", "svg"])
-def test_a_browser_shows_every_target(samples: Samples, tmp_path: Path, form: str) -> None:
+def test_a_browser_shows_the_colors_of_a_gpu(samples: Samples, tmp_path: Path) -> None:
     inventory = read_inventory(InspectRequest(subject=str(samples / WHEEL)))
-    page = inventory_page(inventory, device_usage(inventory, GPU_BY_CAPABILITY))
-    path = tmp_path / f"x.{form}"
-    path.write_text(page if form == "html" else inventory_picture(inventory))
-    expected = {target_color(row.target) for row in inventory.rows()}
+    path = tmp_path / "x.html"
+    path.write_text(inventory_page(inventory, device_usage(inventory, GPU_BY_CAPABILITY)))
     # The page opens on a GPU, which has two colors.
-    if form == "html":
-        expected = {"#2c6e3f", "#c0c5cd"}
-    assert expected <= shown(path, tmp_path)
+    assert shown(path, tmp_path) >= {"#2c6e3f", "#c0c5cd"}
 
 
 def axe_source(folder: Path) -> str:

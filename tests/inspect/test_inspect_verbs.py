@@ -50,11 +50,10 @@ def test_inspect_prints_json(samples: Samples, capsys: pytest.CaptureFixture[str
     assert len(content["devices"]) > 20
 
 
-def test_inspect_writes_pictures(samples: Samples, tmp_path: Path) -> None:
-    page, picture = tmp_path / "x.html", tmp_path / "x.svg"
-    run("inspect", str(samples / WHEEL), "--html", str(page), "--svg", str(picture))
+def test_inspect_writes_a_page(samples: Samples, tmp_path: Path) -> None:
+    page = tmp_path / "x.html"
+    run("inspect", str(samples / WHEEL), "--html", str(page))
     assert page.read_text().startswith("<!DOCTYPE html>")
-    assert picture.read_text().startswith("<svg xmlns")
 
 
 def test_problem_is_reported_without_a_failure(
@@ -186,13 +185,13 @@ def test_a_terminal_has_its_own_width(
     assert "\x1b[" in capsys.readouterr().out
 
 
-def test_pictures_are_written_to_devices_and_links(
+def test_pages_are_written_to_devices_and_links(
     samples: Samples, tmp_path: Path, null_device: Path
 ) -> None:
-    (tmp_path / "link.svg").symlink_to("real.svg")
+    (tmp_path / "link.html").symlink_to("real.html")
     before = null_device.stat()
-    wanted = ("--html", str(null_device), "--svg", str(tmp_path / "link.svg"))
-    run("inspect", str(samples / WHEEL), *wanted)
+    for page in (null_device, tmp_path / "link.html"):
+        run("inspect", str(samples / WHEEL), "--html", str(page))
     assert os.path.samestat(before, null_device.stat())
-    assert (tmp_path / "link.svg").is_symlink()
-    assert (tmp_path / "real.svg").read_text().startswith("<svg xmlns")
+    assert (tmp_path / "link.html").is_symlink()
+    assert (tmp_path / "real.html").read_text().startswith("<!DOCTYPE html>")

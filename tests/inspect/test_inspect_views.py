@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree as ET
 
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
 from rich.console import Console
 
 from archsplit.arch.compat import GPU_BY_CAPABILITY
@@ -28,19 +26,12 @@ from archsplit.inspect.breakdown import (
     breakdown,
     remaining_part,
     share_text,
-    summarize,
     target_color,
 )
 from archsplit.inspect.html import PageOrigin, growth_page, inventory_page
 from archsplit.inspect.inspect import InspectRequest, read_inventory
 from archsplit.inspect.inspection import growth_json, inventory_json
-from archsplit.inspect.svg import (
-    Rectangle,
-    inventory_picture,
-    inventory_tree,
-    squarify,
-    target_nodes,
-)
+from archsplit.inspect.svg import stacked_bars, target_nodes
 from archsplit.inspect.text import growth_text, inventory_text
 
 if TYPE_CHECKING:
@@ -53,8 +44,6 @@ if TYPE_CHECKING:
     from compiled_samples import Samples
 
 WHEEL = "pkg-1.0-py3-none-any.whl"
-WHOLE = Rectangle(x=10, y=20, width=300, height=200)
-SVG = "{http://www.w3.org/2000/svg}"
 
 
 def inspected(samples: Samples, name: str, *, kernels: bool = False) -> Inventory:
@@ -67,39 +56,6 @@ def printed(parts: Iterable[RenderableType], width: int = 160) -> str:
         for part in parts:
             console.print(part)
     return capture.get()
-
-
-@given(st.lists(st.integers(1, 10**9), min_size=1, max_size=40))
-@example([1, 1, 231564543])
-def test_rectangles_fill_the_place_by_weight(weights: list[int]) -> None:
-    weights.sort(reverse=True)
-    places = list(squarify(weights, WHOLE))
-    assert len(places) == len(weights)
-    for weight, place in zip(weights, places, strict=True):
-        expected = weight * WHOLE.area / sum(weights)
-        assert math.isclose(place.area, expected, rel_tol=1e-3, abs_tol=1e-3)
-        assert place.x >= WHOLE.x - 1e-6
-        assert place.y >= WHOLE.y - 1e-6
-        assert place.x + place.width <= WHOLE.x + WHOLE.width + 1e-6
-        assert place.y + place.height <= WHOLE.y + WHOLE.height + 1e-6
-
-
-def test_equal_weights_make_squares() -> None:
-    square = Rectangle(x=0, y=0, width=100, height=100)
-    for place in squarify([1, 1, 1, 1], square):
-        assert (place.width, place.height) == (50, 50)
-
-
-@pytest.mark.parametrize(
-    "place", [Rectangle(x=0, y=0, width=9, height=0), Rectangle(x=0, y=0, width=0, height=9)]
-)
-def test_a_place_without_area_has_rectangles_without_area(place: Rectangle) -> None:
-    assert [found.area for found in squarify([3, 2], place)] == [0, 0]
-
-
-def test_a_frame_leaves_nothing_rather_than_less() -> None:
-    inner = Rectangle(x=0, y=0, width=3, height=3).inset(top=5, around=2)
-    assert (inner.width, inner.height) == (0, 0)
 
 
 def test_colours_tell_generations_apart() -> None:
@@ -119,23 +75,12 @@ def test_parts_and_rest_are_the_whole(samples: Samples) -> None:
     assert share_text(1, 0) == ""
 
 
-@pytest.mark.parametrize("packed", [True, False])
-def test_a_tree_adds_up(samples: Samples, *, packed: bool) -> None:
-    root = inventory_tree(inspected(samples, WHEEL), in_download=packed)
-    for node in (root, *root.parts):
-        if node.parts:
-            assert sum(part.weight for part in node.parts) == node.weight
-            assert [part.weight for part in node.parts] == sorted(
-                (part.weight for part in node.parts), reverse=True
-            )
-
-
 def test_bars_have_few_segments_and_all_the_weight(samples: Samples, tmp_path: Path) -> None:
     for number in range(20):
         content = (samples / "libkernels.so").read_bytes()
         (tmp_path / f"{number}.so").write_bytes(content)
     inventory = read_inventory(InspectRequest(subject=str(tmp_path)))
-    ET.fromstring(inventory_picture(inventory))
+    ET.fromstring(stacked_bars(inventory, in_download=False))
     for node in target_nodes(inventory, in_download=False):
         assert len(node.parts) == 13
         assert node.parts[-1].label == "8 more places"
@@ -250,12 +195,11 @@ def test_json_of_growth(samples: Samples) -> None:
 
 
 @pytest.mark.parametrize("name", [WHEEL, "libkernels.so", "libempty.so", "rdc.o"])
-def test_the_picture_is_sound_and_shows_every_target(samples: Samples, name: str) -> None:
+def test_bars_are_sound_and_show_every_target(samples: Samples, name: str) -> None:
     inventory = inspected(samples, name)
-    root = ET.fromstring(inventory_picture(inventory))
-    words = {text.text for text in root.iter(f"{SVG}text")}
+    root = ET.fromstring(stacked_bars(inventory, in_download=False))
+    words = {text.text for text in root.iter("text")}
     assert {row.target for row in inventory.rows()} <= words
-    assert summarize(inventory) in words
     assert not any("href" in key for element in root.iter() for key in element.attrib)
 
 
@@ -268,7 +212,7 @@ def test_a_hostile_name_stays_text(samples: Samples, tmp_path: Path) -> None:
     assert "alert" in page
     assert "<script>alert" not in page
     assert page.count("<script") == page.count("</script>") == 2
-    ET.fromstring(inventory_picture(inventory))
+    ET.fromstring(stacked_bars(inventory, in_download=False))
 
 
 def test_the_page_asks_for_nothing_else(samples: Samples) -> None:
@@ -347,10 +291,8 @@ def test_all_boxes_of_a_file_have_names_of_their_own(
     page = inventory_page(inventory, ())
     file = page_data(page)["root"]["parts"][0]
     boxes = [part.get("name", part["label"]) for part in file["parts"]]
-    drawn = [node.label for node in inventory_tree(inventory, in_download=False).parts[0].parts]
-    for names in (boxes, drawn):
-        assert len(names) == len(set(names))
-        assert f"sm_80 ({form})" in names
+    assert len(boxes) == len(set(boxes))
+    assert f"sm_80 ({form})" in boxes
     assert f"</span>sm_80 ({form})</button>" in page, "in the legend"
 
 

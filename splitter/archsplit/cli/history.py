@@ -34,7 +34,7 @@ def add_size_options(parser: argparse.ArgumentParser) -> None:
     table = f"""
 --log FILE         add the files to this log, one line of JSON each, and show all of it
 --max-growth 5%    exit with 9 if the last release grew by more than this
-{options.SVG}
+--svg FILE         write a chart
 {options.FINDINGS}
 """
     options.add_options(group, table, types={"5%": _percent})

@@ -41,7 +41,7 @@ subject           a .so, .a, .o, .fatbin, .cubin, .pack or .whl file, a folder, 
 --targets         add the tables of targets and files
 --kernels         list the kernels (slower)
 """
-_OUTPUTS = f"{options.JSON}\n{options.HTML}\n{options.SVG}\n{options.SUMMARY}"
+_OUTPUTS = f"{options.JSON}\n{options.HTML}\n{options.SUMMARY}"
 _LIMITS = f"""
 --budget SIZE      size limit of all files together, as 100MB
 --max-target TARGET=SIZE...  limit of the bytes of a target, as sm_90=30MB; may be repeated
@@ -154,7 +154,11 @@ def _show(
     from archsplit.inspect.inspection import inventory_json, inventory_markdown
     from archsplit.inspect.text import inventory_text
 
-    _write_pictures(inventory, devices, arguments)
+    if arguments.html is not None:
+        # Imported where it is needed: most of the time of a short command is its imports.
+        from archsplit.inspect.html import inventory_page
+
+        write_file(arguments.html, inventory_page(inventory, devices, page_origin(arguments)))
     write_summary(arguments, lambda: inventory_markdown(inventory, devices))
     if arguments.json:
         print(inventory_json(inventory, devices))  # noqa: T201 - standard output is where data goes
@@ -177,20 +181,6 @@ def _names(texts: Iterable[str]) -> dict[Capability, str]:
     words = {word.strip() for text in texts for word in text.split(",")}
     found = ((product_capability(word), word) for word in sorted(words))
     return {capability: word for capability, word in found if capability is not None}
-
-
-def _write_pictures(
-    inventory: Inventory, devices: tuple[DeviceUsage, ...], arguments: argparse.Namespace
-) -> None:
-    # Imported where they are needed: most of the time of a short command is its imports.
-    if arguments.html is not None:
-        from archsplit.inspect.html import inventory_page
-
-        write_file(arguments.html, inventory_page(inventory, devices, page_origin(arguments)))
-    if arguments.svg is not None:
-        from archsplit.inspect.svg import inventory_picture
-
-        write_file(arguments.svg, inventory_picture(inventory))
 
 
 def _limits(arguments: argparse.Namespace) -> SizeLimits:

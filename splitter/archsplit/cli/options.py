@@ -144,7 +144,6 @@ EXPLAIN = """
 --explain  print hits and miss reasons of each step; of a farm: where each step ran and waited
 """
 HTML = "--html FILE  write a page with pictures"
-SVG = "--svg FILE  write only the pictures"
 SUMMARY = """
 --summary FILE?  append a report in Markdown to FILE (default: the job summary of GitHub Actions,
                  $GITHUB_STEP_SUMMARY)
