@@ -1,4 +1,4 @@
-"""A stacked bar for each target, as SVG, and the tree of nodes that the bars are drawn from."""
+"""Stacked bars of the targets as SVG, and the nodes that they show."""
 
 from __future__ import annotations
 
