@@ -30,6 +30,7 @@ from archsplit.cache.local import (
 )
 from archsplit.cache.sealed import encode_result
 from archsplit.cache.stats import CacheStats, MissLog, read_counts
+from archsplit.cache.usage import SETTLED_NS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -438,6 +439,25 @@ def test_digests_are_remembered_and_notice_every_change(tmp_path: Path) -> None:
     third.load("g")
     assert third.digest(str(path), group="g") == hashlib.sha256(b"two").hexdigest()
     assert third.digest(str(tmp_path / "none"), group="g") is None
+
+
+def test_digest_of_a_file_that_has_just_changed_is_not_remembered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "k.h"
+    path.write_bytes(b"one")
+    os.utime(path, (1, 1))
+    # A second change within the clock's tick would have the same time.
+    fresh = FileDigests(tmp_path / "memory")
+    fresh.digest(str(path), group="g")
+    fresh.save()
+    assert not (tmp_path / "memory" / "g").exists()
+    later = time.time_ns() + SETTLED_NS + 1_000_000_000
+    monkeypatch.setattr(time, "time_ns", lambda: later)
+    fresh.recheck()
+    fresh.digest(str(path), group="g")
+    fresh.save()
+    assert (tmp_path / "memory" / "g").exists()
 
 
 def test_a_damaged_memory_is_an_empty_one(tmp_path: Path) -> None:

@@ -257,6 +257,15 @@ def test_folders_count_where_they_are_written_down(flags: tuple[str, ...]) -> No
     )
 
 
+@pytest.mark.parametrize("flag", ["-dc", "-rdc=true", "--relocatable-device-code=true"])
+def test_folder_counts_for_units_that_others_see_by_name(flag: str) -> None:
+    assert key("-c", "k.cu", flag) == key("-c", "k.cu", flag)
+    assert key("-c", "k.cu", flag) != key("-c", "k.cu", flag, cwd="/other")
+    assert key("k.cu", NVCC_PREPEND_FLAGS=flag) != key(
+        "k.cu", NVCC_PREPEND_FLAGS=flag, cwd="/other"
+    )
+
+
 @pytest.mark.parametrize("words", [("@file",), ("-arch=native",), ("-arch", "native")])
 def test_words_that_stand_for_others_are_left_alone(words: tuple[str, ...]) -> None:
     assert asked("-c", "k.cu", *words) is None

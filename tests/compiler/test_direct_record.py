@@ -237,6 +237,28 @@ def test_a_new_name_or_a_link_that_leads_on_is_no_hit(tmp_path: Path) -> None:
     assert not is_hit()
 
 
+def test_another_program_of_the_name_earlier_on_path_is_no_hit(tmp_path: Path) -> None:
+    store, key = tmp_path / "store", "ab" * 32
+    entry = store / "ac" / "cd" / ("cd" * 32)
+    entry.parent.mkdir(parents=True)
+    entry.write_bytes(seal(b"object"))
+    first, second = tmp_path / "first" / "ccbin", tmp_path / "second" / "ccbin"
+    for program in (first, second):
+        program.parent.mkdir()
+        program.write_text("#!/bin/sh\n")
+        program.chmod(0o755)
+    record: dict[str, list[str]] = {name: [] for name in SECTIONS}
+    head = ["ef" * 32, entry.name, sealed_digest(entry.read_bytes()), "1.0", "", "", ""]
+    places = [str(tmp_path / "k.o"), "0", "6", ""]
+    record |= {"head": head, "places": places, "programs": ["ccbin", str(second)]}
+    write_record(str(store / "direct" / key), record)
+    path = f"{first.parent}:{second.parent}"
+    environment = {"ARCHSPLIT_CACHE_DIR": str(store), "PATH": path}
+    assert restore_hit(key, environment, counted=False) is None
+    first.unlink()
+    assert restore_hit(key, environment, counted=False) is not None
+
+
 def gcc() -> str:
     found = shutil.which("gcc")
     assert found is not None
