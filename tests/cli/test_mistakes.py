@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from archsplit.cli.main import main
+from archsplit.errors import ToolNotFoundError
 from archsplit.wheels.filename import WheelName
 from archsplit.wheels.rewrite import write_members
 from archsplit.wheels.zip_writer import pack
@@ -223,3 +224,23 @@ def test_a_slimmed_wheel_says_that_it_was_slimmed(tmp_path: Path) -> None:
     code, text = run(tmp_path, *again, "8.0")
     assert code == 5
     assert f"hint: {earlier} instead" in text
+
+
+def test_errors_of_the_compiler_wrapper_name_the_program(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    # A build's log has the lines of many programs.
+    assert main(["nvcc", "--nvcc", "/no/nvcc", "--", "-c", "k.cu"]) == ToolNotFoundError.exit_code
+    said = capsys.readouterr().err
+    assert said.startswith("archsplit nvcc: error: no nvcc; tried\n  --nvcc: /no/nvcc")
+    code = "from archsplit.cli.nvcc import launcher; launcher()"
+    environment = {**os.environ, "ARCHSPLIT_NVCC_OPTIONS": "--nvcc /no/nvcc"}
+    done = subprocess.run(
+        [sys.executable, "-c", code, "-c", "k.cu"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == ToolNotFoundError.exit_code
+    assert done.stderr.startswith("archsplit: error: no nvcc; tried\n  --nvcc: /no/nvcc")

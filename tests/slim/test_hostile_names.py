@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import http.server
 import os
 import pty
 import subprocess
 import sys
+import threading
 import zipfile
 from pathlib import Path
 
 import pytest
 from slim_wheel_samples import METADATA, NAME, fat_wheel
 
+from archsplit.errors import ToolNotFoundError
 from archsplit.system.safe_output import SafeConsole, SafeStream, printable
 from handmade_samples import THREE, Maker
 
@@ -91,6 +94,14 @@ VERBS = {
     "doctor": ["doctor", HOSTILE],
     "install": ["install", HOSTILE, "--dry-run"],
     "cache": ["cache", "explain", HOSTILE],
+    "cache-import": ["cache", "import", HOSTILE],
+    "nvcc": ["nvcc", "--nvcc", HOSTILE, "--", "-c", "k.cu"],
+    "toolkit": ["toolkit", "--nvcc", HOSTILE],
+    "remote": ["remote", "check", HOSTILE],
+    "worker": ["remote", "worker", HOSTILE],
+    "verify-missing": ["verify", HOSTILE],
+    "join-missing": ["join", HOSTILE, "--out", "joined"],
+    "install-missing": ["install", f"{HOSTILE}.whl"],
     "no-verb": [HOSTILE],
     "no-option": ["slim", f"--{HOSTILE}"],
 }
@@ -103,6 +114,52 @@ def test_no_name_reaches_the_terminal_raw(place: Path, name: str) -> None:
     assert screen
     found = [repr(raw) for raw in RAW if raw in screen]
     assert not found, screen
+
+
+def test_wrapper_as_a_compiler_escapes_names(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ARCHSPLIT_NVCC_OPTIONS", f"--nvcc '{HOSTILE}'")
+    wrapper = str(Path(sys.executable).with_name("archsplit-nvcc"))
+    code, screen = run_in_pty([wrapper, "-c", "k.cu"], place)
+    assert code == ToolNotFoundError.exit_code
+    assert "\\x1b[2J" in screen
+    assert not [repr(raw) for raw in RAW if raw in screen], screen
+
+
+class Hostile(http.server.BaseHTTPRequestHandler):
+    """An index whose error text commands a terminal."""
+
+    def do_GET(self) -> None:
+        self.send_response(403, "\x1b]0;own\x07\x1b[2J\x9b31m")
+        self.end_headers()
+        self.wfile.write(HOSTILE.encode())
+
+    def do_POST(self) -> None:
+        self.do_GET()
+
+    def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002 (its name there)
+        del format, arguments
+
+
+@pytest.mark.parametrize("verb", ["publish", "install", "mirror"])
+def test_text_of_an_index_does_not_reach_the_terminal_raw(
+    place: Path, verb: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("TWINE_USERNAME", "TWINE_PASSWORD"):
+        monkeypatch.setenv(name, "a")
+    run_in_pty([ARCHSPLIT, "split", NAME, "--release", "--out", "release"], place)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Hostile) as server:
+        threading.Thread(target=server.serve_forever).start()
+        url = f"http://127.0.0.1:{server.server_port}/"
+        (place / "requirements.txt").write_text(f"--index-url {url}\nfat\n")
+        words = {
+            "publish": ["release", "--yes", "--repository-url", url, "--index-url", url],
+            "install": ["fat", "--index-url", url, "--python", sys.executable],
+            "mirror": ["requirements.txt", "--out", "mirrored", "--device", "9.0"],
+        }[verb]
+        code, screen = run_in_pty([ARCHSPLIT, verb, *words], place)
+        server.shutdown()
+    assert code not in {0, 1}, screen
+    assert not [repr(raw) for raw in RAW if raw in screen], screen
 
 
 def test_the_escaper_leaves_ordinary_text(capsys: pytest.CaptureFixture[str]) -> None:

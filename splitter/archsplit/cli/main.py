@@ -69,7 +69,9 @@ def main(argv: Sequence[str]) -> int:
         # What is left in the buffer is written here, where a closed pipe can still be met.
         sys.stdout.flush()
     except ArchsplitError as error:
-        _say(f"error: {error}")
+        # A build's log has lines of many programs.
+        name = "archsplit nvcc: " if list(argv[:1]) == ["nvcc"] else ""
+        _say(f"{name}error: {error}")
         _annotate(error)
         return error.exit_code
     except BrokenPipeError:

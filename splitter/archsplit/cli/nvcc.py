@@ -89,7 +89,7 @@ def launcher() -> NoReturn:
         # An unexpected fault keeps its traceback, for a report.
         if not isinstance(error, ArchsplitError):
             raise
-        _say(str(error))
+        _say(f"error: {error}")
         sys.exit(error.exit_code)
 
 
@@ -351,6 +351,11 @@ def _environment(nvcc: str) -> dict[str, str]:
 
 
 def _say(text: str) -> None:
+    # Importing it takes 60 ms, and names are rarely hostile.
+    if not all(map(str.isprintable, text.split("\n"))):
+        from archsplit.system.safe_output import printable
+
+        text = printable(text)
     sys.stderr.write(f"archsplit: {text}\n")
     sys.stderr.flush()
 
