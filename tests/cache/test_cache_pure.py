@@ -165,11 +165,11 @@ def test_fields_that_servers_add_are_ignored() -> None:
 @pytest.mark.parametrize(
     ("blob", "why"),
     [
-        (b"", "no result"),
+        (b"", "not a result"),
         # A group, a number in place of a file, and a file whose path is a number.
-        (b"\x0b", "no message"),
-        (b"\x10\x01", "no result"),
-        (b"\x12\x02\x08\x01", "no result"),
+        (b"\x0b", "not a message"),
+        (b"\x10\x01", "not a result"),
+        (b"\x12\x02\x08\x01", "not a result"),
         (b"\x12\x07\x0a\x05entry", "no digest"),
         (b"\x12\x09\x0a\x05entry\x10\x01", "no digest"),
         (b"\x12\x09\x0a\x05entry\x12\x00", "no digest"),

@@ -42,8 +42,9 @@ def with_a_miss(suite: str) -> str:
 
 
 @pytest.mark.skipif("CCACHE_SOURCES" not in os.environ, reason="no sources of ccache")
+@pytest.mark.parametrize("base", ["", "{folder}"])
 @pytest.mark.parametrize("suite", SUITES)
-def test_a_suite_of_ccache_passes(suite: str, tmp_path: Path, toolkit: Toolkit) -> None:
+def test_a_suite_of_ccache_passes(suite: str, base: str, tmp_path: Path, toolkit: Toolkit) -> None:
     if shutil.which("cuobjdump") is None:
         pytest.skip("cuobjdump is missing")
     shutil.copytree(Path(os.environ["CCACHE_SOURCES"]) / "test", tmp_path / "test")
@@ -63,6 +64,7 @@ def test_a_suite_of_ccache_passes(suite: str, tmp_path: Path, toolkit: Toolkit) 
         "PYTHONPATH": SOURCE_PATH,
         "CCACHE": str(shim),
         "VERBOSE": "1",
+        "ARCHSPLIT_CACHE_BASE_DIR": base.format(folder=tmp_path),
     }
     argv = ("bash", str(tmp_path / "test" / "run"), suite)
     done = subprocess.run(

@@ -33,10 +33,15 @@ PLAIN = "-c src/n.cpp"
 TEXT = "#include <v.h>\nint n() { return VALUE; }\n"
 
 
-@pytest.fixture
-def project(tmp_path: Path, toolkit: Toolkit) -> Project:
-    """A source whose header is in one of several folders."""
-    made = Project(folder=tmp_path / "one", store=tmp_path / "store", nvcc=toolkit.nvcc)
+@pytest.fixture(params=["", pytest.param("{folder}/one", marks=pytest.mark.stress)])
+def project(tmp_path: Path, toolkit: Toolkit, request: pytest.FixtureRequest) -> Project:
+    """A source whose header is in one of several folders, also with ``base-dir``."""
+    made = Project(
+        folder=tmp_path / "one",
+        store=tmp_path / "store",
+        nvcc=toolkit.nvcc,
+        extra={"ARCHSPLIT_CACHE_BASE_DIR": request.param.format(folder=tmp_path)},
+    )
     made.write("src/n.cpp", TEXT)
     made.write("late/v.h", value(1))
     return made
@@ -164,8 +169,8 @@ def test_debug_information_names_working_folder_of_this_call(
     project.write("k.cu", SOURCE)
     (tmp_path / "link").symlink_to(project.folder)
     flags = ("-Ilate", "-g")
-    known(replace(project, extra={"PWD": str(project.folder)}), *flags, make=make)
-    other = replace(project, extra={"PWD": f"{tmp_path}/link"})
+    known(replace(project, extra={**project.extra, "PWD": str(project.folder)}), *flags, make=make)
+    other = replace(project, extra={**project.extra, "PWD": f"{tmp_path}/link"})
     assert is_new(other, *flags, make=make)
     assert f"{tmp_path}/link".encode() in (project.folder / "k.o").read_bytes()
 
@@ -173,8 +178,8 @@ def test_debug_information_names_working_folder_of_this_call(
 def test_variable_pwd_that_leads_elsewhere_changes_nothing(
     project: Project, tmp_path: Path
 ) -> None:
-    known(replace(project, extra={"PWD": str(project.folder)}), "-Ilate", "-g")
-    other = replace(project, extra={"PWD": str(tmp_path)})
+    known(replace(project, extra={**project.extra, "PWD": str(project.folder)}), "-Ilate", "-g")
+    other = replace(project, extra={**project.extra, "PWD": str(tmp_path)})
     assert other.compile("-Ilate", "-g", make=PLAIN) == KNOWN
 
 
@@ -200,7 +205,7 @@ def test_an_include_that_leads_upwards_is_looked_for_everywhere(project: Project
 def test_c_has_folders_of_its_own(project: Project) -> None:
     project.write("n.c", "#include <v.h>\nint n(void) { return VALUE; }\n")
     (project.folder / "early").mkdir()
-    here = replace(project, extra={"C_INCLUDE_PATH": "early:late"})
+    here = replace(project, extra={**project.extra, "C_INCLUDE_PATH": "early:late"})
     known(here, make="-c n.c")
     here.write("early/v.h", value(2))
     assert is_new(here, make="-c n.c")
@@ -220,7 +225,9 @@ def test_another_checkout_may_have_headers_that_nobody_reads(
     project.write("later/v.h", value(3))
     flags = ("-Ilate", "-Ilater")
     known(project, *flags)
-    other = replace(project, folder=tmp_path / "elsewhere" / "two")
+    base = project.extra["ARCHSPLIT_CACHE_BASE_DIR"].replace("/one", "/elsewhere/two")
+    extra = {"ARCHSPLIT_CACHE_BASE_DIR": base}
+    other = replace(project, folder=tmp_path / "elsewhere" / "two", extra=extra)
     shutil.copytree(project.folder, other.folder)
     assert other.compile(*flags, make=PLAIN) == KNOWN
 
@@ -228,8 +235,8 @@ def test_another_checkout_may_have_headers_that_nobody_reads(
 @pytest.mark.parametrize("name", ["INCLUDES", "SYSTEM_INCLUDES"])
 def test_variables_that_nvccs_profile_adds_to_are_seen(project: Project, name: str) -> None:
     project.write("early/v.h", value(2))
-    known(replace(project, extra={name: "-Ilate"}))
-    assert is_new(replace(project, extra={name: "-Iearly"}))
+    known(replace(project, extra={**project.extra, name: "-Ilate"}))
+    assert is_new(replace(project, extra={**project.extra, name: "-Iearly"}))
 
 
 def test_nvccs_profile_is_seen_without_cuda(project: Project, tmp_path: Path) -> None:
@@ -260,8 +267,8 @@ def script(path: Path, *lines: str) -> Path:
 def test_an_nvcc_that_is_a_script_may_lead_elsewhere(project: Project, tmp_path: Path) -> None:
     nvcc = script(tmp_path / "bin/nvcc", f'INCLUDES=-I$FOLDER exec "{project.nvcc}" "$@"')
     project.write("early/v.h", value(2))
-    known(replace(project, nvcc=nvcc, extra={"FOLDER": "late"}))
-    assert is_new(replace(project, nvcc=nvcc, extra={"FOLDER": "early"}))
+    known(replace(project, nvcc=nvcc, extra={**project.extra, "FOLDER": "late"}))
+    assert is_new(replace(project, nvcc=nvcc, extra={**project.extra, "FOLDER": "early"}))
 
 
 def test_a_host_compiler_that_is_a_script_may_read_variables(
@@ -269,8 +276,10 @@ def test_a_host_compiler_that_is_a_script_may_read_variables(
 ) -> None:
     gcc = script(tmp_path / "bin/gcc", f'exec {shutil.which("gcc")} $MORE "$@"')
     path = f"{gcc.parent}:{os.environ['PATH']}"
-    known(replace(project, extra={"PATH": path}), "-Ilate")
-    assert is_new(replace(project, extra={"PATH": path, "MORE": "-fno-pic -O2"}), "-Ilate")
+    known(replace(project, extra={**project.extra, "PATH": path}), "-Ilate")
+    assert is_new(
+        replace(project, extra={**project.extra, "PATH": path, "MORE": "-fno-pic -O2"}), "-Ilate"
+    )
 
 
 @pytest.mark.parametrize("by", ["COMPILER_PATH", "-B"])
@@ -282,7 +291,7 @@ def test_a_compiler_that_appears_where_it_is_looked_for_is_seen(
     folder = tmp_path / "parts"
     folder.mkdir()
     flags = ("-Ilate", *(("-Xcompiler", f"-B{folder}/") if by == "-B" else ()))
-    here = replace(project, extra={} if by == "-B" else {by: str(folder)})
+    here = replace(project, extra={**project.extra, **({} if by == "-B" else {by: str(folder)})})
     known(here, *flags)
     script(folder / "cc1plus", f'exec {real} -O2 "$@"')
     assert is_new(here, *flags)
@@ -485,7 +494,7 @@ def test_a_header_that_changes_while_the_host_is_compiled_for_is_not_known(
     project.write("k.cu", SOURCE)
     project.write("m.h", "#define UNUSED 1\n")
     (tmp_path / "new.h").write_text("#define UNUSED 2\n")
-    here = replace(project, extra={"PATH": f"{gcc.parent}:{os.environ['PATH']}"})
+    here = replace(project, extra={**project.extra, "PATH": f"{gcc.parent}:{os.environ['PATH']}"})
     flags = ("-arch=sm_80", "-Xcompiler", "-imacros,m.h")
     here.compile(*flags)
     assert header.read_text() == "#define UNUSED 2\n"
@@ -556,7 +565,7 @@ def test_a_host_compiler_that_is_another_one_behind_a_link_is_seen(
         asked = ["gcc", f"-print-prog-name={program}"]
         said = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
         to_link(folder / program, shutil.which(said) or said)
-    here = replace(project, extra={"PATH": f"{folder}:{os.environ['PATH']}"})
+    here = replace(project, extra={**project.extra, "PATH": f"{folder}:{os.environ['PATH']}"})
     flags = ("-Ilate", "-Xcompiler", f"-B{folder}/")
     known(here, *flags)
     for program in ("gcc", "cc1plus", "as"):

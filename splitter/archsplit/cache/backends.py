@@ -36,8 +36,8 @@ _SHORTEST = 0.01
 class HttpRemote:
     """A store behind ``GET`` and ``PUT`` below an address.
 
-    A user and a password in the address become HTTP's basic authentication; without them those of
-    ``~/.netrc`` do.
+    A user and a password in the address become HTTP's basic authentication; ``~/.netrc``
+    has them otherwise.
     """
 
     def __init__(self, address: str) -> None:

@@ -202,7 +202,7 @@ class Cache:
         return True
 
     def manifest_entries(self, request: str) -> Iterator[ManifestEntry]:
-        """Return the manifest entries of a request; those of the local store first."""
+        """Return the manifest entries of a request; the local store's first."""
         seen: list[ManifestEntry] = []
         for tier, blob in self._blobs(request):
             try:
@@ -227,7 +227,7 @@ class Cache:
         return self.local.get(StoreKind.CONTENT, digest)
 
     def store_content(self, digest: str, content: bytes) -> None:
-        """Store content by its digest, in the local store alone."""
+        """Store content by its digest, only in the local store."""
         # `Path.exists` raises for a folder that another user has closed.
         if self.writable and not os.path.exists(self.local.path(StoreKind.CONTENT, digest)):  # noqa: PTH110
             self.local.put(StoreKind.CONTENT, digest, content)
@@ -269,7 +269,7 @@ class Cache:
         except DamagedError as error:
             self._handle_damage(key, tier, str(error))
             return None
-        # A file that was copied to a wrong name has a right digest all the same.
+        # A file that was copied to a wrong name still has a right digest.
         if compute_key(entry.components) != key:
             self._handle_damage(key, tier, "the entry of another key")
             return None

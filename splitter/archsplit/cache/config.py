@@ -35,7 +35,7 @@ class Settings:
         mode: ``on``; ``read-only``: store nothing; ``verify``: compile hits too, and compare;
             ``off``.
         folder: the local store.
-        is_folder_chosen: False if nobody has named a folder, and it is the user's usual one.
+        is_folder_chosen: False if the folder is the user's usual one.
         max_size: bytes; the least recently used entries are evicted first.
         min_seconds: results that took less CPU time are not stored.
         min_size: bytes; smaller results are not stored.
@@ -80,7 +80,7 @@ class Setting:
 
     @property
     def variable(self) -> str:
-        """Return the environment variable; the prefix alone for the mode."""
+        """Return the environment variable; for the mode only the prefix."""
         # The mode is the switch of the whole cache, so it has the short name.
         if self.name == "mode":
             return _PREFIX.rstrip("_")
@@ -199,7 +199,7 @@ def resolve_settings(
         chosen: values of a calling program, by the field names of `Settings`.
 
     Raises:
-        UsageError: a text is no valid value; the message has its place.
+        UsageError: a text is not a valid value; the message has its place.
     """
     path, filed = _read_file(environment)
     given = chosen or {}
@@ -254,7 +254,7 @@ def _toml(text: str, path: Path) -> dict[str, str]:
     # A misspelled key would otherwise be ignored for years.
     unknown = sorted(table.keys() - {setting.name for setting in SETTINGS_TABLE})
     if unknown:
-        raise UsageError(f"{path}: there is no setting {', '.join(unknown)}")
+        raise UsageError(f"{path}: unknown setting {', '.join(unknown)}")
     return {name: _text(value) for name, value in table.items()}
 
 

@@ -144,7 +144,7 @@ def decode_entry(blob: bytes) -> CacheEntry:
     """Return the entry in a blob.
 
     Raises:
-        DamagedError: the blob was changed or cut, or is no entry.
+        DamagedError: the blob was changed or cut, or is not an entry.
     """
     content = unseal(blob)
     try:
@@ -224,16 +224,16 @@ def decode_manifest(blob: bytes, *, request: str) -> tuple[ManifestEntry, ...]:
     """Return the entries of a request's manifest.
 
     Raises:
-        DamagedError: the blob was changed or cut, or is no manifest of this request.
+        DamagedError: the blob was changed or cut, or is not a manifest of this request.
     """
     try:
         described = json.loads(unseal(blob))
-        # A file that was copied to a wrong name has a right digest all the same.
+        # A file that was copied to a wrong name still has a right digest.
         if described["request"] != request:
             raise DamagedError("the manifest of another request")
         return tuple(parse_manifest_entry(fields) for fields in described["rows"])
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise DamagedError(f"it is no manifest: {error}") from None
+        raise DamagedError(f"it is not a manifest: {error}") from None
 
 
 def parse_manifest_entry(fields: dict[str, list[object]]) -> ManifestEntry:

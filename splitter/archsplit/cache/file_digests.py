@@ -1,6 +1,6 @@
 """SHA-256 of files, without a second read of unchanged ones.
 
-A digest is cached with the file's size, inode and times, for this machine alone. It is not cached
+A digest is cached with the file's size, inode and times, only for this machine. It is not cached
 for a file that changed shortly before it was read: a second change might not show in its times.
 """
 
@@ -95,7 +95,7 @@ class FileDigests:
             if known is not None and known[0] == stamp:
                 return known[1]
             digest = _digest(path)
-            # The file changed while it was read: nobody knows which bytes were hashed.
+            # The file changed while it was read: the hashed bytes are unknown.
             if read_stamp(path) != stamp:
                 return None
         except OSError:

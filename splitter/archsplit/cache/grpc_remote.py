@@ -6,7 +6,7 @@ are a blob:
 
     Action(Command(archsplit cache PATH)) ─> ActionResult(output file "entry") ─> blob
 
-Servers evict blobs and results as those of a build, and check nothing else. The command is never
+Servers evict blobs and results as for a build, and check nothing else. The command is never
 run. Source of the protocol: https://github.com/bazelbuild/remote-apis
 """
 
@@ -194,7 +194,7 @@ def _write_requests(name: str, blob: bytes) -> Iterator[Any]:
 
 
 def _short_error(error: Any) -> RemoteError:
-    # Its own text has several lines, and nobody knows what a proxy writes into it.
+    # Its own text has several lines, and a proxy may write anything into it.
     return RemoteError(f"its reply is {error.code().name}")
 
 

@@ -79,7 +79,7 @@ class LocalStore:
         folder: made by the first write.
         warn: called with the message of each problem.
         writable: False for a store that must not be changed.
-        is_chosen: False if nobody has asked for this folder; then it is no problem if the user
+        is_chosen: False if no setting names this folder; then it is no problem if the user
             may not write there.
 
     Attributes:
@@ -263,7 +263,7 @@ def export_store(store: LocalStore, file: IO[bytes]) -> int:
 
 
 def import_store(store: LocalStore, file: IO[bytes], *, where: str) -> tuple[int, int]:
-    """Store the intact files of an export; return their number, and that of all files.
+    """Store the intact files of an export; return their number, and the number of all files.
 
     Args:
         where: name of the export, for the message.
@@ -287,7 +287,7 @@ def import_store(store: LocalStore, file: IO[bytes], *, where: str) -> tuple[int
                         continue
                     count += _import_file(store, StoreKind(kind), key, content.read())
     except (tarfile.TarError, OSError) as error:
-        raise InputError(f"{where} is no exported cache: {error}") from None
+        raise InputError(f"{where} is not an exported cache: {error}") from None
     return count, total
 
 
@@ -446,7 +446,7 @@ def downloads_folder(cache: Path) -> Path:
 
 def mark_download(path: Path) -> None:
     """Note that a wheel is in use now."""
-    # A folder of another user serves its wheels too; whoever owns it trims it.
+    # A folder of another user serves its wheels too; its owner trims it.
     with contextlib.suppress(OSError):
         os.utime(path, ns=(time.time_ns(), path.stat().st_mtime_ns))
 

@@ -293,7 +293,7 @@ class Remotes:
 
 
 class _NotInTimeError(Exception):
-    """There is no reply yet."""
+    """The reply is not there yet."""
 
 
 class _Lookup:
@@ -347,7 +347,7 @@ class CircuitBreaker:
     def open_seconds(self, name: str) -> float | None:
         """Return the seconds since the breaker opened, or None where it is closed.
 
-        After a while one process tries the store alone (half-open): for the others it stays open.
+        After a while only one process tries the store (half-open): for the others it stays open.
         """
         path = self._path(name)
         try:

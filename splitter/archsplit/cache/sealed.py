@@ -58,7 +58,7 @@ class DamagedError(Exception):
 
 
 def load_compressor() -> None:
-    """Import what `seal` imports for large content, at a time when nobody waits."""
+    """Import what `seal` imports for large content, at a time when no step waits."""
     import zstandard  # noqa: F401 - for its effect
 
 
@@ -175,7 +175,7 @@ def decode_result(blob: Buffer) -> tuple[str, int, memoryview | None]:
         file = dict(_fields(value))
         if bytes(_as_bytes(file.get(_FILE_PATH)) or b"") == OUTPUT_NAME.encode():
             return *_read_digest(file.get(_FILE_DIGEST)), _as_bytes(file.get(_FILE_CONTENTS))
-    raise DamagedError("it is no result of an action")
+    raise DamagedError("it is not a result of an action")
 
 
 def entry_action(path: str) -> list[bytes]:
@@ -231,7 +231,7 @@ def _varint(number: int) -> bytes:
 
 
 def _fields(message: memoryview) -> Iterator[tuple[int, memoryview | int]]:
-    """Yield tags and values of a message; those of fixed size have the value 0."""
+    """Yield tags and values of a message; a field of fixed size has the value 0."""
     at = 0
     while at < len(message):
         tag, at = _read_varint(message, at)
@@ -244,7 +244,7 @@ def _fields(message: memoryview) -> Iterator[tuple[int, memoryview | int]]:
         elif kind in {_FIXED64, _FIXED32}:
             end = at + (8 if kind == _FIXED64 else 4)
         else:
-            raise DamagedError("it is no message")
+            raise DamagedError("it is not a message")
         if end > len(message):
             raise DamagedError("it is cut")
         yield tag, message[at:end] if kind == _BYTES else value

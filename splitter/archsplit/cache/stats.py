@@ -25,13 +25,15 @@ if TYPE_CHECKING:
 
 LOCAL_TIER = "local"
 MISS_TIER = "miss"
+WHOLE_STEP = "request"
+"""Step of the lookups of whole compilations."""
 
 
 class LookupCount(NamedTuple):
     """Number of lookups with one result.
 
     Attributes:
-        step: ``cicc``, or ``request`` for a whole compilation.
+        step: ``cicc``, or `WHOLE_STEP`.
         target: ``sm_90``, or "".
         tier: the store of the hits, or `MISS_TIER`.
         number: number of lookups.

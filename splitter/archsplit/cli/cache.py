@@ -6,7 +6,7 @@ import json
 import os
 from typing import TYPE_CHECKING
 
-from archsplit.cache.stats import MISS_TIER, read_counts
+from archsplit.cache.stats import MISS_TIER, WHOLE_STEP, read_counts
 from archsplit.cli import options
 from archsplit.cli.options import add_cache_options, given_settings
 from archsplit.cli.verbs import add_verb
@@ -15,12 +15,13 @@ from archsplit.system.fs import atomic_replace, input_errors
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from rich.console import Console
 
     from archsplit.cache.config import Settings
     from archsplit.cache.local import LocalStore
+    from archsplit.cache.stats import LookupCount
     from archsplit.cli.options import Verbs
 
 if TYPE_CHECKING:
@@ -112,14 +113,33 @@ def _stats(arguments: argparse.Namespace, settings: Settings, store: LocalStore)
         facts |= {"wheels": wheels, "wheel_bytes": wheel_bytes}
         _print(json.dumps({**facts, "saved_cpu_seconds": saved, "counts": rows}, indent=2))
         return
+    _print(_hit_rate(counts))
     _print(f"{'step':<26}{'target':<14}{'where':<32}{'times':>8}{'CPU s':>10}")
     for step, target, tier, number, seconds in counts:
         _print(f"{step:<26}{target:<14}{tier:<32}{number:>8}{seconds:>10.1f}")
-    _print(f"{saved:.0f} CPU seconds saved; {files} files, {size / _MEGABYTE:.1f} MB of at most")
+    _print(f"{files} files, {size / _MEGABYTE:.1f} MB of at most")
     _print(f"{settings.max_size / _MEGABYTE:.0f} MB in {settings.folder}")
     if wheels:
         _print(f"{wheels} downloaded wheels, {wheel_bytes / _MEGABYTE:.1f} MB of at most as much,")
         _print(f"in {downloads_folder(settings.folder)}")
+
+
+def _hit_rate(counts: Iterable[LookupCount]) -> str:
+    """Return the shares of compilations and of steps that came from the cache."""
+    totals = {"compilations": [0, 0], "steps of the others": [0, 0]}
+    saved = 0.0
+    for step, _, tier, number, seconds in counts:
+        total = totals["compilations" if step == WHOLE_STEP else "steps of the others"]
+        is_hit = tier != MISS_TIER
+        total[0] += number if is_hit else 0
+        total[1] += number
+        saved += seconds if is_hit else 0.0
+    rates = [
+        f"{hits / number:.0%} of {number} {what}"
+        for what, (hits, number) in totals.items()
+        if number
+    ]
+    return f"hit rate: {', '.join(rates) or 'no lookups yet'}; {saved:.0f} CPU seconds saved"
 
 
 def _trim(arguments: argparse.Namespace, settings: Settings, store: LocalStore) -> None:

@@ -23,7 +23,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from archsplit.cache.entry import CacheEntry, KeyComponent, compute_key, key_differences
-from archsplit.cache.stats import LOCAL_TIER
+from archsplit.cache.stats import LOCAL_TIER, WHOLE_STEP
 from archsplit.compiler.direct_hit import EPOCH
 from archsplit.compiler.file_resolver import (
     PROGRAM_GROUP,
@@ -55,7 +55,6 @@ if TYPE_CHECKING:
     from archsplit.compiler.keys import CompileRequest
     from archsplit.compiler.tool_identity import ToolIdentities
 
-_STEP = "request"
 _RULE = "rule "
 _ASSEMBLER = "as"
 WHOLE = ("",)
@@ -260,7 +259,9 @@ class DirectCache:
     def count_misses(self, done: CompletedCompile) -> None:
         """Count the portions of a compilation as misses."""
         for portion in done.outputs:
-            self._cache.count_lookup(_STEP, portion, None, done.cpu_seconds / len(done.outputs))
+            self._cache.count_lookup(
+                WHOLE_STEP, portion, None, done.cpu_seconds / len(done.outputs)
+            )
 
     def store(self, done: CompletedCompile, scans: TextScans) -> None:
         """Store the results, also in `stored`, if all inputs of the compilation are known.
@@ -370,7 +371,7 @@ class DirectCache:
         found = self._cache.find(_key_components(row, self._request.key, portion))
         if found is None:
             return None
-        self._cache.count_lookup(_STEP, portion, found.tier, found.entry.cpu_seconds)
+        self._cache.count_lookup(WHOLE_STEP, portion, found.tier, found.entry.cpu_seconds)
         return _cached_result(row, found.entry, found.tier, self._request.hidden)
 
     def _observe_reads(
