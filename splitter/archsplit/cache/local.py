@@ -79,8 +79,8 @@ class LocalStore:
         folder: made by the first write.
         warn: called with the message of each problem.
         writable: False for a store that must not be changed.
-        is_chosen: False if no setting names this folder; then it is no problem if the user
-            may not write there.
+        is_chosen: False if no setting names this folder; then the user may lack the right
+            to write there.
 
     Attributes:
         written: bytes stored by this process.
