@@ -65,13 +65,15 @@ def store_images(
         return StoredImages()
     images: dict[bytes, tuple[Container, FatbinEntry]] = {}
     relocatable: set[bytes] = set()
-    for one in contents.containers:
+    for number, one in enumerate(contents.containers):
+        # With chosen targets, most images are in no pack.
+        packed = frozenset[int]().union(*(file.pack.offsets[number] for file in contents.files))
         for image in one.row.images:
+            entry = one.place.entries[image.number]
             if one.place.section.name == RELOCATABLE:
                 relocatable.add(image.digest)
-                continue
-            entry = one.place.entries[image.number]
-            images.setdefault(image.digest, (one.place.container, entry))
+            elif entry.offset in packed:
+                images.setdefault(image.digest, (one.place.container, entry))
     entries = [entry for _, entry in images.values()]
     if (seconds := estimate_seconds(entries, level=level)) > _SLOW:
         raw = size_text(sum(entry.uncompressed_size or entry.padded_size for entry in entries))
