@@ -52,3 +52,15 @@ def test_wrappers_in_a_segment_without_write_permission_do_not_move(maker: Maker
     path.write_bytes(content)
     obstacles = {one.obstacle for one in registered_containers(Elf(open_file(path)))}
     assert obstacles == {"their wrappers are read-only"}
+
+
+def test_targets_in_one_frame_do_not_move(maker: Maker) -> None:
+    path = maker.library()
+    first, *_ = registered_containers(Elf(open_file(path)))
+    content = bytearray(path.read_bytes())
+    at = first.entries[0].offset
+    content[at : at + 2] = struct.pack("<H", 256)
+    path.write_bytes(content)
+    found, *_ = registered_containers(Elf(open_file(path)))
+    assert found.wrapper is None
+    assert found.obstacle == "they hold several targets in one frame (nvFatbin -concat)"

@@ -25,6 +25,7 @@ from archsplit.formats.fatbin import (
     LINKED,
     RELOCATABLE,
     WRAPPER_SECTION,
+    EntryKind,
     host_containers,
     read_wrappers,
 )
@@ -128,6 +129,8 @@ def _classify(
         # The functions that would register it are written by a device link.
         elif section.name == RELOCATABLE and not is_linked:
             obstacle = "they are input of a device link that was not done: nothing registers them"
+        elif any(entry.kind is EntryKind.CONCATENATED for entry in entries):
+            obstacle = "they hold several targets in one frame (nvFatbin -concat)"
         # LTO IR and unknown kinds are read by a linker, not by the driver.
         elif not all(map(is_code, entries)):
             obstacle = "they hold entries that are not GPU code, such as LTO IR"
