@@ -8,7 +8,7 @@ The archive has the split of the wheel four times: with the vendor's images, unc
 zstd frames of levels 9 and 19. On the machine with the GPU, ``python
 tests/gpu/prove_recompressed.py xgboost.tar.xz`` runs each of them in new processes, in turn, and
 compares the results. For xgboost it needs the driver and Python, and nothing else; for cupy also
-NumPy. There is no network.
+NumPy.
 """
 
 from __future__ import annotations
