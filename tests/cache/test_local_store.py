@@ -193,7 +193,7 @@ def test_an_entry_that_is_no_file_is_made_again(
 def test_other_files_of_the_cache_are_replaced_too(
     make_irregular: Callable[[Path], None], tmp_path: Path
 ) -> None:
-    make_irregular(tmp_path / "trimmed")
+    make_irregular(tmp_path / "last-eviction")
     assert evict(tmp_path, maximum=1, warn=print) is not None
     digests, known = FileDigests(tmp_path), tmp_path / os.uname().nodename / "group"
     make_irregular(known)
@@ -203,7 +203,7 @@ def test_other_files_of_the_cache_are_replaced_too(
     assert known.is_file()
     log = MissLog(tmp_path)
     log.write_reasons("k.cu", (("", "line"),))
-    (told,) = (tmp_path / "told").iterdir()
+    (told,) = (tmp_path / "miss-reasons").iterdir()
     make_irregular(told)
     assert log.read_reasons("k.cu") == ()
     log.write_reasons("k.cu", (("", "line"),))
@@ -387,7 +387,7 @@ def check_eviction_beside_a_closed_folder(root: Path, close: Callable[[Path], No
 
 
 def test_two_passes_dont_meet(tmp_path: Path) -> None:
-    with (tmp_path / "trimmed").open("w") as mark:
+    with (tmp_path / "last-eviction").open("w") as mark:
         fcntl.flock(mark, fcntl.LOCK_EX)
         assert evict(tmp_path, maximum=0, warn=print) is None
 
@@ -397,7 +397,7 @@ def test_a_pass_is_due_when_much_was_written_or_time_has_passed(tmp_path: Path) 
     evict(tmp_path, maximum=100, warn=print)
     assert not is_eviction_due(tmp_path, written=1, maximum=100)
     assert is_eviction_due(tmp_path, written=50, maximum=100)
-    os.utime(tmp_path / "trimmed", (0, 0))
+    os.utime(tmp_path / "last-eviction", (0, 0))
     assert is_eviction_due(tmp_path, written=1, maximum=100)
     assert not is_eviction_due(tmp_path, written=0, maximum=100)
 

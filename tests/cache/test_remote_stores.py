@@ -308,7 +308,7 @@ def test_a_server_is_asked_again_after_a_while(tmp_path: Path, server: CacheServ
     server.mood = "fails"
     Machine(tmp_path, server.address).find()
     server.mood = "well"
-    (mark,) = (tmp_path / "away").iterdir()
+    (mark,) = (tmp_path / "circuit-breaker").iterdir()
     os.utime(mark, (0, 0))
     first, second = (Machine(tmp_path, server.address) for _ in range(2))
     assert first.find() is None

@@ -22,8 +22,7 @@ from archsplit.compiler.direct_hit import (
     write_record,
 )
 from archsplit.compiler.file_resolver import PROGRAM_GROUP, FileResolver
-from archsplit.compiler.reply_cache import ReplyCache
-from archsplit.compiler.tool_identity import script_target
+from archsplit.compiler.tool_identity import ReplyCache, script_target
 
 if TYPE_CHECKING:
     from pathlib import Path

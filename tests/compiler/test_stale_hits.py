@@ -16,7 +16,7 @@ import pytest
 from wrapper_project import KNOWN, SOURCE, Project, ran, settle, toolkit_of_links
 
 from archsplit.cache.file_digests import FileDigests
-from archsplit.compiler import include_scan, reply_cache
+from archsplit.compiler import include_scan, tool_identity
 from archsplit.compiler.tool_identity import ToolIdentities
 from archsplit.system.process import SubprocessRunner
 
@@ -602,7 +602,7 @@ def test_replies_about_folders_hold_while_the_folders_are_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The age from which the times of a folder are believed.
-    monkeypatch.setattr(reply_cache, "SETTLED_NS", -(10**12))
+    monkeypatch.setattr(tool_identity, "SETTLED_NS", -(10**12))
     for name in ("there", "first", "second"):
         (tmp_path / name).mkdir()
     (tmp_path / "link").symlink_to("first")
@@ -636,7 +636,7 @@ def test_replies_about_folders_hold_while_the_folders_are_the_same(
     assert asks_for_includes()
     (tmp_path / "there").rmdir()
     assert asks_for_includes()
-    for path in tmp_path.glob("store/*/answer-*"):
+    for path in tmp_path.glob("store/*/reply-*"):
         path.write_text("[]")
     assert ask()[1] == ask()[1]
     other = ToolIdentities(runner=SubprocessRunner(), digests=FileDigests(None), cwd=tmp_path)

@@ -53,15 +53,15 @@ _EVICTION_INTERVAL = 300.0
 _EVICTION_SHARE = 0.05
 _ABANDONED_SECONDS = 3600.0
 """Age in seconds from which a temporary file or lease counts as abandoned."""
-_EVICTION_STAMP = "trimmed"
+_EVICTION_STAMP = "last-eviction"
 _OTHER_FOLDERS = (
     "direct",
     "lease",
     "digests",
-    "subjects",
-    "told",
+    "components",
+    "miss-reasons",
     "statistics",
-    "away",
+    "circuit-breaker",
 )
 
 

@@ -37,7 +37,7 @@ _SHORTEST = 0.1
 """Least seconds for an upload; the process may end earlier."""
 BREAKER_SECONDS = 300.0
 """Seconds for which a store in trouble is not used."""
-BREAKER_FOLDER = "away"
+BREAKER_FOLDER = "circuit-breaker"
 
 
 class TimeBudget:

@@ -101,6 +101,7 @@ def _count(
 
 
 _MOST = 8
+_COMPONENTS_FOLDER, _REASONS_FOLDER = "components", "miss-reasons"
 
 ComponentDigests = tuple[tuple[str, str], ...]
 
@@ -117,7 +118,7 @@ class MissLog:
 
     def previous_components(self, subject: str) -> tuple[ComponentDigests, ...]:
         """Return the components of earlier results, the latest first."""
-        rows = self._read("subjects", subject)
+        rows = self._read(_COMPONENTS_FOLDER, subject)
         with contextlib.suppress(TypeError, ValueError):
             return tuple(tuple((str(name), str(value)) for name, value in row) for row in rows)
         return ()
@@ -127,15 +128,15 @@ class MissLog:
         here = tuple((part.name, part.value) for part in parts)
         # The same components once, at the front.
         others = [row for row in self.previous_components(subject) if row != here]
-        self._write("subjects", subject, [here, *others[: _MOST - 1]])
+        self._write(_COMPONENTS_FOLDER, subject, [here, *others[: _MOST - 1]])
 
     def write_reasons(self, subject: str, lines: tuple[tuple[str, str], ...]) -> None:
         """Write the miss reasons of a subject: pairs of a target, or "", and a line."""
-        self._write("told", subject, list(lines))
+        self._write(_REASONS_FOLDER, subject, list(lines))
 
     def read_reasons(self, subject: str) -> tuple[tuple[str, str], ...]:
         """Return the last miss reasons of a subject."""
-        rows = self._read("told", subject)
+        rows = self._read(_REASONS_FOLDER, subject)
         with contextlib.suppress(TypeError, ValueError):
             return tuple((str(target), str(line)) for target, line in rows)
         return ()

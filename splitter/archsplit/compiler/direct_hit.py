@@ -16,7 +16,7 @@ condition of the hit in a form that system calls can check, and where the output
 
 In: an invocation. Out: the outputs, what the tools said, a line in the statistics; or None, and the
 whole way is taken: after damage, or in doubt. A file with other times and the same content is the
-same file. `archsplit.compiler.direct_record` writes the records.
+same file. `archsplit.compiler.wrapper_cache` writes the records.
 
 A hit may take 50 ms, and each import is counted: see ``tests/compiler/test_direct_record.py``.
 Names of variables are compared without regular expressions, which take 3 ms to import and compile.
@@ -165,7 +165,6 @@ SECTIONS = (
     *("names", "beside", "places"),
 )
 """The parts of a record, in their order; each is a list of texts."""
-HEAD_FIELDS = ("request", "entry", "digest", "cpu_seconds", "stdout", "stderr", "note")
 PRECOMPILED_SUFFIX = ".gch"
 """Suffix of precompiled headers, which are read in place of the header."""
 

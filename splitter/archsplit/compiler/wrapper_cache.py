@@ -14,13 +14,16 @@ from typing import TYPE_CHECKING
 
 from archsplit import __version__
 from archsplit.cache.config import config_file
+from archsplit.cache.entry import file_spans
 from archsplit.cache.local import StoreKind
+from archsplit.cache.sealed import DamagedError, sealed_digest
 from archsplit.cache.stats import LOCAL_TIER
+from archsplit.cache.usage import settled_stamp
 from archsplit.compiler.base_dir import find_base_dirs
 from archsplit.compiler.cache_session import CacheSession
 from archsplit.compiler.direct_cache import WHOLE, CompletedCompile, DirectCache, foreign_folders
-from archsplit.compiler.direct_record import DirectRecord, save_record
-from archsplit.compiler.file_resolver import FileResolver
+from archsplit.compiler.direct_hit import RECORDS_FOLDER, group_candidates, write_record
+from archsplit.compiler.file_resolver import PROGRAM_GROUP, VARIABLE_PREFIX, FileResolver
 from archsplit.compiler.hidden_folders import find_hidden_folders
 from archsplit.compiler.keys import (
     DEPFILE_FLAG,
@@ -28,17 +31,18 @@ from archsplit.compiler.keys import (
     debug_folder,
     has_unsupported_flags,
 )
-from archsplit.compiler.reply_cache import ReplyCache
-from archsplit.compiler.tool_identity import driver_files
+from archsplit.compiler.tool_identity import ReplyCache, driver_files
 from archsplit.nvcc.depfile import depfile_text, has_other_outputs
 from archsplit.nvcc.dryrun import StepKind, option_values
+from archsplit.system.env import find_program
 from archsplit.system.fs import cache_folder
 from archsplit.system.outputs import overwrite_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from archsplit.cache.config import Settings
+    from archsplit.cache.entry import ManifestEntry
     from archsplit.compiler.direct_cache import CachedResult
     from archsplit.compiler.invocation import Invocation, WrapperContext
     from archsplit.compiler.keys import CompileRequest
@@ -186,7 +190,10 @@ class WrapperCache:
                 yield request
 
     def _save_direct_record(self, hit: CachedResult, request: CompileRequest) -> None:
-        """Save a record of the hit, by which the next call finds it sooner."""
+        """Save a record of the hit, by which `direct_hit` finds it without the whole way.
+
+        A hit without such conditions on paths, names and times has no record.
+        """
         invocation, cache = self._invocation, self._session.cache
         nvcc = os.path.realpath(invocation.nvcc)
         driver = driver_files(nvcc)
@@ -198,25 +205,6 @@ class WrapperCache:
         blob = cache.local.get(StoreKind.ACTION, hit.key)
         if blob is None:
             return
-        record = DirectRecord(
-            request=request.key,
-            entry=hit.key,
-            blob=blob,
-            row=hit.row,
-            cpu_seconds=hit.cpu_seconds,
-            stdout=hit.stdout,
-            stderr=hit.stderr,
-            note=_hit_note(LOCAL_TIER) if self._context.explain_cache else "",
-            links=((str(invocation.nvcc), nvcc),),
-            observed=(
-                *driver,
-                str(config_file(invocation.environment)),
-                *invocation.option_files,
-            ),
-            bases=_base_condition(cache.settings.base_dir, invocation),
-            outputs={role: request.path(role) for role in hit.outputs},
-            texts={request.path(role): text for role, text in self._depfiles(hit).items()},
-        )
         resolver = FileResolver(
             cwd=request.cwd,
             environment=invocation.environment,
@@ -224,7 +212,30 @@ class WrapperCache:
             group=request.key,
         )
         replies = ReplyCache(cache.digests.folder, cwd=invocation.cwd)
-        save_record(folder, invocation.direct_key, record, resolver=resolver, replies=replies)
+        observed = (*driver, str(config_file(invocation.environment)), *invocation.option_files)
+        note = _hit_note(LOCAL_TIER) if self._context.explain_cache else ""
+        saved = repr(hit.cpu_seconds)
+        places = {role: request.path(role) for role in hit.outputs}
+        texts = {str(request.path(role)): text for role, text in self._depfiles(hit).items()}
+        try:
+            digest = sealed_digest(blob)
+            sections = {
+                **_conditions(hit.row, observed, resolver, replies),
+                "head": [request.key, hit.key, digest, saved, hit.stdout, hit.stderr, note],
+                "bases": _base_condition(cache.settings.base_dir, invocation),
+                "links": [str(invocation.nvcc), nvcc],
+                "places": [
+                    *_output_places(blob, places),
+                    *(
+                        word
+                        for path, text in texts.items()
+                        for word in (path, "", "", text.decode(errors="surrogateescape"))
+                    ),
+                ],
+            }
+        except (_UncheckableError, DamagedError):
+            return
+        write_record(str(folder / RECORDS_FOLDER / invocation.direct_key), sections)
 
     def _write_outputs(self, hit: CachedResult, request: CompileRequest) -> bool:
         try:
@@ -341,3 +352,94 @@ def _has_known_reads(compilation: Compilation) -> bool:
 
 def _hit_note(tier: str) -> str:
     return f"cache hit ({tier})"
+
+
+class _UncheckableError(Exception):
+    """Only the whole way can check a condition."""
+
+
+def _conditions(
+    row: ManifestEntry, observed: Iterable[str], resolver: FileResolver, replies: ReplyCache
+) -> dict[str, list[str]]:
+    """Return the files of a hit as conditions on paths, names and times.
+
+    Args:
+        row: the files that the entry was made from.
+        observed: further files that the request follows from; they may be missing.
+        resolver: finds the files of the row, and has their digests.
+        replies: the compilers' replies to questions about themselves.
+
+    Raises:
+        _UncheckableError: there is no such condition.
+    """
+    search = resolver.environment.get("PATH", "")
+    # All that was found out of files was found out after this.
+    since = resolver.digests.began
+    variables: list[str] = []
+    programs: list[str] = []
+    stamps: list[str] = []
+    files: list[str] = []
+    for name, digest in row.programs:
+        if name.startswith(VARIABLE_PREFIX):
+            variables += [name.removeprefix(VARIABLE_PREFIX), digest]
+        # A query has arguments, a program's name has no space.
+        elif " " in name:
+            stamps += _reply_stamps(replies, name, digest, resolver.environment)
+        else:
+            # The path is a condition too: another program may come earlier on the PATH.
+            path = find_program(name, search)
+            if path is None:
+                raise _UncheckableError
+            programs += [name, path]
+            real = os.path.realpath(path)
+            files += (path, _digest(real, resolver), settled_stamp(path, since=since))
+    for spelled, digest in row.files:
+        path = resolver.resolve(spelled)
+        files += (path, digest, settled_stamp(path, since=since))
+    for path in observed:
+        files += (path, _digest(path, resolver), settled_stamp(path, since=since))
+    # Times before names: a name that comes between them changes the times.
+    folders: list[str] = []
+    for folder in map(resolver.resolve, row.folders):
+        folders += (folder, settled_stamp(folder, since=since))
+    read = {spelled for spelled, _ in row.files}
+    spelled_candidates = {*resolver.shadow_candidates(row)} - read
+    candidates = sorted(map(resolver.resolve, spelled_candidates))
+    beside = list(map(resolver.resolve, row.beside))
+    # A hit compares those that exist with these.
+    if not {*beside} <= {*candidates}:
+        raise _UncheckableError
+    return {
+        "variables": variables,
+        "programs": programs,
+        "stamps": stamps,
+        "files": files,
+        "folders": folders,
+        "candidates": group_candidates(candidates, since=since),
+        "names": list(row.names),
+        "beside": beside,
+    }
+
+
+def _reply_stamps(
+    replies: ReplyCache, query: str, digest: str, environment: Mapping[str, str]
+) -> Iterator[str]:
+    stamps = replies.reply_stamps(query, environment)
+    if stamps is None or replies.reply_digest(query, environment) != digest:
+        raise _UncheckableError
+    for path, stamp in stamps.items():
+        yield path
+        yield "" if stamp is None else " ".join(map(str, stamp))
+
+
+def _digest(path: str, resolver: FileResolver) -> str:
+    return resolver.digests.digest(path, group=PROGRAM_GROUP) or ""
+
+
+def _output_places(blob: bytes, outputs: Mapping[str, Path]) -> Iterator[str]:
+    """Yield the path of each output, and its place in the entry."""
+    spans = file_spans(blob)
+    for role, path in outputs.items():
+        if role not in spans:
+            raise _UncheckableError
+        yield from (str(path), *map(str, spans[role]), "")
