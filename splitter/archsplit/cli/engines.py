@@ -75,7 +75,6 @@ def add_remote(verbs: options.Verbs) -> None:
         verbs,
         "remote",
         "archsplit remote check grpcs://farm.example:443/main",
-        f"archsplit remote check tls://head:8786 {files}",
         f"archsplit remote worker tls://head:8786 --jobs 16 --folder /scratch {files}",
     )
     what = parser.add_subparsers(required=True, metavar="WHAT")
