@@ -69,7 +69,7 @@ def add_to(verbs: options.Verbs) -> None:
         parser.add_mutually_exclusive_group(),
         """
 --no-core    build the plugins only
---core-only  build no plugin; that needs no compiler's time
+--core-only  build the core only, which compiles nothing
 """,
     )
     add_engine_options(parser)

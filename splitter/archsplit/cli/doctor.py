@@ -29,7 +29,7 @@ def add_to(verbs: options.Verbs) -> None:
 package NAME?  the core's import package, its folder, or its distribution
 --site-packages DIR  compare the GPUs here with those that this environment was slimmed for
 --device GPU...  with --site-packages: GPUs to check in place of this machine's (default: native)
---full  read all of every plugin
+--full  read every plugin to its end
 {options.JSON}
 """
     options.add_options(parser, table)

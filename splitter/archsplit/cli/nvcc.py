@@ -183,16 +183,16 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
 {options.JOBS}
 {options.MEMORY}
 --reproducible  one core for each step
---faithful      nvcc's own commands, unmodified
---sequential    one by one, in nvcc's order
---verify        run nvcc too, and compare
+--faithful      run nvcc's own commands, unmodified
+--sequential    run one step at a time, in nvcc's order
+--verify        run nvcc too, and compare the outputs
 """
     reports = f"""
 {options.EXPLAIN}
---graph FILE    the steps as DOT, and SVG
---table FILE    seconds, memory, sizes as CSV
---verbose FILE  the commands, numbered
---save DIR      all intermediate files
+--graph FILE    write the graph of the steps as DOT, and as SVG if graphviz is installed
+--table FILE    write seconds, memory and sizes of each step as CSV
+--verbose FILE  write the commands, numbered
+--save DIR      keep all intermediate files here
 """
     # A string: the path of a hit has no pathlib.
     options.add_options(parser, options.NVCC, types={"PATH": str})

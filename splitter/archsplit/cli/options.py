@@ -138,7 +138,7 @@ DEVICE = """
                  repeated
 """
 DRY_RUN = "--dry-run  print what would be done, and change nothing"
-COPY = "--copy  where there is nothing to do, write the file as it is, and end with 0"
+COPY = "--copy  if there is nothing to do, copy the file and end with 0"
 IGNORE_RECORD = "--ignore-record  use files that differ from their hash in RECORD, too, as pip does"
 EXPLAIN = """
 --explain  print hits and miss reasons of each step; of a farm: where each step ran and waited

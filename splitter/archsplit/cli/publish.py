@@ -37,7 +37,7 @@ _NEEDED = ("twine", "pypi_simple")
 
 _OPTIONS = f"""
 folders DIR+      a folder that build or split wrote to; several for the parts of one release
---index-url URL   the index for pip (default: found by the upload's URL)
+--index-url URL   the simple index (default: found from the upload address)
 --extra-index-url URL...  another index, for the core's other dependencies
 --config-file FILE  file to use instead of ~/.pypirc
 --max-file-size SIZE  size limit of a file (default: 100 MB on PyPI and TestPyPI, elsewhere none)

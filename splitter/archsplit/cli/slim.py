@@ -63,7 +63,7 @@ def add_to(verbs: options.Verbs) -> None:
         "archsplit slim --site-packages .venv/lib/python3.12/site-packages --keep sm_90",
     )
     options.add_options(parser, _OPTIONS, mode="shrink", out=Path())
-    options.add_options(parser.add_argument_group("an installed environment, where it is"), _SITE)
+    options.add_options(parser.add_argument_group("an installed environment, in place"), _SITE)
     options.add_options(parser.add_argument_group("what stays (one of the three)"), _CHOICE)
     parser.set_defaults(run=run)
 

@@ -28,9 +28,9 @@ RELEASE_CHECK_SCHEMA = 1
 _OPTIONS = f"""
 folder DIR       the folder with the wheels of one release
 {options.TARGETS}
---release        is it all that may be published? Every target, kernel and pin, the manifest, and
-                 whether pip and uv install it, each into an environment of its own, and whether
-                 the core can be imported with and without its plugins
+--release        also check that a release is complete: every target, kernel and pin, the manifest,
+                 and that pip and uv install it into new environments and the core can be
+                 imported, with and without its plugins
 {options.RELEASE_EXCEPTIONS}
 --no-install     with --release: install and import nothing
 --python PYTHON...  with --release: also install with this Python, a path or a version such as
