@@ -82,16 +82,10 @@ def test_inspect_slim_and_split_agree_to_the_byte(maker: Maker, tmp_path: Path, 
     library = maker.library((*THREE, every(0x800), container(lz4_image(), link_code))).read_bytes()
     names = (f"fat/libfat_device_sm_{number}.bc" for number in (75, 80, 90))
     bitcode = {name: b"BC\xc0\xde" * size for size, name in enumerate(names, 100)}
-    wheel = fat_wheel(tmp_path, library=library, more={**bitcode, "fat/other.bc": b"BC"})
+    linked = maker.linked_library(every(0x900), every(0xA00), every(0xB00)).read_bytes()
+    more = {**bitcode, "fat/other.bc": b"BC", "fat/liblinked.so": linked}
+    wheel = fat_wheel(tmp_path, library=library, more=more)
     assert_agree(wheel, tmp_path, gpu)
-
-
-@pytest.mark.parametrize("gpu", ["8.0", "8.6", "9.0", "12.0"])
-def test_inspect_and_slim_agree_about_link_input(maker: Maker, tmp_path: Path, gpu: str) -> None:
-    library = maker.linked_library(every(0x900), every(0xA00), every(0xB00)).read_bytes()
-    wheel, capability = fat_wheel(tmp_path, library=library), Capability.parse(gpu)
-    by_inspect, _ = inspected(wheel, tmp_path / "files", capability)
-    assert by_inspect == removed(wheel, tmp_path / "slim", capability)
 
 
 @pytest.mark.download
