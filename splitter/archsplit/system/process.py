@@ -275,6 +275,9 @@ class _StartedProcess:
             remove = self._child.wait()
         finally:
             timer.cancel()
+            # Until its thread ends, this process counts as one with threads, which must not fork.
+            if timer.is_alive():
+                timer.join()
             cancelled = self._remove(self)
         if cancelled:
             raise InterruptedByUserError(f"cancelled: {self._command.text()}")
