@@ -117,7 +117,7 @@ def finish(words: tuple[str, ...], epoch: str) -> tuple[float, int]:
 def kill(words: tuple[str, ...], seconds: float, changes: int, clock: random.Random) -> bool:
     """Kill a run at a random moment; return False if it had ended before."""
     if clock.random() < 0.5:
-        child = start(words, LATER, clock.randrange(changes))
+        child = start(words, LATER, clock.randrange(max(changes, 1)))
     else:
         child = start(words, LATER)
         time.sleep(clock.uniform(0, 1.1 * seconds))
