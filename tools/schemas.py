@@ -10,10 +10,10 @@ import inspect
 import json
 import re
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter
+from written_files import ROOT, write_or_check
 
 from archsplit.recipe.model import LISTED_TABLES, RECIPE_TABLES
 from archsplit.recipe.policy import POLICY_TABLE, Policy, PolicyName
@@ -24,7 +24,6 @@ from archsplit.release.manifest import MANIFEST_SCHEMA, Manifest
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-ROOT = Path(__file__).parents[1]
 _DRAFT = "https://json-schema.org/draft/2020-12/schema"
 # An entry of a docstring's "Attributes:", with its continuation lines.
 _ATTRIBUTE = re.compile(r"^    (\w+): (.+(?:\n        .+)*)", re.MULTILINE)
@@ -163,16 +162,7 @@ def main(arguments: list[str]) -> int:
         ROOT / "recipes" / "recipe.schema.json": recipe_schema(),
         ROOT / "docs" / "manifest.schema.json": manifest_schema(),
     }
-    stale = {path: text for path, text in schemas.items() if path.read_text() != text}
-    for path, text in stale.items():
-        if "--check" in arguments:
-            print(f"{path.relative_to(ROOT)} differs from the records", file=sys.stderr)
-        else:
-            path.write_text(text)
-    if stale and "--check" in arguments:
-        print("hint: run python tools/schemas.py", file=sys.stderr)
-        return 1
-    return 0
+    return write_or_check(schemas, arguments, source="the records", tool="schemas.py")
 
 
 if __name__ == "__main__":

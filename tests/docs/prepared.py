@@ -246,6 +246,24 @@ def torch(desk: Desk) -> None:
     (desk.libraries / "libcudart.so").symlink_to(runtime)
 
 
+def desk_with_wheel(folder: Path, toolkit: Toolkit, downloads: Path) -> Desk:
+    """Return a desk in a folder, with the stand-in of the real wheel on it."""
+    desk = Desk(
+        folder=folder / "desk",
+        index=folder / "index",
+        made=folder,
+        cache=folder / "cache",
+        toolkit=toolkit,
+        real=False,
+        downloads=downloads,
+        port=0,
+    )
+    for each in (desk.folder, desk.index):
+        each.mkdir()
+    wheel(desk)
+    return desk
+
+
 def wheel(desk: Desk) -> None:
     """That wheel, in the current folder."""
     fat_wheel(desk)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from prepared import Desk, wheel
+from prepared import desk_with_wheel
 
 if TYPE_CHECKING:
     from archsplit.nvcc.toolkit import Toolkit
@@ -38,19 +38,7 @@ def test_the_measured_parts_of_each_wheel_add_up_to_its_download() -> None:
 def test_a_wheel_interrupted_after_inspect_gets_the_missing_steps(
     tmp_path: Path, toolkit: Toolkit, downloads: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    desk = Desk(
-        folder=tmp_path / "desk",
-        index=tmp_path / "index",
-        made=tmp_path,
-        cache=tmp_path / "cache",
-        toolkit=toolkit,
-        real=False,
-        downloads=downloads,
-        port=0,
-    )
-    for folder in (desk.folder, desk.index):
-        folder.mkdir()
-    wheel(desk)
+    desk = desk_with_wheel(tmp_path, toolkit, downloads)
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(desk.folder))
     spec = importlib.util.spec_from_file_location("measure", GALLERY / "measure.py")

@@ -9,7 +9,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from prepared import DOCS, FAT, Desk, wheel
+from prepared import DOCS, FAT, desk_with_wheel
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,19 +35,7 @@ def test_the_notebook_has_the_output_of_the_real_wheel() -> None:
 
 @pytest.mark.nvcc
 def test_the_notebook_runs(tmp_path: Path, toolkit: Toolkit, downloads: Path) -> None:
-    desk = Desk(
-        folder=tmp_path / "desk",
-        index=tmp_path / "index",
-        made=tmp_path,
-        cache=tmp_path / "cache",
-        toolkit=toolkit,
-        real=False,
-        downloads=downloads,
-        port=0,
-    )
-    for folder in (desk.folder, desk.index):
-        folder.mkdir()
-    wheel(desk)
+    desk = desk_with_wheel(tmp_path, toolkit, downloads)
     assert (desk.folder / FAT).exists()
     path = desk.folder / "sizes.ipynb"
     path.write_text(NOTEBOOK.read_text())
