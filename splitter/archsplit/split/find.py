@@ -151,7 +151,7 @@ def strip_libraries(
     """Strip the libraries, in their order; of each unpacked file only the images are kept.
 
     Args:
-        key: returns that of the core, for the names of the stubs; may wait.
+        key: returns the core's key, for the names of the stubs; may wait.
         loader_folder: the path of the loader's folder in site-packages.
 
     Raises:
@@ -164,7 +164,7 @@ def strip_libraries(
     def stub(library: SplittableLibrary) -> Stub:
         return Stub(
             name=stub_name(key(), library.installed_path),
-            # $ORIGIN is the folder of the library, not that of the wheel.
+            # $ORIGIN is the library's folder, not the wheel's.
             folder=posixpath.relpath(loader_folder, posixpath.dirname(library.installed_path)),
         )
 
@@ -188,7 +188,7 @@ def _open_movable(wheel: Wheel, name: str, path: Path) -> SplittableLibrary | st
         elf = Elf(open_file(path))
         reasons = (
             (elf.header.machine not in MACHINE_NAMES, "it is for a processor that has no CUDA"),
-            (elf.header.type != FileType.LIBRARY, "it is no shared library"),
+            (elf.header.type != FileType.LIBRARY, "it is not a shared library"),
             # A position-independent program has the type of a library (ET_DYN).
             (any(one.type == _INTERPRETER for one in elf.segments), "it is a program"),
             # Without section headers, wrappers and containers can only be guessed.
@@ -279,7 +279,7 @@ def import_package(wheel: Wheel) -> str:
     # A namespace package belongs to several distributions, and so would the loader's folder.
     if has_folder and f"{package}/__init__.py" not in paths:
         raise WheelError(
-            f"{package}/ in {wheel.path} is no package, so the loader has no place in it"
+            f"{package}/ in {wheel.path} is not a Python package, so it has no place for the loader"
         )
     return package
 

@@ -501,7 +501,7 @@ def _wheel_containers(path: Path, folder: Path) -> tuple[_Containers, tuple[Unmo
 
 
 def _library_containers(path: Path, folder: Path) -> tuple[_Containers, tuple[UnmovedCode, ...]]:
-    # The signature is that of `_wheel_containers`.
+    # Same signature as `_wheel_containers`.
     del folder
     registered = registered_containers(Elf(open_file(path)))
     movable = [one.entries for one in registered if one.wrapper is not None]

@@ -196,7 +196,7 @@ class Core:
     def table(self) -> bytes:
         """Return the content of the core's own pack, when all its libraries were read again."""
         targets = {
-            # The table is no plugin; its descriptor lists what all packs have together.
+            # The table is not a plugin; its descriptor lists what all packs have together.
             image.target
             for library in self.libraries
             for row in library.rows

@@ -253,7 +253,7 @@ def _metadata(core: Core, text: bytes) -> bytes:
         # An extra of the fat wheel may have the same name; declared twice, METADATA is invalid.
         lines += [] if extra in present else [f"Provides-Extra: {extra}"]
         lines += [f'Requires-Dist: {pin}; extra == "{extra}"' for pin in pins]
-    # Requirements without a marker: whoever installs the core gets every pack.
+    # Requirements without a marker: every installation of the core gets every pack.
     if core.install is InstallDefaults.ALL:
         lines += [f"Requires-Dist: {pin}" for pin in extras[ALL_EXTRA]]
     old, new = core.wheel.name, core.name
@@ -299,7 +299,7 @@ class PackWriter:
     """The writer of the packs of a release.
 
     Attributes:
-        cores: all cores; what a pack has beside its images is that of the first.
+        cores: all cores; a pack takes everything but its images from the first.
         licenses: the license files of the fat wheel, by their name below ``licenses/``.
     """
 
@@ -495,7 +495,7 @@ def min_cuda_version(versions: list[tuple[int, int]]) -> int:
 
 
 def _noted_toolkit(image: bytes, pack: str) -> int | None:
-    # What a reader doesn't know can be moved all the same: the driver decides about it.
+    # Images that no reader here knows can be moved, too: the driver decides about them.
     with suppress(BinaryFormatError):
         return Cubin(Window(image, source=pack)).toolkit_version()
     return None

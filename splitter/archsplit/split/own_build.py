@@ -137,7 +137,7 @@ def wrapped_toolkit(
 def _links(toolkit: Toolkit, wheels: Sequence[Path]) -> Iterator[tuple[str, Path]]:
     """Yield the names in the folder of links, each with its file or folder; the last one counts."""
     root = toolkit.root
-    # Files of the toolkit come last, so that they win over those of wheels.
+    # Files of the toolkit come last, so that they win over the wheels' files.
     for libraries in (*reversed(wheels), toolkit.library_folder):
         for path in sorted(libraries.glob("*")):
             # NVIDIA's wheels lack the names that `-lcublas` looks for.

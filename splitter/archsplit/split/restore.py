@@ -237,9 +237,9 @@ def join_split(folder: Path, out: Path) -> tuple[Joined, ...]:
     """Restore the fat libraries of a split below ``out``; all or none.
 
     Raises:
-        InputError: a core is none of a split, or a pack is missing.
+        InputError: a wheel is not the core of a split, or a pack is missing.
         BinaryFormatError: the record of a library is damaged.
-        VerifyError: there is no core, a wheel is damaged, or an image is not one of the table's.
+        VerifyError: no wheel is a core, a wheel is damaged, or an image is not one of the table's.
         OutputError: ``out`` can't be written.
     """
     # Two private folders: wheels are unpacked in one, and the other is on the output's file system.

@@ -149,7 +149,7 @@ def _platforms(library: Path, effects: Effects, folder: Path) -> tuple[str, ...]
 
 _IN_LOCAL = re.compile(r"^cu(?:da)?\.?(\d\d)")
 _OF_TOOLKIT = re.compile(r"cuda-toolkit|nvidia-(?:cublas|cuda-(?:runtime|nvrtc|cupti))")
-"""Distributions whose own version is that of CUDA; the others count by themselves."""
+"""Distributions with CUDA's version as their own; the others count by themselves."""
 
 
 def split_by_cuda(request: SplitRequest, effects: Effects) -> CudaReleases:

@@ -247,7 +247,7 @@ class _Split:
         names = sorted(path.name for path in staging.iterdir())
         with output_errors(staging):
             for name in names:
-                # The umask of whoever splits must not decide who can read a release.
+                # The umask of the user who splits must not decide who can read a release.
                 (staging / name).chmod(0o644)
         # Two splits at once have both passed the check before the work: the second is refused here.
         with locked_folder(out):

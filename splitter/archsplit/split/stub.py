@@ -102,7 +102,7 @@ def add_stub(library: Path, stub: Stub) -> None:
     tables = _plan_tables(elf, old, stub.name, {tag: path})
     with output_errors(library), library.open("r+b") as file:
         tables.write(file)
-    # The plan is no evidence; only the file counts.
+    # The plan proves nothing; only the file counts.
     new = Dynamic(Elf(open_file(library)))
     found = (new.needed, new.soname, new.runpath if tag is Tag.RUNPATH else new.rpath)
     expected = ((stub.name, *old.needed), old.soname, path)

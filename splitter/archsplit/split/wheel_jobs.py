@@ -91,7 +91,7 @@ class HashedFile(io.BufferedWriter):
 
     def seek(self, target: int, whence: int = os.SEEK_SET, /) -> int:
         """Stay at the end."""
-        # What was written stays, or the hash would be that of another file.
+        # What was written stays, or the hash would describe another file.
         if (target, whence) != (self.tell(), os.SEEK_SET):
             raise io.UnsupportedOperation("the file is written from its beginning to its end")
         return target
