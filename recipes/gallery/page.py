@@ -20,7 +20,7 @@ DOCS = HERE.parents[1] / "docs"
 PLACES = {"page": DOCS / "gallery.md", "chart": DOCS / "images" / "gallery.svg"}
 GPUS = ("T4", "A100", "L4, RTX 4090", "H100", "B200", "RTX 5090")
 MOST = 50
-_SHOWN_TARGETS = 4
+_MOST_LETTERS = 160
 SORT = (HERE / "sort.html").read_text()
 
 
@@ -56,18 +56,12 @@ def cell(size: tuple[int, bool] | None) -> str:
     return "-" if size is None else f"{'' if size[1] else '~'}{mb(size[0])}"
 
 
-def runs(gpu: dict[str, Any]) -> str:
-    """Return how a GPU runs a wheel: one word if that is all, else with numbers of containers."""
+def mark(gpu: dict[str, Any]) -> str:
+    """Return the mark of a GPU that does not run machine code of all containers, else nothing."""
     text: str = gpu["runs"]
-    if text.startswith("nothing") and gpu["used"]:
-        return "own loader"
-    return text if ", " in text else text.partition(" ")[0]
-
-
-def nothing(wheels: dict[str, dict[str, Any]], gpu: str) -> str:
-    """Return the wheels in which a GPU finds nothing that it can run."""
-    found = [name for name, one in wheels.items() if runs(one["gpus"][gpu]) == "nothing"]
-    return ", ".join(f"`{name}`" for name in found) or "runs code of each wheel"
+    if text.startswith("nothing"):
+        return " own" if gpu["used"] else " none"
+    return " part" if "nothing" in text else " JIT" if "JIT" in text else ""
 
 
 def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
@@ -92,7 +86,7 @@ def page(content: dict[str, Any]) -> str:
         "day": content["day"],
         "sort": SORT.strip(),
         "main": table(
-            ("wheel", "today", "slim", "core + packs", "of today", "sum of a split", "packs"),
+            ("wheel", "today", "slim", "split", "of today", "all packs"),
             (
                 (
                     f"`{name}`",
@@ -101,30 +95,18 @@ def page(content: dict[str, Any]) -> str:
                     cell(split_size(one, "H100")),
                     percent(split_size(one, "H100") or slim_size(one, "H100"), one["download"]),
                     mb(one["split"]["sum"]) if "split" in one else "-",
-                    str(one["split"]["packs"]) if "split" in one else "-",
                 )
                 for name, one in named.items()
             ),
         ),
-        "runs": table(
+        "gpus": table(
             ("wheel", *GPUS),
-            (
-                (f"`{name}`", *(runs(one["gpus"][gpu]) for gpu in GPUS))
-                for name, one in named.items()
-            ),
-        ),
-        "nothing": "\n".join(f"- {gpu}: {nothing(wheels, gpu)}" for gpu in GPUS),
-        "downloads": table(
-            ("wheel", "today", *GPUS),
-            (
-                (f"`{name}`", mb(one["download"]), *(both(one, gpu) for gpu in GPUS))
-                for name, one in named.items()
-            ),
+            ((f"`{name}`", *(each_gpu(one, gpu) for gpu in GPUS)) for name, one in wheels.items()),
         ),
         "inside": table(
             (
-                *("wheel", "device code", "link code", "zstd would save in files"),
-                *("copies of kernels", "kernels", "kernels that a target lacks"),
+                *("wheel", "device code", "link code", "zstd saves"),
+                *("copies", "kernels", "most lacking"),
             ),
             (
                 (
@@ -136,14 +118,15 @@ def page(content: dict[str, Any]) -> str:
                     str(one["kernels"]),
                     lacks(one["lacking"]),
                 )
-                for name, one in named.items()
+                for name, one in wheels.items()
             ),
         ),
         "problems": "\n".join(
-            f"- `{name}`: {problem}" for name, one in named.items() for problem in one["problems"]
+            f"- `{name}`: {brief(problem)}"
+            for name, one in wheels.items()
+            for problem in one["problems"]
         )
         or "Nothing.",
-        "hashes": "\n".join(f"{one['sha256']}  {one['file']}" for one in named.values()),
     }
     for name, value in values.items():
         text = text.replace("{" + name + "}", value)
@@ -155,16 +138,21 @@ def percent(size: tuple[int, bool], whole: int) -> str:
     return f"{100 * size[0] / whole:.0f} %"
 
 
-def both(one: dict[str, Any], gpu: str) -> str:
-    """Return slim, and core and packs, as a cell."""
-    return f"{cell(slim_size(one, gpu))} / {cell(split_size(one, gpu))}"
+def each_gpu(one: dict[str, Any], gpu: str) -> str:
+    """Return slim, and core and packs, as a cell, with a mark."""
+    return f"{cell(slim_size(one, gpu))}/{cell(split_size(one, gpu))}{mark(one['gpus'][gpu])}"
 
 
 def lacks(lacking: dict[str, int]) -> str:
-    """Return the targets that lack kernels, with how many."""
-    some = [f"{target}: {count}" for target, count in lacking.items() if count]
-    more = len(some) - _SHOWN_TARGETS
-    return ", ".join(some[:_SHOWN_TARGETS]) + f", and {more} more" * (more > 0) or "0"
+    """Return the target that lacks the most kernels, with how many."""
+    worst = max(lacking, key=lambda target: lacking[target], default="")
+    return f"{worst}: {lacking[worst]}" if lacking.get(worst) else "0"
+
+
+def brief(problem: str) -> str:
+    """Return the first letters of a problem; results.json has all of it."""
+    text = " ".join(problem.split())
+    return text if len(text) <= _MOST_LETTERS else f"{text[:_MOST_LETTERS].rstrip()} …"
 
 
 def totals(wheels: dict[str, dict[str, Any]]) -> dict[str, str]:
