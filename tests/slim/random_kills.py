@@ -26,12 +26,12 @@ from typing import TYPE_CHECKING
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from slim_killed import CHANGES, WRITES
 from slim_site_samples import made, snapshot
 from slim_wheel_samples import fat_wheel
 
 from archsplit.cli.main import main as archsplit
 from index_server import pypiserver
+from killed_children import CHANGES, WRITES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -11,11 +11,9 @@ import errno
 import json
 import os
 import shutil
-import signal
 import sys
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -23,40 +21,7 @@ from slim_site_samples import contents, slim, snapshot
 
 from archsplit.slim.site_packages import commit_site, undo_site
 from archsplit.slim.transaction import TRANSACTION_FOLDER
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-CHANGES = {
-    *("os.rename", "os.link", "os.remove", "os.rmdir", "os.mkdir", "os.symlink"),
-    *("os.chmod", "os.chown", "os.truncate"),
-}
-WRITES = os.O_WRONLY | os.O_RDWR
-
-
-def is_killed(action: Callable[[], object], at: int) -> bool:
-    """Do something in a child that dies just before its change number ``at``."""
-    child = os.fork()
-    if child == 0:
-        count = [0]
-
-        def watch(event: str, arguments: tuple[object, ...]) -> None:
-            flags = arguments[2] if event == "open" else 0
-            if event in CHANGES or (isinstance(flags, int) and flags & WRITES):
-                count[0] += 1
-                if count[0] > at:
-                    os.kill(os.getpid(), signal.SIGKILL)
-
-        sys.addaudithook(watch)
-        try:
-            action()
-        except BaseException as error:  # noqa: BLE001 - a child that may not return
-            sys.stderr.write(f"{error!r}\n")
-            os._exit(1)
-        os._exit(0)
-    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    assert status in {0, -signal.SIGKILL}, status
-    return status != 0
+from killed_children import is_killed
 
 
 class Trials:

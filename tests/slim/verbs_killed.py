@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from slim_killed import is_killed
 from slim_wheel_samples import fat_wheel
 
 from archsplit.cli.main import main as archsplit
+from killed_children import is_killed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,6 +7,7 @@ import stat
 import subprocess
 import sys
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,7 +18,6 @@ from archsplit.system.fs import replace_all
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
 
 def test_a_folder_with_files_at_the_path_of_a_stored_file_stays(tmp_path: Path) -> None:
@@ -124,6 +124,52 @@ def test_another_name_of_an_old_file_keeps_the_old_content(tmp_path: Path) -> No
     (tmp_path / "other").hardlink_to(tmp_path / "one")
     outputs.overwrite_file(tmp_path / "one", b"new")
     assert ((tmp_path / "one").read_text(), (tmp_path / "other").read_text()) == ("new", "old")
+
+
+def test_an_output_whose_writer_is_killed_is_the_old_one(tmp_path: Path) -> None:
+    path = tmp_path / "a.o"
+    path.write_bytes(b"old")
+    program = (
+        "import sys\n"
+        "from functools import partial\n"
+        "from pathlib import Path\n"
+        "from archsplit.system.outputs import overwrite_file\n"
+        "from killed_children import is_killed\n"
+        "path = Path(sys.argv[1])\n"
+        "found = []\n"
+        "while is_killed(partial(overwrite_file, path, b'new'), len(found)):\n"
+        "    found.append(path.read_bytes())\n"
+        "print(sorted(set(found)), path.read_bytes())\n"
+    )
+    # In a process of its own: a process with threads should not fork.
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+    argv = (sys.executable, "-c", program, str(path))
+    done = subprocess.run(argv, check=True, capture_output=True, text=True, env=environment)
+    assert done.stdout == "[b'old'] b'new'\n", done.stderr
+
+
+def test_an_output_with_the_longest_name_is_written(tmp_path: Path) -> None:
+    path = tmp_path / ("a" * 255)
+    outputs.overwrite_file(path, b"new")
+    assert path.read_bytes() == b"new"
+    assert os.listdir(tmp_path) == [path.name]
+
+
+def test_an_output_that_cannot_be_written_stays_the_old_one(tmp_path: Path) -> None:
+    path = tmp_path / "a.o"
+    path.write_bytes(b"old")
+    program = (
+        "import resource, sys\n"
+        "from pathlib import Path\n"
+        "from archsplit.system.outputs import overwrite_file\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (4, 4))\n"
+        "overwrite_file(Path(sys.argv[1]), b'longer than the limit')\n"
+    )
+    argv = (sys.executable, "-c", program, str(path))
+    done = subprocess.run(argv, check=False, capture_output=True, text=True)
+    assert "File too large" in done.stderr
+    assert path.read_bytes() == b"old"
+    assert os.listdir(tmp_path) == ["a.o"]
 
 
 @pytest.mark.parametrize("redirected", [True, False])

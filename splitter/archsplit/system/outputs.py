@@ -48,14 +48,18 @@ def store_file(path: Path | str, content: bytes) -> None:
     Raises:
         OSError: the file can't be written; nothing is left of it.
     """
-    folder, name = os.path.split(path)
-    # Random bytes, not a process id: several machines may share the cache's folder.
-    temporary = os.path.join(folder, f".{name}.{os.urandom(6).hex()}")
-    os.makedirs(folder, exist_ok=True)
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    remove_irregular(path)
+    _replace_file(path, content)
+
+
+def _replace_file(path: Path | str, content: bytes | memoryview) -> None:
+    # Random bytes, not a process id: several machines may share the folder. The name is short, for
+    # an output's own may have 255 bytes.
+    temporary = os.path.join(os.path.dirname(path), f".{os.urandom(8).hex()}.tmp")
     try:
         with open(temporary, "xb", buffering=0) as file:
             _write_all(file, content)
-        remove_irregular(path)
         os.replace(temporary, path)
     except BaseException:
         try:
@@ -94,7 +98,7 @@ def is_replaceable(path: Path | str) -> bool:
 
 
 def overwrite_file(path: Path | str, content: bytes | memoryview) -> None:
-    """Write a file as compilers do: other hard links keep the old content.
+    """Write an output whole or not at all; other hard links keep the old content.
 
     See `is_replaceable` for a ``path`` that is not a regular file.
 
@@ -102,15 +106,10 @@ def overwrite_file(path: Path | str, content: bytes | memoryview) -> None:
         OSError: the file can't be written.
     """
     if is_replaceable(path):
-        try:
-            # A new inode: a hard link elsewhere (a cache, a copy by `cp -l`) keeps its content.
-            os.unlink(path)
-        except FileNotFoundError:
-            pass
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
-    else:
-        descriptor = _open_output(path)
-    with open(descriptor, "wb", buffering=0) as file:
+        # Compilers remove an old output first, and one that is killed then leaves none.
+        _replace_file(path, content)
+        return
+    with open(_open_output(path), "wb", buffering=0) as file:
         _write_all(file, content)
 
 
