@@ -104,7 +104,7 @@ def samples(toolkit: Toolkit, tmp_path_factory: pytest.TempPathFactory) -> Sampl
     def make(folder: Path) -> Samples:
         return make_samples(Samples(folder=folder, nvcc=str(toolkit.nvcc)))
 
-    return made_once(tmp_path_factory, "samples", make)
+    return made_once(tmp_path_factory, "samples", make, is_product=False)
 
 
 @pytest.fixture(scope="session")

@@ -6,11 +6,11 @@ import fcntl
 import os
 import pickle
 import shutil
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
     from typing import TypeVar
 
     import pytest
@@ -18,11 +18,22 @@ if TYPE_CHECKING:
     Made = TypeVar("Made")
 
 
-def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], Made]) -> Made:
-    """Return what a function makes in an empty folder, which no test may change afterwards."""
+def made_once(
+    factory: pytest.TempPathFactory,
+    name: str,
+    make: Callable[[Path], Made],
+    *,
+    is_product: bool = True,
+) -> Made:
+    """Return what a function makes in an empty folder, which no test may change afterwards.
+
+    Files made without archsplit (``is_product=False``) may serve several runs: of tools/mutants.py.
+    """
     base = factory.getbasetemp()
     # A worker's folder is one of several in the run's folder.
     root = base.parent if os.environ.get("PYTEST_XDIST_WORKER") else base
+    if not is_product:
+        root = Path(os.environ.get("ARCHSPLIT_TEST_SAMPLES", root))
     folder, result = root / f"{name}-once", root / f"{name}-once.pickle"
     with (root / f"{name}-once.lock").open("w") as lock:
         # Without the lock, a second worker would compile the same, or take half of it.

@@ -21,7 +21,7 @@ def samples(toolkit: Toolkit, tmp_path_factory: pytest.TempPathFactory) -> Sampl
     def make(folder: Path) -> Samples:
         return make_samples(Samples(folder=folder, nvcc=str(toolkit.nvcc)))
 
-    made = made_once(tmp_path_factory, "formats", make)
+    made = made_once(tmp_path_factory, "formats", make, is_product=False)
     # Tests put files of their own beside them.
     folder = shutil.copytree(made.folder, tmp_path_factory.mktemp("samples") / "own")
     return replace(made, folder=Path(folder))
