@@ -138,18 +138,6 @@ def test_a_list_of_gpus_is_a_table(library: Path, capsys: pytest.CaptureFixture[
     assert main(["advise", str(library), "--gpus", "H1000"]) == TargetError.exit_code
 
 
-def test_the_page_has_the_commands(library: Path, gpus: Path, tmp_path: Path) -> None:
-    page = tmp_path / "advice.html"
-    assert main(["advise", str(library), "--gpus", str(gpus), "--html", str(page)]) == 0
-    text = page.read_text()
-    assert '<tr class="chosen">' in text
-    assert "archsplit slim" in text
-    assert "<code>archsplit advise libfat.so" in text, "the command that made the page"
-    few = ["advise", str(library), "--gpus", str(gpus), "--budget", "1kB", "--html", str(page)]
-    assert main(few) == BudgetError.exit_code
-    assert "No list of targets keeps the budget." in page.read_text()
-
-
 def test_nothing_fits(library: Path, gpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["advise", str(library), "--gpus", str(gpus), "--budget", "1kB", "--max-wheel", "1kB"]
     assert main(words) == BudgetError.exit_code
@@ -239,13 +227,3 @@ def test_wheels_of_the_index_weigh_what_was_said(
     (slim,) = tmp_path.glob("*.whl")
     said, is_ = content["best"]["size"], slim.stat().st_size
     assert is_ <= said <= 1.02 * is_
-
-
-def test_page_warns_that_newer_gpus_find_no_code(
-    library: Path, gpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    page = tmp_path / "advice.html"
-    printed(capsys, library, "--gpus", gpus, "--ptx", "none", "--html", page)
-    assert "GPUs newer than all of it find no code" in page.read_text()
-    printed(capsys, library, "--gpus", gpus, "--html", page)
-    assert "find no code" not in page.read_text()

@@ -6,7 +6,6 @@ import json
 import re
 import shutil
 from typing import TYPE_CHECKING
-from xml.etree import ElementTree as ET
 
 import pytest
 
@@ -16,7 +15,6 @@ from archsplit.errors import BinaryFormatError, InputError, UsageError, VerifyEr
 from archsplit.inspect.history import (
     ReleaseSize,
     growth_of_last,
-    history_picture,
     measure_release,
     merge_releases,
     read_log,
@@ -39,12 +37,12 @@ def release(version: str, size: int, **targets: int) -> ReleaseSize:
 def test_a_log_holds_each_release_once(
     samples: Samples, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    log, chart, summary = (tmp_path / name for name in ("sizes.jsonl", "sizes.svg", "summary.md"))
+    log, summary = (tmp_path / name for name in ("sizes.jsonl", "summary.md"))
     wheel = samples / WHEEL
     words = ["diff", str(wheel), "--log", str(log)]
     assert main(words) == 0
     first = log.read_text()
-    assert main([*words, "--svg", str(chart), "--summary", str(summary)]) == 0
+    assert main([*words, "--summary", str(summary)]) == 0
     assert log.read_text() == first
     other = tmp_path / "libother.so"
     shutil.copy(samples / "libkernels.so", other)
@@ -56,7 +54,6 @@ def test_a_log_holds_each_release_once(
     assert main(["diff", "--log", str(log)]) == 0
     out = capsys.readouterr().out
     assert re.search(r"^1\.0 .* kB", out, re.MULTILINE)
-    assert ET.fromstring(chart.read_text()).tag.endswith("svg")
     assert "| 1.0 |" in summary.read_text()
 
 
@@ -121,29 +118,6 @@ def test_growth_needs_two_releases() -> None:
     assert merge_releases((one,), (one, two)) == (one, two)
     text = f"{one.as_line()}\n\n{two.as_line()}\n"
     assert read_log(text, where="x") == (one, two)
-
-
-def test_a_chart_has_every_release_and_target() -> None:
-    releases = (release("1.0", 100, sm_80=40), release("2.0<", 300, sm_80=40, sm_90=200))
-    root = ET.fromstring(history_picture(releases))
-    words = {text.text for text in root.iter("{http://www.w3.org/2000/svg}text")}
-    assert {"1.0", "2.0<", "sm_80", "sm_90", "everything else"} <= words
-    widths = [
-        float(rect.attrib["width"])
-        for rect in root.iter("{http://www.w3.org/2000/svg}rect")
-        if rect.attrib.get("height") == "22"
-    ]
-    assert widths[1] / widths[0] == pytest.approx(60 / 40, rel=0.01)
-    assert ET.fromstring(history_picture(())).tag.endswith("svg")
-
-
-def test_a_chart_tells_ptx_and_targets_of_one_color_apart() -> None:
-    releases = (release("1.0", 1000, sm_120=400, compute_120=400, sm_121=10),)
-    root = ET.fromstring(history_picture(releases))
-    striped = [one for one in root.iter() if one.attrib.get("fill") == "url(#ptx)"]
-    assert [one.attrib["height"] for one in striped] == ["22", "14"], "in the bar and the legend"
-    inside = [text.text for text in root.iter() if text.attrib.get("class") == "in"]
-    assert inside == ["sm_120", "compute_120"], "the third has no room"
 
 
 def test_a_job_summary_is_appended_to(

@@ -1,4 +1,4 @@
-"""Views of inventories as text, JSON, HTML and SVG."""
+"""Views of inventories as text, JSON and HTML."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import re
 from dataclasses import replace
 from operator import mul
 from typing import TYPE_CHECKING, Any
-from xml.etree import ElementTree as ET
 
 import pytest
 from rich.console import Console
@@ -28,10 +27,9 @@ from archsplit.inspect.breakdown import (
     share_text,
     target_color,
 )
-from archsplit.inspect.html import PageOrigin, growth_page, inventory_page
+from archsplit.inspect.html import PageOrigin, inventory_page
 from archsplit.inspect.inspect import InspectRequest, read_inventory
 from archsplit.inspect.inspection import growth_json, inventory_json
-from archsplit.inspect.svg import stacked_bars, target_nodes
 from archsplit.inspect.text import growth_text, inventory_text
 
 if TYPE_CHECKING:
@@ -73,19 +71,6 @@ def test_parts_and_rest_are_the_whole(samples: Samples) -> None:
     notes = [part.note for part in parts]
     assert notes == sorted(notes)
     assert share_text(1, 0) == ""
-
-
-def test_bars_have_few_segments_and_all_the_weight(samples: Samples, tmp_path: Path) -> None:
-    for number in range(20):
-        content = (samples / "libkernels.so").read_bytes()
-        (tmp_path / f"{number}.so").write_bytes(content)
-    inventory = read_inventory(InspectRequest(subject=str(tmp_path)))
-    ET.fromstring(stacked_bars(inventory, in_download=False))
-    for node in target_nodes(inventory, in_download=False):
-        assert len(node.parts) == 13
-        assert node.parts[-1].label == "8 more places"
-        rows = [row for row in inventory.rows() if row.target == node.label]
-        assert node.weight == sum(row.file_bytes for row in rows)
 
 
 def test_the_text_says_it_at_a_glance(samples: Samples) -> None:
@@ -194,15 +179,6 @@ def test_json_of_growth(samples: Samples) -> None:
     assert all(row["growth"] == row["new"] - row["old"] for row in content["kernels"])
 
 
-@pytest.mark.parametrize("name", [WHEEL, "libkernels.so", "libempty.so", "rdc.o"])
-def test_bars_are_sound_and_show_every_target(samples: Samples, name: str) -> None:
-    inventory = inspected(samples, name)
-    root = ET.fromstring(stacked_bars(inventory, in_download=False))
-    words = {text.text for text in root.iter("text")}
-    assert {row.target for row in inventory.rows()} <= words
-    assert not any("href" in key for element in root.iter() for key in element.attrib)
-
-
 def test_a_hostile_name_stays_text(samples: Samples, tmp_path: Path) -> None:
     name = "<script>alert(1)<script>&.so"
     path = tmp_path / name
@@ -212,7 +188,6 @@ def test_a_hostile_name_stays_text(samples: Samples, tmp_path: Path) -> None:
     assert "alert" in page
     assert "<script>alert" not in page
     assert page.count("<script") == page.count("</script>") == 2
-    ET.fromstring(stacked_bars(inventory, in_download=False))
 
 
 def test_the_page_asks_for_nothing_else(samples: Samples) -> None:
@@ -302,20 +277,6 @@ def test_the_page_says_where_it_came_from(samples: Samples) -> None:
     page = inventory_page(inventory, (), origin)
     assert "2026-01-02 · <code>archsplit inspect &#x27;a b.so&#x27;</code>" in page
     assert 'id="measure"' not in page, "a library has no download"
-
-
-def test_the_page_of_growth_has_both_signs(samples: Samples) -> None:
-    whole = inspected(samples, "libkernels.so", kernels=True)
-    empty = replace(whole, files=())
-    there, back = compare_inventories(whole, empty), compare_inventories(empty, whole)
-    assert 'class="number grown"' not in growth_page(whole, empty, there)
-    page = growth_page(empty, whole, back)
-    assert 'class="number grown"' in page
-    assert "Kernels that changed" in page
-    first = back.kernels[0]
-    kernels = tuple(replace(first, name=f"kernel_{number}") for number in range(600))
-    many = replace(back, kernels=kernels)
-    assert "and 100 more; --json has them all" in growth_page(empty, whole, many)
 
 
 def linear(color: str) -> list[float]:

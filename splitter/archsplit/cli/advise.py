@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from archsplit.cli import options
 from archsplit.cli.files import find_subject
-from archsplit.cli.inspect import page_origin, places, report_problems
+from archsplit.cli.inspect import places, report_problems
 from archsplit.cli.verbs import add_verb
 from archsplit.errors import BudgetError, InputError, TargetError
-from archsplit.system.fs import read_file, write_file
+from archsplit.system.fs import read_file
 from archsplit.system.units import size_text
 
 if TYPE_CHECKING:
@@ -36,7 +36,6 @@ subject        a wheel, library, device pack or installed package with device co
 --policy NAME  print a policy of this name for a recipe (default: nightly for a build, none for a
                prebuilt file)
 {options.PLACES}
-{options.HTML}
 {options.JSON}
 """
 
@@ -50,7 +49,7 @@ def add_to(verbs: options.Verbs) -> None:
         "archsplit advise split --gpus recipes/gpus.example.csv",
     )
     options.add_options(parser, _OPTIONS, types={"NAME": _policy}, ptx="any")
-    parser.set_defaults(run=run, command_line=())
+    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace, console: Console) -> int:
@@ -68,11 +67,6 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     )
     advice = _advice(arguments, users, request, console)
     subject = arguments.subject
-    if arguments.html is not None:
-        from archsplit.inspect.html import advice_page
-
-        page = advice_page(advice, subject=subject, origin=page_origin(arguments))
-        write_file(arguments.html, page)
     if arguments.json:
         print(advice_json(advice, subject=subject))  # noqa: T201 - standard output is where data goes
     else:

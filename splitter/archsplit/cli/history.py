@@ -1,4 +1,4 @@
-"""``archsplit diff`` of releases: a table of their sizes, with a log, a chart and a limit."""
+"""``archsplit diff`` of releases: a table of their sizes, with a log and a limit."""
 
 from __future__ import annotations
 
@@ -34,7 +34,6 @@ def add_size_options(parser: argparse.ArgumentParser) -> None:
     table = f"""
 --log FILE         add the files to this log, one line of JSON each, and show all of it
 --max-growth 5%    exit with 9 if the last release grew by more than this
---svg FILE         write a chart
 {options.FINDINGS}
 """
     options.add_options(group, table, types={"5%": _percent})
@@ -42,13 +41,13 @@ def add_size_options(parser: argparse.ArgumentParser) -> None:
 
 def wants_sizes(arguments: argparse.Namespace) -> bool:
     """Return True if a table of sizes is asked for."""
-    chosen = (arguments.log, arguments.svg, arguments.max_growth)
+    chosen = (arguments.log, arguments.max_growth)
     return len(arguments.files) != _PAIR or any(one is not None for one in chosen)
 
 
 def run_history(arguments: argparse.Namespace, console: Console) -> int:
     """Measure the files, show all releases, and check the limit."""
-    from archsplit.inspect.history import history_picture, merge_releases
+    from archsplit.inspect.history import merge_releases
     from archsplit.inspect.inspection import history_markdown
 
     if not arguments.files and arguments.log is None:
@@ -59,8 +58,6 @@ def run_history(arguments: argparse.Namespace, console: Console) -> int:
     # A log is whole or as it was: all files were read before it is written.
     if arguments.log is not None and len(releases) > len(logged):
         write_file(arguments.log, "".join(f"{release.as_line()}\n" for release in releases))
-    if arguments.svg is not None:
-        write_file(arguments.svg, history_picture(releases))
     write_summary(arguments, lambda: history_markdown(releases))
     if arguments.json:
         lines = [json.loads(release.as_line()) for release in releases]

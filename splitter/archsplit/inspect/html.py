@@ -1,4 +1,4 @@
-"""Pages for browsers: an inventory, the growth between two, and advice on targets.
+"""Page of an inventory for browsers, and the frame of all pages.
 
 In go the records that the terminal shows; out comes one file that asks for nothing else. The pages
 of all commands have one frame (`render_page`), so that they look alike, and their tables sort and
@@ -23,11 +23,9 @@ from string import Template
 from typing import TYPE_CHECKING, Any
 
 from archsplit import __version__
-from archsplit.arch.compat import capability_text
 from archsplit.devicecode.kernels import find_demangler, readable_name
 from archsplit.devicecode.model import Place
 from archsplit.devicecode.select import Coverage, selected_images
-from archsplit.devicecode.stats import template_changes
 from archsplit.inspect.breakdown import (
     REST_COLOR,
     REST_LABEL,
@@ -37,26 +35,20 @@ from archsplit.inspect.breakdown import (
     summarize,
 )
 from archsplit.inspect.sizes import answer_text, device_sizes, gpu_name
-from archsplit.inspect.svg import target_nodes
 from archsplit.inspect.text import (
-    ADVICE_WORDS,
     coverage_text,
-    newer_gpus_warning,
     other_files_text,
-    percent_text,
     product_text,
-    summarize_proposal,
     unserved_text,
 )
-from archsplit.system.units import change_text, size_text
+from archsplit.system.units import size_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from archsplit.arch.target import Capability
     from archsplit.devicecode.model import File, Inventory
-    from archsplit.devicecode.stats import DeviceUsage, Growth, SizeChange
-    from archsplit.inspect.advise import Advice
+    from archsplit.devicecode.stats import DeviceUsage
     from archsplit.inspect.breakdown import BreakdownPart
     from archsplit.inspect.sizes import DeviceSizes
 
@@ -185,8 +177,6 @@ def _asset(name: str) -> str:
 _MAX_KERNELS = 25
 """Kernels of a target in the map: the largest; a library can have tens of thousands."""
 
-_MAX_CHANGES = 500
-"""Kernels in a table of growth; the JSON has all."""
 
 _MAX_NAME = 160
 """Characters of a kernel's name; names of templates have thousands."""
@@ -227,47 +217,6 @@ def inventory_page(
 
 def _folded(title: str, content: str) -> str:
     return f"<details><summary><h2>{escape(title)}</h2></summary>\n{content}\n</details>"
-
-
-def growth_page(
-    old: Inventory, new: Inventory, growth: Growth, origin: PageOrigin = NO_ORIGIN
-) -> str:
-    """Return the page of ``archsplit diff --html``: targets and kernels, before and after."""
-    unit = "download" if growth.in_download else "in files"
-    change = new.size - old.size
-    headline = f"{size_text(old.size)} before, {size_text(new.size)} after ({change_text(change)})"
-    body = ["<h2>Targets</h2>", _change_table(growth.targets, unit, named=False)]
-    templates = template_changes(growth.kernels)
-    if templates:
-        body += [
-            "<h2>Kernels that changed, by template</h2>",
-            FILTER_BOX,
-            _change_table(templates[:_MAX_CHANGES], "machine code", named=True),
-        ]
-    if len(templates) > _MAX_CHANGES:
-        body.append(f"<p>and {len(templates) - _MAX_CHANGES} more; --json has them all</p>")
-    title = f"{old.name} → {new.name}"
-    return render_page(title, headline, origin, "\n".join(body))
-
-
-def advice_page(advice: Advice, *, subject: str, origin: PageOrigin = NO_ORIGIN) -> str:
-    """Return the page of ``archsplit advise --html``: lists of targets, and GPUs' share of them."""
-    headline = "No list of targets keeps the budget."
-    if advice.best is not None:
-        headline = f"{' '.join(map(str, advice.best.targets))}: {summarize_proposal(advice)}"
-    warning = newer_gpus_warning(advice)
-    body = [f'<p class="warning">{escape(warning)}</p>'] if warning else []
-    body += ["<h2>Lists of targets</h2>", _proposal_table(advice)]
-    body += ["<h2>What each GPU runs</h2>", _effect_table(advice)]
-    commands = [
-        shlex.join(arguments)
-        for arguments in (advice.split_arguments(subject), advice.slim_arguments(subject))
-        if arguments
-    ]
-    if advice.snippet() or commands:
-        text = "\n".join(filter(None, (advice.snippet(), *commands)))
-        body.append(f'<h2>Next</h2>\n<pre tabindex="0">{escape(text)}</pre>')
-    return render_page(advice.costs.name, headline, origin, "\n".join(body))
 
 
 def _measures(inventory: Inventory) -> tuple[tuple[str, str], ...]:
@@ -427,22 +376,16 @@ def _short_name(name: str) -> str:
 
 
 def _target_table(inventory: Inventory) -> str:
-    """Return a bar for each target, divided among the files; all bars have one scale."""
-    nodes = target_nodes(inventory, in_download=inventory.is_wheel)
-    bars = sorted(nodes, key=lambda one: -one.weight)
-    longest = max((bar.weight for bar in bars), default=0) or 1
-    rows = []
-    for bar in bars:
-        segments = "".join(
-            f'<span style="width:{100 * part.weight / longest:.2f}%;background:{part.color};'
-            f'box-shadow:inset -1px 0 var(--paper)" title="{escape(part.title)}"></span>'
-            for part in bar.parts
-        )
-        rows.append(
-            f'<tr><td class="name">{escape(bar.label)}<td style="width:80%">'
-            f'<div class="bar">{segments}</div>{size_cell(bar.weight)}</tr>'
-        )
-    return render_table("targets, divided among the files", ("target", "", "#size"), rows)
+    """Return a bar for each target and form of code; all bars have one scale."""
+    parts = sorted(breakdown(inventory.rows()), key=lambda one: -one.weight)
+    longest = max((part.weight for part in parts), default=0) or 1
+    rows = (
+        f'<tr><td class="name">{escape(part.name)}<td style="width:80%"><div class="bar"><span'
+        f' style="width:{100 * part.weight / longest:.2f}%;background:{part.color}"></span></div>'
+        f"{size_cell(part.weight)}</tr>"
+        for part in parts
+    )
+    return render_table("targets", ("target", "", "#size"), rows)
 
 
 def _device_table(devices: Iterable[DeviceUsage], sizes: Mapping[Capability, DeviceSizes]) -> str:
@@ -488,50 +431,3 @@ def _code_row(path: str, part: BreakdownPart, *, is_live: bool) -> str:
         f'<td>{", ".join(part.compressions)}<td class="number">{part.count or ""}'
         f"{size_cell(part.file_bytes)}{download}</tr>"
     )
-
-
-def _change_table(changes: Sequence[SizeChange], unit: str, *, named: bool) -> str:
-    most = max((abs(change.growth) for change in changes), default=0) or 1
-    rows = []
-    for change in changes:
-        name = f'<td class="mono">{escape(_short_name(change.name or ""))}' if named else ""
-        color = "var(--grown)" if change.growth > 0 else "var(--usable)"
-        grown = ' class="number grown"' if change.growth > 0 else ' class="number"'
-        rows.append(
-            f"<tr><td>{escape(change.target)}{name}{size_cell(change.old)}{size_cell(change.new)}"
-            f'<td{grown} data-value="{change.growth}">{change_text(change.growth)}'
-            f'<td class="wide"><div class="bar"><span style="width:'
-            f'{100 * abs(change.growth) / most:.1f}%;background:{color}"></span></div></tr>'
-        )
-    kernel = ("kernel",) if named else ()
-    heads = ("target", *kernel, f"#{unit}, before", "#after", "#growth", ".")
-    style = "sortable filtered" if named else "sortable"
-    caption = f"{'kernels' if named else 'targets'}: red grew, green shrank"
-    return render_table(caption, heads, rows, style=style)
-
-
-def _proposal_table(advice: Advice) -> str:
-    rows = []
-    for proposal in (*advice.proposals.front, advice.proposals.everything):
-        note = "proposed" if proposal == advice.best else ""
-        style = ' class="chosen"' if note else ""
-        rows.append(
-            f'<tr{style}><td class="mono">{" ".join(map(str, proposal.targets))}'
-            f"{size_cell(proposal.size)}"
-            f'<td class="number">{percent_text(proposal.machine_code)}'
-            f'<td class="number">{percent_text(proposal.served)}<td class="number">{note}</tr>'
-        )
-    heads = ("targets", "#size", "#users with machine code", "#users served", "")
-    return render_table("the last row is everything", heads, rows, style="sortable")
-
-
-def _effect_table(advice: Advice) -> str:
-    after = advice.best is not None
-    rows = [
-        f'<tr><td class="name">{escape(capability_text(effect.capability))}'
-        f'<td class="number">{percent_text(effect.share)}<td>{ADVICE_WORDS[effect.before]}'
-        f"<td>{ADVICE_WORDS[effect.after] if after else ''}{size_cell(effect.plugin)}</tr>"
-        for effect in advice.effects
-    ]
-    heads = ("GPU", "#users", "of everything", "of the proposal", "#its own plugin")
-    return render_table("GPUs of the users", heads, rows, style="sortable")

@@ -8,14 +8,11 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from html import escape
 from typing import TYPE_CHECKING, Any
 
 from archsplit.arch.compat import capability_text
 from archsplit.inspect.breakdown import breakdown, remaining_part, share_text, summarize
-from archsplit.inspect.html import inventory_page
 from archsplit.inspect.sizes import device_sizes
-from archsplit.inspect.svg import stacked_bars
 from archsplit.inspect.text import coverage_text, product_text
 from archsplit.system.units import change_text, size_text
 
@@ -160,26 +157,9 @@ class Inspection:
         """Return the document that ``archsplit inspect --json`` prints."""
         return inventory_json(self.inventory, self.devices)
 
-    def as_html(self) -> str:
-        """Return the page that ``archsplit inspect --html`` writes."""
-        return inventory_page(self.inventory, self.devices)
-
     def _repr_html_(self) -> str:
-        """Return a picture and a table for Jupyter."""
-        # Labels and names come from other people's wheels: all are escaped.
-        cells = [
-            (part.label, part.kind, str(part.count), size_text(part.weight))
-            for part in breakdown(self.inventory.rows())
-        ]
-        rows = "".join(
-            f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in cells
-        )
-        title = f"<b>{escape(self.inventory.name)}</b>: {escape(summarize(self.inventory))}"
-        if not cells:
-            return f"<p>{title}</p>"
-        picture = stacked_bars(self.inventory, in_download=self.inventory.is_wheel)
-        head = "<tr><th>target</th><th>kind</th><th>images</th><th>size</th></tr>"
-        return f"<p>{title}</p>{picture}<table>{head}{rows}</table>"
+        """Return the inventory's table for Jupyter."""
+        return self.inventory._repr_html_()
 
 
 def inventory_markdown(inventory: Inventory, devices: Iterable[DeviceUsage]) -> str:
