@@ -157,7 +157,7 @@ def gpu_tests(session: nox.Session) -> None:
 def canary(session: nox.Session) -> None:
     """Prove what NVIDIA doesn't document, on the toolkit and the driver that are here.
 
-    docs/contributing/undocumented.md has the facts. Without a GPU the driver's part is left out.
+    docs/contributing/index.md has the facts. Without a GPU the driver's part is left out.
     CANARY_NVCC names an nvcc other than the one that archsplit finds.
     """
     session.install("-e", ".[nvcc,test]")

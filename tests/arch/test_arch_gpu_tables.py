@@ -27,7 +27,7 @@ def test_capabilities_are_ascending_because_the_loader_walks_them_in_order() -> 
 
 
 def test_the_loader_and_the_module_have_the_embedded_gpus() -> None:
-    page = (ROOT / "docs" / "explanation" / "targets.md").read_text()
+    page = (ROOT / "docs" / "explanation" / "concepts.md").read_text()
     for capability in ("3.2", "5.3", "6.2", "7.2", "8.7", "8.8", "10.1", "11.0"):
         row = next(line for line in page.splitlines() if line.startswith(f"| {capability} |"))
         assert "embedded" in row

@@ -1,6 +1,6 @@
 """What archsplit takes for granted about NVIDIA's driver, and NVIDIA doesn't promise.
 
-docs/contributing/undocumented.md lists the facts by these numbers. Fact 11 is a program of its own:
+docs/contributing/index.md lists the facts by these numbers. Fact 11 is a program of its own:
 ``tests/gpu/test_unregistered_gpu.py``.
 """
 

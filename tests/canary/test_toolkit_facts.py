@@ -1,6 +1,6 @@
 """What archsplit takes for granted about the toolkit, and NVIDIA doesn't promise; no GPU needed.
 
-docs/contributing/undocumented.md lists the facts by these numbers.
+docs/contributing/index.md lists the facts by these numbers.
 """
 
 from __future__ import annotations

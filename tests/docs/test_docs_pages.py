@@ -59,13 +59,13 @@ def name(page: Path) -> str:
 
 
 RUNNABLE = [page for page in PAGES if commands(page)]
-SPLIT_SITES = {"tutorial/first-split": "try", "how-to/docker": "app-3"}
+SPLIT_SITES = {"tutorial/first-split": "try", "reference/slim": "app-3"}
 """The environments into which pages install a core and a pack, beside an index's fat wheel."""
 EVERY_INSTALLER = "tutorial/first-split"
 """The page that all users read is always run with each installer; others in the stress session."""
 LONG_PAGES = {
-    *("reference/c-interface", "how-to/nightly", "how-to/projects"),
-    *("how-to/ci", "how-to/mirror", "explanation/architecture", "faq", "reference/loader"),
+    *("reference/c-interface", "reference/loader", "explanation/architecture", "faq"),
+    *("how-to/projects", "how-to/ci", "how-to/mirror"),
 }
 """Pages whose subjects have tests of their own: the loader, nightlies, build systems, mirrors."""
 WITH_INSTALLERS = [
