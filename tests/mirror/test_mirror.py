@@ -8,9 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
-from base64 import b64encode
 from dataclasses import dataclass
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +26,6 @@ from mirror_samples import (
     mirror,
     served,
     write_lock,
-    write_simple,
 )
 
 from archsplit import api
@@ -37,11 +34,9 @@ from archsplit.cli.main import main
 from archsplit.devicecode.select import PtxPolicy
 from archsplit.errors import UsageError
 from archsplit.index.client import request_failure
-from archsplit.mirror.model import MirrorRequest, ResolvedWheel
-from archsplit.mirror.provenance import fetch_provenance, provenance_index
+from archsplit.mirror.model import MirrorRequest
 from archsplit.mirror.resolve import select_wheels
 from archsplit.mirror.target_python import TargetPython
-from archsplit.system.units import size_text
 from handmade_samples import held as container_targets
 
 SITE = Path("site")
@@ -243,71 +238,6 @@ def test_proprietary_wheels_are_edited_with_a_warning_or_kept(
     assert "forbids" not in capsys.readouterr().err
     page = json.loads(Path("out/vendor/index.json").read_text())
     assert [file["filename"] for file in page["files"]] == [VENDOR]
-
-
-# The page
-
-
-class PageReader(HTMLParser):
-    """The cells of each table row, and the addresses that a page names."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.rows: list[list[str]] = []
-        self.addresses: list[str] = []
-        self.feed(page)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.addresses += [str(value) for name, value in attrs if name in ("src", "href")]
-        if tag == "tr":
-            self.rows.append([])
-        elif tag in ("td", "th") and self.rows:
-            self.rows[-1].append("")
-
-    def handle_data(self, data: str) -> None:
-        if self.rows and self.rows[-1]:
-            self.rows[-1][-1] += data.strip()
-
-
-def test_the_page_has_every_edit_and_every_reason(
-    make: Maker, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1767225600")
-    assert make("--html", "a page.html", "--json", files=(FAT, PLAIN, VENDOR)) == 0
-    wheels = {wheel["name"]: wheel for wheel in json.loads(capsys.readouterr().out)["wheels"]}
-    text = Path("a page.html").read_text()
-    page = PageReader(text)
-    rows = {row[0]: row for row in page.rows if row}
-    assert rows["fat"][1:3] == ["1.2.3", "slim --device 9.0 --keep-ptx newest"]
-    assert rows["fat"][3] == size_text(wheels["fat"]["original"]["size"])
-    assert rows["fat"][4] == size_text(wheels["fat"]["downloads"]["9.0"])
-    assert rows["plain"][2] == "kept"
-    assert rows["plain"][-1] == wheels["plain"]["unchanged"]
-    # The licence is in its row, and once more in the warning above the tables.
-    assert rows["vendor"][-1] == PROPRIETARY
-    assert f"vendor ({PROPRIETARY})" in text
-    assert any(name.startswith("9.0 (Hopper") for name in rows)
-    assert "2026-01-01" in text
-    assert "<code>archsplit mirror pylock.toml " in text
-    assert page.addresses == []
-    # Only words of this page are explained at its end.
-    assert "<dt>lock</dt>" in text
-    assert "<dt>container</dt>" not in text
-
-
-def test_the_page_of_a_split_has_a_column_for_each_gpu(index: ServedIndex, wheels: Path) -> None:
-    lock = write_lock(Path("pylock.toml"), index, wheels, FAT, PLAIN)
-    words = ("--device", "8.0,9.0", "--split", "--out", "out", "--html", "page.html")
-    assert mirror(lock, *words) == 0
-    rows = PageReader(Path("page.html").read_text()).rows
-    assert rows[0][3:7] == ["before", "for 8.0", "for 9.0", "saved"]
-
-
-def test_page_of_a_verified_mirror_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert mirror("--verify", "--out", tmp_path, "--html", tmp_path / "x.html") == 2
-    assert "--html" in capsys.readouterr().err
 
 
 # A broken network, a full disk, a killed process
@@ -710,90 +640,8 @@ def test_a_missing_input_is_named(index: ServedIndex, capsys: pytest.CaptureFixt
     assert "no such file or folder: missing.txt" in capsys.readouterr().err
 
 
-def _attest(project: Path, wheel: Path, *, subject: str = "") -> None:
-    """Write a page (PEP 691) and the provenance object of a wheel; the signature is made up."""
-    digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
-    statement = {"subject": [{"name": wheel.name, "digest": {"sha256": subject or digest}}]}
-    envelope = {"statement": b64encode(json.dumps(statement).encode()).decode(), "signature": ""}
-    attestation = {"version": 1, "verification_material": {}, "envelope": envelope}
-    publisher = {"kind": "GitHub", "repository": "someone/toy", "workflow": "release.yml"}
-    bundles = [{"publisher": publisher, "attestations": [attestation]}]
-    (project / f"{wheel.name}.provenance").write_text(
-        json.dumps({"version": 1, "attestation_bundles": bundles})
-    )
-    file = {
-        "filename": wheel.name,
-        "url": wheel.name,
-        "hashes": {"sha256": digest},
-        "provenance": f"{wheel.name}.provenance",
-    }
-    page = {"meta": {"api-version": "1.3"}, "name": project.name, "files": [file]}
-    (project / "index.json").write_text(json.dumps(page))
-
-
-def test_provenance_objects_are_recorded_and_served_for_unchanged_wheels(
-    wheels: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    simple = tmp_path / "simple"
-    write_simple(simple, wheels)
-    _attest(simple / "fat", wheels / FAT)
-    _attest(simple / "plain", wheels / PLAIN)
-    _attest(simple / "vendor", wheels / VENDOR, subject="0" * 64)
-    monkeypatch.chdir(tmp_path)
-    with served(simple) as index:
-        monkeypatch.setenv("PIP_INDEX_URL", index.url)
-        lock = write_lock(Path("pylock.toml"), index, wheels, FAT, PLAIN, VENDOR)
-        common = (lock, "--device", "9.0", "--downloads", "originals", "--out")
-        assert mirror(*common, "paths") == 0
-        assert mirror(*common, "out", "--url", "https://wheels.example.org/") == 0
-    assert state(Path("paths"))["wheels"] == state(Path("out"))["wheels"]
-    # An object has an absolute address, which a mirror of paths doesn't know.
-    assert not [*Path("paths").glob("*/*.provenance")]
-    # An object about another file is left out, with a note, and the mirror is complete.
-    assert f"{VENDOR}: its provenance object is left out" in capsys.readouterr().err
-    originals = {one["name"]: one["original"] for one in state(Path("out"))["wheels"]}
-    objects = {name: one["provenance_sha256"] for name, one in originals.items()}
-    given = (simple / "plain" / f"{PLAIN}.provenance").read_bytes()
-    assert objects["plain"] == hashlib.sha256(given).hexdigest()
-    assert (bool(objects["fat"]), objects["vendor"]) == (True, "")
-    assert originals["fat"]["attestations"][0]["repository"] == "someone/toy"
-    # The edited wheel has other bytes than the statement: only the unchanged one has an object.
-    assert [path.name for path in Path("out").glob("*/*.provenance")] == [f"{PLAIN}.provenance"]
-    assert f"sha256:{objects['fat']}" in Path("out/archsplit-mirror.cdx.json").read_text()
-    page = json.loads(Path("out/plain/index.json").read_text())
-    assert page["files"][0]["provenance"].endswith(f"plain/{PLAIN}.provenance")
-    assert main(["index", "out", "--check"]) == 0
-
-
-def test_an_index_without_a_reply_is_asked_once_for_provenance(
-    wheels: Path, tmp_path: Path
-) -> None:
-    with served(tmp_path) as index:
-        gone = f"{index.url}simple/"
-    notes: list[str] = []
-    unreachable: set[str] = set()
-    copy = Path(shutil.copy(wheels / PLAIN, tmp_path))
-    wheel = ResolvedWheel(name="plain", version="2.0", file=PLAIN, url=f"{gone}{PLAIN}")
-    for _ in range(2):
-        fetch_provenance(copy, wheel, gone, notes.append, unreachable)
-    assert notes == [f"{gone} is not asked for provenance objects: ConnectionError"]
-    assert unreachable == {gone}
-
-
-@pytest.mark.parametrize(
-    ("url", "named", "expected"),
-    [
-        ("https://files.pythonhosted.org/a.whl", "", "https://pypi.org/simple/"),
-        ("http://localhost:8/a.whl", "http://localhost:8/simple", "http://localhost:8/simple/"),
-        ("https://elsewhere.example/a.whl", "http://localhost:8/simple", ""),
-        ("file:///wheels/a.whl", "", ""),
-        ("file:///wheels/a.whl", "file:///wheels", ""),
-    ],
-)
-def test_only_the_index_of_a_wheel_is_asked_for_provenance(
-    url: str, named: str, expected: str
-) -> None:
-    assert provenance_index(url, {"PIP_INDEX_URL": named}) == expected
+def test_help_names_only_options_of_the_verb(capsys: pytest.CaptureFixture[str]) -> None:
+    assert mirror("--help") == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "(default: off)" in text
+    assert "--site-packages" not in text

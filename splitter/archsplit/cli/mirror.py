@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING
 
 from archsplit.cli import options
 from archsplit.cli.files import check_path
-from archsplit.cli.inspect import page_origin
 from archsplit.cli.verbs import add_verb
 from archsplit.errors import UsageError
 from archsplit.system.env import output_time
-from archsplit.system.fs import write_file
 
 if TYPE_CHECKING:
     import argparse
@@ -44,7 +42,6 @@ inputs FILE*      requirements for pip, a wheel, a pylock.toml (PEP 751) or a uv
 {options.URL}
 --downloads DIR   keep the originals in this folder (default: they are removed after use)
 --verify          download the originals again, edit them again, and compare all bytes
-{options.HTML}
 {options.JSON}
 """
 
@@ -57,7 +54,9 @@ def add_to(verbs: options.Verbs) -> None:
         "archsplit mirror requirements.txt --device native --out /srv/mirror",
         "archsplit mirror uv.lock --device 8.0,9.0 --split --out /srv/mirror",
     )
-    options.add_options(parser, _OPTIONS, proprietary="edit", lock_name="", url="")
+    options.add_options(
+        parser, _OPTIONS, proprietary="edit", recompress="off", lock_name="", url=""
+    )
     parser.set_defaults(run=run, command_line=())
 
 
@@ -74,11 +73,6 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     request = _request(arguments)
     with options.effects(console) as effects:
         report = update_mirror(request, effects)
-    # The mirror is complete by now: if the page can't be written, no edit is lost.
-    if arguments.html is not None:
-        from archsplit.mirror.report import mirror_page
-
-        write_file(arguments.html, mirror_page(report, page_origin(arguments)))
     if arguments.json:
         print(mirror_json(report))  # noqa: T201 - standard output is where data goes
     else:
@@ -114,8 +108,6 @@ def _check(arguments: argparse.Namespace) -> None:
     other = arguments.python_version or arguments.platform
     if arguments.verify and (arguments.inputs or arguments.device or other):
         raise UsageError("--verify goes only with --out", hint="the mirror records its inputs")
-    if arguments.html is not None and arguments.verify:
-        raise UsageError("--html is for the report of a mirror that is made or updated")
     if not (arguments.verify or arguments.inputs):
         raise UsageError("name requirements or a lock to mirror, or --verify")
     # No default: a mirror for wrong GPUs would install, and fail at the first kernel.

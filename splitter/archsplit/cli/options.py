@@ -163,8 +163,7 @@ EDITS = """
                keep it, or overwrite it with zeros where it lies (default: zero for versions of
                libraries whose results a GPU has proven to stay equal, keep for others)
 --recompress {zstd,off}  store LZ4 and uncompressed images as zstd frames of level 9, for drivers
-               since CUDA 12.4 (550.54.14) (default: zstd for --site-packages if this machine's
-               driver reads it, else off)
+               since CUDA 12.4 (550.54.14) (default: %(default)s)
 """
 NVCC = """
 --nvcc PATH  nvcc, or its toolkit's folder (default: CUDA_HOME, CUDA_PATH, PATH, index wheels)

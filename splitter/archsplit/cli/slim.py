@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from archsplit.slim.request import SlimRequest
 
 
+_RECOMPRESS = "zstd for --site-packages if this machine's driver reads it, else off"
+"""The default, in the words of the help."""
 _OPTIONS = f"""
 file FILE?     a .so, .o, .a, .fatbin or .whl file; it stays as it is
 {options.EDITS}
@@ -62,7 +64,7 @@ def add_to(verbs: options.Verbs) -> None:
         "archsplit slim foo.whl --device native --out slim",
         "archsplit slim --site-packages .venv/lib/python3.12/site-packages --keep sm_90",
     )
-    options.add_options(parser, _OPTIONS, mode="shrink", out=Path())
+    options.add_options(parser, _OPTIONS, mode="shrink", recompress=_RECOMPRESS, out=Path())
     options.add_options(parser.add_argument_group("an installed environment, in place"), _SITE)
     options.add_options(parser.add_argument_group("what stays (one of the three)"), _CHOICE)
     parser.set_defaults(run=run)
@@ -185,7 +187,7 @@ def _show(report: SlimReport, request: SlimRequest, arguments: argparse.Namespac
 
 
 def _recompresses(arguments: argparse.Namespace) -> bool:
-    if arguments.recompress is not None or arguments.file is not None:
+    if arguments.recompress != _RECOMPRESS or arguments.file is not None:
         return bool(arguments.recompress == "zstd")
     from archsplit.devicecode.recompress import ZSTD_CUDA
     from archsplit.system.nvidia import driver_version

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
         MirroredWheel,
         MirrorRequest,
         MirrorState,
-        OriginalWheel,
     )
 
 __pure__ = True
@@ -149,7 +148,7 @@ def _components(wheel: MirroredWheel) -> Iterator[BillComponent]:
         sha256=original.sha256,
         license=original.license,
         address=distribution_address(wheel.name, wheel.version, file=original.file),
-        description=_source_text(original),
+        description=original.url,
     )
     for file in wheel.files:
         # An unchanged wheel is the original itself, not a descendant of it.
@@ -163,9 +162,3 @@ def _components(wheel: MirroredWheel) -> Iterator[BillComponent]:
             ancestor=ancestor if changed else None,
             changes=f"archsplit {wheel.tool}: {wheel.edit}" if changed else "",
         )
-
-
-def _source_text(original: OriginalWheel) -> str:
-    """Return where an original is from, and the digest of its provenance object."""
-    digest = original.provenance_sha256
-    return f"{original.url}, provenance (PEP 740): sha256:{digest}" if digest else original.url

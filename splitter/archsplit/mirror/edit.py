@@ -33,7 +33,6 @@ from archsplit.errors import (
 from archsplit.index.client import request_failure
 from archsplit.index.retry import RetryableError, is_retryable, retry_after_seconds
 from archsplit.mirror.model import KEEP, MirroredFile, MirroredWheel, OriginalWheel
-from archsplit.mirror.provenance import provenance_path, publishers
 from archsplit.slim.request import SlimRequest
 from archsplit.slim.wheel import slim_wheel
 from archsplit.split.model import DEFAULT_LEVEL, SplitRequest
@@ -256,15 +255,12 @@ def describe_original(path: Path, resolved: ResolvedWheel) -> OriginalWheel:
         license_name = change_ban(wheel.read(f"{wheel.dist_info}/METADATA"))
     # For an index without digests: `--verify` compares later downloads with this one.
     digest = resolved.sha256 or sha256(path)
-    provenance = provenance_path(path)
     return OriginalWheel(
         file=resolved.file,
         url=public_url(resolved.url),
         sha256=digest,
         size=path.stat().st_size,
         license=license_name,
-        attestations=resolved.attestations or publishers(path, digest),
-        provenance_sha256=sha256(provenance) if provenance.exists() else "",
     )
 
 

@@ -43,12 +43,6 @@ from archsplit.mirror.model import (
     ResolvedWheel,
     read_state,
 )
-from archsplit.mirror.provenance import (
-    fetch_provenance,
-    offered_provenance,
-    provenance_index,
-    provenance_path,
-)
 from archsplit.mirror.resolve import resolve_inputs
 from archsplit.system.finding import Finding
 from archsplit.system.fs import output_errors, temporary_dir, write_file
@@ -163,16 +157,11 @@ def _check_code(request: MirrorRequest, wheels: Sequence[MirroredWheel]) -> None
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _MirrorRun:
-    """A run of a mirror, with its folder locked.
-
-    Attributes:
-        unreachable: indexes that gave no reply when they were asked for provenance objects.
-    """
+    """A run of a mirror, with its folder locked."""
 
     request: MirrorRequest
     effects: Effects
     folder: IndexFolder = field(repr=False)
-    unreachable: set[str] = field(default_factory=set, repr=False)
 
     def mirror(
         self, resolved: Sequence[ResolvedWheel], state: MirrorState
@@ -192,7 +181,7 @@ class _MirrorRun:
                 for index, each in enumerate(missing):
                     # A few wheels ahead: the network works while the processor does.
                     while len(pending) < len(missing) and len(pending) <= index + _AHEAD:
-                        pending.append(pool.submit(self._fetch, downloader, missing[len(pending)]))
+                        pending.append(pool.submit(downloader.fetch, missing[len(pending)]))
                     began = clock.monotonic()
                     self.effects.progress.start_step(each.file)
                     path = pending[index].result()
@@ -202,18 +191,11 @@ class _MirrorRun:
                     if self.request.downloads is None:
                         with output_errors(path):
                             path.unlink(missing_ok=True)
-                            provenance_path(path).unlink(missing_ok=True)
             finally:
                 for future in pending:
                     future.cancel()
         ordered = tuple(wheels[each.name] for each in resolved)
         return ordered, tuple(each.file for each in missing), state
-
-    def _fetch(self, downloader: Downloader, wheel: ResolvedWheel) -> Path:
-        path = downloader.fetch(wheel)
-        index = provenance_index(wheel.url, self.effects.environment)
-        fetch_provenance(path, wheel, index, self.effects.progress.note, self.unreachable)
-        return path
 
     def _earlier(self, resolved: ResolvedWheel, state: MirrorState) -> MirroredWheel | None:
         """Return an earlier result, if its files are still in the index."""
@@ -244,9 +226,10 @@ class _MirrorRun:
             edited = edit_wheel(path, original, edit, scratch, _quiet(self.effects))
             _check_names(self.folder, edited, state)
             state = state.with_wheel(edited.wheel)
-            url = self.request.url
-            with offered_provenance(path, url):
-                _add_wheel(self.folder, edited, state, now=self.request.now, url=url or None)
+            change = IndexChange(add=edited.paths, yank={}, grace=_GRACE, now=self.request.now)
+            update_index(self.folder, change)
+            # After the wheel: the state names only what the index has.
+            write_file(self.folder.root / STATE_FILE, state.as_json())
         return edited.wheel, state
 
     @contextmanager
@@ -260,27 +243,6 @@ class _MirrorRun:
             # Each wheel was removed after its edit. Other files are somebody's.
             with suppress(OSError):
                 folder.rmdir()
-
-
-def _add_wheel(
-    folder: IndexFolder,
-    edited: EditedWheel,
-    state: MirrorState,
-    *,
-    now: int,
-    url: str | None = None,
-) -> None:
-    """Copy a wheel into the index, and then write the state that has the wheel.
-
-    Args:
-        url: the address of the index, for its provenance objects; None to leave an earlier one.
-
-    Raises:
-        ConflictError: the index has other bytes under the name.
-        OutputError: the folder can't be written.
-    """
-    update_index(folder, IndexChange(add=edited.paths, yank={}, url=url, grace=_GRACE, now=now))
-    write_file(folder.root / STATE_FILE, state.as_json())
 
 
 def _check_names(folder: IndexFolder, edited: EditedWheel, state: MirrorState) -> None:
@@ -374,7 +336,6 @@ def _edit_again(
         file=original.file,
         url=original.url,
         sha256=original.sha256,
-        attestations=original.attestations,
     )
     path = downloader.fetch(resolved)
     edited = edit_wheel(

@@ -7,7 +7,6 @@ and the outputs, so that a second run repeats nothing, and anyone can do the sam
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping  # noqa: TC003 - pydantic reads the annotations
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Literal
 
@@ -41,7 +40,6 @@ class ResolvedWheel:
         name: the project, normalized.
         url: ``https:`` or ``file:``, without a fragment.
         sha256: 64 hexadecimal digits; "" if the index has none.
-        attestations: the publishers that a lock names (PEP 740), as it has them.
     """
 
     name: str
@@ -49,7 +47,6 @@ class ResolvedWheel:
     file: str
     url: str = field(repr=False)
     sha256: str = ""
-    attestations: tuple[Mapping[str, object], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,8 +136,6 @@ class OriginalWheel:
     Attributes:
         url: the source, without credentials.
         license: a licence that forbids changes, in the words of METADATA; "" for others.
-        attestations: the publishers that the lock or the provenance object names.
-        provenance_sha256: of the provenance object (PEP 740) of its index; "" without one.
     """
 
     file: str
@@ -148,8 +143,6 @@ class OriginalWheel:
     sha256: str
     size: int
     license: str = ""
-    provenance_sha256: str = ""
-    attestations: tuple[Mapping[str, object], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

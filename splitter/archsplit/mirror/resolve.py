@@ -272,7 +272,6 @@ def _locked_wheel(package: Package, wheel: PackageWheel, origin: Path) -> Resolv
         file=file,
         url=url,
         sha256=wheel.hashes.get("sha256", "").lower(),
-        attestations=tuple(package.attestation_identities or ()),
     )
 
 
