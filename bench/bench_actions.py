@@ -37,7 +37,7 @@ from archsplit.remote.action import PathMap, ToolFile
 from archsplit.remote.endpoint import parse_endpoint
 from archsplit.remote.reapi_executor import ReapiExecutor
 from archsplit.scheduler.graph import Graph, Step
-from archsplit.scheduler.pool import SlotPool
+from archsplit.scheduler.pool import LocalPool
 from archsplit.scheduler.runner import RunOptions, run_graph
 from archsplit.system.process import Command, SubprocessRunner
 from archsplit.system.terminal import SilentProgress
@@ -105,7 +105,7 @@ def measure(
     outcome = run_graph(
         Graph(steps=steps),
         RunOptions(
-            pool=SlotPool(farm.slots),
+            pool=LocalPool(farm.slots),
             runner=SubprocessRunner(),
             progress=SilentProgress(),
             executor=executor,

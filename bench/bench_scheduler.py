@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from archsplit.scheduler.graph import Graph, Step
-from archsplit.scheduler.pool import SlotPool
+from archsplit.scheduler.pool import LocalPool
 from archsplit.scheduler.runner import RunOptions, run_graph
 from archsplit.system.process import Command, CompletedProcess, SubprocessRunner
 from archsplit.system.terminal import SilentProgress
@@ -114,7 +114,7 @@ def _measure(count: int, slots: int) -> dict[str, float]:
     outcome = run_graph(
         graph,
         RunOptions(
-            pool=SlotPool(slots),
+            pool=LocalPool(slots),
             runner=SubprocessRunner(),
             progress=SilentProgress(),
             executor=NullExecutor(),

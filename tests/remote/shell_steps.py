@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from archsplit.remote.action import ToolFile
 from archsplit.scheduler.graph import Graph, Step
-from archsplit.scheduler.pool import SlotPool
+from archsplit.scheduler.pool import LocalPool
 from archsplit.scheduler.runner import RunOptions, run_graph
 from archsplit.system.process import Command, SubprocessRunner
 from archsplit.system.terminal import SilentProgress
@@ -43,7 +43,7 @@ class Work:
         return run_graph(
             Graph(steps=steps),
             RunOptions(
-                pool=SlotPool(slots),
+                pool=LocalPool(slots),
                 runner=SubprocessRunner(),
                 progress=SilentProgress(),
                 executor=executor,

@@ -13,7 +13,7 @@ from archsplit.cache.config import resolve_settings
 from archsplit.remote.action import PathMap
 from archsplit.remote.action_results import ActionResults
 from archsplit.scheduler.graph import Graph
-from archsplit.scheduler.pool import SlotPool
+from archsplit.scheduler.pool import LocalPool
 from archsplit.scheduler.runner import RunOptions, run_graph
 from archsplit.system.process import SubprocessRunner
 from archsplit.system.terminal import SilentProgress
@@ -37,7 +37,7 @@ def run(work: Work, cache: Path, text: str) -> int:
     outcome = run_graph(
         Graph(steps=(first, second)),
         RunOptions(
-            pool=SlotPool(2),
+            pool=LocalPool(2),
             runner=SubprocessRunner(),
             progress=SilentProgress(),
             result_cache=results,

@@ -372,7 +372,6 @@ def test_wheels_have_the_same_bytes_as_on_this_machine(
             jobs=2,
             engine=engine,
             trace=tmp_path / f"{name}.json",
-            explain=True,
         )
         order = BuildRequest(recipe=recipe, targets=(Target.parse("sm_80"),))
         release = build_recipe(order, effects, out=tmp_path / name)
@@ -399,7 +398,6 @@ def test_wheels_have_the_same_bytes_as_on_this_machine(
     there = [event for event in events if event["pid"] == 2]
     assert {event["name"] for event in there} > {"input fetch", "execution", "output upload"}
     assert any(event["ph"] == "M" for event in there)
-    assert any("execution" in line and "queue" in line for line in notes.lines)
     # Another checkout, as on another machine.
     shutil.copytree(TINYVEC, tmp_path / "a copy")
     assert build(tmp_path / "a copy", "warm", choice) == here

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 from archsplit.scheduler.graph import Graph, Step
-from archsplit.scheduler.pool import LocalPool
+from archsplit.scheduler.pool import LocalPool, MemoryBudget
 from archsplit.scheduler.runner import RunOptions, run_graph
 from archsplit.system.process import Command, SubprocessRunner
 from archsplit.system.terminal import SilentProgress
@@ -36,7 +36,7 @@ def main(group: str, how: str, size: str, guess: str, count: str) -> None:
         running = [runner.start(one.command) for one in steps]
         json.dump([one.wait().returncode for one in running], sys.stdout)
         return
-    pool = LocalPool(len(steps))
+    pool = LocalPool(len(steps), MemoryBudget())
     outcome = run_graph(
         Graph(steps=steps), RunOptions(pool=pool, runner=runner, progress=SilentProgress())
     )

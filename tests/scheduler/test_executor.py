@@ -10,14 +10,12 @@ from scheduler_samples import step
 
 from archsplit.scheduler.executor import DaemonThreads, Placement
 from archsplit.scheduler.graph import Graph, Step
-from archsplit.scheduler.outcome import WaitLog, WaitRecord
 from archsplit.scheduler.pool import (
     ALL_MEMORY,
     Denied,
     LocalPool,
     MixedPool,
     PoolRequest,
-    SlotPool,
     WaitReason,
 )
 from archsplit.scheduler.runner import RunOptions, run_graph
@@ -71,7 +69,7 @@ class FakeExecutor:
         self.is_closed = True
 
 
-class CountingPool(SlotPool):
+class CountingPool(LocalPool):
     """A pool that counts what it is asked."""
 
     asked = 0
@@ -81,7 +79,7 @@ class CountingPool(SlotPool):
         return super().acquire(request)
 
 
-def run(executor: FakeExecutor, pool: SlotPool, *steps: Step) -> Outcome:
+def run(executor: FakeExecutor, pool: LocalPool, *steps: Step) -> Outcome:
     return run_graph(
         Graph(steps=steps),
         RunOptions(
@@ -125,7 +123,7 @@ def test_the_progress_line_has_what_runs_remains_and_was_moved() -> None:
     run_graph(
         Graph(steps=(step("one", "", "a"), step("two", "a", "b"), step("three", "b"))),
         RunOptions(
-            pool=SlotPool(1), runner=SubprocessRunner(), progress=progress, executor=FakeExecutor()
+            pool=LocalPool(1), runner=SubprocessRunner(), progress=progress, executor=FakeExecutor()
         ),
     )
     # In a run of no time, no minute is left.
@@ -138,25 +136,25 @@ def test_the_progress_line_has_what_runs_remains_and_was_moved() -> None:
 
 def test_a_failure_elsewhere_is_the_executors_to_explain_and_is_not_run_again() -> None:
     executor = FakeExecutor()
-    outcome = run(executor, SlotPool(1), step("bad", "", "x"), step("after", "x"))
+    outcome = run(executor, LocalPool(1), step("bad", "", "x"), step("after", "x"))
     assert executor.started == ["bad"]
     assert outcome.failure is not None
     assert outcome.failure.fault == "bad ended with 137"
 
 
 def test_slots_elsewhere_have_no_memory_here() -> None:
-    pool = SlotPool(1)
+    pool = LocalPool(1)
     grant = pool.acquire(PoolRequest(1 << 50))
     assert not isinstance(grant, Denied)
     grant.update_resident(5)
     assert (grant.entry.reserved, grant.entry.resident) == (1 << 50, 5)
     assert pool.acquire(PoolRequest(1)) == Denied(WaitReason.SLOT, None)
-    assert (pool.idle_slots(), pool.free_memory(), pool.entries()) == (0, ALL_MEMORY, [])
+    assert (pool.idle_slots(), pool.free_memory()) == (0, ALL_MEMORY)
     grant.release()
     assert pool.idle_slots() == 1
     pool.close()
     with pytest.raises(ValueError, match="at least one slot"):
-        SlotPool(0)
+        LocalPool(0)
 
 
 def test_a_thread_takes_one_call_after_the_other() -> None:
@@ -176,19 +174,6 @@ def test_a_thread_takes_one_call_after_the_other() -> None:
     assert len(names) == 6
     assert len(set(names)) <= 2
     threads.close()
-
-
-def test_each_second_of_waiting_has_one_reason() -> None:
-    log = WaitLog()
-    log.add_ready(0, now=1.0, after="")
-    log.add_ready(1, now=1.0, after="a")
-    log.update(now=2.0, short=frozenset({0, 1}))
-    log.add_ready(2, now=3.0, after="b")
-    # It lacks memory until it starts.
-    assert log.close(1, now=5.0) == WaitRecord(1.0, "a", 1.0, 3.0)
-    log.update(now=6.0, short=frozenset())
-    assert log.close(0, now=8.0) == WaitRecord(1.0, "", 3.0, 4.0)
-    assert log.close(2, now=8.0) == WaitRecord(3.0, "b", 5.0, 0.0)
 
 
 def test_remote_steps_take_no_slot_of_this_machine(tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ def finished(position: int, seconds: float, *, cores: int = 1, fault: str = "") 
 
 
 def outcome(*done: FinishedStep) -> Outcome:
-    return Outcome(finished=done, failure=None, starts=(), seconds=0.0)
+    return Outcome(finished=done, failure=None, seconds=0.0)
 
 
 def test_what_was_learned_is_there_next_time(tmp_path: Path) -> None:

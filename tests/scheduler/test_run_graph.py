@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -19,7 +18,6 @@ from archsplit.errors import InterruptedByUserError, ToolFailedError, ToolNotFou
 from archsplit.scheduler.executor import MemoryWatchdog
 from archsplit.scheduler.graph import Graph, Step
 from archsplit.scheduler.history import History
-from archsplit.scheduler.outcome import explain_run
 from archsplit.scheduler.plan import StepEstimate
 from archsplit.scheduler.pool import LocalPool, MemoryBudget
 from archsplit.scheduler.runner import RunOptions, run_graph
@@ -255,15 +253,9 @@ def test_what_was_killed_for_memory_is_run_again_alone(tmp_path: Path) -> None:
     outcome = run(*map(step, names), jobs=3, runner=runner, budget=plenty(tmp_path))
     assert outcome.failure is None
     assert [done.attempts for done in outcome.finished] == [1, 2, 1, 1, 1]
-    again = next(start for start in outcome.starts if start.attempt == 2)
-    assert again.is_alone
-    assert "big (attempt 2)" in explain_run(outcome)
-    beside = [
-        done.name
-        for done in outcome.finished
-        if done.name != "big" and done.ended > again.started and done.started < again.started
-    ]
-    assert beside == []
+    big = outcome.finished[1]
+    others = (done for done in outcome.finished if done is not big)
+    assert all(done.ended <= big.started or done.started >= big.ended for done in others)
 
 
 SAID = [
@@ -299,8 +291,6 @@ def test_what_outgrows_the_memory_is_killed_and_run_again(tmp_path: Path) -> Non
     outcome = run(*steps, jobs=3, budget=budget)
     assert outcome.failure is None
     assert max(done.attempts for done in outcome.finished) > 1
-    again = next(start for start in outcome.starts if start.attempt == 2)
-    assert again.memory > 10 * MB
 
 
 def test_what_is_killed_again_and_again_runs_alone(
@@ -310,7 +300,6 @@ def test_what_is_killed_again_and_again_runs_alone(
     steps = [shell(tmp_path, f"s{number}", "sleep 0.3") for number in range(2)]
     outcome = run(*steps, budget=plenty(tmp_path))
     assert [done.attempts for done in outcome.finished] == [1, 4]
-    assert outcome.starts[-1].is_alone
 
 
 def reclaim_second(watch: MemoryWatchdog, now: float, active: Iterable[RunningTask]) -> None:
@@ -360,26 +349,3 @@ def test_the_history_decides_what_is_urgent(tmp_path: Path) -> None:
     assert set(known) == {"g", "r"}
     assert known["r"] > StepEstimate(0.25, 0)
     assert known["r"].memory > 0
-
-
-def test_explanations_name_files_slots_and_memory(tmp_path: Path) -> None:
-    budget = MemoryBudget(made_up_memory(tmp_path, 9000 * MB), limit=1000 * MB)
-    slow = "sleep 0.1; echo > {0}"
-    outcome = run(
-        shell(tmp_path, "a", slow.format("a"), writes="a", weight=9, memory=600 * MB),
-        shell(tmp_path, "b", slow.format("b"), writes="b", weight=3, memory=600 * MB),
-        shell(tmp_path, "of a", "true", "a", weight=2, memory=600 * MB),
-        budget=budget,
-    )
-    starts = {start.name: start for start in outcome.starts}
-    assert (starts["a"].after, starts["of a"].after) == ("", "a")
-    assert starts["of a"].ready > 0.1
-    assert starts["b"].waited_for_memory > 0.05
-    assert starts["a"].critical_path == 11
-    text = explain_run(outcome)
-    seconds = r"\d+\.\d\d"
-    assert re.search(rf"b: {seconds} s for memory", text)
-    assert re.search(rf"waited for a until {seconds}", text)
-    assert re.search(rf"guessed 9\.00 s on one core and 629 MB, took {seconds} s", text)
-    crowded = run(*(shell(tmp_path, f"s{n}", "sleep 0.1") for n in range(2)), jobs=1)
-    assert "s for a slot" in explain_run(crowded)

@@ -1,4 +1,4 @@
-"""Reports on an outcome: trace, graph, table and explanation."""
+"""Reports on an outcome: trace, graph and table."""
 
 from __future__ import annotations
 
@@ -20,9 +20,7 @@ from archsplit.scheduler.outcome import (
     TABLE_HEADER,
     FinishedStep,
     Outcome,
-    StepStart,
     critical_chain,
-    explain_run,
     format_chrome_trace,
     format_graph_dot,
     format_steps_table,
@@ -68,7 +66,6 @@ OUTCOME = Outcome(
         finished(2, 0.25, 3.25, slot=2),
     ),
     failure=None,
-    starts=(),
     seconds=3.25,
 )
 
@@ -122,7 +119,6 @@ FARM = Outcome(
         finished(1, 3.5, 4.0, placement=placed("w1", 103.5, ("execution", 0.0, 0.25, True))),
     ),
     failure=None,
-    starts=(),
     seconds=3.25,
 )
 
@@ -194,54 +190,5 @@ def test_a_file_that_is_not_there_has_no_bytes(tmp_path: Path) -> None:
     (tmp_path / "in").write_text("four")
     graph = Graph(steps=(shell(tmp_path, "one", "true", "in", "out"),))
     done = OUTCOME.finished[0]
-    outcome = Outcome(finished=(done,), failure=None, starts=(), seconds=1.0)
+    outcome = Outcome(finished=(done,), failure=None, seconds=1.0)
     assert format_steps_table(graph, outcome).splitlines()[1].endswith(",4,0")
-
-
-def start(**more: object) -> StepStart:
-    usual: dict[str, object] = {
-        "name": "ptxas",
-        "position": 1,
-        "ready": 2.0,
-        "started": 2.0,
-        "after": "",
-        "waited_for_slot": 0.0,
-        "waited_for_memory": 0.0,
-        "cores": 1,
-        "seconds": 2.0,
-        "memory": 500_000_000,
-        "is_learned": False,
-        "critical_path": 2.0,
-        "attempt": 1,
-    }
-    return StepStart(**{**usual, **more})  # type: ignore[arg-type]
-
-
-def test_an_explanation_says_where_a_step_ran_and_waited() -> None:
-    starts = (start(position=0), start(position=1))
-    lines = explain_run(
-        Outcome(finished=FARM.finished[:2], failure=None, starts=starts, seconds=3.25)
-    ).splitlines()
-    assert lines[2] == "            on w1: queue 0.50 s, input fetch 0.25 s, execution 1.00 s"
-    assert lines[5] == "            the farm had the result: lookup 0.50 s"
-
-
-def test_an_explanation_says_what_was_expected_and_what_it_waited_for() -> None:
-    starts = (
-        start(),
-        start(after="cicc", waited_for_memory=1.5, waited_for_slot=0.5, cores=4, is_learned=True),
-        start(position=7, memory=1 << 60, attempt=2),
-    )
-    text = explain_run(
-        Outcome(finished=OUTCOME.finished, failure=None, starts=starts, seconds=3.25)
-    )
-    assert text.splitlines() == [
-        "    2.00 s  ptxas: waited for nothing",
-        "            guessed 2.00 s on one core and 500 MB, took 0.50 s; critical path 2.00 s",
-        "    2.00 s  ptxas: waited for cicc until 2.00 s, 1.50 s for memory, 0.50 s for a slot",
-        "            learned 2.00 s on one core and 500 MB, took 0.50 s on 4 cores;"
-        " critical path 2.00 s",
-        "    2.00 s  ptxas (attempt 2): waited for nothing",
-        "            guessed 2.00 s on one core and all memory; critical path 2.00 s",
-        "    3.25 s  end",
-    ]

@@ -26,7 +26,7 @@ from archsplit.remote.connect import ExecutorSettings, missing_library_error, op
 from archsplit.remote.endpoint import DaskEndpoint
 from archsplit.scheduler.graph import Graph, MovedBytes, group_steps, guess_size, moved_bytes
 from archsplit.scheduler.history import History
-from archsplit.scheduler.pool import SlotPool
+from archsplit.scheduler.pool import LocalPool
 from archsplit.system.fs import cache_folder, temporary_dir
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ def _tool_files(site: BuildContext, effects: Effects) -> ToolFiles:
 @contextlib.contextmanager
 def open_farm(
     plan: BuildPlan, effects: Effects, choice: EngineChoice, cache: Cache | None = None
-) -> Iterator[tuple[Graph, SlotPool, Executor, ActionResults | None]]:
+) -> Iterator[tuple[Graph, LocalPool, Executor, ActionResults | None]]:
     """Connect to a farm or a cluster; report at the end what it had and what was moved.
 
     Args:
@@ -166,7 +166,7 @@ def open_farm(
     )
     opened = open_executor(choice.endpoint, farm.graph, settings, note=effects.progress.note)
     with opened as executor:
-        yield farm.graph, SlotPool(choice.jobs), executor, results
+        yield farm.graph, LocalPool(choice.jobs), executor, results
     if results is not None:
         effects.progress.note(
             f"the compile cache: {results.hits} of {len(farm.graph.steps)} results were there"

@@ -51,7 +51,7 @@ from archsplit.release.wheel_plans import (
 )
 from archsplit.release.wheel_set import read_wheel_set
 from archsplit.scheduler.find_pool import find_pool
-from archsplit.scheduler.outcome import explain_run, format_chrome_trace
+from archsplit.scheduler.outcome import format_chrome_trace
 from archsplit.scheduler.runner import RunOptions, check_outcome, run_graph
 from archsplit.system.env import source_date_epoch
 from archsplit.system.fs import (
@@ -79,7 +79,7 @@ if TYPE_CHECKING:
     from archsplit.release.context import Effects
     from archsplit.release.identity import Identity
     from archsplit.scheduler.graph import Graph
-    from archsplit.scheduler.outcome import FinishedStep, Outcome
+    from archsplit.scheduler.outcome import FinishedStep
     from archsplit.wheels.platform_tags import PlatformTagCache
 
 
@@ -191,18 +191,10 @@ def compile_plan(plan: BuildPlan, effects: Effects, session: CacheSession | None
 def _run(graph: Graph, options: RunOptions, effects: Effects) -> tuple[FinishedStep, ...]:
     outcome = run_graph(graph, options)
     # Also of a run with failures.
-    _report_run(effects, outcome)
-    return check_outcome(graph, outcome, keep_going=effects.keep_going)
-
-
-def _report_run(effects: Effects, outcome: Outcome) -> None:
     if effects.trace is not None:
         with output_errors(effects.trace):
             write_file(effects.trace, format_chrome_trace(outcome))
-    # On this machine, the question is why the cache had no result.
-    if effects.explain and effects.engine is not None:
-        for line in explain_run(outcome).splitlines():
-            effects.progress.note(line)
+    return check_outcome(graph, outcome, keep_going=effects.keep_going)
 
 
 def _execute_here(

@@ -140,9 +140,7 @@ DEVICE = """
 DRY_RUN = "--dry-run  print what would be done, and change nothing"
 COPY = "--copy  if there is nothing to do, copy the file and end with 0"
 IGNORE_RECORD = "--ignore-record  use files that differ from their hash in RECORD, too, as pip does"
-EXPLAIN = """
---explain  print hits and miss reasons of each step; of a farm: where each step ran and waited
-"""
+EXPLAIN = "--explain  print hits and miss reasons of each step"
 HTML = "--html FILE  write a page with pictures"
 SUMMARY = """
 --summary FILE?  append a report in Markdown to FILE (default: the job summary of GitHub Actions,

@@ -223,7 +223,7 @@ class WrapperRunner:
 
     def run_in_order(self, graph: Graph) -> Outcome:
         """Run one step after the other, in the graph's own order."""
-        outcome = Outcome(finished=(), failure=None, starts=(), seconds=0.0)
+        outcome = Outcome(finished=(), failure=None, seconds=0.0)
         for position, step in enumerate(graph.steps):
             next_outcome = run_graph(
                 Graph(steps=(step,)),
@@ -244,14 +244,9 @@ def _append_outcome(before: Outcome, added: Outcome, position: int) -> Outcome:
         replace(done, position=position, started=done.started + ran, ended=done.ended + ran)
         for done in added.finished
     )
-    starts = tuple(
-        replace(start, position=position, ready=start.ready + ran, started=start.started + ran)
-        for start in added.starts
-    )
     return Outcome(
         finished=before.finished + finished,
         failure=finished[0] if added.failure is not None else None,
-        starts=before.starts + starts,
         seconds=ran + added.seconds,
     )
 

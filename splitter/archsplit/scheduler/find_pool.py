@@ -15,17 +15,18 @@ import os
 import stat
 import sys
 import termios
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from archsplit.scheduler.pool import Denied, LocalPool, MemoryBudget, WaitReason
+from archsplit.scheduler.pool import Denied, Grant, LocalPool, MemoryBudget, WaitReason
 from archsplit.scheduler.shared_pool import SharedPool
 from archsplit.system.resources import available_cores
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from archsplit.scheduler.pool import Grant, Pool, PoolEntry, PoolRequest
+    from archsplit.scheduler.pool import Pool, PoolEntry, PoolRequest
 
 _WORDS = ("--jobserver-auth=", "--jobserver-fds=")
 _RETRY = 0.01
@@ -213,7 +214,11 @@ class TokenPool:
             self._jobserver.release()
             return answer
         self._running += 1
-        return _TokenGrant(self, answer)
+        return Grant(
+            answer.entry,
+            release=partial(self._release, answer),
+            publish=lambda entry: answer.update_resident(entry.resident),
+        )
 
     def idle_slots(self) -> int:
         """See `Pool.idle_slots`."""
@@ -227,8 +232,9 @@ class TokenPool:
         """See `Pool.entries`."""
         return self._memory.entries()
 
-    def release_token(self) -> None:
-        """Release the token of a step that has ended."""
+    def _release(self, memory: Grant) -> None:
+        """Release the memory and the token of a step that has ended."""
+        memory.release()
         self._running -= 1
         self._jobserver.release()
 
@@ -236,20 +242,3 @@ class TokenPool:
         """See `Pool.close`."""
         self._jobserver.close()
         self._memory.close()
-
-
-class _TokenGrant:
-    def __init__(self, pool: TokenPool, memory: Grant) -> None:
-        self._pool = pool
-        self._memory = memory
-
-    @property
-    def entry(self) -> PoolEntry:
-        return self._memory.entry
-
-    def update_resident(self, resident: int) -> None:
-        self._memory.update_resident(resident)
-
-    def release(self) -> None:
-        self._memory.release()
-        self._pool.release_token()

@@ -1,11 +1,7 @@
-"""Records of a run and reports on it: its steps with their waits, starts and ends.
+"""Records of a run and reports on it: its steps with their starts and ends.
 
 `GraphRunner` reports each event to a `RunLog`, which has the clock; its output is the `Outcome`.
-The time of a ready step counts as a wait for memory or for a slot, by what the step lacked at the
-last attempt to start it.
-
-Reports are text: a DOT graph, a CSV table, a trace for Chrome's and Perfetto's viewers, and an
-explanation in words, which gives the reason for the time of each start.
+Reports are text: a DOT graph, a CSV table, and a trace for Chrome's and Perfetto's viewers.
 """
 
 from __future__ import annotations
@@ -17,9 +13,7 @@ import time
 from dataclasses import dataclass
 from itertools import count, pairwise
 from operator import itemgetter
-from typing import TYPE_CHECKING, NamedTuple
-
-from archsplit.scheduler.pool import ALL_MEMORY
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -27,7 +21,6 @@ if TYPE_CHECKING:
 
     from archsplit.scheduler.executor import Placement, RunningTask
     from archsplit.scheduler.graph import Graph
-    from archsplit.scheduler.plan import Estimates
     from archsplit.system.process import CompletedProcess
 
 __pure__ = True
@@ -38,8 +31,6 @@ _FARM = 2
 """The trace's process of all workers; 1 is this machine."""
 _ROUNDING = 1e-6
 """Seconds; sums of floats differ by less."""
-_SHORT_WAIT = 0.005
-"""Shorter waits are not mentioned."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,42 +77,6 @@ class FinishedStep:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StepStart:
-    """Reasons for the time of a step's start; times are seconds since the start of the run.
-
-    Attributes:
-        ready: time at which the last input existed.
-        after: name of the step that wrote that input; "" for a step without dependencies.
-        waited_for_slot: seconds in which the step was ready and no slot was free.
-        waited_for_memory: seconds in which the step was ready and its memory did not fit.
-        seconds: expected seconds on one core.
-        memory: reserved bytes.
-        is_learned: True if the estimates come from earlier builds, False for guesses.
-        critical_path: expected seconds from the step's start to the end of the run.
-        attempt: 1 for the first.
-    """
-
-    name: str
-    position: int
-    ready: float
-    started: float
-    after: str
-    waited_for_slot: float
-    waited_for_memory: float
-    cores: int
-    seconds: float
-    memory: int
-    is_learned: bool
-    critical_path: float
-    attempt: int
-
-    @property
-    def is_alone(self) -> bool:
-        """Return True if the step ran on its own."""
-        return self.memory >= ALL_MEMORY
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
     """The result of a run.
 
@@ -129,73 +84,20 @@ class Outcome:
         finished: the steps that ran to their end, in the graph's order, without those that were
             killed because an earlier step failed.
         failure: the first failed step in the graph's order, or None.
-        starts: one for each start, in the order of time.
         seconds: wall seconds of the whole run.
     """
 
     finished: tuple[FinishedStep, ...]
     failure: FinishedStep | None
-    starts: tuple[StepStart, ...]
     seconds: float
 
 
-class WaitRecord(NamedTuple):
-    """Time at which a step became ready, and its seconds of waiting by reason."""
-
-    ready: float
-    after: str
-    slot: float
-    memory: float
-
-
-class WaitLog:
-    """Seconds of waiting per step and reason."""
-
-    def __init__(self) -> None:
-        self._ready: dict[int, tuple[float, str]] = {}
-        self._memory: dict[int, float] = {}
-        self._short: frozenset[int] = frozenset()
-        self._updated = 0.0
-
-    def add_ready(self, position: int, *, now: float, after: str) -> None:
-        """Add a step that has become ready."""
-        self._ready[position] = now, after
-
-    def update(self, *, now: float, short: frozenset[int]) -> None:
-        """Count the time since the last update, and set the steps that lack memory now."""
-        # Only these: a loop over all that wait would make each event as dear as the graph is big.
-        for position in self._short & self._ready.keys():
-            self._count_memory(position, now)
-        self._short, self._updated = short, now
-
-    def close(self, position: int, *, now: float) -> WaitRecord:
-        """Return the waits of a step that starts now."""
-        if position in self._short:
-            self._count_memory(position, now)
-        ready, after = self._ready.pop(position)
-        memory = self._memory.pop(position, 0.0)
-        # Each second counts for one reason, so that the reasons add up to the whole wait.
-        return WaitRecord(ready, after, max(0.0, now - ready - memory), memory)
-
-    def _count_memory(self, position: int, now: float) -> None:
-        since = max(self._updated, self._ready[position][0])
-        self._memory[position] = self._memory.get(position, 0.0) + now - since
-
-
 class RunLog:
-    """The records of one run, and its clock.
+    """The records of one run, and its clock."""
 
-    Args:
-        urgency: each step's expected seconds from its start to the end of the run.
-    """
-
-    def __init__(self, graph: Graph, forecast: Estimates, urgency: Sequence[float]) -> None:
+    def __init__(self, graph: Graph) -> None:
         self._graph = graph
-        self._forecast = forecast
-        self._urgency = urgency
-        self._waits = WaitLog()
         self._attempts = [0] * len(graph.steps)
-        self._starts: list[StepStart] = []
         self._finished: dict[int, FinishedStep] = {}
         self._began = time.monotonic()
 
@@ -207,36 +109,9 @@ class RunLog:
         """Return the number of a step's starts."""
         return self._attempts[position]
 
-    def add_ready(self, positions: Iterable[int], *, after: str) -> None:
-        """Add steps that became ready after another step; "" for none."""
-        for position in positions:
-            self._waits.add_ready(position, now=self.now(), after=after)
-
-    def update_waits(self, short: Iterable[int]) -> None:
-        """Set the ready steps that lack memory now; the others lack a slot."""
-        self._waits.update(now=self.now(), short=frozenset(short))
-
-    def add_start(self, active: RunningTask) -> None:
-        """Add the start of a step."""
-        position = active.position
+    def add_start(self, position: int) -> None:
+        """Count a start of a step."""
         self._attempts[position] += 1
-        waited = self._waits.close(position, now=active.started)
-        start = StepStart(
-            name=self._graph.steps[position].name,
-            position=position,
-            ready=waited.ready,
-            started=active.started,
-            after=waited.after,
-            waited_for_slot=waited.slot,
-            waited_for_memory=waited.memory,
-            cores=active.cores,
-            seconds=self._forecast.seconds[position],
-            memory=active.memory,
-            is_learned=self._forecast.is_learned(position),
-            critical_path=self._urgency[position],
-            attempt=self._attempts[position],
-        )
-        self._starts.append(start)
 
     def add_finished(
         self,
@@ -270,7 +145,6 @@ class RunLog:
     def add_cached(self, position: int, done: CompletedProcess) -> None:
         """Add a step whose result came from the cache."""
         now = self.now()
-        self._waits.close(position, now=now)
         self._finished[position] = FinishedStep(
             name=self._graph.steps[position].name,
             position=position,
@@ -293,7 +167,6 @@ class RunLog:
         return Outcome(
             finished=tuple(self._finished[position] for position in sorted(self._finished)),
             failure=None if first_failed is None else self._finished[first_failed],
-            starts=tuple(self._starts),
             seconds=self.now(),
         )
 
@@ -443,48 +316,3 @@ def _stage_bar(name: str, began: float, seconds: float, pid: int, tid: int) -> d
         "ts": round(began * _MICROSECONDS),
         "dur": round(seconds * _MICROSECONDS),
     }
-
-
-def explain_run(outcome: Outcome) -> str:
-    """Return the reasons for each start in words, in the order of time."""
-    took = {done.position: done.seconds for done in outcome.finished}
-    places = {done.position: done.placement for done in outcome.finished}
-    lines: list[str] = []
-    for start in outcome.starts:
-        lines += _lines(start, took)
-        if (placement := places.get(start.position)) is not None:
-            lines.append(f"            {_placement_text(placement)}")
-    return "\n".join([*lines, f"{outcome.seconds:8.2f} s  end"]) + "\n"
-
-
-def _lines(start: StepStart, took: dict[int, float]) -> Iterator[str]:
-    again = f" (attempt {start.attempt})" if start.attempt > 1 else ""
-    reasons = ", ".join(_reasons(start)) or "waited for nothing"
-    yield f"{start.started:8.2f} s  {start.name}{again}: {reasons}"
-    source = "learned" if start.is_learned else "guessed"
-    cores = f" on {start.cores} cores" if start.cores > 1 else ""
-    actual = f", took {took[start.position]:.2f} s" if start.position in took else ""
-    yield (
-        f"            {source} {start.seconds:.2f} s on one core and "
-        f"{_memory_text(start)}{actual}{cores};"
-        f" critical path {start.critical_path:.2f} s"
-    )
-
-
-def _placement_text(placement: Placement) -> str:
-    where = f"on {placement.worker}" if placement.worker else "the farm had the result"
-    stages = (f"{stage.name} {stage.seconds:.2f} s" for stage in placement.stages)
-    return f"{where}: {', '.join(stages)}"
-
-
-def _reasons(start: StepStart) -> Iterator[str]:
-    if start.after:
-        yield f"waited for {start.after} until {start.ready:.2f} s"
-    if start.waited_for_memory >= _SHORT_WAIT:
-        yield f"{start.waited_for_memory:.2f} s for memory"
-    if start.waited_for_slot >= _SHORT_WAIT:
-        yield f"{start.waited_for_slot:.2f} s for a slot"
-
-
-def _memory_text(start: StepStart) -> str:
-    return "all memory" if start.is_alone else f"{start.memory / 1e6:.0f} MB"

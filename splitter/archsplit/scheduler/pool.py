@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from archsplit.system.resources import SystemMemory
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
 ALL_MEMORY = 1 << 60
 """Bytes of a request to run on its own: no other step fits beside it."""
@@ -73,21 +73,34 @@ class Denied(NamedTuple):
     short: int = 0
 
 
-class Grant(Protocol):
-    """Permission to run one step; must be released exactly once."""
+class Grant:
+    """Permission to run one step; must be released exactly once.
 
-    @property
-    def entry(self) -> PoolEntry:
-        """Return the entry that other processes read."""
-        ...
+    Args:
+        entry: the entry that other processes read.
+        release: releases the slot and its memory.
+        publish: called with each new entry.
+
+    Attributes:
+        entry: the entry with the memory that the step holds now.
+        release: releases the slot and its memory.
+    """
+
+    def __init__(
+        self,
+        entry: PoolEntry,
+        release: Callable[[], None],
+        publish: Callable[[PoolEntry], None] | None = None,
+    ) -> None:
+        self.entry = entry
+        self.release = release
+        self._publish = publish
 
     def update_resident(self, resident: int) -> None:
         """Publish the memory that the step holds now."""
-        ...
-
-    def release(self) -> None:
-        """Release the slot and its memory."""
-        ...
+        self.entry = self.entry._replace(resident=resident)
+        if self._publish is not None:
+            self._publish(self.entry)
 
 
 class Pool(Protocol):
@@ -155,23 +168,28 @@ class MemoryBudget:
 
 
 class LocalPool:
-    """A `Pool` within one process."""
+    """A `Pool` within one process.
+
+    Args:
+        budget: None for steps on other machines, which watch their memory themselves.
+    """
 
     def __init__(self, slots: int, budget: MemoryBudget | None = None) -> None:
         if slots < 1:
             raise ValueError("at least one slot is needed")
         self.slots = slots
-        self._budget = budget or MemoryBudget()
-        self._grants: set[_LocalGrant] = set()
+        self._budget = budget
+        self._grants: set[Grant] = set()
 
     def acquire(self, request: PoolRequest) -> Grant | Denied:
         """See `Pool.acquire`."""
         # No retry time: only the end of a step of this process frees a slot.
         if self.idle_slots() < 1:
             return Denied(WaitReason.SLOT, None)
-        if short := self._budget.shortage(request.memory, self.entries()):
+        if self._budget and (short := self._budget.shortage(request.memory, self.entries())):
             return Denied(WaitReason.MEMORY, _MEMORY_RETRY, short)
-        grant = _LocalGrant(self._grants, request.memory)
+        entry = PoolEntry(request.memory, 0, time.monotonic_ns())
+        grant = Grant(entry, release=lambda: self._grants.discard(grant))
         self._grants.add(grant)
         return grant
 
@@ -181,7 +199,7 @@ class LocalPool:
 
     def free_memory(self) -> int:
         """See `Pool.free_memory`."""
-        return self._budget.free_memory(self.entries())
+        return self._budget.free_memory(self.entries()) if self._budget else ALL_MEMORY
 
     def entries(self) -> list[PoolEntry]:
         """See `Pool.entries`."""
@@ -190,42 +208,6 @@ class LocalPool:
     def close(self) -> None:
         """See `Pool.close`."""
         self._grants.clear()
-
-
-class SlotPool:
-    """A `Pool` of slots on other machines, whose memory those machines watch."""
-
-    def __init__(self, slots: int) -> None:
-        if slots < 1:
-            raise ValueError("at least one slot is needed")
-        self.slots = slots
-        self._used = 0
-
-    def acquire(self, request: PoolRequest) -> Grant | Denied:
-        """See `Pool.acquire`."""
-        if self._used >= self.slots:
-            return Denied(WaitReason.SLOT, None)
-        self._used += 1
-        return _SlotGrant(self, request.memory)
-
-    def idle_slots(self) -> int:
-        """See `Pool.idle_slots`."""
-        return self.slots - self._used
-
-    def free_memory(self) -> int:
-        """See `Pool.free_memory`."""
-        return ALL_MEMORY
-
-    def entries(self) -> list[PoolEntry]:
-        """See `Pool.entries`."""
-        return []
-
-    def release(self) -> None:
-        """Count a slot as free."""
-        self._used -= 1
-
-    def close(self) -> None:
-        """See `Pool.close`."""
 
 
 class MixedPool:
@@ -239,7 +221,7 @@ class MixedPool:
     def __init__(self, here: Pool, slots: int) -> None:
         self.slots = here.slots
         self._here = here
-        self._remote = SlotPool(slots)
+        self._remote = LocalPool(slots)
 
     def acquire(self, request: PoolRequest) -> Grant | Denied:
         """See `Pool.acquire`."""
@@ -259,27 +241,3 @@ class MixedPool:
 
     def close(self) -> None:
         """See `Pool.close`."""
-
-
-class _SlotGrant:
-    def __init__(self, pool: SlotPool, memory: int) -> None:
-        self._pool = pool
-        self.entry = PoolEntry(memory, 0, 0)
-
-    def update_resident(self, resident: int) -> None:
-        self.entry = self.entry._replace(resident=resident)
-
-    def release(self) -> None:
-        self._pool.release()
-
-
-class _LocalGrant:
-    def __init__(self, grants: set[_LocalGrant], memory: int) -> None:
-        self._grants = grants
-        self.entry = PoolEntry(memory, 0, time.monotonic_ns())
-
-    def update_resident(self, resident: int) -> None:
-        self.entry = self.entry._replace(resident=resident)
-
-    def release(self) -> None:
-        self._grants.discard(self)

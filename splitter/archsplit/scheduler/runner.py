@@ -220,7 +220,7 @@ class GraphRunner:
         self._allocator = CoreAllocator(
             graph, estimates, self._schedule, pool, enabled=options.parallel
         )
-        self._log = RunLog(graph, estimates, self._urgency)
+        self._log = RunLog(graph)
         self._watchdog = MemoryWatchdog(pool)
         # Of this machine's steps, and of a farm's.
         self._kinds = len({step.is_remote for step in graph.steps})
@@ -238,7 +238,7 @@ class GraphRunner:
 
     def run(self) -> Outcome:
         """Run to the end; on an exception, kill all programs first."""
-        self._add_ready(self._schedule.ready, after="")
+        self._lookups.add(self._schedule.ready)
         try:
             while not self._schedule.is_finished:
                 self._handle_events(self._start_ready())
@@ -253,17 +253,12 @@ class GraphRunner:
 
     # Starting
 
-    def _add_ready(self, positions: Iterable[int], *, after: str) -> None:
-        added = tuple(positions)
-        self._log.add_ready(added, after=after)
-        self._lookups.add(added)
-
     def _start_ready(self) -> float:
         """Start all steps that may start; return the seconds until the next attempt."""
         self._start_lookups()
         running = tuple(self._active.values())
         admission = MemoryAdmission(now=self._log.now(), running=self._expected_uses(running))
-        retry, lacking_memory = _IDLE_RETRY, set()
+        retry = _IDLE_RETRY
         full: set[bool] = set()
         for position in self._ready_now():
             is_remote = self._graph.steps[position].is_remote
@@ -271,7 +266,6 @@ class GraphRunner:
                 continue
             seconds, memory = self._estimates.seconds[position], self._memory(position)
             if not admission.admits(memory, seconds=seconds):
-                lacking_memory.add(position)
                 continue
             # Count idle cores before the slot is acquired: the step's own slot is one of them.
             cores = self._cores(position)
@@ -289,9 +283,7 @@ class GraphRunner:
                 if len(full) == self._kinds:
                     break
                 continue
-            lacking_memory.add(position)
             admission.hold_back(memory, short=grant.short)
-        self._log.update_waits(lacking_memory)
         return retry
 
     def _ready_now(self) -> Iterator[int]:
@@ -349,7 +341,7 @@ class GraphRunner:
         self._schedule.start(position)
         if self._executor.is_local:
             self._watchdog.check_soon(now)
-        self._log.add_start(task)
+        self._log.add_start(position)
 
     def _put_end(self, position: int, done: CompletedProcess | BaseException) -> None:
         self._ended.put((position, done))
@@ -409,7 +401,7 @@ class GraphRunner:
         name = self._graph.steps[position].name
         self._ended_seconds += self._estimates.seconds[position]
         self._progress.finish_step(self._progress_label(name), seconds)
-        self._add_ready(self._schedule.succeed(position), after=name)
+        self._lookups.add(self._schedule.succeed(position))
 
     def _progress_label(self, name: str) -> str:
         if self._executor.is_local:
@@ -450,7 +442,6 @@ class GraphRunner:
             how = "without other steps"
         self._progress.note(f"{step.name} got too little memory; it is run again {how}")
         self._schedule.requeue(position)
-        self._log.add_ready([position], after="")
 
     def _kill_all(self) -> None:
         """Kill all programs and wait for their ends."""

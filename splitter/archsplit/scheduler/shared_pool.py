@@ -15,16 +15,17 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+from functools import partial
 from typing import TYPE_CHECKING
 
-from archsplit.scheduler.pool import ALL_MEMORY, Denied, PoolEntry, WaitReason
+from archsplit.scheduler.pool import ALL_MEMORY, Denied, Grant, PoolEntry, WaitReason
 from archsplit.system.file_lock import lock, try_lock, unlock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from archsplit.scheduler.pool import Grant, MemoryBudget, PoolRequest
+    from archsplit.scheduler.pool import MemoryBudget, PoolRequest
 
 LOCK_FILE_FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 _POLL, MAX_POLL_SECONDS = 0.004, 0.1
@@ -238,10 +239,6 @@ class SharedPool:
         self._files.clear()
         self._own.clear()
 
-    def entry(self, number: int) -> PoolEntry:
-        """Return the entry of an own slot."""
-        return self._own[number]
-
     def write_entry(self, number: int, row: PoolEntry) -> None:
         """Write the entry of an own slot for the other processes."""
         self._own[number] = row
@@ -325,24 +322,11 @@ class SharedPool:
         if number == len(self._files):
             self._files.append(os.open(self._slot(number), LOCK_FILE_FLAGS, 0o600))
         try_lock(self._files[number])
-        self.write_entry(number, PoolEntry(memory, 0, time.monotonic_ns()))
-        return _SharedGrant(self, number)
-
-
-class _SharedGrant:
-    def __init__(self, pool: SharedPool, number: int) -> None:
-        self._pool = pool
-        self._number = number
-
-    @property
-    def entry(self) -> PoolEntry:
-        return self._pool.entry(self._number)
-
-    def update_resident(self, resident: int) -> None:
-        self._pool.write_entry(self._number, self.entry._replace(resident=resident))
-
-    def release(self) -> None:
-        self._pool.release_slot(self._number)
+        entry = PoolEntry(memory, 0, time.monotonic_ns())
+        self.write_entry(number, entry)
+        return Grant(
+            entry, partial(self.release_slot, number), publish=partial(self.write_entry, number)
+        )
 
 
 def _read_row(descriptor: int) -> PoolEntry:
