@@ -31,6 +31,14 @@ HEADER = """\
 #define VALUE 1
 inline const char *file() { return __FILE__; }
 """
+ASSERT = """\
+#include_next <assert.h>
+#undef assert
+#define assert(expr) (static_cast <bool> (expr) ? void (0) : \\
+    __assert_fail (#expr, __builtin_FILE (), __builtin_LINE (), __extension__ __PRETTY_FUNCTION__))
+"""
+"""Of glibc 2.38 and newer; older ones have ``__FILE__``."""
+CHECK = "inline __host__ __device__ void check(int a) { assert(a); }\n"
 PLAIN = "#include <h.h>\nconst char *run() { return file() + VALUE; }\n"
 
 
@@ -99,6 +107,23 @@ def test_another_checkout_has_hits_with_its_own_names_and_the_same_bytes(
         line.replace(str(other.folder), str(project.folder)) for line in second if "warning" in line
     ]
     assert is_fresh(other, source, *flags)
+
+
+@NVCC
+@pytest.mark.parametrize("flags", [("-O2", "-g"), ("-O2",)])
+def test_asserts_of_new_glibc_are_shared(project: Project, flags: tuple[str, ...]) -> None:
+    project.write("inc/assert.h", ASSERT)
+    project.write("inc/check.h", CHECK)
+    source = KERNEL.replace("<cassert>", "<assert.h>\n#include <check.h>")
+    project.write("src/k.cu", source.replace("return file", "assert(p); check(*p); return file"))
+    compile_by_absolute_names(project, "k.cu", "-arch=sm_80", *flags)
+    other = checkout(project, "another")
+    lines = compile_by_absolute_names(other, "k.cu", "-arch=sm_80", *flags)
+    assert lines[-1:] == KNOWN, lines
+    assert made(other) == made(project)
+    assert b"src/k.cu\0" in made(other)
+    assert str(project.folder).encode() not in made(other)
+    assert is_fresh(other, "k.cu", "-arch=sm_80", *flags)
 
 
 @NVCC
@@ -364,4 +389,6 @@ def test_names_of_bases_are_found_in_results_and_messages() -> None:
     assert hidden.hide_message("in /w/a: warning") is None
     assert hidden.hide("/w/a") == "<base 1>"
     assert hidden.restore("<base 1>") == "/w/a"
+    assert hidden.map_name(b"/w/a/k.cu") == b"k.cu"
+    assert hidden.map_name(b"/w/ab/k.cu") == b"/w/ab/k.cu"
     assert hidden.map_flags == ("-ffile-prefix-map=/w/a=.", "-ffile-prefix-map=/w/a/=")

@@ -6,6 +6,7 @@ import pytest
 
 from archsplit.compiler.preprocessed import (
     strip_unused_line_markers,
+    with_assertion_places,
     without_markers,
     without_working_folder,
 )
@@ -99,3 +100,25 @@ def test_working_folder_is_left_out_of_a_text() -> None:
     found = without_working_folder(text)
     assert found == b'# 0 "k.cu"\n# 0 "<built-in>"\n# 1 "/home/me//"\nint a;\n'
     assert without_working_folder(found) == found
+
+
+def test_assertions_have_their_places_and_no_other_question() -> None:
+    literal = '__assert_fail ("a > 0 && \\"b\\"", %s, %s, __PRETTY_FUNCTION__);'
+    ask = literal % ("__builtin_FILE ()", "__builtin_LINE ()")
+    text = f'# 0 "k.cu"\n# 7 "k.h" 1 3\n\n\n{ask}\n# 2 "k.cu" 2\n{ask} {ask}\nint a;\n'
+    found = with_assertion_places(text.encode(), bytes.upper).decode()
+    one, two = literal % ('"K.H"', 9), literal % ('"K.CU"', 2)
+    assert found == f'# 0 "k.cu"\n# 7 "k.h" 1 3\n\n\n{one}\n# 2 "k.cu" 2\n{two} {two}\nint a;\n'
+
+    # A line that moves counts where it has an assertion, and nowhere else.
+    def key(text: str) -> bytes:
+        return strip_unused_line_markers(text.encode())
+
+    assert key(text) == key(text.replace("\nint a", "\n\n\nint a"))
+    assert key(text) != key(text.replace("# 2 ", "# 3 "))
+    assert b"# " not in key(text)
+    other = text + "int n = __builtin_LINE();\n"
+    assert key(other) != key(other.replace("\nint a", "\n\n\nint a"))
+    # Without a marker, or in another form, it is not known what the answer is.
+    for bare in (ask, '# 1 "k.cu"\nvoid f(const char *a = __builtin_FILE ());\n'):
+        assert with_assertion_places(bare.encode()) == bare.encode()

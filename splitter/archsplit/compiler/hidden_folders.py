@@ -8,7 +8,9 @@ checkout of a project is below another folder, which the user names by ``base-di
 The words of a command line, names of files and messages have ``<isolated 1>`` or ``<base 1>`` in
 place of such a folder, and there is a way back. The files below it count by their content, as all
 others do. GCC itself gets ``-ffile-prefix-map`` for a base, so that ``__FILE__`` and debug
-information are relative to it, but line markers, depfiles and messages keep the real names.
+information are relative to it, but line markers, depfiles and messages keep the real names. In
+preprocessed text, the wrapper itself maps the file names of assertions: CUDA's front end answers
+``__builtin_FILE``, which glibc's ``assert`` uses.
 
 A result has such a key only if it can't depend on the folder's name:
 
@@ -82,6 +84,13 @@ class HiddenFolders:
             for base in sorted(self.bases, key=len)
             for old, new in ((base, "."), (f"{base}/", ""))
         )
+
+    def map_name(self, name: bytes) -> bytes:
+        """Return the name of a file as GCC maps it by `map_flags`."""
+        for base in sorted(map(os.fsencode, self.bases), key=len, reverse=True):
+            if name.startswith(base + b"/"):
+                return name.removeprefix(base + b"/")
+        return name
 
     def without_bases(self) -> HiddenFolders:
         """Return only the folders with random names."""

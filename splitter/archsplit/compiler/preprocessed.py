@@ -14,7 +14,7 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 __pure__ = True
 
@@ -37,6 +37,11 @@ _KIT = re.compile(rb'^# 1 "((?:[^"\\\n]|\\.)*/)cuda_runtime\.h" 1\b', re.MULTILI
 _LINE_MARKER = re.compile(rb'^# \d+ "((?:[^"\\\n]|\\.)*)"[ \d]*\n', re.MULTILINE)
 _LAST_WORD = re.compile(rb"(\w+)\s*\Z")
 _RESERVED = re.compile(rb"__\w|_[A-Z]|\w+__")
+_ASSERTION = re.compile(
+    rb'(__assert_fail \("(?:[^"\\\n]|\\.)*", )__builtin_FILE \(\), __builtin_LINE \(\)(?=, )'
+)
+"""``assert`` of glibc 2.38 and newer, in every C++ source that doesn't define ``NDEBUG``."""
+_PLACE_MARKER = re.compile(rb'\n# (\d+) "((?:[^"\\\n]|\\.)*)"[ \d]*\n')
 _OWN_ACCESSORS = {b"current", b"source_location"}
 """A call of one of them also names `source_location` or has ``::current(``."""
 _MOST = 10_000
@@ -108,12 +113,34 @@ class _Part(NamedTuple):
     text: bytes
 
 
+def with_assertion_places(text: bytes, show: Callable[[bytes], bytes] = lambda name: name) -> bytes:
+    """Return the text with the file and line of each assertion as literals.
+
+    Args:
+        show: returns the name of a file that a result may have.
+    """
+    if b"__builtin_FILE" not in text:
+        return text
+    text = b"\n" + text
+    pieces, end = [], 0
+    for found in _ASSERTION.finditer(text):
+        marker = _PLACE_MARKER.match(text, text.rfind(b"\n# ", 0, found.start()))
+        # Without a marker the file has no name.
+        if marker is not None:
+            # A marker gives the number of the line behind it.
+            line = int(marker[1]) + text.count(b"\n", marker.end(), found.start())
+            pieces += [text[end : found.end(1)], b'"%s", %d' % (show(marker[2]), line)]
+            end = found.end()
+    return b"".join([*pieces, text[end:]])[1:]
+
+
 def strip_unused_line_markers(text: bytes) -> bytes:
     """Return the text without the markers and empty lines that change no meaning.
 
     Where code asks for its line, all of them stay, unless it is the toolkit's own that asks, and
     nothing of what asks is named anywhere else: then the markers of the toolkit's files stay.
     """
+    text = with_assertion_places(text)
     # No code asks for its line, so that no marker has a meaning.
     if not asks_for_place(text):
         return without_markers(text)

@@ -12,12 +12,14 @@ from __future__ import annotations
 import itertools
 import re
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from archsplit.compiler.hidden_folders import HiddenFolders
 from archsplit.compiler.keys import has_line_info, has_unsupported_flags
 from archsplit.compiler.module_id import module_id_seed
+from archsplit.compiler.preprocessed import with_assertion_places
 from archsplit.compiler.tool_identity import is_gnu_compiler
 from archsplit.errors import TranscriptError
 from archsplit.nvcc.cmdline import FLAG_VARIABLES, KEEP_FOLDER, FallBackToNvccError
@@ -289,8 +291,21 @@ def _step(dryrun: DryRunResult, number: int, step: NvccStep, *, parallel: bool) 
         command,
         name=f"{number:02} {label}",
         key=f"{label} {_file_label(step)}",
+        check=partial(_map_assertions, dryrun, step),
         parallel_flags=_PARALLEL_FLAGS.get(step.kind, ()) if can_split else (),
     )
+
+
+def _map_assertions(dryrun: DryRunResult, step: NvccStep) -> None:
+    """Map the file names of assertions in the output of the preprocessor, as `_base_map`."""
+    if step.kind is not StepKind.PREPROCESS or not _base_map(dryrun, step):
+        return
+    hidden = HiddenFolders(bases=dryrun.invocation.bases)
+    for path in step.writes:
+        text = path.read_bytes()
+        mapped = with_assertion_places(text, hidden.map_name)
+        if mapped != text:
+            path.write_bytes(mapped)
 
 
 def _base_map(dryrun: DryRunResult, step: NvccStep) -> tuple[str, ...]:
