@@ -528,3 +528,24 @@ def test_no_index_is_made_by_looking(tmp_path: Path) -> None:
     assert main(["index", str(tmp_path / "gone")]) == 14
     assert main(["index", str(tmp_path / "gone"), "--check"]) == 14
     assert not (tmp_path / "gone").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "fault"),
+    [
+        (("--reason", "x"), "no meaning without --yank"),
+        (("--prune", "age=14y"), "in units s, m (minutes), h, d, w; or size=20GB, in units B, kB"),
+        (("--prune", "days=14"), "in units s, m (minutes), h, d, w"),
+        (("--grace", "soon"), "is not a time, such as 30m or 1h"),
+    ],
+)
+def test_wrong_argument_of_the_command_is_refused_with_what_it_takes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], fault: str
+) -> None:
+    release(tmp_path / "1.0", "1.0")
+    update(tmp_path / "index", tmp_path / "1.0")
+    try:
+        code = main(["index", str(tmp_path / "index"), *words])
+    except SystemExit as ended:
+        code = int(str(ended.code))
+    assert (code, fault in capsys.readouterr().err) == (2, True)

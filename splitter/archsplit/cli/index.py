@@ -15,11 +15,10 @@ from archsplit.system.env import output_time
 from archsplit.system.units import parse_size, size_text
 
 if TYPE_CHECKING:
-    from packaging.utils import NormalizedName
     from rich.console import Console
 
     from archsplit.index.static_folder import IndexFolder
-    from archsplit.index.static_model import IndexRelease, ProjectStatus, RetentionLimits
+    from archsplit.index.static_model import IndexRelease, RetentionLimits
     from archsplit.index.static_update import IndexChange, IndexUpdate
 
 _SCHEMA = 1
@@ -39,10 +38,7 @@ folder DIR       the index; made by --add
                  oldest first, a core and its plugins together, never the newest of any project
 --yank NAME==VERSION+  yank a release (PEP 592)
 --unyank NAME==VERSION+  list a yanked release again
---reason TEXT    the reason, for --yank and --status
---status NAME=STATUS+  PEP 792: active, archived, deprecated, or quarantined, of a core and its
-                 plugins
-{options.URL}
+--reason TEXT    the reason, for --yank
 {options.WITHOUT}
 --grace TIME     time for which removed wheels stay, for readers of older pages (default: 1h)
 --check          hash every file, compare every page
@@ -58,9 +54,7 @@ def add_to(verbs: options.Verbs) -> None:
         "archsplit index /srv/index --add dist",
         "archsplit index /srv/index --prune age=14d size=20GB",
     )
-    options.add_options(
-        parser, _OPTIONS, types={"URL": _url, "TIME": _age}, reason="", grace=_age(_GRACE)
-    )
+    options.add_options(parser, _OPTIONS, types={"TIME": _age}, reason="", grace=_age(_GRACE))
     parser.set_defaults(run=run)
 
 
@@ -72,13 +66,10 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
         from archsplit.release.merge import require_all_cells
 
         require_all_cells((path for path in arguments.add if path.is_dir()), arguments.without)
-    given = (
-        *(arguments.add, arguments.prune, arguments.yank, arguments.unyank),
-        *(arguments.status, arguments.url),
-    )
+    given = (arguments.add, arguments.prune, arguments.yank, arguments.unyank)
     # An ignored reason would be missing on the pages, unnoticed.
-    if arguments.reason and not (arguments.yank or arguments.status):
-        raise UsageError("--reason has no meaning without --yank or --status")
+    if arguments.reason and not arguments.yank:
+        raise UsageError("--reason has no meaning without --yank")
     if any(given) or not arguments.check:
         _update(arguments, console)
     if arguments.check:
@@ -122,9 +113,6 @@ def _change(arguments: argparse.Namespace) -> IndexChange:
         yank={_release(text): arguments.reason for text in arguments.yank},
         unyank=tuple(map(_release, arguments.unyank)),
         limits=_limits(arguments.prune),
-        status=dict(map(_status, arguments.status)),
-        reason=arguments.reason,
-        url=arguments.url,
         grace=arguments.grace,
         now=output_time(os.environ),
     )
@@ -165,28 +153,6 @@ def _age(text: str) -> int:
         return _seconds(text)
     except UsageError:
         raise argparse.ArgumentTypeError(f"{text!r} is not a time, such as 30m or 1h") from None
-
-
-def _url(text: str) -> str:
-    if not re.fullmatch(r"https?://[!-~]+", text):
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is not an address, such as https://example.org/w/"
-        )
-    return f"{text.rstrip('/')}/"
-
-
-def _status(text: str) -> tuple[NormalizedName, ProjectStatus]:
-    from archsplit.index.static_model import STATUSES
-    from archsplit.wheels.filename import distribution_name
-
-    name, _, given = text.partition("=")
-    try:
-        for status in STATUSES:
-            if status == given:
-                return distribution_name(name), status
-    except WheelError:
-        pass
-    raise UsageError(f"{text!r} is not a status", hint=f"give NAME=STATUS: {', '.join(STATUSES)}")
 
 
 def _release(text: str) -> IndexRelease:

@@ -20,8 +20,6 @@ from packaging.utils import canonicalize_name
 from archsplit.errors import InputError, OutputError, VerifyError, WheelError
 from archsplit.index.static_model import (
     METADATA_SUFFIX,
-    PROVENANCE_SUFFIX,
-    SDIST_SUFFIX,
     IndexProject,
     missing_plugins,
     parse_file_name,
@@ -32,7 +30,6 @@ from archsplit.index.static_pages import (
     is_page,
     parse_names,
     parse_project,
-    parse_url,
     project_html,
     project_json,
     root_html,
@@ -52,13 +49,9 @@ if TYPE_CHECKING:
 LOCK = ".archsplit.lock"
 LEFT = ".archsplit-left.json"
 _PAGES = (JSON_FILE, HTML_FILE)
-_SUFFIXES = tuple(
-    f"{end}{beside}"
-    for end in (".whl", SDIST_SUFFIX)
-    for beside in ("", METADATA_SUFFIX, PROVENANCE_SUFFIX)
-)
+_SUFFIXES = (".whl", f".whl{METADATA_SUFFIX}")
 _BEGUN = re.compile(
-    r"\.(index\.html|index\.json|\.archsplit-left\.json|[^/]+\.(whl|tar\.gz)(\.metadata|\.provenance)?)\.[a-z0-9_]{8}"
+    r"\.(index\.html|index\.json|\.archsplit-left\.json|[^/]+\.whl(\.metadata)?)\.[a-z0-9_]{8}"
 )
 """The names under which `archsplit.system.fs.atomic_replace` writes an index's files."""
 
@@ -127,25 +120,20 @@ class IndexFolder:
         places = {self.place(project, name): digest for name, digest in entry.digests.items()}
         return all(path.is_file() and sha256(path) == digest for path, digest in places.items())
 
-    def url(self) -> str:
-        """Return the address of the index, if an earlier change has set it."""
-        page = self.root / JSON_FILE
-        return parse_url(read_file(page)) if page.exists() else ""
-
-    def write_project(self, project: IndexProject, url: str) -> None:
+    def write_project(self, project: IndexProject) -> None:
         """Write the pages of a project that differ from their new content.
 
         Raises:
             OutputError: a page can't be written.
         """
         self.make_folder(project.name)
-        for name, text in render_pages(project, url).items():
+        for name, text in render_pages(project).items():
             self._write(f"{project.name}/{name}", text)
 
-    def write_root(self, names: Iterator[NormalizedName], url: str) -> None:
+    def write_root(self, names: Iterator[NormalizedName]) -> None:
         """Write the list of projects; see `write_project`."""
         listed = sorted(names)
-        self._write(JSON_FILE, root_json(listed, url))
+        self._write(JSON_FILE, root_json(listed))
         self._write(HTML_FILE, root_html(listed))
 
     def make_folder(self, project: NormalizedName) -> None:
@@ -180,7 +168,7 @@ class IndexFolder:
                 for name in os.listdir(folder)  # noqa: PTH208 - only names matter
                 if name.endswith(_SUFFIXES)
                 and name not in files
-                and _is_of(folder.name, _without_suffix(name))
+                and _is_of(folder.name, name.removesuffix(METADATA_SUFFIX))
             ]
         return sorted(found)
 
@@ -234,11 +222,6 @@ class IndexFolder:
             self.written.append(name)
 
 
-def _without_suffix(name: str) -> str:
-    """Return the name of the distribution that a file lies beside."""
-    return name.removesuffix(METADATA_SUFFIX).removesuffix(PROVENANCE_SUFFIX)
-
-
 def _is_of(project: str, file: str) -> bool:
     try:
         return parse_file_name(file).project == project
@@ -246,9 +229,9 @@ def _is_of(project: str, file: str) -> bool:
         return False
 
 
-def render_pages(project: IndexProject, url: str) -> dict[str, str]:
+def render_pages(project: IndexProject) -> dict[str, str]:
     """Return a project's pages by file name; the JSON page, which is the database, first."""
-    return dict(zip(_PAGES, (project_json(project, url), project_html(project, url)), strict=True))
+    return dict(zip(_PAGES, (project_json(project), project_html(project)), strict=True))
 
 
 @contextlib.contextmanager
@@ -338,12 +321,12 @@ def check_index(folder: IndexFolder) -> int:
 
 
 def _root_findings(folder: IndexFolder, names: list[str]) -> Iterator[str]:
-    for name, text in ((JSON_FILE, root_json(names, folder.url())), (HTML_FILE, root_html(names))):
+    for name, text in ((JSON_FILE, root_json(names)), (HTML_FILE, root_html(names))):
         yield from _text_findings(folder, name, text)
 
 
 def _page_findings(folder: IndexFolder, project: IndexProject) -> Iterator[str]:
-    for name, text in render_pages(project, folder.url()).items():
+    for name, text in render_pages(project).items():
         yield from _text_findings(folder, f"{project.name}/{name}", text)
 
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING
 
 from packaging.requirements import InvalidRequirement, Requirement
-from packaging.utils import InvalidSdistFilename, canonicalize_name, parse_sdist_filename
+from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from archsplit.errors import InputError, WheelError
+from archsplit.errors import InputError
 from archsplit.system.fs import is_sha256
 from archsplit.wheels.filename import WheelName
 
@@ -28,31 +28,6 @@ __pure__ = True
 
 METADATA_SUFFIX = ".metadata"
 """Suffix of the file with a wheel's METADATA (PEP 658)."""
-PROVENANCE_SUFFIX = ".provenance"
-"""Suffix of the file with a provenance object (PEP 740)."""
-SDIST_SUFFIX = ".tar.gz"
-"""Suffix of source distributions (PEP 625)."""
-
-ProjectStatus = Literal["active", "archived", "deprecated", "quarantined"]
-"""A project status marker (PEP 792)."""
-STATUSES: tuple[ProjectStatus, ...] = get_args(ProjectStatus)
-CLOSED: frozenset[ProjectStatus] = frozenset(("archived", "quarantined"))
-"""The statuses of projects that get no new files."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DistributionName:
-    """The parts of a file name that an index goes by.
-
-    Attributes:
-        build: the build tag of a wheel, or "".
-        kind: the tags of a wheel; the newest file of each kind stays.
-    """
-
-    project: NormalizedName
-    version: str
-    build: str = ""
-    kind: tuple[object, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -68,13 +43,12 @@ class IndexRelease:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexEntry:
-    """A wheel or source distribution in an index.
+    """A wheel in an index.
 
     Attributes:
         file: its name.
         sha256: of the file, 64 hexadecimal digits.
-        metadata_sha256: of its METADATA; "" for a source distribution.
-        provenance_sha256: of its provenance object; "" without one.
+        metadata_sha256: of its METADATA.
         size: bytes.
         uploaded: time, in seconds since 1970.
         requires_python: such as ``>=3.10``; "" for any.
@@ -90,32 +64,25 @@ class IndexEntry:
     requires_python: str = ""
     yanked: str | None = None
     pins: tuple[IndexRelease, ...] = ()
-    provenance_sha256: str = ""
 
     def __post_init__(self) -> None:
         parse_file_name(self.file)
-        optional = filter(None, (self.metadata_sha256, self.provenance_sha256))
         # Pages are the database, so a damaged page must be found before it is used.
-        for digest in (self.sha256, *optional):
+        for digest in (self.sha256, self.metadata_sha256):
             if not is_sha256(digest):
                 raise InputError(f"{self.file}: {digest!r} is not a SHA-256 in hexadecimal digits")
         if self.size < 0 or self.uploaded < 0:
             raise InputError(f"{self.file}: neither a size nor a time can be negative")
 
     @property
-    def name(self) -> DistributionName:
+    def name(self) -> WheelName:
         """Parts of the file name."""
         return parse_file_name(self.file)
 
     @property
     def digests(self) -> dict[str, str]:
         """SHA-256 of each file of the distribution, by its name."""
-        beside = {
-            METADATA_SUFFIX: self.metadata_sha256,
-            PROVENANCE_SUFFIX: self.provenance_sha256,
-        }
-        own = {f"{self.file}{suffix}": digest for suffix, digest in beside.items() if digest}
-        return {self.file: self.sha256, **own}
+        return {self.file: self.sha256, f"{self.file}{METADATA_SUFFIX}": self.metadata_sha256}
 
     @property
     def release(self) -> IndexRelease:
@@ -126,18 +93,14 @@ class IndexEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexProject:
-    """All wheels and source distributions of one name.
+    """All wheels of one name.
 
     Attributes:
         entries: sorted by version, then by file name.
-        status: see PEP 792.
-        reason: of the status, in words; "" for none.
     """
 
     name: NormalizedName
     entries: tuple[IndexEntry, ...]
-    status: ProjectStatus = "active"
-    reason: str = ""
 
     @classmethod
     def of(cls, name: NormalizedName, entries: Iterable[IndexEntry]) -> IndexProject:
@@ -153,8 +116,7 @@ class IndexProject:
     def with_entries(self, entries: Iterable[IndexEntry]) -> IndexProject:
         """Return the project with more wheels."""
         merged = {one.file: one for one in (*self.entries, *entries)}
-        ordered = IndexProject.of(self.name, merged.values()).entries
-        return replace(self, entries=ordered)
+        return IndexProject.of(self.name, merged.values())
 
     def without(self, files: frozenset[str]) -> IndexProject:
         """Return the project without some wheels."""
@@ -168,29 +130,9 @@ def index_order(version: str) -> Version:
 
 
 @lru_cache(maxsize=1 << 16)
-def parse_file_name(file: str) -> DistributionName:
+def parse_file_name(file: str) -> WheelName:
     """Return the parsed name of a file; cached, because thousands repeat."""
-    if is_sdist(file):
-        try:
-            project, version = parse_sdist_filename(file)
-        except InvalidSdistFilename:
-            raise WheelError(
-                f"{file!r} is not the file name of a source distribution",
-                hint=f"name it <name>-<version>{SDIST_SUFFIX}",
-            ) from None
-        return DistributionName(project=project, version=str(version), kind=("sdist",))
-    name = WheelName.parse(file)
-    return DistributionName(
-        project=name.project,
-        version=name.version,
-        build=name.build,
-        kind=(name.pythons, name.abis, name.platforms),
-    )
-
-
-def is_sdist(file: str) -> bool:
-    """Return True if a file name ends like a source distribution's."""
-    return file.endswith(SDIST_SUFFIX)
+    return WheelName.parse(file)
 
 
 def exact_pins(requirements: Iterable[str]) -> tuple[IndexRelease, ...]:
@@ -360,7 +302,7 @@ def _newest(entries: Iterable[IndexEntry]) -> Iterator[IndexEntry]:
     for entry in entries:
         name = entry.name
         # Each kind has its own newest file: a platform must not lose its only wheel.
-        kind = (name.project, name.kind)
+        kind = (name.project, name.pythons, name.abis, name.platforms)
         if kind not in best or _rank(entry) > _rank(best[kind]):
             best[kind] = entry
     yield from best.values()

@@ -4,39 +4,24 @@ First new wheels are copied, then the pages that list them, plugins before their
 without the pruned releases, the core before its plugins; at last the files that no page lists are
 deleted. So every page that a reader has is complete, and a kill at any point leaves a sound index;
 the next run completes the change.
-
-A new file is listed with the metadata that an installer would read from it, and with the provenance
-object (PEP 740) beside it. Sources:
-https://packaging.python.org/en/latest/specifications/source-distribution-format/
-https://packaging.python.org/en/latest/specifications/index-hosted-attestations/
 """
 
 from __future__ import annotations
 
-import binascii
-import json
-import tarfile
-import zlib
-from base64 import b64decode
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING
 
 from packaging.metadata import parse_email
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from archsplit.errors import ConflictError, InputError, UsageError, VerifyError, WheelError
+from archsplit.errors import ConflictError, InputError, VerifyError
 from archsplit.index.static_model import (
-    CLOSED,
     METADATA_SUFFIX,
-    PROVENANCE_SUFFIX,
-    SDIST_SUFFIX,
     IndexEntry,
     IndexProject,
     Pruning,
     exact_pins,
     family,
     index_order,
-    is_sdist,
     missing_plugins,
     parse_file_name,
     prune,
@@ -44,19 +29,16 @@ from archsplit.index.static_model import (
     requirements_first,
 )
 from archsplit.release.report import find_report
+from archsplit.release.wheel_set import wheels_in
 from archsplit.system.fs import (
     atomic_replace,
     hash_blocks,
     hex_digest,
-    input_errors,
     read_blocks,
-    read_file,
     write_file,
 )
-from archsplit.system.schema import schema_faults
 from archsplit.wheels.filename import WheelName
 from archsplit.wheels.reader import open_wheel
-from archsplit.wheels.zip_reader import damage_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -68,115 +50,9 @@ if TYPE_CHECKING:
     from archsplit.index.static_folder import IndexFolder
     from archsplit.index.static_model import (
         IndexRelease,
-        ProjectStatus,
         ReleaseSet,
         RetentionLimits,
     )
-
-_LARGEST_METADATA = 16 << 20
-"""Bytes: far more than any project's page has; a damaged archive may promise anything."""
-
-
-def read_distribution_metadata(path: Path) -> bytes:
-    """Return METADATA of a wheel, or PKG-INFO of a source distribution.
-
-    Raises:
-        InputError: the file can't be read.
-        WheelError: the file is damaged.
-    """
-    if is_sdist(path.name):
-        return _read_package_info(path)
-    # The index doesn't judge other people's wheels: what installs may be served.
-    with open_wheel(path, same_tags=False, full_record=False) as wheel:
-        return wheel.read(f"{wheel.dist_info}/METADATA")
-
-
-def _read_package_info(path: Path) -> bytes:
-    name = f"{path.name.removesuffix(SDIST_SUFFIX)}/PKG-INFO"
-    try:
-        with input_errors(path), tarfile.open(path, mode="r:gz") as archive:
-            member = archive.getmember(name)
-            file = archive.extractfile(member)
-            if file is None or member.size > _LARGEST_METADATA:
-                raise WheelError(f"{path}: {name} is not a file of a usual size")
-            return file.read()
-    except KeyError:
-        raise WheelError(f"{path} is not a source distribution: {name} is missing") from None
-    except (tarfile.TarError, EOFError, zlib.error) as error:
-        raise damage_error(str(path), "its tar.gz format is not complete") from error
-
-
-class _Record(BaseModel):
-    model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True)
-
-
-class _Publisher(_Record):
-    kind: str
-
-
-class _Envelope(_Record):
-    statement: str
-    signature: str
-
-
-class _Attestation(_Record):
-    version: Literal[1]
-    verification_material: dict[str, Any]
-    envelope: _Envelope
-
-    def digests(self) -> Iterator[object]:
-        """Yield the SHA-256 of each file that the statement is about."""
-        statement = json.loads(b64decode(self.envelope.statement, validate=True))
-        for subject in statement["subject"]:
-            yield subject["digest"]["sha256"]
-
-
-class _Bundle(_Record):
-    publisher: _Publisher
-    attestations: Annotated[tuple[_Attestation, ...], Field(min_length=1)]
-
-
-class _Provenance(_Record):
-    version: Literal[1]
-    attestation_bundles: Annotated[tuple[_Bundle, ...], Field(min_length=1)]
-
-
-def read_provenance(path: Path, digest: str) -> bytes:
-    """Return the provenance object beside a file; b"" without one.
-
-    The statements must be about this file. Signatures are not verified: that takes the trusted
-    root of the signer, which installers have.
-
-    Args:
-        path: the wheel or source distribution.
-        digest: its SHA-256.
-
-    Raises:
-        InputError: the object can't be read.
-        VerifyError: it is not a provenance object, or about another file.
-    """
-    place = path.with_name(path.name + PROVENANCE_SUFFIX)
-    if not place.exists():
-        return b""
-    content = read_file(place)
-    try:
-        found = _Provenance.model_validate_json(content)
-        named = {
-            each
-            for bundle in found.attestation_bundles
-            for attestation in bundle.attestations
-            for each in attestation.digests()
-        }
-    except ValidationError as error:
-        raise VerifyError(f"{place} is not a provenance object: {schema_faults(error)}") from None
-    except (binascii.Error, ValueError, KeyError, TypeError):
-        raise VerifyError(f"{place}: a statement in it can't be read") from None
-    if named != {digest}:
-        raise VerifyError(
-            f"{place} is about another file: its statements don't have the SHA-256 {digest}",
-            hint="take the object of this file from the index that published it",
-        )
-    return content
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,16 +61,12 @@ class NewWheel:
 
     Attributes:
         path: of the file, outside the index.
-        expected: the SHA-256 in the report of a build, or None without a report.
-        metadata: its METADATA, or the PKG-INFO of a source distribution.
-        provenance: its provenance object; b"" without one.
+        metadata: its METADATA.
     """
 
     path: Path
-    expected: str | None
     metadata: bytes = field(repr=False)
     entry: IndexEntry
-    provenance: bytes = field(default=b"", repr=False)
 
 
 def new_wheels(sources: Iterable[Path]) -> list[tuple[Path, str | None]]:
@@ -215,7 +87,7 @@ def new_wheels(sources: Iterable[Path]) -> list[tuple[Path, str | None]]:
         # A folder of a build may have wheels of earlier builds, so only the report counts.
         elif (reported := find_report(source)) is not None:
             found += [(source / _checked_name(row.file), row.sha256) for row in reported.wheels]
-        elif paths := sorted([*source.glob("[!.]*.whl"), *source.glob(f"[!.]*{SDIST_SUFFIX}")]):
+        elif paths := wheels_in(source):
             found += [(path, None) for path in paths]
         else:
             raise InputError(f"no wheel in {source}")
@@ -236,26 +108,24 @@ def read_new_wheel(path: Path, expected: str | None, *, now: int) -> NewWheel:
         WheelError: the file is not a valid wheel.
         VerifyError: the file differs from the report of its build.
     """
-    metadata = read_distribution_metadata(path)
+    # The index doesn't judge other people's wheels: what installs may be served.
+    with open_wheel(path, same_tags=False, full_record=False) as wheel:
+        metadata = wheel.read(f"{wheel.dist_info}/METADATA")
     hashed, size = hash_blocks(read_blocks(path))
     digest = hashed.hex()
     if expected not in {None, digest}:
         raise VerifyError(f"{path} is not the file that the report beside it names")
     raw, _ = parse_email(metadata)
-    provenance = read_provenance(path, digest)
     entry = IndexEntry(
         file=path.name,
         sha256=digest,
-        metadata_sha256="" if is_sdist(path.name) else hex_digest([metadata]),
-        provenance_sha256=hex_digest([provenance]) if provenance else "",
+        metadata_sha256=hex_digest([metadata]),
         size=size,
         uploaded=now,
         requires_python=raw.get("requires_python", ""),
         pins=exact_pins(raw.get("requires_dist", [])),
     )
-    return NewWheel(
-        path=path, expected=expected, metadata=metadata, entry=entry, provenance=provenance
-    )
+    return NewWheel(path=path, metadata=metadata, entry=entry)
 
 
 def copy_in(one: NewWheel, folder: IndexFolder) -> None:
@@ -267,11 +137,8 @@ def copy_in(one: NewWheel, folder: IndexFolder) -> None:
     """
     project, name = one.entry.release.project, one.entry.file
     folder.make_folder(project)
-    texts = {METADATA_SUFFIX: one.metadata, PROVENANCE_SUFFIX: one.provenance}
-    for beside, text in texts.items():
-        if f"{name}{beside}" in one.entry.digests:
-            write_file(folder.place(project, f"{name}{beside}"), text)
-            folder.written.append(f"{project}/{name}{beside}")
+    write_file(folder.place(project, f"{name}{METADATA_SUFFIX}"), one.metadata)
+    folder.written.append(f"{project}/{name}{METADATA_SUFFIX}")
     with atomic_replace(folder.place(project, name)) as temporary, temporary.open("wb") as file:
         digest, _ = hash_blocks(read_blocks(one.path), copy_to=file)
         # The page lists the digest from before, so a file that changed since then is refused.
@@ -293,9 +160,6 @@ class IndexChange:
         yank: releases, each with the reason.
         unyank: releases.
         remove: names of wheels to take off the pages.
-        status: the status of projects, and of the plugins of a core with it.
-        reason: of these statuses.
-        url: the address of the index; None to keep the earlier one.
         limits: beyond which sets of releases go.
         grace: seconds for which a wheel stays after it has left all pages, for readers that have a
             page of before.
@@ -306,9 +170,6 @@ class IndexChange:
     yank: Mapping[IndexRelease, str]
     unyank: tuple[IndexRelease, ...] = ()
     remove: frozenset[str] = frozenset()
-    status: Mapping[NormalizedName, ProjectStatus] = field(default_factory=dict)
-    reason: str = ""
-    url: str | None = None
     limits: RetentionLimits | None = None
     grace: int
     now: int
@@ -349,17 +210,12 @@ def update_index(folder: IndexFolder, change: IndexChange) -> IndexUpdate:
     """
     coming = [read_new_wheel(*each, now=change.now) for each in new_wheels(change.add)]
     # A change costs what it changes: other pages are neither read nor written.
-    names = None if _needs_all(folder, change) else _touched(folder, coming, change)
+    names = None if _needs_all(change) else _touched(folder, coming, change)
     folder.sweep(names)
     projects = folder.projects(names)
     new, unchanged = _split_by_state(coming, projects)
     restored = [one for one in unchanged if not folder.has(one.entry)]
-    projects = _with_status(projects, change)
-    _refuse_closed(projects, new)
-    url = folder.url() if change.url is None else change.url
-    _require_url(coming, url)
-    attested = _newly_attested(unchanged, projects)
-    grown = _add_entries(projects, [one.entry for one in (*new, *attested)])
+    grown = _add_entries(projects, [one.entry for one in new])
     # Checked before the first write: a refused change leaves the index as it was.
     _check_cores(projects, grown)
     grown = _apply_yanks(grown, change)
@@ -371,7 +227,7 @@ def update_index(folder: IndexFolder, change: IndexChange) -> IndexUpdate:
         pruning = prune(list(_entries(grown)), change.limits, now=change.now)
     left = frozenset(entry.file for one in pruning.gone for entry in one.entries) | change.remove
     final = {name: project.without(left) for name, project in grown.items()}
-    _write_pages(folder, grown, final, url)
+    _write_pages(folder, grown, final)
     return IndexUpdate(
         added=_files(new),
         unchanged=_files(unchanged),
@@ -383,14 +239,13 @@ def update_index(folder: IndexFolder, change: IndexChange) -> IndexUpdate:
     )
 
 
-def _needs_all(folder: IndexFolder, change: IndexChange) -> bool:
-    """Return True for a change that depends on all projects: limits, another address, or none.
+def _needs_all(change: IndexChange) -> bool:
+    """Return True for a change that depends on all projects: limits, or none.
 
     A change of nothing writes the pages again that were lost.
     """
-    named = (change.add, change.yank, change.unyank, change.remove, change.status)
-    has_new_url = change.url not in {None, folder.url()}
-    return change.limits is not None or has_new_url or not any(named)
+    named = (change.add, change.yank, change.unyank, change.remove)
+    return change.limits is not None or not any(named)
 
 
 def _touched(
@@ -400,7 +255,6 @@ def _touched(
     named = {
         *(one.entry.release.project for one in coming),
         *(release.project for release in (*change.yank, *change.unyank)),
-        *change.status,
         *(parse_file_name(file).project for file in change.remove),
     }
     return family(named, folder.names())
@@ -410,64 +264,17 @@ def _files(wheels: Iterable[NewWheel]) -> tuple[str, ...]:
     return tuple(one.entry.file for one in wheels)
 
 
-def _write_pages(folder: IndexFolder, grown: Projects, final: Projects, url: str) -> None:
+def _write_pages(folder: IndexFolder, grown: Projects, final: Projects) -> None:
     """Write the pages with all that is added, then those without all that is removed.
 
     The order lets a reader of both kinds of pages find the plugins of each core.
     """
     order = requirements_first(grown)
     for name in order:
-        folder.write_project(grown[name], url)
-    folder.write_root(iter({*order, *folder.names()}), url)
+        folder.write_project(grown[name])
+    folder.write_root(iter({*order, *folder.names()}))
     for name in reversed(order):
-        folder.write_project(final[name], url)
-
-
-def _newly_attested(unchanged: Iterable[NewWheel], projects: Projects) -> Iterator[NewWheel]:
-    """Yield unchanged wheels that come with another provenance, as entries with their old time."""
-    there = {entry.file: entry for entry in _entries(projects)}
-    for one in unchanged:
-        before = there[one.entry.file]
-        if one.provenance and one.entry.provenance_sha256 != before.provenance_sha256:
-            entry = replace(before, provenance_sha256=one.entry.provenance_sha256)
-            yield replace(one, entry=entry)
-
-
-def _require_url(coming: Iterable[NewWheel], url: str) -> None:
-    if not url and (attested := [one.entry.file for one in coming if one.provenance]):
-        raise UsageError(
-            f"{attested[0]} has a provenance, and its link has to be an absolute address",
-            hint="add --url, with the address that this folder is served from",
-        )
-
-
-def _with_status(projects: Projects, change: IndexChange) -> Projects:
-    """Return the projects with their new statuses; plugins follow their core."""
-    if not change.status:
-        return projects
-    if unknown := sorted(set(change.status) - set(projects)):
-        raise InputError(f"{', '.join(unknown)} is not in the index")
-    changed = dict(projects)
-    sets = release_sets(_entries(projects))
-    for name, status in change.status.items():
-        family = {name}
-        for one in sets:
-            members = {release.project for release in one.releases}
-            family |= members if name in members else set()
-        for each in family:
-            reason = "" if status == "active" else change.reason
-            changed[each] = replace(projects[each], status=status, reason=reason)
-    return changed
-
-
-def _refuse_closed(projects: Projects, new: Iterable[NewWheel]) -> None:
-    for one in new:
-        project = projects.get(one.entry.release.project)
-        if project is not None and project.status in CLOSED:
-            raise InputError(
-                f"{one.entry.file} can't be added: {project.name} is {project.status}",
-                hint=f"`--status {project.name}=active` lets it get new files again",
-            )
+        folder.write_project(final[name])
 
 
 def _split_by_state(
