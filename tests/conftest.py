@@ -61,6 +61,13 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    # Without reading the others: half of the files, and moto and dask with them.
+    is_other = collection_path.parent == Path(__file__).parent and collection_path.name not in QUICK
+    is_quick = str(config.option.markexpr).startswith("quick ")
+    return True if is_quick and is_other and collection_path.is_dir() else None
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         names = {item.path.stem, *getattr(item, "fixturenames", ())}
