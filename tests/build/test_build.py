@@ -226,7 +226,7 @@ def test_an_output_folder_that_cannot_be_written(
         build_recipe(BuildRequest(recipe=recipe), effects, out=tmp_path / "file" / "out")
 
 
-def test_what_was_built_verifies(built: tuple[Path, Release], effects: Effects) -> None:
+def test_built_release_verifies(built: tuple[Path, Release], effects: Effects) -> None:
     release = verify_release(built[0], effects)
     assert release.identity.package == "tinyvec"
     assert sorted(held for held in release.wheels.values() if held) == [

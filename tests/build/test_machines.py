@@ -54,7 +54,7 @@ def with_other_machine(toolkit: Toolkit, root: Path, runtime: Path | None) -> Pa
 
 
 @pytest.mark.nvcc
-def test_what_a_cross_build_needs_is_named(
+def test_cross_build_without_its_libraries_names_them(
     recipe: Path, toolkit: Toolkit, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     root = with_other_machine(toolkit, tmp_path / "cuda", None)

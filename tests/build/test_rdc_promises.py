@@ -51,13 +51,13 @@ def faults(target: Target, containers: Containers, relocatable: Containers) -> l
         (PTX, (frozenset({PTX}),), ()),
     ],
 )
-def test_what_is_as_planned(
+def test_containers_as_planned_have_no_faults(
     target: Target, containers: Containers, relocatable: Containers
 ) -> None:
     assert faults(target, containers, relocatable) == []
 
 
-def test_what_the_device_link_read_is_not_left_behind() -> None:
+def test_link_input_left_in_a_product_is_a_fault() -> None:
     found = faults(SASS, (frozenset({SASS}),), (NONE, frozenset({SASS}), frozenset({OTHER})))
     assert found == [
         "container 2 has left-over code for sm_90",

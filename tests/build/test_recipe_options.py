@@ -214,7 +214,7 @@ def test_a_version_is_read_from_the_file_where_no_wheel_has_one(
         ('extern "C" int dotty_v', "int dotty_v", "a function of C++", 'extern "C"'),
     ],
 )
-def test_what_can_not_be_exported_shows_before_the_long_compile(
+def test_symbol_that_cannot_be_exported_fails_before_the_long_compile(
     recipe: Path, here: Effects, old: str, new: str, message: str, hint: str, tmp_path: Path
 ) -> None:
     name = "include/parts.h" if old.startswith("API") else "src/dotty.cu"

@@ -84,7 +84,7 @@ def test_a_changed_entry_is_noticed(entry: CacheEntry, data: st.DataObject) -> N
 
 
 @pytest.mark.parametrize("content", [b"", b"\0", b"\2\0\0\0[]", b"\2\0\0\0{}", b"\3\0\0\0{}"])
-def test_what_is_sealed_but_no_entry_is_refused(content: bytes) -> None:
+def test_sealed_bytes_that_are_not_an_entry_are_refused(content: bytes) -> None:
     for decode in (decode_entry, file_spans):
         with pytest.raises(DamagedError):
             decode(seal(content))
@@ -212,7 +212,7 @@ def test_another_requests_manifest_is_refused() -> None:
 
 
 @pytest.mark.parametrize("text", [b"[]", b"{}", b"x", b'{"request": "r", "rows": [{}]}'])
-def test_what_is_no_manifest_is_refused(text: bytes) -> None:
+def test_sealed_text_that_is_not_a_manifest_is_refused(text: bytes) -> None:
     with pytest.raises(DamagedError):
         decode_manifest(seal(text), request="r")
 

@@ -32,7 +32,7 @@ def test_flags_go_before_environment_before_file_before_defaults(tmp_path: Path)
     )
 
 
-def test_what_a_program_has_chosen_goes_after_flags_and_before_the_rest(tmp_path: Path) -> None:
+def test_settings_of_a_program_rank_below_flags_and_above_the_rest(tmp_path: Path) -> None:
     file = tmp_path / "c.toml"
     file.write_text('salt = "file"\nlease = 3\nmin-size = 5\n')
     environment = {
@@ -104,7 +104,7 @@ def test_all_settings_can_be_set_everywhere(tmp_path: Path) -> None:
         ("base-dir", "/"),
     ],
 )
-def test_what_makes_no_sense_is_refused_with_its_place(name: str, text: str) -> None:
+def test_invalid_setting_is_refused_with_its_flag_or_variable(name: str, text: str) -> None:
     setting = next(setting for setting in SETTINGS_TABLE if setting.name == name)
     with pytest.raises(UsageError, match=setting.flag):
         resolve_settings({name: text}, {})

@@ -81,7 +81,7 @@ def test_a_store_moves_as_one_file_of_fixed_bytes(folder: Path, tmp_path: Path) 
     assert found is not None
 
 
-def test_what_is_taken_in_is_checked(tmp_path: Path) -> None:
+def test_import_leaves_out_names_that_are_not_the_stores(tmp_path: Path) -> None:
     file = io.BytesIO()
     with tarfile.open(fileobj=file, mode="w") as tar:
         for name in ("ac/../../etc/x", f"ac/{'0' * 64}", f"other/{'0' * 64}", "ac"):

@@ -115,7 +115,7 @@ def test_a_content_that_isnt_its_digests_is_dropped(tmp_path: Path) -> None:
     assert cache(tmp_path).read_content("ab" * 32) is None
 
 
-def test_what_is_cheap_or_small_isnt_stored(tmp_path: Path) -> None:
+def test_cheap_or_small_entry_is_not_stored(tmp_path: Path) -> None:
     assert not cache(tmp_path, min_seconds=2.0).store(ENTRY)
     assert not cache(tmp_path, min_size=5).store(ENTRY)
     assert not cache(tmp_path, mode="read-only").store(ENTRY)
@@ -233,7 +233,7 @@ def save_count(folder: Path) -> None:
     stats.save(folder)
 
 
-def test_what_lies_in_the_way_of_some_entries_stops_no_others(tmp_path: Path) -> None:
+def test_file_in_the_place_of_a_folder_stops_only_its_entries(tmp_path: Path) -> None:
     said: list[str] = []
     (tmp_path / "ac").mkdir()
     (tmp_path / "ac" / KEY[:2]).write_text("a file where a folder should be")
@@ -337,7 +337,7 @@ def fill(folder: Path, count: int) -> list[Path]:
     return paths
 
 
-def test_what_wasnt_used_for_longest_goes_first(tmp_path: Path) -> None:
+def test_eviction_removes_the_least_recently_used_entries(tmp_path: Path) -> None:
     paths = fill(tmp_path, 10)
     done = evict(tmp_path, maximum=8, warn=print)
     assert done is not None
@@ -402,7 +402,7 @@ def test_a_pass_is_due_when_much_was_written_or_time_has_passed(tmp_path: Path) 
     assert not is_eviction_due(tmp_path, written=0, maximum=100)
 
 
-def test_what_killed_processes_left_is_swept(tmp_path: Path) -> None:
+def test_eviction_removes_old_temporary_files(tmp_path: Path) -> None:
     fill(tmp_path, 1)
     old, new = tmp_path / "cas" / "00" / ".old", tmp_path / "cas" / "00" / ".new"
     old.parent.mkdir(exist_ok=True)

@@ -211,7 +211,7 @@ def test_another_machines_rows_are_added_to_ones_own(tmp_path: Path, server: Cac
 @pytest.mark.parametrize(
     "address", ["me:secret@host/x", "/secret", "https://", "http://me:se/cret@host", "http://h:0"]
 )
-def test_what_is_no_address_is_refused_and_not_shown(address: str) -> None:
+def test_invalid_address_is_refused_without_its_password(address: str) -> None:
     for flags, environment in (
         ({"remote": address}, dict[str, str]()),
         (dict[str, str](), {"ARCHSPLIT_CACHE_REMOTE": address}),
@@ -259,7 +259,7 @@ def test_a_server_that_is_full_is_still_asked(tmp_path: Path, server: CacheServe
     assert Machine(tmp_path / "2", server.address).find() == server.address
 
 
-def test_what_never_ends_fills_no_memory(
+def test_endless_reply_is_cut_at_the_limit(
     tmp_path: Path, server: CacheServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("archsplit.cache.backends.MAX_ENTRY_BYTES", 1 << 16)
@@ -332,7 +332,9 @@ def test_a_server_that_is_slow_to_say_no_is_left_alone_by_others(
     assert "it was in trouble" in second.said[0]
 
 
-def test_what_is_found_has_saved_what_it_took_to_make(tmp_path: Path, server: CacheServer) -> None:
+def test_slow_hits_of_expensive_entries_keep_the_remote_in_use(
+    tmp_path: Path, server: CacheServer
+) -> None:
     dear = [
         CacheEntry(components=(KeyComponent("n", str(n)),), files={"k": b"x"}, cpu_seconds=9.0)
         for n in range(9)

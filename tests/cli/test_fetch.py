@@ -90,7 +90,7 @@ def test_a_pinned_project_is_fetched_once(folder: Path, tmp_path: Path) -> None:
     assert list((cache / "wheels").iterdir()) == [fetched]
 
 
-def test_what_was_fetched_before_makes_room(folder: Path, tmp_path: Path) -> None:
+def test_cache_of_wheels_evicts_the_oldest(folder: Path, tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     (cache / "wheels").mkdir(parents=True)
     old = cache / "wheels" / "old-1.0-py3-none-any.whl"

@@ -181,12 +181,12 @@ def test_only_variables_that_count_are_parts() -> None:
 
 
 @pytest.mark.parametrize("word", ["-g", "-G", "-lineinfo", "--generate-line-info", "-ggdb3", "-pg"])
-def test_what_names_lines_is_precise(word: str) -> None:
+def test_flag_for_line_numbers_is_recognized(word: str) -> None:
     assert has_line_info([word])
 
 
 @pytest.mark.parametrize("word", ["-gencode", "-O3", "-gencode=arch=compute_80,code=sm_80"])
-def test_what_names_no_lines_is_not(word: str) -> None:
+def test_flag_without_line_numbers_is_not_recognized(word: str) -> None:
     assert not has_line_info([word])
 
 
@@ -208,7 +208,7 @@ def test_what_names_no_lines_is_not(word: str) -> None:
         "-show-src",
     ],
 )
-def test_what_reads_or_writes_more_is_odd(word: str) -> None:
+def test_flag_that_reads_or_writes_more_is_unsupported(word: str) -> None:
     assert has_unsupported_flags(("gcc", word))
     assert not has_unsupported_flags(("gcc", "-march=native", "-Wall", "-MD", "-MF", "x.d"))
 
@@ -329,7 +329,7 @@ def test_a_command_is_known_without_its_folders(tmp_path: Path) -> None:
     assert step_key(two, tmp_path / "two", precise=True) != second
 
 
-def test_what_isnt_known(tmp_path: Path) -> None:
+def test_step_that_is_not_understood_has_no_key(tmp_path: Path) -> None:
     odd = step(tmp_path, "ptxas", "--keep", str(tmp_path / "k.ii"))
     other = step(tmp_path, "objcopy", str(tmp_path / "k.ii"))
     link = step(tmp_path, "g++", "-o", "x", str(tmp_path / "k.ii"))
@@ -357,7 +357,7 @@ def test_a_compile_for_the_host_is_made_to_list_what_it_reads(tmp_path: Path) ->
     assert Path(own.command.argv[-1]).parent == tmp_path / "else"
 
 
-def test_what_a_stub_includes_is_read_too(tmp_path: Path) -> None:
+def test_key_of_a_host_compile_has_the_included_stub(tmp_path: Path) -> None:
     for name in ("k.compute_80.cudafe1.cpp", "k.fatbin.c", "other.fatbin.c"):
         (tmp_path / name).write_text("x")
     source = str(tmp_path / "k.compute_80.cudafe1.cpp")
@@ -369,7 +369,7 @@ def test_what_a_stub_includes_is_read_too(tmp_path: Path) -> None:
     assert found.label == "host compile to assembly"
 
 
-def test_what_an_outputs_reader_includes_is_not_read_by_its_writer(tmp_path: Path) -> None:
+def test_key_of_the_writer_lacks_the_included_stub(tmp_path: Path) -> None:
     # The device's side may be ready before the host's is begun, or after.
     (tmp_path / "k.fatbin.c").write_text("x")
     written = str(tmp_path / "k.compute_80.cudafe1.cpp")
@@ -486,7 +486,7 @@ def test_options_in_files_are_part_of_the_name(tmp_path: Path) -> None:
         ((b"#if __has_include(A)", b"#define A B\n#define B A"), None),
     ],
 )
-def test_what_is_asked_for(texts: tuple[bytes, ...], names: set[str] | None) -> None:
+def test_names_in_has_include_are_found(texts: tuple[bytes, ...], names: set[str] | None) -> None:
     assert has_include_names([*map(TextScans().source, texts)], ()) == names
 
 
@@ -553,7 +553,7 @@ def test_a_compiler_is_asked_what_it_would_start() -> None:
     assert identity_query(asked) == ("'/a b/g++-12' '-###' -B/x -march=native -mtune=native")
 
 
-def test_what_is_linked_is_read(tmp_path: Path) -> None:
+def test_key_of_a_link_has_its_libraries_and_objects(tmp_path: Path) -> None:
     for name in ("libcudadevrt.a", "other.o"):
         (tmp_path / name).write_text("x")
     private = tmp_path / "private"

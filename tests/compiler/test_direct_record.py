@@ -158,7 +158,7 @@ def test_a_hit_starts_nothing_and_imports_little(place: Place) -> None:
 
 
 @pytest.mark.nvcc
-def test_what_is_left_to_nvcc_is_left_at_once(place: Place) -> None:
+def test_command_line_for_nvcc_itself_starts_no_other_program(place: Place) -> None:
     code = WATCHED.replace("launcher()", "").replace(
         "try:",
         "os.execve = lambda *given: sys.exit(0)\ntry:\n    launcher()",
@@ -323,7 +323,7 @@ def test_a_reply_is_forgotten_when_a_folder_of_the_compiler_changes(tmp_path: Pa
     [("gcc -### -march=native", None), ("gcc -###", "clang version 15\n")],
     ids=["the machine is asked", "no GNU compiler"],
 )
-def test_what_may_follow_from_more_is_asked_each_time(
+def test_reply_that_depends_on_more_is_not_cached(
     question: str, reply: str | None, tmp_path: Path
 ) -> None:
     assert remembered(ReplyCache(tmp_path, cwd=tmp_path), question, reply=reply) is None

@@ -172,7 +172,7 @@ def test_only_a_cache_before_a_compiler_is_left_out() -> None:
     assert split_launcher(()) == (None, ())
 
 
-def test_where_all_lead_back_the_places_are_listed(tmp_path: Path) -> None:
+def test_masquerades_without_a_real_nvcc_list_the_places_tried(tmp_path: Path) -> None:
     wrapper = program(tmp_path / "own/archsplit-nvcc", "#!/bin/sh\n")
     masks = program(tmp_path / "masks/nvcc", '#!/bin/sh\nexec archsplit nvcc -- "$@"\n')
     with pytest.raises(ToolNotFoundError) as caught:

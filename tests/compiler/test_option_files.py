@@ -53,7 +53,7 @@ def test_words_are_those_of_nvcc(tmp_path: Path, toolkit: Toolkit) -> None:
         assert (text, plan(*command.argv)) == (text, plan(*argv))
 
 
-def test_what_nvcc_refuses_is_left_as_it_is(tmp_path: Path) -> None:
+def test_option_file_that_nvcc_refuses_is_not_expanded(tmp_path: Path) -> None:
     (tmp_path / "stray").write_text('-DA="b')
     (tmp_path / "good").write_text("-DA")
     (tmp_path / "last").write_text("-DA -Xptxas")
@@ -65,7 +65,7 @@ def test_what_nvcc_refuses_is_left_as_it_is(tmp_path: Path) -> None:
     assert expanded("-rdc=true", "-optf", "good", folder=tmp_path) == ("-rdc=true", "-DA")
 
 
-def test_what_cannot_be_followed_is_left_to_nvcc(tmp_path: Path) -> None:
+def test_option_file_without_an_end_falls_back_to_nvcc(tmp_path: Path) -> None:
     (tmp_path / "self").write_text("-DA -optf self")
     with pytest.raises(FallBackToNvccError, match="too many files"):
         expanded("-optf", "self", folder=tmp_path)

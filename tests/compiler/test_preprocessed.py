@@ -40,7 +40,7 @@ def test_only_who_asks_for_lines_has_them() -> None:
     assert matters(own="int n = __builtin_LINE();\n")
 
 
-def test_what_the_toolkits_headers_ask_for_is_theirs() -> None:
+def test_line_of_a_toolkit_header_counts_without_its_folder() -> None:
     assert not matters()
     assert not matters(kit=f"{FAILS}inline void f() {{ __fail(); }}\n")
     # Their own lines count; where they lie doesn't.
@@ -58,7 +58,7 @@ def test_what_the_toolkits_headers_ask_for_is_theirs() -> None:
         "void f() { __fail(); }\n",
     ],
 )
-def test_who_names_what_asks_has_lines(own: str) -> None:
+def test_unit_that_names_the_line_macro_keeps_its_lines(own: str) -> None:
     assert matters(own=own)
 
 
@@ -69,7 +69,7 @@ def test_who_names_what_asks_has_lines(own: str) -> None:
         ("fail", FAILS.replace("__fail", "fail")),
     ],
 )
-def test_who_takes_what_asks_may_have_the_callers_line(name: str, kit: str) -> None:
+def test_macro_with_an_argument_keeps_the_callers_line(name: str, kit: str) -> None:
     assert not matters(kit=kit)
     # A caller of that one needn't name what its argument is made to.
     assert matters(kit=f'{kit}# 1 {KIT}user.h" 1 3\nvoid use({name} what);\n')

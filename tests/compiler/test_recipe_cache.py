@@ -319,7 +319,7 @@ def _is_ptx(blob: bytes) -> bool:
         return False
 
 
-def test_what_isnt_an_object_of_ours_is_no_object(project: Project) -> None:
+def test_entry_with_a_path_outside_is_not_an_object(project: Project) -> None:
     first = project.build()
     cache = Cache(Settings(folder=project.store), warn=pytest.fail)
     for key in list(cache.local.keys(StoreKind.ACTION)):
@@ -338,7 +338,7 @@ def test_what_isnt_an_object_of_ours_is_no_object(project: Project) -> None:
     assert not built.is_known
 
 
-def test_what_changes_while_it_is_compiled_is_not_known(project: Project) -> None:
+def test_header_changed_during_a_compilation_is_a_miss(project: Project) -> None:
     value = project.folder / "second" / "value.h"
     value.write_text("#define VALUE 4\n")
     later = time.time() + 3600
@@ -363,7 +363,7 @@ _FLAGS = ("", '"-O1"', '"-lineinfo"', '"-g"', '"-maxrregcount=32"')
 
 @pytest.mark.stress
 @pytest.mark.parametrize("number", range(4))
-def test_whatever_is_changed_a_build_is_a_fresh_one(project: Project, number: int) -> None:
+def test_build_after_random_changes_equals_a_fresh_one(project: Project, number: int) -> None:
     chance = random.Random(number)
     recipe = (project.folder / "recipe.toml").read_text()
     for _ in range(15):

@@ -122,7 +122,7 @@ def a_folder_above_one_behind_a_link(folder: Path) -> Callable[[], object]:
         a_folder_above_one_behind_a_link,
     ],
 )
-def test_what_becomes_a_header_is_seen(
+def test_file_that_becomes_a_header_is_a_miss(
     project: Project, attack: Callable[[Path], Callable[[], object]]
 ) -> None:
     change = attack(project.folder)
@@ -316,7 +316,7 @@ def test_a_compiler_that_appears_where_it_is_looked_for_is_seen(
         ('asm(".inc" "bin \\"v.h\\"");\n', ""),
     ],
 )  # fmt: skip
-def test_what_reads_more_or_asks_the_time_is_never_known(
+def test_source_that_reads_files_or_the_time_is_never_a_hit(
     project: Project, text: str, flag: str
 ) -> None:
     project.write("src/n.cpp", text)
@@ -367,7 +367,7 @@ def test_a_header_of_the_toolkit_may_begin_to_ask_the_time(
     assert KNOWN[0] not in project.compile(make="-c k.cu")
 
 
-def test_what_only_looks_like_it_stays_known(project: Project) -> None:
+def test_source_that_only_resembles_the_macros_is_a_hit(project: Project) -> None:
     text = (
         'enum { TIME = 1, DATE };\nint n() { return TIME; }\nvoid *p() { asm("nop"); return 0; }\n'
     )
@@ -469,7 +469,7 @@ def test_the_toolkit_may_ask_for_lines_of_its_own(project: Project) -> None:
 
 
 @pytest.mark.parametrize("directive", ["incbin", "include"])
-def test_what_the_assembler_reads_for_a_step_is_never_old(project: Project, directive: str) -> None:
+def test_file_read_by_the_assembler_is_never_stale(project: Project, directive: str) -> None:
     asm = f'asm(".section .rodata\\n.{directive} \\"data.s\\"\\n.text\\n");\n'
     project.write("h.h", value(1))
     project.write("k.cu", SOURCE + asm)

@@ -112,9 +112,7 @@ def test_an_object_has_the_bytes_of_nvccs(folder: Folder) -> None:
         pytest.param("--keep-dir=. --keep -g", marks=pytest.mark.stress),
     ],
 )
-def test_what_names_the_private_folder_is_reproducible(
-    folder: Folder, toolkit: Toolkit, flags: str
-) -> None:
+def test_debug_information_is_reproducible(folder: Folder, toolkit: Toolkit, flags: str) -> None:
     other = Folder(folder.path.parent / "other", toolkit)
     other.temporary = folder.temporary
     made = []
@@ -145,7 +143,7 @@ def test_what_names_the_private_folder_is_reproducible(
         pytest.param("-shared -Xcompiler -fPIC k.cu b/k.cu -o l.so", marks=pytest.mark.stress),
     ],
 )
-def test_what_verify_compares_is_equal(folder: Folder, line: str) -> None:
+def test_verify_finds_equal_outputs(folder: Folder, line: str) -> None:
     link = f"-L{folder.toolkit.library_folder}"
     done = folder.ours(*line.split(), *TWO, link, options="--verify")
     assert (done.returncode, done.stderr) == (0, "")
@@ -189,7 +187,7 @@ def without_names(text: str) -> list[str]:
     return [line for line in text.splitlines() if "tmpxft" not in line and "archsplit" not in line]
 
 
-def test_what_is_not_understood_is_left_to_nvcc(folder: Folder) -> None:
+def test_unknown_step_falls_back_to_nvcc(folder: Folder) -> None:
     done = folder.ours("-c", "k.cu", "-o", "k.o", "-DNAME=`uname`")
     assert done.returncode == 0
     assert done.stderr.startswith("archsplit: running nvcc itself: nvcc --dryrun printed a step")
@@ -232,7 +230,7 @@ def test_intermediate_files_can_be_kept(folder: Folder) -> None:
 
 
 @pytest.mark.parametrize("line", ["-c k.cu -g --keep", "-c k.cu -o k.o -g --keep --keep-dir b"])
-def test_what_is_kept_names_what_is_there(folder: Folder, line: str) -> None:
+def test_kept_files_do_not_name_the_private_folder(folder: Folder, line: str) -> None:
     assert folder.nvcc(*line.split()).returncode == 0
     theirs = folder.files()
     folder.clean()
@@ -253,7 +251,7 @@ def test_what_is_kept_names_what_is_there(folder: Folder, line: str) -> None:
         ("-c k.cu", {"NVCC_APPEND_FLAGS": "--dryrun"}),
     ],
 )
-def test_what_is_left_is_what_nvcc_leaves(
+def test_files_left_are_the_files_that_nvcc_leaves(
     folder: Folder, line: str, variables: dict[str, str]
 ) -> None:
     named = {"ARCHSPLIT_NVCC_OPTIONS": f"--nvcc '{folder.toolkit.nvcc}'"}
@@ -291,7 +289,7 @@ def test_the_verb_takes_its_options_before_two_dashes(folder: Folder) -> None:
     assert (folder.path / "t.csv").is_file()
 
 
-def test_what_says_how_it_went(folder: Folder) -> None:
+def test_options_write_the_graph_table_and_commands(folder: Folder) -> None:
     options = "--graph g.dot --table t.csv --verbose v.txt --save saved"
     done = folder.ours("-c", "k.cu", *TWO, options=options)
     assert done.returncode == 0

@@ -62,12 +62,12 @@ def test_the_drop_in_does_what_nvcc_does(toolkit: Toolkit, peer: str) -> None:
 
 
 @pytest.mark.stress
-def test_it_does_so_for_more_kinds_of_lines(toolkit: Toolkit, peer: str) -> None:
+def test_more_kinds_of_lines_do_not_fall_back(toolkit: Toolkit, peer: str) -> None:
     assert not [one for one in verdicts_on(toolkit, peer, MORE_LINES) if one.fell_back]
 
 
 @pytest.mark.stress
-def test_it_does_so_for_random_command_lines(toolkit: Toolkit, peer: str) -> None:
+def test_random_command_lines_compile_as_with_nvcc(toolkit: Toolkit, peer: str) -> None:
     seed = int(os.environ.get("STRESS_SEED", "1"))
     count = int(os.environ.get("STRESS_COUNT", "200"))
     verdicts = judged(toolkit.nvcc, peer, lines(seed, count), jobs=2)
@@ -90,7 +90,7 @@ def test_a_line_is_drawn_again_by_its_name() -> None:
     assert len({one.words for one in lines(7, 200)}) > 195
 
 
-def test_what_no_two_runs_share_is_made_the_same() -> None:
+def test_normal_form_hides_random_names() -> None:
     assert normal(b"tmpxft_00006d84_00000000-6_k.cudafe1.cpp") == b"k.cudafe1.cpp"
     one, other = b"x_60e3ff2f_4_k_cu_274ff36a__y", b"x_e6778d81_4_k_cu_11111111__y"
     assert normal(one) == normal(other) != one

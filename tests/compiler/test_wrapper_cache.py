@@ -199,7 +199,7 @@ def test_device_code_alone_is_known_too(project: Project, make: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["n.cpp", "n.c"])
-def test_what_has_no_device_code_is_known_too(project: Project, name: str) -> None:
+def test_host_source_is_a_hit(project: Project, name: str) -> None:
     project.write(name, '#include "h.h"\nint n() { return VALUE; }\n')
     make = f"-c {name}"
     project.compile(make=make)
@@ -227,7 +227,7 @@ def test_options_in_a_file_count_by_what_they_are(project: Project) -> None:
     assert appended.is_fresh(make=PLAIN)
 
 
-def test_what_is_made_for_this_machine_is_known_on_such_machines(project: Project) -> None:
+def test_march_native_is_a_hit_on_an_equal_machine(project: Project) -> None:
     flags = ("-arch=sm_80", "-Xcompiler", "-march=native")
     project.compile(*flags)
     assert project.compile(*flags) == KNOWN

@@ -161,7 +161,7 @@ def test_dollar_in_a_path_is_what_a_shell_makes_of_it(tmp_path: Path, toolkit: T
     assert not (folder.path / "t$b.o").exists()
 
 
-def test_what_tells_of_a_run_is_written_to_a_device(folder: Folder, null_device: Path) -> None:
+def test_reports_are_written_to_a_device(folder: Folder, null_device: Path) -> None:
     before = null_device.stat()
     wanted = ("--graph", "--table", "--verbose")
     done = folder.run("-c t.cu -o t.o", options=" ".join(f"{word} null" for word in wanted))

@@ -43,7 +43,7 @@ def recompressed(fatbin: Path) -> tuple[FilePlan, Path]:
 
 
 @pytest.mark.nvcc
-def test_what_nvcc_left_unpacked_is_packed_as_nvcc_does(maker: Maker, toolkit: Toolkit) -> None:
+def test_uncompressed_image_is_compressed_as_nvcc_does(maker: Maker, toolkit: Toolkit) -> None:
     (maker.folder / "add.cu").write_text(KERNEL)
     gencode = "-gencode=arch=compute_90,code=[sm_90,compute_90]"
     nvcc = (str(toolkit.nvcc), gencode, "-fatbin", "add.cu")
@@ -65,14 +65,14 @@ def test_what_nvcc_left_unpacked_is_packed_as_nvcc_does(maker: Maker, toolkit: T
         assert entry.header_size == other.header_size
 
 
-def test_what_does_not_pack_stays_as_it_is(tmp_path: Path) -> None:
+def test_incompressible_image_is_unchanged(tmp_path: Path) -> None:
     fatbin = tmp_path / "random.fatbin"
     fatbin.write_bytes(container(image("sm_90", 0x400), image("compute_90", 0x400)))
     plan, _ = recompressed(fatbin)
     assert not plan.is_changed
 
 
-def test_what_is_packed_already_stays_as_it_is(tmp_path: Path) -> None:
+def test_compressed_image_is_unchanged(tmp_path: Path) -> None:
     fatbin = tmp_path / "zstd.fatbin"
     packed = bytearray(image("sm_90", 0x400, flags=0x11 | EntryFlag.ZSTD))
     packed[64:] = bytes(0x400)

@@ -38,7 +38,7 @@ LZ4 = lz4.block.compress(TEXT, store_size=False)
 ZSTD = zstandard.compress(TEXT)
 
 
-def test_what_was_packed_comes_back() -> None:
+def test_compressed_image_decompresses_to_its_content() -> None:
     assert decompressed(LZ4, EntryFlag.LZ4) == TEXT
     assert decompressed(ZSTD, EntryFlag.ZSTD) == TEXT
     assert decompressed(TEXT, 0, size=0) == TEXT + bytes(-len(TEXT) % 8)
@@ -60,7 +60,9 @@ def test_what_was_packed_comes_back() -> None:
         (ZSTD, EntryFlag.ZSTD | EntryFlag.LZ4, len(TEXT), "compression"),
     ],
 )
-def test_what_lies_is_refused(payload: bytes, flag: int, declared: int, words: str) -> None:
+def test_image_with_a_wrong_size_is_refused(
+    payload: bytes, flag: int, declared: int, words: str
+) -> None:
     with pytest.raises(BinaryFormatError, match=words):
         decompressed(payload, flag, declared=declared)
 

@@ -27,7 +27,7 @@ def inspected(samples: Samples, name: str, *, kernels: bool = False) -> Inventor
     return read_inventory(InspectRequest(subject=str(samples / name), kernels=kernels))
 
 
-def test_what_each_gpu_is_served(samples: Samples) -> None:
+def test_each_gpu_has_its_coverage_and_targets(samples: Samples) -> None:
     inventory = inspected(samples, "pkg-1.0-py3-none-any.whl")
     devices = {str(each.capability): each for each in device_usage(inventory, GPU_BY_CAPABILITY)}
     services = {
@@ -57,7 +57,7 @@ def test_usable_and_dead_are_all_that_is_registered(samples: Samples) -> None:
         assert device.usable.wheel_bytes is None
 
 
-def test_what_is_for_linkers_or_unknown_counts_for_no_gpu_and_no_limit() -> None:
+def test_image_for_linkers_counts_for_no_gpu() -> None:
     images = [
         Image(
             kind=kind,
@@ -155,7 +155,7 @@ def test_many_missing_kernels_are_counted(samples: Samples) -> None:
     assert any(line.endswith("k0, k1, k2, k3, k4 and 4 more") for line in lines)
 
 
-def test_what_grew(samples: Samples) -> None:
+def test_comparison_lists_targets_and_kernels_that_grew(samples: Samples) -> None:
     old = inspected(samples, "zstd.o", kernels=True)
     new = inspected(samples, "kernels.o", kernels=True)
     growth = compare_inventories(old, new)

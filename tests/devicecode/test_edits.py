@@ -68,7 +68,7 @@ def test_the_new_file_is_the_old_one_with_each_range_replaced(
         assert apply_edits(shuffled, len(OLD)) == found
 
 
-def test_what_is_not_touched_is_one_copy() -> None:
+def test_edits_without_a_change_are_one_copy() -> None:
     assert apply_edits([], 256) == (CopiedBytes(offset=0, size=256),)
     again = Edit(start=10, end=20, pieces=(CopiedBytes(offset=10, size=10),))
     assert apply_edits([again], 256) == (CopiedBytes(offset=0, size=256),)

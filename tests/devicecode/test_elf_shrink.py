@@ -136,7 +136,7 @@ def test_a_library_can_be_slimmed_again(maker: Maker) -> None:
     assert len(in_memory(second, 3)) == 3
 
 
-def test_what_was_slimmed_in_place_can_be_shrunk(maker: Maker) -> None:
+def test_library_slimmed_in_place_can_be_shrunk(maker: Maker) -> None:
     library = maker.library()
     first, _, _ = slimmed(library, for_devices("9.0", "8.6"), EditMode.IN_PLACE)
     second, _, _ = slimmed(first, for_devices("9.0"))

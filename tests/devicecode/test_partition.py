@@ -78,7 +78,7 @@ ATTENTION = [
 ]
 
 
-def test_what_several_gpus_take_alike_lies_in_one_pack() -> None:
+def test_image_of_several_gpus_lies_in_a_shared_pack() -> None:
     shares = plan_packs(ATTENTION, PackBy.CAPABILITY)
     assert [pack.name for pack in shares.packs] == ["cc80", "cc86", "cc89", "cc90", "shared_80"]
     assert shares.needs[Capability(8, 6)] == ("cc86", "shared_80")

@@ -59,7 +59,7 @@ RELOCATABLE = Piece(91, Target.parse("compute_90"), EntryKind.RELOCATABLE_PTX)
         (("sm_80", "sm_80"), "8.0", ["sm_80", "sm_80"], Coverage.NATIVE),
     ],
 )
-def test_what_a_device_takes(
+def test_device_takes_the_best_image_that_runs(
     held: tuple[str, ...], capability: str, taken: list[str], service: Coverage
 ) -> None:
     found = selected_images(pieces(*held), Capability.parse(capability))
@@ -68,7 +68,7 @@ def test_what_a_device_takes(
     assert classify_coverage(target, Capability.parse(capability)) is service
 
 
-def test_what_is_for_linkers_is_never_taken() -> None:
+def test_image_for_linkers_is_never_taken() -> None:
     assert not is_code(LTO)
     assert not is_code(RELOCATABLE)
     assert selected_images((LTO, RELOCATABLE), Capability(9, 0)) == ()

@@ -63,7 +63,7 @@ def test_a_device_takes_the_same_as_before(
 
 
 @given(some_targets, selections)
-def test_what_stays_is_a_part_in_its_order_and_staying_twice_changes_nothing(
+def test_selection_keeps_the_order_and_is_idempotent(
     names: list[Target], selection: Selection
 ) -> None:
     entries = entries_of(names)
@@ -105,7 +105,7 @@ def test_effects_count_every_container_once(names: list[Target], selection: Sele
         assert effect.capability not in selection.devices
 
 
-def test_what_no_device_takes_stays() -> None:
+def test_image_that_no_device_takes_stays() -> None:
     content = container(image("sm_80", 8), image("sm_80", 8, kind=LTO_IR))
     entries = tuple(read_container(Window(content, source="test"), 0).entries())
     assert Selection(keep=frozenset(parsed("sm_90"))).kept(entries) == entries[1:]

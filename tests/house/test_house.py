@@ -136,7 +136,7 @@ def test_no_ring_of_imports_not_even_for_types() -> None:
         "recipes/stack/chart.py",
     ],
 )
-def test_what_is_generated_is_as_of_today(script: str) -> None:
+def test_generated_files_are_current(script: str) -> None:
     subprocess.run([sys.executable, ROOT / script, "--check"], check=True)
 
 

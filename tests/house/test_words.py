@@ -79,3 +79,13 @@ def test_docstring_of_a_function_begins_with_a_verb() -> None:
         if isinstance(node, ast.FunctionDef) and (ast.get_docstring(node) or "").startswith("The ")
     ]
     assert len(articles) <= LEFT["articles"], "\n".join(articles)
+
+
+def test_name_of_a_test_begins_with_its_subject() -> None:
+    clause = re.compile(r"def (test_(?:what|who|whoever|whatever|where|which|how|whether|it)_\w+)")
+    clauses = [
+        f"{path.relative_to(ROOT)}: {name}"
+        for path in sorted((ROOT / "tests").rglob("test_*.py"))
+        for name in clause.findall(path.read_text(encoding="utf-8"))
+    ]
+    assert clauses == []

@@ -81,7 +81,7 @@ def test_other_bytes_are_not_installed(index: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("knows_json", [False, True])
-def test_what_is_yanked_is_not_chosen(index: Path, tmp_path: Path, *, knows_json: bool) -> None:
+def test_yanked_release_is_not_installed(index: Path, tmp_path: Path, *, knows_json: bool) -> None:
     assert main(["index", str(index), "--yank", "toy==1.1", "--reason", "a <bad> day"]) == 0
     with serving(index, knows_json=knows_json) as (url, _):
         by_pip = pip(url, "install", "--target", str(tmp_path / "pip"), "toy[sm90]")

@@ -137,7 +137,7 @@ def test_a_page_of_another_index_is_read_as_far_as_it_goes() -> None:
     ("changes", "message"),
     [({"sha256": "AB"}, "SHA-256"), ({"size": -1}, "negative"), ({"uploaded": -1}, "negative")],
 )
-def test_what_an_entry_refuses(changes: dict[str, object], message: str) -> None:
+def test_invalid_entry_is_refused(changes: dict[str, object], message: str) -> None:
     with pytest.raises(InputError, match=message):
         entry("toy-1.0-py3-none-any.whl", **changes)
     with pytest.raises(WheelError):

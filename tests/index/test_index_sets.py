@@ -69,7 +69,7 @@ def test_a_core_and_its_plugins_are_one_set() -> None:
     ]
 
 
-def test_what_is_too_old_goes_whole() -> None:
+def test_old_release_is_pruned_with_its_plugins() -> None:
     entries = [*toy("1.0", "sm90", day=1), *toy("1.1", "sm90", day=5), *toy("1.2", "sm90", day=9)]
     assert gone(entries, now=9, seconds=4) == ["toy==1.0", "toy-sm90==1.0"]
     assert gone(entries, now=99, seconds=4) == [
@@ -103,7 +103,7 @@ def test_the_newest_of_each_platform_stays() -> None:
     assert gone(entries, now=99, seconds=1) == ["toy==0.9"]
 
 
-def test_what_is_yanked_is_the_newest_only_where_all_is() -> None:
+def test_yanked_release_is_newest_only_if_all_are_yanked() -> None:
     entries = [wheel("toy", "1.0"), wheel("toy", "1.1", yanked="")]
     assert gone(entries, now=99, seconds=1) == ["toy==1.1"]
     both = [wheel("toy", "1.0", yanked=""), wheel("toy", "1.1", yanked="")]

@@ -112,7 +112,7 @@ def test_a_build_s_folder_is_taken_by_its_report(tmp_path: Path) -> None:
     assert page["versions"] == ["1.0"]
 
 
-def test_what_the_report_does_not_know_is_refused(tmp_path: Path) -> None:
+def test_wheel_that_the_report_lacks_is_refused(tmp_path: Path) -> None:
     build = build_folder(tmp_path / "build", "1.0")
     *_, other = release(tmp_path / "other", "1.0", ("sm80",))
     other.replace(build / other.name)
@@ -213,7 +213,7 @@ def test_pages_are_written_again(tmp_path: Path) -> None:
     assert files(root) == before
 
 
-def test_what_is_not_the_index_s_stays(tmp_path: Path) -> None:
+def test_foreign_files_in_the_index_folder_stay(tmp_path: Path) -> None:
     """The folder may have more in it than an index: a project, a web server's settings."""
     build = build_folder(tmp_path / "dist", "1.0")
     update(tmp_path, build)
@@ -242,7 +242,7 @@ def test_website_is_refused_as_an_index(tmp_path: Path) -> None:
     assert not (site / "toy").exists()
 
 
-def test_what_was_lost_or_damaged_comes_back(tmp_path: Path) -> None:
+def test_lost_or_damaged_file_is_restored(tmp_path: Path) -> None:
     root, build = tmp_path / "index", build_folder(tmp_path / "build", "1.0")
     update(root, build)
     before = files(root)

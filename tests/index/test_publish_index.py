@@ -206,7 +206,7 @@ def test_core_that_is_live_before_its_plugins_is_noted(scene: Scene) -> None:
         ({"project_bytes": 1000}, "allowed to a project"),
     ],
 )
-def test_what_the_index_would_refuse_is_not_begun(
+def test_upload_over_the_index_limits_is_not_begun(
     scene: Scene, rules: dict[str, int], text: str
 ) -> None:
     assert text in refusal(scene, IndexRefusedError, scene.publisher(**rules))

@@ -193,7 +193,7 @@ def test_twine_check_decides_too(scene: Scene) -> None:
     )
 
 
-def test_what_upstream_left_out_is_a_warning_and_what_breaks_its_page_is_not(scene: Scene) -> None:
+def test_missing_description_is_a_warning_and_a_broken_one_an_error(scene: Scene) -> None:
     core = scene.wheel("")
     with zipfile.ZipFile(core) as archive:
         members = {name: archive.read(name) for name in archive.namelist()}
@@ -231,7 +231,7 @@ def test_addresses_with_passwords_are_refused(scene: Scene) -> None:
             index_address(wrong)
 
 
-def test_where_an_index_is_read(scene: Scene) -> None:
+def test_index_of_an_upload_address_is_found(scene: Scene) -> None:
     calm = retry_policy(scene.clock)
     for slash in ("", "/"):
         public = find_repository(f"https://upload.pypi.org/legacy{slash}", None, calm)
@@ -334,7 +334,7 @@ def test_clock_of_the_machine() -> None:
     assert utc_text(clock.now()).endswith("Z")
 
 
-def test_what_an_index_answers_on_one_line() -> None:
+def test_reply_of_an_index_is_one_line() -> None:
     assert (
         TwineResult(outcome="answered", status=400, reason="Bad", text="Bad").reply() == "400 Bad"
     )

@@ -131,7 +131,7 @@ def test_plan_without_limits_names_none() -> None:
     assert "; allowed are 1 MB a file\n" in plan_text(plan(what, view(what), only_files)) + "\n"
 
 
-def test_what_the_rules_forbid() -> None:
+def test_plan_lists_each_rule_that_it_breaks() -> None:
     what = release(1)
     big, core = what.artifacts
     big = replace(big, size=100_000_001, platforms=("linux_x86_64",))

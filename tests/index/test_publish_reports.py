@@ -70,7 +70,7 @@ def test_no_file_of_another_folder_is_published(scene: Scene, file: str) -> None
         (lambda wheels: wheels.append(7), r"wheels\.3"),
     ],
 )
-def test_what_is_wrong_in_a_report_is_said_by_its_place(
+def test_fault_of_a_report_is_named_with_its_path(
     scene: Scene, change: Callable[[list[dict[str, Any]]], None], where: str
 ) -> None:
     changed(scene.dist, change)

@@ -138,7 +138,9 @@ def test_a_list_of_gpus_is_a_table(library: Path, capsys: pytest.CaptureFixture[
     assert main(["advise", str(library), "--gpus", "H1000"]) == TargetError.exit_code
 
 
-def test_nothing_fits(library: Path, gpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_advise_without_a_fitting_choice_is_an_error(
+    library: Path, gpus: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     words = ["advise", str(library), "--gpus", str(gpus), "--budget", "1kB", "--max-wheel", "1kB"]
     assert main(words) == BudgetError.exit_code
     out, err = capsys.readouterr()
@@ -161,7 +163,7 @@ def test_table_without_a_usable_gpu_is_refused(
     assert "no target that may be proposed runs on a GPU of the table" in capsys.readouterr().err
 
 
-def test_what_can_not_be_asked_about(
+def test_advise_refuses_empty_wheels_and_unreadable_tables(
     library: Path, gpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     empty = tmp_path / "empty.whl"

@@ -124,7 +124,7 @@ def test_share_of_zero_is_left_out() -> None:
         ("gpu,share\nT4,0\n", "x has no share of a known GPU"),
     ],
 )
-def test_what_is_wrong_is_said_with_its_line(table: str, message: str) -> None:
+def test_fault_of_a_gpu_table_is_named_with_its_line(table: str, message: str) -> None:
     with pytest.raises(InputError) as caught:
         read_gpu_table(table, where="x")
     assert str(caught.value).startswith(message)

@@ -115,7 +115,7 @@ def test_an_installed_package_by_its_name(samples: Samples, tmp_path: Path) -> N
         read_inventory(InspectRequest(subject="pkg", site_folders=(tmp_path,)))
 
 
-def test_what_is_not_there(tmp_path: Path) -> None:
+def test_missing_subject_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such file or installed package"):
         read_inventory(InspectRequest(subject="no-such-thing", site_folders=(tmp_path,)))
 

@@ -91,7 +91,7 @@ def test_too_much_growth_is_a_finding(
         (["--log", "binary.jsonl"], InputError.exit_code),
     ],
 )
-def test_what_can_not_be_shown(
+def test_damaged_history_is_refused(
     words: list[str], code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

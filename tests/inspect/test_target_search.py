@@ -171,7 +171,7 @@ def test_one_container_without_code_is_enough_to_fail() -> None:
     assert [(one.size, one.machine_code) for one in both.front] == [(10000, 1)]
 
 
-def test_where_a_gpu_never_found_anything_it_misses_nothing() -> None:
+def test_gpu_without_code_before_has_no_gaps() -> None:
     found = inventory(unit(image("sm_75", 5000), image("sm_80", 5000)), unit(image("sm_80", 5000)))
     advice = _advice(found, AdviceRequest())
     effects = {str(effect.capability): effect for effect in advice.effects}
@@ -286,7 +286,7 @@ def test_ptx_may_be_left_out_and_the_snippet_says_what_stays() -> None:
     assert any_.too_big == ()
 
 
-def test_where_nothing_fits_nothing_is_proposed() -> None:
+def test_budget_that_nothing_fits_has_no_proposal() -> None:
     advice = _advice(inventory(unit(image("sm_80", 5000))), AdviceRequest(budget=2000))
     assert advice.best is None
     assert (advice.snippet(), advice.slim_arguments("x")) == ("", ())

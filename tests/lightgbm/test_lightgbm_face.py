@@ -83,7 +83,7 @@ def test_without_a_plugin_the_first_call_says_so(package: Path) -> None:
     assert "RuntimeError: pip install 'x[sm90]'" in done.stderr
 
 
-def test_what_was_never_made_can_be_freed(package: Path) -> None:
+def test_null_handle_can_be_freed(package: Path) -> None:
     assert run(package, "print(_LIB.LGBM_DatasetFree(None))", NO_GPU="1").stdout.endswith("\n0\n")
 
 

@@ -39,7 +39,7 @@ def laid_out(tmp_path_factory: pytest.TempPathFactory, nccl: Path) -> Path:
     return folder
 
 
-def test_it_is_a_recipe_of_the_chosen_name(laid_out: Path) -> None:
+def test_recipe_has_the_chosen_name(laid_out: Path) -> None:
     recipe = load_recipe(laid_out)
     assert (recipe.project.name, recipe.python.package) == ("my-boosting", "boosting")
     assert sum(file.suffix == ".cu" for file in recipe.source.files) == 15
@@ -54,7 +54,7 @@ def test_sources_match_its_cmake_build(laid_out: Path) -> None:
     assert len(names) == 15 + 54 + 4 + 1
 
 
-def test_it_exports_all_of_the_c_interface(laid_out: Path) -> None:
+def test_recipe_exports_the_whole_c_interface(laid_out: Path) -> None:
     recipe = load_recipe(laid_out)
     header = (laid_out / recipe.interface.header).read_text()
     declared = re.findall(r"^LIGHTGBM_C_EXPORT [^;]*?\b(LGBM_\w+)\(", header, re.MULTILINE)

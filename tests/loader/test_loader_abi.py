@@ -169,9 +169,7 @@ DESCRIPTOR = descriptor.Descriptor(
 )
 
 
-def test_what_the_splitter_writes_is_what_the_loader_reads(
-    workbench: Workbench, tmp_path: Path
-) -> None:
+def test_pack_of_the_splitter_is_read_by_the_loader(workbench: Workbench, tmp_path: Path) -> None:
     (tmp_path / "note").write_bytes(descriptor.encode_note(DESCRIPTOR))
     source = tmp_path / "plugin.s"
     source.write_text(
@@ -185,7 +183,7 @@ def test_what_the_splitter_writes_is_what_the_loader_reads(
     assert f"candidate accepted: {plugin}" in done.stdout
 
 
-def test_what_the_tests_write_is_what_the_splitter_reads() -> None:
+def test_pack_of_the_tests_is_read_by_the_splitter() -> None:
     names = ("sm_90", "sm_120f", "compute_100a")
     found = descriptor.decode_note(Stub(targets=names).encode())
     assert found.targets == tuple(map(Target.parse, names))

@@ -155,7 +155,7 @@ def test_folder_that_cannot_be_listed_is_made_readable(
         ("plugins=['x.so']", {"gpus": "9.0"}, "x.so can't be opened by this path"),
     ],
 )
-def test_what_cannot_be_loaded(
+def test_library_that_cannot_be_loaded_is_an_error(
     workbench: Workbench, site: Path, arguments: str, more: dict[str, str], words: str
 ) -> None:
     assert words in message(workbench, site, arguments, **more)
@@ -210,7 +210,7 @@ except vecsort.DeviceError as error:
     assert done.stdout.startswith("sm_80 sm_90 True\nno device 0: CUDA hides all")
 
 
-def test_what_is_remembered_goes_around_no_check(workbench: Workbench, site: Path) -> None:
+def test_remembered_choice_is_still_checked(workbench: Workbench, site: Path) -> None:
     workbench.plugin(site, "sm_90")
     code = """
 import vecsort

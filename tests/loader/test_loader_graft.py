@@ -55,7 +55,7 @@ hidden is served too, because a program may show it later."""
 
 
 @pytest.mark.parametrize("view", VIEWS)
-def test_what_is_visible_is_served(workbench: Workbench, all_packs: SplitSite, view: str) -> None:
+def test_visible_device_is_served(workbench: Workbench, all_packs: SplitSite, view: str) -> None:
     gpus, more, letters = VIEWS[view]
     assert served(workbench, all_packs, gpus, **more) == (letters, "")
 

@@ -105,9 +105,7 @@ def test_changed_plugin_is_opened_by_default_and_never_when_asked(
     assert "CDLL" in told(workbench, site, 'load(verify="full")', gpus="8.0")
 
 
-def test_what_was_opened_unverified_is_verified_when_asked(
-    workbench: Workbench, site: Path
-) -> None:
+def test_unverified_pack_is_verified_when_asked(workbench: Workbench, site: Path) -> None:
     change(site / "vecsort_plugins" / "cuda" / "sm_90" / LIBRARY)
     assert "is damaged" in told(workbench, site, 'load() and face.load(verify="full")')
 

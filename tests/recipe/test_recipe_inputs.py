@@ -41,7 +41,7 @@ def root(tmp_path: Path) -> Path:
     return fill_folder(tmp_path / "recipe folder", WITH_FOLDERS)
 
 
-def test_what_looks_like_cpp_below_the_folders_of_the_sources_counts(root: Path) -> None:
+def test_headers_below_the_source_folders_are_inputs(root: Path) -> None:
     names = ("src/detail/x.cuh", "include/dist/old.whl", "include/deep/y.hpp", "src/notes.txt")
     write(root, dict.fromkeys((*names, "z.hpp"), ""))
     assert inputs(root) == {"src/detail/x.cuh", "include/deep/y.hpp"}
@@ -138,7 +138,7 @@ def test_a_header_of_several_sources_is_read_once(root: Path) -> None:
     assert found("src/a.cu") == {"include/x.h"}
 
 
-def test_what_a_compiler_read_is_held_against_the_list(root: Path, tmp_path: Path) -> None:
+def test_files_that_a_compiler_read_beyond_the_inputs_are_found(root: Path, tmp_path: Path) -> None:
     recipe = write(root, {"gen/t.h": "", "src/x.h": "", "v.h": ""})
     toolkit = tmp_path / "cuda"
     (tmp_path / "elsewhere").mkdir()

@@ -206,7 +206,7 @@ recipe.toml:4: python.files[0]: no file matches x.py
         (b"a = " + b"1" * 9999, "recipe.toml: not TOML: Exceeds the limit"),
     ],
 )
-def test_what_is_not_toml_is_refused_with_its_place(
+def test_recipe_that_is_not_toml_is_refused_with_its_line(
     tmp_path: Path, content: bytes, message: str
 ) -> None:
     (tmp_path / "recipe.toml").write_bytes(content)

@@ -166,7 +166,7 @@ def test_faults_of_other_tables_hide_no_fault_of_a_policy(tmp_path: Path) -> Non
     assert message.startswith("recipe.toml has 3 faults")
 
 
-def test_what_is_too_big_is_said_with_how_much() -> None:
+def test_exceeded_limits_are_listed_with_the_excess() -> None:
     policy = Policy(max_wheel=5_000_000, budget=8_000_000)
     assert list(policy.exceeded({"a": 5_000_000, "b": 3_000_000})) == []
     assert list(policy.exceeded({"a": 5_500_000, "b": 3_000_000})) == [

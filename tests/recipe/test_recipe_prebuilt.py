@@ -114,7 +114,7 @@ def test_the_examples_are_right() -> None:
     assert "NVCC_APPEND_FLAGS" in own.source.words[2]
 
 
-def test_where_sources_are_needed_it_is_refused(tmp_path: Path) -> None:
+def test_prebuilt_recipe_is_refused_for_a_build(tmp_path: Path) -> None:
     laid_out(tmp_path, '[source]\nwheel = "a.whl"\n')
     with pytest.raises(RecipeError, match="splits a prebuilt file") as caught:
         load_recipe(tmp_path)
@@ -172,7 +172,7 @@ std = "c++17"
         ("build = 1", "source.build: must be text, not 1"),
     ],
 )
-def test_what_can_not_be_split_is_refused(tmp_path: Path, source: str, said: str) -> None:
+def test_source_that_cannot_be_split_is_refused(tmp_path: Path, source: str, said: str) -> None:
     assert said in message_for(tmp_path, f"[source]\n{source}\n", "1.txt", "2.txt")
 
 
@@ -208,7 +208,7 @@ def test_dropped_targets_of_a_wheel_belong_into_the_table_of_the_split(tmp_path:
         ('[source]\nwheel = "w.whl"\n', False),
     ],
 )
-def test_what_a_recipe_builds_takes_the_fat_wheels_place(
+def test_product_of_a_build_stands_for_the_fat_wheel(
     tmp_path: Path, text: str, is_release: bool
 ) -> None:
     folder = laid_out(tmp_path, text)

@@ -39,7 +39,7 @@ def loaded(folder: Path, text: str) -> SplitRecipe:
     return recipe
 
 
-def test_it_makes_fewer_packs(tmp_path: Path) -> None:
+def test_policy_makes_fewer_packs(tmp_path: Path) -> None:
     recipe = loaded(tmp_path, f'{WHEEL}{TARGETS}[policy.nightly]\nmax-wheel = "1MB"\n')
     assert recipe.policy is None
     nightly = apply_policy_to_prebuilt(recipe, "nightly", day=DAY)

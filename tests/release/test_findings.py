@@ -72,7 +72,7 @@ def test_a_finding_is_a_sentence_and_a_hint() -> None:
     )
 
 
-def test_what_cannot_be_read_is_a_wheel_or_a_pack() -> None:
+def test_unreadable_file_is_a_damaged_wheel_or_pack() -> None:
     errors = (DevicePackError("short"), WheelError("short", hint="do not show it"))
     found = [error_finding(ReleaseKind.SPLIT, "a.whl", error) for error in errors]
     assert [one.code for one in found] == ["damaged-pack", "damaged-wheel"]

@@ -79,6 +79,8 @@ def test_as_json(split: Path, packs: Path, capsys: pytest.CaptureFixture[str]) -
     assert all(lines == [] for lines in content["differences"].values())
 
 
-def test_what_is_no_wheel(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_diff_of_missing_wheels_is_an_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["diff", "--bytes", str(tmp_path / "a.whl"), str(tmp_path / "b.whl")]) == 14
     assert "no such file: " in capsys.readouterr().err

@@ -86,7 +86,7 @@ def test_sources_tools_and_flags(built: tuple[Path, Release], toolkit: Toolkit) 
     assert manifest.flags["targets"] == ("sm_80", "sm_90", "compute_90")
 
 
-def test_it_names_no_place_of_this_machine(built: tuple[Path, Release], split: Path) -> None:
+def test_manifest_has_no_path_of_this_machine(built: tuple[Path, Release], split: Path) -> None:
     for folder in (built[0], split):
         text = (folder / MANIFEST_FILE).read_text()
         for place in (folder, TINYVEC, Path.home(), Path.cwd()):
@@ -94,7 +94,7 @@ def test_it_names_no_place_of_this_machine(built: tuple[Path, Release], split: P
 
 
 @pytest.mark.parametrize("which", ["built", "split"])
-def test_it_is_as_its_schema_says(which: str, request: pytest.FixtureRequest) -> None:
+def test_manifest_fits_its_schema(which: str, request: pytest.FixtureRequest) -> None:
     # Half a second and more, and each worker imports all files of tests.
     import jsonschema  # type: ignore[import-untyped] # noqa: PLC0415 (no types; see above)
 
@@ -157,7 +157,7 @@ def test_a_manifest_of_another_build_is_replaced(built: tuple[Path, Release], di
         ("[", "is not a release's manifest: Invalid JSON"),
     ],
 )
-def test_what_is_no_manifest(tmp_path: Path, text: str, complaint: str) -> None:
+def test_damaged_manifest_is_refused(tmp_path: Path, text: str, complaint: str) -> None:
     path = tmp_path / MANIFEST_FILE
     path.write_text(text)
     with pytest.raises(InputError, match=complaint):

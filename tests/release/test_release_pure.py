@@ -139,7 +139,7 @@ def test_the_kernels_of_ptx_are_its_entries() -> None:
     assert reader.unread == []
 
 
-def test_what_cannot_be_read_is_told_and_what_is_no_code_is_not() -> None:
+def test_unreadable_image_is_listed_and_other_data_is_not() -> None:
     reader = Reader()
     assert reader.image(window(sass("sm_90", b"no cubin")), b"1") == frozenset()
     (line,) = reader.unread

@@ -156,7 +156,7 @@ def test_a_folder_of_another_release_is_refused(tmp_path: Path) -> None:
         (BUILT.as_json().replace('"meta"', '"mate"'), r"wheels\.1\.role: Input should be 'core'"),
     ],
 )
-def test_what_is_wrong_in_a_report_has_its_path(tmp_path: Path, text: str, fault: str) -> None:
+def test_fault_of_a_release_report_has_its_path(tmp_path: Path, text: str, fault: str) -> None:
     (tmp_path / REPORT_FILE).write_text(text)
     with pytest.raises(InputError, match=fault):
         find_report(tmp_path)

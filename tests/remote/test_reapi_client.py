@@ -189,7 +189,7 @@ def test_a_server_with_zstandard_gets_and_sends_less() -> None:
     assert max(sent, received) < len(text) / 100
 
 
-def test_what_a_frame_makes_longer_is_sent_whole() -> None:
+def test_blob_that_grows_by_compression_is_sent_raw() -> None:
     noise = random.Random(1).randbytes(1_100_000)
     server = PackingServer()
     found, sent, _ = server.exchange(noise)

@@ -41,7 +41,7 @@ def test_there_are_never_more_threads_than_that_for_one_step() -> None:
     assert allocate_cores(10.0, slots=2, idle=2, waiting=0, parallel=0) == 2
 
 
-def test_what_shares_its_cores_gains_less() -> None:
+def test_step_on_shared_cores_gains_less() -> None:
     assert [parallel_seconds(cores, 8.0) for cores in (1, 3, 6, 24)] == [8.0, 8.0, 4.0, 1.0]
 
 

@@ -23,7 +23,7 @@ def test_the_history_is_better_than_a_guess() -> None:
     assert forecast.memory(2) == DEFAULT_MEMORY
 
 
-def test_what_one_step_took_is_expected_of_the_others_of_its_kind() -> None:
+def test_memory_of_a_step_is_expected_of_its_kind() -> None:
     forecast = Estimates(STEPS, {})
     forecast.observe(0, 3000 * MB)
     forecast.observe(0, 2000 * MB)
@@ -42,7 +42,7 @@ def test_a_guess_that_is_too_big_loses_its_weight() -> None:
     assert forecast.memory(1) == 110 * MB
 
 
-def test_what_a_step_was_seen_with_is_its_floor_whatever_is_known() -> None:
+def test_observed_memory_of_a_step_is_its_floor() -> None:
     forecast = Estimates(STEPS, {"a": StepEstimate(2.5, 400 * MB)})
     forecast.observe(0, 1000 * MB)
     assert forecast.memory(0) == 1100 * MB
@@ -50,7 +50,7 @@ def test_what_a_step_was_seen_with_is_its_floor_whatever_is_known() -> None:
     assert forecast.memory(1) == 1000 * MB
 
 
-def test_what_is_read_says_what_is_needed() -> None:
+def test_memory_is_estimated_from_the_input_size() -> None:
     steps = [replace(STEPS[1], reads=(Path("a"), Path("b")), memory=100 * MB, memory_per_byte=75)]
     sizes = {Path("a"): 10 * MB, Path("b"): 2 * MB}
     asked = []

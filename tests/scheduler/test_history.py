@@ -44,7 +44,7 @@ def outcome(*done: FinishedStep) -> Outcome:
     return Outcome(finished=done, failure=None, seconds=0.0)
 
 
-def test_what_was_learned_is_there_next_time(tmp_path: Path) -> None:
+def test_history_is_read_by_the_next_run(tmp_path: Path) -> None:
     folder = tmp_path / "cache" / "history"
     assert History(folder, "a.cu").estimates == {}
     both = outcome(finished(0, 2.0), finished(1, 3.0, cores=4), finished(2, 9.0))
@@ -127,7 +127,7 @@ def test_a_damaged_file_is_replaced(tmp_path: Path, content: bytes) -> None:
     assert History(tmp_path, "g").estimates == {"k1": StepEstimate(4.0, 100 * MB)}
 
 
-def test_where_nothing_can_be_written_nothing_is_learned(tmp_path: Path) -> None:
+def test_history_that_cannot_be_written_is_empty(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     History(tmp_path / "file", "g").update(KEYED, outcome(finished(0, 2.0)))
     assert History(tmp_path / "file", "g").estimates == {}

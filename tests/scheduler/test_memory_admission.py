@@ -9,7 +9,7 @@ def test_before_anybody_is_refused_everybody_may_ask() -> None:
     line.count_started(1 << 50, seconds=1e9)
 
 
-def test_who_passes_must_end_in_time_or_leave_enough() -> None:
+def test_step_passes_a_waiting_one_if_it_ends_in_time_or_leaves_enough() -> None:
     line = MemoryAdmission(now=10.0, running=[ExpectedUse(20.0, 300), ExpectedUse(12.0, 100)])
     line.hold_back(500, short=250)
     # At 20 s 400 bytes will have become free, of which 250 are spoken for.
@@ -22,7 +22,7 @@ def test_who_passes_must_end_in_time_or_leave_enough() -> None:
     assert line.admits(0, seconds=99.0)
 
 
-def test_who_needs_as_much_as_one_that_was_refused_needs_not_ask() -> None:
+def test_step_as_large_as_a_refused_one_is_refused() -> None:
     line = MemoryAdmission(now=0.0, running=[ExpectedUse(5.0, 1000)])
     line.hold_back(500, short=250)
     assert not line.admits(500, seconds=1.0)
@@ -38,7 +38,7 @@ def test_to_be_alone_is_to_wait_for_the_last() -> None:
     assert not line.admits(50, seconds=9.5)
 
 
-def test_where_only_other_processes_are_in_the_way_all_may_pass() -> None:
+def test_step_passes_if_only_other_processes_are_in_the_way() -> None:
     line = MemoryAdmission(now=0.0, running=())
     line.hold_back(500, short=100)
     assert line.admits(400, seconds=1e9)

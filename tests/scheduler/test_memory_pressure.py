@@ -67,7 +67,7 @@ def kills(group: Path) -> int:
     return int(words[words.index("oom_kill") + 1])
 
 
-def test_all_at_once_are_killed(group: Path) -> None:
+def test_steps_started_at_once_are_killed_for_memory(group: Path) -> None:
     codes = outcome(group, "at once", guess=0)
     assert -9 in codes
     assert kills(group) > 0

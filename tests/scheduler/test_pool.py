@@ -36,7 +36,7 @@ def test_a_step_fits_when_what_the_others_will_still_take_leaves_enough(tmp_path
     assert machine.shortage(900 * MB, [row(400, resident=700)]) == 0
 
 
-def test_what_the_user_allows_counts_as_well(tmp_path: Path) -> None:
+def test_memory_limit_of_the_user_counts(tmp_path: Path) -> None:
     machine = budget(tmp_path, available=100_000, limit=1000)
     assert machine.total == 1000 * MB
     assert machine.shortage(500 * MB, [row(500)]) == 0
@@ -92,7 +92,7 @@ def test_without_make_the_users_slots_are_shared(tmp_path: Path) -> None:
     found.pool.close()
 
 
-def test_where_nothing_can_be_shared_a_process_has_its_own_slots(tmp_path: Path) -> None:
+def test_pool_that_cannot_be_shared_is_local(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     found = find_pool({}, jobs=None, memory=1 << 30, folder=tmp_path / "file" / "pool")
     assert isinstance(found.pool, LocalPool)

@@ -58,7 +58,7 @@ def run(folder: Path, memo: FakeMemo, *steps: Step, slots: int = 1) -> Outcome:
     )
 
 
-def test_what_is_known_isnt_run_and_what_reads_it_is(tmp_path: Path) -> None:
+def test_cached_step_is_not_run_and_its_reader_is(tmp_path: Path) -> None:
     memo = FakeMemo()
     outcome = run(
         tmp_path,

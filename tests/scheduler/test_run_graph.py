@@ -110,7 +110,7 @@ def test_wide_steps_take_no_more_slots_than_there_are(
         assert 1 <= one.cores <= slots
 
 
-def test_what_a_step_used_is_measured(tmp_path: Path) -> None:
+def test_resources_of_a_step_are_measured(tmp_path: Path) -> None:
     text = "block = bytearray(200 << 20); sum(range(3000000))"
     script = f"'{sys.executable}' -c '{text}'; echo out; echo err >&2"
     (done,) = run(shell(tmp_path, "hungry", script)).finished
@@ -247,7 +247,7 @@ class Killed:
         return CompletedProcess(returncode=0, stdout="", stderr="", seconds=0.0)
 
 
-def test_what_was_killed_for_memory_is_run_again_alone(tmp_path: Path) -> None:
+def test_step_killed_for_memory_runs_again_by_itself(tmp_path: Path) -> None:
     runner = FakeRunner(Killed())
     names = ("s1", "big", "s2", "s3", "s4")
     outcome = run(*map(step, names), jobs=3, runner=runner, budget=plenty(tmp_path))
@@ -268,7 +268,7 @@ SAID = [
 
 
 @pytest.mark.parametrize("said", SAID)
-def test_who_has_no_memory_when_alone_has_failed(tmp_path: Path, said: str) -> None:
+def test_step_without_memory_by_itself_fails(tmp_path: Path, said: str) -> None:
     outcome = run(shell(tmp_path, "big", f'echo "{said}" >&2; exit 1'))
     assert outcome.failure is not None
     assert outcome.failure.attempts == 2
@@ -281,7 +281,7 @@ def test_a_failure_of_another_kind_is_not_tried_again(tmp_path: Path) -> None:
     assert outcome.failure.attempts == 1
 
 
-def test_what_outgrows_the_memory_is_killed_and_run_again(tmp_path: Path) -> None:
+def test_step_that_outgrows_the_memory_is_killed_and_run_again(tmp_path: Path) -> None:
     text = "import time; block = b'x' * (250 << 20); time.sleep(0.4)"
     steps = [
         shell(tmp_path, f"s{number}", f'exec "{sys.executable}" -c "{text}"', memory=10 * MB)
@@ -293,7 +293,7 @@ def test_what_outgrows_the_memory_is_killed_and_run_again(tmp_path: Path) -> Non
     assert max(done.attempts for done in outcome.finished) > 1
 
 
-def test_what_is_killed_again_and_again_runs_alone(
+def test_step_killed_repeatedly_runs_by_itself(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(MemoryWatchdog, "check", reclaim_second)

@@ -79,7 +79,7 @@ def ancestors(graph: Graph, position: int) -> set[int]:
     return found.union(*(ancestors(graph, each) for each in found)) if found else found
 
 
-def test_what_comes_before_a_failure_goes_on_with_all_that_it_needs() -> None:
+def test_step_before_a_failure_still_runs_with_its_inputs() -> None:
     graph = Graph(
         steps=(
             step("early", "late-input"),

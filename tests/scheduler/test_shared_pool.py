@@ -77,7 +77,7 @@ def test_idle_slots_are_neither_held_nor_waited_for(member: Member) -> None:
     assert (one.idle_slots(), other.idle_slots()) == (1, 0)
 
 
-def test_who_waits_long_runs_one_step_as_nvcc_would(
+def test_member_that_waits_long_runs_one_step(
     member: Member, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     busy, small, third = member(2), member(2), member(2)
@@ -176,7 +176,9 @@ def test_to_be_alone_one_waits_for_all_and_all_wait(member: Member) -> None:
     granted(one.acquire(PoolRequest(1)))
 
 
-def test_who_waits_long_for_memory_gets_it(member: Member, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_member_that_waits_long_for_memory_gets_it(
+    member: Member, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(shared_pool, "_DRAIN_AFTER", 0.05)
     small, big = member(4, limit=1000), member(4, limit=1000)
     first, second = (

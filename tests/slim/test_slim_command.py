@@ -88,7 +88,7 @@ def test_a_dry_run(library: Path, tmp_path: Path, capsys: pytest.CaptureFixture[
     assert "--drop sm_86" in said
 
 
-def test_nothing_to_take_out(
+def test_slim_without_code_to_remove_changes_nothing(
     library: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ("--drop", "sm_75", "--out", tmp_path / "out")
@@ -190,7 +190,7 @@ def test_targets_have_many_spellings(library: Path, tmp_path: Path) -> None:
     assert (found.name, found.read_bytes()) == (expected.name, expected.read_bytes())
 
 
-def test_what_stays_as_long_is_said(
+def test_library_of_unchanged_length_is_reported(
     maker: Maker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     library = maker.library((container(image("sm_80", 8), image("sm_90", 8)),))
@@ -198,7 +198,7 @@ def test_what_stays_as_long_is_said(
     assert "keeps its length, with zeros" in capsys.readouterr().out
 
 
-def test_what_is_asked_for_has_to_make_sense(library: Path, tmp_path: Path) -> None:
+def test_slim_refuses_contradictory_options(library: Path, tmp_path: Path) -> None:
     out = ("--out", tmp_path / "out")
     text, cubin = tmp_path / "text.txt", tmp_path / "image.cubin"
     text.write_text("text")

@@ -220,7 +220,7 @@ def read_all(descriptor: int) -> str:
 
 
 @pytest.mark.parametrize("stop", [signal.SIGKILL, signal.SIGINT])
-def test_what_ends_the_command_ends_its_workers(
+def test_signal_ends_the_command_and_its_workers(
     stop: signal.Signals, site: Path, tmp_path: Path
 ) -> None:
     before = snapshot(site)

@@ -320,7 +320,7 @@ def test_a_linked_folder_of_a_distribution_is_left(site: Path, tmp_path: Path) -
     assert snapshot(tmp_path / OWN) == before
 
 
-def test_what_others_changed_since_is_not_overwritten(site: Path) -> None:
+def test_undo_refuses_a_file_changed_since(site: Path) -> None:
     slim(site)
     (site / LIBRARY).write_bytes(b"mine")
     slimmed = snapshot(site)
@@ -356,7 +356,7 @@ def test_a_distribution_that_was_installed_anew_stays_so(
     assert (site / LIBRARY).read_bytes() == b"another one"
 
 
-def test_what_record_does_not_match_is_refused_unless_told(site: Path) -> None:
+def test_file_that_record_does_not_match_is_refused_by_default(site: Path) -> None:
     with (site / LIBRARY).open("ab") as file:
         file.write(b"more")
     before = snapshot(site)
@@ -414,7 +414,7 @@ def test_a_link_within_the_environment_stays_one(site: Path) -> None:
     assert rows(site)[LIBRARY] == row_of(site / "fat/libfat.so.1")
 
 
-def test_what_is_behind_a_linked_folder_is_left(site: Path, tmp_path: Path) -> None:
+def test_library_behind_a_linked_folder_is_skipped(site: Path, tmp_path: Path) -> None:
     (site / "fat").rename(tmp_path / "elsewhere")
     (site / "fat").symlink_to(tmp_path / "elsewhere")
     before = snapshot(tmp_path / "elsewhere")
@@ -424,7 +424,7 @@ def test_what_is_behind_a_linked_folder_is_left(site: Path, tmp_path: Path) -> N
     assert [file.path for file in report.files] == ["other/libother.so"]
 
 
-def test_what_is_out_of_the_folder_is_left(site: Path) -> None:
+def test_library_outside_of_the_folder_is_skipped(site: Path) -> None:
     (site.parent / "libfar.so").write_bytes((site / LIBRARY).read_bytes())
     with (site / OWN / "RECORD").open("a") as file:
         file.write("../libfar.so,,\n")
@@ -460,7 +460,7 @@ def test_editable_packages_are_left(environment: Environment, tmp_path: Path) ->
     assert "mine-1 is installed editable: its source folder was skipped" in report.notes
 
 
-def test_what_nothing_runs_on_is_left_unless_that_is_all(
+def test_library_without_code_for_the_device_is_skipped(
     environment: Environment, tmp_path: Path
 ) -> None:
     site = environment.site
@@ -539,7 +539,7 @@ def test_the_journal_survives_a_power_cut_before_a_file_changes(
         assert changed_at[folder.stat().st_ino] is False
 
 
-def test_one_at_a_time(site: Path) -> None:
+def test_second_slim_of_a_site_is_refused(site: Path) -> None:
     with open_transaction(site), pytest.raises(OutputError, match="another archsplit has the lock"):
         slim(site)
 
@@ -563,14 +563,14 @@ class InTheWay(NothingLoads):
         return super().run(command)
 
 
-def test_what_fails_while_files_are_put_in_place_is_undone(site: Path) -> None:
+def test_failure_while_files_are_replaced_is_undone(site: Path) -> None:
     before = snapshot(site)
     with pytest.raises(OutputError, match="can't write"):
         slim_site(replace(request(site), tries_loading=True), effects(InTheWay(site)))
     assert snapshot(site) == before
 
 
-def test_what_fails_before_leaves_nothing(site: Path) -> None:
+def test_failure_before_files_are_replaced_changes_nothing(site: Path) -> None:
     before = snapshot(site)
     with pytest.raises(VerifyError, match="can't be loaded, but could before"):
         slim_site(replace(request(site), tries_loading=True), effects(OnlyOldOnesLoad()))

@@ -37,7 +37,7 @@ def test_library_that_could_not_be_loaded_before_is_not_a_fault(trial: Trial, ma
     assert "as it couldn't before: libneeded.so: cannot open" in trial.load(library, library)
 
 
-def test_what_a_library_needs_is_found_in_the_places_of_others(trial: Trial, maker: Maker) -> None:
+def test_needed_library_is_found_by_search_paths_of_others(trial: Trial, maker: Maker) -> None:
     # Two steps away, and not where its own search path leads: as with PyTorch's extensions.
     place = maker.folder / "site"
     for name in ("first", "second"):

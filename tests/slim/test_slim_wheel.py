@@ -130,7 +130,7 @@ def test_a_wheel_gets_smaller_and_stays_a_wheel(wheel: Path, tmp_path: Path) -> 
     assert [image.target for image in file.kept] == ["sm_90", "compute_80", "sm_90a"]
 
 
-def test_what_is_not_touched_is_copied_as_it_is(wheel: Path, tmp_path: Path) -> None:
+def test_untouched_member_is_copied_unchanged(wheel: Path, tmp_path: Path) -> None:
     new, _ = slim(wheel, tmp_path)
     old_bytes, new_bytes = raw(wheel), raw(new)
     changed = {name for name in new_bytes if old_bytes.get(name) != new_bytes[name]}
@@ -397,7 +397,7 @@ def test_without_pip_it_is_said(wheel: Path, tmp_path: Path) -> None:
     assert "no pip" in report.checks[-1]
 
 
-def test_what_a_library_lacks_is_said(wheel: Path, tmp_path: Path) -> None:
+def test_missing_needed_library_is_reported(wheel: Path, tmp_path: Path) -> None:
     runner = FakeRunner(
         ("libfat.so", completed(3, stdout="libcudart.so.13: cannot open")),
         ("libfat.so", completed(3, stdout="libcudart.so.13: cannot open")),

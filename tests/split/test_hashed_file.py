@@ -32,7 +32,7 @@ def test_the_hash_is_that_of_the_file(tmp_path: Path) -> None:
         assert archive.read("a") == CONTENT
 
 
-def test_what_was_written_is_not_written_again(tmp_path: Path) -> None:
+def test_hashed_file_refuses_to_write_twice(tmp_path: Path) -> None:
     with HashedFile(io.FileIO(tmp_path / "a", "w")) as file:
         file.write(b"first")
         assert file.seek(5) == 5

@@ -203,7 +203,7 @@ def test_a_build_that_goes_around_the_wrapper_is_told(
     assert pack.descriptor.cuda_version == (toolkit.cuda_version if is_noted else 11000)
 
 
-def test_what_a_toolkit_lacks_is_the_hint_of_a_failed_build(
+def test_failed_build_hints_at_targets_that_the_toolkit_lacks(
     tmp_path: Path, effects: Effects
 ) -> None:
     project(tmp_path / "project", f"{PYTHON} -m {FRONTENDS[0]}")

@@ -72,7 +72,7 @@ def test_a_wheel_for_musl_is_refused(sample: Sample, tmp_path: Path, effects: Ef
 
 
 @pytest.mark.parametrize("pack", ["", "cc90"])
-def test_what_was_split_before_is_refused(
+def test_split_wheel_is_not_split_again(
     sample: Sample, tmp_path: Path, effects: Effects, pack: str
 ) -> None:
     with pytest.raises(InputError, match="was split before") as refused:
@@ -199,7 +199,7 @@ def test_a_fault_ends_what_goes_on_beside_it(
     assert not (tmp_path / "out").exists()
 
 
-def test_what_is_in_the_way_keeps_all_as_it_was(
+def test_folder_in_the_place_of_a_wheel_is_refused(
     sample: Sample, tmp_path: Path, effects: Effects
 ) -> None:
     name = sample.wheel("ptx").name

@@ -42,7 +42,9 @@ def test_a_core_is_found_by_each_of_its_names(
     assert "core: toy-fat-cu12 1.0" in capsys.readouterr().out
 
 
-def test_what_is_no_core_is_said_to_be_none(capsys: pytest.CaptureFixture[str]) -> None:
+def test_doctor_of_a_package_that_is_not_a_core_is_an_error(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert main(["doctor", "packaging"]) == InputError.exit_code
     assert "packaging is not a core" in capsys.readouterr().err
     assert main(["doctor", "no-such-package"]) == InputError.exit_code

@@ -254,7 +254,7 @@ def test_the_index_of_an_earlier_command_is_remembered(place: Place, fat_index: 
 @pytest.mark.parametrize(
     "place", ["pip", pytest.param("uv", marks=pytest.mark.stress)], indirect=True
 )
-def test_what_cannot_be_done_is_said(place: Place) -> None:
+def test_doctor_install_without_a_known_gpu_is_an_error(place: Place) -> None:
     place.install("toyfat==1.0")
     none = place.doctor("--install")
     assert none.returncode == 1
@@ -424,7 +424,7 @@ def test_an_address_is_installed(place: Place, sample: Sample) -> None:
         ((".",), 14, "has no core's wheel for Python"),
     ],
 )
-def test_what_cannot_be_installed_is_told(
+def test_install_that_cannot_succeed_is_an_error(
     words: tuple[str, ...], code: int, message: str, tmp_path: Path
 ) -> None:
     done = subprocess.run(

@@ -69,7 +69,7 @@ def test_search_path_keeps_its_kind_and_its_places(
     assert joined.path.read_bytes() == path.read_bytes()
 
 
-def test_what_is_found_by_the_search_path_of_another_is_still_found(
+def test_library_found_by_the_search_path_of_another_is_still_found(
     tmp_path: Path, effects: Effects
 ) -> None:
     # As in faiss: Python's extension has an RPATH, the fat library below has none and relies on it.
@@ -105,7 +105,7 @@ def test_libraries_that_need_each_other_are_both_served(
     assert report.talk == ""
 
 
-def test_what_can_not_move_stays_and_is_said(tmp_path: Path, effects: Effects) -> None:
+def test_container_that_cannot_move_stays_and_is_reported(tmp_path: Path, effects: Effects) -> None:
     linkable = container(image("sm_90"), image("sm_90", lto=True))
     shared, unreached = container(image("sm_90", 0x800)), container(image("sm_90", 0x880))
     others = ((linkable, 1), (shared, 2), (unreached, 0))

@@ -110,7 +110,7 @@ def test_a_pack_of_another_python_is_served(same: Matrix, tmp_path: Path) -> Non
     assert [(one.mapped, one.talk) for one in found] == [(["cc90"], "")] * 2
 
 
-def test_what_differs_is_in_a_file_of_its_own(differing: Matrix) -> None:
+def test_differing_images_are_in_packs_of_their_own(differing: Matrix) -> None:
     assert differing.names("toyfat_cc90", "toyfat_common") == [
         "toyfat_cc90-cp310-cp310-linux_x86_64.whl",
         "toyfat_cc90-py3-none-linux_x86_64.whl",

@@ -90,7 +90,7 @@ def sample(
     return Sample(folder=folder, fat=fat, out=split(fat, folder / "out", effects))
 
 
-def test_what_can_not_be_moved_is_said_with_its_reason(sample: Sample) -> None:
+def test_unmoved_library_is_reported_with_its_reason(sample: Sample) -> None:
     report = json.loads((sample.out / "archsplit-report.json").read_text())
     assert [each["name"] for each in report["split"]["libraries"]] == [
         "toyfat/lib/liba.so",
@@ -115,7 +115,7 @@ def test_what_can_not_be_moved_is_said_with_its_reason(sample: Sample) -> None:
     assert not stays
 
 
-def test_what_stays_is_what_it_was(sample: Sample) -> None:
+def test_members_that_stay_are_unchanged(sample: Sample) -> None:
     with zipfile.ZipFile(sample.fat) as fat, zipfile.ZipFile(sample.wheel()) as core:
         changed = {name for name in fat.namelist() if fat.read(name) != core.read(name)}
     assert changed == {

@@ -124,7 +124,7 @@ def listed(number: int, content: bytes, target: str = "sm_90") -> PackImage:
         max_size=3,
     )
 )
-def test_what_is_written_is_read(shape: list[list[list[str]]]) -> None:
+def test_written_pack_reads_back(shape: list[list[list[str]]]) -> None:
     from split_samples import image  # noqa: PLC0415 (only one test's)
 
     contents = {

@@ -147,7 +147,7 @@ def _in_tree(folder: Path, source: str) -> str:
     return LIBRARY.replace("[source]", source)
 
 
-def test_what_was_written_counts_and_not_what_lies_there(tmp_path: Path, effects: Effects) -> None:
+def test_product_is_the_file_that_the_build_wrote(tmp_path: Path, effects: Effects) -> None:
     for name in ("a-1-py3-none-any.whl", "a-2-py3-none-any.whl"):
         (tmp_path / name).write_text("old")
     recipe = building(tmp_path, "echo new > a-2-py3-none-any.whl")

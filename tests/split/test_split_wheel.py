@@ -413,7 +413,7 @@ def test_wheel_without_device_code_is_refused(tmp_path: Path, effects: Effects) 
 
 
 @pytest.mark.nvcc
-def test_what_nvcc_made_comes_back_byte_for_byte(
+def test_join_restores_libraries_of_nvcc_byte_for_byte(
     tmp_path: Path, effects: Effects, toolkit: Toolkit
 ) -> None:
     fat = fat_wheel(tmp_path / "fat", compiled(tmp_path, toolkit))

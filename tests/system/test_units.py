@@ -28,7 +28,7 @@ def test_a_size_is_one_number_everywhere(text: str, size: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "MB", "-1MB", "1PB", "1IB", "1 0MB", "ten"])
-def test_what_is_no_size(text: str) -> None:
+def test_invalid_size_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="is not a size"):
         parse_size(text)
 

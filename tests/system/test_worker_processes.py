@@ -147,7 +147,7 @@ def test_an_error_is_raised_as_without_processes() -> None:
     )
 
 
-def test_what_no_worker_could_do_is_done_here() -> None:
+def test_item_of_dying_workers_is_done_by_the_parent() -> None:
     assert_runs(
         """
         def dies(item):

@@ -132,7 +132,7 @@ def test_text_reads_back_or_is_refused(changes: dict[str, Any]) -> None:
         ({"summary": "\ud800"}, "not valid Unicode"),
     ],
 )
-def test_what_the_index_would_refuse(changes: dict[str, Any], message: str) -> None:
+def test_invalid_core_metadata_is_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(WheelError, match=re.escape(message)):
         CoreMetadata(**{"name": "a", "version": "1", **changes})
 
@@ -249,7 +249,7 @@ def test_the_first_of_two_roots_counts_as_for_pip() -> None:
         ("Tag: c-b-a", "Build: 1\nBuild: 2", "2 lines Build"),
     ],
 )
-def test_what_is_wrong_with_wheel(old: str, new: str, message: str) -> None:
+def test_invalid_wheel_file_is_refused(old: str, new: str, message: str) -> None:
     with pytest.raises(WheelError, match=re.escape(message)):
         WheelInfo.decode(SOUND.replace(old, new).encode())
 

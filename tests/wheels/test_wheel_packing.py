@@ -32,7 +32,7 @@ CONTENT = bytes(range(256)) * 9000
 
 
 @given(st.binary(max_size=5000))
-def test_what_is_packed_unpacks_to_the_same(content: bytes) -> None:
+def test_packed_content_unpacks_to_itself(content: bytes) -> None:
     made = pack(content)
     assert zlib.decompress(b"".join(made.pieces), -15) == content
     assert made.size == len(content)

@@ -102,7 +102,7 @@ def test_the_end_of_any_stream_is_taken_off(content: bytes, level: int, times: i
     assert_can_be_followed(content * times, level)
 
 
-def test_what_is_not_the_content_is_noticed() -> None:
+def test_stream_of_other_content_is_noticed() -> None:
     stream = bytearray(deflate.deflate_compress(code(2_000), 6))
     for other in (code(2_001)[1:], code(2_001)):
         with pytest.raises(AssertionError, match="has a last block"):
@@ -268,7 +268,7 @@ def test_a_stream_is_inflated_in_its_parts() -> None:
         assert inflated(parted(content, 3 << 20), block) == content
 
 
-def test_what_is_not_made_of_parts_is_left_to_others() -> None:
+def test_stream_without_independent_parts_is_not_split() -> None:
     content = random_bytes(1 << 20) * 4 + code(4 << 20)
     packer = zlib.compressobj(6, zlib.DEFLATED, -15)
     # Parts that refer to the one before; a mark in a block's content; no mark; no end.

@@ -44,7 +44,7 @@ def check(path: Path) -> None:
         wheel.check_contents()
 
 
-def test_what_we_wrote_reads_back(tmp_path: Path) -> None:
+def test_written_wheel_reads_back(tmp_path: Path) -> None:
     plan = core_plan()
     with open_wheel(write_wheel(tmp_path, plan, epoch=EPOCH)) as wheel:
         wheel.check_contents()

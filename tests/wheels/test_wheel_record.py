@@ -95,7 +95,7 @@ SOUND = RecordRow(path="a", digest=bytes(32), size=1).hash_text
         (f"a,{SOUND.replace('A', '+')},1\n".encode(), "URL-safe"),
     ],
 )
-def test_what_is_wrong_with_a_row(content: bytes, message: str) -> None:
+def test_invalid_row_is_refused(content: bytes, message: str) -> None:
     with pytest.raises(WheelError, match=re.escape(message)):
         decode_record(content)
 

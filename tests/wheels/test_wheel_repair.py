@@ -157,7 +157,7 @@ def test_libraries_of_other_machines(compiled: Callable[..., Path]) -> None:
         find_platform_tags({}, runner=SubprocessRunner(), environment=os.environ)
 
 
-def test_what_is_no_library(tmp_path: Path) -> None:
+def test_file_that_is_not_a_library_is_refused(tmp_path: Path) -> None:
     (tmp_path / "lib.so").write_bytes(b"not ELF" * 20)
     with pytest.raises(BinaryFormatError):
         tags(tmp_path / "lib.so")

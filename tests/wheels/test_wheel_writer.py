@@ -143,7 +143,7 @@ def test_zip64(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert len(wheel.read("vecsort_plugins/cuda/sm_90/libvecsort.so")) == 5000
 
 
-def test_what_a_plan_refuses() -> None:
+def test_invalid_plan_is_refused_with_each_fault() -> None:
     with pytest.raises(WheelError) as caught:
         replace(
             core_plan(),
