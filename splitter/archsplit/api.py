@@ -349,28 +349,27 @@ def build(
         RecipeError: the recipe is wrong; the message lists every fault.
         ArchsplitError: that, or a step failed; ``out`` is as it was.
     """
-    from archsplit.recipe.load import load_split_recipe
+    from archsplit.recipe.load import apply_policy_to_prebuilt, load
+    from archsplit.recipe.prebuilt import SplitRecipe
 
-    prebuilt = load_split_recipe(Path(recipe))
+    known = load(Path(recipe))
     with _effects(jobs=jobs) as effects:
         # The same file name, two kinds of recipes: `[source]` instead of sources to compile.
-        if prebuilt is not None:
-            from archsplit.recipe.load import apply_policy_to_prebuilt
+        if isinstance(known, SplitRecipe):
             from archsplit.split.from_recipe import split_by_recipe
             from archsplit.system.env import build_date
 
             if policy is not None:
-                day = build_date(effects.environment)
-                prebuilt = apply_policy_to_prebuilt(prebuilt, policy, day=day)
-            return split_by_recipe(prebuilt, effects, out=Path(out), targets=_targets(targets))
+                known = apply_policy_to_prebuilt(known, policy, day=build_date(effects.environment))
+            return split_by_recipe(known, effects, out=Path(out), targets=_targets(targets))
         from archsplit.build.pipeline import build_recipe as build_wheels
         from archsplit.build.plan import BuildRequest
 
         request = BuildRequest(
-            recipe=Path(recipe),
+            recipe=known,
             targets=_targets(targets),
             core=core,
-            nvcc=None if nvcc is None else Path(nvcc),
+            nvcc=() if nvcc is None else (Path(nvcc),),
             policy=policy,
         )
         return build_wheels(request, _with_cache(effects), out=Path(out))

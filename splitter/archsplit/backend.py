@@ -13,7 +13,7 @@ agree with the recipe: see `archsplit.recipe.pyproject_table`.
 The compile cache is used as that command uses it, and set by environment and file.
 ``--config-setting cache=off`` does without; it is ``ARCHSPLIT_CACHE``.
 
-``engine=reapi`` or ``engine=dask`` with ``remote=URL`` runs the steps on a farm.
+``remote=URL`` runs the steps on a farm.
 """
 
 from __future__ import annotations
@@ -35,9 +35,10 @@ from archsplit.build.pipeline import build_recipe, write_source
 from archsplit.build.plan import BuildRequest, requested_recipe
 from archsplit.cache.config import resolve_settings
 from archsplit.errors import UsageError, VerifyError
+from archsplit.recipe.load import load_recipe
 from archsplit.recipe.pyproject_table import check_project_table
 from archsplit.release.context import Effects
-from archsplit.remote.endpoint import EngineChoice, parse_dask_endpoint, parse_endpoint
+from archsplit.remote.endpoint import EngineChoice, parse_engine
 from archsplit.system.fs import read_file, temporary_dir
 from archsplit.system.resources import available_cores, parse_job_count
 from archsplit.system.safe_output import SafeConsole
@@ -49,10 +50,9 @@ if TYPE_CHECKING:
 
     from archsplit.arch.target import Target
     from archsplit.cache.config import Settings
-    from archsplit.remote.endpoint import DaskEndpoint, Endpoint
 
-_FARM_SETTINGS = (*("remote", "remote-jobs", "remote-ca", "remote-cert", "remote-key"),)
-_SETTINGS = ("target", "nvcc", "jobs", "policy", "cache", "engine", *_FARM_SETTINGS)
+_FARM_SETTINGS = ("remote", "remote-jobs", "remote-ca", "remote-cert", "remote-key")
+_SETTINGS = ("target", "nvcc", "jobs", "policy", "cache", *_FARM_SETTINGS)
 _FARM_JOBS = "64"
 _TOKEN_VARIABLE = "ARCHSPLIT_REMOTE_TOKEN"
 
@@ -136,7 +136,7 @@ def build_sdist(
     # All policies have the same source distribution, the release's.
     settings = {name: text for name, text in settings.items() if name != "policy"}
     call = _call(settings)
-    return write_source(Path.cwd(), call.effects, out=Path(sdist_directory)).name
+    return write_source(call.order.recipe, call.effects, out=Path(sdist_directory)).name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,8 +164,8 @@ def _call(
 ) -> _Call:
     settings = _checked(config_settings or {})
     order = BuildRequest(
-        recipe=Path.cwd(),
-        nvcc=Path(settings["nvcc"]) if "nvcc" in settings else None,
+        recipe=load_recipe(Path.cwd()),
+        nvcc=(Path(settings["nvcc"]),) if "nvcc" in settings else (),
         policy=settings.get("policy"),
     )
     effects = replace(_effects(settings), cache=_cache(settings), engine=_engine(settings))
@@ -226,35 +226,24 @@ def _jobs(text: str, *, name: str = "jobs") -> int:
 
 def _engine(settings: Mapping[str, str]) -> EngineChoice | None:
     """Return the farm that the settings name; None for this machine."""
-    engine, address = settings.get("engine", "local"), settings.get("remote")
-    if engine == "local":
-        # A forgotten engine would silently build on this machine.
+    if "remote" not in settings:
+        # Without its address the build would silently run on this machine.
         if given := sorted(settings.keys() & {*_FARM_SETTINGS}):
             raise UsageError(
-                f"--config-setting {given[0]} is for a farm, and engine is local",
-                hint="--config-setting engine=reapi, or engine=dask",
+                f"--config-setting {given[0]} is for a farm, and none is named",
+                hint="--config-setting remote=grpcs://host:port/instance",
             )
         return None
-    if engine not in {"reapi", "dask"} or address is None:
-        raise UsageError(
-            f"--config-setting engine={engine} names no farm",
-            hint="engine=reapi and remote=grpcs://host:port/instance,"
-            " or engine=dask and remote=tls://host:port",
-        )
     ca, cert, key = (
         Path(settings[name]) if name in settings else None for name in _FARM_SETTINGS[2:5]
     )
-    endpoint: Endpoint | DaskEndpoint
-    if engine == "dask":
-        endpoint = parse_dask_endpoint(address, certificates=ca, certificate=cert, key=key)
-    else:
-        endpoint = parse_endpoint(
-            address,
-            token=os.environ.get(_TOKEN_VARIABLE, ""),
-            certificates=ca,
-            client_certificate=cert,
-            client_key=key,
-        )
+    endpoint = parse_engine(
+        settings["remote"],
+        token=os.environ.get(_TOKEN_VARIABLE, ""),
+        certificates=ca,
+        certificate=cert,
+        key=key,
+    )
     jobs = _jobs(settings.get("remote-jobs", _FARM_JOBS), name="remote-jobs")
     return EngineChoice(endpoint=endpoint, jobs=jobs)
 

@@ -10,6 +10,7 @@ import pytest
 
 from archsplit.build.pipeline import build_recipe
 from archsplit.build.plan import BuildRequest
+from archsplit.recipe.load import load_recipe
 from archsplit.release.context import Effects
 from archsplit.system.terminal import SilentProgress
 from made_once import made_once
@@ -39,7 +40,7 @@ def built(
     effects = Effects(progress=SilentProgress(), environment=environment, jobs=2)
 
     def make(folder: Path) -> tuple[Path, Release]:
-        return folder, build_recipe(BuildRequest(recipe=TINYVEC), effects, out=folder)
+        return folder, build_recipe(BuildRequest(recipe=load_recipe(TINYVEC)), effects, out=folder)
 
     return made_once(tmp_path_factory, "built", make)
 

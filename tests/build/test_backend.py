@@ -121,11 +121,10 @@ def test_a_setting_that_makes_no_sense_is_refused(
     with pytest.raises(UsageError, match="target is given more than once"):
         build_wheel(str(tmp_path), {"target": ["sm_80", "sm_90"]})
     for settings, fault in (
-        ({"remote": "grpcs://farm/main"}, "remote is for a farm, and engine is local"),
-        ({"engine": "reapi"}, "engine=reapi names no farm"),
-        ({"engine": "ray", "remote": "ray://head"}, "engine=ray names no farm"),
-        ({"engine": "dask", "remote": "tcp://head:8786"}, "is not the address of a dask scheduler"),
-        ({"engine": "reapi", "remote": "http://farm"}, "is not the address of a build farm"),
+        ({"remote-jobs": "8"}, "remote-jobs is for a farm, and none is named"),
+        ({"remote": "ray://head"}, "'ray://head' is not the address of a build farm"),
+        ({"remote": "tcp://head:8786"}, "is not the address of a dask scheduler"),
+        ({"remote": "http://farm"}, "is not the address of a build farm"),
     ):
         with pytest.raises(UsageError, match=fault):
             build_wheel(str(tmp_path), settings)

@@ -19,6 +19,7 @@ from archsplit.build.pipeline import build_recipe
 from archsplit.build.plan import BuildRequest, plan_build
 from archsplit.devicecode.registered import read_library
 from archsplit.errors import OutputError, StepError, TargetError, ToolNotFoundError
+from archsplit.recipe.load import load_recipe
 from archsplit.release.manifest import MANIFEST_FILE as MANIFEST
 from archsplit.release.report import REPORT_FILE, Release
 from archsplit.release.verify import verify_release
@@ -129,7 +130,7 @@ def test_two_builds_in_two_folders_are_the_same(
 def test_a_subset_of_the_targets_has_the_same_bytes(
     built: tuple[Path, Release], tmp_path: Path, recipe: Path, effects: Effects
 ) -> None:
-    order = BuildRequest(recipe=recipe, targets=(Target.parse("sm_80"),), core=False)
+    order = BuildRequest(recipe=load_recipe(recipe), targets=(Target.parse("sm_80"),), core=False)
     report = build_recipe(order, effects, out=tmp_path / "out")
     (plugin,) = report.wheels
     assert plugin in built[1].wheels
@@ -151,7 +152,9 @@ def test_per_target_host_passes(recipe: Path, tmp_path: Path, effects: Effects) 
     (recipe / "recipe.toml").write_text(text)
     targets = (Target.parse("sm_80"), Target.parse("sm_90"))
     build_recipe(
-        BuildRequest(recipe=recipe, targets=targets, core=False), effects, out=tmp_path / "out"
+        BuildRequest(recipe=load_recipe(recipe), targets=targets, core=False),
+        effects,
+        out=tmp_path / "out",
     )
     for target, expected in (("sm_80", 8001), ("sm_90", 9001)):
         member = f"tinyvec_plugins/cuda/{target}/libtinyvec.so"
@@ -165,7 +168,9 @@ def test_a_meta_wheel_when_the_recipe_wants_one(
 ) -> None:
     with (recipe / "recipe.toml").open("a") as file:
         file.write('\n[install]\nmode = "meta"\n')
-    report = build_recipe(BuildRequest(recipe=recipe, targets=()), effects, out=tmp_path / "out")
+    report = build_recipe(
+        BuildRequest(recipe=load_recipe(recipe), targets=()), effects, out=tmp_path / "out"
+    )
     assert {wheel.role for wheel in report.wheels} == {"core", "meta"}
     (meta,) = (tmp_path / "out").glob("tinyvec_all-1.2.3-py3-none-any.whl")
     with open_wheel(meta) as wheel:
@@ -175,7 +180,7 @@ def test_a_meta_wheel_when_the_recipe_wants_one(
 def test_a_source_that_does_not_compile(recipe: Path, tmp_path: Path, effects: Effects) -> None:
     (recipe / "src" / "add.cu").write_text("__global__ void broken( {}\n")
     with pytest.raises(StepError) as caught:
-        build_recipe(BuildRequest(recipe=recipe), effects, out=tmp_path / "out")
+        build_recipe(BuildRequest(recipe=load_recipe(recipe)), effects, out=tmp_path / "out")
     text = str(caught.value)
     assert caught.value.exit_code == 6
     assert "src/add.cu(1): error" in text
@@ -189,12 +194,14 @@ def test_a_symbol_that_no_source_defines(recipe: Path, tmp_path: Path, effects: 
     path = recipe / "recipe.toml"
     path.write_text(path.read_text().replace('"tinyvec_add"', '"tinyvec_add", "tinyvec_missing"'))
     with pytest.raises(StepError, match="doesn't define tinyvec_missing"):
-        build_recipe(BuildRequest(recipe=recipe, core=False), effects, out=tmp_path / "out")
+        build_recipe(
+            BuildRequest(recipe=load_recipe(recipe), core=False), effects, out=tmp_path / "out"
+        )
     assert not (tmp_path / "out").exists()
 
 
 def test_a_target_that_the_recipe_does_not_have(recipe: Path, effects: Effects) -> None:
-    order = BuildRequest(recipe=recipe, targets=(Target.parse("sm_100"),))
+    order = BuildRequest(recipe=load_recipe(recipe), targets=(Target.parse("sm_100"),))
     with pytest.raises(TargetError, match=r"no target sm_100; it has sm_80, sm_90, compute_90"):
         plan_build(order, effects).__enter__()
 
@@ -203,19 +210,19 @@ def test_a_target_that_the_toolkit_does_not_know(recipe: Path, effects: Effects)
     path = recipe / "recipe.toml"
     path.write_text(path.read_text().replace('"sm_80"', '"sm_20"'))
     with pytest.raises(TargetError, match=r"(?s)can't compile for.*sm_20: the nearest"):
-        plan_build(BuildRequest(recipe=recipe), effects).__enter__()
+        plan_build(BuildRequest(recipe=load_recipe(recipe)), effects).__enter__()
 
 
 def test_no_nvcc(recipe: Path, effects: Effects) -> None:
     nowhere = replace(effects, environment={"PATH": "/usr/bin:/bin"}, site_folders=())
     with pytest.raises(ToolNotFoundError, match=r"(?s)no usable nvcc.*PATH: nowhere: not found"):
-        plan_build(BuildRequest(recipe=recipe), nowhere).__enter__()
+        plan_build(BuildRequest(recipe=load_recipe(recipe)), nowhere).__enter__()
 
 
 def test_no_host_compiler(recipe: Path, effects: Effects) -> None:
     nowhere = replace(effects, environment={"PATH": "/nowhere"})
     with pytest.raises(ToolNotFoundError, match=r"g\+\+"):
-        plan_build(BuildRequest(recipe=recipe), nowhere).__enter__()
+        plan_build(BuildRequest(recipe=load_recipe(recipe)), nowhere).__enter__()
 
 
 def test_an_output_folder_that_cannot_be_written(
@@ -223,7 +230,9 @@ def test_an_output_folder_that_cannot_be_written(
 ) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(OutputError, match="can't write"):
-        build_recipe(BuildRequest(recipe=recipe), effects, out=tmp_path / "file" / "out")
+        build_recipe(
+            BuildRequest(recipe=load_recipe(recipe)), effects, out=tmp_path / "file" / "out"
+        )
 
 
 def test_built_release_verifies(built: tuple[Path, Release], effects: Effects) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from archsplit.arch.target import Target
 from archsplit.build.plan import BuildPlan, BuildRequest, plan_build
+from archsplit.recipe.load import load_recipe
 from archsplit.release.context import Effects
 from archsplit.system.process import SubprocessRunner
 from archsplit.system.terminal import SilentProgress
@@ -58,7 +59,7 @@ def run_closed(
 ) -> None:
     shutil.copytree(recipe, tmp_path / "recipe")
     effects = Effects(progress=SilentProgress(), environment=environment, jobs=2)
-    order = BuildRequest(recipe=tmp_path / "recipe", targets=targets)
+    order = BuildRequest(recipe=load_recipe(tmp_path / "recipe"), targets=targets)
     with plan_build(order, effects) as plan:
         for path, text in plan.texts.items():
             path.write_text(text)

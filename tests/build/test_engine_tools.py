@@ -10,6 +10,7 @@ import pytest
 
 from archsplit.build import engine
 from archsplit.build.plan import BuildRequest, plan_build
+from archsplit.recipe.load import load_recipe
 from archsplit.release.context import Effects
 from archsplit.remote.endpoint import EngineChoice, parse_endpoint
 from archsplit.system.terminal import SilentProgress
@@ -67,7 +68,7 @@ def test_each_file_of_the_toolkit_that_a_command_names_is_a_tool(
     monkeypatch.setattr(engine, "open_executor", opened.open)
     choice = EngineChoice(endpoint=parse_endpoint("grpc://127.0.0.1:1"), jobs=1)
     effects = Effects(progress=SilentProgress(), environment=environment, jobs=2, engine=choice)
-    order = BuildRequest(recipe=TINYRDC, nvcc=toolkit.nvcc)
+    order = BuildRequest(recipe=load_recipe(TINYRDC), nvcc=(toolkit.nvcc,))
     named = set()
     with plan_build(order, effects) as plan, engine.open_farm(plan, effects, choice):
         for step in opened.graph.steps:

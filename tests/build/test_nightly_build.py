@@ -20,6 +20,7 @@ from archsplit.build.plan import BuildRequest, plan_build
 from archsplit.cache.config import resolve_settings
 from archsplit.devicecode.registered import read_library
 from archsplit.errors import BudgetError, TargetError
+from archsplit.recipe.load import load_recipe
 from archsplit.release.report import read_report
 from archsplit.release.verify import verify_release
 from archsplit.system.fs import sha256
@@ -37,8 +38,6 @@ MIDNIGHT = 1795219200  # 2026-11-21 00:00:00 UTC
 POLICY = """
 [policy.nightly]
 sass = ["sm_90"]
-device-compression = "size"
-wheel-compression = 9
 max-wheel = "1MB"
 budget = "2MB"
 """
@@ -160,11 +159,13 @@ def test_without_an_epoch_the_day_is_today_and_it_is_said(
     nightly_recipe: Path, effects: Effects
 ) -> None:
     before = datetime.now(timezone.utc)
-    with plan_build(BuildRequest(recipe=nightly_recipe, policy="nightly"), effects) as plan:
+    with plan_build(
+        BuildRequest(recipe=load_recipe(nightly_recipe), policy="nightly"), effects
+    ) as plan:
         days = {f"{moment:%Y%m%d}" for moment in (before, datetime.now(timezone.utc))}
         assert plan.identity.version in {f"1.2.4.dev{day}" for day in days}
         assert plan.warnings[0].startswith("SOURCE_DATE_EPOCH is not set: 1.2.4.dev")
-    with plan_build(BuildRequest(recipe=nightly_recipe), effects) as plan:
+    with plan_build(BuildRequest(recipe=load_recipe(nightly_recipe)), effects) as plan:
         assert not any("SOURCE_DATE_EPOCH" in line for line in plan.warnings)
 
 
@@ -192,7 +193,9 @@ def test_the_budget_counts_what_other_machines_have_built(
     path.write_text(path.read_text().replace('sass = ["sm_90"]\n', "").replace("2MB", "300kB"))
     out = tmp_path / "out"
     orders = [
-        BuildRequest(recipe=nightly_recipe, policy="nightly", core=False, targets=(target,))
+        BuildRequest(
+            recipe=load_recipe(nightly_recipe), policy="nightly", core=False, targets=(target,)
+        )
         for target in _targets(nightly_recipe, effects)
     ]
     report = build_recipe(orders[0], effects, out=out)
@@ -203,14 +206,14 @@ def test_the_budget_counts_what_other_machines_have_built(
 
 
 def _targets(recipe: Path, effects: Effects) -> tuple[Target, ...]:
-    with plan_build(BuildRequest(recipe=recipe, policy="nightly"), effects) as plan:
+    with plan_build(BuildRequest(recipe=load_recipe(recipe), policy="nightly"), effects) as plan:
         return plan.targets
 
 
 def test_a_target_that_the_policy_leaves_out(nightly_recipe: Path, effects: Effects) -> None:
-    with plan_build(BuildRequest(recipe=nightly_recipe), effects) as plan:
+    with plan_build(BuildRequest(recipe=load_recipe(nightly_recipe)), effects) as plan:
         (left_out, *_) = plan.targets
-    order = BuildRequest(recipe=nightly_recipe, policy="nightly", targets=(left_out,))
+    order = BuildRequest(recipe=load_recipe(nightly_recipe), policy="nightly", targets=(left_out,))
     with pytest.raises(TargetError, match=r"policy nightly has no target sm_80; it has sm_90"):
         plan_build(order, effects).__enter__()
 

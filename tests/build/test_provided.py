@@ -10,6 +10,7 @@ from archsplit.arch.target import Target
 from archsplit.build.pipeline import build_recipe
 from archsplit.build.plan import BuildRequest
 from archsplit.errors import VerifyError, WheelError
+from archsplit.recipe.load import load_recipe
 from archsplit.release.checks import CheckScope
 from archsplit.release.identity import parse_identity
 from archsplit.release.verify import verify_release
@@ -35,7 +36,9 @@ def build_it(recipe: Path, effects: Effects, out: Path, link: str) -> None:
     (recipe / "src" / "name.cpp").write_text(f'#include "tinyvec.h"\n{PARALLEL}')
     path = recipe / "recipe.toml"
     path.write_text(f'{path.read_text()}\n[link]\nlibraries = ["gomp"]\n{link}')
-    build_recipe(BuildRequest(recipe=recipe, targets=(Target.parse("sm_80"),)), effects, out=out)
+    build_recipe(
+        BuildRequest(recipe=load_recipe(recipe), targets=(Target.parse("sm_80"),)), effects, out=out
+    )
 
 
 def test_a_library_that_nothing_brings_is_refused(

@@ -18,6 +18,7 @@ from archsplit.build.pipeline import build_recipe
 from archsplit.build.plan import BuildPlan, BuildRequest, plan_build
 from archsplit.devicecode.registered import read_library
 from archsplit.errors import StepError
+from archsplit.recipe.load import load_recipe
 from archsplit.release.context import Effects
 from archsplit.release.verify import verify_release
 from archsplit.scheduler.pool import LocalPool
@@ -55,7 +56,7 @@ def released(
 ) -> tuple[Path, Release]:
     folder = tmp_path_factory.mktemp("tinyrdc")
     effects = Effects(progress=SilentProgress(), environment=environment, jobs=2)
-    return folder, build_recipe(BuildRequest(recipe=TINYRDC), effects, out=folder)
+    return folder, build_recipe(BuildRequest(recipe=load_recipe(TINYRDC)), effects, out=folder)
 
 
 @pytest.fixture
@@ -73,7 +74,9 @@ def change(recipe: Path, old: str, new: str) -> None:
 
 @contextmanager
 def executed(recipe: Path, effects: Effects, *targets: Target) -> Iterator[BuildPlan]:
-    with plan_build(BuildRequest(recipe=recipe, targets=targets or None), effects) as plan:
+    with plan_build(
+        BuildRequest(recipe=load_recipe(recipe), targets=targets or None), effects
+    ) as plan:
         for path, text in plan.texts.items():
             path.write_text(text)
         check_outcome(
@@ -121,7 +124,7 @@ def test_the_release_verifies(released: tuple[Path, Release], effects: Effects) 
 def test_one_target_elsewhere_has_the_same_bytes(
     released: tuple[Path, Release], tinyrdc: Path, tmp_path: Path, effects: Effects
 ) -> None:
-    order = BuildRequest(recipe=tinyrdc, targets=(SM_90,), core=False)
+    order = BuildRequest(recipe=load_recipe(tinyrdc), targets=(SM_90,), core=False)
     (plugin,) = build_recipe(order, effects, out=tmp_path / "out").wheels
     assert plugin in released[1].wheels
 
@@ -154,7 +157,7 @@ def test_exchanged_object_equals_a_compile_for_only_that_target(
 def test_the_host_pass_is_done_once_and_device_links_run_side_by_side(
     effects: Effects, tinyrdc: Path
 ) -> None:
-    with plan_build(BuildRequest(recipe=tinyrdc), effects) as plan:
+    with plan_build(BuildRequest(recipe=load_recipe(tinyrdc)), effects) as plan:
         names = [step.name for step in plan.graph.steps]
         files = {path: step.name for step in plan.graph.steps for path in step.writes}
     assert sum("cudafe++" in name for name in names) == 2
@@ -168,7 +171,9 @@ def test_the_flag_means_the_same_as_the_key(
 ) -> None:
     change(tinyrdc, "rdc = true", 'nvcc-flags = ["-dc"]\nhost-pass = "per-target"')
     build_recipe(
-        BuildRequest(recipe=tinyrdc, targets=(SM_80,), core=False), effects, out=tmp_path / "out"
+        BuildRequest(recipe=load_recipe(tinyrdc), targets=(SM_80,), core=False),
+        effects,
+        out=tmp_path / "out",
     )
     plugin = library(tmp_path / "out", "sm_80", tmp_path)
     assert plugin.containers == (frozenset({SM_80}),)
@@ -186,7 +191,9 @@ def test_of_the_device_runtime_only_what_is_linked_is_left(
     effects: Effects, tinyrdc: Path, tmp_path: Path
 ) -> None:
     launch(tinyrdc, 'sass = ["sm_80"]')
-    build_recipe(BuildRequest(recipe=tinyrdc, core=False), effects, out=tmp_path / "out")
+    build_recipe(
+        BuildRequest(recipe=load_recipe(tinyrdc), core=False), effects, out=tmp_path / "out"
+    )
     plugin = library(tmp_path / "out", "sm_80", tmp_path)
     assert plugin.containers == (frozenset({SM_80}),)
     assert plugin.relocatable == (frozenset(),) * 3
@@ -199,13 +206,17 @@ def test_ptx_that_needs_the_device_runtime_is_refused(
     with pytest.raises(
         StepError, match=r"compute_80 calls __cudaCDP2GetP\w+, __cudaCDP2Launch"
     ) as caught:
-        build_recipe(BuildRequest(recipe=tinyrdc, core=False), effects, out=tmp_path / "out")
+        build_recipe(
+            BuildRequest(recipe=load_recipe(tinyrdc), core=False), effects, out=tmp_path / "out"
+        )
     assert "take compute_80 out of targets.ptx" in str(caught.value.hint)
 
 
 def test_ptx_of_three_digits_is_registered(effects: Effects, tinyrdc: Path, tmp_path: Path) -> None:
     change(tinyrdc, 'sass = ["sm_80", "sm_90"]\nptx = ["compute_80"]', 'ptx = ["compute_120"]')
-    build_recipe(BuildRequest(recipe=tinyrdc, core=False), effects, out=tmp_path / "out")
+    build_recipe(
+        BuildRequest(recipe=load_recipe(tinyrdc), core=False), effects, out=tmp_path / "out"
+    )
     plugin = library(tmp_path / "out", "compute_120", tmp_path)
     assert plugin.relocatable == (frozenset({Target.parse("compute_120")}),) * 2
 
@@ -226,11 +237,15 @@ def test_a_function_that_no_source_has_fails_the_device_link(
     source = tinyrdc / "src" / "state.cu"
     source.write_text(source.read_text().replace("int twice(int item)", "int thrice(int item)"))
     with pytest.raises(StepError, match=r"(?s)device link.*Undefined reference to '_Z5twicei'"):
-        build_recipe(BuildRequest(recipe=tinyrdc, targets=(SM_80,)), effects, out=tmp_path / "out")
+        build_recipe(
+            BuildRequest(recipe=load_recipe(tinyrdc), targets=(SM_80,)),
+            effects,
+            out=tmp_path / "out",
+        )
 
 
 def test_the_build_id_covers_the_device_link(effects: Effects, tmp_path: Path) -> None:
-    with plan_build(BuildRequest(recipe=TINYRDC, targets=()), effects) as plan:
+    with plan_build(BuildRequest(recipe=load_recipe(TINYRDC), targets=()), effects) as plan:
         site = plan.site
     shutil.copytree(site.toolkit.root / "bin", tmp_path / "bin", copy_function=os.symlink)
     for name in ("include", "nvvm"):

@@ -161,7 +161,7 @@ def test_groups_and_a_wheel_of_nvidia_make_a_plugin_that_finds_its_library(
     recipe: Path, here: Effects, site: Path, told: list[str], tmp_path: Path
 ) -> None:
     out = tmp_path / "dist"
-    report = build_recipe(BuildRequest(recipe=recipe), here, out=out)
+    report = build_recipe(BuildRequest(recipe=load_recipe(recipe)), here, out=out)
     verify_release(out, here)
     installed = Path(shutil.copytree(site, tmp_path / "installed"))
     for wheel in report.wheels:
@@ -183,7 +183,7 @@ def test_a_library_of_cuda_that_is_not_there_is_named_with_its_wheel(
     recipe: Path, effects: Effects, toolkit: Toolkit, tmp_path: Path
 ) -> None:
     bare = replace(effects, site_folders=(tmp_path,))
-    request = BuildRequest(recipe=recipe, nvcc=toolkit.nvcc)
+    request = BuildRequest(recipe=load_recipe(recipe), nvcc=(toolkit.nvcc,))
     with pytest.raises(ToolNotFoundError) as caught, plan_build(request, bare):
         pass
     assert "libcublas.so of CUDA 13.0" in str(caught.value)
@@ -224,7 +224,7 @@ def test_symbol_that_cannot_be_exported_fails_before_the_long_compile(
     # Two targets: the probe needs only one device compile.
     change(recipe, "recipe.toml", '["sm_80"]', '["sm_80", "sm_90"]')
     with pytest.raises(StepError) as caught:
-        build_recipe(BuildRequest(recipe=recipe), here, out=tmp_path / "dist")
+        build_recipe(BuildRequest(recipe=load_recipe(recipe)), here, out=tmp_path / "dist")
     assert "dotty_version" in str(caught.value)
     assert message in str(caught.value)
     assert caught.value.hint is not None
@@ -232,7 +232,7 @@ def test_symbol_that_cannot_be_exported_fails_before_the_long_compile(
 
 
 def test_the_probe_comes_first_in_the_plan(recipe: Path, here: Effects) -> None:
-    with plan_build(BuildRequest(recipe=recipe), here) as plan:
+    with plan_build(BuildRequest(recipe=load_recipe(recipe)), here) as plan:
         first = {step.name for step in plan.graph.steps if step.runs_first}
         assert {name.partition("/")[0] for name in first} == {"000-dotty"}
         ranks = plan.graph.ranks([1.0] * len(plan.graph.steps))
@@ -244,7 +244,7 @@ def test_the_probe_comes_first_in_the_plan(recipe: Path, here: Effects) -> None:
 def test_keep_going_reports_every_failure(recipe: Path, here: Effects, tmp_path: Path) -> None:
     for name in ("src/left/left.c", "src/right/right.c"):
         (recipe / name).write_text("int broken(void) { return missing; }\n")
-    request = BuildRequest(recipe=recipe)
+    request = BuildRequest(recipe=load_recipe(recipe))
     with pytest.raises(StepError) as once:
         build_recipe(request, here, out=tmp_path / "dist")
     assert str(once.value).count("error:") == 1
@@ -263,7 +263,10 @@ def test_a_missing_library_shows_before_anything_is_compiled(recipe: Path, here:
         "cuda-libraries",
         'libraries = ["nowhere", "cusparse"]\ncuda-libraries',
     )
-    with pytest.raises(RecipeError) as caught, plan_build(BuildRequest(recipe=recipe), here):
+    with (
+        pytest.raises(RecipeError) as caught,
+        plan_build(BuildRequest(recipe=load_recipe(recipe)), here),
+    ):
         pass
     assert "-lnowhere" in str(caught.value)
     assert caught.value.hint == ("write cusparse in link.cuda-libraries: NVIDIA's wheels have them")
@@ -279,7 +282,7 @@ def test_core_has_the_tag_of_the_plugin_with_the_latest_glibc() -> None:
 
 def test_release_of_some_targets_names_no_others(recipe: Path, here: Effects) -> None:
     targets = load_recipe(recipe).targets.all
-    order = BuildRequest(recipe=recipe, targets=targets[:1], is_release=True)
+    order = BuildRequest(recipe=load_recipe(recipe), targets=targets[:1], is_release=True)
     chosen = requested_recipe(order, here)
     assert chosen.targets.all == targets[:1]
     # nvcc gets the whole list, so that the bytes are the same.

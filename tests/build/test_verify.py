@@ -11,6 +11,7 @@ from archsplit.arch.target import Target
 from archsplit.build.pipeline import build_recipe
 from archsplit.build.plan import BuildRequest
 from archsplit.errors import InputError, VerifyError
+from archsplit.recipe.load import load_recipe
 from archsplit.release.checks import CheckScope
 from archsplit.release.report import REPORT_FILE
 from archsplit.release.verify import verify_release
@@ -51,7 +52,7 @@ def test_a_missing_core(dist: Path, effects: Effects) -> None:
 def test_two_releases_in_one_folder(dist: Path, recipe: Path, effects: Effects) -> None:
     path = recipe / "recipe.toml"
     path.write_text(path.read_text().replace('version = "1.2.3"', 'version = "1.2.4"'))
-    build_recipe(BuildRequest(recipe=recipe, targets=()), effects, out=dist)
+    build_recipe(BuildRequest(recipe=load_recipe(recipe), targets=()), effects, out=dist)
     text = complaint(dist, effects)
     assert "one core is needed, and there is tinyvec-1.2.3" in text
     assert "tinyvec-1.2.4" in text
@@ -138,7 +139,7 @@ def test_a_descriptor_of_another_build(
 ) -> None:
     with (recipe / "src" / "add.cu").open("a") as file:
         file.write("// another build\n")
-    order = BuildRequest(recipe=recipe, targets=(Target.parse("sm_80"),), core=False)
+    order = BuildRequest(recipe=load_recipe(recipe), targets=(Target.parse("sm_80"),), core=False)
     build_recipe(order, effects, out=tmp_path / "other")
     shutil.copy(only(tmp_path / "other", "*.whl"), dist)
     assert "tinyvec_sm80" in (text := complaint(dist, effects))

@@ -41,7 +41,9 @@ def folder(tmp_path: Path) -> Path:
 
 
 def run(folder: Path, *words: str) -> int:
-    return main(["cache", words[0], "--cache-dir", str(folder), *words[1:]])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ARCHSPLIT_CACHE_DIR", str(folder))
+        return main(["cache", *words])
 
 
 def test_stats(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -100,15 +102,18 @@ def test_a_file_that_is_no_store_is_refused(folder: Path, tmp_path: Path) -> Non
     assert run(folder, "import", str(tmp_path / "none")) == 14
 
 
-def test_a_store_that_cant_be_written_takes_nothing_in(folder: Path, tmp_path: Path) -> None:
+def test_a_store_that_cant_be_written_takes_nothing_in(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run(folder, "export", str(tmp_path / "one.tar"))
     (tmp_path / "new").write_text("a file where a folder should be")
     assert run(tmp_path / "new", "import", str(tmp_path / "one.tar")) == 10
-    assert run(folder, "import", "--cache", "read-only", str(tmp_path / "one.tar")) == 10
+    monkeypatch.setenv("ARCHSPLIT_CACHE", "read-only")
+    assert run(folder, "import", str(tmp_path / "one.tar")) == 10
 
 
 def test_downloaded_wheels_are_counted_trimmed_and_cleared(
-    folder: Path, capsys: pytest.CaptureFixture[str]
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wheels = folder / "wheels"
     (wheels / ".archsplit-runs").mkdir(parents=True)
@@ -123,7 +128,8 @@ def test_downloaded_wheels_are_counted_trimmed_and_cleared(
     run(folder, "stats", "--json")
     facts = json.loads(capsys.readouterr().out)
     assert (facts["wheels"], facts["wheel_bytes"]) == (3, 1_200_000)
-    assert run(folder, "trim", "--cache-max-size", "900k") == 0
+    monkeypatch.setenv("ARCHSPLIT_CACHE_MAX_SIZE", "900k")
+    assert run(folder, "trim") == 0
     assert "1 downloaded wheels removed (0.4 MB), 2 left" in capsys.readouterr().out
     left = sorted(path.name[0] for path in wheels.glob("*.whl"))
     assert left == ["a", "c"]
@@ -135,8 +141,11 @@ def test_downloaded_wheels_are_counted_trimmed_and_cleared(
     mark_download(wheels / "gone.whl")
 
 
-def test_trim_and_clear(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(folder, "trim", "--cache-max-size", "1") == 0
+def test_trim_and_clear(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ARCHSPLIT_CACHE_MAX_SIZE", "1")
+    assert run(folder, "trim") == 0
     assert " left" in capsys.readouterr().out
     assert run(folder, "clear") == 0
     assert not any(path.is_file() for path in (folder / "ac").rglob("*"))

@@ -193,13 +193,6 @@ def test_a_plan_as_json_is_the_same_each_time(recipe: Path) -> None:
     assert "000-add/01 cudafe++" in names
 
 
-def test_the_toolkit_says_what_was_tried() -> None:
-    done = archsplit("toolkit", "--json", CUDA_HOME="/nowhere")
-    content = json.loads(done.stdout)
-    assert content["tried"][0] == "CUDA_HOME: /nowhere/bin/nvcc: no such file"
-    assert "sm_90a" in content["targets"]
-
-
 def test_build_prints_only_json_on_standard_output(
     recipe: Path, tmp_path: Path, known: dict[str, str]
 ) -> None:

@@ -37,7 +37,7 @@ def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("split wheels/fo", ["wheels/foo.whl"]),
         ("split foo.whl --out whe", ["wheels"]),
         ("cache ex", ["explain", "export"]),
-        ("cache export --cache-d", ["--cache-dir"]),
+        ("cache verify --js", ["--json"]),
         ("--print-completion ", ["bash", "zsh", "tcsh"]),
     ],
 )

@@ -84,7 +84,12 @@ MISTAKES = [
         "--device 9.0",
     ),
     ("split fat.whl --out o --version 2", 2, "fat.whl has a version", "leave out --version"),
-    ("toolkit --nvcc /no/nvcc", 4, "--nvcc: /no/nvcc: no such file", "archsplit[nvcc]"),
+    (
+        "remote check grpcs://farm --nvcc /no/nvcc",
+        4,
+        "--nvcc: /no/nvcc: no such file",
+        "archsplit[nvcc]",
+    ),
     ("split fat.whl --out o", 8, "fat.whl", ""),
     (f"slim wheels/{WINDOWS} --device 9.0", 8, WINDOWS, ""),
     (f"split {DLL} --out o", 17, f"{DLL} is for win_amd64: only Linux libraries", "any wheel"),

@@ -11,6 +11,7 @@ from archsplit.build import pipeline
 from archsplit.build.plan import BuildRequest, plan_build
 from archsplit.cache.config import Settings
 from archsplit.compiler.cache_session import open_build_session
+from archsplit.recipe.load import load_recipe
 from archsplit.release.context import Effects
 from archsplit.system.terminal import SilentProgress
 
@@ -133,7 +134,7 @@ class Project:
             explain=True,
         )
         order = BuildRequest(
-            recipe=self.folder, targets=targets or None, core=False, nvcc=self.nvcc
+            recipe=load_recipe(self.folder), targets=targets or None, core=False, nvcc=(self.nvcc,)
         )
         with (
             open_build_session(

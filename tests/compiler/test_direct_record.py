@@ -384,7 +384,7 @@ launcher()
     ("variable", "text"),
     [
         ("SOURCE_DATE_EPOCH", "1"),
-        ("ARCHSPLIT_NVCC_OPTIONS", "--reproducible --jobs=2 --cache-dir store -j 3"),
+        ("ARCHSPLIT_NVCC_OPTIONS", "--reproducible --jobs=2 --cache on -j 3"),
     ],
 )
 def test_a_missing_source_is_not_planned_whatever_is_set(

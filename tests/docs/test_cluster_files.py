@@ -70,5 +70,5 @@ def test_a_worker_of_each_file_has_options_that_exist(
     known = capsys.readouterr().out
     for words in (worker["command"][3:] + worker["args"], batch[1:]):
         names = [word for word in words if word.startswith("--")]
-        assert {"--remote-ca", "--remote-cert", "--remote-key", "--folder"} <= set(names)
+        assert {"--remote-ca", "--remote-cert", "--remote-key"} <= set(names)
         assert all(name in known for name in names)

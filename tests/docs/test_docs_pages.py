@@ -386,8 +386,7 @@ def test_the_options_of_each_verb_are_on_one_page() -> None:
         for token in fences(page)
         if token.info.startswith("{options}")
     ]
-    # The page on the cache has a table of its settings, which another test compares.
-    assert set(shown) == set(VERBS) - {"cache", "help"}
+    assert set(shown) == set(VERBS)
 
 
 def test_all_verbs_are_in_the_manual() -> None:

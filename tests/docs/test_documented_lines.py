@@ -51,6 +51,6 @@ def test_the_parser_knows_the_line(words: list[str]) -> None:
 
 
 def test_lines_for_farms_clusters_and_runners_are_among_them() -> None:
-    engines = {words[words.index("--engine") + 1] for words in LINES if "--engine" in words}
-    assert engines == {"reapi", "dask"}
+    farms = {words[words.index("--remote") + 1] for words in LINES if "--remote" in words}
+    assert {farm.partition(":")[0] for farm in farms} == {"grpcs", "tls"}
     assert {words[0] for words in LINES} >= {"build", "gather", "publish", "remote"}

@@ -25,8 +25,6 @@ pytestmark = pytest.mark.nvcc
 POLICY = """
 [policy.nightly]
 sass = ["sm_90"]
-device-compression = "size"
-wheel-compression = 9
 max-wheel = "1MB"
 budget = "2MB"
 """

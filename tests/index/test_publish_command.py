@@ -184,7 +184,7 @@ def test_variables_of_twine_name_the_index(command: Command) -> None:
     assert "no index to publish to" in done.stderr
 
 
-@pytest.mark.parametrize("words", [("--max-file-size=x",), ("--patience=-1",), ("--patience=x",)])
+@pytest.mark.parametrize("words", [("--max-file-size=x",), ("--max-project-size=0",)])
 def test_options_that_make_no_sense(
     words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:

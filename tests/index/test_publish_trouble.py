@@ -44,10 +44,11 @@ def test_an_answer_of_twine_that_a_full_disk_cut_off(scene: Scene) -> None:
 
 def test_a_section_of_pypirc_without_an_address(scene: Scene) -> None:
     scene.state.mkdir()
-    settings = scene.state / "pypirc"
+    settings = scene.state / ".pypirc"
     settings.write_text("[distutils]\nindex-servers = ours\n[ours]\nusername = a\n")
     twine = scene.publisher().twine
-    named = replace(twine, repository="ours", repository_url=None, config_file=settings)
+    home = {**twine.environment, "HOME": str(scene.state)}
+    named = replace(twine, repository="ours", repository_url=None, environment=home)
     with pytest.raises(UsageError, match=r"its section in \.pypirc has no repository"):
         named.where()
 

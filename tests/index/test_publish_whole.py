@@ -17,6 +17,7 @@ from publish_runs import Command, pip, uv
 from archsplit.build.pipeline import build_recipe
 from archsplit.build.plan import BuildRequest
 from archsplit.cache.config import resolve_settings
+from archsplit.recipe.load import load_recipe
 from archsplit.release.context import Effects
 from archsplit.system.terminal import SilentProgress
 
@@ -46,7 +47,7 @@ def test_from_a_recipe_to_its_users(
     (recipe / "recipe.toml").write_text(text + '\n[install]\nmode = "meta"\n')
     known = resolve_settings({"mode": "on"}, environment)
     effects = Effects(progress=SilentProgress(), environment=environment, jobs=2, cache=known)
-    build_recipe(BuildRequest(recipe=recipe), effects, out=tmp_path / "wheels")
+    build_recipe(BuildRequest(recipe=load_recipe(recipe)), effects, out=tmp_path / "wheels")
     command = Command(scene=scene, home=tmp_path / "home")
     done = command.run(tmp_path / "wheels", "--json")
     assert done.code == 0, done.stderr

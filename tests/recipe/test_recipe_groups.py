@@ -77,7 +77,7 @@ def test_headers_of_one_name_are_all_input_files(tmp_path: Path) -> None:
         ),
         (
             'files = ["src/a.cu"]\nincludes = ["include"]',
-            "recipe.toml:20: source.group[0].includes: is not a key that archsplit knows\n"
+            "recipe.toml:20: source.group[0].includes: unknown key\n"
             "    hint: did you mean include?",
         ),
         ('files = ["src/c.cu"]', "source.group[0].files[0]: no file matches src/c.cu"),

@@ -11,8 +11,8 @@ from recipe_samples import MINIMAL, fill_folder, message_for
 
 from archsplit.errors import InputError, UsageError
 from archsplit.recipe.inputs import hash_interface
-from archsplit.recipe.load import load_recipe, load_split_recipe
-from archsplit.recipe.model import Author
+from archsplit.recipe.load import load, load_recipe
+from archsplit.recipe.model import Author, Recipe
 from archsplit.recipe.single_build import check_cuda_major, select_cuda_major, targets_by_major
 
 if TYPE_CHECKING:
@@ -159,7 +159,7 @@ recipe.toml has 6 faults
 recipe.toml:1: project.summary: is missing
 recipe.toml:3: project.version: '1.2.3+cu13' has a local part, which the public index refuses
     hint: write 1.2.3; the CUDA version belongs into the project's name
-recipe.toml:4: project.sumary: is not a key that archsplit knows
+recipe.toml:4: project.sumary: unknown key
     hint: did you mean summary?
 recipe.toml:9: source.files[0]: no file matches src/*.cpp
     hint: it is looked for in FOLDER
@@ -185,7 +185,7 @@ recipe.toml:1: source: the table is missing
     hint: write [source] with at least files
 recipe.toml:1: targets: names no target
     hint: write, for example, sass = ["sm_90"]
-recipe.toml:2: porject: is not a key that archsplit knows
+recipe.toml:2: porject: unknown key
     hint: did you mean project?
 recipe.toml:4: python.files[0]: no file matches x.py
     hint: it is looked for in python"""
@@ -258,8 +258,9 @@ def test_a_recipe_in_a_closed_folder_is_an_input_error() -> None:
 def test_the_recipes_of_this_repository_have_no_faults() -> None:
     folder = Path(__file__).parents[2] / "recipes"
     for file in sorted(folder.glob("*/recipe.toml")):
-        if load_split_recipe(file) is None:
-            assert load_recipe(file).project.name == file.parent.name
+        recipe = load(file)
+        if isinstance(recipe, Recipe):
+            assert recipe.project.name == file.parent.name
 
 
 def test_cuda_majors_and_a_name_that_has_one(tmp_path: Path) -> None:

@@ -7,7 +7,9 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 from archsplit.errors import InputError, RecipeError
-from archsplit.recipe.load import load_recipe, load_split_recipe
+from archsplit.recipe.load import load, load_recipe
+from archsplit.recipe.model import Recipe
+from archsplit.recipe.prebuilt import SplitRecipe
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 
@@ -34,21 +36,21 @@ def laid_out(folder: Path, recipe: str, *files: str) -> Path:
 
 def message_for(folder: Path, recipe: str, *files: str) -> str:
     with pytest.raises(RecipeError) as caught:
-        load_split_recipe(laid_out(folder, recipe, *files))
+        load(laid_out(folder, recipe, *files))
     return str(caught.value).replace(f"{folder}/", "").replace(str(folder), "FOLDER")
 
 
 def test_recipe_may_have_only_a_wheel(tmp_path: Path) -> None:
     folder = laid_out(tmp_path, '[source]\nwheel = "dist/*.whl"\n', "dist/a-1-py3-none-any.whl")
-    recipe = load_split_recipe(folder)
-    assert recipe is not None
+    recipe = load(folder)
+    assert isinstance(recipe, SplitRecipe)
     assert recipe.product == PurePosixPath("dist/a-1-py3-none-any.whl")
     assert (recipe.split.by, recipe.install.mode, recipe.targets) == ("capability", "core", None)
     assert not recipe.makes_library
 
 
 def test_all_keys_are_read(tmp_path: Path) -> None:
-    recipe = load_split_recipe(
+    recipe = load(
         laid_out(
             tmp_path,
             """
@@ -67,7 +69,7 @@ def test_all_keys_are_read(tmp_path: Path) -> None:
         )
         / "recipe.toml"
     )
-    assert recipe is not None
+    assert isinstance(recipe, SplitRecipe)
     assert recipe.source.words == ("make", "the wheel", "OUT={out}")
     assert recipe.source.pattern == "{out}/x*.whl"
     assert (recipe.split.name, recipe.split.by, recipe.install.mode) == ("my-core", "target", "all")
@@ -76,21 +78,21 @@ def test_all_keys_are_read(tmp_path: Path) -> None:
 
 
 def test_recipe_with_only_a_build_takes_the_wheel_in_its_folder(tmp_path: Path) -> None:
-    recipe = load_split_recipe(laid_out(tmp_path, '[source]\nbuild = "make"\n'))
-    assert recipe is not None
+    recipe = load(laid_out(tmp_path, '[source]\nbuild = "make"\n'))
+    assert isinstance(recipe, SplitRecipe)
     assert recipe.source.pattern == "{out}/*.whl"
 
 
 def test_a_library_has_a_project_and_may_have_python_files(tmp_path: Path) -> None:
     files = ("LICENSE", "build/libsum.so", "python/fast_sum/__init__.py")
-    recipe = load_split_recipe(laid_out(tmp_path, LIBRARY, *files))
-    assert recipe is not None
+    recipe = load(laid_out(tmp_path, LIBRARY, *files))
+    assert isinstance(recipe, SplitRecipe)
     assert recipe.project is not None
     assert recipe.makes_library
     assert recipe.project.license_files == (PurePosixPath("LICENSE"),)
     assert recipe.python is None
-    recipe = load_split_recipe(laid_out(tmp_path, f"{LIBRARY}[python]\n"))
-    assert recipe is not None
+    recipe = load(laid_out(tmp_path, f"{LIBRARY}[python]\n"))
+    assert isinstance(recipe, SplitRecipe)
     assert recipe.python is not None
     assert recipe.python.package == "fast_sum"
     assert recipe.python.files == (PurePosixPath("fast_sum/__init__.py"),)
@@ -98,24 +100,26 @@ def test_a_library_has_a_project_and_may_have_python_files(tmp_path: Path) -> No
 
 def test_recipes_with_sources_are_others(tmp_path: Path) -> None:
     for text in ('[source]\nfiles = ["a.cu"]\n', "source = 1\n", ""):
-        assert load_split_recipe(laid_out(tmp_path, text)) is None
+        laid_out(tmp_path, text)
+        with pytest.raises(RecipeError, match="table is missing"):
+            load(tmp_path)
     with pytest.raises(InputError):
-        load_split_recipe(tmp_path / "nothing")
+        load(tmp_path / "nothing")
 
 
 def test_the_examples_are_right() -> None:
-    recipe = load_split_recipe(RECIPES / "xgboost-split")
-    assert recipe is not None
+    recipe = load(RECIPES / "xgboost-split")
+    assert isinstance(recipe, SplitRecipe)
     assert recipe.source.words[:4] == ("python3", "-m", "pip", "download")
-    assert load_split_recipe(RECIPES / "vecsort") is None
-    own = load_split_recipe(RECIPES / "cuda-kernels")
-    assert own is not None
+    assert isinstance(load(RECIPES / "vecsort"), Recipe)
+    own = load(RECIPES / "cuda-kernels")
+    assert isinstance(own, SplitRecipe)
     assert own.source.wrapper
     assert "NVCC_APPEND_FLAGS" in own.source.words[2]
 
 
 def test_prebuilt_recipe_is_refused_for_a_build(tmp_path: Path) -> None:
-    laid_out(tmp_path, '[source]\nwheel = "a.whl"\n')
+    laid_out(tmp_path, '[source]\nwheel = "a.whl"\n', "a.whl")
     with pytest.raises(RecipeError, match="splits a prebuilt file") as caught:
         load_recipe(tmp_path)
     assert caught.value.hint is not None
@@ -143,13 +147,13 @@ std = "c++17"
     assert message.splitlines()[0] == "recipe.toml has 8 faults"
     for line, text in (
         (2, "source.build: has && in it, but no shell runs it"),
-        (3, "source.files: is for recipes with sources"),
-        (4, "source.wheels: is not a key that archsplit knows"),
+        (3, "source.files: unknown key in a recipe for a prebuilt file"),
+        (4, "source.wheels: unknown key"),
         (6, "split.by: must be 'capability' or 'target', not 'gpu'"),
         (8, "targets.sass[0]: "),
-        (9, "compile: is a table of recipes with sources"),
-        (11, "policies: is not a key that archsplit knows"),
-        (12, "splits: is not a key that archsplit knows"),
+        (9, "compile: unknown key in a recipe for a prebuilt file"),
+        (11, "policies: unknown key"),
+        (12, "splits: unknown key"),
     ):
         assert f"recipe.toml:{line}: {text}" in message
     assert "hint: did you mean wheel?" in message
@@ -213,6 +217,6 @@ def test_product_of_a_build_stands_for_the_fat_wheel(
 ) -> None:
     folder = laid_out(tmp_path, text)
     (folder / "w.whl").touch()
-    recipe = load_split_recipe(folder / "recipe.toml")
-    assert recipe is not None
+    recipe = load(folder / "recipe.toml")
+    assert isinstance(recipe, SplitRecipe)
     assert recipe.is_release is is_release

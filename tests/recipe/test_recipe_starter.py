@@ -8,7 +8,8 @@ import pytest
 
 from archsplit.arch.target import Target
 from archsplit.cli.main import main
-from archsplit.recipe.load import load_recipe, load_split_recipe
+from archsplit.recipe.load import load, load_recipe
+from archsplit.recipe.prebuilt import SplitRecipe
 from archsplit.recipe.starter import usual_targets
 
 if TYPE_CHECKING:
@@ -62,8 +63,8 @@ def test_project_with_a_build_system_keeps_its_build(
     assert printed.out == f"{tmp_path / 'recipe.toml'}\n"
     assert f"next: archsplit plan {tmp_path}" in printed.err
     assert "# foo 1.2\n" in (tmp_path / "recipe.toml").read_text()
-    recipe = load_split_recipe(tmp_path)
-    assert recipe is not None
+    recipe = load(tmp_path)
+    assert isinstance(recipe, SplitRecipe)
     assert recipe.source.build == "python3 -m pip wheel --no-deps --wheel-dir {out} ."
     assert main(["plan", str(tmp_path)]) == 0
 

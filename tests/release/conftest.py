@@ -12,6 +12,7 @@ from release_samples import OLD_BILL, TINYVEC, fat_wheel, ptx
 from archsplit.build.pipeline import build_recipe
 from archsplit.build.plan import BuildRequest
 from archsplit.cache.config import resolve_settings
+from archsplit.recipe.load import load_recipe
 from archsplit.release.context import Effects
 from archsplit.split.model import SplitRequest
 from archsplit.split.split import split_wheel
@@ -34,7 +35,7 @@ def built(tmp_path_factory: pytest.TempPathFactory, effects: Effects) -> tuple[P
     """The wheels of tests/tinyvec; not to be changed."""
 
     def make(folder: Path) -> tuple[Path, Release]:
-        return folder, build_recipe(BuildRequest(recipe=TINYVEC), effects, out=folder)
+        return folder, build_recipe(BuildRequest(recipe=load_recipe(TINYVEC)), effects, out=folder)
 
     return made_once(tmp_path_factory, "built", make)
 

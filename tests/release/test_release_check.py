@@ -20,6 +20,7 @@ from archsplit.build.plan import BuildRequest
 from archsplit.cli.main import main
 from archsplit.errors import InputError, ToolNotFoundError, VerifyError
 from archsplit.index.preflight import check_where_installed
+from archsplit.recipe.load import load_recipe
 from archsplit.release import completeness
 from archsplit.release.completeness import CheckResult, Requirements, kernel_faults
 from archsplit.release.manifest import MANIFEST_FILE as MANIFEST
@@ -80,7 +81,7 @@ def gapped(tmp_path_factory: pytest.TempPathFactory, effects: Effects) -> Path:
     with (recipe / "src" / "scale.cu").open("a") as file:
         file.write("#if __CUDA_ARCH__ == 800\n__global__ void rare(int *at) { *at = 7; }\n#endif\n")
     out = recipe.parent / "out"
-    build_recipe(BuildRequest(recipe=recipe), effects, out=out)
+    build_recipe(BuildRequest(recipe=load_recipe(recipe)), effects, out=out)
     return out
 
 

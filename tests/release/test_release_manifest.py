@@ -16,6 +16,7 @@ from archsplit.errors import InputError
 from archsplit.formats.elf import Elf
 from archsplit.formats.fatbin import host_containers
 from archsplit.formats.reader import open_file
+from archsplit.recipe.load import load_recipe
 from archsplit.release.manifest import (
     MANIFEST_FILE,
     read_manifest,
@@ -131,7 +132,9 @@ def test_plugins_that_are_built_one_by_one_are_listed_together(
     out = tmp_path / "out"
     for targets, core in (("sm_80", False), ("sm_90", False), ("", True)):
         wanted = tuple(Target.parse(name) for name in targets.split())
-        build_recipe(BuildRequest(recipe=TINYVEC, targets=wanted, core=core), effects, out=out)
+        build_recipe(
+            BuildRequest(recipe=load_recipe(TINYVEC), targets=wanted, core=core), effects, out=out
+        )
     whole, parts = read_manifest(built[0] / MANIFEST_FILE), read_manifest(out / MANIFEST_FILE)
     some = tuple(one for one in whole.wheels if one.targets != ("compute_90",))
     # A core that is built without its plugins can't have their digests.

@@ -126,10 +126,11 @@ class Cluster:
         """Start a worker, which does not see a hidden folder where that can be had."""
         folder = self.folder / name
         folder.mkdir()
-        words = ("remote", "worker", self.address, "--jobs", jobs, "--folder", folder)
+        words = ("remote", "worker", self.address, "--jobs", jobs)
         before = () if hidden is None else hide_folder(hidden)
         apart = () if self._networks is None else self._networks.worker_words
-        worker = self._start(*apart, *before, ARCHSPLIT, *words, *self.files, cwd=folder)
+        own = ("env", f"TMPDIR={folder}", ARCHSPLIT)
+        worker = self._start(*apart, *before, *own, *words, *self.files, cwd=folder)
         if self._networks is not None:
             self._networks.connect(worker)
         return worker
@@ -151,7 +152,7 @@ class Cluster:
     def build(self, out: Path, *more: object) -> subprocess.Popen[str]:
         words: tuple[object, ...]
         words = ("build", TINYVEC, "--targets", "sm_80", "--cache", "off", "--out", out, "--json")
-        where = ("--engine", "dask", "--remote", self.address, *self.files)
+        where = ("--remote", self.address, *self.files)
         return self._start(
             *self._beside, ARCHSPLIT, *words, *where, *more, cwd=self.folder, stderr=subprocess.PIPE
         )

@@ -23,7 +23,6 @@ from wrapped_calls import WrappedCalls
 from archsplit.cache.cache import Cache
 from archsplit.cache.config import resolve_settings
 from archsplit.cache.file_digests import FileDigests
-from archsplit.cli.main import main
 from archsplit.errors import EngineRefusedError, EngineUnavailableError
 from archsplit.remote.action import OTHER_TOOLS_STATUS, PathMap, ToolFile
 from archsplit.remote.action_results import ActionResults
@@ -287,6 +286,7 @@ def test_eight_workers_that_share_no_folder_and_no_network_make_the_same_bytes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ARCHSPLIT_CACHE_MIN_SECONDS", "0")
+    monkeypatch.setenv("ARCHSPLIT_CACHE_DIR", str(tmp_path / "cache"))
     with contextlib.ExitStack() as closing:
         networks = Networks.make()
         if networks is not None:
@@ -295,7 +295,7 @@ def test_eight_workers_that_share_no_folder_and_no_network_make_the_same_bytes(
         for number in range(8):
             cluster.add_worker(f"worker {number}")
         words = ("--targets", "sm_80,sm_90")
-        cache = ("--cache", "on", "--cache-dir", tmp_path / "cache")
+        cache = ("--cache", "on")
         here = cluster.build_here(tmp_path / "here", *words)
         for name, pattern in (("cold", r": [1-9]\d* results were made"), ("warm", ": 0 results")):
             build = cluster.build(tmp_path / name, *words, *cache)
@@ -303,15 +303,6 @@ def test_eight_workers_that_share_no_folder_and_no_network_make_the_same_bytes(
             assert build.returncode == 0, stderr
             assert re.search(pattern, stderr), stderr
             assert digests(stdout) == digests(here)
-
-
-def test_a_folder_that_a_worker_cant_write_is_named(
-    cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "file").touch()
-    words = ["remote", "worker", cluster.address, "--folder", str(tmp_path / "file")]
-    assert main([*words, *map(str, cluster.files)]) == 10
-    assert f"{tmp_path / 'file'} is a file, not a folder" in capsys.readouterr().err
 
 
 @pytest.mark.nvcc
@@ -328,8 +319,9 @@ def test_a_scheduler_that_ends_is_an_error(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ARCHSPLIT_CACHE_MIN_SECONDS", "0")
+    monkeypatch.setenv("ARCHSPLIT_CACHE_DIR", str(tmp_path / "cache"))
     worker = cluster.add_worker("one")
-    cache = ("--cache", "on", "--cache-dir", tmp_path / "cache")
+    cache = ("--cache", "on")
     build = cluster.build(tmp_path / "out", *cache)
     wait_for_steps(build, 3)
     cluster.kill_scheduler()
@@ -426,7 +418,7 @@ def test_the_wrapper_makes_the_same_objects_with_a_cluster(
     cluster.add_worker("one")
     cluster.add_worker("two")
     calls = WrappedCalls(tmp_path / "calls", toolkit.nvcc)
-    engine = ("--engine", "dask", *cluster.files, "--remote")
+    engine = (*cluster.files, "--remote")
     report = calls.check(*engine, cluster.address, dead=(*engine, "tls://127.0.0.1:1"))
     assert f"{cluster.address}: 6 results were made" in report
     assert "dask's dashboard: http://127.0.0.1:" in report

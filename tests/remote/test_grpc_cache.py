@@ -132,8 +132,9 @@ def test_a_build_without_engine_takes_the_results_of_another_machine(
             "--cache",
             "on",
         ]
-        words += ["--cache-dir", tmp_path / f"{name} cache", "--cache-remote", store.address]
-        settings = {"ARCHSPLIT_CACHE_MIN_SECONDS": "0", "ARCHSPLIT_CACHE_REMOTE_SECONDS": "60"}
+        settings = {"ARCHSPLIT_CACHE_DIR": str(tmp_path / f"{name} cache")}
+        settings |= {"ARCHSPLIT_CACHE_REMOTE": store.address}
+        settings |= {"ARCHSPLIT_CACHE_MIN_SECONDS": "0", "ARCHSPLIT_CACHE_REMOTE_SECONDS": "60"}
         done = subprocess.run(
             [sys.executable, "-m", "archsplit", *words, "--out", tmp_path / f"{name} out"],
             stdin=subprocess.DEVNULL,

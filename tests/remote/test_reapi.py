@@ -37,6 +37,7 @@ from archsplit.errors import (
     InputError,
     WorkerLostError,
 )
+from archsplit.recipe.load import load_recipe
 from archsplit.release.context import Effects
 from archsplit.remote.action import PathMap, ToolFile
 from archsplit.remote.connect import CheckRow, run_checks
@@ -373,7 +374,7 @@ def test_wheels_have_the_same_bytes_as_on_this_machine(
             engine=engine,
             trace=tmp_path / f"{name}.json",
         )
-        order = BuildRequest(recipe=recipe, targets=(Target.parse("sm_80"),))
+        order = BuildRequest(recipe=load_recipe(recipe), targets=(Target.parse("sm_80"),))
         release = build_recipe(order, effects, out=tmp_path / name)
         return {wheel.file: wheel.sha256 for wheel in release.wheels}
 
@@ -406,7 +407,7 @@ def test_wheels_have_the_same_bytes_as_on_this_machine(
     monkeypatch.chdir(tmp_path / "a copy")
     for variable, value in environment.items():
         monkeypatch.setenv(variable, value)
-    settings = {"target": "sm_80", "cache": "off", "engine": "reapi", "remote": farm.address}
+    settings = {"target": "sm_80", "cache": "off", "remote": farm.address}
     name = build_wheel(str(tmp_path), settings)
     assert hashlib.sha256((tmp_path / name).read_bytes()).hexdigest() == here[name]
     assert "6 of 6 results were there" in capsys.readouterr().err
@@ -424,7 +425,9 @@ def test_wheels_have_the_same_bytes_whatever_the_number_of_jobs(
 
     def build(name: str, engine: EngineChoice | None) -> dict[str, str]:
         effects = Effects(progress=notes, environment=environment, jobs=2, engine=engine)
-        order = BuildRequest(recipe=TINYVEC, targets=(Target.parse("sm_80"), Target.parse("sm_90")))
+        order = BuildRequest(
+            recipe=load_recipe(TINYVEC), targets=(Target.parse("sm_80"), Target.parse("sm_90"))
+        )
         release = build_recipe(order, effects, out=tmp_path / name)
         return {wheel.file: wheel.sha256 for wheel in release.wheels}
 
@@ -453,7 +456,7 @@ def test_the_wrapper_makes_the_same_objects_with_a_farm(
     farm: Farm, tmp_path: Path, toolkit: Toolkit
 ) -> None:
     calls = WrappedCalls(tmp_path / "calls", toolkit.nvcc)
-    farm_options = ("--engine", "reapi", "--remote")
+    farm_options = ("--remote",)
     dead = (*farm_options, "grpc://127.0.0.1:1")
     report = calls.check(*farm_options, farm.address, dead=dead)
     # cicc and ptxas for two targets, cudafe++ and the host's compiler.
@@ -514,7 +517,7 @@ def test_objects_of_the_compile_cache_are_linked_on_the_farm(
             engine=engine,
             cache=resolve_settings({}, variables),
         )
-        order = BuildRequest(recipe=TINYVEC, targets=(Target.parse("sm_80"),))
+        order = BuildRequest(recipe=load_recipe(TINYVEC), targets=(Target.parse("sm_80"),))
         release = build_recipe(order, effects, out=tmp_path / name)
         return {wheel.file: wheel.sha256 for wheel in release.wheels}
 
@@ -533,7 +536,7 @@ def test_a_hundred_kills_of_the_driver_leave_nothing_half_made(
     """Each at a random time between its start and a little more than a whole build takes."""
     program = str(Path(sys.executable).with_name("archsplit"))
     command = [program, "build", str(TINYVEC), "--targets", "sm_80", "--cache", "off"]
-    command += ["--engine", "reapi", "--remote", farm.address, "--out"]
+    command += ["--remote", farm.address, "--out"]
     variables = {**environment, "SOURCE_DATE_EPOCH": "1700000000"}
 
     def start(out: Path) -> subprocess.Popen[bytes]:

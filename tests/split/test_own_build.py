@@ -15,7 +15,8 @@ import pytest
 from archsplit.errors import NothingToDoError, ToolFailedError, ToolNotFoundError
 from archsplit.formats.device_pack import PACK_FILE, read_pack
 from archsplit.formats.reader import Window
-from archsplit.recipe.load import load_split_recipe
+from archsplit.recipe.load import load
+from archsplit.recipe.prebuilt import SplitRecipe
 from archsplit.release.context import Effects
 from archsplit.release.verify import verify_release
 from archsplit.split.from_recipe import FAT_FOLDER, split_by_recipe
@@ -24,7 +25,6 @@ from archsplit.system.terminal import SilentProgress
 
 if TYPE_CHECKING:
     from archsplit.nvcc.toolkit import Toolkit
-    from archsplit.recipe.prebuilt import SplitRecipe
 
 PYTHON = shlex.quote(sys.executable)
 PROJECT = """\
@@ -149,8 +149,8 @@ def project(folder: Path, command: str, **files: str) -> SplitRecipe:
     for name, text in texts.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
-    recipe = load_split_recipe(folder)
-    assert recipe is not None
+    recipe = load(folder)
+    assert isinstance(recipe, SplitRecipe)
     return recipe
 
 
@@ -210,8 +210,8 @@ def test_failed_build_hints_at_targets_that_the_toolkit_lacks(
     (tmp_path / "project/recipe.toml").write_text(
         f'[source]\nbuild = """{PYTHON} -m {FRONTENDS[0]}"""\n[targets]\nsass = ["sm_35"]\n'
     )
-    recipe = load_split_recipe(tmp_path / "project")
-    assert recipe is not None
+    recipe = load(tmp_path / "project")
+    assert isinstance(recipe, SplitRecipe)
     with pytest.raises(ToolFailedError) as caught:
         split_by_recipe(recipe, effects, out=tmp_path / "out")
     assert caught.value.hint is not None
@@ -227,8 +227,8 @@ def test_a_build_that_goes_on_without_cuda_is_an_error(
     (tmp_path / "project/recipe.toml").write_text(
         f'[source]\nbuild = """{PYTHON} -m {FRONTENDS[0]}"""\n[targets]\nsass = ["sm_35"]\n'
     )
-    recipe = load_split_recipe(tmp_path / "project")
-    assert recipe is not None
+    recipe = load(tmp_path / "project")
+    assert isinstance(recipe, SplitRecipe)
     with pytest.raises(NothingToDoError, match=r"ended well, but \{out\}/ownbuild") as caught:
         split_by_recipe(recipe, effects, out=tmp_path / "out")
     assert "run the command by hand" in str(caught.value.hint)
@@ -268,8 +268,8 @@ def test_the_wrapper_can_be_left_out(tmp_path: Path, effects: Effects, told: Tol
     )
     text = f'[source]\nwrapper = false\nwheel = "*.whl"\nbuild = """{PYTHON} -c "{script}" """\n'
     (tmp_path / "recipe.toml").write_text(text)
-    recipe = load_split_recipe(tmp_path)
-    assert recipe is not None
+    recipe = load(tmp_path)
+    assert isinstance(recipe, SplitRecipe)
     with pytest.raises(ToolFailedError, match="no file matches"):
         split_by_recipe(recipe, effects, out=tmp_path / "out")
     assert (tmp_path / "seen").read_text() == "none"
@@ -280,8 +280,8 @@ def test_without_nvcc_the_command_runs_as_it_is(
     tmp_path: Path, effects: Effects, told: Told
 ) -> None:
     (tmp_path / "recipe.toml").write_text(f'[source]\nbuild = "{PYTHON} -c pass"\n')
-    recipe = load_split_recipe(tmp_path)
-    assert recipe is not None
+    recipe = load(tmp_path)
+    assert isinstance(recipe, SplitRecipe)
     bare = replace(effects, site_folders=())
     with pytest.raises(ToolFailedError, match="no file matches"):
         split_by_recipe(recipe, bare, out=tmp_path / "out")
@@ -314,8 +314,8 @@ def test_the_record_counts_calls_and_reasons(tmp_path: Path) -> None:
 def test_a_project_of_the_index_is_built_from_its_sdist(
     tmp_path: Path, effects: Effects, told: Told, name: str, compilations: int, packs: set[str]
 ) -> None:
-    recipe = load_split_recipe(Path(__file__).parents[2] / "recipes" / name)
-    assert recipe is not None
+    recipe = load(Path(__file__).parents[2] / "recipes" / name)
+    assert isinstance(recipe, SplitRecipe)
     report = split_by_recipe(recipe, effects, out=tmp_path / "out")
     assert {wheel.label for wheel in report.wheels} == {"core", *packs}
     assert told.notes[0].startswith(f"the compiler wrapper ran {compilations} compilations")

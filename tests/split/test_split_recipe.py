@@ -19,7 +19,8 @@ from split_samples import Sample, library
 from archsplit import backend
 from archsplit.cli.main import main
 from archsplit.errors import RecipeError, ToolFailedError, ToolNotFoundError
-from archsplit.recipe.load import load_split_recipe
+from archsplit.recipe.load import load
+from archsplit.recipe.prebuilt import SplitRecipe
 from archsplit.release import context
 from archsplit.release.checks import CheckScope
 from archsplit.release.verify import verify_release
@@ -29,7 +30,6 @@ from child_processes import running
 from target_lists import parse_targets
 
 if TYPE_CHECKING:
-    from archsplit.recipe.prebuilt import SplitRecipe
     from archsplit.release.context import Effects
 
 LIBRARY = """
@@ -52,8 +52,8 @@ mode = "all"
 def recipe_of(folder: Path, text: str) -> SplitRecipe:
     folder.mkdir(exist_ok=True)
     (folder / "recipe.toml").write_text(text)
-    recipe = load_split_recipe(folder)
-    assert recipe is not None
+    recipe = load(folder)
+    assert isinstance(recipe, SplitRecipe)
     return recipe
 
 

@@ -1,12 +1,11 @@
-"""Stages of a build, in their order; and builds of one recipe several times.
+"""Stages of a build, in their order; and builds of one recipe for several majors.
 
 In: a `BuildRequest` and the effects. Out: the wheels, the manifest and the report in one folder.
 The stages are: plan, compile and link, write the wheels, check them. All files are written into a
 staging folder, and move to the output folder at the end: a failed build changes nothing.
 
-A recipe with ``[cuda] majors`` or ``[platforms] machines`` has a release for each major,
-``foo-cu12`` in ``cu12/``, and the front package ``foo``; and a folder with all of it for each
-machine, ``aarch64/``. All folders are written, or none. A target that one toolkit doesn't know is
+A recipe with ``[cuda] majors`` has a release for each major, ``foo-cu12`` in ``cu12/``, and the
+front package ``foo``. All folders are written, or none. A target that one toolkit doesn't know is
 left out of its release, and is an error if no toolkit knows it.
 """
 
@@ -15,7 +14,7 @@ from __future__ import annotations
 import contextlib
 from dataclasses import replace
 from importlib.metadata import version
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from archsplit import __version__
 from archsplit.build.context import find_recipe_toolkits
@@ -26,7 +25,6 @@ from archsplit.build.provenance import add_bill, built_manifest, read_origins, r
 from archsplit.compiler.cache_session import cache_summary, open_build_session
 from archsplit.errors import BudgetError, InputError, OutputError
 from archsplit.nvcc.warnings import fold_warnings
-from archsplit.recipe.load import load_recipe
 from archsplit.release.checks import CheckScope
 from archsplit.release.identity import ReleaseKind
 from archsplit.release.loader import copy_loader
@@ -64,10 +62,10 @@ from archsplit.system.fs import (
     write_file,
 )
 from archsplit.wheels.platform_tags import PlatformTags
-from archsplit.wheels.writer import DEFAULT_LEVEL, write_wheels
+from archsplit.wheels.writer import write_wheels
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from archsplit.arch.target import Target
@@ -76,6 +74,7 @@ if TYPE_CHECKING:
     from archsplit.cache.config import Settings
     from archsplit.compiler.cache_session import CacheSession
     from archsplit.formats.elf import ElfMachine
+    from archsplit.recipe.model import Recipe
     from archsplit.release.context import Effects
     from archsplit.release.identity import Identity
     from archsplit.scheduler.graph import Graph
@@ -140,13 +139,12 @@ def _refuse_split(folder: Path) -> None:
             )
 
 
-def write_source(folder: Path, effects: Effects, *, out: Path) -> Path:
-    """Write the source distribution of the recipe in ``folder``.
+def write_source(recipe: Recipe, effects: Effects, *, out: Path) -> Path:
+    """Write the source distribution of a recipe.
 
     Raises:
-        ArchsplitError: the recipe is invalid, or a file can't be read or written.
+        ArchsplitError: a file can't be read or written.
     """
-    recipe = load_recipe(folder)
     epoch = source_date_epoch(effects.environment)
     with output_dir(out) as target:
         return pack_source(recipe, core_metadata(recipe), folder=target, epoch=epoch)
@@ -258,12 +256,10 @@ def _write_wheels(
     )
     products = list(_products(plan, packer, judge, effects))
     effects.progress.begin_stage("wheels", len(products))
-    policy = plan.site.recipe.policy
     paths = write_wheels(
         folder,
         [_with_bill(plan, product, origins).plan for product in products],
         epoch=plan.site.epoch,
-        level=DEFAULT_LEVEL if policy is None else policy.wheel_compression,
         threads=effects.jobs,
         on_written=lambda path, seconds: effects.progress.finish_step(path.name, seconds),
     )
@@ -366,50 +362,15 @@ def _report(plan: BuildPlan, wheels: tuple[ReleaseWheel, ...]) -> Release:
     )
 
 
-Built = TypeVar("Built")
-
-
-def build_machines(
-    machines: Sequence[str], build: Callable[[Effects, Path], Built], effects: Effects, *, out: Path
-) -> dict[str, Built]:
-    """Build into a folder for each machine; all folders or none.
-
-    Args:
-        build: builds for the machine of its effects, into a folder.
-
-    Raises:
-        OutputError: the folder of a machine is there already.
-        ArchsplitError: a build failed.
-    """
-    with output_dir(out) as folder, temporary_dir(folder) as staging:
-        # Folders can't be exchanged at once, so there is none before.
-        if existing := [name for name in machines if (folder / name).exists()]:
-            raise OutputError(
-                f"{folder} has {', '.join(existing)} already",
-                hint="choose another folder with --out",
-            )
-        done = {}
-        for machine in machines:
-            done[machine] = build(replace(effects, machine=machine), staging / machine)
-        replace_all(list(machines), source=staging, target=folder)
-    return done
-
-
-def build_cuda_majors(
-    order: BuildRequest, effects: Effects, *, out: Path, nvcc: Sequence[Path] = ()
-) -> CudaReleases:
+def build_cuda_majors(order: BuildRequest, effects: Effects, *, out: Path) -> CudaReleases:
     """Build the releases of all majors of a recipe, and the front package; all files or none.
-
-    Args:
-        nvcc: compilers or toolkits that the caller names, in any order; without any, they are
-            searched.
 
     Raises:
         ToolNotFoundError: no toolkit of a major was found.
         ArchsplitError: see `build_recipe`.
     """
-    recipe = load_recipe(order.recipe)
-    toolkits = find_recipe_toolkits(recipe, nvcc, effects)
+    recipe = order.recipe
+    toolkits = find_recipe_toolkits(recipe, order.nvcc, effects)
     with output_dir(out) as folder, temporary_dir(folder) as staging:
         refuse_cuda_folders(folder, toolkits)
         releases = {}
@@ -419,7 +380,7 @@ def build_cuda_majors(
                     f"CUDA {toolkit.release} has no {', '.join(left_out)}: not in the release"
                     f" cu{major}"
                 )
-            part = replace(order, cuda_major=major, nvcc=toolkit.nvcc)
+            part = replace(order, cuda_major=major, nvcc=(toolkit.nvcc,))
             releases[major] = build_recipe(part, effects, out=staging / f"cu{major}")
         front = write_front_package(
             staging,

@@ -27,7 +27,6 @@ from archsplit.errors import TargetError, UsageError
 from archsplit.nvcc import toolkit as toolkits
 from archsplit.nvcc.cuda_libraries import find_cuda_libraries
 from archsplit.nvcc.toolkit import find_host_tools
-from archsplit.recipe.load import load_recipe
 from archsplit.recipe.single_build import (
     apply_policy,
     check_cuda_major,
@@ -39,7 +38,7 @@ from archsplit.system.env import build_date, clean_environment, has_epoch, sourc
 from archsplit.system.fs import temporary_dir
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from archsplit.arch.target import Target
@@ -57,23 +56,21 @@ class BuildRequest:
     """A request to build the wheels of a recipe.
 
     Attributes:
-        recipe: the recipe's file or folder.
+        recipe: the recipe as its file has it.
         targets: the targets to build plugins for; None for all targets of the recipe.
         core: True to build the core too, and the meta wheel if the recipe has one.
-        nvcc: the value of ``--nvcc``.
-        more_nvcc: further values, for a recipe with one core for several majors of CUDA.
+        nvcc: the values of ``--nvcc``; several only for a recipe with several majors of CUDA.
         is_release: True for a release of ``targets`` only; False if they are a part of the
             recipe's release, whose core names all targets.
         policy: the name of the policy to apply; None for a release.
         cuda_major: the major to build of a recipe for several; None for a recipe without majors.
     """
 
-    recipe: Path
+    recipe: Recipe
     targets: tuple[Target, ...] | None = None
     core: bool = True
     is_release: bool = False
-    nvcc: Path | None = None
-    more_nvcc: tuple[Path, ...] = ()
+    nvcc: tuple[Path, ...] = ()
     policy: str | None = None
     cuda_major: int | None = None
 
@@ -189,12 +186,12 @@ def _plan_part(
 
 
 def requested_recipe(order: BuildRequest, effects: Effects) -> Recipe:
-    """Read the recipe of a request, and apply its policy.
+    """Return the recipe of a request with its policy applied.
 
     Raises:
-        ArchsplitError: the recipe is invalid, or has no such policy or major of CUDA.
+        UsageError: the recipe has no such policy or major of CUDA.
     """
-    recipe = load_recipe(order.recipe)
+    recipe = order.recipe
     check_cuda_major(recipe, order.cuda_major)
     if order.policy is not None:
         recipe = apply_policy(recipe, order.policy, day=build_date(effects.environment))
@@ -215,13 +212,11 @@ def open_site(order: BuildRequest, effects: Effects) -> Iterator[BuildContext]:
     recipe = requested_recipe(order, effects)
     by_major: Mapping[int, Toolkit] = {}
     tried: tuple[ToolkitProbe, ...] = ()
-    given = (*([] if order.nvcc is None else [order.nvcc]), *order.more_nvcc)
     if recipe.cuda.one_core:
-        by_major = find_recipe_toolkits(recipe, given, effects)
+        by_major = find_recipe_toolkits(recipe, order.nvcc, effects)
         toolkit = by_major[max(by_major)]
     else:
-        _refuse_several(given)
-        tried = find_toolkit(effects, order.nvcc)
+        tried = find_toolkit(effects, single_nvcc(order.nvcc))
         toolkit = toolkits.choose_toolkit(tried)
     if order.cuda_major is not None:
         _check_major(toolkit, order.cuda_major)
@@ -264,12 +259,18 @@ def open_site(order: BuildRequest, effects: Effects) -> Iterator[BuildContext]:
         digests.save()
 
 
-def _refuse_several(nvcc: tuple[Path, ...]) -> None:
+def single_nvcc(nvcc: Sequence[Path]) -> Path | None:
+    """Return the value of ``--nvcc`` of a build with one toolkit; None for none.
+
+    Raises:
+        UsageError: several are given.
+    """
     if len(nvcc) > 1:
         raise UsageError(
             "a build of one release takes one --nvcc",
             hint="several are for a recipe with cuda.majors, without --cuda",
         )
+    return nvcc[0] if nvcc else None
 
 
 def _cross_toolkit(recipe: Recipe, toolkit: toolkits.Toolkit, machine: str) -> toolkits.Toolkit:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from archsplit.cli import options
 from archsplit.cli.files import check_path
 from archsplit.cli.options import (
-    add_cache_options,
     add_engine_options,
     cache_settings,
     engine_choice,
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
+    from archsplit.recipe.model import Recipe
     from archsplit.recipe.prebuilt import SplitRecipe
     from archsplit.release.context import Effects
     from archsplit.release.report import Release
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 _OPTIONS = f"""{options.RECIPE}
 {options.OUT}
 {options.MEMORY}
+{options.CACHE}
 --keep-going -k  after a failure run all steps that don't depend on it, and report every failure
 {options.EXPLAIN}
 --trace FILE     start and end of each step, for Perfetto
@@ -73,57 +74,36 @@ def add_to(verbs: options.Verbs) -> None:
 """,
     )
     add_engine_options(parser)
-    add_cache_options(parser)
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace, console: Console) -> int:
     """Build, and print the report."""
-    from archsplit.build.pipeline import build_machines
-    from archsplit.recipe.load import load_recipe, load_split_recipe
+    from archsplit.recipe.load import load
+    from archsplit.recipe.prebuilt import SplitRecipe
     from archsplit.release.report import Release
 
     check_path(arguments.recipe)
-    if (prebuilt := load_split_recipe(arguments.recipe)) is not None:
-        return build_prebuilt(prebuilt, arguments, console)
-    recipe = load_recipe(arguments.recipe)
-    machines = recipe.platforms.machines
-    # One machine needs no folder of its own.
-    if len(machines) == 1 and not arguments.machine:
-        (arguments.machine,) = machines
-    cuda = recipe.cuda
-    for_all_majors = arguments.cuda is None and cuda.majors and not cuda.one_core
-    build = _majors_build(arguments) if for_all_majors else _release_build(arguments)
-    is_one = bool(arguments.machine or not machines)
-    if arguments.variants and not is_one:
-        raise UsageError(
-            "--variants is for one release, and this recipe makes one for each machine",
-            hint="choose the machine, as in --machine aarch64",
-        )
+    recipe = load(arguments.recipe)
+    if isinstance(recipe, SplitRecipe):
+        return build_prebuilt(recipe, arguments, console)
+    for_all_majors = arguments.cuda is None and recipe.cuda.majors and not recipe.cuda.one_core
+    build = (_majors_build if for_all_majors else _release_build)(recipe, arguments)
     with _effects(arguments, console) as effects:
-        if is_one:
-            each = {"": build(effects, arguments.out)}
-        else:
-            each = dict(build_machines(machines, build, effects, out=arguments.out))
+        done = build(effects, arguments.out)
     # Printed after the display of the progress has ended: it would draw over the table.
-    if is_one:
-        done = each[""]
-        _show(done, arguments)
-        if arguments.variants and isinstance(done, Release):
-            write_built_variants(done, arguments.out, console)
-    elif arguments.json:
-        documents = {machine: _document(one) for machine, one in each.items()}
-        print(json.dumps({"schema": 1, "machines": documents}, indent=2))  # noqa: T201 - data
+    if arguments.json:
+        print(json.dumps(_document(done), indent=2))  # noqa: T201 - standard output is where data goes
     else:
-        for machine, one in each.items():
-            _print(one, arguments.out / machine)
+        _print(done, arguments.out)
+    if arguments.variants and isinstance(done, Release):
+        write_built_variants(done, arguments.out, console)
     return 0
 
 
 @contextlib.contextmanager
 def _effects(arguments: argparse.Namespace, console: Console) -> Iterator[Effects]:
     """Open the effects of a build from sources."""
-    engine = engine_choice(arguments, os.environ)
     with options.effects(console, jobs=arguments.jobs, quiet=arguments.quiet) as effects:
         yield dataclasses.replace(
             options.for_machine(effects, arguments),
@@ -132,19 +112,19 @@ def _effects(arguments: argparse.Namespace, console: Console) -> Iterator[Effect
             cache=cache_settings(arguments, effects.environment),
             explain=arguments.explain,
             trace=arguments.trace,
-            engine=engine,
+            engine=engine_choice(arguments, os.environ),
             keep_going=arguments.keep_going,
         )
 
 
-def _release_build(arguments: argparse.Namespace) -> Build:
+def _release_build(recipe: Recipe, arguments: argparse.Namespace) -> Build:
     """Return the build of one release."""
     from archsplit.build.pipeline import build_recipe
 
     if arguments.release and arguments.targets is None:
         raise UsageError("--release is for a build of some targets", hint="--targets sm_80,sm_90")
     request = dataclasses.replace(
-        options.build_request(arguments),
+        options.build_request(recipe, arguments),
         core=not arguments.no_core,
         is_release=arguments.release,
     )
@@ -159,10 +139,9 @@ def _release_build(arguments: argparse.Namespace) -> Build:
     return lambda effects, out: build_recipe(request, effects, out=out)
 
 
-def _majors_build(arguments: argparse.Namespace) -> Build:
+def _majors_build(recipe: Recipe, arguments: argparse.Namespace) -> Build:
     """Return the build of a release for each CUDA major."""
     from archsplit.build.pipeline import build_cuda_majors
-    from archsplit.build.plan import BuildRequest
 
     given = {
         "--no-core": arguments.no_core,
@@ -176,16 +155,8 @@ def _majors_build(arguments: argparse.Namespace) -> Build:
             f"{wrong[0]} is for one release, and this recipe makes one for each CUDA major",
             hint="choose the major, as in --cuda 12",
         )
-    request = BuildRequest(recipe=arguments.recipe, policy=arguments.policy)
-    nvcc = arguments.nvcc or ()
-    return lambda effects, out: build_cuda_majors(request, effects, out=out, nvcc=nvcc)
-
-
-def _show(done: Release | CudaReleases, arguments: argparse.Namespace) -> None:
-    if arguments.json:
-        print(json.dumps(_document(done), indent=2))  # noqa: T201 - standard output is where data goes
-    else:
-        _print(done, arguments.out)
+    request = options.build_request(recipe, arguments)
+    return lambda effects, out: build_cuda_majors(request, effects, out=out)
 
 
 def _document(done: Release | CudaReleases) -> object:
@@ -245,19 +216,19 @@ _SOURCE_OPTIONS = ("nvcc", "no_core", "core_only", "release", "remote", "cuda", 
 
 def build_prebuilt(recipe: SplitRecipe, arguments: argparse.Namespace, console: Console) -> int:
     """Split the file of a recipe, and print the report."""
+    from archsplit.build.plan import single_nvcc
     from archsplit.release.summary import split_summary
     from archsplit.split.from_recipe import split_by_recipe
 
     _refuse_others(recipe, arguments)
     targets = options.targets(arguments.targets)
     recipe = _by_policy(recipe, arguments)
-    with options.effects(console, quiet=arguments.quiet) as effects:
-        # The command's compilers read the cache's settings from the environment.
-        environment = {**effects.environment, **options.given_cache_variables(arguments)}
-        around = dataclasses.replace(effects, environment=environment)
-        report = split_by_recipe(
-            recipe, around, out=arguments.out, targets=targets, nvcc=options.single_nvcc(arguments)
-        )
+    nvcc = single_nvcc(arguments.nvcc)
+    with options.effects(console, quiet=arguments.quiet) as outer:
+        # The command's compilers read the cache's mode from the environment.
+        given = {} if arguments.cache is None else {"ARCHSPLIT_CACHE": arguments.cache}
+        effects = dataclasses.replace(outer, environment={**outer.environment, **given})
+        report = split_by_recipe(recipe, effects, out=arguments.out, targets=targets, nvcc=nvcc)
     if arguments.variants:
         write_split_variants(report, arguments.out, console)
     print(report.as_json() if arguments.json else split_summary(report))  # noqa: T201 - data goes to stdout

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from archsplit.cache.stats import MISS_TIER, WHOLE_STEP, read_counts
 from archsplit.cli import options
-from archsplit.cli.options import add_cache_options, given_settings
 from archsplit.cli.verbs import add_verb
 from archsplit.errors import InputError, VerifyError
 from archsplit.system.fs import atomic_replace, input_errors
@@ -56,18 +55,18 @@ def add_to(verbs: Verbs) -> None:
 
 def _add(what: Verbs, name: str, verb: Verb, text: str) -> argparse.ArgumentParser:
     parser = what.add_parser(name, help=text, description=text)
-    add_cache_options(parser)
     parser.set_defaults(run=_run, verb=verb)
     return parser
 
 
 def _run(arguments: argparse.Namespace, console: Console) -> int:
+    from archsplit.cache.config import resolve_settings
     from archsplit.cache.local import LocalStore
 
     def warn(text: str) -> None:
         console.print(text, markup=False, soft_wrap=True)
 
-    settings = given_settings(arguments, os.environ)
+    settings = resolve_settings({}, os.environ)
     # Mode `read-only` is for shared caches of CI jobs, which must not change.
     store = LocalStore(settings.folder, warn=warn, writable=settings.mode != "read-only")
     arguments.verb(arguments, settings, store)

@@ -182,6 +182,7 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     execution = f"""
 {options.JOBS}
 {options.MEMORY}
+{options.CACHE}
 --reproducible  one core for each step
 --faithful      run nvcc's own commands, unmodified
 --sequential    run one step at a time, in nvcc's order
@@ -197,7 +198,6 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     # A string: the path of a hit has no pathlib.
     options.add_options(parser, options.NVCC, types={"PATH": str})
     options.add_options(parser.add_argument_group("execution"), execution)
-    options.add_cache_options(parser)
     options.add_engine_options(parser)
     options.add_options(parser.add_argument_group("reports"), reports)
 

@@ -11,7 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from archsplit.cache.config import SETTINGS_TABLE, resolve_settings
 from archsplit.errors import InputError, UsageError
 from archsplit.system.resources import parse_job_count
 from archsplit.system.signals import deferred_signals
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from archsplit.arch.target import Capability, Target
     from archsplit.build.plan import BuildRequest
     from archsplit.cache.config import Settings
+    from archsplit.recipe.model import Recipe
     from archsplit.release.context import Effects
     from archsplit.release.report import Release
     from archsplit.release.variants import Variant
@@ -173,7 +173,7 @@ recipe PATH      recipe.toml, or the folder that holds it
 --policy NAME    build by the recipe's [policy.NAME]: fewer targets, a dated version, a size budget
 --cuda MAJOR     build the release of one CUDA major of the recipe's cuda.majors, as in 12
 --machine {{x86_64,aarch64}}  the machine that the wheels are for: another one than this is
-                 cross-compiled (default: the recipe's platforms.machines, or this machine)
+                 cross-compiled (default: this machine)
 {JOBS}
 --nvcc PATH...   nvcc, or its toolkit's folder (default: CUDA_HOME, CUDA_PATH, PATH, index wheels);
                  one for each major of a recipe with cuda.majors, which are also found in
@@ -188,13 +188,13 @@ PROPERTY = """
 --remote-property NAME=VALUE...  a property that the farm's workers must have; may be repeated
 """
 ENGINE = f"""
---engine {{local,reapi,dask}}  run the steps on this machine, on a farm with the Remote Execution
-                 API, or on a cluster with dask's scheduler
---remote URL     {REMOTE}
+--remote URL     run the steps on a farm with the Remote Execution API, grpcs://host:port/instance,
+                 or on a cluster with dask's scheduler, tls://host:port (default: on this machine)
 --remote-jobs N  most steps on the farm at a time (default: %(default)s)
 {PROPERTY.strip()}
 {CERTIFICATES.strip()}
 """
+CACHE = "--cache MODE  the compile cache: on, read-only, verify (compile and compare) or off"
 WITHOUT = """
 --without CELL...  this cell of the release may have no wheel: a name or pattern such as
                    'cp310-*aarch64*' or '*:9.0'; may be repeated
@@ -215,31 +215,14 @@ def for_machine(effects: Effects, arguments: argparse.Namespace) -> Effects:
     return replace(effects, machine=arguments.machine) if arguments.machine else effects
 
 
-def single_nvcc(arguments: argparse.Namespace) -> Path | None:
-    """Return the value of ``--nvcc`` of a build with one toolkit.
-
-    Raises:
-        UsageError: several are given.
-    """
-    given: list[Path] = arguments.nvcc or []
-    if len(given) > 1:
-        raise UsageError(
-            "a build of one release takes one --nvcc",
-            hint="several are for a recipe with cuda.majors, without --cuda",
-        )
-    return given[0] if given else None
-
-
-def build_request(arguments: argparse.Namespace) -> BuildRequest:
+def build_request(recipe: Recipe, arguments: argparse.Namespace) -> BuildRequest:
     """Return the build request from the recipe options."""
     from archsplit.build.plan import BuildRequest
 
-    nvcc: list[Path | None] = arguments.nvcc or [None]
     return BuildRequest(
-        recipe=arguments.recipe,
+        recipe=recipe,
         targets=targets(arguments.targets),
-        nvcc=nvcc[0],
-        more_nvcc=tuple(filter(None, nvcc[1:])),
+        nvcc=tuple(arguments.nvcc),
         policy=arguments.policy,
         cuda_major=arguments.cuda,
     )
@@ -344,109 +327,61 @@ _TOKEN_VARIABLE = "ARCHSPLIT_REMOTE_TOKEN"
 
 
 def add_engine_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the build engine."""
+    """Add the options of a farm."""
     group = parser.add_argument_group(
-        "the build engine", f"a farm's bearer token is read from {_TOKEN_VARIABLE}"
+        "a build farm", f"its bearer token is read from {_TOKEN_VARIABLE}"
     )
-    add_options(group, ENGINE, engine="local", remote_jobs=_FARM_JOBS)
+    add_options(group, ENGINE, remote_jobs=_FARM_JOBS)
 
 
 def engine_choice(
     arguments: argparse.Namespace, environment: Mapping[str, str]
 ) -> EngineChoice | None:
-    """Return the farm that the engine options name; None for this machine.
+    """Return the farm of ``--remote``; None for this machine.
 
     Raises:
-        UsageError: the options contradict each other, or the address is invalid.
+        UsageError: see `remote_endpoint`.
     """
     from archsplit.remote.endpoint import EngineChoice
 
-    if arguments.engine == "local":
-        # A forgotten --engine would silently build on this machine.
-        if arguments.remote is not None:
-            raise UsageError("--remote names a farm, and --engine is local", hint="--engine reapi")
-        return None
     if arguments.remote is None:
-        raise UsageError(
-            f"--engine {arguments.engine} needs the address of a farm",
-            hint="--remote grpcs://host:port/instance, or tls://host:port for dask",
-        )
-    endpoint = remote_endpoint(arguments, environment, is_dask=arguments.engine == "dask")
+        return None
+    endpoint = remote_endpoint(arguments, environment)
     return EngineChoice(endpoint=endpoint, jobs=arguments.remote_jobs)
 
 
 def remote_endpoint(
-    arguments: argparse.Namespace, environment: Mapping[str, str], *, is_dask: bool
+    arguments: argparse.Namespace, environment: Mapping[str, str]
 ) -> Endpoint | DaskEndpoint:
     """Return the farm or the scheduler at the address in the arguments.
 
     Raises:
         UsageError: the address is invalid, or a secret would be sent without encryption.
     """
-    from archsplit.remote.endpoint import parse_dask_endpoint, parse_endpoint
+    from archsplit.remote.endpoint import parse_engine
 
-    if is_dask:
-        return parse_dask_endpoint(
-            arguments.remote,
-            certificates=arguments.remote_ca,
-            certificate=arguments.remote_cert,
-            key=arguments.remote_key,
-        )
-    return parse_endpoint(
+    return parse_engine(
         arguments.remote,
         token=environment.get(_TOKEN_VARIABLE, ""),
         certificates=arguments.remote_ca,
-        client_certificate=arguments.remote_cert,
-        client_key=arguments.remote_key,
+        certificate=arguments.remote_cert,
+        key=arguments.remote_key,
         properties=arguments.remote_property,
     )
-
-
-CACHE_FLAGS = frozenset(("mode", "dir", "max-size", "remote"))
-"""Settings with an option; the environment and the file have all of them."""
-
-
-def add_cache_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the compile cache."""
-    group = parser.add_argument_group(
-        "the compile cache", "more settings are in the environment and in a file"
-    )
-    for setting in SETTINGS_TABLE:
-        if setting.name in CACHE_FLAGS:
-            group.add_argument(
-                setting.flag,
-                dest=f"cache_{setting.name}",
-                metavar=setting.field.upper(),
-                help=setting.description.replace("`", ""),
-            )
-
-
-def given_cache_variables(arguments: argparse.Namespace) -> dict[str, str]:
-    """Return the environment variables that stand for the cache's options."""
-    given = _given_cache(arguments)
-    return {one.variable: given[one.name] for one in SETTINGS_TABLE if one.name in given}
-
-
-def given_settings(arguments: argparse.Namespace, environment: Mapping[str, str]) -> Settings:
-    """Return the settings: options override the environment, which overrides the file.
-
-    Raises:
-        UsageError: a setting is invalid.
-    """
-    return resolve_settings(_given_cache(arguments), environment)
-
-
-def _given_cache(arguments: argparse.Namespace) -> dict[str, str]:
-    given = {name: getattr(arguments, f"cache_{name}") for name in CACHE_FLAGS}
-    # "" is a value: it overrides the variable of the environment.
-    return {name: text for name, text in given.items() if text is not None}
 
 
 def cache_settings(
     arguments: argparse.Namespace, environment: Mapping[str, str]
 ) -> Settings | None:
-    """Return the settings, or None if the cache is off."""
-    settings = given_settings(arguments, environment)
+    """Return the settings of the compile cache; None if it is off.
+
+    Raises:
+        UsageError: a setting is invalid.
+    """
+    from archsplit.cache.config import resolve_settings
+
+    given = {} if arguments.cache is None else {"mode": arguments.cache}
+    settings = resolve_settings(given, environment)
     return None if settings.mode == "off" else settings
 
 

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
     from archsplit.build.engine import FarmPlan
     from archsplit.build.plan import BuildPlan
+    from archsplit.recipe.model import Recipe
+    from archsplit.recipe.prebuilt import SplitRecipe
 
 PLAN_DOCUMENT_SCHEMA = 1
 
@@ -42,21 +44,23 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
 
     from archsplit.build.plan import plan_build
     from archsplit.cache.config import resolve_settings
-    from archsplit.recipe.load import load_split_recipe
+    from archsplit.recipe.load import load
+    from archsplit.recipe.prebuilt import SplitRecipe
 
     check_path(arguments.recipe)
+    recipe = load(arguments.recipe)
     if arguments.check:
-        return _check(arguments.recipe)
-    if (prebuilt := load_split_recipe(arguments.recipe)) is not None:
+        return _check(recipe, arguments.recipe)
+    if isinstance(recipe, SplitRecipe):
         # Imported here: a recipe with sources doesn't need it.
         from archsplit.cli.build import plan_prebuilt
 
-        return plan_prebuilt(prebuilt, arguments)
+        return plan_prebuilt(recipe, arguments)
     settings = resolve_settings({}, os.environ)
     with (
         options.effects(console, jobs=arguments.jobs, quiet=True) as effects,
         plan_build(
-            options.build_request(arguments),
+            options.build_request(recipe, arguments),
             replace(
                 options.for_machine(effects, arguments),
                 cache=None if settings.mode == "off" else settings,
@@ -70,17 +74,14 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     return 0
 
 
-def _check(path: Path) -> int:
-    """Read a recipe, which needs neither nvcc nor a compiler, and list all faults."""
-    from archsplit.recipe.load import load_recipe, load_split_recipe
+def _check(recipe: Recipe | SplitRecipe, path: Path) -> int:
+    """Compare a recipe that was read with the table of its project."""
+    from archsplit.recipe.model import Recipe
     from archsplit.recipe.pyproject_table import check_project_table, names_backend
 
-    # It returns None for a recipe with sources, and raises for an invalid one.
-    if load_split_recipe(path) is None:
-        recipe = load_recipe(path)
-        # Only a project with this backend has a table that must agree with the recipe.
-        if names_backend(recipe.root):
-            check_project_table(recipe.project, recipe.root)
+    # Only a project with this backend has a table that must agree with the recipe.
+    if isinstance(recipe, Recipe) and names_backend(recipe.root):
+        check_project_table(recipe.project, recipe.root)
     print(f"{path}: ok")  # noqa: T201 - standard output is where data goes
     return 0
 

@@ -33,13 +33,14 @@ if TYPE_CHECKING:
 
 _REPOSITORY_VARIABLES = ("TWINE_REPOSITORY", "TWINE_REPOSITORY_URL")
 _NEEDED = ("twine", "pypi_simple")
+_PATIENCE = 300.0
+"""Seconds for the retries of one request."""
 
 
 _OPTIONS = f"""
 folders DIR+      a folder that build or split wrote to; several for the parts of one release
 --index-url URL   the simple index (default: found from the upload address)
 --extra-index-url URL...  another index, for the core's other dependencies
---config-file FILE  file to use instead of ~/.pypirc
 --max-file-size SIZE  size limit of a file (default: 100 MB on PyPI and TestPyPI, elsewhere none)
 --max-project-size SIZE  size limit of a project, with its files on the index (default: 10 GB on
                   PyPI and TestPyPI, elsewhere none)
@@ -51,8 +52,6 @@ folders DIR+      a folder that build or split wrote to; several for the parts o
 {options.JSON}
 {options.QUIET}
 {options.RELEASE_EXCEPTIONS}
---patience SECONDS  time limit for the retries of one request (default: 300)
---upload-timeout SECONDS  time limit of one attempt, plus 10 s for each MB (default: 300)
 --no-download     trust the digests that the index lists, instead of reading every byte back
 """
 
@@ -68,7 +67,7 @@ def add_to(verbs: options.Verbs) -> None:
         " after a failure. twine finds the credentials: TWINE_USERNAME, TWINE_PASSWORD,"
         " ~/.pypirc, a keyring, trusted publishing.",
     )
-    options.add_options(parser, _OPTIONS, patience=300.0, upload_timeout=300.0)
+    options.add_options(parser, _OPTIONS)
     options.add_options(
         parser.add_mutually_exclusive_group(),
         """
@@ -110,7 +109,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
         for warning in preflight_check(release, effects, demands):
             console.print(f"warning: {warning}", markup=False, soft_wrap=True)
         effects.progress.begin_stage("state of the index", 0)
-        repository = find_repository(address, index, _retry_policy(arguments, effects))
+        repository = find_repository(address, index, _retry_policy(effects))
         publisher = _publisher(arguments, effects, twine, repository, others)
         done = (
             publisher.plan(release)
@@ -162,8 +161,6 @@ def _twine(arguments: argparse.Namespace, effects: Effects) -> Twine:
         python_path=effects.python_path,
         repository=arguments.repository,
         repository_url=arguments.repository_url,
-        config_file=arguments.config_file,
-        seconds=arguments.upload_timeout,
     )
 
 
@@ -182,17 +179,17 @@ def _publisher(
         twine=twine,
         repository=repository,
         rules=_rules(arguments, repository),
-        retry=_retry_policy(arguments, effects),
+        retry=_retry_policy(effects),
         others=others,
         only=frozenset(map(distribution_name, arguments.only)),
         download=not arguments.no_download,
     )
 
 
-def _retry_policy(arguments: argparse.Namespace, effects: Effects) -> RetryPolicy:
+def _retry_policy(effects: Effects) -> RetryPolicy:
     from archsplit.index.retry import RetryPolicy, SystemClock
 
-    return RetryPolicy(seconds=arguments.patience, clock=SystemClock(), note=effects.progress.note)
+    return RetryPolicy(seconds=_PATIENCE, clock=SystemClock(), note=effects.progress.note)
 
 
 def _rules(arguments: argparse.Namespace, repository: Repository) -> Rules:

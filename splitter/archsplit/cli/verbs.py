@@ -36,7 +36,6 @@ VERB_GROUPS: Mapping[str, Mapping[str, str]] = {
         "remote": "check a build farm or a cluster, or run the steps of other machines' builds",
         "nvcc": "compile as nvcc does, with its steps in parallel and cached",
         "cache": "explain, count, trim, check or move the compile cache",
-        "toolkit": "print the nvcc in use and its targets",
     },
     "release": {
         "verify": "read every wheel of a folder again, and check it",
@@ -57,8 +56,6 @@ VERBS: Mapping[str, str] = {
 SHARED_MODULES: Mapping[str, str] = {
     "gather": "publish:add_gather",
     "join": "split:add_join",
-    "remote": "engines:add_remote",
-    "toolkit": "engines:add_toolkit",
 }
 """Module and function of the verbs that share a module with others of their kind."""
 

@@ -116,7 +116,6 @@ class Twine:
         repository: value of ``--repository``, or None.
         repository_url: value of ``--repository-url``, or None. Without both, twine uses
             its variables.
-        config_file: a ``.pypirc`` outside the home folder.
         environment: all of the caller's: credentials, proxies, certificates, keyrings, and the
             variables of a CI system for trusted publishing.
         python_path: the folders that twine is imported from.
@@ -128,7 +127,6 @@ class Twine:
     python_path: str = field(repr=False)
     repository: str | None = None
     repository_url: str | None = None
-    config_file: Path | None = None
     seconds: float = 300.0
 
     def __post_init__(self) -> None:
@@ -183,8 +181,6 @@ class Twine:
             words += ("--repository", self.repository)
         if self.repository_url is not None:
             words += ("--repository-url", self.repository_url)
-        if self.config_file is not None:
-            words += ("--config-file", str(self.config_file.absolute()))
         return words
 
     def _call(self, verb: str, words: tuple[str, ...], *, seconds: float) -> TwineResult:

@@ -1,13 +1,12 @@
 """A recipe's file: its content, the line of each key, and the faults that were found in it.
 
-In: a path; out: a `RecipeDocument`. The standard TOML parser keeps no positions. The scanner here
-adds them: its input is a text that the parser has accepted, so it only steps over values. A
-`RecipeFault` has its key and hint, and gets the line here; all faults go into one error.
+In: a path; out: a `RecipeDocument`. The standard TOML parser keeps no positions, so the lines of
+keys are searched in the text, which the parser has accepted. A `RecipeFault` has its key and hint,
+and gets the line here; all faults go into one error.
 """
 
 from __future__ import annotations
 
-import bisect
 import difflib
 import json
 import re
@@ -33,15 +32,10 @@ __pure__ = True
 KeyPath = tuple[str | int, ...]
 """Names of keys and indices of list entries: ``("project", "authors", 0, "name")``."""
 
-_BLANK = re.compile(r"(?:[ \t\n]|#[^\n]*)*")
-_BARE = re.compile(r"[^\s=.\]\"']+")
-_STRING = re.compile(
-    r'"""(?s:\\.|[^\\])*?"{3,5}(?!")'
-    r"|'''(?s:.)*?'{3,5}(?!')"
-    r'|"(?:\\.|[^"\\\n])*"'
-    r"|'[^'\n]*'"
-)
-_SCALAR = re.compile(r"[^,\]}#\n]+")
+_LONG_STRING = re.compile(r'"""(?:\\.|.)*?"""|\'\'\'.*?\'\'\'', re.DOTALL)
+_KEY = r"""(?:[\w.\s-]|"[^"]*"|'[^']*')+"""
+_HEADER = re.compile(rf"\s*\[(\[?)({_KEY})\]+\s*(?:#.*)?")
+_NAME = re.compile(r"""[\w-]+|"[^"]*"|'[^']*'""")
 
 RECIPE_FILE = "recipe.toml"
 
@@ -62,126 +56,33 @@ _MESSAGES = {
 
 
 def locate_keys(text: str) -> dict[KeyPath, int]:
-    """Return the line of each key, table and list entry of a valid TOML text.
+    """Return the line of each table, and of each key that begins a line, of a valid TOML text.
 
-    Lines count from 1.
+    Lines count from 1. What follows on the line of a key, or in the lines of its list, has no line
+    of its own.
     """
-    # TOML has one kind of line end, which editors write in two ways.
-    return _Scanner(text.replace("\r\n", "\n")).run()
-
-
-class _Scanner:
-    def __init__(self, text: str) -> None:
-        self._text = text
-        self._at = 0
-        self._line_ends = [match.start() for match in re.finditer("\n", text)]
-        self._lines: dict[KeyPath, int] = {}
-        self._last_entry: dict[KeyPath, int] = {}
-
-    def run(self) -> dict[KeyPath, int]:
-        table: KeyPath = ()
-        self._skip(_BLANK)
-        while self._at < len(self._text):
-            if self._peek("["):
-                table = self._header()
-            else:
-                self._pair(table)
-            self._skip(_BLANK)
-        return self._lines
-
-    def _header(self) -> KeyPath:
-        start, is_entry = self._at, self._peek("[[")
-        self._at += 2 if is_entry else 1
+    found: dict[KeyPath, int] = {}
+    table: KeyPath = ()
+    # Only the ends of lines in it count.
+    text = _LONG_STRING.sub(lambda string: "\n" * string[0].count("\n"), text)
+    for number, line in enumerate(text.split("\n"), start=1):
         path: KeyPath = ()
-        *outer, last = self._keys()
-        for key in outer:
-            path = (*path, key)
-            self._note(path, start)
-            # A header below a list of tables continues the last entry of the list.
-            path = self._into_entry(path)
-        path = (*path, last)
-        self._note(path, start)
-        if is_entry:
-            self._last_entry[path] = self._last_entry.get(path, -1) + 1
-        path = self._into_entry(path)
-        self._note(path, start)
-        self._at += 2 if is_entry else 1
-        return path
+        before, equals, _ = line.partition("=")
+        if header := _HEADER.fullmatch(line):
+            path = table = _key_path(header[2])
+            if header[1]:
+                entries = (path for path in found if path[:-1] == table)
+                path = table = (*table, sum(isinstance(path[-1], int) for path in entries))
+        elif equals and re.fullmatch(_KEY, before):
+            path = (*table, *_key_path(before))
+        for length in range(1, len(path) + 1):
+            # The first place wins: a table may be continued by later headers.
+            found.setdefault(path[:length], number)
+    return found
 
-    def _into_entry(self, path: KeyPath) -> KeyPath:
-        return (*path, self._last_entry[path]) if path in self._last_entry else path
 
-    def _pair(self, table: KeyPath) -> None:
-        start, path = self._at, table
-        for key in self._keys():
-            path = (*path, key)
-            self._note(path, start)
-        self._at += 1
-        self._value(path)
-
-    def _keys(self) -> list[str]:
-        keys = [self._key()]
-        while self._peek("."):
-            self._at += 1
-            keys.append(self._key())
-        return keys
-
-    def _key(self) -> str:
-        self._skip(_BLANK)
-        start, quoted = self._at, self._skip(_STRING)
-        # Only the library knows all escapes in a quoted key, so it decodes the token.
-        if not quoted:
-            self._skip(_BARE)
-        token = self._text[start : self._at]
-        self._skip(_BLANK)
-        return str(loads(f"key = {token}")["key"]) if quoted else token
-
-    def _value(self, path: KeyPath) -> None:
-        self._skip(_BLANK)
-        if self._peek("["):
-            self._list(path)
-        elif self._peek("{"):
-            self._inline_table(path)
-        elif not self._skip(_STRING):
-            self._skip(_SCALAR)
-        self._skip(_BLANK)
-
-    def _list(self, path: KeyPath) -> None:
-        index = 0
-        while self._next_entry("]"):
-            self._note((*path, index), self._at)
-            self._value((*path, index))
-            index += 1
-
-    def _inline_table(self, path: KeyPath) -> None:
-        while self._next_entry("}"):
-            self._pair(path)
-
-    def _next_entry(self, end: str) -> bool:
-        """Step over the opening bracket or a comma; at the end, over the closing bracket."""
-        # TOML allows a comma before the closing bracket.
-        if not self._peek(end):
-            self._at += 1
-            self._skip(_BLANK)
-        if self._peek(end):
-            self._at += 1
-            return False
-        return True
-
-    def _peek(self, text: str) -> bool:
-        return self._text.startswith(text, self._at)
-
-    def _skip(self, pattern: re.Pattern[str]) -> bool:
-        match = pattern.match(self._text, self._at)
-        # "Nothing skipped" is not an error: the parser has accepted the text.
-        if match is None:
-            return False
-        self._at = match.end()
-        return True
-
-    def _note(self, path: KeyPath, at: int) -> None:
-        # The first place wins: a table may be continued by later headers.
-        self._lines.setdefault(path, bisect.bisect_left(self._line_ends, at) + 1)
+def _key_path(text: str) -> KeyPath:
+    return tuple(name.strip("\"'") for name in _NAME.findall(text))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,7 +92,7 @@ class RecipeDocument:
     Attributes:
         file: path of the recipe.
         content: the decoded TOML.
-        lines: line of each key, table and list entry, from 1.
+        lines: see `locate_keys`.
     """
 
     file: Path
@@ -216,7 +117,7 @@ def read_document(path: Path) -> RecipeDocument:
     text = _decode(read_file(file), file)
     try:
         return RecipeDocument(file=file, content=loads(text), lines=locate_keys(text))
-    # Both the library and the scanner recurse, and a recipe is input from others.
+    # The library recurses, and a recipe is input from others.
     except RecursionError:
         raise RecipeError(f"{file}: lists or tables are nested too deep") from None
     except ValueError as error:
@@ -293,7 +194,8 @@ def unknown_key_fault(path: KeyPath, tables: Mapping[str, type] = RECIPE_TABLES)
         hint = f"did you mean {elsewhere[0]}?"
     else:
         hint = f"known here: {', '.join(known)}"
-    return RecipeFault(path=path, message="is not a key that archsplit knows", hint=hint)
+    kind = "" if tables is RECIPE_TABLES else " in a recipe for a prebuilt file"
+    return RecipeFault(path=path, message=f"unknown key{kind}", hint=hint)
 
 
 def raise_faults(faults: Iterable[RecipeFault], document: RecipeDocument) -> None:

@@ -1,13 +1,13 @@
 """The loader of recipes: a file and its folder in, a record or all faults out.
 
 A recipe with sources becomes a `Recipe`. A recipe for a prebuilt wheel, a library or a project's
-own build becomes a `SplitRecipe`: the compression of device code and a wheel's version are
-properties of the prebuilt file, so policies can choose packs and limit sizes, but not set these.
+own build becomes a `SplitRecipe`. A wheel has its version, so its policies choose packs and limit
+sizes only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import shlex
 from dataclasses import MISSING, fields, replace
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
@@ -30,7 +30,6 @@ from archsplit.recipe.prebuilt import (
     PrebuiltSource,
     SplitRecipe,
     is_prebuilt,
-    refuse_prebuilt,
 )
 from archsplit.recipe.single_build import (
     find_cuda_faults,
@@ -42,7 +41,7 @@ from archsplit.recipe.values import InvalidValue, check_package_name, matching_f
 from archsplit.system.fs import input_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from dataclasses import Field
     from pathlib import Path
 
@@ -56,24 +55,23 @@ GENERATED_NAMES = ("doctor.py", "_archsplit")
 _PACKAGE = ("python", "package")
 _FILES = ("python", "files")
 
-_ADAPTERS: dict[str, TypeAdapter[object]] = {
-    name: TypeAdapter(table) for name, table in RECIPE_TABLES.items()
-}
-
-
-_COMPRESSION_KEYS = ("device_compression", "wheel_compression")
 _DEFAULTS = Policy()
 
-_SOURCE_KEYS = tuple(Source.__dataclass_fields__)
 _OPTIONAL = ("targets", "project", "python")
+"""Tables of a prebuilt file's recipe that mean another thing if they are missing than if empty."""
 _LIBRARY_ONLY = ("project", "python")
+_SOURCES_ONLY = {
+    "dropped": 'write, for example, dropped = ["cc70"] in [split]',
+    "manylinux": "the wheels of a split keep the platform tags of the fat wheel; leave it out",
+}
+"""Keys of [targets] that a prebuilt file's recipe can't have, with their hints."""
 
-_PREBUILT_ADAPTERS: dict[str, TypeAdapter[object]] = {
-    name: TypeAdapter(table) for name, table in PREBUILT_TABLES.items()
+_ADAPTERS: dict[type, TypeAdapter[object]] = {
+    table: TypeAdapter(table) for table in {*RECIPE_TABLES.values(), *PREBUILT_TABLES.values()}
 }
 
 
-def load_recipe(path: Path) -> Recipe:
+def load(path: Path) -> Recipe | SplitRecipe:
     """Read a recipe and find all its files.
 
     Args:
@@ -84,9 +82,11 @@ def load_recipe(path: Path) -> Recipe:
         RecipeError: the file is not UTF-8, not TOML, or invalid; lists every fault.
     """
     document = read_document(path)
-    refuse_prebuilt(document.content, document.file)
+    kinds = PREBUILT_TABLES if is_prebuilt(document.content) else RECIPE_TABLES
+    tables, faults = _decode(document, kinds)
+    if kinds is PREBUILT_TABLES:
+        return _split_recipe(document, tables, faults)
     root = document.root
-    tables, faults = _decode(document.content, root)
     # Also with faults: so a missing file is reported together with a misspelled key.
     faults += _complete(tables, root)
     raise_faults(faults, document)
@@ -95,24 +95,47 @@ def load_recipe(path: Path) -> Recipe:
     return replace(recipe, input_files=find_input_files(recipe), release=recipe.targets.all)
 
 
-def _decode(content: Mapping[str, object], root: Path) -> tuple[dict[str, Any], list[RecipeFault]]:
+def load_recipe(path: Path) -> Recipe:
+    """Read a recipe with sources.
+
+    Raises:
+        RecipeError: the recipe is for a prebuilt file.
+        ArchsplitError: see `load`.
+    """
+    recipe = load(path)
+    if isinstance(recipe, SplitRecipe):
+        raise RecipeError(
+            f"{recipe.root / recipe.file} splits a prebuilt file, and only sources can be built"
+            " here",
+            hint=f"archsplit build {shlex.quote(str(path))} --out DIR makes all of its wheels",
+        )
+    return recipe
+
+
+def _decode(
+    document: RecipeDocument, kinds: Mapping[str, type]
+) -> tuple[dict[str, Any], list[RecipeFault]]:
     """Decode each table separately, so that a fault in one hides none in another."""
+    content = document.content
     tables: dict[str, Any] = {}
     faults = [
-        unknown_key_fault((key,)) for key in content if key not in {*RECIPE_TABLES, POLICY_TABLE}
+        unknown_key_fault((key,), kinds) for key in content if key not in {*kinds, POLICY_TABLE}
     ]
-    for name, adapter in _ADAPTERS.items():
-        required = _required_keys(RECIPE_TABLES[name])
+    for name, table in kinds.items():
+        if name not in content and kinds is PREBUILT_TABLES and name in _OPTIONAL:
+            continue
         # A missing table that has only defaults is an empty table.
-        if name not in content and required:
+        if name not in content and (required := _required_keys(table)):
             hint = f"write [{name}] with at least {', '.join(required)}"
             faults.append(RecipeFault(path=(name,), message="the table is missing", hint=hint))
             continue
         try:
-            tables[name] = adapter.validate_python(content.get(name, {}), context=root)
+            tables[name] = _ADAPTERS[table].validate_python(
+                content.get(name, {}), context=document.root
+            )
         # Faults are collected, so that one run shows all of them.
         except ValidationError as error:
-            faults += translate_faults(error, name)
+            faults += translate_faults(error, name, kinds)
     tables["policies"], found = read_policies(content.get(POLICY_TABLE, {}))
     return tables, [*faults, *found]
 
@@ -234,14 +257,6 @@ def find_prebuilt_policy_faults(tables: dict[str, Any]) -> Iterator[RecipeFault]
     """Return the faults of policies that a prebuilt file doesn't allow."""
     yield from find_policy_faults(tables)
     for name, policy in tables["policies"].items():
-        for key in _COMPRESSION_KEYS:
-            # Only a key that differs from its default was written by the user.
-            if getattr(policy, key) != getattr(_DEFAULTS, key):
-                yield RecipeFault(
-                    path=(POLICY_TABLE, name, key.replace("_", "-")),
-                    message="is for recipes with sources",
-                    hint="a prebuilt file is compressed already; use `archsplit slim --recompress`",
-                )
         # Without both lists a policy would choose nothing.
         if "targets" not in tables and policy.sass is None:
             yield RecipeFault(
@@ -270,7 +285,6 @@ def apply_policy_to_prebuilt(recipe: SplitRecipe, name: str, *, day: str) -> Spl
     """
     policy = select_policy(recipe, name)
     # Without [targets] a release has the policy's targets: the fat wheel is not read here.
-
     release = (*(policy.sass or ()), *policy.ptx) if recipe.targets is None else recipe.targets
     project = recipe.project
     if project is not None:
@@ -280,71 +294,26 @@ def apply_policy_to_prebuilt(recipe: SplitRecipe, name: str, *, day: str) -> Spl
     )
 
 
-def load_split_recipe(path: Path) -> SplitRecipe | None:
-    """Read a recipe for a prebuilt file; return None for a recipe with sources.
-
-    Args:
-        path: the file, or the folder of a ``recipe.toml``.
-
-    Raises:
-        InputError: the file can't be read.
-        RecipeError: the file is not UTF-8, not TOML, or invalid; lists every fault.
-    """
-    document = read_document(path)
-    # None in place of an error: the caller tries the other kind of recipe.
-    if not is_prebuilt(document.content):
-        return None
+def _split_recipe(
+    document: RecipeDocument, tables: dict[str, Any], faults: list[RecipeFault]
+) -> SplitRecipe:
     root = document.root
-    tables, faults = _decode_prebuilt(document.content, root)
+    faults += find_prebuilt_policy_faults(tables)
     faults += _find_contradictions(tables, document.content)
     faults += complete_package(tables, root) if tables.get("python") else []
     product, found = _find_product(tables.get("source"), root)
     raise_faults([*faults, *found], document)
-    return _make_recipe(document, tables, product)
-
-
-def _decode_prebuilt(
-    content: Mapping[str, object], root: Path
-) -> tuple[dict[str, Any], list[RecipeFault]]:
-    tables: dict[str, Any] = {}
-    faults = [
-        _unknown_table_fault(key) for key in content if key not in {*PREBUILT_TABLES, POLICY_TABLE}
-    ]
-    for name, adapter in _PREBUILT_ADAPTERS.items():
-        # Unlike an empty table, a missing one leaves the choice to the fat wheel.
-        if name not in content and name in _OPTIONAL:
-            continue
-        given = content.get(name, {})
-        # Each key of sources gets a fault of its own; pydantic would only call it unknown.
-        if name == "source":
-            given, source_faults = _without_sources(given)
-            faults += source_faults
-        try:
-            tables[name] = adapter.validate_python(given, context=root)
-        except ValidationError as error:
-            faults += translate_faults(error, name, PREBUILT_TABLES)
-    tables["policies"], found = read_policies(content.get(POLICY_TABLE, {}))
-    return tables, [*faults, *found, *find_prebuilt_policy_faults(tables)]
-
-
-def _unknown_table_fault(table: str) -> RecipeFault:
-    # A valid table of the other kind deserves a better hint than "unknown".
-    if table in RECIPE_TABLES:
-        message = "is a table of recipes with sources"
-        hint = "this one has source.wheel, source.library or source.build: leave it out"
-        return RecipeFault(path=(table,), message=message, hint=hint)
-    return unknown_key_fault((table,), PREBUILT_TABLES)
-
-
-def _without_sources(given: object) -> tuple[object, list[RecipeFault]]:
-    assert isinstance(given, Mapping), "is_prebuilt has checked that"
-    hint = "a recipe has sources or a prebuilt file, not both"
-    faults = [
-        RecipeFault(path=("source", key), message="is for recipes with sources", hint=hint)
-        for key in given
-        if key in _SOURCE_KEYS
-    ]
-    return {key: value for key, value in given.items() if key not in _SOURCE_KEYS}, faults
+    targets, project = tables.pop("targets", None), tables.pop("project", None)
+    if project is not None:
+        project = replace(project, license_files=list_matching_files(root, project.license_files))
+    return SplitRecipe(
+        root=root,
+        file=PurePosixPath(document.file.name),
+        product=product,
+        targets=None if targets is None else targets.all,
+        project=project,
+        **tables,
+    )
 
 
 def _find_contradictions(
@@ -362,14 +331,10 @@ def _find_contradictions(
         hint = "project.name is the core's"
         yield RecipeFault(path=("split", "name"), message="is for wheels", hint=hint)
     targets = tables.get("targets")
-    if targets is not None and targets.dropped:
-        hint = 'write, for example, dropped = ["cc70"] in [split]'
-        message = "is for recipes with sources"
-        yield RecipeFault(path=("targets", "dropped"), message=message, hint=hint)
-    if targets is not None and targets.manylinux:
-        hint = "the wheels of a split keep the platform tags of the fat wheel; leave it out"
-        message = "is for recipes with sources"
-        yield RecipeFault(path=("targets", "manylinux"), message=message, hint=hint)
+    for key, hint in _SOURCES_ONLY.items():
+        if targets is not None and getattr(targets, key):
+            message = "is for recipes with sources"
+            yield RecipeFault(path=("targets", key), message=message, hint=hint)
     # A wheel brings its own metadata, and a second one could contradict it.
     for name in () if source.library else _LIBRARY_ONLY:
         if name in content:
@@ -396,21 +361,3 @@ def _find_product(
         message = f"{len(files)} files match {source.pattern}: {', '.join(map(str, files))}"
         hint = "make it match one file"
     return None, [RecipeFault(path=("source", key), message=message, hint=hint)]
-
-
-def _make_recipe(
-    document: RecipeDocument, tables: dict[str, Any], product: PurePosixPath | None
-) -> SplitRecipe:
-    targets, project = tables.pop("targets", None), tables.pop("project", None)
-    if project is not None:
-        project = replace(
-            project, license_files=list_matching_files(document.root, project.license_files)
-        )
-    return SplitRecipe(
-        root=document.root,
-        file=PurePosixPath(document.file.name),
-        product=product,
-        targets=None if targets is None else targets.all,
-        project=project,
-        **tables,
-    )

@@ -3,7 +3,7 @@
 In: tables that a TOML parser has read; out: records, which pydantic checks. A key of the file is
 the attribute's name with ``-`` for ``_``, and the docstrings are the schema's descriptions. Paths
 are checked against the recipe's folder, which pydantic passes on as the validation's context. A
-pattern stays a pattern here; `archsplit.recipe.load.load_recipe` replaces it by the matching files.
+pattern stays a pattern here; `archsplit.recipe.load.load` replaces it by the matching files.
 """
 
 # ruff: noqa: TC001, TC003 (pydantic reads the annotations when it runs)
@@ -538,19 +538,6 @@ class Cuda:
 
 @with_config(TABLE_CONFIG)
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Platforms:
-    """The machines that the wheels are for.
-
-    Attributes:
-        machines: x86_64, aarch64, or both. Wheels for another machine than the building one are
-            cross-compiled; by default they are for the building one.
-    """
-
-    machines: Unique[Literal["x86_64", "aarch64"]] = ()
-
-
-@with_config(TABLE_CONFIG)
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Interface:
     """The functions that the library offers to the core; their hash ties plugins to cores.
 
@@ -622,7 +609,6 @@ class Recipe:
     install: Install
     input_files: tuple[PurePosixPath, ...]
     cuda: Cuda = field(default_factory=Cuda)
-    platforms: Platforms = field(default_factory=Platforms)
     policies: Mapping[str, Policy] = field(default_factory=dict)
     applied: str = ""
     release: tuple[Target, ...] = ()
@@ -643,7 +629,6 @@ RECIPE_TABLES: dict[str, type] = {
     "link": Link,
     "targets": Targets,
     "cuda": Cuda,
-    "platforms": Platforms,
     "interface": Interface,
     "python": Python,
     "install": Install,

@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from string import Formatter
-from typing import Annotated, Literal
+from typing import Annotated
 
 from packaging.version import InvalidVersion, Version
-from pydantic import AfterValidator, Field, PlainValidator, TypeAdapter, with_config
+from pydantic import AfterValidator, PlainValidator, TypeAdapter, with_config
 
 from archsplit.arch.target import CodeKind, Target
 from archsplit.errors import UsageError
@@ -29,7 +29,6 @@ POLICY_TABLE = "policy"
 
 _FIELDS = ("next", "date")
 _SOME_DAY = "20260131"
-_HIGHEST_LEVEL = 9
 
 PolicyName = Annotated[
     str, Matching(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", "a policy's name, as in nightly")
@@ -72,8 +71,6 @@ class Policy:
         ptx: targets of targets.ptx to build; none if left out.
         version: version of the wheels; {next} is the release after project.version, {date} the day
             of SOURCE_DATE_EPOCH.
-        device_compression: nvcc's --compress-mode for device code; default is nvcc's own.
-        wheel_compression: compression level of wheels, from 1 to 9.
         max_wheel: size limit of each wheel, as in 30MB.
         budget: size limit of all wheels together, as in 100MB.
     """
@@ -81,8 +78,6 @@ class Policy:
     sass: Unique[Sass] | None = None
     ptx: Unique[Ptx] = ()
     version: VersionTemplate = "{next}.dev{date}"
-    device_compression: Literal["default", "none", "speed", "balance", "size"] = "default"
-    wheel_compression: Annotated[int, Field(ge=1, le=_HIGHEST_LEVEL, strict=True)] = 6
     max_wheel: SizeText | None = None
     budget: SizeText | None = None
 

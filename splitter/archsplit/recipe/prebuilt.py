@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import AfterValidator, PlainValidator, StrictBool, with_config
 
-from archsplit.errors import RecipeError
 from archsplit.recipe.model import Project, ProjectName, Python, Targets, parse_file_pattern
 from archsplit.recipe.values import TABLE_CONFIG, DroppedExtra, InvalidValue, Unique
 
@@ -197,16 +196,3 @@ def is_prebuilt(content: Mapping[str, object]) -> bool:
     """Return True if the content of a recipe is about a prebuilt file."""
     source = content.get("source")
     return isinstance(source, Mapping) and any(key in source for key in _KEYS)
-
-
-def refuse_prebuilt(content: Mapping[str, object], file: Path) -> None:
-    """Refuse a recipe for a prebuilt file, for commands that need sources.
-
-    Raises:
-        RecipeError: the recipe is for a prebuilt file.
-    """
-    if is_prebuilt(content):
-        raise RecipeError(
-            f"{file} splits a prebuilt file, and only sources can be built here",
-            hint=f"archsplit build {shlex.quote(str(file))} --out DIR makes all of its wheels",
-        )

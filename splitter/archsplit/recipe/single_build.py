@@ -26,14 +26,11 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from archsplit.arch.target import Target
-    from archsplit.recipe.model import Compile, Recipe, Targets
+    from archsplit.recipe.model import Recipe, Targets
     from archsplit.recipe.policy import Policy
     from archsplit.recipe.prebuilt import SplitRecipe
 
 __pure__ = True
-
-_COMPRESS = "--compress-mode"
-_COMPRESSION_FLAGS = (_COMPRESS, _COMPRESS[1:], "--no-compress", "-no-compress")
 
 
 def read_policies(content: object) -> tuple[dict[str, Policy], list[RecipeFault]]:
@@ -79,7 +76,6 @@ def apply_policy(recipe: Recipe, name: str, *, day: str) -> Recipe:
             sass=tuple(target for target in targets if target.kind is CodeKind.SASS),
             ptx=tuple(target for target in targets if target.kind is CodeKind.PTX),
         ),
-        compile=_set_compression(recipe.compile, policy.device_compression),
     )
 
 
@@ -115,16 +111,6 @@ def _target_faults(name: str, policy: Policy, targets: Targets) -> Iterator[Reci
         yield RecipeFault(
             path=(POLICY_TABLE, name), message=message, hint="write some of targets.ptx in ptx"
         )
-
-
-def _set_compression(compile_: Compile, mode: str) -> Compile:
-    # nvcc refuses two modes: the policy's replaces the recipe's.
-    if mode == "default":
-        return compile_
-    flags = (
-        flag for flag in compile_.nvcc_flags if flag.partition("=")[0] not in _COMPRESSION_FLAGS
-    )
-    return replace(compile_, nvcc_flags=(*flags, f"{_COMPRESS}={mode}"))
 
 
 def find_cuda_faults(tables: dict[str, Any]) -> Iterator[RecipeFault]:

@@ -18,7 +18,10 @@ __pure__ = True
 
 _TLS = {"grpc": False, "grpcs": True}
 _PORT = 443
-_FORM = "write it as grpcs://host:port/instance, or as grpc://host:port/instance without TLS"
+_FORM = (
+    "write it as grpcs://host:port/instance, or as grpc://host:port/instance without TLS; a dask"
+    " scheduler as tls://host:port"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +83,35 @@ class EngineChoice:
 
     endpoint: Endpoint | DaskEndpoint
     jobs: int
+
+
+def parse_engine(
+    address: str,
+    *,
+    token: str,
+    certificates: Path | None,
+    certificate: Path | None,
+    key: Path | None,
+    properties: Iterable[str] = (),
+) -> Endpoint | DaskEndpoint:
+    """Return the endpoint of a farm, or of a dask scheduler for ``tls://``.
+
+    Raises:
+        UsageError: see `parse_dask_endpoint` and `parse_endpoint`.
+    """
+    # Without TLS, to say what is wrong with it.
+    if address.startswith(("tls:", "tcp:")):
+        return parse_dask_endpoint(
+            address, certificates=certificates, certificate=certificate, key=key
+        )
+    return parse_endpoint(
+        address,
+        token=token,
+        certificates=certificates,
+        client_certificate=certificate,
+        client_key=key,
+        properties=properties,
+    )
 
 
 def parse_dask_endpoint(

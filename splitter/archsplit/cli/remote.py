@@ -1,21 +1,19 @@
-"""The verbs ``toolkit`` and ``remote``: the tools and machines of a build.
+"""``archsplit remote``: the machines of a build farm.
 
-``toolkit`` prints the nvcc in use, its targets, and the candidates that were rejected. ``remote
-check`` tries a farm or a cluster before the first build there. ``remote worker`` runs the steps of
-builds with ``--engine dask``.
+``check`` tries a farm or a cluster before the first build there. ``worker`` runs the steps of
+builds with ``--remote tls://HOST:PORT``.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from archsplit.cli import options
 from archsplit.cli.verbs import add_verb
 from archsplit.errors import ToolNotFoundError
-from archsplit.system.fs import output_dir
+from archsplit.system.fs import temporary_dir
 from archsplit.system.resources import available_cores
 
 if TYPE_CHECKING:
@@ -25,57 +23,17 @@ if TYPE_CHECKING:
 
     from archsplit.remote.connect import CheckRow
 
-TOOLKIT_SCHEMA = 1
-
-
 REMOTE_SCHEMA = 1
 
 
-def add_toolkit(verbs: options.Verbs) -> None:
-    """Describe the verb."""
-    parser = add_verb(
-        verbs,
-        "toolkit",
-        "archsplit toolkit",
-        "archsplit toolkit --nvcc /usr/local/cuda-13.0 --json",
-    )
-    options.add_options(parser, f"{options.NVCC}\n{options.JSON}")
-    parser.set_defaults(run=run_toolkit)
-
-
-def run_toolkit(arguments: argparse.Namespace, console: Console) -> int:
-    """Search for nvcc, and print the result."""
-    from archsplit.build.context import find_toolkit
-    from archsplit.nvcc.toolkit import choose_toolkit
-
-    with options.effects(console, quiet=True) as effects:
-        attempts = find_toolkit(effects, arguments.nvcc)
-    # Raises with the list of attempts if no candidate is usable.
-    toolkit = choose_toolkit(attempts)
-    targets = [str(target) for target in sorted(toolkit.targets)]
-    if arguments.json:
-        content = {
-            "schema": TOOLKIT_SCHEMA,
-            "nvcc": str(toolkit.nvcc),
-            "release": toolkit.release,
-            "tried": [str(attempt) for attempt in attempts],
-            "targets": targets,
-        }
-        text = json.dumps(content, indent=2)
-    else:
-        text = "\n".join([*map(str, attempts), f"targets: {' '.join(targets)}"])
-    print(text)  # noqa: T201 - standard output is where data goes
-    return 0
-
-
-def add_remote(verbs: options.Verbs) -> None:
+def add_to(verbs: options.Verbs) -> None:
     """Describe the verb."""
     files = "--remote-ca ca.pem --remote-cert me.pem --remote-key me.key"
     parser = add_verb(
         verbs,
         "remote",
         "archsplit remote check grpcs://farm.example:443/main",
-        f"archsplit remote worker tls://head:8786 --jobs 16 --folder /scratch {files}",
+        f"archsplit remote worker tls://head:8786 --jobs 16 {files}",
     )
     what = parser.add_subparsers(required=True, metavar="WHAT")
     text = "connect, move a file, and run an action that compares the tools"
@@ -94,10 +52,9 @@ remote URL  {options.REMOTE}
     table = f"""
 scheduler URL  the scheduler: tls://host:port
 {options.JOBS}
---folder DIR   for temporary files (default: this folder)
 {options.CERTIFICATES}
 """
-    options.add_options(worker, table, jobs=available_cores(), folder=Path())
+    options.add_options(worker, table, jobs=available_cores())
     worker.set_defaults(run=run_worker)
 
 
@@ -106,9 +63,7 @@ def run_remote(arguments: argparse.Namespace, console: Console) -> int:
     from archsplit.build.engine import build_tools, open_checks
     from archsplit.remote.connect import run_checks
 
-    endpoint = options.remote_endpoint(
-        arguments, os.environ, is_dask=arguments.remote.startswith("tls:")
-    )
+    endpoint = options.remote_endpoint(arguments, os.environ)
     with options.effects(console, quiet=True) as effects:
         tools = build_tools(effects, arguments.nvcc)
     rows: list[CheckRow] = []
@@ -154,6 +109,6 @@ def run_worker(arguments: argparse.Namespace, console: Console) -> int:
         ) from None
     console.print(f"{arguments.jobs} steps at a time for {endpoint.address}", soft_wrap=True)
     # Before the connection: dask's error would be taken for one of the scheduler.
-    with output_dir(arguments.folder) as folder:
+    with temporary_dir() as folder:
         serve_scheduler(endpoint, jobs=arguments.jobs, folder=folder)
     return 0
