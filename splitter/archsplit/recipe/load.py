@@ -58,7 +58,7 @@ _FILES = ("python", "files")
 _DEFAULTS = Policy()
 
 _OPTIONAL = ("targets", "project", "python")
-"""Tables of a prebuilt file's recipe that mean another thing if they are missing than if empty."""
+"""Tables of a prebuilt file's recipe that differ, if missing, from empty ones."""
 _LIBRARY_ONLY = ("project", "python")
 _SOURCES_ONLY = {
     "dropped": 'write, for example, dropped = ["cc70"] in [split]',
