@@ -58,8 +58,8 @@ _MESSAGES = {
 def locate_keys(text: str) -> dict[KeyPath, int]:
     """Return the lines of the tables and keys of a valid TOML text.
 
-    Lines count from 1. Only keys that begin a line are found: what follows on the line of a key, or in the lines of its list, has no line
-    of its own.
+    Lines count from 1. Only keys that begin a line are found: what follows on the line of a key,
+    or in the lines of its list, has no line of its own.
     """
     found: dict[KeyPath, int] = {}
     table: KeyPath = ()
