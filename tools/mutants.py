@@ -49,6 +49,9 @@ SECONDS = 60
 UNSEEN = {"slots", "kw_only", "frozen", "maxsize"}
 """Flags of decorators that change a promise, or memory, and no result."""
 
+COMPILING = ("tests/devicecode/test_scan.py", "tests/formats/test_formats_fatbin.py")
+"""Tests with files that several folders share."""
+
 CACHES = {"cache", "lru_cache", "functools.cache", "functools.lru_cache"}
 """Decorators that change only the time."""
 
@@ -117,6 +120,9 @@ def main() -> None:
     else:
         found = list(mutants(ROOT, packages, clock, options.count))
     judge = Judge(clean=copy_tree(folder / "clean"), seconds=options.seconds)
+    # Before the machine is full: what they share is compiled.
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(judge.broken, COMPILING))
     end = time.monotonic() + 60 * options.minutes
 
     def attempt(mutant: Mutant) -> tuple[str, str]:
@@ -339,12 +345,15 @@ class Judge:
     Attributes:
         clean: a tree without a mutant.
         seconds: of tests for each mutant.
+        locks: one for each file of tests.
+        known: the tests of each file that fail without a mutant.
     """
 
     clean: Path
     seconds: float
     lock: threading.Lock = field(default_factory=threading.Lock)
-    passes: dict[str, bool] = field(default_factory=dict)
+    locks: dict[str, threading.Lock] = field(default_factory=dict)
+    known: dict[str, frozenset[str]] = field(default_factory=dict)
 
     def outcome(self, tree: Path, mutant: Mutant) -> tuple[str, str]:
         """Return ``killed``, ``survived`` or, for C that can't be compiled, ``invalid``; by what.
@@ -367,26 +376,31 @@ class Judge:
         """Run tests until one fails that passes on the clean tree."""
         end = time.monotonic() + self.seconds
         while (left := end - time.monotonic()) > 0:
-            broken = [name for name, passes in self.passes.items() if not passes]
-            leave_out = [word for name in broken for word in ("--deselect", name)]
-            code, output = run_tests(tree, tests, left, "-x", *leave_out)
+            broken = {name for file in tests for name in self.known.get(file, ())}
+            leave_out = [word for name in sorted(broken) for word in ("--deselect", name)]
+            whole = [file for file in tests if file not in broken]
+            code, output = run_tests(tree, whole, left, "-x", *leave_out)
             if code in (None, 0, NO_TESTS):
                 return "survived", "" if code is not None else "time is up"
             failed = FAILURE.search(output)
-            name = failed.group(1) if failed else ""
-            if not failed or self.is_passed(name):
+            name = failed[1] if failed else ""
+            if not failed or name not in self.broken(name.partition("::")[0]):
                 return "killed", name or output.strip().rpartition("\n")[2]
         return "survived", "time is up"
 
-    def is_passed(self, name: str) -> bool:
-        """Return True if a test passes on the clean tree."""
+    def broken(self, file: str) -> frozenset[str]:
+        """Return the tests of a file that fail on the clean tree."""
         with self.lock:
-            if name not in self.passes:
-                code, _ = run_tests(self.clean, [name], 10 * SECONDS)
-                self.passes[name] = code == 0
-                if code:
-                    print(f"fails without a mutant: {name}", flush=True)
-            return self.passes[name]
+            lock = self.locks.setdefault(file, threading.Lock())
+        with lock:
+            if file not in self.known:
+                _, output = run_tests(self.clean, [file], 10 * SECONDS)
+                failed = frozenset(match[1] for match in FAILURE.finditer(output))
+                if failed:
+                    why = re.findall(r"^E +(.*)", output, re.MULTILINE)[:1]
+                    print(f"without a mutant {len(failed)} tests of {file} fail: {why}", flush=True)
+                self.known[file] = failed
+            return self.known[file]
 
 
 def run_tests(
@@ -400,7 +414,9 @@ def run_tests(
     own |= {"ARCHSPLIT_TEST_SAMPLES": str(tree.parents[1] / "samples")}
     for name in ("TMPDIR", "ARCHSPLIT_TEST_SAMPLES"):
         Path(own[name]).mkdir(exist_ok=True)
-    words = ("-m", "pytest", "-q", "-p", "no:cacheprovider", f"--timeout={SECONDS}", *options)
+    # Without fixtures, which compile when the machine is full.
+    limit = (f"--timeout={SECONDS}", "-o", "timeout_func_only=true")
+    words = ("-m", "pytest", "-q", "-p", "no:cacheprovider", *limit, *options)
     try:
         done = subprocess.run(
             [sys.executable, *words, *tests],
