@@ -13,9 +13,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from archsplit.cache.config import Settings
-from archsplit.compiler.cache_session import cache_summary
-
 if TYPE_CHECKING:
     from archsplit.nvcc.toolkit import Toolkit
 
@@ -108,18 +105,3 @@ def test_the_backend_uses_the_cache_and_can_be_told_not_to(
     assert "3 objects" in through_backend(recipe, tmp_path / "on", store, toolkit)
     (wheel,) = (tmp_path / "on").iterdir()
     assert (tmp_path / "off" / wheel.name).read_bytes() == wheel.read_bytes()
-
-
-def test_a_longer_list_is_announced_with_what_it_costs(tmp_path: Path) -> None:
-    settings = Settings(folder=tmp_path)
-
-    def told(*targets: str, sources: int = 3) -> str:
-        return cache_summary("p", targets, sources=sources, settings=settings) or ""
-
-    assert told("sm_80", "sm_90") == ""
-    assert told("sm_90") == ""
-    assert "new targets: sm_80, sm_120. Up to 3 sources" in told("sm_80", "sm_90", "sm_120")
-    assert told("sm_80", "sm_90", "sm_100", sources=0) == ""
-    only = Settings(folder=tmp_path, mode="read-only")
-    assert cache_summary("p", ["sm_75"], sources=1, settings=only) is not None
-    assert cache_summary("p", ["sm_75"], sources=1, settings=only) is not None

@@ -17,8 +17,9 @@ from archsplit.cache.file_digests import FileDigests
 from archsplit.cache.sealed import seal, sealed_digest
 from archsplit.compiler.direct_hit import (
     SECTIONS,
-    group_candidates,
     restore_hit,
+    shadow_candidates,
+    watched_paths,
     write_record,
 )
 from archsplit.compiler.file_resolver import PROGRAM_GROUP, FileResolver
@@ -208,13 +209,21 @@ def test_a_new_name_or_a_link_that_leads_on_is_no_hit(tmp_path: Path) -> None:
     (near / "beside.h").write_text("")
     (near / "link.h").symlink_to(tmp_path / "later.h")
     names = ("beside.h", "link.h", "new.h", "below/new.h")
-    candidates = [str(near / name) for name in names]
+    (near / "below").mkdir()
+    candidates = shadow_candidates([str(near)], names)
     # Tests don't wait until the times of a new folder say something.
-    groups = group_candidates(candidates, since=time.time_ns() + 10_000_000_000)
-    assert groups.count("") == 2
+    watched = watched_paths([str(near)], candidates, since=time.time_ns() + 10_000_000_000)
+    assert {*watched} == {str(near), str(near / "below"), str(near / "link.h")}
     empty: dict[str, list[str]] = {name: [] for name in SECTIONS}
     head = ["ef" * 32, entry.name, sealed_digest(entry.read_bytes()), "1.0", "", "", ""]
-    record = {**empty, "head": head, "candidates": groups, "beside": [candidates[0]]}
+    record = {
+        **empty,
+        "head": head,
+        "folders": [str(near)],
+        "watched": [text for pair in watched.items() for text in pair],
+        "names": [*names],
+        "beside": [str(near / "beside.h")],
+    }
     write_record(
         str(store / "direct" / key),
         {**record, "places": [str(tmp_path / "k.o"), "0", "6", ""]},

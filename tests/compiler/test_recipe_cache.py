@@ -116,9 +116,9 @@ def test_a_nightly_of_another_day_compiles_nothing(project: Project) -> None:
 def test_a_comment_or_a_host_function_runs_no_device_step(project: Project) -> None:
     project.edit("src/k.cu", '#include "api.h"', '// a comment\n#include "api.h"')
     built = project.build()
-    assert "k.cu: src/k.cu has changed in line 1" in built.told
+    assert "k.cu: src/k.cu has changed" in built.told
     written = MissLog(project.store).read_reasons(str(project.folder / "src" / "k.cu"))
-    assert written[0] == ("", "src/k.cu has changed in line 1")
+    assert written[0] == ("", "src/k.cu has changed")
     assert set(steps_that_ran(built)) <= {"cudafe++", "host compile"}
     more = "#ifndef __CUDA_ARCH__\nint helper() { return 7; }\n#endif\n"
     project.write("src/k.cu", (project.folder / "src/k.cu").read_text() + more)
@@ -240,13 +240,9 @@ def test_another_libdevice_is_seen_and_another_build(project: Project, tmp_path:
     assert built.libraries == here.fresh() != before.libraries
 
 
-def test_a_target_more_is_announced_with_what_it_costs(project: Project) -> None:
+def test_a_target_more_runs_only_its_own_device_steps(project: Project) -> None:
     project.edit("recipe.toml", '"sm_90"', '"sm_90", "sm_120"')
     built = project.build()
-    news = next(at for at, line in enumerate(built.told) if "new targets: sm_120" in line)
-    assert "Up to 2 sources are compiled again" in built.told[news]
-    assert 'host-pass = "per-target"' in built.told[news]
-    assert news < min(at for at, line in enumerate(built.told) if ": run" in line)
     # CUB would have another namespace; here no source has asked for the list.
     device = [name for name in steps_that_ran(built) if name.startswith(("cicc", "ptxas"))]
     assert device == ["cicc compute_120", "ptxas sm_120"]
@@ -260,7 +256,6 @@ def test_with_a_host_pass_per_target_a_target_more_compiles_itself_alone(empty: 
     one.build()
     one.edit("recipe.toml", '"sm_80"', '"sm_80", "sm_90"')
     built = one.build()
-    assert not [line for line in built.told if "new targets" in line]
     assert {name.partition("/")[0] for name in built.ran} == {"000-k-sm_90", "001-n-sm_90"}
 
 

@@ -147,7 +147,7 @@ def test_another_checkout_with_absolute_paths_runs_no_step(
 def test_a_comment_on_top_runs_no_device_step(project: Project) -> None:
     project.write("k.cu", "// a comment\n" + SOURCE)
     lines = project.compile(*TWO)
-    assert lines[0] == "k.cu has changed in line 1"
+    assert lines[0] == "k.cu has changed"
     assert ran(lines) == ["cudafe++", "host compile to assembly"]
     assert project.is_fresh(*TWO)
 
@@ -195,7 +195,7 @@ def test_device_code_alone_is_known_too(project: Project, make: str) -> None:
     assert project.is_fresh(*flags, make=make)
     if "fatbin" not in make:
         project.write("m.h", "#define UNUSED 2\n")
-        assert "m.h has changed in line 1" in project.compile(*flags, make=make)
+        assert "m.h has changed" in project.compile(*flags, make=make)
 
 
 @pytest.mark.parametrize("name", ["n.cpp", "n.c"])
@@ -205,7 +205,7 @@ def test_host_source_is_a_hit(project: Project, name: str) -> None:
     project.compile(make=make)
     assert project.compile(make=make) == KNOWN
     project.write("h.h", "#define VALUE 2\n")
-    assert project.compile(make=make)[0] == "h.h has changed in line 1"
+    assert project.compile(make=make)[0] == "h.h has changed"
     assert project.is_fresh(make=make)
 
 
@@ -297,19 +297,16 @@ def test_a_miss_is_explained_by_what_differs(empty: Project, tmp_path: Path) -> 
     here.compile(ONE)
     assert here.compile(make=PLAIN)[0] == "nothing like it was compiled before"
     here.write("h.h", "#pragma once\n#define VALUE 1\n#define OTHER 1\n")
-    assert here.compile(make=PLAIN)[0] == "h.h has changed in lines 1 to 3"
+    assert here.compile(make=PLAIN)[0] == "h.h has changed"
     assert here.compile("-DMORE", make=PLAIN)[0] == "flag is new: -DMORE"
     there = replace(here, extra={**here.extra, "CPATH": "include"})
     assert there.compile(make=PLAIN)[0] == "environment CPATH is new: include"
     of_version("99.2")
     lines = here.compile(make=PLAIN)
-    assert any(
-        line.startswith("gcc is another one: gcc 99.2 (") and ", before gcc 98.1 (" in line
-        for line in lines
-    )
+    assert "gcc has changed" in lines
     lines = here.compile(ONE)
     run = next(line for line in lines if line.startswith("host compile to assembly: run"))
-    assert "program gcc: gcc 99.2" in run
+    assert re.search("program gcc: [0-9a-f]{12}, before [0-9a-f]{12}", run)
 
 
 def test_a_target_more_runs_only_its_own_steps(project: Project) -> None:
@@ -356,9 +353,8 @@ def test_a_header_that_appears_before_another_is_seen(project: Project) -> None:
     assert project.compile(*flags, make=PTX) == KNOWN
 
 
-@pytest.mark.parametrize("asked", ['"maybe.h"', "MAYBE"])
-def test_a_header_that_is_only_asked_for_is_seen(project: Project, asked: str) -> None:
-    asking = f'#define MAYBE "maybe.h"\n#if __has_include({asked})\n#include MAYBE\n#endif\n'
+def test_a_header_that_is_only_asked_for_is_seen(project: Project) -> None:
+    asking = '#if __has_include("maybe.h")\n#include "maybe.h"\n#endif\n'
     project.write("k.cu", asking + SOURCE)
     project.compile(ONE, make=PTX)
     assert project.compile(ONE, make=PTX) == KNOWN
@@ -372,7 +368,7 @@ def test_a_forced_include_is_seen(project: Project) -> None:
     flags = ("-include", "forced.h", ONE)
     project.compile(*flags)
     project.write("forced.h", "__device__ int forced = 2;\n")
-    assert project.compile(*flags)[0] == "forced.h has changed in line 1"
+    assert project.compile(*flags)[0] == "forced.h has changed"
     assert project.is_fresh(*flags)
 
 

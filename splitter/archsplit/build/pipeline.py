@@ -22,7 +22,7 @@ from archsplit.build.engine import build_history, open_farm
 from archsplit.build.link import check_library
 from archsplit.build.plan import plan_build
 from archsplit.build.provenance import add_bill, built_manifest, read_origins, read_plugin_origins
-from archsplit.compiler.cache_session import cache_summary, open_build_session
+from archsplit.compiler.cache_session import open_build_session
 from archsplit.errors import BudgetError, InputError, OutputError
 from archsplit.nvcc.warnings import fold_warnings
 from archsplit.release.checks import CheckScope
@@ -71,7 +71,6 @@ if TYPE_CHECKING:
     from archsplit.arch.target import Target
     from archsplit.build.plan import BuildPlan, BuildRequest
     from archsplit.build.provenance import Origins
-    from archsplit.cache.config import Settings
     from archsplit.compiler.cache_session import CacheSession
     from archsplit.formats.elf import ElfMachine
     from archsplit.recipe.model import Recipe
@@ -160,8 +159,6 @@ def compile_plan(plan: BuildPlan, effects: Effects, session: CacheSession | None
         effects.progress.note(line)
     for path, text in plan.texts.items():
         write_file(path, text)
-    if effects.cache is not None and (summary := _cache_summary(plan, effects.cache)):
-        effects.progress.note(summary)
     effects.progress.begin_stage("compile and link", len(plan.graph.steps))
     if effects.engine is not None:
         cache = None if session is None else session.cache
@@ -220,17 +217,6 @@ def _execute_here(
     if session is not None:
         session.store_objects(plan.units, done)
     return done
-
-
-def _cache_summary(plan: BuildPlan, settings: Settings) -> str | None:
-    recipe = plan.site.recipe
-    at_once = recipe.compile.host_pass == "once"
-    return cache_summary(
-        recipe.project.name,
-        [str(target) for target in recipe.release],
-        sources=len(recipe.source.files) if at_once else 0,
-        settings=settings,
-    )
 
 
 def open_session(

@@ -184,8 +184,6 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
 {options.MEMORY}
 {options.CACHE}
 --reproducible  one core for each step
---faithful      run nvcc's own commands, unmodified
---sequential    run one step at a time, in nvcc's order
 --verify        run nvcc too, and compare the outputs
 """
     reports = f"""
@@ -324,8 +322,6 @@ def _make_invocation(
         command=command,
         cwd=Path.cwd(),
         environment=_environment(nvcc),
-        faithful=arguments.faithful,
-        sequential=arguments.sequential,
         # SOURCE_DATE_EPOCH is set for builds with the same bytes each time.
         reproducible=arguments.reproducible or EPOCH in os.environ,
         verify=arguments.verify,

@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING
 
 from archsplit import __version__
 from archsplit.cache.cache import Cache
-from archsplit.cache.entry import KeyComponent
-from archsplit.cache.stats import MissLog
 from archsplit.compiler.file_resolver import PROGRAM_GROUP
 from archsplit.compiler.hidden_folders import NO_FOLDERS
 from archsplit.compiler.keys import with_depfile
@@ -35,8 +33,6 @@ if TYPE_CHECKING:
     from archsplit.scheduler.outcome import FinishedStep
     from archsplit.system.process import Runner
     from archsplit.system.terminal import ProgressSink
-
-_TARGET = "target"
 
 
 class CacheSession:
@@ -209,36 +205,3 @@ def open_build_session(
     session = CacheSession(settings, runner=runner, report=progress.note, explain=explain)
     with contextlib.closing(session):
         yield session
-
-
-def cache_summary(
-    project: str, targets: Sequence[str], *, sources: int, settings: Settings
-) -> str | None:
-    """Return a warning where the recipe has targets that its last build hadn't.
-
-    The list is remembered for the next build. Which of its targets are built makes no difference.
-
-    Args:
-        targets: all of the recipe's.
-        sources: number of files that are compiled for all targets at once; 0 where each is compiled
-            for each target by itself.
-    """
-    miss_log = MissLog(settings.folder)
-    subject = f"targets of {project}"
-    earlier = miss_log.previous_components(subject)
-    if settings.mode != "read-only":
-        miss_log.add_components(subject, tuple(KeyComponent(_TARGET, target) for target in targets))
-    # The first build compiles everything anyway.
-    if not earlier or not sources:
-        return None
-    before = {value for _, value in earlier[0]}
-    # A target that is gone recompiles as well, which surprises no user.
-    new = [target for target in targets if target not in before]
-    if not new:
-        return None
-    return (
-        f"the recipe has new targets: {', '.join(new)}. Up to {sources} sources are compiled again"
-        " for every target: the list of all targets (__CUDA_ARCH_LIST__) is a part of CUB's"
-        ' namespaces. With host-pass = "per-target" in the recipe, targets know nothing of each'
-        " other"
-    )

@@ -37,10 +37,6 @@ from archsplit.compiler.preprocessed import included_files
 from archsplit.compiler.tool_identity import (
     identity_query,
     is_gnu_compiler,
-    record_versions,
-    recorded_version,
-    version_text,
-    with_versions,
 )
 from archsplit.nvcc.depfile import parse_depfile
 from archsplit.nvcc.dryrun import is_host_compiler, option_values
@@ -61,54 +57,31 @@ WHOLE = ("",)
 """The portions of a compilation whose results are stored as one."""
 
 
-def changed_lines(old: bytes, new: bytes) -> tuple[int, int]:
-    """Return the first and the last changed line of the new text, counted from 1.
-
-    If lines were only removed, both are the line that follows them.
-    """
-    before, after = old.splitlines(), new.splitlines()
-    same = 0
-    # Common lines at both ends: what is between them has changed.
-    while same < min(len(before), len(after)) and before[same] == after[same]:
-        same += 1
-    tail = 0
-    while tail < min(len(before), len(after)) - same and before[-1 - tail] == after[-1 - tail]:
-        tail += 1
-    return same + 1, max(same + 1, len(after) - tail)
-
-
 def miss_reasons(
     cache: Cache,
     request: CompileRequest,
     rows: Sequence[ManifestEntry],
     resolver: FileResolver,
-    tools: ToolIdentities,
 ) -> tuple[str, ...]:
     """Return the differences from the nearest earlier compilation, a line each."""
     if rows:
         # The row with the fewest differences explains most to a person.
         nearest = min(([*resolver.changes(row)] for row in rows), key=len)
-        record_versions(cache, tools, (resolver.resolve(_path(part)) for part in nearest))
         before = dict(pair for row in reversed(rows) for pair in (*row.files, *row.programs))
-        return tuple(
-            _describe_change(cache, part, before.get(_path(part)), resolver) for part in nearest
-        )
+        return tuple(_describe_change(part, before.get(_path(part))) for part in nearest)
     # Without a manifest the request itself is new: a flag, a variable or a tool differs.
     earlier = cache.miss_log.previous_components(request.subject)
     if not earlier:
         return ("nothing like it was compiled before",)
-    current = with_versions(cache, request.parts)
-    found = [with_versions(cache, (KeyComponent(*part) for part in parts)) for parts in earlier]
-    return min((key_differences(parts, current) for parts in found), key=len)
+    found = ([KeyComponent(*part) for part in parts] for parts in earlier)
+    return min((key_differences(parts, request.parts) for parts in found), key=len)
 
 
 def _path(part: KeyComponent) -> str:
     return part.name.partition(" ")[2]
 
 
-def _describe_change(
-    cache: Cache, part: KeyComponent, before: str | None, resolver: FileResolver
-) -> str:
+def _describe_change(part: KeyComponent, before: str | None) -> str:
     name = _path(part).removeprefix("./")
     if before is None:
         return f"{name}: {part.value}"
@@ -119,25 +92,7 @@ def _describe_change(
         )
     if not part.value:
         return f"{name} is gone"
-    if part.name.startswith("program ") or recorded_version(cache, part.value):
-        return (
-            f"{name} is another one: {version_text(cache, part.value)}, before "
-            f"{version_text(cache, before)}"
-        )
-    lines = _changed_lines_text(cache.read_content(before), resolver.resolve(name))
-    return f"{name} has changed{lines}"
-
-
-def _changed_lines_text(old: bytes | None, path: str) -> str:
-    try:
-        with open(path, "rb") as file:  # noqa: PTH123 - the path is a string
-            new = file.read()
-    except OSError:
-        return ""
-    if old is None:
-        return ""
-    first, last = changed_lines(old, new)
-    return f" in line {first}" if first == last else f" in lines {first} to {last}"
+    return f"{name} has changed"
 
 
 class CachedResult(NamedTuple):
@@ -254,7 +209,7 @@ class DirectCache:
 
     def explain(self) -> tuple[str, ...]:
         """Return the reasons of a miss: differences from the nearest earlier compilation."""
-        return miss_reasons(self._cache, self._request, self.rows, self._resolver, self._tools)
+        return miss_reasons(self._cache, self._request, self.rows, self._resolver)
 
     def count_misses(self, done: CompletedCompile) -> None:
         """Count the portions of a compilation as misses."""
@@ -307,12 +262,9 @@ class DirectCache:
             elif self._cache.store(entry):
                 self.stored[portion] = _cached_result(row, entry, LOCAL_TIER, hidden)
         if self.stored:
-            record_versions(self._cache, self._tools, (name for name, _ in read.row.files))
             # After the entry: a row without one would be looked up in vain.
             self._cache.add_manifest_entry(key, row)
             self._cache.miss_log.add_components(self._request.subject, self._request.parts)
-            for digest, text in read.texts.items():
-                self._cache.store_content(digest, text)
 
     def _named_base(
         self, done: CompletedCompile, texts: Mapping[Path, bytes], read: ManifestUpdate

@@ -11,8 +11,8 @@ condition of the hit in a form that system calls can check, and where the output
     programs    a name, and its path                   the search on the PATH
     stamps      a path, and its times                  what a compiler's reply follows from
     files       a path, its digest, and its times      sources, headers, tools, option files
-    folders     a path, and its times                  no new file may shadow one that was read
-    candidates  a folder, its times, and names in it   what could be read in place of a file
+    folders     a path                                 no new file may shadow one that was read
+    watched     a path, and its times                  the folders of files that could do so
 
 In: an invocation. Out: the outputs, what the tools said, a line in the statistics; or None, and the
 whole way is taken: after damage, or in doubt. A file with other times and the same content is the
@@ -160,7 +160,7 @@ SECTIONS = (
         "stamps",
         "files",
         "folders",
-        "candidates",
+        "watched",
     ),
     *("names", "beside", "places"),
 )
@@ -168,7 +168,7 @@ SECTIONS = (
 PRECOMPILED_SUFFIX = ".gch"
 """Suffix of precompiled headers, which are read in place of the header."""
 
-_FORMAT = "archsplit direct record 4"
+_FORMAT = "archsplit direct record 5"
 _SEPARATOR = "\0"
 _OURS = "ARCHSPLIT_"
 _MODE = "ARCHSPLIT_CACHE"
@@ -283,36 +283,49 @@ def write_record(path: str, sections: Mapping[str, Sequence[str]]) -> None:
         return
 
 
-def shadow_candidates(
-    folders: Iterable[tuple[str, str]], names: Iterable[str]
-) -> Iterator[tuple[str, str]]:
-    """Yield names in folders that may be read in place of other files.
+def shadow_changes(
+    folders: Iterable[str], names: Iterable[str], read: Iterable[str], beside: Iterable[str]
+) -> set[str]:
+    """Return the files that have become able to shadow others, and those that no longer are.
+
+    A file that was read shadows nothing: its digest is compared.
 
     Args:
-        folders: each as it is spelled, and its absolute path.
-        names: relative to the folders, or absolute.
+        folders: absolute paths of the folders that were searched.
+        names: possible names of files in them, relative to the folders, or absolute.
+        read: absolute paths of the files that were read.
+        beside: absolute paths of the files that could shadow others before.
+    """
+    before = {*beside}
+    found = {*shadow_candidates(folders, names), *before}.difference(read)
+    return {path for path in found if is_readable_header(path) is not (path in before)}
 
-    Returns:
-        Folders as they are spelled, and names. The folder of an absolute name is "".
+
+def shadow_candidates(folders: Iterable[str], names: Iterable[str]) -> Iterator[str]:
+    """Yield paths, existing and missing, that may be read in place of other files.
+
+    Args:
+        folders: see `shadow_changes`.
+        names: see `shadow_changes`.
     """
     by_first: dict[str, list[str]] = {}
     for name in names:
         # `__has_include` may name a file by its absolute path, which is in no folder of these.
         if name.startswith("/"):
-            yield "", name
+            yield name
         else:
             by_first.setdefault(name.partition("/")[0], []).append(name)
-    for folder, place in folders:
+    for folder in folders:
         try:
-            listed = {os.curdir, os.pardir, *os.listdir(place)}
+            listed = {os.curdir, os.pardir, *os.listdir(folder)}
         except OSError:
             continue
         # One listing for all names: a stat for each would be thousands.
         for first in by_first.keys() & listed:
-            yield from ((folder, name) for name in by_first[first])
+            yield from (os.path.join(folder, name) for name in by_first[first])
         for name in listed:
             if name.endswith(PRECOMPILED_SUFFIX):
-                yield folder, name
+                yield os.path.join(folder, name)
 
 
 def is_readable_header(path: str) -> bool:
@@ -370,48 +383,34 @@ def _has_same_bases(bases: Sequence[str]) -> bool:
 
 def _is_shadowed(record: Mapping[str, list[str]]) -> bool:
     """Return True if other files than before could be read in place of others."""
-    changed = [
-        (folder, folder)
-        for folder, stamp in _groups(record["folders"], _PAIR)
-        if not stamp or stamp_text(folder) != stamp
-    ]
-    found = {os.path.join(*pair) for pair in shadow_candidates(changed, record["names"])}
-    found.difference_update(record["files"][::_TRIPLE])
-    for folder, stamp, names in _named_candidates(record["candidates"]):
-        # In a folder with the same times are the same names: no stat for each.
-        if not stamp or stamp_text(folder) != stamp:
-            found.update(folder + name for name in names)
-    beside = set(record["beside"])
-    return any(is_readable_header(path) is not (path in beside) for path in found)
+    # In a folder with the same times are the same names: no listing, and no stat for each.
+    if all(stamp_text(path) == stamp for path, stamp in _groups(record["watched"], _PAIR)):
+        return False
+    read = record["files"][::_TRIPLE]
+    return bool(shadow_changes(record["folders"], record["names"], read, record["beside"]))
 
 
-def group_candidates(paths: Iterable[str], *, since: int) -> list[str]:
-    """Return each folder, its times, and the number and names of the candidates in it.
-
-    A link stands in a folder without times, because its target may change without it.
+def watched_paths(
+    folders: Iterable[str], candidates: Iterable[str], *, since: int
+) -> dict[str, str]:
+    """Return the paths whose stamps change with the files that can shadow others, and the stamps.
 
     Args:
+        folders: that were searched.
+        candidates: see `shadow_candidates`.
         since: nanoseconds since 1970 at which, or after which, they were looked for.
     """
-    stamps: dict[str, str] = {}
-    groups: dict[tuple[str, str], list[str]] = {}
-    for path in paths:
-        name = os.path.basename(path)
-        folder = path[: len(path) - len(name)]
-        # Times before names: a name that comes between them changes the times.
-        if folder not in stamps:
-            stamps[folder] = settled_stamp(folder, since=since)
-        stamp = "" if os.path.islink(path) else stamps[folder]
-        groups.setdefault((folder, stamp), []).append(name)
-    return [text for key, names in groups.items() for text in (*key, str(len(names)), *names)]
-
-
-def _named_candidates(texts: Sequence[str]) -> Iterator[tuple[str, str, Sequence[str]]]:
-    at = 0
-    while at < len(texts):
-        folder, stamp, size = texts[at : at + _TRIPLE]
-        begin, at = at + _TRIPLE, at + _TRIPLE + int(size)
-        yield folder, stamp, texts[begin:at]
+    watched = {folder: settled_stamp(folder, since=since) for folder in folders}
+    for path in candidates:
+        # The target of a link may change without the link's folder.
+        if os.path.islink(path):
+            watched[path] = stamp_text(path)
+        folder = os.path.dirname(path)
+        while not os.path.lexists(folder):
+            folder = os.path.dirname(folder)
+        if folder not in watched:
+            watched[folder] = settled_stamp(folder, since=since)
+    return watched
 
 
 def _digest(path: str) -> str:

@@ -22,16 +22,17 @@ import re
 import shutil
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from archsplit.cache.entry import KeyComponent
-from archsplit.compiler.direct_hit import is_readable_header, shadow_candidates
+from archsplit.compiler.direct_hit import shadow_changes
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
     from archsplit.cache.entry import ManifestEntry
     from archsplit.cache.file_digests import FileDigests
+    from archsplit.compiler.tool_identity import ToolIdentities
 
 INCLUDE_PREFIX = "<include>/"
 """Prefix of paths that are relative to the include folders."""
@@ -41,13 +42,6 @@ VARIABLE_PREFIX = "$"
 """Prefix of environment variables among the programs of a manifest entry."""
 _SLACK_NS = 20_000_000
 """A file system's times may lag behind the clock by a tick."""
-
-
-class ReplySource(Protocol):
-    """Replies of compilers to questions about themselves."""
-
-    def reply_digest(self, query: str, environment: Mapping[str, str]) -> str | None:
-        """Return the digest of the reply to a query; None where there is none."""
 
 
 class FileResolver(NamedTuple):
@@ -70,7 +64,7 @@ class FileResolver(NamedTuple):
     digests: FileDigests
     group: str
     includes: tuple[str, ...] = ()
-    tools: ReplySource | None = None
+    tools: ToolIdentities | None = None
 
     def resolve(self, spelled: str) -> str:
         """Return the absolute path of a file; where it would be, if it isn't there."""
@@ -80,6 +74,10 @@ class FileResolver(NamedTuple):
             places = [os.path.join(self.cwd, folder, name) for folder in self.includes]  # noqa: PTH118
             return next(filter(os.path.exists, places), name)
         return os.path.join(self.cwd, spelled)  # noqa: PTH118 - thousands: a Path each would cost more
+
+    def shorten(self, path: str) -> str:
+        """Return an absolute path relative to the working folder, if it is below that."""
+        return path.removeprefix(f"{self.cwd}/")
 
     def normalize(self, spelled: str) -> str:
         """Return the same without ``..``, to compare it: where links are, it may lead elsewhere."""
@@ -116,23 +114,13 @@ class FileResolver(NamedTuple):
         """Return True if all files and programs of a manifest entry are unchanged."""
         files = all(self.digest(path) == digest for path, digest in row.files)
         programs = all(self.program_digest(name) == digest for name, digest in row.programs)
-        return files and programs and self.shadowing_files(row) == row.beside
+        return files and programs and not self.shadow_changes(row)
 
-    def shadowing_files(self, row: ManifestEntry) -> tuple[str, ...]:
-        """Return files that could be read in place of these; see `ManifestEntry.beside`.
-
-        As it would be spelled, so that another checkout has the same. A folder, or a link that
-        leads nowhere, is never read, and what it becomes may be.
-        """
-        # A file that was read shadows nothing: its digest is compared.
-        found = {*self.shadow_candidates(row)} - {path for path, _ in row.files}
-        return tuple(sorted(path for path in found if is_readable_header(self.resolve(path))))
-
-    def shadow_candidates(self, row: ManifestEntry) -> Iterator[str]:
-        """Yield existing and missing paths that could be read in place of these files."""
-        folders = [(folder, self.resolve(folder)) for folder in row.folders]
-        for folder, name in shadow_candidates(folders, row.names):
-            yield f"{folder}/{name}" if folder else name
+    def shadow_changes(self, row: ManifestEntry) -> set[str]:
+        """Return the files that differ from `ManifestEntry.beside` now, absolute."""
+        files = (self.resolve(path) for path, _ in row.files)
+        folders, beside = map(self.resolve, row.folders), map(self.resolve, row.beside)
+        return shadow_changes(folders, row.names, files, beside)
 
     def changes(self, row: ManifestEntry) -> Iterator[KeyComponent]:
         """Yield what differs from a manifest entry, with its current value; "" for nothing."""
@@ -142,7 +130,7 @@ class FileResolver(NamedTuple):
         for name, digest in row.programs:
             if (now := self.program_digest(name)) != digest:
                 yield KeyComponent(f"program {name}", now or "")
-        for path in sorted(set(self.shadowing_files(row)) ^ set(row.beside)):
+        for path in sorted(map(self.shorten, self.shadow_changes(row))):
             yield KeyComponent(f"file {path}", "it could be read in place of another one")
 
 

@@ -47,13 +47,9 @@ _ASKS = (b"has_include", b"HAS_INCLUDE")
 _ASKED_WORD = re.compile(b"|".join(_ASKS))
 _QUESTION = re.compile(rb"(\w*(?:has_include|HAS_INCLUDE)\w*)[ \t]*\([ \t(]*([^\n)]*)")
 _LITERAL = re.compile(rb"\\?[<\"]([^>\"\n\\]+)\\?[>\"]")
-_NAME = re.compile(rb"[A-Za-z_]\w*")
 _HEAD = re.compile(rb"[ \t]*#[ \t]*define[ \t]+")
 _WRAPPER = re.compile(rb"[ \t]*#[ \t]*define[ \t]+(\w+)\(([^)]*)\)")
 _CONTINUED = re.compile(rb"\\\r?\n")
-_DEFINED = re.compile(
-    rb"^[ \t]*#[ \t]*define[ \t]+(\w+)[ \t]+(\S.*?)[ \t\r]*(?://.*|/\*.*)?$", re.MULTILINE
-)
 
 _UNSEEN = (b"__TIMESTAMP__", b"__has_embed")
 _DIRECTIVE = re.compile(rb"#[ \t]*(?:embed|pragma[ \t]+GCC[ \t]+dependency)\b")
@@ -231,34 +227,17 @@ class TextScans:
         return scan
 
 
-def has_include_names(scans: Sequence[TextScan], macros: Iterable[str]) -> frozenset[str] | None:
+def has_include_names(scans: Iterable[TextScan]) -> frozenset[str] | None:
     """Return the names in ``__has_include``, and in macros that are called like it.
 
-    If a name belongs to a macro, all its definitions are looked at.
-
-    Args:
-        scans: of all files that were read.
-        macros: what the command line defines, ``NAME=VALUE``.
-
     Returns:
-        The names; None where one can't be told.
+        The names; None if an argument is not a name, because it could be any header.
     """
-    questions = [question for scan in scans for question in scan.questions]
-    # One question that can't be told could be for any header.
-    if None in questions:
+    questions = {question for scan in scans for question in scan.questions}
+    names = [word and _LITERAL.match(word) for word in questions]
+    if not all(names):
         return None
-    words = {word for word in questions if word is not None}
-    literal = {found[1] for found in map(_LITERAL.match, words) if found is not None}
-    called = {word for word in words if not _LITERAL.match(word)}
-    # Definitions are searched in all texts: only where a macro is asked for.
-    if called:
-        defined = _Definitions([scan.joined or b"" for scan in scans], macros)
-        for name in called:
-            meant = _meant(name, defined)
-            if meant is None:
-                return None
-            literal |= meant
-    return frozenset(name.decode(errors="surrogateescape") for name in literal)
+    return frozenset(name[1].decode(errors="surrogateescape") for name in names if name)
 
 
 def _questions(text: bytes) -> tuple[bytes | None, ...]:
@@ -293,56 +272,10 @@ def _question(question: re.Match[bytes]) -> bytes | None:
         return b""
     if _LITERAL.match(word):
         return word
-    if not _NAME.fullmatch(word):
-        return None
-    if not (wrapper := _WRAPPER.match(line)) or word not in _parameters(wrapper):
-        return word
-    # A macro that isn't called like a question may be used anywhere.
-    return b"" if any(each in wrapper[1] for each in _ASKS) else None
-
-
-def _parameters(wrapper: re.Match[bytes]) -> list[bytes]:
-    return [name.strip() for name in wrapper[2].split(b",")]
-
-
-class _Definitions:
-    """Definitions of macros, looked for when a macro is met: few are, in megabytes of texts."""
-
-    def __init__(self, texts: Sequence[bytes], macros: Iterable[str]) -> None:
-        self._texts = texts
-        given = (macro.encode(errors="surrogateescape").partition(b"=") for macro in macros)
-        self._given = [(name, value.strip(b"'")) for name, _, value in given]
-
-    def of(self, name: bytes) -> set[bytes]:
-        """Return all values that a macro is given anywhere."""
-        found = {value for given, value in self._given if given == name}
-        for text in self._texts:
-            # A name may be broken by the end of a line, but only one that is continued.
-            whole = _CONTINUED.sub(b"", text) if b"\\" in text else text
-            if name in whole:
-                found |= {value for defined, value in _DEFINED.findall(whole) if defined == name}
-        return found
-
-
-def _meant(
-    name: bytes, defined: _Definitions, seen: frozenset[bytes] = frozenset()
-) -> set[bytes] | None:
-    """Return the headers that a macro may stand for; None if one can't be told.
-
-    Without a definition of the macro, no compiled code asks the question.
-    """
-    found: set[bytes] = set()
-    for value in defined.of(name):
-        literal = _LITERAL.fullmatch(value)
-        if literal is not None:
-            found.add(literal[1])
-            continue
-        known = _NAME.fullmatch(value) and value not in seen
-        meant = _meant(value, defined, seen | {name}) if known else None
-        if meant is None:
-            return None
-        found |= meant
-    return found
+    # The parameter of a macro that is called like a question; any other could be used anywhere.
+    wrapper = _WRAPPER.match(line)
+    is_parameter = wrapper and word in map(bytes.strip, wrapper[2].split(b","))
+    return b"" if is_parameter and any(each in wrapper[1] for each in _ASKS) else None
 
 
 class ManifestUpdate(NamedTuple):
@@ -390,14 +323,11 @@ def describe_reads(
 
     That is so where a file has changed since the compilation began, or asks what time it is.
     """
-    read = _read_files(reading, resolver, scans, use_known=not reading.has_unseen)
-    # Of a remembered header the definitions of macros are not known.
-    if read is not None and any(map(_asks_by_macro, read.scans)):
-        read = _read_files(reading, resolver, scans, use_known=False)
+    read = _read_files(reading, resolver, scans)
     if read is None:
         return None
     found = [*read.scans, *map(scans.source, map(_definition, reading.macros))]
-    asked = has_include_names(found, reading.macros)
+    asked = has_include_names(found)
     if (
         asked is None
         or _has_unlisted_reads(reading, found, [*read.own.values()], scans)
@@ -425,7 +355,7 @@ def describe_reads(
         folders=tuple(dict.fromkeys([*resolver.includes, *map(os.path.dirname, files), ""])),
         names=tuple(sorted({*asked, *_searched_for(files, resolver)})),
     )
-    beside = resolver.shadowing_files(row)
+    beside = tuple(sorted(map(resolver.shorten, resolver.shadow_changes(row))))
     compiled = [name for name in (*files, *beside) if name.endswith(PRECOMPILED_SUFFIX)]
     if any(name in files or name.removesuffix(PRECOMPILED_SUFFIX) in files for name in compiled):
         # The content of a header when it was compiled beforehand is not known.
@@ -445,7 +375,7 @@ class _ReadFiles(NamedTuple):
 
 
 def _read_files(
-    reading: ObservedReads, resolver: FileResolver, scans: TextScans, *, use_known: bool
+    reading: ObservedReads, resolver: FileResolver, scans: TextScans
 ) -> _ReadFiles | None:
     """Return the files that were read; None if one has changed since the compilation began."""
     read = _ReadFiles([], {}, {})
@@ -455,7 +385,7 @@ def _read_files(
         known = None
         # A header that is gone is found out about below.
         with contextlib.suppress(OSError):
-            known = scans.known(path) if use_known and not is_own else None
+            known = None if is_own or reading.has_unseen else scans.known(path)
         if known is None:
             text = _settled(path, reading.since)
             if text is None:
@@ -468,11 +398,6 @@ def _read_files(
         scan, read.digests[name] = known
         read.scans.append(scan)
     return read
-
-
-def _asks_by_macro(scan: TextScan) -> bool:
-    """Return True if a ``__has_include`` names a macro."""
-    return any(word is not None and not _LITERAL.match(word) for word in scan.questions)
 
 
 def _has_unlisted_reads(

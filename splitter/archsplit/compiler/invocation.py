@@ -12,9 +12,7 @@ from typing import IO, TYPE_CHECKING
 
 from archsplit.compiler.direct_hit import extra_outputs
 from archsplit.nvcc.cmdline import CommandLine, FallBackToNvccError
-from archsplit.scheduler.graph import Graph
 from archsplit.scheduler.history import History
-from archsplit.scheduler.outcome import Outcome
 from archsplit.scheduler.pool import MixedPool
 from archsplit.scheduler.runner import RunOptions, run_graph
 
@@ -25,6 +23,8 @@ if TYPE_CHECKING:
     from archsplit.cache.config import Settings
     from archsplit.remote.endpoint import EngineChoice
     from archsplit.scheduler.executor import Executor
+    from archsplit.scheduler.graph import Graph
+    from archsplit.scheduler.outcome import Outcome
     from archsplit.scheduler.pool import Pool
     from archsplit.scheduler.runner import ResultCache
     from archsplit.system.process import Runner, Starter
@@ -44,8 +44,6 @@ class Invocation:
         command: nvcc's command line; as the user gave it, until `with_all_options`.
         cwd: nvcc's working directory, absolute.
         environment: nvcc's environment.
-        faithful: run nvcc's own commands unmodified.
-        sequential: run one command at a time, in nvcc's order.
         reproducible: give no step more than one core, because more change bytes.
         verify: run nvcc too, and compare.
         files: reports to write.
@@ -58,19 +56,12 @@ class Invocation:
     command: CommandLine
     cwd: Path
     environment: Mapping[str, str]
-    faithful: bool = False
-    sequential: bool = False
     reproducible: bool = False
     verify: bool = False
     files: ReportFiles
     direct_key: str = ""
     bases: tuple[str, ...] = ()
     option_files: tuple[str, ...] = ()
-
-    @property
-    def is_cacheable(self) -> bool:
-        """Return True if results may be read from the cache and stored in it."""
-        return not (self.faithful or self.sequential or self.verify)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,35 +211,6 @@ class WrapperRunner:
                 executor=executor,
             ),
         )
-
-    def run_in_order(self, graph: Graph) -> Outcome:
-        """Run one step after the other, in the graph's own order."""
-        outcome = Outcome(finished=(), failure=None, seconds=0.0)
-        for position, step in enumerate(graph.steps):
-            next_outcome = run_graph(
-                Graph(steps=(step,)),
-                RunOptions(
-                    pool=self.pool, runner=self.runner, progress=self.progress, parallel=False
-                ),
-            )
-            outcome = _append_outcome(outcome, next_outcome, position)
-            if outcome.failure is not None:
-                break
-        return outcome
-
-
-def _append_outcome(before: Outcome, added: Outcome, position: int) -> Outcome:
-    """Return both outcomes as one; the times of the added one begin where the other ends."""
-    ran = before.seconds
-    finished = tuple(
-        replace(done, position=position, started=done.started + ran, ended=done.ended + ran)
-        for done in added.finished
-    )
-    return Outcome(
-        finished=before.finished + finished,
-        failure=finished[0] if added.failure is not None else None,
-        seconds=ran + added.seconds,
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from archsplit.cache.entry import KeyComponent, compute_key
 from archsplit.compiler.direct_hit import hashed_environment
 from archsplit.compiler.hidden_folders import NO_FOLDERS, HiddenFolders, hide_options
-from archsplit.nvcc.cmdline import FLAG_VARIABLES, OUTPUT_NAMES, TARGET_NAMES, CommandLine
+from archsplit.nvcc.cmdline import FLAG_VARIABLES, OUTPUT_NAMES, TARGET_NAMES
 from archsplit.nvcc.dryrun import (
     StepKind,
     is_host_compiler,
@@ -30,7 +30,7 @@ from archsplit.nvcc.dryrun import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from archsplit.nvcc.cmdline import Option
+    from archsplit.nvcc.cmdline import CommandLine, Option
     from archsplit.scheduler.graph import Step
 
 __pure__ = True
@@ -361,12 +361,9 @@ def compile_request(
         hidden: the folders whose names don't count where results can't have them.
         bases: the folders of ``base-dir`` that the host's compiler leaves out of results.
     """
-    added = list(split_flags(environment.get(name, "") for name in FLAG_VARIABLES))
     asked = command.dryrun_argv
-    # Words of a file, and the GPU of the machine, are not in the key.
-    if any(map(_ELSEWHERE.search, [*asked, *added])):
-        return None
-    if not _is_plain(added):
+    # Words of a file, the GPU of the machine, and quoted flags of variables are not in the key.
+    if any(map(_ELSEWHERE.search, asked)) or any(map(environment.get, FLAG_VARIABLES)):
         return None
     named: dict[str, Path] = {}
     unnamed: list[Option] = []
@@ -384,12 +381,12 @@ def compile_request(
             unnamed.append(option)
     # The rule's target is written anew on each hit.
     named.pop("<target>", None)
-    precise = line_info_flag([*added, *split_flags(asked)])
+    precise = line_info_flag(split_flags(asked))
     # Line numbers name headers, and so does what the linker is given to compile.
-    if precise or any("lto" in word for word in [*asked, *added]):
+    if precise or any("lto" in word for word in asked):
         hidden = HiddenFolders(bases=hidden.bases)
     # The names of units with relocatable code are seen by others: see `module_id_seed`.
-    placed = precise or next(filter(_RELOCATABLE.match, [*asked, *added]), "")
+    placed = precise or next(filter(_RELOCATABLE.match, asked), "")
     if bases:
         placed = f"{placed}, base-dir".removeprefix(", ")
     place = (
@@ -409,7 +406,7 @@ def compile_request(
             *hashed_environment(environment, dated=False, driver=True),
             *(
                 KeyComponent(f"environment {name}", environment.get(name, ""))
-                for name in shell_variables([*asked, *added, str(cwd)])
+                for name in shell_variables([*asked, str(cwd)])
             ),
             # Not what they are called, but that they are.
             KeyComponent("named", " ".join(sorted(named))),
@@ -425,9 +422,3 @@ def compile_request(
 def split_flags(words: Iterable[str]) -> Iterator[str]:
     """Return the flags in words that may hold several, as ``-Xcompiler=-g,-O2``."""
     return (piece for word in words for piece in _FLAGS.split(word) if piece)
-
-
-def _is_plain(words: Sequence[str]) -> bool:
-    """Return True if flags of variables name no outputs."""
-    command = CommandLine(words)
-    return not (command.keep_folder or command.has_options_files or command.unsupported_reason)

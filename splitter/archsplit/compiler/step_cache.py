@@ -35,7 +35,6 @@ from archsplit.compiler.preprocessed import (
     to_placeholder,
     without_working_folder,
 )
-from archsplit.compiler.tool_identity import record_versions, with_versions
 from archsplit.errors import VerifyError
 from archsplit.nvcc.depfile import parse_depfile
 from archsplit.nvcc.dryrun import StepKind, is_host_compiler
@@ -277,22 +276,17 @@ class StepCache:
 
     def _log(self, step: Step, lookup: _StepLookup, tier: str | None, seconds: float) -> None:
         self._cache.count_lookup(lookup.step_key.kind.value, lookup.step_key.target, tier, seconds)
-        where = f"run{self._difference(step, lookup)}" if tier is None else f"found ({tier})"
+        where = f"run{self._difference(lookup)}" if tier is None else f"found ({tier})"
         line = f"{lookup.step_key.label}: {where}, {seconds:.2f} s"
         self.events.append(StepEvent(step.name, lookup.step_key.target, line))
 
-    def _difference(self, step: Step, lookup: _StepLookup) -> str:
+    def _difference(self, lookup: _StepLookup) -> str:
         """Return the differences from the nearest earlier step of the kind, in brackets."""
         earlier = self._cache.miss_log.previous_components(lookup.subject)
         if not earlier:
             return ""
-        programs = self._tools.files(step.command.argv, step.command.env)
-        record_versions(self._cache, self._tools, map(str, filter(None, programs)))
-        now = with_versions(self._cache, lookup.parts)
-        before = [
-            with_versions(self._cache, (KeyComponent(*part) for part in parts)) for parts in earlier
-        ]
-        found = [key_differences(parts, now) for parts in before]
+        before = ([KeyComponent(*part) for part in parts] for parts in earlier)
+        found = [key_differences(parts, lookup.parts) for parts in before]
         return f" ({'; '.join(min(found, key=len)[:_MOST_DIFFERENCES])})" if any(found) else ""
 
     def _look_up(self, step: Step, hidden: HiddenFolders | None = None) -> _StepLookup | None:

@@ -2,7 +2,7 @@
 
 A step's result depends on its program, on the programs and libraries that this one starts or
 loads, and on the configuration that a host compiler reports. In: a command and its environment.
-Out: digests of all of these. Versions are recorded beside digests, for the reasons of misses.
+Out: digests of all of these.
 
 Replies of compilers to questions about themselves are remembered from process to process.
 A GNU compiler's reply to ``-###`` follows from its own bytes, from the folders in which it looks
@@ -44,7 +44,6 @@ from archsplit.system.process import Command
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from archsplit.cache.cache import Cache
     from archsplit.cache.file_digests import FileDigests, FileStamp
     from archsplit.system.process import Runner
 
@@ -56,7 +55,6 @@ _SPECS = "specs"
 _LIBRARY = "NVVMIR_LIBRARY_DIR"
 _COMPILERS = ("cc1plus", "as")
 _ALONE = {"ptxas", "cudafe++", "fatbinary"}
-_RELEASE = re.compile(r", V([\d.]+)$", re.MULTILINE)
 _EXPANDING = ("-pipe", "-c", "-x", "c++", "/dev/null", "-o", "/dev/null")
 _UNUSED = re.compile(
     r'^ignoring (?:nonexistent|duplicate) directory "(.*)"$|^\S+: \w+: (.*): not a directory$',
@@ -78,12 +76,6 @@ _EXECUTABLE = b"\x7fELF"
 _FORWARDING = re.compile(rb'#! ?/bin/sh\n(?:#[^\n]*\n|\n)*exec (/[\w./+-]+) "\$@"\s*')
 """A script that only starts another program, as packages put it on the PATH."""
 _SHORT = 4096
-
-_PROGRAM = re.compile(
-    r"(?:.*/)?(?:nvcc|cudafe\+\+|ptxas|tileiras|fatbinary|nvlink"
-    r"|(?:.*-)?(?:gcc|g\+\+|clang|clang\+\+|c\+\+|cc|as)(?:-[\d.]+)?)"
-)
-"""Programs that answer ``--version``; cicc and cc1plus don't."""
 
 
 class ReplyCache:
@@ -385,12 +377,6 @@ class ToolIdentities:
         query = (argv[0], *words, "-x", _language(argv), "-E", "-v", "/dev/null")
         return _listed_folders(self._recall(argv, query, environment))
 
-    def version(self, program: str) -> str:
-        """Return the version of a program; "" if it prints none."""
-        said = self._query((program, "--version"), {})
-        release = _RELEASE.search(said)
-        return release[1] if release is not None else said.partition("\n")[0]
-
     def _found(self, program: str, environment: Mapping[str, str]) -> Path | None:
         path = shutil.which(program, path=environment.get("PATH", ""))
         return None if path is None else Path(path).absolute()
@@ -518,36 +504,3 @@ def _tile_parts(program: Path | None) -> Iterator[Path]:
         root = program.resolve().parent.parent
         yield root / "bin" / "ptxas"
         yield from sorted([*root.glob("lib*/libnvvm.so*"), *root.glob("nvvm/lib*/libnvvm.so*")])
-
-
-def record_versions(cache: Cache, tools: ToolIdentities, paths: Iterable[str]) -> None:
-    """Write down the versions of programs that weren't met before."""
-    for path in filter(_PROGRAM.fullmatch, paths):
-        digest = cache.digests.digest(path, group="programs")
-        if digest is not None and not recorded_version(cache, digest):
-            cache.miss_log.write_reasons(_subject(digest), (("", tools.version(path)),))
-
-
-def recorded_version(cache: Cache, digest: str) -> str:
-    """Return the version of the program with a digest; "" if it isn't written down."""
-    return next((line for _, line in cache.miss_log.read_reasons(_subject(digest))), "")
-
-
-def with_versions(cache: Cache, parts: Iterable[KeyComponent]) -> tuple[KeyComponent, ...]:
-    """Return the parts with programs' versions beside their digests, for people."""
-    return tuple(
-        KeyComponent(part.name, version_text(cache, part.value))
-        if part.name.startswith("program ")
-        else part
-        for part in parts
-    )
-
-
-def version_text(cache: Cache, digest: str) -> str:
-    """A program for people: its version, if that is known, and its digest's beginning."""
-    version = recorded_version(cache, digest)
-    return f"{version} ({digest[:12]})" if version else digest[:12]
-
-
-def _subject(digest: str) -> str:
-    return f"version of {digest}"

@@ -65,7 +65,7 @@ def run_wrapper(invocation: Invocation, context: WrapperContext) -> int:
     invocation = with_all_options(invocation)
     # A hit of a step has only what later steps read; `--keep` also shows what nothing reads.
     is_kept = invocation.command.keep_folder is not None
-    if context.cache is None or is_kept or not invocation.is_cacheable:
+    if context.cache is None or is_kept or invocation.verify:
         return _compile(invocation, context, None)
     # Imported late: a compilation without the cache doesn't need it.
     from archsplit.compiler.wrapper_cache import WrapperCache, with_bases  # noqa: PLC0415
@@ -123,9 +123,7 @@ def _run(compilation: Compilation, step_cache: ResultCache | None = None) -> Out
     for path, text in compilation.texts.items():
         path.write_text(text)
     choice = compilation.context.farm
-    if invocation.sequential:
-        outcome = engine.run_in_order(compilation.graph)
-    elif choice is not None:
+    if choice is not None:
         # Imported late: most compilations have no farm.
         from archsplit.compiler.wrapper_farm import WrapperFarm  # noqa: PLC0415
 

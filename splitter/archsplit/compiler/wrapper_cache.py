@@ -22,7 +22,12 @@ from archsplit.cache.usage import settled_stamp
 from archsplit.compiler.base_dir import find_base_dirs
 from archsplit.compiler.cache_session import CacheSession
 from archsplit.compiler.direct_cache import WHOLE, CompletedCompile, DirectCache, foreign_folders
-from archsplit.compiler.direct_hit import RECORDS_FOLDER, group_candidates, write_record
+from archsplit.compiler.direct_hit import (
+    RECORDS_FOLDER,
+    shadow_candidates,
+    watched_paths,
+    write_record,
+)
 from archsplit.compiler.file_resolver import PROGRAM_GROUP, VARIABLE_PREFIX, FileResolver
 from archsplit.compiler.hidden_folders import find_hidden_folders
 from archsplit.compiler.keys import (
@@ -398,26 +403,17 @@ def _conditions(
         files += (path, digest, settled_stamp(path, since=since))
     for path in observed:
         files += (path, _digest(path, resolver), settled_stamp(path, since=since))
-    # Times before names: a name that comes between them changes the times.
-    folders: list[str] = []
-    for folder in map(resolver.resolve, row.folders):
-        folders += (folder, settled_stamp(folder, since=since))
-    read = {spelled for spelled, _ in row.files}
-    spelled_candidates = {*resolver.shadow_candidates(row)} - read
-    candidates = sorted(map(resolver.resolve, spelled_candidates))
-    beside = list(map(resolver.resolve, row.beside))
-    # A hit compares those that exist with these.
-    if not {*beside} <= {*candidates}:
-        raise _UncheckableError
+    folders = list(map(resolver.resolve, row.folders))
+    watched = watched_paths(folders, shadow_candidates(folders, row.names), since=since)
     return {
         "variables": variables,
         "programs": programs,
         "stamps": stamps,
         "files": files,
         "folders": folders,
-        "candidates": group_candidates(candidates, since=since),
+        "watched": [text for pair in watched.items() for text in pair],
         "names": list(row.names),
-        "beside": beside,
+        "beside": list(map(resolver.resolve, row.beside)),
     }
 
 

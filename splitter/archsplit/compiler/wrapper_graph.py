@@ -183,7 +183,7 @@ def plan_compilation(dryrun: DryRunResult, context: WrapperContext) -> Compilati
     read = {path for step in steps for path in step.reads} | {*places.values()}
     read |= {path for rule in dryrun.transcript.dependencies for path in rule.sources}
     needed = [_without_leftovers(step, read, folder) for step in steps]
-    parallel = not dryrun.invocation.faithful and _can_split_steps(dryrun)
+    parallel = _can_split_steps(dryrun)
     return Compilation(
         dryrun=dryrun,
         context=context,
@@ -404,7 +404,7 @@ class _Query:
     def _plan(self, transcript: Transcript, environment: Mapping[str, str]) -> RelaxedPlan:
         invocation = self.invocation
         # With --keep, the names of nvcc's files are what its user wants to see.
-        if invocation.faithful or self._is_kept:
+        if self._is_kept:
             return RelaxedPlan(steps=transcript.steps, texts={})
         relocatable = any("--device-c" in step.argv for step in transcript.steps)
 
