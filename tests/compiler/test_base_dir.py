@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from wrapper_project import KNOWN, Project, ran, settle
 
-from archsplit.compiler.base_dir import find_base_dirs
+from archsplit.compiler.direct_hit import find_base_dirs
 from archsplit.compiler.hidden_folders import HiddenFolders, find_hidden_folders, hide_options
 from archsplit.compiler.keys import compile_request
 from archsplit.nvcc.cmdline import CommandLine

@@ -30,7 +30,6 @@ from archsplit.compiler.keys import (
     step_key,
     with_depfile,
 )
-from archsplit.compiler.module_id import module_id_seed
 from archsplit.compiler.preprocessed import (
     from_placeholder,
     include_markers,
@@ -41,6 +40,7 @@ from archsplit.compiler.preprocessed import (
 )
 from archsplit.compiler.tool_identity import identity_query
 from archsplit.nvcc.cmdline import CommandLine
+from archsplit.nvcc.module_id import module_id_seed
 from archsplit.scheduler.graph import Step
 from archsplit.system.process import Command
 

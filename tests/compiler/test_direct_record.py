@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -23,11 +24,9 @@ from archsplit.compiler.direct_hit import (
     write_record,
 )
 from archsplit.compiler.file_resolver import PROGRAM_GROUP, FileResolver
-from archsplit.compiler.tool_identity import ReplyCache, script_target
+from archsplit.compiler.tool_identity import ReplyCache, compiler_files, script_target
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from archsplit.nvcc.toolkit import Toolkit
 
 ARGUMENTS = ("-c", "k.cu", "-o", "k.o", "-arch=sm_80", "-MD", "-MF", "k.d", "-MT", "k o")
@@ -275,15 +274,17 @@ def gcc() -> str:
 
 def remembered(replies: ReplyCache, question: str, *, reply: str | None = None) -> str | None:
     environment = {"PATH": os.environ["PATH"]}
-    replies.store(
-        question,
-        environment,
-        reply=reply or f"COLLECT_GCC={gcc()}\n",
-        digest="ab",
-        search="install: /nowhere/\n",
-        since=time.time_ns(),
-    )
-    return replies.reply_digest(question, environment)
+    text = reply or f"COLLECT_GCC={gcc()}\n"
+    search = "install: /nowhere/\n"
+    files = compiler_files(question, environment, text, search=search, cwd=Path("/"))
+    if files:
+        replies.store(question, environment, "ab", files=files, since=time.time_ns())
+    return found_reply(replies, question, environment)
+
+
+def found_reply(replies: ReplyCache, question: str, environment: dict[str, str]) -> str | None:
+    found = replies.find(question, environment)
+    return None if found is None else found.reply
 
 
 def test_a_reply_is_remembered_while_its_compiler_is_the_same(tmp_path: Path) -> None:
@@ -295,17 +296,14 @@ def test_a_reply_is_remembered_while_its_compiler_is_the_same(tmp_path: Path) ->
     # Copied just now: who knows whether it changes again within the same tick.
     assert remembered(replies, f"{compiler} -###") is None
     assert remembered(replies, "gcc -###") == "ab"
-    assert ReplyCache(tmp_path / "store", cwd=tmp_path / "x").reply_digest("gcc -###", {}) is None
-    assert (
-        replies.reply_digest("gcc -###", {"PATH": f"{compiler.parent}:{os.environ['PATH']}"})
-        is None
-    )
-    assert ReplyCache(None, cwd=tmp_path).reply_digest("gcc -###", {}) is None
+    assert ReplyCache(tmp_path / "store", cwd=tmp_path / "x").find("gcc -###", {}) is None
+    assert replies.find("gcc -###", {"PATH": f"{compiler.parent}:{os.environ['PATH']}"}) is None
+    assert ReplyCache(None, cwd=tmp_path).find("gcc -###", {}) is None
     (reply,) = (tmp_path / "store").iterdir()
     for make_irregular in (os.mkfifo, os.mkdir):
         reply.unlink()
         make_irregular(reply)
-        assert replies.reply_digest("gcc -###", {"PATH": os.environ["PATH"]}) is None
+        assert replies.find("gcc -###", {"PATH": os.environ["PATH"]}) is None
         assert remembered(replies, "gcc -###") == "ab"
     assert [path.name for path in (tmp_path / "store").iterdir()] == [reply.name]
 
@@ -314,17 +312,13 @@ def test_a_reply_is_forgotten_when_a_folder_of_the_compiler_changes(tmp_path: Pa
     specs, environment = tmp_path / "lib", {"PATH": os.environ["PATH"]}
     specs.mkdir()
     replies = ReplyCache(tmp_path / "store", cwd=tmp_path)
-    replies.store(
-        "gcc -###",
-        environment,
-        reply="COLLECT_GCC=gcc\n",
-        digest="ab",
-        search=f"programs: ={specs}:/nowhere\n",
-        since=time.time_ns() + 10_000_000_000,
-    )
-    assert replies.reply_digest("gcc -###", environment) == "ab"
+    search = f"programs: ={specs}:/nowhere\n"
+    files = compiler_files("gcc", environment, "COLLECT_GCC=gcc\n", search=search, cwd=tmp_path)
+    since = time.time_ns() + 10_000_000_000
+    replies.store("gcc -###", environment, "ab", files=files, since=since)
+    assert found_reply(replies, "gcc -###", environment) == "ab"
     (specs / "specs").write_text("*cpp:\n-DX\n")
-    assert replies.reply_digest("gcc -###", environment) is None
+    assert replies.find("gcc -###", environment) is None
 
 
 @pytest.mark.parametrize(

@@ -50,6 +50,17 @@ def test_line_of_a_toolkit_header_counts_without_its_folder() -> None:
     assert strip_unused_line_markers(text()) == strip_unused_line_markers(elsewhere)
 
 
+def test_folder_of_cccl_that_gcc_has_shortened_is_of_the_toolkit() -> None:
+    def spelled(own: str) -> bytes:
+        found = text(own=own).replace(f'{KIT}place"'.encode(), b'"/opt/real/cccl/cuda/std/place"')
+        return found.replace(f'{KIT}fail.h"'.encode(), b'"/opt/real/cccl/cuda/std/fail.h"')
+
+    lines, moved = "int a;\n", "\n\nint a;\n"
+    assert strip_unused_line_markers(spelled(lines)) == strip_unused_line_markers(spelled(moved))
+    lines, moved = (f"{own}void f() {{ __fail(); }}\n" for own in (lines, moved))
+    assert strip_unused_line_markers(spelled(lines)) != strip_unused_line_markers(spelled(moved))
+
+
 @pytest.mark.parametrize(
     "own",
     [

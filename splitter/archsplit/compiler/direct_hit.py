@@ -148,6 +148,57 @@ def extra_outputs(environment: Mapping[str, str]) -> str:
     return next((name for name in _WRITES if environment.get(name)), "")
 
 
+AUTO = "auto"
+_CMAKE_CACHE = "CMakeCache.txt"
+_CMAKE_SOURCE = "CMAKE_HOME_DIRECTORY:INTERNAL="
+
+
+def find_base_dirs(setting: str, folders: tuple[str, ...]) -> list[str]:
+    """Return the base folders, each by its names; [] for none.
+
+    Args:
+        setting: the value of ``base-dir``.
+        folders: the working folder by its names, with and without links.
+    """
+    if not setting:
+        return []
+    found = [setting] if setting != AUTO else [top for each in folders for top in _tops(each)]
+    real = map(os.path.realpath, found)
+    # GCC takes what is before the first equals sign for the folder.
+    return [path for path in dict.fromkeys([*found, *real]) if path != "/" and "=" not in path]
+
+
+def _tops(folder: str) -> Iterator[str]:
+    """Yield the top of the source tree, and of a build tree outside of it."""
+    build = _find_above(folder, _CMAKE_CACHE)
+    source = None if build is None else _cmake_source(build)
+    top = _find_above(source or folder, ".git") or source
+    if top is not None:
+        yield top
+    if build is not None and source is not None and not f"{build}/".startswith(f"{top}/"):
+        yield build
+
+
+def _find_above(folder: str, name: str) -> str | None:
+    while not os.path.exists(f"{folder}/{name}"):
+        parent = os.path.dirname(folder)
+        if parent == folder:
+            return None
+        folder = parent
+    return folder
+
+
+def _cmake_source(build: str) -> str | None:
+    try:
+        with open(f"{build}/{_CMAKE_CACHE}", errors="surrogateescape") as file:
+            for line in file:
+                if line.startswith(_CMAKE_SOURCE):
+                    return os.path.normpath(line.removeprefix(_CMAKE_SOURCE).strip())
+    except OSError:
+        return None
+    return None
+
+
 RECORDS_FOLDER = "direct"
 REQUEST_STEP = "request"
 SECTIONS = (
@@ -375,8 +426,6 @@ def _is_current(record: Mapping[str, list[str]], environment: Mapping[str, str])
 def _has_same_bases(bases: Sequence[str]) -> bool:
     if not bases:
         return True
-    from archsplit.compiler.base_dir import find_base_dirs  # most users have none
-
     setting, cwd, named, *found = bases
     return find_base_dirs(setting, (cwd, named)) == found
 

@@ -34,6 +34,8 @@ _ASKED = re.compile(rb"__builtin_(?:LINE|FILE|COLUMN|source_location)\b")
 _ASKED_FILE = re.compile(rb"__builtin_(?:FILE|source_location)\b")
 _ASKING = re.compile(rb"__builtin_(?:LINE|FILE|COLUMN)\b|source_location\b|::\s*current\s*\(")
 _KIT = re.compile(rb'^# 1 "((?:[^"\\\n]|\\.)*/)cuda_runtime\.h" 1\b', re.MULTILINE)
+_CCCL = re.compile(rb'^# 1 "((?:[^"\\\n]|\\.)*/)cuda/std/[^"]*" 1\b', re.MULTILINE)
+"""GCC shortens ``bin/../include``, but only for folders of system headers, as this one."""
 _LINE_MARKER = re.compile(rb'^# \d+ "((?:[^"\\\n]|\\.)*)"[ \d]*\n', re.MULTILINE)
 _LAST_WORD = re.compile(rb"(\w+)\s*\Z")
 _RESERVED = re.compile(rb"__\w|_[A-Z]|\w+__")
@@ -144,14 +146,14 @@ def strip_unused_line_markers(text: bytes) -> bytes:
     # No code asks for its line, so that no marker has a meaning.
     if not asks_for_place(text):
         return without_markers(text)
-    kit = _KIT.search(text)
+    kit = tuple(found[1] for found in (_KIT.search(text), _CCCL.search(text)) if found)
     # Without the toolkit's own headers it is not known whose the question is.
-    if kit is None:
+    if not kit:
         return text
     parts = list(_parts(text))
-    if not _is_among_itself(parts, kit[1]):
+    if not _is_among_itself(parts, kit):
         return text
-    return b"".join(_shown(part, kit[1]) for part in parts)
+    return b"".join(_shown(part, kit) for part in parts)
 
 
 def _parts(text: bytes) -> Iterator[_Part]:
@@ -163,18 +165,19 @@ def _parts(text: bytes) -> Iterator[_Part]:
         yield _Part(marker[1], marker[0], text[marker.end() : end])
 
 
-def _shown(part: _Part, kit: bytes) -> bytes:
-    if not part.file.startswith(kit):
+def _shown(part: _Part, kit: tuple[bytes, ...]) -> bytes:
+    folder = max(filter(part.file.startswith, kit), key=len, default=None)
+    if folder is None:
         return without_markers(part.text)
     # The same toolkit elsewhere says the same.
-    return part.marker.replace(kit, b"<toolkit>/", 1) + part.text
+    return part.marker.replace(folder, b"<toolkit>/", 1) + part.text
 
 
-def _is_among_itself(parts: list[_Part], folder: bytes) -> bool:
+def _is_among_itself(parts: list[_Part], folders: tuple[bytes, ...]) -> bool:
     """Return True if the toolkit's headers use only their own line numbers."""
-    kit = [part for part in parts if part.file.startswith(folder)]
+    kit = [part for part in parts if part.file.startswith(folders)]
     whole = b"".join(part.text for part in kit)
-    others = b"".join(part.text for part in parts if not part.file.startswith(folder))
+    others = b"".join(part.text for part in parts if not part.file.startswith(folders))
     # The user's own code asks: all lines count.
     if _ASKING.search(others):
         return False

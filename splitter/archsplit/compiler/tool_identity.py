@@ -29,7 +29,7 @@ import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from archsplit.cache.entry import KeyComponent, compute_key
 from archsplit.cache.file_digests import read_stamp
@@ -78,6 +78,18 @@ _FORWARDING = re.compile(rb'#! ?/bin/sh\n(?:#[^\n]*\n|\n)*exec (/[\w./+-]+) "\$@
 _SHORT = 4096
 
 
+class StoredReply(NamedTuple):
+    """A reply that is still right, and the stamps of the files that it follows from.
+
+    Attributes:
+        reply: the text, or its digest.
+        stamps: by path; None for a missing file.
+    """
+
+    reply: str
+    stamps: Mapping[str, FileStamp | None]
+
+
 class ReplyCache:
     """The replies that are remembered.
 
@@ -90,110 +102,50 @@ class ReplyCache:
         self._folder = folder
         self._cwd = str(cwd)
 
-    def reply_digest(self, query: str, environment: Mapping[str, str]) -> str | None:
-        """Return the digest of the reply to a query; None where it must be asked."""
-        found = self._read(query, environment)
-        return None if found is None else found[0]
-
-    def reply_stamps(
-        self, query: str, environment: Mapping[str, str]
-    ) -> dict[str, FileStamp | None] | None:
-        """Return the stamps that a reply follows from, by path; None where it must be asked.
-
-        The stamp of a path is None for a missing file.
-        """
-        found = self._read(query, environment)
-        return None if found is None else found[1]
-
-    def _read(
-        self, query: str, environment: Mapping[str, str]
-    ) -> tuple[str, dict[str, FileStamp | None]] | None:
+    def find(self, query: str, environment: Mapping[str, str]) -> StoredReply | None:
+        """Return the reply to a query; None if the compiler must be asked."""
         path = self._path(query, environment)
         if path is None:
             return None
         try:
-            rows = json.loads(read_stored_file(path)[0])
-            stamps = {path: _stamp(path) for path in rows["stamps"]}
-            same = rows["stamps"] == {path: stamp and [*stamp] for path, stamp in stamps.items()}
-            digest = rows["digest"]
+            row = json.loads(read_stored_file(path)[0])
+            stamps = {path: _stamp(path) for path in row["stamps"]}
+            folders = {folder: _folder_identity(folder) for folder in row["folders"]}
+            same = row["stamps"] == {path: stamp and [*stamp] for path, stamp in stamps.items()}
+            reply = row["reply"]
         except (OSError, ValueError, TypeError, KeyError):
             return None
-        return (digest, stamps) if same and isinstance(digest, str) else None
+        is_right = same and row["folders"] == folders and isinstance(reply, str)
+        return StoredReply(reply, stamps) if is_right else None
 
     def store(
         self,
         query: str,
         environment: Mapping[str, str],
-        *,
         reply: str,
-        digest: str,
-        search: str,
+        *,
+        files: Iterable[str],
+        folders: Iterable[str] = (),
         since: int,
     ) -> None:
-        """Remember a reply, if it is known what the reply follows from.
+        """Remember a reply.
 
         Args:
-            reply: of the compiler.
-            digest: of the reply.
-            search: the reply to ``-print-search-dirs``.
+            files: those that the reply follows from, there or not.
+            folders: those whose identity, not content, the reply follows from.
             since: nanoseconds since 1970 at which the compiler was asked.
         """
         path = self._path(query, environment)
-        # What such a compiler looks at is not known, and so has no stamps.
-        if path is None or _GNU not in reply or _NATIVE in query:
-            return
-        program = shlex.split(query)[0]
-        paths = [*_searched(program, environment), *_consulted(reply, search, self._cwd)]
-        stamps = {path: _stamp(path) for path in paths}
-        if any(stamp and max(stamp[2:4]) > since - SETTLED_NS for stamp in stamps.values()):
-            return
-        _write(path, {"digest": digest, "stamps": stamps})
-
-    def recall(self, asked: str, query: str, environment: Mapping[str, str]) -> str | None:
-        """Return the reply to another question; None where it must be asked.
-
-        Args:
-            asked: the question, such as ``gcc -print-prog-name=as``.
-            query: whose remembered reply shows that the compiler is the same.
-        """
-        path, identity = self._path(asked, environment), self.reply_digest(query, environment)
-        if path is None or identity is None:
-            return None
-        try:
-            row = json.loads(read_stored_file(path)[0])
-            folders = {folder: _folder_identity(folder) for folder in row["folders"]}
-            same = row["identity"] == identity and row["folders"] == folders
-            reply = row["reply"]
-        except (OSError, ValueError, TypeError, KeyError):
-            return None
-        return reply if same and isinstance(reply, str) else None
-
-    def remember(
-        self,
-        asked: str,
-        query: str,
-        environment: Mapping[str, str],
-        *,
-        reply: str,
-        folders: Iterable[str],
-        since: int,
-    ) -> None:
-        """Remember the reply to another question.
-
-        Args:
-            asked: see `recall`.
-            query: see `recall`.
-            reply: of the compiler.
-            folders: the folders that the reply follows from, there or not.
-            since: nanoseconds since 1970 at which the compiler was asked.
-        """
-        path, identity = self._path(asked, environment), self.reply_digest(query, environment)
-        places = [os.path.join(self._cwd, folder) for folder in folders]  # noqa: PTH118 - as above
+        stamps = {file: _stamp(file) for file in files}
+        places = [os.path.join(self._cwd, folder) for folder in folders]  # noqa: PTH118 - no pathlib in a hit
+        is_settled = all(not it or max(it[2:4]) < since - SETTLED_NS for it in stamps.values())
         # What has changed meanwhile may have done so after the reply.
-        if path is None or identity is None or any(_has_changed(each, since) for each in places):
+        if path is None or not is_settled or any(_has_changed(each, since) for each in places):
             return
         found = {each: _folder_identity(each) for each in places}
-        _write(path, {"identity": identity, "folders": found, "reply": reply})
+        row = {"reply": reply, "stamps": stamps, "folders": found}
+        with contextlib.suppress(OSError):
+            store_file(path, json.dumps(row).encode())
 
     def _path(self, query: str, environment: Mapping[str, str]) -> Path | None:
         if self._folder is None:
@@ -205,11 +157,6 @@ class ReplyCache:
             *hashed_environment(environment),
         )
         return self._folder / f"reply-{compute_key(parts)}"
-
-
-def _write(path: Path, row: Mapping[str, object]) -> None:
-    with contextlib.suppress(OSError):
-        store_file(path, json.dumps(row).encode())
 
 
 def _folder_identity(path: str) -> str:
@@ -238,6 +185,22 @@ def may_be_gnu(program: str, environment: Mapping[str, str]) -> bool:
             return file.read(4) == b"\x7fELF"
     except OSError:
         return False
+
+
+def compiler_files(
+    query: str, environment: Mapping[str, str], reply: str, *, search: str, cwd: Path
+) -> tuple[str, ...]:
+    """Return the files that the reply of a GNU compiler follows from; () if they are not known.
+
+    Args:
+        search: the reply to ``-print-search-dirs``.
+        cwd: where the compiler was asked.
+    """
+    # What another compiler looks at is not known, and the machine has no stamp.
+    if _GNU not in reply or _NATIVE in query:
+        return ()
+    searched = _searched(shlex.split(query)[0], environment)
+    return (*searched, *_consulted(reply, search, str(cwd)))
 
 
 def _searched(program: str, environment: Mapping[str, str]) -> Iterator[str]:
@@ -329,8 +292,8 @@ class ToolIdentities:
     def reply_digest(self, query: str, environment: Mapping[str, str]) -> str | None:
         """Return the digest of a compiler's reply to `identity_query`; None without a reply."""
         replies = ReplyCache(self.digests.folder, cwd=self.cwd)
-        if (known := replies.reply_digest(query, environment)) is not None:
-            return known
+        if (known := replies.find(query, environment)) is not None:
+            return known.reply
         words, since = shlex.split(query), time.time_ns()
         said = self._query((*words, *_EXPANDING), environment)
         if not said:
@@ -341,7 +304,9 @@ class ToolIdentities:
         if may_be_gnu(words[0], environment):
             places = [words[0], *_searching(tuple(words), _PLACES), "-print-search-dirs"]
             search = self._query(tuple(places), environment)
-            replies.store(query, environment, reply=said, digest=digest, search=search, since=since)
+            files = compiler_files(query, environment, said, search=search, cwd=self.cwd)
+            if files:
+                replies.store(query, environment, digest, files=files, since=since)
         return digest
 
     def driver(self, nvcc: str, environment: Mapping[str, str]) -> tuple[KeyComponent, ...]:
@@ -389,14 +354,15 @@ class ToolIdentities:
         if identity is None or query in self._replies:
             return self._query(query, environment)
         replies = ReplyCache(self.digests.folder, cwd=self.cwd)
-        known = replies.recall(asked, identity, environment)
-        if known is not None:
-            return self._replies.setdefault(query, known)
+        if (known := replies.find(asked, environment)) is not None:
+            return self._replies.setdefault(query, known.reply)
         since = time.time_ns()
         said = self._query(query, environment)
-        if said:
+        # While the compiler is the same, so are its other replies.
+        if said and (same := replies.find(identity, environment)) is not None:
             folders = _listed_folders(said)
-            replies.remember(asked, identity, environment, reply=said, folders=folders, since=since)
+            files = same.stamps
+            replies.store(asked, environment, said, files=files, folders=folders, since=since)
         return said
 
     def _query(self, argv: tuple[str, ...], environment: Mapping[str, str]) -> str:

@@ -19,11 +19,11 @@ from archsplit.cache.local import StoreKind
 from archsplit.cache.sealed import DamagedError, sealed_digest
 from archsplit.cache.stats import LOCAL_TIER
 from archsplit.cache.usage import settled_stamp
-from archsplit.compiler.base_dir import find_base_dirs
 from archsplit.compiler.cache_session import CacheSession
 from archsplit.compiler.direct_cache import WHOLE, CompletedCompile, DirectCache, foreign_folders
 from archsplit.compiler.direct_hit import (
     RECORDS_FOLDER,
+    find_base_dirs,
     shadow_candidates,
     watched_paths,
     write_record,
@@ -420,10 +420,10 @@ def _conditions(
 def _reply_stamps(
     replies: ReplyCache, query: str, digest: str, environment: Mapping[str, str]
 ) -> Iterator[str]:
-    stamps = replies.reply_stamps(query, environment)
-    if stamps is None or replies.reply_digest(query, environment) != digest:
+    found = replies.find(query, environment)
+    if found is None or found.reply != digest:
         raise _UncheckableError
-    for path, stamp in stamps.items():
+    for path, stamp in found.stamps.items():
         yield path
         yield "" if stamp is None else " ".join(map(str, stamp))
 

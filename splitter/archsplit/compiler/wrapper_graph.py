@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 
 from archsplit.compiler.hidden_folders import HiddenFolders
 from archsplit.compiler.keys import has_line_info, has_unsupported_flags
-from archsplit.compiler.module_id import module_id_seed
 from archsplit.compiler.preprocessed import with_assertion_places
 from archsplit.compiler.tool_identity import is_gnu_compiler
 from archsplit.errors import TranscriptError
@@ -35,6 +34,7 @@ from archsplit.nvcc.dryrun import (
     parse_dryrun,
     unusable_character,
 )
+from archsplit.nvcc.module_id import module_id_seed
 from archsplit.nvcc.reorder import RelaxedPlan, empty_container_commands, relax_order
 from archsplit.scheduler.graph import Graph, Step
 from archsplit.system.outputs import is_replaceable
