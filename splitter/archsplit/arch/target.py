@@ -12,7 +12,6 @@ on the tool's version (``native``, ``all``) are refused: a release needs a fixed
 
 from __future__ import annotations
 
-import difflib
 import enum
 import functools
 import re
@@ -350,6 +349,8 @@ def _nearest(text: str) -> str:
         for suffix in ("", *gpu.suffixes)
     ]
     # A hyphen, as in sm-90, is the most frequent slip.
+    import difflib  # noqa: PLC0415 - 1 ms of each call of the compiler wrapper
+
     near = difflib.get_close_matches(text.lower().replace("-", "_"), names, n=1)
     if near:
         return f"did you mean {near[0]}?"

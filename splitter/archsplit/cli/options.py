@@ -342,10 +342,10 @@ def engine_choice(
     Raises:
         UsageError: see `remote_endpoint`.
     """
-    from archsplit.remote.endpoint import EngineChoice
-
     if arguments.remote is None:
         return None
+    from archsplit.remote.endpoint import EngineChoice
+
     endpoint = remote_endpoint(arguments, environment)
     return EngineChoice(endpoint=endpoint, jobs=arguments.remote_jobs)
 

@@ -451,10 +451,10 @@ def _could_be_unseen(texts: Sequence[bytes], own: Iterable[bytes]) -> bool:
 
 def _searched_for(files: Iterable[str], resolver: FileResolver) -> Iterator[str]:
     """Yield the names of files relative to the include folders."""
-    folders: Sequence[str] = [f"{resolver.normalize(each)}/" for each in resolver.includes]
-    spelled: Sequence[str] = [f"{each}/" for each in resolver.includes]
+    spelled = [f"{each}/" for each in resolver.includes]
+    folders = tuple({*spelled, *(f"{resolver.normalize(each)}/" for each in resolver.includes)})
     for name in files:
-        path = resolver.normalize(name)
-        yield from (path.removeprefix(folder) for folder in folders if path.startswith(folder))
         # What a source includes may lead out of the folder again.
-        yield from (name.removeprefix(each) for each in spelled if name.startswith(each))
+        for path in {name, resolver.normalize(name)}:
+            if path.startswith(folders):
+                yield from (path.removeprefix(each) for each in folders if path.startswith(each))

@@ -88,7 +88,8 @@ def included_files(markers: bytes) -> tuple[str, ...]:
     for line in markers.splitlines():
         name = _MARKER_FILE.match(line)
         if name is not None and not _BUILT_IN.fullmatch(name[1]):
-            found[_ESCAPED.sub(_character, name[1]).decode(errors="surrogateescape")] = None
+            plain = _ESCAPED.sub(_character, name[1]) if b"\\" in name[1] else name[1]
+            found[plain.decode(errors="surrogateescape")] = None
     return tuple(found)
 
 

@@ -20,9 +20,6 @@ from typing import TYPE_CHECKING
 from archsplit.compiler.invocation import with_all_options
 from archsplit.compiler.wrapper_graph import plan_compilation, query_dryrun
 from archsplit.errors import VerifyError
-from archsplit.formats.elf import ELF_MAGIC, Elf
-from archsplit.formats.libraries import AR_MAGIC, read_members
-from archsplit.formats.reader import Window
 from archsplit.nvcc.cmdline import FallBackToNvccError
 from archsplit.nvcc.depfile import depfile_text, has_other_outputs
 from archsplit.scheduler.outcome import format_graph_dot, format_steps_table
@@ -366,6 +363,11 @@ def _differ(ours: Path, theirs: Path) -> bool:
 
 def _parts(content: bytes, name: str) -> Iterator[tuple[str, bytes]]:
     """Yield the sections of a file that get into a program; without sections, the whole file."""
+    # Imported late: other calls compare nothing.
+    from archsplit.formats.elf import ELF_MAGIC, Elf  # noqa: PLC0415
+    from archsplit.formats.libraries import AR_MAGIC, read_members  # noqa: PLC0415
+    from archsplit.formats.reader import Window  # noqa: PLC0415
+
     window = Window(content, source=name)
     # Members have times and owners, which get into no program.
     if content.startswith(AR_MAGIC):

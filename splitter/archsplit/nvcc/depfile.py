@@ -89,7 +89,7 @@ def _included_files(text: bytes, *, user_only: bool) -> Iterator[bytes]:
     entered = [(name, b"") for name in ([] if main is None else [main[1]])]
     for spelled, flags in dict.fromkeys([*entered, *_ENTERED.findall(b"\n" + text)]):
         if not (user_only and _SYSTEM in flags):
-            yield _MARKER_ESCAPE.sub(_unescape, spelled)
+            yield _MARKER_ESCAPE.sub(_unescape, spelled) if b"\\" in spelled else spelled
 
 
 def _unescape(escape: re.Match[bytes]) -> bytes:

@@ -42,7 +42,7 @@ _ERROR_LINE = re.compile(
 
 _BLOCK = 1 << 16
 _POLL_SECONDS = 0.02
-"""Interval between checks for a child's end while a grandchild keeps the pipes open."""
+"""Interval between checks for a child's end if the kernel has no descriptors of processes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -421,17 +421,32 @@ class ChildProcess:
         for stream in self._streams:
             os.set_blocking(stream, False)
             poll.register(stream, select.POLLIN)
-        still_open, first_check = len(self._streams), time.monotonic() + _POLL_SECONDS
-        while still_open:
-            # Checked before reading: the output of a dead child is in the pipes by now.
-            ended = time.monotonic() >= first_check and self.has_ended()
-            for stream, _ in poll.poll(0 if ended else _POLL_SECONDS * 1000):
-                if not self._read_available(stream):
-                    poll.unregister(stream)
-                    still_open -= 1
-            if ended:
-                # A program in the background, started by the child, keeps the pipes open.
-                return
+        child = self._open_process()
+        if child is not None:
+            poll.register(child, select.POLLIN)
+        still_open, ended = {*self._streams}, False
+        timeout = _POLL_SECONDS * 1000 if child is None else None
+        try:
+            while still_open and not ended:
+                ready = {stream for stream, _ in poll.poll(timeout)}
+                # Checked before reading: the output of a dead child is in the pipes by now. A
+                # program in the background, started by the child, may keep the pipes open.
+                ended = child in ready or (child is None and self.has_ended())
+                for stream in still_open & ready if not ended else {*still_open}:
+                    if not self._read_available(stream):
+                        poll.unregister(stream)
+                        still_open.discard(stream)
+        finally:
+            if child is not None:
+                os.close(child)
+
+    def _open_process(self) -> int | None:
+        """Return a descriptor that is readable once the child has ended; None without one."""
+        # Linux 5.3: without it, each running step wakes this process 50 times a second.
+        try:
+            return os.pidfd_open(self.pid)
+        except (AttributeError, OSError):
+            return None
 
     def _read_available(self, stream: int) -> bool:
         """Read the content of a pipe; return False at the stream's end."""
