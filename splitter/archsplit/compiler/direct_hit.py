@@ -337,7 +337,7 @@ def write_record(path: str, sections: Mapping[str, Sequence[str]]) -> None:
 def shadow_changes(
     folders: Iterable[str], names: Iterable[str], read: Iterable[str], beside: Iterable[str]
 ) -> set[str]:
-    """Return the files that have become able to shadow others, and those that no longer are.
+    """Return the files that now shadow others, and those that no longer do.
 
     A file that was read shadows nothing: its digest is compared.
 
@@ -442,7 +442,7 @@ def _is_shadowed(record: Mapping[str, list[str]]) -> bool:
 def watched_paths(
     folders: Iterable[str], candidates: Iterable[str], *, since: int
 ) -> dict[str, str]:
-    """Return the paths whose stamps change with the files that can shadow others, and the stamps.
+    """Return the stamps of paths that change if another file can shadow others.
 
     Args:
         folders: that were searched.

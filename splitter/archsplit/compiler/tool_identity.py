@@ -190,7 +190,7 @@ def may_be_gnu(program: str, environment: Mapping[str, str]) -> bool:
 def compiler_files(
     query: str, environment: Mapping[str, str], reply: str, *, search: str, cwd: Path
 ) -> tuple[str, ...]:
-    """Return the files that the reply of a GNU compiler follows from; () if they are not known.
+    """Return the files that a GNU compiler's reply follows from; () for others.
 
     Args:
         search: the reply to ``-print-search-dirs``.
