@@ -23,8 +23,13 @@ from archsplit.compiler.direct_hit import (
     watched_paths,
     write_record,
 )
-from archsplit.compiler.file_resolver import PROGRAM_GROUP, FileResolver
-from archsplit.compiler.tool_identity import ReplyCache, compiler_files, script_target
+from archsplit.compiler.file_resolver import FileResolver
+from archsplit.compiler.tool_identity import (
+    PROGRAM_GROUP,
+    ReplyCache,
+    compiler_files,
+    script_target,
+)
 
 if TYPE_CHECKING:
     from archsplit.nvcc.toolkit import Toolkit

@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING
 
 from archsplit import __version__
 from archsplit.cache.cache import Cache
-from archsplit.compiler.file_resolver import PROGRAM_GROUP
 from archsplit.compiler.hidden_folders import NO_FOLDERS
 from archsplit.compiler.keys import with_depfile
 from archsplit.compiler.step_cache import StepCache
-from archsplit.compiler.tool_identity import ToolIdentities
+from archsplit.compiler.tool_identity import PROGRAM_GROUP, ToolIdentities
 from archsplit.scheduler.graph import Graph
 
 if TYPE_CHECKING:

@@ -26,7 +26,6 @@ from archsplit.cache.entry import CacheEntry, KeyComponent, compute_key, key_dif
 from archsplit.cache.stats import LOCAL_TIER, WHOLE_STEP
 from archsplit.compiler.direct_hit import EPOCH
 from archsplit.compiler.file_resolver import (
-    PROGRAM_GROUP,
     VARIABLE_PREFIX,
     FileResolver,
     join_continued_lines,
@@ -35,6 +34,7 @@ from archsplit.compiler.hidden_folders import NO_FOLDERS
 from archsplit.compiler.keys import DEPFILE_FLAG, line_info_flag
 from archsplit.compiler.preprocessed import included_files
 from archsplit.compiler.tool_identity import (
+    PROGRAM_GROUP,
     identity_query,
     is_gnu_compiler,
 )

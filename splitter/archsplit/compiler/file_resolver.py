@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from archsplit.cache.entry import KeyComponent
 from archsplit.compiler.direct_hit import shadow_changes
+from archsplit.compiler.tool_identity import PROGRAM_GROUP
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
@@ -37,8 +38,6 @@ if TYPE_CHECKING:
 
 INCLUDE_PREFIX = "<include>/"
 """Prefix of paths that are relative to the include folders."""
-PROGRAM_GROUP = "programs"
-"""The group of the digests of programs, which all requests share."""
 VARIABLE_PREFIX = "$"
 """Prefix of environment variables among the programs of a manifest entry."""
 _SLACK_NS = 20_000_000

@@ -22,7 +22,6 @@ from archsplit.cache.entry import (
 from archsplit.compiler.direct_hit import hashed_environment
 from archsplit.compiler.file_resolver import (
     INCLUDE_PREFIX,
-    PROGRAM_GROUP,
     FileResolver,
     has_changed,
 )
@@ -35,6 +34,7 @@ from archsplit.compiler.preprocessed import (
     to_placeholder,
     without_working_folder,
 )
+from archsplit.compiler.tool_identity import PROGRAM_GROUP
 from archsplit.errors import VerifyError
 from archsplit.nvcc.depfile import parse_depfile
 from archsplit.nvcc.dryrun import StepKind, is_host_compiler

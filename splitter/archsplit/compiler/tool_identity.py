@@ -35,7 +35,6 @@ from archsplit.cache.entry import KeyComponent, compute_key
 from archsplit.cache.file_digests import read_stamp
 from archsplit.cache.usage import SETTLED_NS
 from archsplit.compiler.direct_hit import hashed_environment, query_environment
-from archsplit.compiler.file_resolver import PROGRAM_GROUP
 from archsplit.compiler.preprocessed import text_digest
 from archsplit.nvcc.dryrun import is_host_compiler, option_values
 from archsplit.system.outputs import read_stored_file, store_file
@@ -48,6 +47,8 @@ if TYPE_CHECKING:
     from archsplit.system.process import Runner
 
 
+PROGRAM_GROUP = "programs"
+"""The group of the digests of programs, which all requests share."""
 _GNU = "COLLECT_GCC="
 """A line of the reply that only GNU compilers give."""
 _NATIVE = "=native"
@@ -79,7 +80,7 @@ _SHORT = 4096
 
 
 class StoredReply(NamedTuple):
-    """A reply that is still right, and the stamps of the files that it follows from.
+    """A reply that is still right.
 
     Attributes:
         reply: the text, or its digest.

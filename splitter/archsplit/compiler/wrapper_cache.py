@@ -28,7 +28,7 @@ from archsplit.compiler.direct_hit import (
     watched_paths,
     write_record,
 )
-from archsplit.compiler.file_resolver import PROGRAM_GROUP, VARIABLE_PREFIX, FileResolver
+from archsplit.compiler.file_resolver import VARIABLE_PREFIX, FileResolver
 from archsplit.compiler.hidden_folders import find_hidden_folders
 from archsplit.compiler.keys import (
     DEPFILE_FLAG,
@@ -36,7 +36,7 @@ from archsplit.compiler.keys import (
     debug_folder,
     has_unsupported_flags,
 )
-from archsplit.compiler.tool_identity import ReplyCache, driver_files
+from archsplit.compiler.tool_identity import PROGRAM_GROUP, ReplyCache, driver_files
 from archsplit.nvcc.depfile import depfile_text, has_other_outputs
 from archsplit.nvcc.dryrun import StepKind, option_values
 from archsplit.system.env import find_program

@@ -31,9 +31,8 @@ from typing import TYPE_CHECKING
 
 from archsplit.cache.file_digests import FileDigests
 from archsplit.compiler.direct_hit import hashed_variables
-from archsplit.compiler.file_resolver import PROGRAM_GROUP
 from archsplit.compiler.keys import has_line_info, has_unsupported_flags
-from archsplit.compiler.tool_identity import ToolIdentities
+from archsplit.compiler.tool_identity import PROGRAM_GROUP, ToolIdentities
 from archsplit.errors import ToolNotFoundError
 from archsplit.nvcc.dryrun import is_host_compiler, option_values
 from archsplit.remote.action import WORK_FOLDER, PathMap, ToolFile
