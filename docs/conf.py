@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from importlib.metadata import version as installed_version
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 import sphinxarg.ext
@@ -60,7 +61,33 @@ def render_help(texts: list[nodes.Node | str], *rest: object) -> list[nodes.Node
 _render_list = sphinxarg.ext.render_list
 
 
+ACCESSIBLE = {
+    '<p class="caption" role="heading">': '<p class="caption" role="heading" aria-level="2">',
+    '<aside class="sidebar-drawer">': '<aside class="sidebar-drawer" aria-label="Pages">',
+    '<aside class="toc-drawer">': '<aside class="toc-drawer" aria-label="This page">',
+    '<div class="content-icon-container">': (
+        '<div class="content-icon-container" role="region" aria-label="Tools">'
+    ),
+    "<pre>": '<pre tabindex="0">',
+    '<div class="table-wrapper ': '<div tabindex="0" class="table-wrapper ',
+    '<th class="head"></th>': '<td class="head"></td>',
+    '<th class="head"><p></p></th>': '<td class="head"></td>',
+    '<div id="search-results">': '<h1>Search</h1><div id="search-results">',
+}
+"""Mends of the pages of Sphinx and Furo for keyboards and screen readers, as axe-core asks."""
+
+
+def finish_pages(app: Sphinx, exception: Exception | None) -> None:
+    """Mend the pages for keyboards and screen readers."""
+    for path in [] if exception else Path(app.outdir).rglob("*.html"):
+        text = path.read_text(encoding="utf-8")
+        for missing, mended in ACCESSIBLE.items():
+            text = text.replace(missing, mended)
+        path.write_text(text, encoding="utf-8")
+
+
 def setup(app: Sphinx) -> None:
-    """Add the directive."""
+    """Add the directive, and what is done after the last page."""
     sphinxarg.ext.render_list = render_help
     app.add_directive("options", VerbOptions)
+    app.connect("build-finished", finish_pages)

@@ -94,7 +94,7 @@ def test_a_browser_shows_the_colors_of_a_gpu(samples: Samples, tmp_path: Path) -
     path = tmp_path / "x.html"
     path.write_text(inventory_page(inventory, device_usage(inventory, GPU_BY_CAPABILITY)))
     # The page opens on a GPU, which has two colors.
-    assert shown(path, tmp_path) >= {"#2c6e3f", "#c0c5cd"}
+    assert shown(path, tmp_path) >= {"#2f7a45", "#cdd2d9"}
 
 
 def axe_source(folder: Path) -> str:

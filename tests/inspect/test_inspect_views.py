@@ -9,6 +9,7 @@ import json
 import math
 import re
 from dataclasses import replace
+from importlib.resources import files
 from operator import mul
 from typing import TYPE_CHECKING, Any
 
@@ -327,13 +328,60 @@ def test_every_reader_can_tell_generations_apart(vision: str) -> None:
         assert math.dist(places[one], places[other]) >= 15, (one, other)
 
 
+def contrast(one: str, other: str) -> float:
+    """Return the ratio of WCAG 2.2 between two colors."""
+    lights = sorted(luminance(each) for each in (one, other))
+    return (lights[1] + 0.05) / (lights[0] + 0.05)
+
+
+def luminance(color: str) -> float:
+    color = "#ffffff" if color == "#fff" else color
+    return sum(map(mul, (0.2126, 0.7152, 0.0722), linear(color)))
+
+
 @pytest.mark.parametrize("color", sorted({target_color(f"sm_{n}0") for n in range(2, 14)}))
 def test_white_on_every_color_can_be_read(color: str) -> None:
     """WCAG 2.2, success criterion 1.4.3: a contrast of at least 4.5."""
-    channels = [int(color[at : at + 2], 16) / 255 for at in (1, 3, 5)]
-    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
-    luminance = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-    assert 1.05 / (luminance + 0.05) >= 4.5
+    assert contrast("#fff", color) >= 4.5
+
+
+def style_color(selector: str, property_name: str) -> str:
+    css = files("archsplit.inspect").joinpath("page.css").read_text()
+    rules = re.findall(rf"^{re.escape(selector)} {{([^}}]*)}}", css, re.MULTILINE)
+    (found,) = re.findall(rf"(?:^|[; ]){property_name}:[^#;]*(#\w+)", " ".join(rules))
+    assert isinstance(found, str)
+    return found
+
+
+def test_boxes_of_a_gpu_can_be_told_apart_and_read() -> None:
+    """WCAG 2.2: letters have 4.5 (1.4.3), and what a picture needs has 3 (1.4.11)."""
+    used, unused, rest = (
+        style_color(f".tile.{name}", "background-color") for name in ("used", "unused", "rest")
+    )
+    ink, edge = style_color(".rest", "color"), style_color(EDGED, "border-color")
+    assert contrast(used, unused) >= 3
+    assert min(contrast(edge, each) for each in (used, unused, rest, "#fff")) >= 3
+    assert contrast("#fff", used) >= 4.5
+    assert min(contrast(ink, each) for each in (unused, rest)) >= 4.5
+
+
+EDGED = ".tile.used, .tile.unused, .tile.rest"
+
+
+def schemes() -> dict[str, dict[str, str]]:
+    css = files("archsplit.inspect").joinpath("page.css").read_text()
+    roots = re.findall(r":root {(.*?)}", css, re.DOTALL)
+    found = [dict(re.findall(r"--(\w+): (#\w+)", root)) for root in roots]
+    return dict(zip(("light", "dark"), found, strict=False))
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_words_and_controls_of_a_page_can_be_told_from_it(scheme: str) -> None:
+    colors = schemes()[scheme]
+    for paper in (colors["paper"], colors["field"]):
+        assert min(contrast(colors[name], paper) for name in ("ink", "soft")) >= 4.5
+        assert min(contrast(colors[name], paper) for name in ("focus", "grown", "usable")) >= 3
+    assert contrast(colors["usable"], colors["dead"]) >= 3
 
 
 def test_page_opens_on_the_answer_and_has_no_folder(samples: Samples) -> None:
