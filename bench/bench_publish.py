@@ -7,13 +7,17 @@ Each argument is a wheel, or several wheels of one version with commas between t
 row as soon as a wheel is done, and a wheel with a row there is skipped: start it again after an
 interruption. The servers are devpi (in an environment of its own, made in the work folder) and
 pypiserver, on 127.0.0.1 only. Outputs of a wheel are deleted after it. `--table` prints the log.
-`--interrupt 20` kills each publish to pypiserver that often before it may end.
+`--interrupt 20` kills each publish to pypiserver that often before it may end, and looks at the
+index after each kill. `--pythons 5` makes wheels with nvcc for five Pythons, each with other
+images, and runs them as one release.
 """
 
 from __future__ import annotations
 
 import argparse
+import base64
 import contextlib
+import dataclasses
 import hashlib
 import json
 import os
@@ -34,6 +38,7 @@ if TYPE_CHECKING:
 SECONDS = 900
 USER, PASSWORD = "me", "let-me-in"
 PYPISERVER = "pypiserver"
+SMALL = (75, 80, 86, 89, 90, 120)
 
 
 def main() -> None:
@@ -45,6 +50,7 @@ def main() -> None:
     parser.add_argument("--no-install", nargs="*", default=[], metavar="PROJECT")
     parser.add_argument("--until", default="", metavar="HH:MM", help="begin no wheel after this")
     parser.add_argument("--interrupt", type=int, default=0, metavar="TIMES")
+    parser.add_argument("--pythons", type=int, default=0, metavar="NUMBER")
     parser.add_argument("--table", action="store_true")
     arguments = parser.parse_args()
     # Without this, an end by SIGTERM leaves the servers running.
@@ -52,8 +58,12 @@ def main() -> None:
     rows = read_log(arguments.log)
     if not arguments.table:
         arguments.work.mkdir(parents=True, exist_ok=True)
+        releases = list(arguments.wheels)
+        if arguments.pythons:
+            made = make_wheels(arguments.work.absolute() / "made", arguments.pythons)
+            releases.append(",".join(map(str, made)))
         with servers(arguments.work.absolute()) as indexes:
-            for text in arguments.wheels:
+            for text in releases:
                 if any(row["wheels"] == text for row in rows):
                     continue
                 if arguments.until and time.strftime("%H:%M") >= arguments.until:
@@ -66,6 +76,49 @@ def main() -> None:
                     file.write(json.dumps(row) + "\n")
                 print(table([row]).splitlines()[-1], flush=True)
     print(table(rows))
+
+
+def make_wheels(folder: Path, pythons: int) -> list[Path]:
+    """Compile a wheel for each of several Pythons, with kernels of its own, for six GPUs."""
+    return [make_wheel(folder, f"cp3{10 + number}") for number in range(pythons)]
+
+
+def make_wheel(
+    folder: Path, tag: str, version: str = "1.0", targets: Sequence[int] = SMALL
+) -> Path:
+    """Compile a library with nvcc, and pack it into a wheel for one Python."""
+    folder.mkdir(parents=True, exist_ok=True)
+    source, library = folder / f"{tag}.cu", folder / f"{tag}.so"
+    source.write_text(
+        f"__global__ void add_{tag}(float *x) {{ x[threadIdx.x] += {int(tag[3:])}; }}\n"
+        f'extern "C" int run() {{ add_{tag}<<<1, 32>>>(nullptr); return 0; }}\n'
+    )
+    images = [f"-gencode=arch=compute_{one},code=sm_{one}" for one in targets]
+    words = ("-shared", "-Xcompiler", "-fPIC", *images, "-o", library, source)
+    subprocess.run([shutil.which("nvcc") or "nvcc", *words], check=True)
+    info = f"pysum-{version}.dist-info"
+    name = f"{tag}-{tag}-manylinux_2_28_x86_64"
+    members = {
+        "pysum/__init__.py": b"ANSWER = 42\n",
+        "pysum/libsum.so": library.read_bytes(),
+        f"{info}/METADATA": (
+            f"Metadata-Version: 2.1\nName: pysum\nVersion: {version}\nSummary: Sums.\n"
+            "Description-Content-Type: text/plain\n\nSums on a GPU.\n"
+        ).encode(),
+        f"{info}/WHEEL": (
+            f"Wheel-Version: 1.0\nGenerator: bench\nRoot-Is-Purelib: false\nTag: {name}\n"
+        ).encode(),
+    }
+    rows = []
+    for member, content in members.items():
+        hashed = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
+        rows.append(f"{member},sha256={hashed},{len(content)}")
+    record = "\n".join([*rows, f"{info}/RECORD,,", ""]).encode()
+    wheel = folder / f"pysum-{version}-{name}.whl"
+    with zipfile.ZipFile(wheel, "w", zipfile.ZIP_DEFLATED) as archive:
+        for member, content in {**members, f"{info}/RECORD": record}.items():
+            archive.writestr(member, content)
+    return wheel
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:
@@ -145,6 +198,16 @@ def free_port() -> int:
         return port
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Release:
+    """A split, and the folder of the index that it is published to."""
+
+    split: Path
+    served: Path
+    report: dict[str, Any]
+    interruptions: int
+
+
 def release_path(
     text: str,
     work: Path,
@@ -173,7 +236,13 @@ def release_path(
             publish = ("publish", split, "--repository-url", url)
             step(row, f"plan {name}", (*publish, "--plan"), environment)
             if name == PYPISERVER and interruptions:
-                interrupt(row, (*publish, "--yes", "--quiet"), environment, interruptions)
+                release = Release(
+                    split=split,
+                    served=work / PYPISERVER,
+                    report=report,
+                    interruptions=interruptions,
+                )
+                interrupt(row, (*publish, "--yes", "--quiet"), environment, release)
             step(row, name, (*publish, "--yes", "--quiet"), environment)
             install(row, name, url, report, out)
         row["whole"] = is_whole(split, work / PYPISERVER)
@@ -186,24 +255,54 @@ def release_path(
 
 
 def interrupt(
-    row: dict[str, Any], words: Sequence[str | Path], environment: dict[str, str], times: int
+    row: dict[str, Any], words: Sequence[str | Path], environment: dict[str, str], release: Release
 ) -> None:
-    """Kill a publish again and again, each time after at most a twentieth of an undisturbed run."""
+    """Kill a publish again and again, each time at a random moment of its uploads.
+
+    Three of four kills wait for the next call of twine; the others come in the first seconds.
+    """
     argv = [sys.executable, "-m", "archsplit", *map(str, words)]
-    chance = random.Random(times)
-    codes = []
-    for _ in range(times):
+    chance = random.Random(release.interruptions)
+    kills = []
+    for number in range(release.interruptions):
         process = subprocess.Popen(
             argv,
             env={**os.environ, **environment},
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
+            # A shell ignores Ctrl-C for what runs in the background.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
         )
+        in_upload = number % 4 != 0
+        while in_upload and process.poll() is None and not is_uploading(process.pid):
+            time.sleep(0.02)
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(timeout=chance.uniform(0.2, max(1.5, row["devpi"]["seconds"] / 20)))
+            process.wait(timeout=chance.uniform(0, 2 if in_upload else 10))
+        uploading = is_uploading(process.pid)
         process.send_signal(chance.choice((signal.SIGINT, signal.SIGTERM, signal.SIGKILL)))
-        codes.append(process.wait())
-    row["interrupted"] = codes
+        code = process.wait()
+        kills.append({"code": code, "uploading": uploading, "sound": is_sound(release)})
+        print("killed", kills[-1], len(list(release.served.iterdir())), flush=True)
+    row["interrupted"] = kills
+
+
+def is_uploading(process: int) -> bool:
+    """Return True if a process has a child that uploads a file with twine."""
+    with contextlib.suppress(OSError):
+        for child in Path(f"/proc/{process}/task/{process}/children").read_text().split():
+            if b"\0upload\0" in Path(f"/proc/{child}/cmdline").read_bytes():
+                return True
+    return False
+
+
+def is_sound(release: Release) -> bool:
+    """Return True if the index has only files of the release, and no core before all plugins."""
+    own = {path.name: digest(path) for path in release.split.glob("*.whl")}
+    there = {path.name: digest(path) for path in release.served.iterdir()}
+    roles = {one["file"]: one["role"] for one in release.report["wheels"]}
+    needed = {name for name, role in roles.items() if role == "plugin"}
+    has_core = any(roles.get(name) == "core" for name in there)
+    return there.items() <= own.items() and (not has_core or needed <= there.keys())
 
 
 def is_whole(split: Path, files: Path) -> bool:
@@ -318,7 +417,8 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
         cells += [cell(row, each) for each in STEPS]
         cells.append(", ".join(cell(row, f"{each} {PYPISERVER}") for each in ("pip", "uv")))
         cells.append(f"{row.get('same', 0)} of {row.get('of', 0)}")
-        cells.append(str(sum(code != 0 for code in row.get("interrupted", []))))
+        kills = row.get("interrupted", [])
+        cells.append(f"{sum(one['uploading'] for one in kills)} of {len(kills)}")
         cells.append({True: "yes", False: "NO", None: "-"}[row.get("whole")])
         lines.append(f"| {name} | {' | '.join(cells)} |")
     return "\n".join(lines)
