@@ -61,7 +61,7 @@ def test_two_releases_in_one_folder(dist: Path, recipe: Path, effects: Effects) 
 def test_a_wheel_that_the_report_names_and_that_is_gone(dist: Path, effects: Effects) -> None:
     gone = only(dist, "tinyvec_sm80*")
     gone.unlink()
-    assert f"{gone.name}: archsplit-report.json names it" in complaint(dist, effects)
+    assert f"{gone.name}: archsplit-report.json lists it" in complaint(dist, effects)
     verify_release(dist, effects, CheckScope(targets=(Target.parse("sm_90"),)))
 
 
@@ -186,7 +186,7 @@ def test_every_finding_is_listed_at_once(dist: Path, effects: Effects) -> None:
 
 def test_a_wheel_that_is_not_what_the_report_says(dist: Path, effects: Effects) -> None:
     rewrite(only(dist, "tinyvec_sm80*"), lambda _, content: content)
-    assert "is not the file that archsplit-report.json names" in complaint(dist, effects)
+    assert "is not the file that archsplit-report.json lists" in complaint(dist, effects)
 
 
 def test_a_report_that_cannot_be_read(dist: Path, effects: Effects) -> None:

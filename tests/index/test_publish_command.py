@@ -151,7 +151,7 @@ def test_wheels_that_fail_our_check_are_not_published(command: Command, tmp_path
     path.write_bytes(path.read_bytes()[:-1])
     done = command.run(dist)
     assert done.code == 9
-    assert "is not the file that archsplit-report.json names" in done.stderr
+    assert "is not the file that archsplit-report.json lists" in done.stderr
     assert path.name in report.read_text()
     assert command.scene.server.uploads() == []
 

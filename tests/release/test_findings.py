@@ -37,7 +37,8 @@ def test_every_code_has_hints_that_fit_the_release(code: str) -> None:
         assert "{" not in hint
         assert not hint.endswith(".")
     # A user of a split has built no wheel, and a user of a build has split none.
-    assert not re.search(r"\bbuil[dt]\b", split)
+    if code != "missing-kernel":  # only of a build: a split is compared with its fat wheel
+        assert not re.search(r"\bbuil[dt]\b", split)
     assert not re.search(r"\bsplit\b", built)
 
 

@@ -36,7 +36,6 @@ folder DIR       the folder with the wheels of one release
 --python PYTHON...  with --release: also install with this Python, a path or a version such as
                  3.12; by default with one for each Python of the release, as far as uv finds them
                  here; may be repeated
---run-scripts    with --release: also run each console script of the core with --help
 {options.JSON}
 {options.FINDINGS}
 """
@@ -64,7 +63,6 @@ def run_release(arguments: argparse.Namespace, console: Console) -> int:
         allowed=tuple(arguments.allow_missing_kernels),
         install=not arguments.no_install,
         without=tuple(arguments.without),
-        scripts=arguments.run_scripts,
         pythons=tuple(arguments.python),
     )
     if not arguments.no_install:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import json
-from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
@@ -20,11 +19,11 @@ from archsplit.release.findings import DescriptionCheck
 from archsplit.release.verify import open_tag_judge
 from archsplit.release.wheel_set import read_wheel_set
 from archsplit.system.env import without_credentials
-from archsplit.system.fs import output_errors, read_file, temporary_dir
+from archsplit.system.fs import read_file, temporary_dir
 from archsplit.wheels.reader import open_wheel
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from archsplit.index.release import Artifact, UploadRelease
@@ -77,17 +76,6 @@ def _is_ours(path: Path) -> bool:
         return wheel.info.generator.startswith(_OURS)
 
 
-def role_faults(release: UploadRelease, roles: Mapping[str, str]) -> Iterator[str]:
-    """Yield a fault for each wheel with another role than in its report.
-
-    Args:
-        roles: by file name, as the content of each wheel shows.
-    """
-    for one in release.artifacts:
-        if (found := roles.get(one.path.name, one.role)) != one.role:
-            yield f"{one.path.name} is a {found}, and its report says {one.role}"
-
-
 def attestation_faults(artifact: Artifact) -> Iterator[str]:
     """Yield a fault for each attestation of another file.
 
@@ -128,32 +116,21 @@ def preflight_check(
     describe = partial(check_where_installed, effects=effects)
     findings: list[Finding] = []
     warnings: list[str] = []
-    roles: dict[str, str] = {}
     for build_id, build in release.builds.items():
-        with temporary_dir() as folder, temporary_dir() as scratch:
-            # Only the files of the report are checked, because only they are published.
-            for one in build:
-                with output_errors(folder / one.path.name):
-                    # Links, because wheels may have gigabytes.
-                    (folder / one.path.name).symlink_to(one.path)
+        with temporary_dir() as scratch:
             judge = open_tag_judge(effects, scratch)
-            wheels = read_wheel_set(folder, scratch, platforms=judge.platforms)
+            # Only the files of the report are checked, because only they are published. A
+            # missing one is a finding.
+            paths = tuple(one.path for one in build if one.path.exists())
+            wheels = read_wheel_set(
+                release.folders[0], scratch, paths=paths, platforms=judge.platforms
+            )
             checked = release_findings(wheels, release.reports[build_id], demands, describe)
-            # The links are ours: their folder means nothing to a user.
-            findings += [_without_folder(one, folder) for one in checked.findings]
-            warnings += checked.warnings
-            roles |= {one.file: wheels.role(one) or "plugin" for one in wheels.wheels}
+        findings += checked.findings
+        warnings += checked.warnings
     for folder in release.folders:
         findings += folder_findings(folder, next(iter(release.reports.values())).kind)
     if findings:
         found = tuple(dict.fromkeys(findings))
         raise VerifyError("this is not a release to publish:", findings=found)
-    # The upload order is the order of roles, so a wrong role could put a core before its plugins.
-    if faults := list(role_faults(release, roles)):
-        raise VerifyError("\n  ".join(["wheels are not what their report calls them:", *faults]))
     return tuple(dict.fromkeys(warnings))
-
-
-def _without_folder(one: Finding, folder: Path) -> Finding:
-    subject = one.subject.replace(str(folder), "the release")
-    return replace(one, subject=subject, found=one.found.replace(f"{folder}/", ""))

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping  # noqa: TC003 - pydantic reads the annotations
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from packaging.utils import InvalidSdistFilename, parse_sdist_filename
 
-from archsplit.errors import ArchsplitError, InputError, VerifyError
-from archsplit.release.report import REPORT_FILE, find_report
-from archsplit.release.verify import file_faults
+from archsplit.errors import InputError, VerifyError
+from archsplit.release.report import join_parts, require_report
 from archsplit.system.fs import sha256
 from archsplit.wheels.filename import WheelName
 
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from archsplit.release.identity import ReleaseKind
     from archsplit.release.report import Release, ReleaseWheel
 
 PLUGIN, CORE, SOURCE, META = "plugin", "core", "source", "meta"
@@ -83,7 +81,7 @@ class UploadRelease:
 
 
 def read_release(folders: Sequence[Path], *, source: Path | None = None) -> UploadRelease:
-    """Read the reports, and check the digest of each file in them.
+    """Read the reports of one release.
 
     Args:
         folders: each with the report of a build or of a split; parts of one build, or builds of one
@@ -92,20 +90,15 @@ def read_release(folders: Sequence[Path], *, source: Path | None = None) -> Uplo
 
     Raises:
         InputError: a folder has no report, or the reports are of different releases.
-        VerifyError: lists every file that is missing or differs from its report.
+        VerifyError: lists every file that differs between the reports.
     """
     faults: list[str] = []
     builds: dict[str, dict[str, Artifact]] = {}
-    reports: dict[str, Release] = {}
-    for folder in folders:
-        report = _read_report(folder)
+    reports = {folder: require_report(folder) for folder in folders}
+    for folder, report in reports.items():
         build = builds.setdefault(report.build_id, {})
-        first = reports.setdefault(report.build_id, report)
-        wheels = {one.file: one for one in (*first.wheels, *report.wheels)}
-        reports[report.build_id] = replace(first, wheels=tuple(wheels.values()))
         for row in report.wheels:
-            if one := _read_artifact(folder, row, report.kind, faults):
-                _add_artifact(build, one, faults)
+            _add_artifact(build, _read_artifact(folder, row), faults)
     # Each platform is a build of its own; together they are one version on the index.
     files = [one for build in builds.values() for one in build.values()]
     # A source distribution is made by another tool, so no report lists it.
@@ -113,50 +106,27 @@ def read_release(folders: Sequence[Path], *, source: Path | None = None) -> Uplo
         files.append(_read_source(source))
     artifacts = _unique_artifacts(files, faults)
     if faults:
-        raise VerifyError("\n  ".join(["the files are not what their reports say:", *faults]))
+        raise VerifyError("\n  ".join(["the parts are not of one release:", *faults]))
     project, version = _release_name(artifacts)
     return UploadRelease(
         project=project,
         version=version,
         artifacts=artifacts,
         builds={name: tuple(build.values()) for name, build in builds.items()},
-        reports=reports,
+        reports=join_parts(reports.values()),
         folders=tuple(folders),
     )
 
 
-def _read_report(folder: Path) -> Release:
-    report = find_report(folder)
-    if report is None:
-        raise InputError(
-            f"{folder} has no {REPORT_FILE}",
-            hint="give the folder that archsplit build or archsplit split wrote to",
-        )
-    return report
-
-
-def _read_artifact(
-    folder: Path, row: ReleaseWheel, kind: ReleaseKind, faults: list[str]
-) -> Artifact | None:
-    path = folder / row.file
-    try:
-        name = WheelName.parse(row.file)
-        differences = [str(one) for one in file_faults(path, row, kind)]
-        size = path.stat().st_size if path.exists() else row.size
-    except ArchsplitError as error:
-        # All faults are collected: a user should not find them one by one.
-        faults.append(error.message)
-        return None
-    faults += differences
-    # The plan of the upload adds up the report's sizes, so a wrong one must not get there.
-    if not differences and size != row.size:
-        faults.append(f"{path} has {size} bytes, and the report says {row.size}")
+def _read_artifact(folder: Path, row: ReleaseWheel) -> Artifact:
+    path, name = folder / row.file, WheelName.parse(row.file)
     return Artifact(
         path=path.absolute(),
         role=row.role,
         project=name.project,
         version=name.version,
-        size=size,
+        # A file that is missing is a finding of the checks, as any other difference.
+        size=path.stat().st_size if path.exists() else row.size,
         sha256=row.sha256,
         platforms=name.platforms,
         attestations=_find_attestations(path),

@@ -282,4 +282,4 @@ def read_state(folder: Path) -> MirrorState:
     path = folder / STATE_FILE
     if not path.exists():
         return MirrorState()
-    return read_listing(path, {MIRROR_SCHEMA: _STATE.validate_python}, what="the state of a mirror")
+    return read_listing(path, _STATE, schema=MIRROR_SCHEMA, what="the state of a mirror")

@@ -40,7 +40,6 @@ from archsplit.release.wheel_checks import (
     pin_faults,
     plugin_pin_faults,
     requirement_faults,
-    requirement_holds,
 )
 from archsplit.release.wheel_set import WheelFacts, WheelSet, core_faults
 from archsplit.system.finding import Finding
@@ -68,7 +67,7 @@ class CheckScope:
 
     Attributes:
         targets: their plugins must be there; None for all plugins that the core names.
-        published: True before an upload: each pin needs its wheel in the folder.
+        published: True before an upload.
         originals: for each core, the images of its fat libraries; the table is compared with them.
         complete: require every image of a fat wheel in a pack, not only those that GPUs take.
     """
@@ -197,15 +196,6 @@ def _code_in_core(wheel: WheelFacts, subject: _Subject) -> Findings:
             yield subject.release.fault("device-code-in-core", wheel.file, found)
 
 
-def _unconditional_pin(wheel: WheelFacts, subject: _Subject) -> Findings:
-    plugins = subject.identity.plugins.values()
-    for requirement in (wheel.metadata.requires_dist if wheel.metadata else None) or []:
-        # A plugin that is always required would bring the code of every GPU to each user.
-        if requirement.name in plugins and requirement_holds(requirement, ""):
-            found = f"requires {requirement} always; only extras may"
-            yield subject.release.fault("unconditional-pin", wheel.file, found)
-
-
 def _wrong_extras(wheel: WheelFacts, subject: _Subject) -> Findings:
     identity = subject.identity
     extras = pinned_extras(plugin_extras(identity), identity.plugins, identity.version)
@@ -215,9 +205,8 @@ def _wrong_extras(wheel: WheelFacts, subject: _Subject) -> Findings:
 
 
 def _missing_pins(wheel: WheelFacts, subject: _Subject) -> Findings:
-    present = subject.release.projects if subject.scope.published else None
     if wheel.metadata is not None:
-        yield from pin_faults(wheel.file, wheel.metadata, subject.identity, present)
+        yield from pin_faults(wheel.file, wheel.metadata, subject.identity)
     elif subject.scope.published:
         found = "its METADATA is one that an index refuses"
         yield subject.release.fault("unreadable", wheel.file, found)
@@ -302,7 +291,6 @@ WHEEL_CHECKS = (
     WheelCheck(find=_missing_loader, roles=_CORE),
     WheelCheck(find=_wrong_core_files, roles=_CORE, kind=BUILT),
     WheelCheck(find=_code_in_core, roles=_CORE, kind=BUILT),
-    WheelCheck(find=_unconditional_pin, roles=_CORE, kind=BUILT),
     WheelCheck(find=_wrong_extras, roles=_CORE, kind=BUILT),
     WheelCheck(find=_missing_pins, roles=_CORE, kind=SPLIT),
     WheelCheck(find=_wrong_plugin_files, roles=_PLUGIN),

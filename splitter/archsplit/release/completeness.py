@@ -29,19 +29,19 @@ from archsplit.formats.cubin import Cubin
 from archsplit.formats.elf import Elf
 from archsplit.formats.fatbin import host_containers, read_entry
 from archsplit.formats.reader import Window, open_file
-from archsplit.release.checks import CheckScope
+from archsplit.release.checks import CheckScope, release_faults
 from archsplit.release.findings import finding
 from archsplit.release.identity import ReleaseKind
 from archsplit.release.install_test import Installer, installers
 from archsplit.release.manifest import MANIFEST_FILE
-from archsplit.release.matrix import find_holes, hole_texts, matrix_text, release_matrix
+from archsplit.release.matrix import hole_findings, matrix_text, release_matrix
 from archsplit.release.report import REPORT_FILE, find_report
-from archsplit.release.verify import manifest_faults, open_tag_judge, verify_wheel_set
+from archsplit.release.verify import manifest_faults, open_tag_judge, report_faults
 from archsplit.release.wheel_set import read_wheel_set
 from archsplit.system.fs import temporary_dir
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from archsplit.formats.device_pack import Pack, PackImage
@@ -131,9 +131,7 @@ class Reader:
             return frozenset()
 
 
-def kernel_faults(
-    found: Mapping[str, Names], allowed: tuple[str, ...], kind: ReleaseKind = ReleaseKind.BUILT
-) -> Iterator[Finding]:
+def kernel_faults(found: Mapping[str, Names], allowed: tuple[str, ...]) -> Iterator[Finding]:
     """Find wheels that lack kernels of other wheels.
 
     Args:
@@ -155,7 +153,7 @@ def kernel_faults(
         first = ", ".join(sorted(shown[name] for name in missing)[:_SHOWN])
         more = f" and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""
         text = f"no {first}{more}, which {_first_of(others)} has"
-        yield finding(kind, "missing-kernel", ", ".join(files), text)
+        yield finding(ReleaseKind.BUILT, "missing-kernel", ", ".join(files), text)
 
 
 def _first_of(names: list[str]) -> str:
@@ -298,14 +296,12 @@ class Requirements:
         allowed: patterns of kernels that may be missing for some targets.
         install: let pip and uv install the release, each into its own environment.
         without: patterns of the cells that may be missing.
-        scripts: also run each console script of the core with ``--help``.
         pythons: interpreters to install with, by path or version, beside those that are found.
     """
 
     allowed: tuple[str, ...] = ()
     install: bool = True
     without: tuple[str, ...] = ()
-    scripts: bool = False
     pythons: tuple[str, ...] = ()
 
 
@@ -365,7 +361,8 @@ def check_release(
             kernels, gaps = split_coverage(release)
         else:
             kernels = checked.kernels
-        findings = [*folder_findings(folder, release.kind), *checked.findings]
+        damaged = {one.subject for one in release.damaged}
+        findings = [*folder_findings(folder, release.kind, damaged), *checked.findings]
         # An installer would only repeat that a wheel is damaged.
         if demands.install and not release.damaged:
             findings += _install_faults(release, effects, scratch, demands, unshown, sample)
@@ -413,19 +410,27 @@ def release_findings(
         kernels = read_coverage(release)
     descriptions, warnings = _check_descriptions(release, describe)
     found = (
-        *_find_faults(release),
+        *release_faults(release, CheckScope(published=True)),
+        *(() if report is None else _role_faults(report, release)),
         *(() if report is None else _holes(report, release, demands)),
         *descriptions,
-        *kernel_faults(kernels.found, demands.allowed, release.kind),
+        *kernel_faults(kernels.found, demands.allowed),
     )
     return CheckedWheels(findings=found, warnings=warnings, kernels=kernels)
 
 
-def folder_findings(folder: Path, kind: ReleaseKind) -> Iterator[Finding]:
-    """Compare a folder with its report and its manifest, which a release must have."""
+def folder_findings(
+    folder: Path, kind: ReleaseKind, damaged: Collection[str] = ()
+) -> Iterator[Finding]:
+    """Compare a folder with its report and its manifest, which a release must have.
+
+    Args:
+        damaged: files that have a finding already.
+    """
     for name in (REPORT_FILE, MANIFEST_FILE):
         if not (folder / name).exists():
             yield finding(kind, "missing-report", name, f"is not in {folder}")
+    yield from report_faults(folder, kind, None, damaged)
     yield from manifest_faults(folder, kind)
 
 
@@ -436,25 +441,24 @@ def _find_report(folder: Path) -> Release | None:
     return None
 
 
+def _role_faults(report: Release, release: WheelSet) -> Iterator[Finding]:
+    # The order of an upload is the order of roles: a core must not be called a plugin.
+    roles = {row.file: row.role for row in report.wheels}
+    for wheel in release.wheels:
+        role, listed = release.role(wheel), roles.get(wheel.file)
+        if None not in {role, listed} and role != listed:
+            found = f"is a {role}, and {REPORT_FILE} lists a {listed}"
+            yield release.fault("changed-file", wheel.file, found)
+
+
 def _holes(report: Release, release: WheelSet, demands: Requirements) -> Iterator[Finding]:
     """Find the cells of the release's matrix without wheels."""
     here = {wheel.file for wheel in release.wheels} | {one.subject for one in release.damaged}
     # A wheel of the report that is missing here fills no cell.
     present = tuple(wheel for wheel in report.wheels if wheel.file in here)
-    holes = find_holes(release_matrix(replace(report, wheels=present)), demands.without)
-    # A core that is here names its plugins: `missing-plugin` has the wheels that it lacks, and no
-    # option allows them to be missing.
-    cores = {core.name.place for core in release.cores}
-    for place, text in hole_texts(hole for hole in holes if hole.place not in cores):
-        yield release.fault("missing-cell", place, text, cell=f"'{place}:*'")
-
-
-def _find_faults(release: WheelSet) -> tuple[Finding, ...]:
-    try:
-        verify_wheel_set(release, CheckScope(published=True))
-    except VerifyError as error:
-        return error.findings
-    return ()
+    found = hole_findings(replace(report, wheels=present), demands.without)
+    # `missing-plugin` has the wheels that a core lacks.
+    yield from (one for one in found if one.code == "missing-cell")
 
 
 def _check_descriptions(
@@ -490,7 +494,6 @@ def _install_faults(
         scratch=scratch,
         environment=effects.environment,
         release=release,
-        scripts=demands.scripts,
         pythons=demands.pythons,
         notes=unshown,
         installed=sample,

@@ -83,8 +83,6 @@ HINTS: Mapping[str, str | tuple[str, ...]] = {
     "missing-license": _AGAIN,
     "wrong-requirement": _PINS,
     "loose-pin": _PINS,
-    "unconditional-pin": _CORE_AGAIN,
-    "missing-requirement": "add it to the folder",
     "undeclared-extra": _CORE_AGAIN,
     "incomplete-extra": _CORE_AGAIN,
     # Contents
@@ -101,10 +99,7 @@ HINTS: Mapping[str, str | tuple[str, ...]] = {
     "changed-image": (_AGAIN[0], _COPY[1]),
     "missing-image": _AGAIN,
     "wrong-table": _CORE_AGAIN,
-    "missing-kernel": (
-        "build it for all targets, or allow it with --allow-missing-kernels",
-        "compile it for all targets of the fat wheel",
-    ),
+    "missing-kernel": "build it for all targets, or allow it with --allow-missing-kernels",
     # Installation
     "no-environment": f"repair this Python's venv module, {_NO_INSTALL}",
     "not-installed": "repair the core's wheel first",
@@ -114,7 +109,6 @@ HINTS: Mapping[str, str | tuple[str, ...]] = {
         "repair the package: it must be imported without plugins and without a GPU, too",
         "see if the fat wheel can be imported; if it can, `archsplit doctor` has the reason",
     ),
-    "script-failed": "repair the script, or leave out --run-scripts",
     "tool-failed": "repair the program that failed, and check again",
     # Anything that a reader refuses
     "unreadable": _COPY,

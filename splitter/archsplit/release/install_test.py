@@ -17,7 +17,6 @@ import platform
 import re
 import sys
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from packaging.requirements import Requirement
@@ -31,6 +30,7 @@ from archsplit.wheels.filename import ALL_EXTRA, distribution_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from packaging.metadata import Metadata
 
@@ -142,12 +142,6 @@ _SECONDS = 900.0
 # Settings that lead an installation elsewhere, or make it smaller than a user's.
 _DISTURBING = ("PIP_USER", "PIP_TARGET", "PIP_PREFIX", "PIP_NO_DEPS", "PYTHONPATH", "VIRTUAL_ENV")
 _DRIVER = re.compile(r"\b(libcuda|libnvidia-[\w-]+)\.so[\d.]*: cannot open shared object file")
-_SCRIPTS = (
-    "import sys\n"
-    "from importlib.metadata import distribution\n"
-    "for each in distribution(sys.argv[1]).entry_points:\n"
-    "    if each.group == 'console_scripts': print(each.name)\n"
-)
 _LISTED = (
     "from importlib.metadata import distributions\n"
     "for each in distributions(): print(each.metadata['Name'])\n"
@@ -185,7 +179,6 @@ class Installer:
         scratch: the folder for virtual environments.
         environment: the caller's environment, with the settings of pip and uv.
         release: the wheels.
-        scripts: True to run each console script of the core with ``--help``.
         pythons: the interpreters that the caller names, by path or version.
         notes: receives what can't be shown on this machine.
         installed: receives the place of each core that was installed, and the Python.
@@ -195,7 +188,6 @@ class Installer:
     scratch: Path
     environment: Mapping[str, str] = field(repr=False)
     release: WheelSet = field(repr=False)
-    scripts: bool = False
     pythons: tuple[str, ...] = ()
     notes: list[str] = field(default_factory=list)
     installed: list[str] = field(default_factory=list)
@@ -297,7 +289,7 @@ class Installer:
                     yield view.fault("incomplete-install", wanted.requirement, found)
 
     def _use(self, python: str, installed: str, wanted: InstallRelease) -> Iterator[Finding]:
-        """Import the core, and run its console scripts."""
+        """Import the core."""
         package = wanted.package
         done = self._run((python, "-c", f"import {package}"))
         if done.returncode != 0 and (missing := _DRIVER.search(done.stderr)):
@@ -307,15 +299,6 @@ class Installer:
         elif done.returncode != 0:
             found = f"with only {installed} installed, import {package} fails:\n{_indented(done)}"
             yield self.release.fault("import-failed", installed, found)
-        # A script that needs a plugin has a right to fail without one.
-        if not self.scripts or installed != wanted.requirement:
-            return
-        core = Requirement(wanted.core).name
-        for script in self._run((python, "-c", _SCRIPTS, core)).stdout.split():
-            done = self._run((str(Path(python).with_name(script)), "--help"))
-            if done.returncode != 0:
-                found = f"{script} --help ends with {done.returncode}:\n{_indented(done)}"
-                yield self.release.fault("script-failed", core, found)
 
     def _pip_for(
         self, program: tuple[str, ...], python: str, interpreter: Interpreter

@@ -183,8 +183,8 @@ def read_manifest(path: Path) -> Manifest:
     Raises:
         InputError: it can't be read, or is not a manifest of this schema.
     """
-    decoders = {MANIFEST_SCHEMA: type_adapter(Manifest).validate_python}
-    return read_listing(path, decoders, what="a release's manifest")
+    adapter = type_adapter(Manifest)
+    return read_listing(path, adapter, schema=MANIFEST_SCHEMA, what="a release's manifest")
 
 
 def library_images(path: Path, name: str) -> tuple[ManifestImage, ...]:

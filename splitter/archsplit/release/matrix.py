@@ -12,16 +12,16 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
+from archsplit.release.findings import finding
 from archsplit.wheels.filename import WheelName, distribution_name, fitting_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from archsplit.release.report import Release, ReleaseWheel
+    from archsplit.system.finding import Finding
 
 __pure__ = True
-
-_CUDA = re.compile(r"cu(?:da)?-?(1[0-9])")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,23 +60,25 @@ def release_matrix(release: Release) -> tuple[Cell, ...]:
     return (*cells, *_missing_cores(release))
 
 
-def find_holes(cells: Iterable[Cell], allowed: Sequence[str] = ()) -> tuple[Cell, ...]:
-    """Return the incomplete cells, without those that a pattern allows."""
-    return tuple(
-        cell
-        for cell in cells
-        if cell.missing and not any(fnmatchcase(cell.name, pattern) for pattern in allowed)
-    )
+def hole_findings(release: Release, without: Sequence[str] = ()) -> Iterator[Finding]:
+    """Find the incomplete cells of a release.
 
-
-def cuda_major(release: Release) -> str:
-    """Return the CUDA major version in a release's name or version, or "".
-
-    >>> _CUDA.search("foo-cu12").group(1)
-    '12'
+    Args:
+        without: patterns of the cells that may be missing.
     """
-    found = _CUDA.search(release.project) or _CUDA.search(release.version)
-    return found.group(1) if found else ""
+    cores = {WheelName.parse(core.file).place for core in release.cores}
+    gpus: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    for cell in release_matrix(release):
+        if cell.missing and not any(fnmatchcase(cell.name, pattern) for pattern in without):
+            gpus.setdefault((cell.place, cell.missing), []).append(cell.gpu)
+    for (place, missing), names in gpus.items():
+        what = f"no wheel of {', '.join(missing)}"
+        text = f"{what} for GPUs of {', '.join(names)}" if any(names) else what
+        # A core that is here names its plugins: no option allows them to be missing.
+        if place in cores:
+            yield finding(release.kind, "incomplete-core", place, text)
+        else:
+            yield finding(release.kind, "missing-cell", place, text, cell=f"'{place}:*'")
 
 
 def matrix_text(release: Release, cells: Sequence[Cell]) -> str:
@@ -85,13 +87,11 @@ def matrix_text(release: Release, cells: Sequence[Cell]) -> str:
     places = list(dict.fromkeys(cell.place for cell in cells))
     by_place = {(cell.place, cell.gpu): cell for cell in cells}
     width = max(map(len, places), default=0)
-    cuda = cuda_major(release)
-    title = f"{release.project} {release.version}" + (f", CUDA {cuda}" if cuda else "")
     rows = [f"{'':{width}}  {'  '.join(gpus)}".rstrip()]
     for place in places:
         marks = (_mark(by_place.get((place, gpu))).center(len(gpu)) for gpu in gpus)
         rows.append(f"{place:{width}}  {'  '.join(marks)}".rstrip())
-    return "\n".join([title, *rows])
+    return "\n".join([f"{release.project} {release.version}", *rows])
 
 
 def _gpu_order(gpu: str) -> list[int]:
@@ -101,16 +101,6 @@ def _gpu_order(gpu: str) -> list[int]:
 
 def _mark(cell: Cell | None) -> str:
     return "-" if cell is None or cell.missing else "x"
-
-
-def hole_texts(holes: Iterable[Cell]) -> Iterator[tuple[str, str]]:
-    """Yield each place with a hole, and a sentence about the wheels that it lacks."""
-    gpus: dict[tuple[str, tuple[str, ...]], list[str]] = {}
-    for cell in holes:
-        gpus.setdefault((cell.place, cell.missing), []).append(cell.gpu)
-    for (place, missing), names in gpus.items():
-        what = f"no wheel of {', '.join(missing)}"
-        yield place, f"{what} for GPUs of {', '.join(names)}" if any(names) else what
 
 
 def _needs(release: Release) -> Mapping[str, tuple[str, ...]]:

@@ -8,15 +8,16 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from archsplit.errors import InputError, VerifyError
-from archsplit.release.findings import finding
 from archsplit.release.identity import ReleaseKind
 from archsplit.release.manifest import MANIFEST_FILE, Manifest, read_manifest
-from archsplit.release.matrix import find_holes, hole_texts, release_matrix
+from archsplit.release.matrix import hole_findings
 from archsplit.release.report import (
     REPORT_FILE,
     Release,
     find_report,
+    join_parts,
     refuse_other_release,
+    require_report,
 )
 from archsplit.release.verify import file_faults
 from archsplit.system.file_lock import locked_folder
@@ -65,7 +66,7 @@ def gather(
             a cell of the release's matrix has no wheel.
         OutputError: ``out`` can't be written, or has another release; it is unchanged.
     """
-    read = {folder: _read(folder) for folder in folders}
+    read = {folder: require_report(folder) for folder in folders}
     earlier = find_report(out) if out.is_dir() else None
     # An earlier run has gathered parts of this release: its wheels stay in the manifest.
     if (
@@ -137,16 +138,7 @@ def require_cells(release: Release, without: Sequence[str] = ()) -> None:
     Raises:
         VerifyError: names each hole.
     """
-    kind = release.kind
-    cores = {WheelName.parse(core.file).place for core in release.cores}
-    found = tuple(
-        # A core that is here names its plugins, so `publish` would refuse it without them.
-        finding(kind, "incomplete-core", place, text)
-        if place in cores
-        else finding(kind, "missing-cell", place, text, cell=f"'{place}:*'")
-        for place, text in hole_texts(find_holes(release_matrix(release), without))
-    )
-    if found:
+    if found := tuple(hole_findings(release, without)):
         raise VerifyError("the release has holes:", findings=found)
 
 
@@ -157,15 +149,8 @@ def require_all_cells(folders: Iterable[Path], without: Sequence[str] = ()) -> N
         InputError: a report can't be read.
         VerifyError: names each hole.
     """
-    releases: dict[str, Release] = {}
-    for folder in folders:
-        report = find_report(folder)
-        # A folder of plain wheels has no matrix.
-        if report is not None:
-            first = releases.setdefault(report.build_id, report)
-            wheels = _distinct((*first.wheels, *report.wheels))
-            releases[report.build_id] = replace(first, wheels=wheels)
-    for release in releases.values():
+    # A folder of plain wheels has no matrix.
+    for release in join_parts(filter(None, map(find_report, folders))).values():
         require_cells(release, without)
 
 
@@ -222,16 +207,6 @@ def _with_all_sources(manifests: Mapping[Path, Manifest]) -> Mapping[Path, Manif
     sources = _distinct(each for one in manifests.values() for each in one.sources)
     ordered = tuple(sorted(sources, key=lambda one: one.path))
     return {folder: replace(one, sources=ordered) for folder, one in manifests.items()}
-
-
-def _read(folder: Path) -> Release:
-    release = find_report(folder)
-    if release is None:
-        raise InputError(
-            f"{folder} has no {REPORT_FILE}",
-            hint="give the folders that archsplit build or archsplit split wrote to",
-        )
-    return release
 
 
 def _check_lists(folder: Path, release: Release, manifest: Manifest) -> None:

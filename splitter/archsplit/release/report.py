@@ -19,8 +19,10 @@ from archsplit.system.fs import read_file
 from archsplit.system.schema import schema_faults, type_adapter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
+
+    from pydantic import TypeAdapter
 
 __pure__ = True
 
@@ -48,14 +50,10 @@ def merge_listings(
     return tuple(listed[name] for name in sorted(listed))
 
 
-def read_listing(
-    path: Path, decoders: Mapping[int, Callable[[dict[str, object]], _Listing]], *, what: str
-) -> _Listing:
+def read_listing(path: Path, adapter: TypeAdapter[_Listing], *, schema: int, what: str) -> _Listing:
     """Read the file of a list.
 
     Args:
-        decoders: by schema number, the newest first. Each takes the fields without ``schema``; the
-            one of an older schema returns the record of the newest.
         what: the kind of list for messages, as in "a release's report".
 
     Raises:
@@ -65,13 +63,11 @@ def read_listing(
 
     try:
         fields = type_adapter(dict[str, object]).validate_json(read_file(path))
-        schema = fields.pop("schema", None)
-        decode = next((each for number, each in decoders.items() if number == schema), None)
+        found = fields.pop("schema", None)
         # A newer schema may have moved a field, so nothing is guessed.
-        if decode is None:
-            expected = " or ".join(map(str, decoders))
-            raise InputError(f"{path} has schema {schema}, expected {expected}")
-        return decode(fields)
+        if found != schema:
+            raise InputError(f"{path} has schema {found}, expected {schema}")
+        return adapter.validate_python(fields)
     except ValidationError as error:
         raise InputError(f"{path} is not {what}: {schema_faults(error)}") from None
 
@@ -317,8 +313,33 @@ def read_report(path: Path) -> Release:
     Raises:
         InputError: the file can't be read, or is not a report.
     """
-    decode = type_adapter(Release).validate_python
-    return read_listing(path, {REPORT_SCHEMA: decode}, what="a release's report")
+    adapter = type_adapter(Release)
+    return read_listing(path, adapter, schema=REPORT_SCHEMA, what="a release's report")
+
+
+def require_report(folder: Path) -> Release:
+    """Read the report in a folder.
+
+    Raises:
+        InputError: there is none, or it can't be read.
+    """
+    release = find_report(folder)
+    if release is None:
+        raise InputError(
+            f"{folder} has no {REPORT_FILE}",
+            hint="give the folders that archsplit build or archsplit split wrote to",
+        )
+    return release
+
+
+def join_parts(reports: Iterable[Release]) -> dict[str, Release]:
+    """Return the release of each build id, with the wheels of all its parts."""
+    releases: dict[str, Release] = {}
+    for report in reports:
+        first = releases.setdefault(report.build_id, report)
+        wheels = tuple(dict.fromkeys((*first.wheels, *report.wheels)))
+        releases[report.build_id] = replace(first, wheels=wheels)
+    return releases
 
 
 def refuse_other_release(folder: Path, build_id: str) -> None:

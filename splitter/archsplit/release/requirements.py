@@ -98,7 +98,7 @@ def dropped_extras(
     """Return the requirements of extras whose plugins only earlier releases have.
 
     They ask for a plugin of this version, which doesn't exist. So an update of such an extra leaves
-    the earlier core and its plugin installed. Obsoletes-Dist of the core names these plugins.
+    the earlier core and its plugin installed.
 
     >>> dropped_extras(["cc70"], "foo", "1.12")
     {'cc70': ('foo-cc70==1.12',)}

@@ -22,11 +22,12 @@ from archsplit.system.fs import sha256, temporary_dir
 from archsplit.wheels.platform_tags import PlatformTagCache
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
     from pathlib import Path
 
     from archsplit.release.context import Effects
     from archsplit.release.identity import Identity
+    from archsplit.release.manifest import WheelRecord
     from archsplit.release.report import ReleaseWheel, Role
     from archsplit.release.wheel_set import WheelFacts, WheelReads, WheelSet
     from archsplit.system.finding import Finding
@@ -56,18 +57,22 @@ def report_faults(
 
 
 def file_faults(
-    path: Path, wheel: ReleaseWheel, kind: ReleaseKind, *, report: str = REPORT_FILE
+    path: Path,
+    wheel: ReleaseWheel | WheelRecord,
+    kind: ReleaseKind,
+    *,
+    listing: str = REPORT_FILE,
 ) -> Iterator[Finding]:
-    """Compare a file with the row of a report, by its SHA-256.
+    """Compare a file with its row in a report or manifest, by its SHA-256.
 
     Raises:
         InputError: the file can't be read.
     """
     if not path.exists():
-        found = f"{report} names it, but it is not here"
+        found = f"{listing} lists it, but it is not here"
         yield finding(kind, "missing-file", wheel.file, found)
     elif sha256(path) != wheel.sha256:
-        found = f"is not the file that {report} names"
+        found = f"is not the file that {listing} lists"
         yield finding(kind, "changed-file", wheel.file, found)
 
 
@@ -80,17 +85,12 @@ def manifest_faults(folder: Path, kind: ReleaseKind) -> Iterator[Finding]:
     except InputError as error:
         yield finding(kind, "unreadable-report", "", error.message)
         return
-    listed = {wheel.file: wheel for wheel in manifest.wheels}
-    here = {path.name: path for path in wheels_in(folder)}
-    for name in sorted(set(listed) - set(here)):
-        yield finding(kind, "missing-file", name, f"{MANIFEST_FILE} lists it, but it is not here")
-    for name in sorted(set(here) - set(listed)):
-        yield finding(kind, "not-in-report", name, f"{MANIFEST_FILE} doesn't list it")
-    for name in sorted(set(here) & set(listed)):
-        if (found := sha256(here[name])) != listed[name].sha256:
-            expected = listed[name].sha256
-            text = f"has SHA-256 {found[:16]}…, but {MANIFEST_FILE} says {expected[:16]}…"
-            yield finding(kind, "changed-file", name, text)
+    for wheel in manifest.wheels:
+        yield from file_faults(folder / wheel.file, wheel, kind, listing=MANIFEST_FILE)
+    listed = {wheel.file for wheel in manifest.wheels}
+    for path in wheels_in(folder):
+        if path.name not in listed:
+            yield finding(kind, "not-in-report", path.name, f"{MANIFEST_FILE} doesn't list it")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,21 +132,19 @@ class CheckedRelease:
         return self.identity.build_id
 
 
-def verify_wheel_set(release: WheelSet, scope: CheckScope | None = None) -> CheckedRelease:
-    """Check the wheels of a folder, and compare them with the report beside them.
+def verify_wheel_set(
+    release: WheelSet, scope: CheckScope | None = None, more: Iterable[Finding] = ()
+) -> CheckedRelease:
+    """Check the wheels of a folder.
+
+    Args:
+        more: findings of the caller.
 
     Raises:
         VerifyError: lists every finding.
     """
-    extent = scope or CheckScope()
-    identity = release.identity
-    wanted = None if identity is None else extent.wanted(identity)
-    damaged = {one.subject for one in release.damaged}
-    findings = (
-        *release_faults(release, extent),
-        # A split that checks its own wheels has just written the report beside them.
-        *(() if extent.originals else report_faults(release.folder, release.kind, wanted, damaged)),
-    )
+    extent, identity = scope or CheckScope(), release.identity
+    findings = (*release_faults(release, extent), *more)
     # For mypy: without an identity there is a finding.
     if findings or identity is None:
         raise VerifyError("the wheels are not as promised:", findings=findings)
@@ -197,7 +195,12 @@ def verify_release(
         release = read_wheel_set(
             folder, scratch, platforms=platforms, keep_packs=False, begun=begun
         )
-        return verify_wheel_set(release, scope)
+        extent, identity = scope or CheckScope(), release.identity
+        wanted = None if identity is None else extent.wanted(identity)
+        damaged = {one.subject for one in release.damaged}
+        listed = report_faults(folder, release.kind, wanted, damaged)
+        # A split that checks its own wheels has just written the report beside them.
+        return verify_wheel_set(release, extent, () if extent.originals else listed)
 
 
 def open_tag_judge(effects: Effects, folder: Path) -> PlatformTagCache:

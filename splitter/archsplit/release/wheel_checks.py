@@ -15,7 +15,7 @@ from archsplit.release.requirements import meta_pin, plugin_extras, plugin_pins
 from archsplit.wheels.filename import distribution_name
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from collections.abc import Set as AbstractSet
 
     from packaging.metadata import Metadata
@@ -80,38 +80,21 @@ def requirement_faults(
     yield from _undeclared_extras(file, metadata, set(expected) - {""}, kind)
 
 
-def pin_faults(
-    file: str, metadata: Metadata, identity: Identity, present: Collection[str] | None
-) -> Iterator[Finding]:
-    """Check that a core's extras bring every plugin, in versions that have a wheel.
+def pin_faults(file: str, metadata: Metadata, identity: Identity) -> Iterator[Finding]:
+    """Check that a core's extras bring every plugin, each in exactly the core's version.
 
     A core that was split keeps the requirements of its fat wheel, so that others are allowed.
 
     Args:
         file: the core's wheel.
-        present: the distributions with a wheel; None if some of them may be elsewhere.
     """
-    kind = identity.kind
-    core, version = distribution_name(metadata.name), str(metadata.version)
-    requirements, own = metadata.requires_dist or [], set(identity.plugins.values())
+    kind, version = identity.kind, str(metadata.version)
     yield from _incomplete_extras(file, metadata, identity)
     yield from _undeclared_extras(file, metadata, set(plugin_extras(identity)), kind)
-    # Plugins of earlier releases, which must not exist in this one (`dropped_extras`).
-    dropped = {distribution_name(one) for one in metadata.obsoletes_dist or []}
-    missing: dict[str, Requirement] = {}
-    for each in requirements:
-        name, exact = distribution_name(each.name), str(each.specifier) == f"=={version}"
-        # A pin that leads nowhere may name a plugin that the identity lacks, too.
-        if name not in own and not (exact and name.startswith(f"{core}-")):
-            continue
-        # The same requirement may be in several extras; one finding is enough.
-        if present is not None and name not in {*present, *dropped}:
-            missing.setdefault(name, each)
-        elif not exact:
+    for each in metadata.requires_dist or []:
+        is_plugin = distribution_name(each.name) in identity.plugins.values()
+        if is_plugin and str(each.specifier) != f"=={version}":
             yield finding(kind, "loose-pin", file, f"requires {each}", f"exactly =={version}")
-    for plugin, each in sorted(missing.items()):
-        found = f"requires {each}, and {plugin} has no wheel here"
-        yield finding(kind, "missing-requirement", file, found)
 
 
 def _incomplete_extras(file: str, metadata: Metadata, identity: Identity) -> Iterator[Finding]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import gzip
 import io
 import tarfile
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from archsplit import __version__
@@ -58,16 +58,14 @@ def core_metadata(recipe: Recipe) -> CoreMetadata:
     plugins = {
         str(target): plugin_distribution(project.name, str(target)) for target in recipe.targets.all
     }
-    own = distribution_name(project.name)
     dropped = [extra_name(str(target)) for target in recipe.targets.dropped]
     extras = {
         **pinned_extras(target_extras(plugins), plugins, project.version),
-        **dropped_extras(dropped, own, project.version),
+        **dropped_extras(dropped, distribution_name(project.name), project.version),
     }
-    core = _metadata(
+    return _metadata(
         recipe, project.name, summary=project.summary, requires=project.dependencies, extras=extras
     )
-    return replace(core, obsoletes=tuple(f"{own}-{one}" for one in dropped))
 
 
 def plugin_metadata(recipe: Recipe, target: Target, requires: tuple[str, ...]) -> CoreMetadata:

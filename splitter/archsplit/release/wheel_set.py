@@ -48,7 +48,7 @@ from archsplit.wheels.metadata import decode_upstream_metadata
 from archsplit.wheels.reader import extract_member, open_wheel
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from concurrent.futures import Future
     from pathlib import Path
 
@@ -275,6 +275,7 @@ def read_wheel_set(
     folder: Path,
     scratch: Path,
     *,
+    paths: Sequence[Path] | None = None,
     platforms: PlatformJudge | None = None,
     identity: Identity | None = None,
     keep_packs: bool = True,
@@ -283,6 +284,7 @@ def read_wheel_set(
     """Read every wheel of a folder to its end.
 
     Args:
+        paths: the wheels to read; None for all in the folder.
         scratch: for unpacked libraries and packs, which the result refers to.
         platforms: returns auditwheel's tags for libraries, where those that other wheels provide
             are there; None to leave the tags of built wheels unchecked.
@@ -294,7 +296,8 @@ def read_wheel_set(
     Raises:
         InputError: the folder has no wheel.
     """
-    paths = wheels_in(folder) if folder.is_dir() else ()
+    if paths is None:
+        paths = wheels_in(folder) if folder.is_dir() else ()
     if not paths:
         found = f"no wheel in {folder}" if folder.is_dir() else f"{folder} is not a folder"
         raise InputError(found, hint="give the folder that archsplit build or split wrote to")

@@ -248,7 +248,7 @@ def _metadata(core: Core, text: bytes) -> bytes:
         **dropped_extras(core.dropped, identity.distribution, identity.version),
         **pinned_extras(plugin_extras(identity), identity.plugins, identity.version),
     }
-    lines = [f"Obsoletes-Dist: {identity.distribution}-{one}" for one in sorted({*core.dropped})]
+    lines: list[str] = []
     for extra, pins in sorted(extras.items()):
         # An extra of the fat wheel may have the same name; declared twice, METADATA is invalid.
         lines += [] if extra in present else [f"Provides-Extra: {extra}"]

@@ -48,7 +48,6 @@ _FIELDS = (
     "Requires-Python",
     "Requires-Dist",
     "Provides-Extra",
-    "Obsoletes-Dist",
     "Description-Content-Type",
 )
 """The fields of a new METADATA, spelled and ordered as in the specification.
@@ -98,7 +97,6 @@ class CoreMetadata:
         requires_python: such as ``>=3.10``; "" for any.
         requires: requirements (PEP 508) that always hold.
         extras: requirements by the name of the extra that brings them.
-        obsoletes: distributions of which this version has no wheel.
     """
 
     name: str
@@ -115,7 +113,6 @@ class CoreMetadata:
     requires_python: str = ""
     requires: tuple[str, ...] = ()
     extras: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    obsoletes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         content = encode_metadata(self)
@@ -211,7 +208,6 @@ def _raw_metadata(core: CoreMetadata) -> RawMetadata:
         "requires_dist": _requirements(core),
         # PEP 685: names of extras are normalized.
         "provides_extra": sorted(map(distribution_name, core.extras)),
-        "obsoletes_dist": list(core.obsoletes),
     }
     return cast("RawMetadata", {key: value for key, value in raw.items() if value})
 
