@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from packaging.utils import InvalidSdistFilename, parse_sdist_filename
 
 from archsplit.errors import InputError, VerifyError
-from archsplit.release.report import join_parts, require_report
+from archsplit.release.report import releases_by_build, require_report
 from archsplit.system.fs import sha256
 from archsplit.wheels.filename import WheelName
 
@@ -113,7 +113,7 @@ def read_release(folders: Sequence[Path], *, source: Path | None = None) -> Uplo
         version=version,
         artifacts=artifacts,
         builds={name: tuple(build.values()) for name, build in builds.items()},
-        reports=join_parts(reports.values()),
+        reports=releases_by_build(reports.values()),
         folders=tuple(folders),
     )
 

@@ -15,8 +15,8 @@ from archsplit.release.report import (
     REPORT_FILE,
     Release,
     find_report,
-    join_parts,
     refuse_other_release,
+    releases_by_build,
     require_report,
 )
 from archsplit.release.verify import file_faults
@@ -150,7 +150,7 @@ def require_all_cells(folders: Iterable[Path], without: Sequence[str] = ()) -> N
         VerifyError: names each hole.
     """
     # A folder of plain wheels has no matrix.
-    for release in join_parts(filter(None, map(find_report, folders))).values():
+    for release in releases_by_build(filter(None, map(find_report, folders))).values():
         require_cells(release, without)
 
 

@@ -332,7 +332,7 @@ def require_report(folder: Path) -> Release:
     return release
 
 
-def join_parts(reports: Iterable[Release]) -> dict[str, Release]:
+def releases_by_build(reports: Iterable[Release]) -> dict[str, Release]:
     """Return the release of each build id, with the wheels of all its parts."""
     releases: dict[str, Release] = {}
     for report in reports:
