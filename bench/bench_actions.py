@@ -100,6 +100,7 @@ def measure(
         paths=PathMap(folder / "root", folder / "private"),
         tools=lambda _: tools,
         wanted=[path for step in steps for path in step.writes if takes_outputs],
+        priorities={},
     )
     before, elsewhere = time.process_time(), cpu_seconds(farm.server)
     outcome = run_graph(

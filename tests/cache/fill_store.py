@@ -30,8 +30,9 @@ def main(folder: Path, seed: int, count: int) -> None:
         made = entry(number)
         found = cache.find(made.components)
         if found is None:
-            with cache.leases.hold(str(number)):
-                cache.store(made)
+            cache.leases.acquire(str(number))
+            cache.store(made)
+            cache.leases.release(str(number))
         elif found.entry != made:
             wrong(f"{number} isn't what was stored")
         cache.add_manifest_entry("ab" * 32, ManifestEntry(files=(("k.cu", str(number % 8)),)))

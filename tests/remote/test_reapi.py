@@ -80,6 +80,7 @@ class Work(shell_steps.Work):
             paths=PathMap(self.root, self.private),
             tools=lambda _: self.tools,
             wanted=[self.private / each for each in wanted],
+            priorities={},
         )
 
 
@@ -121,11 +122,11 @@ def test_files_between_steps_stay_on_the_farm(farm: Farm, work: Work) -> None:
     assert [done.output for done in outcome.finished] == ["out\n", ""]
     assert sorted(path.name for path in work.private.iterdir()) == ["b"]
     assert (work.private / "b").read_text() == "text\n"
-    assert (executor.hits, executor.runs, executor.received) == (0, 2, len("out\ntext\n"))
+    assert (executor.hits, executor.runs, executor.traffic.received) == (0, 2, len("out\ntext\n"))
     again = work.executor(farm.address, "b")
     assert work.run(again, first, second).failure is None
     # A build whose results are there sends nothing.
-    assert (again.hits, again.runs, again.sent) == (2, 0, 0)
+    assert (again.hits, again.runs, again.traffic.sent) == (2, 0, 0)
 
 
 def test_a_new_build_leaves_the_lookup_to_the_server(

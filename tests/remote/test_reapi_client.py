@@ -17,6 +17,7 @@ import zstandard
 
 from archsplit.errors import EngineRefusedError
 from archsplit.formats.reapi_messages import decode_message, encode_message, new_message
+from archsplit.remote.connect import Traffic
 from archsplit.remote.endpoint import parse_endpoint
 from archsplit.remote.reapi_client import ReapiClient, digest_bytes
 
@@ -62,7 +63,7 @@ class Server:
 
     def download(self, blob: bytes) -> bytes:
         async def run() -> bytes:
-            client = ReapiClient(parse_endpoint(f"grpc://127.0.0.1:{self.port}"))
+            client = ReapiClient(parse_endpoint(f"grpc://127.0.0.1:{self.port}"), Traffic())
             try:
                 return await client.download(digest_bytes(blob))
             finally:
@@ -166,11 +167,14 @@ class PackingServer:
 
     def exchange(self, blob: bytes, *, instance: str = "") -> tuple[bytes, int, int]:
         async def run() -> tuple[bytes, int, int]:
-            client = ReapiClient(parse_endpoint(f"grpc://127.0.0.1:{self.port}/{instance}"))
+            traffic = Traffic()
+            endpoint = parse_endpoint(f"grpc://127.0.0.1:{self.port}/{instance}")
+            client = ReapiClient(endpoint, traffic)
             try:
                 await client.check_capabilities()
                 await client.upload({digest_bytes(blob): blob})
-                return await client.download(digest_bytes(blob)), client.sent, client.received
+                found = await client.download(digest_bytes(blob))
+                return found, traffic.sent, traffic.received
             finally:
                 await client.close()
 

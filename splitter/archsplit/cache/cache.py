@@ -98,15 +98,6 @@ class Leases:
         for key in tuple(self._held):
             self.release(key)
 
-    @contextlib.contextmanager
-    def hold(self, key: str) -> Iterator[bool]:
-        """Hold a lease within a context; False if another process holds it."""
-        taken = self.acquire(key)
-        try:
-            yield taken
-        finally:
-            self.release(key)
-
     def _take_over(self, key: str) -> bool:
         # Two processes may do this at the same time and both make the result: harmless.
         self._held.add(key)

@@ -353,10 +353,26 @@ def _evict_files(folder: Path, maximum: int, warn: Callable[[str], None]) -> Evi
     files = sorted(_files(folder))
     total = sum(file.size for file in files)
     limit = total if total <= maximum else int(maximum * _EVICTION_TARGET)
-    remaining, removed, refused, reason = total, 0, 0, ""
+    result, refused = _remove_first(files, limit)
+    if refused and result.size > limit:
+        warn(
+            f"{folder} is over its limit: {len(refused)} files can't be deleted ({refused[-1]});"
+            " their owner can delete them: archsplit cache trim"
+        )
+    return result
+
+
+def _remove_first(
+    files: list[_File], limit: int, *, keep: str = ""
+) -> tuple[EvictionResult, list[str]]:
+    """Remove files in their order until the others fit; also return the errors."""
+    total = remaining = sum(file.size for file in files)
+    removed, refused = 0, []
     for file in files:
         if remaining <= limit:
             break
+        if file.path == keep:
+            continue
         try:
             os.unlink(file.path)  # noqa: PTH108 - strings, for there may be a million
         except FileNotFoundError:
@@ -364,17 +380,11 @@ def _evict_files(folder: Path, maximum: int, warn: Callable[[str], None]) -> Evi
             remaining -= file.size
         except OSError as error:
             # A file in another user's folder stays, and the next ones are tried.
-            refused, reason = refused + 1, error.strerror or ""
+            refused.append(error.strerror or "")
         else:
             remaining, removed = remaining - file.size, removed + 1
-    if refused and remaining > limit:
-        warn(
-            f"{folder} is over its limit: {refused} files can't be deleted ({reason});"
-            " their owner can delete them: archsplit cache trim"
-        )
-    return EvictionResult(
-        files=len(files) - removed, size=remaining, removed=removed, freed=total - remaining
-    )
+    freed = total - remaining
+    return EvictionResult(len(files) - removed, remaining, removed, freed), refused
 
 
 def store_size(folder: Path) -> tuple[int, int]:
@@ -415,28 +425,16 @@ def _is_abandoned(folder: Path, name: str, written: float) -> bool:
 
 def clear_store(folder: Path) -> EvictionResult:
     """Remove all files of a store that may be removed."""
-    files = list(_files(folder))
-    removed = []
-    for file in files:
-        with contextlib.suppress(OSError):
-            os.unlink(file.path)  # noqa: PTH108 - see `_evict_files`
-            removed.append(file.size)
+    result, _ = _remove_first(list(_files(folder)), limit=-1)
     for subdirectory in _subdirectories(folder):
         for name in sorted_names(subdirectory):
             # Only empty folders are removed: other files in them are not the cache's.
             with contextlib.suppress(OSError):
                 (subdirectory / name).rmdir()
-    total, freed = sum(file.size for file in files), sum(removed)
-    return EvictionResult(len(files) - len(removed), total - freed, len(removed), freed)
+    return result
 
 
 _FOLDER = "wheels"
-
-
-class _Download(NamedTuple):
-    used: int
-    path: str
-    size: int
 
 
 def downloads_folder(cache: Path) -> Path:
@@ -466,28 +464,15 @@ def trim_downloads(cache: Path, *, maximum: int, keep: Path | None = None) -> Ev
         maximum: bytes of all wheels together; 0 removes all.
         keep: a wheel that stays, whatever its size.
     """
-    found = sorted(_downloads(cache))
-    total = remaining = sum(each.size for each in found)
-    removed = 0
-    for each in found:
-        if remaining <= maximum:
-            break
-        if keep is not None and each.path == str(keep):
-            continue
-        with contextlib.suppress(OSError):
-            os.unlink(each.path)  # noqa: PTH108 - a text, as scandir gives it
-            remaining, removed = remaining - each.size, removed + 1
-    return EvictionResult(
-        files=len(found) - removed, size=remaining, removed=removed, freed=total - remaining
-    )
+    return _remove_first(sorted(_downloads(cache)), maximum, keep=str(keep))[0]
 
 
-def _downloads(cache: Path) -> Iterator[_Download]:
+def _downloads(cache: Path) -> Iterator[_File]:
     with contextlib.suppress(OSError), os.scandir(downloads_folder(cache)) as items:
         for item in items:
             # Folders are downloads that still run.
             with contextlib.suppress(OSError):
                 if item.name.endswith(".whl") and item.is_file(follow_symlinks=False):
                     status = item.stat(follow_symlinks=False)
-                    used = max(status.st_atime_ns, status.st_mtime_ns)
-                    yield _Download(used, item.path, status.st_size)
+                    used = max(status.st_atime, status.st_mtime)
+                    yield _File(used, item.path, status.st_size)

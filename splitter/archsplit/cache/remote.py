@@ -17,6 +17,7 @@ import hashlib
 import queue
 import threading
 import time
+from concurrent import futures
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
@@ -270,12 +271,12 @@ class Remotes:
             self.disable(name, "the time budget for remote stores is used up")
             return None
         # Libraries restart their timeouts with each packet: the whole lookup needs its own.
-        lookup = _Lookup(partial(remote.get, path, seconds=self._budget.left))
+        lookup = _start_lookup(partial(remote.get, path, seconds=self._budget.left))
         self._budget.start_waiting()
         began = time.monotonic()
         try:
-            answer = lookup.wait(seconds=self._budget.left)
-        except _NotInTimeError:
+            answer = lookup.result(self._budget.left)
+        except futures.TimeoutError:
             self.disable(name, "no reply in time")
         except Exception as error:  # noqa: BLE001 - whatever a library raises
             self.disable(name, _reason(error))
@@ -292,39 +293,18 @@ class Remotes:
         remote.put(path, blob, seconds=max(self._budget.left, _SHORTEST))
 
 
-class _NotInTimeError(Exception):
-    """The reply is not there yet."""
+def _start_lookup(work: Callable[[], bytes | None]) -> futures.Future[bytes | None]:
+    """Start a lookup in a thread that ends with the process."""
+    future: futures.Future[bytes | None] = futures.Future()
 
-
-class _Lookup:
-    """A lookup in a thread that ends with the process."""
-
-    def __init__(self, work: Callable[[], bytes | None]) -> None:
-        self._work = work
-        self._ended = threading.Event()
-        self._answer: bytes | None = None
-        self._error: Exception | None = None
-        threading.Thread(target=self._run, daemon=True).start()
-
-    def wait(self, *, seconds: float) -> bytes | None:
-        """Return the reply.
-
-        Raises:
-            _NotInTimeError: there was none within so many seconds.
-            Exception: whatever the lookup raised.
-        """
-        if not self._ended.wait(seconds):
-            raise _NotInTimeError
-        if self._error is not None:
-            raise self._error
-        return self._answer
-
-    def _run(self) -> None:
+    def run() -> None:
         try:
-            self._answer = self._work()
-        except Exception as error:  # noqa: BLE001 - raised again by `wait`
-            self._error = error
-        self._ended.set()
+            future.set_result(work())
+        except Exception as error:  # noqa: BLE001 - raised again by `result`
+            future.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return future
 
 
 def _reason(error: Exception) -> str:

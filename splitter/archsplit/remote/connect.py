@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypedDict
+from typing import TYPE_CHECKING, TypedDict
 
 from archsplit.errors import ToolNotFoundError
 from archsplit.remote.endpoint import DaskEndpoint
@@ -18,10 +18,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
     from pathlib import Path
 
+    from typing_extensions import Unpack
+
     from archsplit.remote.action import PathMap, ToolFile
     from archsplit.remote.endpoint import Endpoint
-    from archsplit.scheduler.executor import Executor
+    from archsplit.scheduler.executor import Executor, Placement
     from archsplit.scheduler.graph import Graph, Step
+    from archsplit.system.process import CompletedProcess
 
 _NAME_WIDTH = 16
 
@@ -40,6 +43,56 @@ class ExecutorSettings(TypedDict):
     tools: Callable[[Step], Iterable[ToolFile]]
     wanted: Iterable[Path]
     priorities: Mapping[str, int]
+
+
+class Traffic:
+    """Bytes of files that were sent to other machines, and received from them."""
+
+    def __init__(self) -> None:
+        self.sent = 0
+        self.received = 0
+
+    def __str__(self) -> str:
+        return f"{self.sent / 1e6:.1f} MB sent, {self.received / 1e6:.1f} MB received"
+
+
+class FarmExecutor:
+    """The part of an `Executor` that all farms share.
+
+    Attributes:
+        runs: number of steps that workers have run.
+        traffic: bytes that were moved.
+    """
+
+    is_local = False
+
+    def __init__(self, **settings: Unpack[ExecutorSettings]) -> None:
+        self.runs = 0
+        self.traffic = Traffic()
+        self._paths = settings["paths"]
+        self._tools = settings["tools"]
+        self._wanted = frozenset(settings["wanted"])
+        self._priorities = settings["priorities"]
+        self._missing: dict[str, str] = {}
+        self._placements: dict[str, Placement] = {}
+
+    @property
+    def moved(self) -> int:
+        """See `Executor`."""
+        return self.traffic.sent + self.traffic.received
+
+    def find_fault(self, step: Step, done: CompletedProcess) -> str:
+        """See `Executor.find_fault`."""
+        if done.returncode != 0:
+            return f"failed with exit status {done.returncode}"
+        return self._missing.get(step.name, "")
+
+    def find_placement(self, step: Step) -> Placement | None:
+        """See `Executor.find_placement`."""
+        return self._placements.get(step.name)
+
+    def kill_unawaited(self) -> None:
+        """See `Executor.kill_unawaited`; `close` ends all actions."""
 
 
 @contextlib.contextmanager
@@ -73,7 +126,7 @@ def open_executor(
         if cluster.dashboard:
             note(f"dask's dashboard: {cluster.dashboard}")
         yield cluster
-        note(f"{endpoint.address}: {cluster.runs} results were made; {_describe_traffic(cluster)}")
+        note(f"{endpoint.address}: {cluster.runs} results were made; {cluster.traffic}")
         return
     try:
         # An optional dependency, and 0.2 s of a start.
@@ -84,20 +137,8 @@ def open_executor(
     yield farm
     note(
         f"{endpoint.address}: {farm.hits} of {farm.hits + farm.runs} results"
-        f" were there; {_describe_traffic(farm)}"
+        f" were there; {farm.traffic}"
     )
-
-
-class _Traffic(Protocol):
-    @property
-    def sent(self) -> int: ...
-
-    @property
-    def received(self) -> int: ...
-
-
-def _describe_traffic(executor: _Traffic) -> str:
-    return f"{executor.sent / 1e6:.1f} MB sent, {executor.received / 1e6:.1f} MB received"
 
 
 def missing_library_error(error: ImportError, extra: str) -> ToolNotFoundError:

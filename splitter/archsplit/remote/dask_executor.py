@@ -30,6 +30,7 @@ from archsplit.remote.action import (
     other_tools_error,
     probe_step,
 )
+from archsplit.remote.connect import FarmExecutor
 from archsplit.remote.dask_programs import (
     ProgramPlugin,
     read_result,
@@ -41,13 +42,15 @@ from archsplit.system.fs import write_file
 from archsplit.system.process import CompletedProcess
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path, PurePosixPath
 
+    from typing_extensions import Unpack
+
     from archsplit.remote.action import ActionSpec, ToolFile
-    from archsplit.remote.dask_worker import DaskResult
+    from archsplit.remote.connect import ExecutorSettings
     from archsplit.remote.endpoint import DaskEndpoint
-    from archsplit.scheduler.executor import Ended, Placement
+    from archsplit.scheduler.executor import Ended
     from archsplit.scheduler.graph import Graph, Step
 
 _THREADS = 8
@@ -56,46 +59,23 @@ _NOBODY_SECONDS = 30
 """Seconds without a scheduler or a worker until there counts to be none."""
 
 
-class DaskExecutor:
+class DaskExecutor(FarmExecutor):
     """Runs steps on the workers of the scheduler at an endpoint.
 
     Args:
         endpoint: the scheduler, with TLS.
         graph: the steps that will be started.
-        paths: the folders of the build.
-        tools: returns the files of the tools of a step.
-        wanted: files that are written here; all others stay on the workers.
-        priorities: the number of each step by its name; the lowest starts first.
+        settings: see `ExecutorSettings`.
 
     Attributes:
-        runs: number of steps that workers have run.
-        sent: bytes of files that were sent to the scheduler.
-        received: bytes of files that were received.
         dashboard: address of the scheduler's own pages; "" for a scheduler without them.
     """
 
-    is_local = False
-
     def __init__(
-        self,
-        endpoint: DaskEndpoint,
-        *,
-        graph: Graph,
-        paths: PathMap,
-        tools: Callable[[Step], Iterable[ToolFile]],
-        wanted: Iterable[Path],
-        priorities: Mapping[str, int],
+        self, endpoint: DaskEndpoint, *, graph: Graph, **settings: Unpack[ExecutorSettings]
     ) -> None:
-        self.runs = 0
-        self.sent = 0
-        self.received = 0
+        super().__init__(**settings)
         self._endpoint = endpoint
-        self._paths = paths
-        self._tools = tools
-        self._wanted = frozenset(wanted)
-        self._priorities = priorities
-        self._missing: dict[str, str] = {}
-        self._placements: dict[str, Placement] = {}
         self._lock = threading.Lock()
         self._futures: dict[Path, Any] = {}
         self._readers: dict[Path, int] = {}
@@ -110,18 +90,13 @@ class DaskExecutor:
         self.dashboard: str = self._client.dashboard_link if has_pages else ""
         threading.Thread(target=self._watch_workers, daemon=True).start()
 
-    @property
-    def moved(self) -> int:
-        """See `Executor`."""
-        return self.sent + self.received
-
     def start(self, step: Step, *, cores: int, ended: Ended) -> DaskStep:
         """See `Executor.start`."""
         clock = StepClock()
         spec = action_spec(step, self._paths, tuple(self._tools(step)), cores=cores)
         made = {name: path for name, path in spec.inputs.items() if path in self._futures}
         action = plain_action(spec, made)
-        self.sent += sum(map(len, action["files"].values()))
+        self.traffic.sent += sum(map(len, action["files"].values()))
         parents = {id(future): future for future in map(self._futures.__getitem__, made.values())}
         priority = -self._priorities.get(step.name, 0)
         # Not pure: a key by content would cost a pickle of all files, and nothing is asked twice.
@@ -134,19 +109,6 @@ class DaskExecutor:
         # The library calls all clients' functions in one thread, which must not wait for a file.
         result.add_done_callback(lambda _: self._threads.call(end))
         return running
-
-    def find_fault(self, step: Step, done: CompletedProcess) -> str:
-        """See `Executor.find_fault`."""
-        if done.returncode != 0:
-            return f"failed with exit status {done.returncode}"
-        return self._missing.get(step.name, "")
-
-    def find_placement(self, step: Step) -> Placement | None:
-        """See `Executor.find_placement`."""
-        return self._placements.get(step.name)
-
-    def kill_unawaited(self) -> None:
-        """See `Executor.kill_unawaited`; `close` releases all futures."""
 
     def close(self) -> None:
         """See `Executor.close`."""
@@ -234,7 +196,7 @@ class DaskExecutor:
         self._placements[step.name] = clock.placement()
         with self._lock:
             self.runs += 1
-            self.received += sum(map(len, done["files"].values()))
+            self.traffic.received += sum(map(len, done["files"].values()))
         part, stderr = failed_part(done["stderr"])
         return CompletedProcess(
             returncode=done["returncode"],

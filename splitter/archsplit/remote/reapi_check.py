@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from archsplit.errors import EngineRefusedError, EngineUnavailableError
 from archsplit.remote.action import PathMap, probe_step
+from archsplit.remote.connect import Traffic
 from archsplit.remote.reapi_client import ReapiClient, digest_bytes
 from archsplit.remote.reapi_executor import ReapiExecutor
 
@@ -73,7 +74,7 @@ class ReapiChecks:
 
     async def _connect(self) -> None:
         # In a coroutine: a channel belongs to the loop that makes it.
-        self._client = ReapiClient(self._endpoint)
+        self._client = ReapiClient(self._endpoint, Traffic())
         await self._client.check_capabilities()
 
     def _write_and_read(self) -> str:
@@ -105,7 +106,11 @@ class ReapiChecks:
         """Run the action; return True if the result was in the action cache."""
         ends: SimpleQueue[CompletedProcess | BaseException] = SimpleQueue()
         executor = ReapiExecutor(
-            self._endpoint, paths=self._paths, tools=lambda _: self._tools, wanted=self._step.writes
+            self._endpoint,
+            paths=self._paths,
+            tools=lambda _: self._tools,
+            wanted=self._step.writes,
+            priorities={},
         )
         with contextlib.closing(executor):
             executor.start(self._step, cores=1, ended=ends.put)

@@ -21,6 +21,7 @@ from archsplit.errors import EngineRefusedError, EngineUnavailableError, InputEr
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 
+    from archsplit.remote.connect import Traffic
     from archsplit.remote.endpoint import Endpoint
 
 import grpc
@@ -90,15 +91,13 @@ def read_digest(message: Any) -> Digest:
 class ReapiClient:
     """Calls of one server; to be made and used in one event loop.
 
-    Attributes:
-        sent: bytes of blobs that were uploaded.
-        received: bytes of blobs that were downloaded.
+    Args:
+        traffic: counts the bytes of blobs.
     """
 
-    def __init__(self, endpoint: Endpoint) -> None:
+    def __init__(self, endpoint: Endpoint, traffic: Traffic) -> None:
         self.endpoint = endpoint
-        self.sent = 0
-        self.received = 0
+        self._traffic = traffic
         self._channel = _open_channel(endpoint)
         self._metadata = (("authorization", f"Bearer {endpoint.token}"),) if endpoint.token else ()
         self._replied = time.monotonic()
@@ -195,7 +194,7 @@ class ReapiClient:
             "ContentAddressableStorage/BatchUpdateBlobs", request, "BatchUpdateBlobsResponse"
         )
         failed = {read_digest(row.digest) for row in reply.responses if row.status.code}
-        self.sent += sum(digest.size for digest in blobs.keys() - failed)
+        self._traffic.sent += sum(digest.size for digest in blobs.keys() - failed)
         # One by one, so that a refusal has the reason for its blob.
         for digest in failed:
             await self._write(digest, blobs[digest])
@@ -215,7 +214,7 @@ class ReapiClient:
         blob = await self._read_small(digest) if digest.size <= _SMALL else None
         if blob is None:
             return await self._read_stream(digest)
-        self.received += len(blob)
+        self._traffic.received += len(blob)
         return blob
 
     async def _read_small(self, digest: Digest) -> bytes | None:
@@ -254,7 +253,7 @@ class ReapiClient:
             return bytes(blob)
 
         found: bytes = await self._retry(read)
-        self.received += len(found)
+        self._traffic.received += len(found)
         if is_packed and digest.size > most_unpacked(len(found)):
             # Some kilobytes that would fill memory, or a file of zeros: only its own bytes tell.
             return await self._read_stream(digest, may_pack=False)
@@ -406,7 +405,7 @@ class ReapiClient:
             return reply
 
         await self._retry(write)
-        self.sent += len(blob)
+        self._traffic.sent += len(blob)
 
     async def _call(self, method: str, request: Any, reply: str) -> Any:
         call = self._channel.unary_unary(

@@ -28,18 +28,22 @@ from archsplit.remote.action import (
     failed_part,
     other_tools_error,
 )
+from archsplit.remote.connect import FarmExecutor
 from archsplit.remote.reapi_client import Digest, ReapiClient, digest_bytes, read_digest
 from archsplit.system.fs import output_errors
 from archsplit.system.outputs import overwrite_file
 from archsplit.system.process import CompletedProcess
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable, Mapping
+    from collections.abc import Coroutine, Mapping
     from concurrent.futures import Future
 
-    from archsplit.remote.action import ActionSpec, PathMap, ToolFile
+    from typing_extensions import Unpack
+
+    from archsplit.remote.action import ActionSpec
+    from archsplit.remote.connect import ExecutorSettings, Traffic
     from archsplit.remote.endpoint import Endpoint
-    from archsplit.scheduler.executor import Ended, Placement
+    from archsplit.scheduler.executor import Ended
     from archsplit.scheduler.graph import Step
 
 _ATTEMPTS = 3
@@ -58,46 +62,26 @@ _SMALL = 1 << 16
 """Most bytes of a file that is written without a thread."""
 
 
-class ReapiExecutor:
+class ReapiExecutor(FarmExecutor):
     """Runs steps on the farm at an endpoint.
 
     Args:
         endpoint: the farm.
-        paths: the folders of the build.
-        tools: returns the files of the tools of a step.
-        wanted: files that are written here; all others stay on the farm.
-        priorities: the number of each step by its name; the lowest starts first.
+        settings: see `ExecutorSettings`.
 
     Attributes:
         hits: number of steps whose results the farm had.
-        runs: number of steps that workers have run.
         is_taken: True after a worker has taken a step.
     """
 
-    is_local = False
-
-    def __init__(
-        self,
-        endpoint: Endpoint,
-        *,
-        paths: PathMap,
-        tools: Callable[[Step], Iterable[ToolFile]],
-        wanted: Iterable[Path],
-        priorities: Mapping[str, int] | None = None,
-    ) -> None:
+    def __init__(self, endpoint: Endpoint, **settings: Unpack[ExecutorSettings]) -> None:
+        super().__init__(**settings)
         self.hits = 0
-        self.runs = 0
         self._misses = 0
-        self._paths = paths
-        self._tools = tools
-        self._wanted = frozenset(wanted)
-        self._priorities = priorities or {}
         self._platform = _platform(endpoint)
         self._outputs: dict[Path, Digest] = {}
         self._inputs: dict[Path, Digest] = {}
         self._programs: set[str] = set()
-        self._missing: dict[str, str] = {}
-        self._placements: dict[str, Placement] = {}
         self._began_to_wait: float | None = None
         self.is_taken = False
         self._reports_begin = False
@@ -106,7 +90,7 @@ class ReapiExecutor:
         self._deserted: dict[asyncio.Future[Any], EngineUnavailableError] = {}
         self._loop = asyncio.new_event_loop()
         threading.Thread(target=self._loop.run_forever, daemon=True).start()
-        self._client: ReapiClient = self._wait_for(_new_client(endpoint))
+        self._client: ReapiClient = self._wait_for(_new_client(endpoint, self.traffic))
         try:
             self._wait_for(self._client.check_capabilities())
             asyncio.run_coroutine_threadsafe(self._watch_workers(), self._loop)
@@ -115,39 +99,11 @@ class ReapiExecutor:
             self.close()
             raise
 
-    @property
-    def sent(self) -> int:
-        """Bytes that were uploaded."""
-        return self._client.sent
-
-    @property
-    def received(self) -> int:
-        """Bytes that were downloaded."""
-        return self._client.received
-
-    @property
-    def moved(self) -> int:
-        """See `Executor`."""
-        return self.sent + self.received
-
     def start(self, step: Step, *, cores: int, ended: Ended) -> RemoteStep:
         """See `Executor.start`."""
         future = asyncio.run_coroutine_threadsafe(self._run(step, cores), self._loop)
         future.add_done_callback(partial(_report, ended))
         return RemoteStep(future)
-
-    def find_fault(self, step: Step, done: CompletedProcess) -> str:
-        """See `Executor.find_fault`."""
-        if done.returncode != 0:
-            return f"failed with exit status {done.returncode}"
-        return self._missing.get(step.name, "")
-
-    def find_placement(self, step: Step) -> Placement | None:
-        """See `Executor.find_placement`."""
-        return self._placements.get(step.name)
-
-    def kill_unawaited(self) -> None:
-        """See `Executor.kill_unawaited`; `close` cancels all actions."""
 
     def close(self) -> None:
         """See `Executor.close`."""
@@ -413,7 +369,7 @@ class ReapiExecutor:
             # Servers may put small files into the result.
             is_inside = digest_bytes(file.contents) == digest
             blob = file.contents if is_inside else await self._client.download(digest)
-            self._client.received += len(file.contents)
+            self.traffic.received += len(file.contents)
             if digest.size > _SMALL:
                 await asyncio.to_thread(_write_output, path, blob)
             else:
@@ -470,9 +426,9 @@ def _seconds(timestamp: Any) -> float:
     return float(timestamp.seconds + timestamp.nanos / 1e9)
 
 
-async def _new_client(endpoint: Endpoint) -> ReapiClient:
+async def _new_client(endpoint: Endpoint, traffic: Traffic) -> ReapiClient:
     # In the loop's own thread: a channel belongs to the loop that makes it.
-    return ReapiClient(endpoint)
+    return ReapiClient(endpoint, traffic)
 
 
 def _platform(endpoint: Endpoint) -> Any:
