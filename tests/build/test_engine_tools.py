@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from archsplit.nvcc.toolkit import Toolkit
-    from archsplit.remote.connect import ExecutorSettings
+    from archsplit.remote.farm_executor import ExecutorSettings
     from archsplit.scheduler.graph import Graph
 
 TINYVEC = Path(__file__).parents[1] / "tinyvec"

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from archsplit.nvcc.toolkit import Toolkit
-    from archsplit.remote.connect import ExecutorSettings
     from archsplit.remote.endpoint import DaskEndpoint, Endpoint
+    from archsplit.remote.farm_executor import ExecutorSettings
     from archsplit.scheduler.executor import Ended
     from archsplit.scheduler.graph import Graph, Step
 

@@ -17,8 +17,8 @@ import zstandard
 
 from archsplit.errors import EngineRefusedError
 from archsplit.formats.reapi_messages import decode_message, encode_message, new_message
-from archsplit.remote.connect import Traffic
 from archsplit.remote.endpoint import parse_endpoint
+from archsplit.remote.farm_executor import Traffic
 from archsplit.remote.reapi_client import ReapiClient, digest_bytes
 
 if TYPE_CHECKING:

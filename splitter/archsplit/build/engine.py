@@ -21,8 +21,9 @@ from archsplit.errors import ToolNotFoundError
 from archsplit.nvcc.toolkit import choose_toolkit, find_host_tools
 from archsplit.remote.action import PathMap, ToolFile
 from archsplit.remote.action_results import ActionResults
-from archsplit.remote.connect import ExecutorSettings, missing_library_error, open_executor
+from archsplit.remote.connect import missing_library_error, open_executor
 from archsplit.remote.endpoint import DaskEndpoint
+from archsplit.remote.farm_executor import ExecutorSettings
 from archsplit.scheduler.graph import Graph, MovedBytes, group_steps, guess_size, moved_bytes
 from archsplit.scheduler.history import History
 from archsplit.scheduler.pool import LocalPool
@@ -157,12 +158,7 @@ def open_farm(
         wanted = frozenset(path for step in farm.graph.steps for path in step.writes)
         for folder in {path.parent for path in wanted}:
             folder.mkdir(parents=True, exist_ok=True)
-    settings = ExecutorSettings(
-        paths=paths,
-        tools=tools,
-        wanted=wanted,
-        priorities=priorities,
-    )
+    settings = ExecutorSettings(paths=paths, tools=tools, wanted=wanted, priorities=priorities)
     opened = open_executor(choice.endpoint, farm.graph, settings, note=effects.progress.note)
     with opened as executor:
         yield farm.graph, LocalPool(choice.jobs), executor, results

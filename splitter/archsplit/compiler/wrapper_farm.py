@@ -36,7 +36,8 @@ from archsplit.compiler.tool_identity import PROGRAM_GROUP, ToolIdentities
 from archsplit.errors import ToolNotFoundError
 from archsplit.nvcc.dryrun import is_host_compiler, option_values
 from archsplit.remote.action import WORK_FOLDER, PathMap, ToolFile
-from archsplit.remote.connect import ExecutorSettings, open_executor
+from archsplit.remote.connect import open_executor
+from archsplit.remote.farm_executor import ExecutorSettings
 from archsplit.scheduler.executor import LocalExecutor
 from archsplit.scheduler.graph import Graph
 from archsplit.system.fs import cache_folder

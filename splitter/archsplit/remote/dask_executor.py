@@ -30,13 +30,13 @@ from archsplit.remote.action import (
     other_tools_error,
     probe_step,
 )
-from archsplit.remote.connect import FarmExecutor
 from archsplit.remote.dask_programs import (
     ProgramPlugin,
     read_result,
     run_on_worker,
 )
 from archsplit.remote.dask_worker import DaskAction, DaskResult, select_files
+from archsplit.remote.farm_executor import FarmExecutor
 from archsplit.scheduler.executor import DaemonThreads
 from archsplit.system.fs import write_file
 from archsplit.system.process import CompletedProcess
@@ -48,8 +48,8 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from archsplit.remote.action import ActionSpec, ToolFile
-    from archsplit.remote.connect import ExecutorSettings
     from archsplit.remote.endpoint import DaskEndpoint
+    from archsplit.remote.farm_executor import ExecutorSettings
     from archsplit.scheduler.executor import Ended
     from archsplit.scheduler.graph import Graph, Step
 

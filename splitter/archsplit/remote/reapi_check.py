@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from archsplit.errors import EngineRefusedError, EngineUnavailableError
 from archsplit.remote.action import PathMap, probe_step
-from archsplit.remote.connect import Traffic
+from archsplit.remote.farm_executor import Traffic
 from archsplit.remote.reapi_client import ReapiClient, digest_bytes
 from archsplit.remote.reapi_executor import ReapiExecutor
 

@@ -21,8 +21,8 @@ from archsplit.errors import EngineRefusedError, EngineUnavailableError, InputEr
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 
-    from archsplit.remote.connect import Traffic
     from archsplit.remote.endpoint import Endpoint
+    from archsplit.remote.farm_executor import Traffic
 
 import grpc
 import zstandard

@@ -28,7 +28,7 @@ from archsplit.remote.action import (
     failed_part,
     other_tools_error,
 )
-from archsplit.remote.connect import FarmExecutor
+from archsplit.remote.farm_executor import FarmExecutor
 from archsplit.remote.reapi_client import Digest, ReapiClient, digest_bytes, read_digest
 from archsplit.system.fs import output_errors
 from archsplit.system.outputs import overwrite_file
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from archsplit.remote.action import ActionSpec
-    from archsplit.remote.connect import ExecutorSettings, Traffic
     from archsplit.remote.endpoint import Endpoint
+    from archsplit.remote.farm_executor import ExecutorSettings, Traffic
     from archsplit.scheduler.executor import Ended
     from archsplit.scheduler.graph import Step
 
