@@ -217,9 +217,10 @@ def test_sealed_text_that_is_not_a_manifest_is_refused(text: bytes) -> None:
         decode_manifest(seal(text), request="r")
 
 
-def test_a_row_that_has_no_pairs_is_refused() -> None:
+@pytest.mark.parametrize("row", [b'["a"]', b'["a","b","c"]', b'"ab"', b'["a",1]', b"{}", b"1"])
+def test_a_row_that_has_no_pairs_is_refused(row: bytes) -> None:
     empty = b'"programs":[],"folders":[],"names":[],"beside":[]'
-    text = b'{"request":"r","rows":[{"files":[["a"]],%s}]}' % empty
+    text = b'{"request":"r","rows":[{"files":[%s],%s}]}' % (row, empty)
     with pytest.raises(DamagedError, match="path and a digest"):
         decode_manifest(seal(text), request="r")
 

@@ -153,3 +153,10 @@ def test_the_table_in_the_manual_is_this_one() -> None:
         assert start == f"| {shown} | {setting.description}"
         text = "" if default == "none" else default.strip("`")
         assert setting.parse(text) == getattr(defaults, setting.field)
+
+
+@pytest.mark.parametrize("word", ["1", "true", "yes", "on", "Yes", "0", "false", "no", "off", ""])
+def test_switch_has_four_words_for_each_state(word: str) -> None:
+    is_on = word.lower() in {"1", "true", "yes", "on"}
+    for environment in ({"ARCHSPLIT_CACHE_STRICT": word}, {"ARCHSPLIT_CACHE_STRICT": word.upper()}):
+        assert resolve_settings({}, environment).strict is is_on
