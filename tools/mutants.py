@@ -19,6 +19,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections import Counter
@@ -409,11 +410,13 @@ def run_tests(
     """Run tests on a copy of the tree; return the exit code, or None if the time was up."""
     sources = os.pathsep.join(str(tree / name) for name in ("splitter", "plugin_loader"))
     own = {"PYTHONPATH": sources, "PYTHONDONTWRITEBYTECODE": "1"}
-    own |= {"ARCHSPLIT_CACHE_DIR": str(tree.parent / "cache"), "TMPDIR": str(tree.parent / "tmp")}
+    own["ARCHSPLIT_CACHE_DIR"] = str(tree.parent / "cache")
+    # Several files are run on the clean tree at once, and each ends with its folder.
+    own["TMPDIR"] = tempfile.mkdtemp(dir=tree.parent)
     # Made without archsplit: as good for each mutant, and half a minute of compiling.
-    own |= {"ARCHSPLIT_TEST_SAMPLES": str(tree.parents[1] / "samples")}
-    for name in ("TMPDIR", "ARCHSPLIT_TEST_SAMPLES"):
-        Path(own[name]).mkdir(exist_ok=True)
+    samples = tree.parents[1] / "samples"
+    samples.mkdir(exist_ok=True)
+    own["ARCHSPLIT_TEST_SAMPLES"] = str(samples)
     # Without fixtures, which compile when the machine is full.
     limit = (f"--timeout={SECONDS}", "-o", "timeout_func_only=true")
     words = ("-m", "pytest", "-q", "-p", "no:cacheprovider", *limit, *options)
