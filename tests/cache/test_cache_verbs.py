@@ -12,7 +12,13 @@ import pytest
 
 from archsplit.cache.cache import Cache
 from archsplit.cache.config import Settings
-from archsplit.cache.entry import CacheEntry, KeyComponent, ManifestEntry, encode_entry
+from archsplit.cache.entry import (
+    CacheEntry,
+    KeyComponent,
+    ManifestEntry,
+    compute_key,
+    encode_entry,
+)
 from archsplit.cache.local import LocalStore, StoreKind, import_store, mark_download, trim_downloads
 from archsplit.cache.sealed import seal
 from archsplit.cache.stats import MissLog
@@ -94,6 +100,22 @@ def test_import_leaves_out_names_that_are_not_the_stores(tmp_path: Path) -> None
     store = LocalStore(tmp_path / "store", warn=pytest.fail)
     assert import_store(store, file, where="x.tar") == (0, 3)
     assert not (tmp_path / "store").exists()
+
+
+def test_import_leaves_out_members_over_the_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blob = encode_entry(ENTRY)
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w") as tar:
+        member = tarfile.TarInfo(f"ac/{compute_key(ENTRY.components)}")
+        member.size = len(blob)
+        tar.addfile(member, io.BytesIO(blob))
+    store = LocalStore(tmp_path / "store", warn=pytest.fail)
+    for limit, count in ((len(blob) - 1, 0), (1, 0), (len(blob), 1)):
+        file.seek(0)
+        monkeypatch.setattr("archsplit.cache.local.MAX_ENTRY_BYTES", limit)
+        assert import_store(store, file, where="x.tar") == (count, 1)
 
 
 def test_a_file_that_is_no_store_is_refused(folder: Path, tmp_path: Path) -> None:

@@ -98,3 +98,16 @@ def test_a_changed_table_is_found(slim: tuple[FilePlan, Path], change: str) -> N
     with pytest.raises(Exception, match=match) as caught:
         verify_kept_images(plan, open_file(path))
     assert isinstance(caught.value, VerifyError) or change in {"segment", "wrapper"}
+
+
+def test_program_headers_outside_of_all_segments_are_found(slim: tuple[FilePlan, Path]) -> None:
+    plan, new = slim
+    header, content = Elf(open_file(new)).header, bytearray(new.read_bytes())
+    content += bytes(-len(content) % 8)
+    start, end = header.segments_offset, header.segments_offset + 56 * header.segment_count
+    struct.pack_into("<Q", content, 32, len(content))
+    content += content[start:end]
+    path = new.with_name("damaged.so")
+    path.write_bytes(content)
+    with pytest.raises(VerifyError, match="the program headers are not mapped"):
+        verify_kept_images(plan, open_file(path))

@@ -178,8 +178,8 @@ def ar(name: bytes, content: bytes, *, size: bytes | None = None, end: bytes = b
     ("damaged", "words"),
     [
         (b"!<thin>\n", "magic of a static library"),
-        (b"!<arch>\n" + ar(b"x/", b"", end=b"xx"), "end of a header"),
-        (b"!<arch>\n" + ar(b"x/", b"", size=b"-1"), "size of a member"),
+        (b"!<arch>\n" + ar(b"x/", b"", end=b"xx"), "end of a header at offset 0x42"),
+        (b"!<arch>\n" + ar(b"x/", b"", size=b"-1"), "size of a member at offset 0x38"),
         (b"!<arch>\n" + ar(b"x/", b"", size=b"99"), "member of a static library"),
         (b"!<arch>\n" + ar(b"/5", b""), "long name"),
         (b"!<arch>\n" + ar(b"#1/20", b""), "name of a member"),

@@ -59,12 +59,22 @@ def test_a_frame_with_a_dictionary_has_its_number() -> None:
         b"",
         b"PK\x03\x04 and more",
         ZSTD_MAGIC,
-        # A reserved bit, a block of the reserved type, and a frame that was emptied.
-        ZSTD_MAGIC + b"\x28",
-        ZSTD_MAGIC + b"\x20\x00\x07\0\0",
-        ZSTD_MAGIC + b"\x20\x00" + bytes(99),
     ],
 )
 def test_other_bytes_are_refused(content: bytes) -> None:
     with pytest.raises(BinaryFormatError):
         frame_size(window(content))
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"\x28", "reserved bit of a zstd frame at offset 0x4"),
+        (b"\x20\x00\x07\0\0", "type of a zstd block at offset 0x6"),
+        # A frame that was emptied.
+        (b"\x20\x00" + bytes(99), "zstd block at offset 0x6: found an empty one"),
+    ],
+)
+def test_invalid_frame_is_refused_at_its_first_fault(content: bytes, words: str) -> None:
+    with pytest.raises(BinaryFormatError, match=words):
+        frame_size(window(ZSTD_MAGIC + content))
