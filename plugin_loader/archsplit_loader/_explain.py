@@ -155,6 +155,8 @@ class Explanation:
     known: tuple[Known, ...]
     notes: tuple[str, ...]
     libraries: tuple[LoadedLibrary, ...] = ()
+    warnings: tuple[str, ...] = ()
+    hint: str | None = None
 
     @property
     def chosen(self) -> str | None:
@@ -372,8 +374,7 @@ def _escaped(line: str) -> str:
 def _lines(explanation: Explanation) -> Iterator[str]:
     yield f"core: {explanation.package} {explanation.version}, build {explanation.build_id[:16]}"
     yield _driver(explanation)
-    for note in explanation.notes:
-        yield f"note: {note}"
+    yield from (f"  {note}" for note in explanation.notes)
     for device in explanation.devices:
         yield from _device_lines(device)
     yield from _plugins(explanation.candidates)
@@ -381,7 +382,10 @@ def _lines(explanation: Explanation) -> Iterator[str]:
     # On a machine without a GPU, readers prepare an image for another one.
     if not explanation.devices:
         yield from _known(explanation.known)
+    yield from (f"warning: {warning}" for warning in explanation.warnings)
     yield f"verdict: {_verdict(explanation)}"
+    if explanation.hint is not None:
+        yield f"hint: {explanation.hint}"
 
 
 def _driver(explanation: Explanation) -> str:

@@ -105,10 +105,10 @@ def advice(loader: Loader, core: Core, capability: str) -> str:
     target, command = remedy(loader, core, capability)
     if target is None:
         return (
-            f"needed: a plugin for capability {capability}, but {core.distribution} "
+            f"it needs a plugin for capability {capability}, but {core.distribution} "
             f"{core.version} is built for {', '.join(sorted(core.targets))} only"
         )
-    return f"needed: the plugin for {target}\nhint: {command or 'update the NVIDIA driver'}"
+    return f"it needs the plugin for {target}\nhint: {command or 'update the NVIDIA driver'}"
 
 
 def _open(loader: Loader, device: int, capability: str | None) -> int:

@@ -21,7 +21,7 @@ from ._places import FOLDER
 from ._safe_text import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -96,7 +96,7 @@ def _explain(*, full: bool) -> Explanation | BrokenCore:
     """Return the loader's explanation, or the report on a broken core."""
     try:
         found = explain_core(full=full)
-        return replace(found, notes=(*found.notes, *notes(), *_advice(found)))
+        return replace(found, warnings=notes(), hint=_advice(found))
     except SettingError:
         raise
     except PluginError as error:
@@ -105,10 +105,10 @@ def _explain(*, full: bool) -> Explanation | BrokenCore:
         return BrokenCore(f"{type(error).__name__}: {error}; install the core again")
 
 
-def _advice(found: Explanation) -> Iterator[str]:
-    """Return the one command that mends what can be mended."""
-    if any(device.served.target is None and device.served.command for device in found.devices):
-        yield f"one command that brings what is missing: {_program()} --install"
+def _advice(found: Explanation) -> str | None:
+    """Return the one command that installs what is missing, if one can."""
+    missing = any(each.served.target is None and each.served.command for each in found.devices)
+    return f"{_program()} --install installs what is missing" if missing else None
 
 
 def _program() -> str:

@@ -51,7 +51,7 @@ def test_wrong_gpu_is_told_everything(workbench: Workbench, site: Path) -> None:
         "PluginNotFoundError\n"
         "no plugin of vecsort 1.2.3 serves device 0, Stand-in GPU 0 (capability 9.0)\n"
         f"  {path} serves other GPUs: sm_80\n"
-        "needed: the plugin for sm_90\n"
+        "it needs the plugin for sm_90\n"
         'hint: pip install "vecsort[sm90]==1.2.3"\n'
     )
 
@@ -65,7 +65,7 @@ def test_nothing_installed_is_told(workbench: Workbench, site: Path) -> None:
 def test_gpu_that_no_release_serves_is_told_the_targets(workbench: Workbench, site: Path) -> None:
     text = message(workbench, site, gpus="7.5")
     assert (
-        "needed: a plugin for capability 7.5, but vecsort 1.2.3 is built for "
+        "it needs a plugin for capability 7.5, but vecsort 1.2.3 is built for "
         "compute_120, sm_80, sm_90 only" in text
     )
     assert "pip install" not in text

@@ -228,7 +228,9 @@ def test_doctor_tells_of_a_second_copy_on_the_path(sample: Sample, tmp_path: Pat
     for path, count in ((f"{first}:{tmp_path / 'link'}", 0), (f"{first}:{second}", 1)):
         done = python(sample.folder, "9.0", *words, PYTHONPATH=path)
         found = json.loads(done.stdout)
-        copies = [note for note in found["notes"] if note.startswith("another copy of this core")]
+        copies = [
+            note for note in found["warnings"] if note.startswith("another copy of this core")
+        ]
         assert len(copies) == count
         assert all(f"is in {second}/toyfat:" in note for note in copies)
         assert found["healthy"]
