@@ -53,17 +53,10 @@ class CoreStruct(ctypes.Structure):
     _fields_ = (
         ("size", ctypes.c_uint32),
         ("flags", ctypes.c_uint32),
-        ("package", ctypes.c_char_p),
-        ("version", ctypes.c_char_p),
-        ("build_id", ctypes.c_char_p),
-        ("interface_hash", ctypes.c_char_p),
-        ("library", ctypes.c_char_p),
+        ("table", ctypes.c_char_p),
         ("folders", ctypes.POINTER(ctypes.c_char_p)),
         ("files", ctypes.POINTER(ctypes.c_char_p)),
-        ("table", ctypes.c_char_p),
         ("digests", ctypes.POINTER(ctypes.c_char_p)),
-        ("targets", ctypes.POINTER(TargetStruct)),
-        ("target_count", ctypes.c_uint32),
     )
 
 

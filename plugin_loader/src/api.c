@@ -1,18 +1,17 @@
-/* The exported functions of plugin_loader.h; the loader itself calls no function here. */
+/* Exported functions of plugin_loader.h that need no more than a few lines. The loader itself calls
+ * no exported function: the loader of another core may be in this process, and an exported name may
+ * be bound to its function. */
 #include <stddef.h>
 #include <string.h>
 
-#include "core_file.h"
 #include "coverage.h"
 #include "create.h"
 #include "error.h"
 #include "gpu_table.h"
-#include "graft.h"
+#include "grafts.h"
 #include "open.h"
 #include "os.h"
-#include "process.h"
 #include "selection.h"
-#include "trace.h"
 
 /* Copy a struct as far as the caller's reaches; both begin with their size. */
 static archsplit_status give(void *to, const void *from, uint32_t known) {
@@ -32,14 +31,6 @@ static archsplit_status give(void *to, const void *from, uint32_t known) {
 archsplit_status archsplit_loader_create(const archsplit_core *core, archsplit_loader **loader) {
     archsplit_status status = selection_check_setting();
     return status == ARCHSPLIT_OK ? loader_create(core, loader) : status;
-}
-
-archsplit_status archsplit_core_read(const char *folder, archsplit_core **core) {
-    return core_read(folder, core);
-}
-
-void archsplit_core_free(archsplit_core *core) {
-    core_free(core);
 }
 
 uint32_t archsplit_loader_version(void) {
@@ -158,7 +149,7 @@ archsplit_status archsplit_loader_choose(const archsplit_loader *loader, uint32_
 
 archsplit_status archsplit_loader_service(const archsplit_loader *loader, uint32_t major,
                                           uint32_t minor, archsplit_service *service) {
-    if (!loader->has_table) {
+    if (!loader->has_packs) {
         return error_bad_argument("only a core with device packs is served container by container");
     }
     const struct device_state *state;
@@ -175,7 +166,7 @@ archsplit_status archsplit_process_service(const archsplit_loader *loader, const
                                            archsplit_service *service) {
     const struct device_state *state;
     archsplit_service known = {0};
-    if (!loader->has_table || folder == NULL) {
+    if (!loader->has_packs || folder == NULL) {
         return error_bad_argument("a core with device packs, and its folder, are needed");
     }
     archsplit_status status = selection_full(loader, &state);
@@ -193,19 +184,6 @@ archsplit_status archsplit_process_container(const char *folder, uint32_t index,
     return status == ARCHSPLIT_OK ? give(grafted, &known, sizeof known) : status;
 }
 
-archsplit_status archsplit_trace(archsplit_trace_callback callback, void *context) {
-    return trace_set(callback, context);
-}
-
-archsplit_status archsplit_loader_open(archsplit_loader *loader, uint32_t device, void **plugin) {
-    return open_for_device(loader, device, plugin);
-}
-
-archsplit_status archsplit_loader_open_for_capability(archsplit_loader *loader, uint32_t major,
-                                                      uint32_t minor, void **plugin) {
-    return open_for_capability(loader, (struct capability){major, minor}, plugin);
-}
-
 archsplit_status archsplit_plugin_symbol(void *plugin, const char *name, void **address) {
     *address = os_library_symbol(plugin, name);
     return *address != NULL ? ARCHSPLIT_OK : ARCHSPLIT_NO_SYMBOL;
@@ -213,10 +191,6 @@ archsplit_status archsplit_plugin_symbol(void *plugin, const char *name, void **
 
 const char *archsplit_last_error(void) {
     return error_text();
-}
-
-archsplit_status archsplit_graft(const char *folder, const char *stub) {
-    return graft(folder, stub);
 }
 
 int32_t archsplit_best_target(uint32_t major, uint32_t minor, const archsplit_target *targets,

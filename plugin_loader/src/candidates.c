@@ -8,9 +8,7 @@
 
 #include "check.h"
 #include "error.h"
-#include "text.h"
 #include "trace.h"
-#include "verify.h"
 
 /* The depth of a plugin's file in one of the core's plugin folders: cuda/<target>/<library>. */
 enum { PLUGIN_DEPTH = 3 };
@@ -92,7 +90,7 @@ static archsplit_verdict read_candidate(const archsplit_loader *loader, struct c
         verdict = check_plugin(loader, candidate);
     }
     if (verdict == ARCHSPLIT_ACCEPTED && loader->verifies) {
-        verdict = verify_file(loader, candidate, &candidate->file);
+        verdict = check_content(loader, candidate, &candidate->file);
     }
     os_close(&candidate->file);
     if (verdict != ARCHSPLIT_ACCEPTED && !is_pin(verdict)) {
@@ -131,8 +129,8 @@ static archsplit_status add_listed(archsplit_loader *loader, const char *folder,
     }
     archsplit_status status = ARCHSPLIT_OK;
     for (size_t i = 0; status == ARCHSPLIT_OK && i < count; i++) {
-        char *plugin = text_join_path(folder, names[i]);
-        char *path = plugin != NULL ? text_join_path(plugin, loader->library) : NULL;
+        char *plugin = os_join(folder, names[i]);
+        char *path = plugin != NULL ? os_join(plugin, loader->library) : NULL;
         free(plugin);
         status = add_file(loader, path, true, number);
     }
@@ -147,7 +145,7 @@ archsplit_status candidates_find(archsplit_loader *loader, const archsplit_core 
         status = add_file(loader, strdup(*file), false, 0);
     }
     for (const char *const *each = core->folders; status == ARCHSPLIT_OK && each && *each; each++) {
-        char *folder = text_join_path(*each, "cuda");
+        char *folder = os_join(*each, "cuda");
         status = folder != NULL ? add_listed(loader, folder, number++) : error_no_memory();
         free(folder);
     }

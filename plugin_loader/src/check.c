@@ -7,7 +7,8 @@
 #include <string.h>
 
 #include "compat.h"
-#include "error.h"
+#include "trace.h"
+#include "untrusted.h"
 
 /* Compare hashes; when they differ, say how. */
 static bool same_hash(const char *what, const uint8_t found[32], const uint8_t expected[32]) {
@@ -25,28 +26,29 @@ static bool same_hash(const char *what, const uint8_t found[32], const uint8_t e
 }
 
 static archsplit_verdict check_pin(const archsplit_loader *loader, const struct descriptor *found) {
-    if (strcmp(found->package, loader->package) != 0) {
-        error_set("is a plugin of %s, expected one of %s", found->package, loader->package);
+    if (strcmp(found->package, loader->identity.package) != 0) {
+        error_set("is a plugin of %s, expected one of %s", found->package,
+                  loader->identity.package);
         return ARCHSPLIT_WRONG_PACKAGE;
     }
-    if (strcmp(found->version, loader->version) != 0) {
+    if (strcmp(found->version, loader->identity.version) != 0) {
         error_set("is a plugin for %s %s, expected one for %s; install the plugin of this version",
-                  found->package, found->version, loader->version);
+                  found->package, found->version, loader->identity.version);
         return ARCHSPLIT_WRONG_VERSION;
     }
-    if (!same_hash("build id", found->build_id, loader->build_id)) {
+    if (!same_hash("build id", found->build_id, loader->identity.build_id)) {
         return ARCHSPLIT_WRONG_BUILD;
     }
-    if (!same_hash("interface hash", found->interface_hash, loader->interface_hash)) {
+    if (!same_hash("interface hash", found->interface_hash, loader->identity.interface_hash)) {
         return ARCHSPLIT_WRONG_INTERFACE;
     }
     return ARCHSPLIT_ACCEPTED;
 }
 
 static bool is_known(const archsplit_loader *loader, const archsplit_target *target) {
-    bool known = loader->target_count == 0;
-    for (uint32_t i = 0; !known && i < loader->target_count; i++) {
-        known = target_equals(&loader->targets[i], target);
+    bool known = false;
+    for (uint32_t i = 0; !known && i < loader->identity.target_count; i++) {
+        known = target_equals(&loader->identity.targets[i], target);
     }
     return known;
 }
@@ -58,7 +60,8 @@ static archsplit_verdict check_targets(const archsplit_loader *loader,
     for (uint32_t i = 0; i < found->target_count; i++) {
         if (!is_known(loader, &found->targets[i])) {
             error_set("is for %s, but %s %s has no plugin for that; remove it",
-                      target_name(&found->targets[i]).text, loader->package, loader->version);
+                      target_name(&found->targets[i]).text, loader->identity.package,
+                      loader->identity.version);
             return ARCHSPLIT_UNKNOWN_TARGET;
         }
     }
@@ -151,21 +154,45 @@ archsplit_verdict check_safe(const struct candidate *candidate, int levels) {
 
 /* Read the descriptor, and a device pack's index, and compare them with the core. */
 archsplit_verdict check_plugin(const archsplit_loader *loader, struct candidate *candidate) {
-    if (!loader->has_table) {
-        archsplit_verdict verdict = descriptor_read(&candidate->file, &candidate->descriptor);
-        if (verdict == ARCHSPLIT_ACCEPTED) {
-            verdict = check_pin(loader, &candidate->descriptor);
+    struct descriptor *found = &candidate->descriptor;
+    archsplit_verdict verdict = loader->has_packs
+                                    ? pack_read(&candidate->file, false, &candidate->pack, found)
+                                    : descriptor_read(&candidate->file, found);
+    if (verdict == ARCHSPLIT_ACCEPTED) {
+        verdict = check_pin(loader, found);
+    }
+    if (verdict == ARCHSPLIT_ACCEPTED) {
+        verdict = loader->has_packs ? pack_match(&candidate->pack, &loader->table)
+                                    : check_targets(loader, found);
+    }
+    return verdict;
+}
+
+static bool is_on_record(const archsplit_loader *loader, const uint8_t digest[32]) {
+    for (uint32_t i = 0; i < loader->digest_count; i++) {
+        if (memcmp(loader->digests[i], digest, sizeof loader->digests[i]) == 0) {
+            return true;
         }
-        return verdict == ARCHSPLIT_ACCEPTED ? check_targets(loader, &candidate->descriptor)
-                                             : verdict;
     }
+    return false;
+}
+
+static archsplit_verdict verify_library(const archsplit_loader *loader,
+                                        const struct os_file *file) {
+    uint8_t digest[32];
+    archsplit_verdict verdict = pack_hash(file, "content", 0, file->size, digest);
+    if (verdict == ARCHSPLIT_ACCEPTED && !is_on_record(loader, digest)) {
+        error_set("is damaged: its SHA-256 is not on record" REINSTALL);
+        return ARCHSPLIT_DAMAGED;
+    }
+    return verdict;
+}
+
+archsplit_verdict check_content(const archsplit_loader *loader, const struct candidate *candidate,
+                                const struct os_file *file) {
     archsplit_verdict verdict =
-        pack_read(&candidate->file, false, &candidate->pack, &candidate->descriptor);
-    if (verdict == ARCHSPLIT_ACCEPTED) {
-        verdict = check_pin(loader, &candidate->descriptor);
-    }
-    if (verdict == ARCHSPLIT_ACCEPTED) {
-        verdict = pack_match(&candidate->pack, &loader->table);
-    }
+        loader->has_packs ? pack_verify(&candidate->pack, file) : verify_library(loader, file);
+    trace("%s %s", candidate->path,
+          verdict == ARCHSPLIT_ACCEPTED ? "is what is on record" : error_text());
     return verdict;
 }

@@ -11,7 +11,6 @@
 #include "error.h"
 #include "os.h"
 #include "selection.h"
-#include "text.h"
 #include "trace.h"
 
 static struct core *cores;
@@ -42,7 +41,7 @@ void cores_unlock(void) {
 }
 
 char *cores_folder(const char *folder) {
-    char *path = text_join_path(folder, ARCHSPLIT_TABLE_FILE);
+    char *path = os_join(folder, ARCHSPLIT_TABLE_FILE);
     char *table = path != NULL ? os_resolved(path) : NULL;
     size_t length = table != NULL ? strlen(table) : 0, name = sizeof ARCHSPLIT_TABLE_FILE;
     free(path);
@@ -56,7 +55,7 @@ char *cores_folder(const char *folder) {
 }
 
 static uint64_t stamp_below(const char *folder, const char *name) {
-    char *path = text_join_path(folder, name);
+    char *path = os_join(folder, name);
     uint64_t stamp = path != NULL ? os_stamp(path) : 0;
     free(path);
     return stamp;
@@ -96,7 +95,7 @@ static archsplit_status make_core(const char *folder, struct places *places, str
     }
     core->places = *places;
     core->folder = strdup(folder);
-    char *table = text_join_path(folder, ARCHSPLIT_TABLE_FILE);
+    char *table = os_join(folder, ARCHSPLIT_TABLE_FILE);
     archsplit_status status = error_no_memory();
     if (core->folder != NULL && table != NULL) {
         for (uint32_t i = 0; i < core->places.count; i++) {

@@ -121,7 +121,7 @@ static bool packs_are_native(const struct device_state *state, struct capability
 }
 
 bool coverage_is_native(const struct device_state *state, struct capability capability) {
-    if (state->loader->has_table) {
+    if (state->loader->has_packs) {
         return packs_are_native(state, capability);
     }
     archsplit_choice choice = {0};

@@ -1,7 +1,8 @@
-#define _POSIX_C_SOURCE 200809L /* strdup, strndup */
+#define _GNU_SOURCE /* asprintf, strdup, strndup */
 
 #include "create.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,104 +21,61 @@ static bool parse_hash(const char *text, uint8_t hash[32]) {
     return true;
 }
 
-static archsplit_status take_digests(archsplit_loader *loader, const char *const *digests) {
-    uint32_t count = 0;
-    while (digests != NULL && digests[count] != NULL) {
-        count++;
-    }
-    loader->digests = count > 0 ? calloc(count, sizeof *loader->digests) : NULL;
-    if (count > 0 && loader->digests == NULL) {
-        return error_no_memory();
-    }
-    for (; loader->digest_count < count; loader->digest_count++) {
-        if (!parse_hash(digests[loader->digest_count], loader->digests[loader->digest_count])) {
-            return error_bad_argument("a core's digests are 64 hexadecimal digits each");
-        }
-    }
-    return ARCHSPLIT_OK;
-}
-
-static archsplit_status take_targets(archsplit_loader *loader, const archsplit_core *core) {
-    if (core->targets == NULL || core->target_count == 0) {
-        return ARCHSPLIT_OK;
-    }
-    loader->targets = calloc(core->target_count, sizeof *loader->targets);
-    if (loader->targets == NULL) {
-        return error_no_memory();
-    }
-    memcpy(loader->targets, core->targets, core->target_count * sizeof *loader->targets);
-    loader->target_count = core->target_count;
-    return ARCHSPLIT_OK;
-}
-
 /* The file name of the plugins, which a table of libraries has in its one row. */
-static char *library_name(const struct pack *table) {
+static char *library_name(const archsplit_loader *loader) {
+    const struct pack *table = &loader->table;
     const archsplit_pack_library *row = pack_library(table, 0);
+    if (loader->has_packs) {
+        return strdup(ARCHSPLIT_PACK_FILE);
+    }
     return table->head.library_count == 1
                ? strndup((const char *)table->index + row->name_offset, row->name_length)
                : strdup("");
 }
 
-/* The targets of the plugins, and the digests of their libraries (rule 20). */
-static archsplit_status take_plugins(archsplit_loader *loader, const struct descriptor *table) {
-    const archsplit_core core = {.targets = table->targets, .target_count = table->target_count};
-    uint32_t count = loader->table.head.image_count;
-    loader->digests = count > 0 ? calloc(count, sizeof *loader->digests) : NULL;
-    if (count > 0 && loader->digests == NULL) {
+/* The digests of the plugins' libraries: from the table (rule 20), else the caller's. */
+static archsplit_status take_digests(archsplit_loader *loader, const char *const *digests) {
+    uint32_t listed = loader->table.head.image_count, count = listed;
+    while (listed == 0 && digests != NULL && digests[count] != NULL) {
+        count++;
+    }
+    loader->digests = calloc((size_t)count + 1, sizeof *loader->digests);
+    if (loader->digests == NULL) {
         return error_no_memory();
     }
-    for (; loader->digest_count < count; loader->digest_count++) {
-        memcpy(loader->digests[loader->digest_count],
-               pack_image(&loader->table, loader->digest_count)->digest, sizeof *loader->digests);
+    for (uint32_t i = 0; i < count; i++) {
+        if (listed > 0) {
+            memcpy(loader->digests[i], pack_image(&loader->table, i)->digest,
+                   sizeof *loader->digests);
+        } else if (!parse_hash(digests[i], loader->digests[i])) {
+            return error_bad_argument("a core's digests are 64 hexadecimal digits each");
+        }
     }
-    return take_targets(loader, &core);
+    loader->digest_count = count;
+    return ARCHSPLIT_OK;
 }
 
-/* Read the identity of the core from its own table. */
-static archsplit_status take_table(archsplit_loader *loader, const char *path) {
-    struct descriptor descriptor;
-    archsplit_status status = pack_read_table(path, &loader->table, &descriptor);
+/* Read the identity of the core from its table. */
+static archsplit_status take_core(archsplit_loader *loader, const archsplit_core *core) {
+    if (core->table == NULL) {
+        return error_bad_argument("a core needs a table");
+    }
+    archsplit_status status = pack_read_table(core->table, &loader->table, &loader->identity);
     if (status != ARCHSPLIT_OK) {
         return status;
     }
-    loader->has_table = descriptor.shape == ARCHSPLIT_SHAPE_DEVICE;
-    memcpy(loader->build_id, descriptor.build_id, sizeof loader->build_id);
-    memcpy(loader->interface_hash, descriptor.interface_hash, sizeof loader->interface_hash);
-    loader->package = strdup(descriptor.package);
-    loader->version = strdup(descriptor.version);
-    loader->library =
-        loader->has_table ? strdup(ARCHSPLIT_PACK_FILE) : library_name(&loader->table);
-    if (!loader->package || !loader->version || !loader->library) {
+    loader->has_packs = loader->identity.shape == ARCHSPLIT_SHAPE_DEVICE;
+    loader->library = library_name(loader);
+    if (loader->library == NULL) {
         return error_no_memory();
     }
-    return loader->has_table ? ARCHSPLIT_OK : take_plugins(loader, &descriptor);
-}
-
-static archsplit_status take_core(archsplit_loader *loader, const archsplit_core *core) {
-    if (core->table != NULL) {
-        archsplit_status status = take_table(loader, core->table);
-        bool has_own = loader->has_table || loader->digest_count > 0;
-        return status != ARCHSPLIT_OK || has_own ? status : take_digests(loader, core->digests);
-    }
-    if (core->package == NULL || core->version == NULL || core->library == NULL) {
-        return error_bad_argument("a core needs a package, a version and a library");
-    }
-    if (!parse_hash(core->build_id, loader->build_id) ||
-        !parse_hash(core->interface_hash, loader->interface_hash)) {
-        return error_bad_argument("a core's build_id and interface_hash are 64 hexadecimal digits");
-    }
-    loader->package = strdup(core->package);
-    loader->version = strdup(core->version);
-    loader->library = strdup(core->library);
-    bool complete = loader->package && loader->version && loader->library;
-    archsplit_status status = complete ? take_targets(loader, core) : error_no_memory();
-    return status == ARCHSPLIT_OK ? take_digests(loader, core->digests) : status;
+    return loader->has_packs ? ARCHSPLIT_OK : take_digests(loader, core->digests);
 }
 
 static archsplit_status fill(archsplit_loader *loader, const archsplit_core *core) {
     archsplit_status status = take_core(loader, core);
     loader->verifies = (core->flags & ARCHSPLIT_VERIFY_PLUGINS) != 0;
-    bool has_digests = loader->has_table || loader->digest_count > 0;
+    bool has_digests = loader->has_packs || loader->digest_count > 0;
     if (status == ARCHSPLIT_OK && loader->verifies && !has_digests) {
         return error_bad_argument("there are no digests to verify a library by");
     }
@@ -161,9 +119,55 @@ void loader_destroy(archsplit_loader *loader) {
     pack_free(&loader->table);
     free(loader->candidates);
     free(loader->digests);
-    free(loader->targets);
-    free(loader->package);
-    free(loader->version);
     free(loader->library);
     free(loader);
+}
+
+/* A core with all that its pointers lead to. `core` comes first: a pointer to it is one to both. */
+struct own_core {
+    archsplit_core core;
+    char *table;
+    char *folder;
+    const char *folders[2];
+};
+
+/* The plugins of <site>/<package>/_archsplit are in <site>/<package>_plugins. */
+static archsplit_status find_places(struct own_core *own, const char *folder) {
+    char *place = os_resolved(folder), *end = place != NULL ? strrchr(place, '/') : NULL;
+    if (place == NULL) {
+        return ARCHSPLIT_BAD_CORE;
+    }
+    *end = '\0';
+    bool complete = asprintf(&own->folder, "%s_plugins", place) >= 0 &&
+                    asprintf(&own->table, "%s/" ARCHSPLIT_TABLE_FILE, folder) >= 0;
+    free(place);
+    own->folders[0] = own->folder;
+    own->core =
+        (archsplit_core){.size = sizeof own->core, .table = own->table, .folders = own->folders};
+    return complete ? ARCHSPLIT_OK : error_no_memory();
+}
+
+static void free_core(struct own_core *own) {
+    if (own != NULL) {
+        free(own->table);
+        free(own->folder);
+        free(own);
+    }
+}
+
+archsplit_status archsplit_core_read(const char *folder, archsplit_core **core) {
+    if (folder == NULL || core == NULL) {
+        return error_bad_argument("the core's folder, and where to put the core, are needed");
+    }
+    struct own_core *own = calloc(1, sizeof *own);
+    archsplit_status status = own != NULL ? find_places(own, folder) : error_no_memory();
+    *core = status == ARCHSPLIT_OK ? &own->core : NULL;
+    if (status != ARCHSPLIT_OK) {
+        free_core(own);
+    }
+    return status;
+}
+
+void archsplit_core_free(archsplit_core *core) {
+    free_core((struct own_core *)core);
 }

@@ -1,7 +1,4 @@
-/* Creation of a loader.
- *
- * The loader of another core may be in this process, and an exported name may be bound to the
- * other's function: so nothing exported is called from inside. */
+/* Creation of a loader, and of the core that it is for. */
 #ifndef ARCHSPLIT_CREATE_H
 #define ARCHSPLIT_CREATE_H
 

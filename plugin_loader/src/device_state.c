@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "error.h"
-#include "libcuda.h"
 #include "trace.h"
 #include "zstd.h"
 
@@ -133,7 +132,7 @@ static archsplit_verdict check_use(struct device_state *state, uint32_t index) {
     const struct candidate *candidate = &state->loader->candidates[index];
     if (driver_knows_any(state, candidate)) {
         archsplit_verdict verdict =
-            state->loader->has_table ? check_copy(state, index) : check_shadow(state, index);
+            state->loader->has_packs ? check_copy(state, index) : check_shadow(state, index);
         return verdict == ARCHSPLIT_ACCEPTED ? check_compression(state, index) : verdict;
     }
     uint32_t toolkit = candidate->descriptor.cuda_version, driver = state->machine.cuda_version;

@@ -42,18 +42,14 @@ static void report_device(const archsplit_loader *loader, const char *package, u
     uint32_t all = service.missing + service.native + service.older_minor + service.ptx;
     error_set("%s %s: device %u, %s (capability %u.%u), finds no code in %u of %u containers of "
               "kernels: those kernels can't run on it",
-              loader->package, loader->version, number, device->name, device->capability.major,
-              device->capability.minor, service.missing, all);
+              loader->identity.package, loader->identity.version, number, device->name,
+              device->capability.major, device->capability.minor, service.missing, all);
     report(package, error_text(), " --install");
 }
 
-static bool is_strict(void) {
-    const char *strict = os_environment("ARCHSPLIT_STRICT");
-    return strict != NULL && strcmp(strict, "1") == 0;
-}
-
 static void end_if_strict(void) {
-    if (is_strict()) {
+    const char *strict = os_environment("ARCHSPLIT_STRICT");
+    if (strict != NULL && strcmp(strict, "1") == 0) {
         os_write_error("archsplit: ARCHSPLIT_STRICT=1, so this process ends here\n");
         os_exit();
     }

@@ -2,6 +2,8 @@
 #ifndef ARCHSPLIT_ERROR_H
 #define ARCHSPLIT_ERROR_H
 
+#include <stddef.h>
+
 #include "../include/archsplit/plugin_loader.h"
 
 /* Replace the sentence. What doesn't fit is cut off; control characters are escaped. */
@@ -18,5 +20,10 @@ const char *error_text(void);
 /* Set the text, return the status. */
 archsplit_status error_no_memory(void);
 archsplit_status error_bad_argument(const char *what);
+
+/* Replace control characters in `text`, which is an array of `size` bytes, by \x1b and the like: it
+ * is for terminals, and names of files may have any byte in them. A character that has no room any
+ * more is cut off, with all that follows. */
+void text_escape(char *text, size_t size);
 
 #endif

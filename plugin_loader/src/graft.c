@@ -7,8 +7,6 @@
  * So each wrapper of a library is changed in that call, also one without code: it gets an empty
  * container of the loader. A call for the same library then finds no wrapper as ld.so left it, and
  * changes none. A pack that arrives later is reported as late, and a new process has it. */
-#include "graft.h"
-
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -274,48 +272,44 @@ static archsplit_status graft_library(const struct device_state *state,
     return status;
 }
 
-struct search {
-    const struct core *core;
-    const archsplit_pack_library *library;
-    const char *stub;
-    archsplit_status status;
-    uint32_t unmatched;
-};
-
-static bool graft_object(const struct os_object *object, void *context) {
-    struct search *search = context;
-    if (!object_needs(object, search->stub)) {
-        return false;
-    }
-    struct grafted_library *record = grafts_take(search->core->folder, &search->core->loader->table,
-                                                 search->library, object->base);
+static archsplit_status graft_object(const struct core *core, const archsplit_pack_library *library,
+                                     const struct os_object *object, uint32_t *unmatched) {
+    struct grafted_library *record =
+        grafts_take(core->folder, &core->loader->table, library, object->base);
     if (record == NULL) {
-        search->status = error_no_memory();
-        return true;
+        return error_no_memory();
     }
-    search->status = graft_library(selection_now(search->core->loader), object, record);
+    archsplit_status status = graft_library(selection_now(core->loader), object, record);
     close_empty(object, record);
     record->is_loaded = true;
-    search->unmatched += grafts_count(record, ARCHSPLIT_GRAFT_UNMATCHED);
+    *unmatched += grafts_count(record, ARCHSPLIT_GRAFT_UNMATCHED);
     trace("%s: %u of %u containers served, %u unmatched", record->name,
           grafts_count(record, ARCHSPLIT_GRAFT_SERVED), record->count,
           grafts_count(record, ARCHSPLIT_GRAFT_UNMATCHED));
-    return search->status != ARCHSPLIT_OK;
+    return status;
 }
 
 static archsplit_status graft_row(const struct core *core, const archsplit_pack_library *library,
                                   const char *stub) {
-    struct search search = {core, library, stub, ARCHSPLIT_OK, 0};
-    os_each_object(graft_object, &search);
-    if (search.status == ARCHSPLIT_OK && search.unmatched > 0) {
+    struct os_object *objects;
+    size_t count = os_objects(&objects);
+    archsplit_status status = objects != NULL ? ARCHSPLIT_OK : error_no_memory();
+    uint32_t unmatched = 0;
+    for (size_t i = 0; i < count && status == ARCHSPLIT_OK; i++) {
+        if (object_needs(&objects[i], stub)) {
+            status = graft_object(core, library, &objects[i], &unmatched);
+        }
+    }
+    free(objects);
+    if (status == ARCHSPLIT_OK && unmatched > 0) {
         error_set("%.*s: %u of %u wrappers are not where the core's table has them, so their "
                   "containers have no device code; install the core again",
                   (int)library->name_length,
-                  (const char *)core->loader->table.index + library->name_offset, search.unmatched,
+                  (const char *)core->loader->table.index + library->name_offset, unmatched,
                   library->container_count);
         return ARCHSPLIT_OPEN_FAILED;
     }
-    return search.status;
+    return status;
 }
 
 static archsplit_status graft_stub(const struct core *core, const char *stub) {
@@ -325,12 +319,12 @@ static archsplit_status graft_stub(const struct core *core, const char *stub) {
             return graft_row(core, pack_library(table, i), stub);
         }
     }
-    error_set("%s is not a stub of a library of %s %s", stub, core->loader->package,
-              core->loader->version);
+    error_set("%s is not a stub of a library of %s %s", stub, core->loader->identity.package,
+              core->loader->identity.version);
     return ARCHSPLIT_BAD_ARGUMENT;
 }
 
-archsplit_status graft(const char *folder, const char *stub) {
+archsplit_status archsplit_graft(const char *folder, const char *stub) {
     if (folder == NULL || stub == NULL) {
         return error_bad_argument("a folder and a stub are needed");
     }

@@ -3,8 +3,7 @@
 #ifndef ARCHSPLIT_GRAFTS_H
 #define ARCHSPLIT_GRAFTS_H
 
-#include "compat.h"
-#include "pack_index.h"
+#include "device_state.h"
 
 struct grafted_container {
     archsplit_graft_state state;
@@ -30,11 +29,6 @@ struct grafted_library {
 /* The record of a library, made at the first call; NULL without memory. */
 struct grafted_library *grafts_take(const char *folder, const struct pack *table,
                                     const archsplit_pack_library *library, uint64_t base);
-/* The same, NULL where there is none. */
-struct grafted_library *grafts_find(const char *folder, const char *stub, uint64_t base);
-
-/* Call a function with each library of a core. */
-void grafts_each(const char *folder, void (*call)(struct grafted_library *library));
 
 /* Copy the targets of a container; false without memory. */
 bool grafts_set_targets(struct grafted_container *container, const archsplit_target *targets,
@@ -42,13 +36,11 @@ bool grafts_set_targets(struct grafted_container *container, const archsplit_tar
 
 uint32_t grafts_count(const struct grafted_library *library, archsplit_graft_state state);
 
-/* The target that a GPU takes in a container of a library; kind 0 is for nothing. `library` may be
- * NULL. */
-archsplit_target grafts_found(const struct grafted_library *library, uint32_t container,
-                              struct capability capability);
+/* See archsplit_process_service, for the core of the state's loader. */
+archsplit_status process_service(const struct device_state *state, const char *folder,
+                                 struct capability capability, archsplit_service *service);
 
-/* Fill in the index-th container of the core's libraries that are loaded, in the order of loading;
- * false past the last one. */
-bool grafts_describe(const char *folder, uint32_t index, archsplit_grafted *grafted);
+/* See archsplit_process_container. */
+archsplit_status process_container(const char *folder, uint32_t index, archsplit_grafted *grafted);
 
 #endif

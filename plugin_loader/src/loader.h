@@ -20,19 +20,14 @@ struct candidate {
 };
 
 struct archsplit_loader {
-    char *package;
-    char *version;
-    char *library;
-    uint8_t build_id[32];
-    uint8_t interface_hash[32];
-    uint32_t digest_count; /* of plugins' libraries, as they are on record */
+    struct descriptor identity; /* of the core, as its table has it */
+    char *library;              /* file name of a plugin */
+    uint32_t digest_count;      /* of plugins' libraries, as they are on record */
     uint8_t (*digests)[32];
-    uint32_t target_count; /* 0: any target will do */
-    archsplit_target *targets;
     uint32_t count;
     struct candidate *candidates;
     struct selection *selection; /* see selection.h */
-    bool has_table;              /* the plugins are device packs */
+    bool has_packs;              /* the plugins are device packs */
     bool verifies;               /* plugins are read to their ends, and compared with records */
     struct pack table;
 };

@@ -3,6 +3,8 @@
 #include <elf.h>
 #include <string.h>
 
+#include "untrusted.h"
+
 enum { WRAPPER_MAGIC = 0x466243b1, WRAPPER_SIZE = 24 };
 
 /* The record through which a library registers a container with the CUDA runtime; in
@@ -43,15 +45,12 @@ static const Elf64_Dyn *dynamic_section(const struct os_object *object) {
     return NULL;
 }
 
-/* glibc replaces addresses in the dynamic section by real ones where the section can be written. */
-static const char *strings(const struct os_object *object, uint64_t value) {
-    return value >= object->base ? (const char *)(uintptr_t)value : at(object, value);
-}
-
 static const char *string_table(const struct os_object *object) {
     for (const Elf64_Dyn *row = dynamic_section(object); row && row->d_tag != DT_NULL; row++) {
         if (row->d_tag == DT_STRTAB) {
-            return strings(object, row->d_un.d_ptr);
+            /* glibc puts the real address there, if the dynamic section can be written. */
+            uint64_t value = row->d_un.d_ptr;
+            return value >= object->base ? (const char *)(uintptr_t)value : at(object, value);
         }
     }
     return NULL;
@@ -96,10 +95,6 @@ uint64_t *object_pointer(const struct os_object *object, uint64_t wrapper) {
     }
     struct wrapper *found = at(object, wrapper);
     return found->magic == WRAPPER_MAGIC ? &found->data : NULL;
-}
-
-static uint64_t aligned(uint64_t value, uint64_t alignment) {
-    return (value + alignment - 1) & ~(alignment - 1);
 }
 
 /* The notes of one segment, which is in memory. */

@@ -12,7 +12,8 @@
 /* Set the error: no plugin serves `whom`. List each candidate with its reason. */
 static archsplit_status no_plugin(const struct device_state *state, const char *whom) {
     const archsplit_loader *loader = state->loader;
-    error_set("no plugin of %s %s serves %s", loader->package, loader->version, whom);
+    error_set("no plugin of %s %s serves %s", loader->identity.package, loader->identity.version,
+              whom);
     if (loader->count == 0) {
         error_append("; no plugin was found");
     }
@@ -41,6 +42,23 @@ archsplit_status open_choose(const archsplit_loader *loader, struct capability c
     if (status == ARCHSPLIT_OK && !state_choose(state, capability, choice)) {
         char whom[64];
         snprintf(whom, sizeof whom, "capability %u.%u", capability.major, capability.minor);
+        status = no_plugin(state, whom);
+    }
+    return status;
+}
+
+static archsplit_status choose_for_device(const archsplit_loader *loader, uint32_t device,
+                                          archsplit_choice *choice) {
+    const struct device_state *state;
+    const struct device *found;
+    archsplit_status status = selection_for_device(loader, device, &state);
+    if (status == ARCHSPLIT_OK) {
+        status = state_find_device(state, device, &found);
+    }
+    if (status == ARCHSPLIT_OK && !state_choose(state, found->capability, choice)) {
+        char whom[192];
+        snprintf(whom, sizeof whom, "device %u, %s (capability %u.%u)", device, found->name,
+                 found->capability.major, found->capability.minor);
         status = no_plugin(state, whom);
     }
     return status;
@@ -106,44 +124,27 @@ static archsplit_status open_candidate(struct candidate *candidate, void **plugi
     return status;
 }
 
-static archsplit_status choose_device(const struct device_state *state, uint32_t device,
-                                      archsplit_choice *choice) {
-    const struct device *found;
-    archsplit_status status = state_find_device(state, device, &found);
-    if (status == ARCHSPLIT_OK && !state_choose(state, found->capability, choice)) {
-        char whom[192];
-        snprintf(whom, sizeof whom, "device %u, %s (capability %u.%u)", device, found->name,
-                 found->capability.major, found->capability.minor);
-        status = no_plugin(state, whom);
-    }
-    return status;
-}
-
-archsplit_status open_for_device(archsplit_loader *loader, uint32_t device, void **plugin) {
-    const struct device_state *state;
-    archsplit_choice choice = {0};
-    archsplit_status status = selection_for_device(loader, device, &state);
-    if (status == ARCHSPLIT_OK) {
-        status = choose_device(state, device, &choice);
-    }
+/* Open the plugin that was chosen, if one was: `status` is of the choice. */
+static archsplit_status open_chosen(archsplit_loader *loader, archsplit_status status,
+                                    const archsplit_choice *choice, void **plugin) {
     if (status != ARCHSPLIT_OK) {
         trace("%s", error_text());
         return status;
     }
-    trace("device %u takes %s of %s", device, target_name(&choice.target).text,
-          loader->candidates[choice.candidate].path);
-    return open_candidate(&loader->candidates[choice.candidate], plugin);
+    struct candidate *candidate = &loader->candidates[choice->candidate];
+    trace("%s of %s is chosen", target_name(&choice->target).text, candidate->path);
+    return open_candidate(candidate, plugin);
 }
 
-archsplit_status open_for_capability(archsplit_loader *loader, struct capability capability,
-                                     void **plugin) {
+archsplit_status archsplit_loader_open(archsplit_loader *loader, uint32_t device, void **plugin) {
     archsplit_choice choice = {0};
-    archsplit_status status = open_choose(loader, capability, &choice);
-    if (status != ARCHSPLIT_OK) {
-        trace("%s", error_text());
-        return status;
-    }
-    trace("capability %u.%u takes %s of %s", capability.major, capability.minor,
-          target_name(&choice.target).text, loader->candidates[choice.candidate].path);
-    return open_candidate(&loader->candidates[choice.candidate], plugin);
+    archsplit_status status = choose_for_device(loader, device, &choice);
+    return open_chosen(loader, status, &choice, plugin);
+}
+
+archsplit_status archsplit_loader_open_for_capability(archsplit_loader *loader, uint32_t major,
+                                                      uint32_t minor, void **plugin) {
+    archsplit_choice choice = {0};
+    archsplit_status status = open_choose(loader, (struct capability){major, minor}, &choice);
+    return open_chosen(loader, status, &choice, plugin);
 }

@@ -30,8 +30,13 @@ void os_close(const struct os_file *file);
  * contents of the buffer are undefined. */
 enum { OS_ENDED = -1 };
 int os_read(const struct os_file *file, uint64_t offset, void *buffer, size_t length);
-/* Read from the start what there is, up to `size` bytes; what the kernel makes up has no size. */
-size_t os_read_some(const struct os_file *file, void *buffer, size_t size);
+/* Read a small file of the kernel, which may have no size and may have NULs in it; nothing when it
+ * can't be read. */
+struct os_text {
+    char text[2048]; /* ended by NUL */
+    size_t size;
+};
+struct os_text os_read_text(const char *path);
 
 /* A number that changes when a file or folder does; 0 where there is none. */
 uint64_t os_stamp(const char *path);
@@ -71,6 +76,10 @@ struct os_object {
     const void *headers; /* Elf64_Phdr */
     uint16_t header_count;
 };
+/* Copy the list of the loaded objects; free it. For a stub's constructor, during which nothing is
+ * closed. A child that is forked during os_each_object hangs in its next dlopen and C++ exception,
+ * because that lock of ld.so is another thread's, so that nothing may take long there. */
+size_t os_objects(struct os_object **objects);
 bool os_each_object(bool (*visit)(const struct os_object *object, void *context), void *context);
 
 /* Copy the path by which ld.so found an object, links not followed; false if it is not absolute, or
@@ -87,6 +96,9 @@ _Noreturn void os_exit(void);
 
 bool os_same_file(const struct os_file *a, const struct os_file *b);
 bool os_unchanged(const struct os_file *a, const struct os_file *b);
+
+/* Return `folder`/`name`, which the caller frees; NULL without memory. */
+char *os_join(const char *folder, const char *name);
 
 /* The names in a folder, sorted by byte, without those that start with "." or "__". An errno value
  * on failure. Free it with os_free_names. */

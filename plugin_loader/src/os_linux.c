@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <link.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -115,9 +116,15 @@ int os_read(const struct os_file *file, uint64_t offset, void *buffer, size_t le
     return done < 0 ? errno : (size_t)done < length ? OS_ENDED : 0;
 }
 
-size_t os_read_some(const struct os_file *file, void *buffer, size_t size) {
-    ssize_t done = read_at(file, 0, buffer, size);
-    return done < 0 ? 0 : (size_t)done;
+struct os_text os_read_text(const char *path) {
+    struct os_text found = {{0}, 0};
+    struct os_file file;
+    if (os_open(path, &file) == 0) {
+        ssize_t size = read_at(&file, 0, found.text, sizeof found.text - 1);
+        found.size = size < 0 ? 0 : (size_t)size;
+        os_close(&file);
+    }
+    return found;
 }
 
 uint64_t os_stamp(const char *path) {
@@ -158,6 +165,15 @@ bool os_same_file(const struct os_file *a, const struct os_file *b) {
 
 bool os_unchanged(const struct os_file *a, const struct os_file *b) {
     return memcmp(a->identity, b->identity, sizeof a->identity) == 0;
+}
+
+char *os_join(const char *folder, const char *name) {
+    size_t size = strlen(folder) + strlen(name) + 2;
+    char *path = malloc(size);
+    if (path != NULL) {
+        snprintf(path, size, "%s/%s", folder, name);
+    }
+    return path;
 }
 
 static int compare_names(const void *a, const void *b) {

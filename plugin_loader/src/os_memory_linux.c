@@ -89,6 +89,33 @@ bool os_each_object(bool (*visit)(const struct os_object *object, void *context)
     return dl_iterate_phdr(visit_one, &both) != 0;
 }
 
+struct copy {
+    struct os_object *objects; /* NULL while they are only counted */
+    size_t room, count;
+};
+
+static int copy_one(struct dl_phdr_info *info, size_t size, void *data) {
+    (void)size;
+    struct copy *copy = data;
+    if (copy->objects == NULL) {
+        copy->room++;
+    } else if (copy->count < copy->room) {
+        copy->objects[copy->count++] =
+            (struct os_object){info->dlpi_name, info->dlpi_addr, info->dlpi_phdr, info->dlpi_phnum};
+    }
+    return 0;
+}
+
+size_t os_objects(struct os_object **objects) {
+    struct copy copy = {NULL, 0, 0};
+    dl_iterate_phdr(copy_one, &copy);
+    *objects = copy.objects = malloc(copy.room * sizeof *copy.objects);
+    if (copy.objects != NULL) {
+        dl_iterate_phdr(copy_one, &copy);
+    }
+    return copy.count;
+}
+
 /* ld.so wrote the name under its own lock, of which the thread sanitizer knows nothing; `volatile`
  * keeps the loop from becoming a call that the sanitizer watches. */
 __attribute__((noinline, no_sanitize("thread"))) bool os_object_path(const struct os_object *object,

@@ -118,18 +118,15 @@ static size_t origin_length(const char *entry) {
     return 0;
 }
 
-static bool visit_stub(const struct os_object *object, void *context) {
-    struct search *search = context;
+static void visit_stub(const struct os_object *object, struct search *search) {
     char path[OS_PATH_SIZE];
     if (object_is_named(object, search->stub) && os_object_path(object, path)) {
         add_core(search, path, (size_t)(strrchr(path, '/') - path), "");
     }
-    return search->status != ARCHSPLIT_OK;
 }
 
 /* A library that needs the stub has the core's folder on its own search path. */
-static bool visit_library(const struct os_object *object, void *context) {
-    struct search *search = context;
+static void visit_library(const struct os_object *object, struct search *search) {
     char path[OS_PATH_SIZE];
     bool needs = object_needs(object, search->stub) && os_object_path(object, path);
     const char *entry = needs ? object_search_path(object) : NULL;
@@ -146,7 +143,16 @@ static bool visit_library(const struct os_object *object, void *context) {
         free(rest);
         entry += length + (entry[length] == ':' ? 1 : 0);
     }
-    return search->status != ARCHSPLIT_OK;
+}
+
+static void visit_objects(struct search *search,
+                          void (*visit)(const struct os_object *object, struct search *search)) {
+    struct os_object *objects;
+    size_t count = os_objects(&objects);
+    for (size_t i = 0; i < count && search->status == ARCHSPLIT_OK; i++) {
+        visit(&objects[i], search);
+    }
+    free(objects);
 }
 
 /* The working folder is on the search path only because a program runs there: who can write into it
@@ -181,10 +187,8 @@ archsplit_status places_find(const char *folder, const char *stub, struct places
         add_site(&search, folder, (size_t)(search.tail - folder));
     }
     if (search.status == ARCHSPLIT_OK && !os_elevated()) {
-        os_each_object(visit_stub, &search);
-        if (search.status == ARCHSPLIT_OK) {
-            os_each_object(visit_library, &search);
-        }
+        visit_objects(&search, visit_stub);
+        visit_objects(&search, visit_library);
         if (search.status == ARCHSPLIT_OK) {
             python_path_each(visit_python, &search);
         }

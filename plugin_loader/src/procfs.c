@@ -12,6 +12,7 @@
 #ifndef PROC_NVIDIA
 #define PROC_NVIDIA "/proc/driver/nvidia"
 #endif
+#define GPUS PROC_NVIDIA "/gpus"
 #ifndef DEV_NVIDIA
 #define DEV_NVIDIA "/dev/nvidia"
 #endif
@@ -25,23 +26,8 @@ struct gpu_files {
     char file[sizeof DEV_NVIDIA + 8]; /* through which it is used, of the device's minor number */
 };
 
-/* The content of a file, up to a length that no file here reaches; "" when it can't be read. */
-struct content {
-    char text[2048];
-};
-
-static struct content read_text(const char *path) {
-    struct content content = {{0}};
-    struct os_file file;
-    if (os_open(path, &file) == 0) {
-        os_read_some(&file, content.text, sizeof content.text - 1);
-        os_close(&file);
-    }
-    return content;
-}
-
 /* Copy what stands behind a label, from its first letter to the end of its line. */
-static void take_field(const struct content *content, const char *label, char *to, size_t size) {
+static void take_field(const struct os_text *content, const char *label, char *to, size_t size) {
     const char *found = strstr(content->text, label);
     size_t length = 0;
     if (found != NULL) {
@@ -54,14 +40,10 @@ static void take_field(const struct content *content, const char *label, char *t
     to[length] = '\0';
 }
 
-static int list_gpus(char ***addresses, size_t *count) {
-    return os_list(PROC_NVIDIA "/gpus", addresses, count);
-}
-
 static void read_gpu(const char *address, struct gpu_files *gpu) {
     char path[512];
-    snprintf(path, sizeof path, "%s/gpus/%s/information", PROC_NVIDIA, address);
-    struct content content = read_text(path);
+    snprintf(path, sizeof path, GPUS "/%s/information", address);
+    struct os_text content = os_read_text(path);
     take_field(&content, "Model:", gpu->model, sizeof gpu->model);
     take_field(&content, "GPU UUID:", gpu->uuid, sizeof gpu->uuid);
     take_field(&content, "GPU Excluded:", gpu->excluded, sizeof gpu->excluded);
@@ -88,7 +70,7 @@ static struct device *add_device(struct machine *machine, const struct gpu_files
 
 /* "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.95.05  ..." */
 static void read_version(struct machine *machine) {
-    struct content content = read_text(PROC_NVIDIA "/version");
+    struct os_text content = os_read_text(PROC_NVIDIA "/version");
     for (char *word = content.text; (word = strpbrk(word, "0123456789")) != NULL;) {
         size_t length = strspn(word, "0123456789.");
         if (memchr(word, '.', length) != NULL && length < sizeof machine->driver_version) {
@@ -188,7 +170,7 @@ static bool add_certain_gpu(struct look *look, const char *address) {
 static bool add_certain_gpus(struct look *look) {
     char **addresses;
     size_t count;
-    if (list_gpus(&addresses, &count) != 0) {
+    if (os_list(GPUS, &addresses, &count) != 0) {
         return false;
     }
     bool certain = true;
@@ -267,7 +249,7 @@ void procfs_detect(struct machine *machine) {
     char **addresses;
     size_t count;
     machine_stop(machine, ARCHSPLIT_DRIVER_MISSING, "no NVIDIA driver: %s", error_text());
-    if (list_gpus(&addresses, &count) != 0) {
+    if (os_list(GPUS, &addresses, &count) != 0) {
         return;
     }
     if (count > 0) {

@@ -5,12 +5,10 @@
 
 #include "coverage.h"
 #include "error.h"
-#include "libcuda.h"
 #include "nvml.h"
 #include "os.h"
 #include "procfs.h"
 #include "tegra.h"
-#include "text.h"
 #include "trace.h"
 #include "visible.h"
 
@@ -91,29 +89,19 @@ static void detect(struct machine *machine) {
     trace_devices(machine);
 }
 
-/* Judge the state; NULL, and it is gone, without memory. */
-static struct device_state *settled(struct device_state *state) {
-    if (state != NULL && state_judge(state) == ARCHSPLIT_OK) {
-        return state;
-    }
-    state_destroy(state);
-    return NULL;
-}
-
-static struct device_state *ask(const archsplit_loader *loader) {
+/* The state by NVML, or without a device; NULL without memory. */
+static struct device_state *ask(const archsplit_loader *loader, bool devices) {
     struct device_state *state = state_create(loader);
-    if (state != NULL) {
+    if (state != NULL && devices) {
         detect(&state->machine);
-    }
-    return settled(state);
-}
-
-static struct device_state *ask_nobody(const archsplit_loader *loader) {
-    struct device_state *state = state_create(loader);
-    if (state != NULL) {
+    } else if (state != NULL) {
         machine_stop(&state->machine, ARCHSPLIT_DRIVER_NOT_ASKED, "devices were not asked for");
     }
-    return settled(state);
+    if (state != NULL && state_judge(state) != ARCHSPLIT_OK) {
+        state_destroy(state);
+        return NULL;
+    }
+    return state;
 }
 
 /* True if NVML could say nothing that changes what is loaded, when procfs named GPUs that are
@@ -150,7 +138,7 @@ archsplit_status selection_create(archsplit_loader *loader, bool devices) {
     selection->certain = devices ? look(loader) : NULL;
     struct device_state *full = NULL;
     if (selection->certain == NULL) {
-        full = devices ? ask(loader) : ask_nobody(loader);
+        full = ask(loader, devices);
     }
     atomic_init(&selection->full, full);
     return selection->certain != NULL || full != NULL ? ARCHSPLIT_OK : error_no_memory();
@@ -187,7 +175,7 @@ archsplit_status selection_full(const archsplit_loader *loader, const struct dev
     struct selection *selection = loader->selection;
     struct device_state *full = atomic_load(&selection->full);
     if (full == NULL) {
-        struct device_state *own = ask(loader);
+        struct device_state *own = ask(loader, true);
         if (own == NULL) {
             return error_no_memory();
         }

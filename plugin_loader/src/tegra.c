@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "libcuda.h"
 #include "os.h"
 
 #ifndef DEV_NVHOST
@@ -23,23 +22,8 @@ static const struct {
     {124, {3, 2}}, {210, {5, 3}}, {186, {6, 2}}, {194, {7, 2}}, {234, {8, 7}}, {264, {11, 0}},
 };
 
-struct property {
-    char text[512];
-    size_t size;
-};
-
-static struct property read_property(const char *path) {
-    struct property property = {{0}, 0};
-    struct os_file file;
-    if (os_open(path, &file) == 0) {
-        property.size = os_read_some(&file, property.text, sizeof property.text - 1);
-        os_close(&file);
-    }
-    return property;
-}
-
 /* The number of the chip in a list of names, each ended by NUL; 0 where there is none. */
-static unsigned long find_chip(const struct property *compatible) {
+static unsigned long find_chip(const struct os_text *compatible) {
     static const char prefix[] = "nvidia,tegra";
     for (size_t at = 0; at < compatible->size; at += strlen(compatible->text + at) + 1) {
         if (strncmp(compatible->text + at, prefix, sizeof prefix - 1) == 0) {
@@ -65,8 +49,8 @@ static bool find_capability(unsigned long chip, uint32_t cuda_version,
 }
 
 bool tegra_detect(struct machine *machine) {
-    struct property compatible = read_property(DEVICE_TREE "/compatible");
-    struct property model = read_property(DEVICE_TREE "/model");
+    struct os_text compatible = os_read_text(DEVICE_TREE "/compatible");
+    struct os_text model = os_read_text(DEVICE_TREE "/model");
     unsigned long chip = find_chip(&compatible);
     struct capability capability;
     if (!os_exists(DEV_NVHOST "gpu") && !os_exists(DEV_NVHOST "ctrl-gpu")) {

@@ -9,7 +9,6 @@
 
 #include "error.h"
 #include "os.h"
-#include "text.h"
 
 struct sink {
     archsplit_trace_callback callback;
@@ -19,7 +18,7 @@ struct sink {
 
 static _Atomic(struct sink *) sinks;
 
-archsplit_status trace_set(archsplit_trace_callback callback, void *context) {
+archsplit_status archsplit_trace(archsplit_trace_callback callback, void *context) {
     struct sink *sink = malloc(sizeof *sink);
     if (sink == NULL) {
         return error_no_memory();

@@ -7,7 +7,4 @@
 /* Pass a line to the callback, and to standard error where ARCHSPLIT_TRACE=1. */
 __attribute__((format(printf, 1, 2))) void trace(const char *format, ...);
 
-/* See archsplit_trace. */
-archsplit_status trace_set(archsplit_trace_callback callback, void *context);
-
 #endif

@@ -21,6 +21,10 @@ static inline bool fits(uint64_t offset, uint64_t length, uint64_t size) {
     return offset <= size && length <= size - offset;
 }
 
+static inline uint64_t aligned(uint64_t value, uint64_t alignment) {
+    return (value + alignment - 1) & ~(alignment - 1);
+}
+
 static inline archsplit_verdict malformed(const char *what, uint64_t found, const char *expected) {
     error_set("is malformed: %s is %" PRIu64 ", expected %s" REINSTALL, what, found, expected);
     return ARCHSPLIT_MALFORMED;

@@ -5,21 +5,87 @@
  *
  * --late asks what was found after all else, --silent never does.
  *
- * The core is vecsort 1.2.3 with a build id of 11... and an interface hash of 22... */
+ * The core is vecsort 1.2.3 with a build id of 11... and an interface hash of 22..., and has
+ * plugins for each capability from 5.0 on. */
 #define _POSIX_C_SOURCE 200809L
 
 #include <pthread.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "../../plugin_loader/src/sha256.h"
 #include "archsplit/plugin_loader.h"
 
 enum { MAX_PATHS = 32, MAX_THREADS = 16 };
 
-#define FOUR(digits) digits digits digits digits
-static const char build_id[] = FOUR("1111111111111111");
-static const char interface_hash[] = FOUR("2222222222222222");
+/* The core's table, which is written to a file for the time of the call. */
+struct table {
+    archsplit_pack_head head;
+    archsplit_descriptor descriptor;
+    archsplit_target targets[ARCHSPLIT_MAX_TARGETS];
+    char package[8], version[8];
+    archsplit_pack_library library;
+    char name[16];
+};
+
+static uint16_t add_targets(archsplit_target *targets) {
+    static const uint16_t numbers[] = {50, 60, 61,  70,  75,  80,  86,  87,  88,
+                                       89, 90, 100, 101, 103, 107, 110, 120, 121};
+    uint16_t count = 0;
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        uint16_t major = numbers[i] / 10, minor = numbers[i] % 10;
+        for (uint16_t kind = ARCHSPLIT_KIND_SASS; kind <= ARCHSPLIT_KIND_PTX; kind++) {
+            targets[count++] = (archsplit_target){kind, major, minor, 0};
+            if (major >= 9 && numbers[i] != 107) { /* there is room for 64 */
+                targets[count++] = (archsplit_target){kind, major, minor, 'a'};
+                targets[count++] = (archsplit_target){kind, major, minor, 'f'};
+            }
+        }
+    }
+    return count;
+}
+
+static void write_table(const char *path) {
+    enum { DESCRIPTOR = offsetof(struct table, library) - offsetof(struct table, descriptor) };
+    const size_t start = offsetof(struct table, descriptor);
+    struct table table = {.package = "vecsort", .version = "1.2.3", .name = "libvecsort.so"};
+    table.descriptor = (archsplit_descriptor){
+        .fixed_size = sizeof table.descriptor,
+        .total_size = DESCRIPTOR,
+        .contract_major = ARCHSPLIT_CONTRACT_MAJOR,
+        .shape = ARCHSPLIT_SHAPE_LIBRARY,
+        .package_offset = (uint32_t)(offsetof(struct table, package) - start),
+        .package_length = 7,
+        .version_offset = (uint32_t)(offsetof(struct table, version) - start),
+        .version_length = 5,
+        .targets_offset = (uint32_t)(offsetof(struct table, targets) - start),
+        .target_size = sizeof *table.targets,
+        .target_count = add_targets(table.targets),
+    };
+    memset(table.descriptor.build_id, 0x11, sizeof table.descriptor.build_id);
+    memset(table.descriptor.interface_hash, 0x22, sizeof table.descriptor.interface_hash);
+    table.library =
+        (archsplit_pack_library){sizeof table.library, 13, sizeof table.library, 13, 0, 0};
+    table.head = (archsplit_pack_head){
+        .magic = ARCHSPLIT_PACK_MAGIC,
+        .head_size = sizeof table.head,
+        .descriptor_size = DESCRIPTOR,
+        .file_size = sizeof table,
+        .index_size = sizeof table.library + sizeof table.name,
+        .library_count = 1,
+        .library_size = sizeof table.library,
+        .container_size = sizeof(archsplit_pack_container),
+        .image_size = sizeof(archsplit_pack_image),
+    };
+    const size_t hashed = offsetof(archsplit_pack_head, driver_version);
+    sha256((const uint8_t *)&table + hashed, sizeof table - hashed, table.head.digest);
+    FILE *file = fopen(path, "wb");
+    fwrite(&table, sizeof table, 1, file);
+    fclose(file);
+}
 
 struct request {
     archsplit_core core;
@@ -138,20 +204,23 @@ static void parse(int count, char **arguments, struct request *request) {
 }
 
 int main(int count, char **arguments) {
+    char path[] = "/tmp/loader-probe-XXXXXX";
+    close(mkstemp(path));
+    write_table(path);
     struct request request = {.device = -1};
     request.core = (archsplit_core){
         .size = sizeof request.core,
-        .package = "vecsort",
-        .version = "1.2.3",
-        .build_id = build_id,
-        .interface_hash = interface_hash,
-        .library = "libvecsort.so",
+        .table = path,
         .folders = request.folders,
         .files = request.files,
     };
     parse(count, arguments, &request);
     archsplit_loader *loader;
-    if (archsplit_loader_create(&request.core, &loader) != ARCHSPLIT_OK) {
+    archsplit_status created = archsplit_loader_create(&request.core, &loader);
+    if (request.threads == 0) {
+        unlink(path);
+    }
+    if (created != ARCHSPLIT_OK) {
         printf("can't create a loader: %s\n", archsplit_last_error());
         return 1;
     }
@@ -173,5 +242,8 @@ int main(int count, char **arguments) {
         print_found(loader);
     }
     archsplit_loader_destroy(loader);
+    if (request.threads > 0) {
+        unlink(path);
+    }
     return status;
 }

@@ -80,4 +80,4 @@ def test_the_loader_opens_the_right_plugin_and_refuses_the_others(
     assert other.returncode == 1
     assert "no plugin of vecsort 1.2.3 serves capability 8.0" in other.stderr
     lost = run([*program, str(face.parent), "stub_answer", "9.0"], {})
-    assert "no core: can't be opened: No such file or directory" in lost.stderr
+    assert "no loader: can't be opened: No such file or directory" in lost.stderr

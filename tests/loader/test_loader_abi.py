@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import re
 import subprocess
 from typing import TYPE_CHECKING
@@ -35,24 +36,17 @@ def library(workbench: Workbench) -> ctypes.CDLL:
 
 
 @pytest.fixture
-def loader(library: ctypes.CDLL) -> ctypes.c_void_p:
+def core(workbench: Workbench, tmp_path: Path) -> _bindings.CoreStruct:
+    """The core of a table, devices not asked for."""
+    table = os.fsencode(workbench.core(tmp_path) / "core.pack")
+    return _bindings.CoreStruct(size=ctypes.sizeof(_bindings.CoreStruct), flags=1, table=table)
+
+
+@pytest.fixture
+def loader(library: ctypes.CDLL, core: _bindings.CoreStruct) -> ctypes.c_void_p:
     handle = ctypes.c_void_p()
-    core = core_struct()
     assert library.archsplit_loader_create(core, handle) == 0
     return handle
-
-
-def core_struct(**changes: object) -> _bindings.CoreStruct:
-    fields: dict[str, object] = {
-        "size": ctypes.sizeof(_bindings.CoreStruct),
-        "flags": 1,
-        "package": b"vecsort",
-        "version": b"1.2.3",
-        "build_id": b"1" * 64,
-        "interface_hash": b"2" * 64,
-        "library": b"libvecsort.so",
-    }
-    return _bindings.CoreStruct(**(fields | changes))
 
 
 def test_python_structs_are_laid_out_as_in_c(tmp_path: Path) -> None:
@@ -115,25 +109,26 @@ def test_numbers_out_of_range_are_refused(library: ctypes.CDLL, loader: ctypes.c
     library.archsplit_loader_destroy(None)
 
 
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"package": None}, b"a core needs a package, a version and a library"),
-        ({"version": None}, b"a core needs a package, a version and a library"),
-        ({"library": None}, b"a core needs a package, a version and a library"),
-        ({"size": 24}, b"a core needs a package, a version and a library"),
-        ({"build_id": None}, b"a core's build_id and interface_hash are 64 hexadecimal digits"),
-        ({"build_id": b"1" * 63}, b"a core's build_id and interface_hash are 64 hexadecimal"),
-        ({"interface_hash": b"x" * 64}, b"a core's build_id and interface_hash are 64 hexadecimal"),
-    ],
-)
-def test_incomplete_core_is_refused(
-    library: ctypes.CDLL, changes: dict[str, object], words: bytes
+@pytest.mark.parametrize("size", [0, 8])
+def test_core_without_a_table_is_refused(
+    library: ctypes.CDLL, core: _bindings.CoreStruct, size: int
 ) -> None:
     handle = ctypes.c_void_p()
-    assert library.archsplit_loader_create(core_struct(**changes), handle) == 1
-    assert library.archsplit_last_error().startswith(words)
+    core.size = size
+    assert library.archsplit_loader_create(core, handle) == 1
+    assert library.archsplit_last_error() == b"a core needs a table"
     assert handle.value is None
+
+
+@pytest.mark.parametrize("digest", [b"1" * 63, b"1" * 65, b"x" * 64])
+def test_digest_that_is_not_64_hexadecimal_digits_is_refused(
+    library: ctypes.CDLL, core: _bindings.CoreStruct, digest: bytes
+) -> None:
+    handle = ctypes.c_void_p()
+    core.digests = (ctypes.c_char_p * 2)(digest, None)
+    assert library.archsplit_loader_create(core, handle) == 1
+    words = b"a core's digests are 64 hexadecimal digits each"
+    assert library.archsplit_last_error() == words
 
 
 def test_symbol_that_is_not_there_is_told(library: ctypes.CDLL, workbench: Workbench) -> None:
@@ -158,6 +153,8 @@ def test_constants_match_the_splitter() -> None:
     assert int(found["SHAPE_DEVICE"]) == descriptor.Shape.DEVICE
 
 
+NOT_PROBED = {"30", "32", "35", "37", "52", "53", "62", "72", "107a", "107f"}
+"""Capabilities that the table of loader_probe.c lacks, which has no room for all."""
 DESCRIPTOR = descriptor.Descriptor(
     package="vecsort",
     version="1.2.3",
@@ -165,7 +162,9 @@ DESCRIPTOR = descriptor.Descriptor(
     interface_hash=b"\x22" * 32,
     cuda_version=13000,
     shape=descriptor.Shape.LIBRARY,
-    targets=tuple(published_targets()[:64]),
+    targets=tuple(
+        each for each in published_targets() if str(each).partition("_")[2] not in NOT_PROBED
+    ),
 )
 
 

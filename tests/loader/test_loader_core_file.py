@@ -29,22 +29,29 @@ def library(workbench: Workbench) -> ctypes.CDLL:
     return found
 
 
-def read(library: ctypes.CDLL, folder: Path) -> tuple[str, str, str, str]:
-    """Return the texts of a core: package, version, table, folder of the plugins."""
+def read(library: ctypes.CDLL, folder: Path) -> tuple[str, str]:
+    """Return the texts of a core whose loader can be made: table, folder of the plugins."""
     core = ctypes.POINTER(_bindings.CoreStruct)()
-    status = library.archsplit_core_read(os.fsencode(folder), core)
+    assert library.archsplit_core_read(os.fsencode(folder), core) == 0
+    found = core.contents
+    assert found.size == ctypes.sizeof(_bindings.CoreStruct)
+    texts = _bindings.text(found.table), _bindings.text(found.folders[0])
+    loader = ctypes.c_void_p()
+    status = library.archsplit_loader_create(core, loader)
+    library.archsplit_core_free(core)
     if status != 0:
         assert status == BAD_CORE
         raise ValueError(_bindings.text(library.archsplit_last_error()))
-    found = core.contents
-    assert found.size == ctypes.sizeof(_bindings.CoreStruct)
-    texts = (found.package, found.version, found.table, found.folders[0])
-    loader = ctypes.c_void_p()
-    assert library.archsplit_loader_create(core, loader) == 0
     library.archsplit_loader_destroy(loader)
-    library.archsplit_core_free(core)
-    first, second, third, fourth = map(_bindings.text, texts)
-    return first, second, third, fourth
+    return texts
+
+
+def test_folder_that_is_missing_is_not_a_core(library: ctypes.CDLL, tmp_path: Path) -> None:
+    core = ctypes.POINTER(_bindings.CoreStruct)()
+    missing = os.fsencode(tmp_path / "missing")
+    assert library.archsplit_core_read(missing, core) == BAD_CORE
+    assert library.archsplit_last_error().endswith(b"can't be found: No such file or directory")
+    assert not core
 
 
 def test_core_of_libraries_is_read(
@@ -52,7 +59,7 @@ def test_core_of_libraries_is_read(
 ) -> None:
     face = workbench.core(tmp_path / "a site")
     plugins = tmp_path / "a site" / "vecsort_plugins"
-    expected = ("vecsort", "1.2.3", f"{face}/core.pack", str(plugins))
+    expected = (f"{face}/core.pack", str(plugins))
     assert read(library, face) == expected
     write_table(face, sm_90="ab" * 32)
     assert read(library, face) == expected
@@ -60,7 +67,7 @@ def test_core_of_libraries_is_read(
 
 def test_core_of_packs_is_read(library: ctypes.CDLL, workbench: Workbench, tmp_path: Path) -> None:
     site = split_site(workbench, tmp_path)
-    expected = ("vecsort", "1.2.3", f"{site.face}/core.pack", f"{tmp_path}/toy_plugins")
+    expected = (f"{site.face}/core.pack", f"{tmp_path}/toy_plugins")
     assert read(library, site.face) == expected
 
 

@@ -90,7 +90,7 @@ def check_program(workbench: Workbench, prefix: Path, program: Path, face: Path)
     assert other.returncode == 1
     assert "no plugin of vecsort 1.2.3 serves device 0" in other.stderr
     lost = run([str(program), str(face.parent), "stub_answer", "9.0"], path)
-    assert "no core: can't be opened: No such file or directory" in lost.stderr
+    assert "no loader: can't be opened: No such file or directory" in lost.stderr
 
 
 @pytest.mark.parametrize("way", ["system", "newest", "pkg-config"])

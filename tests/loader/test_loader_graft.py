@@ -158,3 +158,40 @@ def test_library_plugin_is_opened_without_the_lock_of_dl_iterate_phdr(
     code = "import vecsort; print(vecsort.load())"
     done = workbench.python(tmp_path, code, gpus="9.0", LD_PRELOAD=str(preload))
     assert "sm_90/libvecsort.so" in done.stdout, done.stderr
+
+
+NO_FILES = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+struct dl_phdr_info;
+typedef int visitor(struct dl_phdr_info *, size_t, void *);
+static __thread int is_inside;
+int dl_iterate_phdr(visitor *visit, void *data) {
+    int (*iterate)(visitor *, void *) = dlsym(RTLD_NEXT, "dl_iterate_phdr");
+    is_inside = 1;
+    int stopped = iterate(visit, data);
+    is_inside = 0;
+    return stopped;
+}
+int open(const char *path, int flags, ...) {
+    if (is_inside) {
+        abort();
+    }
+    return (int)syscall(SYS_openat, AT_FDCWD, path, flags, 0666);
+}
+"""
+
+
+def test_packs_are_mapped_outside_of_the_lock_of_dl_iterate_phdr(
+    workbench: Workbench, core: SplitSite, tmp_path: Path
+) -> None:
+    """A child that is forked meanwhile would hang in its next dlopen."""
+    core.add("cc90", "sm_90")
+    source = tmp_path / "files.c"
+    source.write_text(NO_FILES)
+    preload = compile_c(tmp_path / "files.so", "-shared", "-fPIC", str(source), "-ldl")
+    assert served(workbench, core, "9.0", LD_PRELOAD=str(preload)) == ("hH", "")

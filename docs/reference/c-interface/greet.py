@@ -20,12 +20,7 @@ class Core(ctypes.Structure):
     The library allocates the whole struct, so a pointer to its first fields is enough.
     """
 
-    _fields_ = (
-        ("size", ctypes.c_uint32),
-        ("flags", ctypes.c_uint32),
-        ("package", ctypes.c_char_p),
-        ("version", ctypes.c_char_p),
-    )
+    _fields_ = (("size", ctypes.c_uint32), ("flags", ctypes.c_uint32))
 
 
 def open_loader(folder: str) -> ctypes.CDLL:

@@ -111,20 +111,12 @@ typedef enum archsplit_driver_state {
 typedef struct archsplit_core {
     uint32_t size;
     uint32_t flags;
-    const char *package;        /* normalized project name */
-    const char *version;        /* the same text as in its plugins */
-    const char *build_id;       /* 64 hexadecimal digits */
-    const char *interface_hash; /* 64 hexadecimal digits */
-    const char *library;        /* file name of a plugin's library */
+    const char *table;          /* the core's core.pack, which has its name, version and build */
     const char *const *folders; /* NULL, or ended by NULL: each holds cuda/<target>/<library> */
     const char *const *files;   /* NULL, or ended by NULL: plugin files, before all folders */
-    const char *table;          /* NULL, or the core's table: all texts above may be NULL then,
-                                   because the table has them */
     const char *const *digests; /* NULL, or ended by NULL: the SHA-256 of plugins' libraries, 64
                                    hexadecimal digits, for ARCHSPLIT_VERIFY_PLUGINS; not used
                                    if the table has them */
-    const archsplit_target *targets; /* NULL, or all targets that the core has plugins for */
-    uint32_t target_count;
 } archsplit_core;
 
 typedef struct archsplit_summary {
@@ -205,11 +197,11 @@ typedef void (*archsplit_trace_callback)(const char *line, void *context);
 /* The version of the library that is loaded, as ARCHSPLIT_LOADER_VERSION; since 1.1. */
 ARCHSPLIT_API uint32_t archsplit_loader_version(void);
 
-/* Read the table `core.pack` in a folder: of an installed core this is
- * <site-packages>/<package>/_archsplit. Package, version, table and `folders`, which is
- * <site-packages>/<package>_plugins, are set; the table has the rest. The caller may replace fields
- * of the result, for example `folders`, before it creates a loader. The texts and lists belong to
- * the result; free it with archsplit_core_free, before or after the loader. Since 1.1. */
+/* Find the table and the plugins of the core in a folder: of an installed core this is
+ * <site-packages>/<package>/_archsplit, its table is core.pack in it, and the plugins are in
+ * <site-packages>/<package>_plugins. The caller may replace fields of the result, for example
+ * `folders`, before it creates a loader. The texts and lists belong to the result; free it with
+ * archsplit_core_free, before or after the loader. Since 1.1. */
 ARCHSPLIT_API archsplit_status archsplit_core_read(const char *folder, archsplit_core **core);
 /* NULL is fine. */
 ARCHSPLIT_API void archsplit_core_free(archsplit_core *core);
