@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from archsplit.cli.main import main
-from archsplit.devicecode.registered import read_library
 from archsplit.nvcc.toolkit import installed_toolkits
 from archsplit.wheels.metadata import decode_metadata
 from archsplit.wheels.reader import open_wheel
@@ -95,73 +94,6 @@ def test_each_major_is_a_release_behind_one_front(
     assert "has cu12, cu13 already" in capsys.readouterr().err
 
 
-@pytest.fixture(scope="module")
-def one_core(recipe: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The recipe with one core; one of its targets is only for CUDA 13."""
-    folder = Path(shutil.copytree(recipe, tmp_path_factory.mktemp("one-core") / "a recipe"))
-    text = (folder / "recipe.toml").read_text().replace('["sm_80"]', '["sm_80", "sm_110"]')
-    (folder / "recipe.toml").write_text(text + "one-core = true\n")
-    return folder
-
-
-@pytest.mark.nvcc
-def test_one_core_has_plugins_of_both_majors(
-    one_core: Path,
-    older: Path,
-    toolkit: Toolkit,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    out = tmp_path / "out"
-    both = ["--nvcc", str(toolkit.nvcc), "--nvcc", str(older)]
-    assert main(["build", str(one_core), "--out", str(out), *both]) == 0
-    err = capsys.readouterr().err
-    assert "CUDA 12.9.86 compiles sm_80" in err
-    assert f"CUDA {toolkit.release} compiles sm_110" in err
-    names = sorted(path.name.split("-")[0] for path in out.glob("*.whl"))
-    assert names == ["tinyvec", "tinyvec_sm110", "tinyvec_sm80"]
-    # Each plugin names its own toolkit, by which a loader compares it with the driver.
-    versions = {}
-    for target in ("sm_80", "sm_110"):
-        with open_wheel(next(out.glob(f"tinyvec_{target.replace('_', '')}-*.whl"))) as wheel:
-            library = next(name for name in wheel.names if name.endswith(".so"))
-            path = tmp_path / f"{target}.so"
-            path.write_bytes(wheel.read(library))
-            (bill,) = (name for name in wheel.names if name.endswith("archsplit.cdx.json"))
-            tools = json.loads(wheel.read(bill))["metadata"]["tools"]["components"]
-        descriptor = read_library(path).descriptor
-        assert descriptor is not None
-        versions[target] = descriptor.cuda_version
-        nvcc = [one["version"] for one in tools if one["name"] == "nvcc"]
-        assert nvcc == [{"sm_80": "12.9.86", "sm_110": toolkit.release}[target]]
-    assert versions == {"sm_80": 12090, "sm_110": toolkit.cuda_version}
-    report = json.loads((out / "archsplit-report.json").read_text())
-    assert report["build"]["toolkit"] == f"12.9.86, {toolkit.release}"
-    manifest = json.loads((out / "archsplit-manifest.json").read_text())
-    nvccs = {one["version"] for one in manifest["toolchain"] if one["name"] == "nvcc"}
-    assert nvccs == {"12.9.86", toolkit.release}
-    assert main(["verify", "--release", "--no-install", str(out)]) == 0
-    # Parts of two machines are one release: the build id is of both toolkits.
-    part = tmp_path / "part"
-    words = ["build", str(one_core), "--out", str(part), *both, "--no-core", "--targets=sm_110"]
-    assert main([*words, "--quiet"]) == 0
-    again = json.loads((part / "archsplit-report.json").read_text())
-    assert again["build_id"] == report["build_id"]
-
-
-@pytest.mark.nvcc
-def test_the_plan_of_one_core_has_each_toolkit_with_its_targets(
-    one_core: Path, older: Path, toolkit: Toolkit, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["plan", str(one_core), "--nvcc", str(toolkit.nvcc), "--nvcc", str(older)]) == 0
-    text = capsys.readouterr().out
-    assert "12.9.86 from --nvcc" in text
-    assert f"({older}/bin/nvcc): sm_80" in text
-    assert "targets: sm_80, sm_110" in text
-    assert main(["plan", str(one_core), "--nvcc", str(toolkit.nvcc)]) == 4
-    assert "no usable nvcc of CUDA 12; tried" in capsys.readouterr().err
-
-
 @pytest.mark.nvcc
 def test_a_major_without_a_toolkit_is_named(
     recipe: Path, toolkit: Toolkit, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -201,23 +133,6 @@ def test_one_major_of_a_recipe_is_chosen(
         assert f"{option.partition('=')[0]} is for one release" in capsys.readouterr().err
     assert main(["build", str(TINYVEC), *out, "--nvcc", "a", "--nvcc", "b"]) == 2
     assert "a build of one release takes one --nvcc" in capsys.readouterr().err
-
-
-def test_one_core_is_refused_where_the_host_code_is_of_one_major(
-    one_core: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["plan", str(one_core), "--cuda", "12"]) == 2
-    assert "the recipe has one core for CUDA 12, 13" in capsys.readouterr().err
-    folder = Path(shutil.copytree(one_core, tmp_path / "recipe"))
-    text = (folder / "recipe.toml").read_text()
-    (folder / "recipe.toml").write_text(f'{text}\n[link]\ncuda-libraries = ["cublas"]\n')
-    assert main(["plan", "--check", str(folder)]) != 0
-    err = capsys.readouterr().err
-    assert "cublas of link.cuda-libraries are of one major" in err
-    assert "each major is a release of its own" in err
-    (folder / "recipe.toml").write_text(text.replace("[12, 13]", "[13]"))
-    assert main(["plan", "--check", str(folder)]) != 0
-    assert "cuda.majors has fewer than two" in capsys.readouterr().err
 
 
 def test_the_newest_installed_toolkit_comes_first(tmp_path: Path) -> None:

@@ -231,16 +231,6 @@ def test_symbol_that_cannot_be_exported_fails_before_the_long_compile(
     assert hint in caught.value.hint
 
 
-def test_the_probe_comes_first_in_the_plan(recipe: Path, here: Effects) -> None:
-    with plan_build(BuildRequest(recipe=load_recipe(recipe)), here) as plan:
-        first = {step.name for step in plan.graph.steps if step.runs_first}
-        assert {name.partition("/")[0] for name in first} == {"000-dotty"}
-        ranks = plan.graph.ranks([1.0] * len(plan.graph.steps))
-        host = {at for at, step in enumerate(plan.graph.steps) if step.name.startswith("000-dotty")}
-        top = max(range(len(ranks)), key=ranks.__getitem__)
-        assert top in host
-
-
 def test_keep_going_reports_every_failure(recipe: Path, here: Effects, tmp_path: Path) -> None:
     for name in ("src/left/left.c", "src/right/right.c"):
         (recipe / name).write_text("int broken(void) { return missing; }\n")

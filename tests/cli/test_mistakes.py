@@ -96,7 +96,7 @@ MISTAKES = [
     (f"slim {MACOS} --device 9.0", 8, f"{MACOS} is for macosx_11_0_arm64, expected", "any wheel"),
     ("build wheels --out o", 14, "recipe.toml", ""),
     ("publish whels --repository testpypi", 14, "no such folder: whels", "mean wheels?"),
-    ("install", 2, "name what to install", "archsplit install NAME"),
+    ("install", 2, "are required: NAME|DIR|URL", "archsplit help install"),
     ("install xgboost --gpu H10", 5, "unknown GPU 'H10'", "9.0, sm_90, H100"),
     ("install xgboost --find-links whels", 14, "no such folder: whels", "did you mean wheels?"),
 ]

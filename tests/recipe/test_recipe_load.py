@@ -13,7 +13,7 @@ from archsplit.errors import InputError, UsageError
 from archsplit.recipe.inputs import hash_interface
 from archsplit.recipe.load import load, load_recipe
 from archsplit.recipe.model import Author, Recipe
-from archsplit.recipe.single_build import check_cuda_major, select_cuda_major, targets_by_major
+from archsplit.recipe.single_build import check_cuda_major, select_cuda_major
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -293,26 +293,3 @@ def test_a_major_has_the_targets_of_its_toolkit(tmp_path: Path) -> None:
     part = select_cuda_major(whole, 12, {target})
     assert (part.project.name, part.python.package) == ("vec-sort-cu12", "vec_sort")
     assert part.targets.all == part.release == (target,)
-
-
-def test_one_core_takes_each_target_from_the_lowest_major(tmp_path: Path) -> None:
-    cuda = "[cuda]\nmajors = [12, 13]\none-core = true\n"
-    recipe = load_recipe(fill_folder(tmp_path, f"{MINIMAL}\n{cuda}"))
-    check_cuda_major(recipe, None)
-    with pytest.raises(UsageError, match="one core for CUDA 12, 13"):
-        check_cuda_major(recipe, 12)
-    older, newer = recipe.targets.all
-    assert targets_by_major(recipe, {13: {older, newer}, 12: {older}}) == {
-        12: {older},
-        13: {newer},
-    }
-    # CUDA 13 is not needed.
-    assert targets_by_major(recipe, {12: {older, newer}, 13: {newer}}) == {12: {older, newer}}
-
-
-def test_one_core_is_for_majors_without_shared_libraries_of_cuda(tmp_path: Path) -> None:
-    fill_folder(tmp_path, f"{MINIMAL}\n[cuda]\nmajors = [13]\none-core = true\n")
-    assert "cuda.majors has fewer than two" in message_for(tmp_path)
-    linked = '[link]\ncuda-libraries = ["cublas"]\n'
-    fill_folder(tmp_path, f"{MINIMAL}\n{linked}[cuda]\nmajors = [12, 13]\none-core = true\n")
-    assert "cublas of link.cuda-libraries are of one major" in message_for(tmp_path)

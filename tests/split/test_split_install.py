@@ -335,22 +335,6 @@ def test_a_folder_is_installed_by_its_core(place: Place, sample: Sample, fat_ind
     assert done.returncode == 0, done.stdout + done.stderr
     assert "toyfat 1.0 is installed as a fat wheel; its core replaces it" in done.stdout
     assert own.doctor().returncode == 0
-    # A core that is gone leaves its packs.
-    uninstall = ("uninstall", "toyfat")
-    pip = (own.python, "-m", "pip", *uninstall, "--yes")
-    own.run(
-        *(pip if own.installer == "pip" else (str(UV), "pip", *uninstall, "--python", own.python))
-    )
-    assert own.installed() == {"toyfat-cc90-1.0"}
-    assert "would run: " in archsplit(own, "--clean", "--dry-run").stdout
-    assert own.installed() == {"toyfat-cc90-1.0"}
-    other = archsplit(own, "--clean", "packaging")
-    assert (other.returncode, other.stdout) == (0, "no plugin is without its core\n")
-    done = archsplit(own, "--clean", "toyfat")
-    assert done.returncode == 0, done.stderr
-    assert "toyfat-cc90 1.0: toyfat is not installed" in done.stdout
-    assert own.installed() == set()
-    assert "no plugin is without its core" in archsplit(own, "--clean").stdout
 
 
 def test_core_of_a_folder_is_preferred_to_a_newer_fat_wheel(
@@ -418,7 +402,7 @@ def test_an_address_is_installed(place: Place, sample: Sample) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
-        ((), 2, "name what to install"),
+        ((), 2, "the following arguments are required: NAME|DIR|URL"),
         (("http://127.0.0.1:1/simple/",), 2, "for an index, archsplit install NAME"),
         (("no such/thing",), 2, "is not the name of a project"),
         ((".",), 14, "has no core's wheel for Python"),

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from archsplit import __version__
 from archsplit.build.pipeline import compile_plan, open_session
 from archsplit.build.plan import open_site, plan_build, requested_recipe, select_targets
-from archsplit.build.provenance import add_licenses, read_plugin_origins
+from archsplit.build.provenance import add_licenses, read_origins
 from archsplit.errors import OutputError
 from archsplit.release.identity import hook_entry_points
 from archsplit.release.loader import copy_loader
@@ -90,7 +90,7 @@ def read_metadata(
         # Raises for a target that the recipe doesn't have.
         select_targets(site.recipe, (target,))
         plugin = plugin_metadata(site.recipe, target, site.plugin_requires)
-        metadata, more = add_licenses(plugin, read_plugin_origins(site, target))
+        metadata, more = add_licenses(plugin, read_origins(site))
         texts = {f"licenses/{name}": text for name, text in more.items()}
         return metadata, {**_licenses(site.recipe), **texts}
 

@@ -7,7 +7,7 @@ need no step: `Compiler` puts the objects into the build's folder.
 
 The sources are compiled with ``-fvisibility=hidden``: only marked functions can be exported. A
 missing mark would be an error only after the link of all targets. So the object of each source is
-read right after its host compile, and one such object is made before all others.
+read right after its host compile.
 """
 
 from __future__ import annotations
@@ -36,17 +36,15 @@ from archsplit.nvcc.dryrun import StepKind, module_ids, parse_dryrun, unusable_c
 from archsplit.nvcc.per_target import per_target_steps, source_module_id
 from archsplit.nvcc.recipe_commands import dryrun_command
 from archsplit.recipe.inputs import (
-    declared_identifiers,
     find_included_files,
     find_unlisted_inputs,
     relative_name,
 )
-from archsplit.system.fs import read_file
 from archsplit.system.parallel import ThreadPool
 from archsplit.system.process import run_checked
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import PurePosixPath
 
     from archsplit.arch.target import Target
@@ -54,7 +52,6 @@ if TYPE_CHECKING:
     from archsplit.compiler.object_cache import ObjectCache
     from archsplit.nvcc.dryrun import NvccStep, Transcript
     from archsplit.recipe.inputs import ReadIncludes
-    from archsplit.recipe.model import Recipe
     from archsplit.scheduler.graph import Step
     from archsplit.system.process import Runner
 
@@ -124,7 +121,8 @@ class Compiler:
             ToolFailedError: nvcc refuses the flags.
             TranscriptError: ``nvcc --dryrun`` has a command that archsplit doesn't know.
         """
-        self._check_paths()
+        if targets:
+            self._check_paths()
         with ThreadPool(max_workers=jobs) as pool:
             passes = list(pool.map(self._restore, self._passes(targets) if targets else ()))
             left = [one for one in passes if one.left]
@@ -132,13 +130,11 @@ class Compiler:
             viewed = list(pool.map(self._list_includes, planned))
         self._check_listed(passes, viewed)
         made = collect_objects(passes, viewed)
-        unreadable = {part.name for part in viewed if part.is_unreadable}
-        probe = find_probe_source(self.site.recipe)
-        steps = [step for part in viewed for step in self._steps(part, probe)]
+        steps = [step for part in viewed for step in self._steps(part)]
         said = [line for one in passes for line in one.known.said]
         said += [line for part in viewed for line in part.warnings]
         return ObjectPlan(
-            steps=tuple(sorted(steps, key=partial(self._turn, unreadable=unreadable))),
+            steps=tuple(sorted(steps, key=self._turn)),
             texts={path: text for part in viewed for path, text in part.texts.items()},
             files=group_by_target(targets, [{t: o.linked for t, o in one.items()} for one in made]),
             relocatable=group_by_target(
@@ -161,7 +157,7 @@ class Compiler:
         # One pass over all targets of the release, also of those that are not built now, keeps
         # __CUDA_ARCH_LIST__ the same: CUB puts it into the names of its namespaces.
         for number, source in enumerate(self.site.recipe.source.files):
-            name = f"{self.site.name}{number:03}-{source.stem}"
+            name = f"{number:03}-{source.stem}"
             if self.site.recipe.compile.host_pass == "once":
                 release = self.site.recipe.release
                 yield CompilePass(
@@ -276,13 +272,12 @@ class Compiler:
             said="\n".join(filter(None, [*part.warnings, said])),
         )
 
-    def _steps(self, part: PassOutput, probe: PurePosixPath | None) -> Iterator[Step]:
+    def _steps(self, part: PassOutput) -> Iterator[Step]:
         sources = self._source_files(part)
         for number, step in enumerate(part.shards.steps):
             kind = f"{step.kind.value}{_for(step)}"
             command = self.site.command(step.argv, environment=part.environment)
             name = f"{part.name}/{number:02} {kind}"
-            unreadable = part.is_unreadable and step.argv == part.view.argv
             is_host = step.kind is StepKind.HOST_COMPILE
             yield step_from_nvcc(
                 step,
@@ -290,7 +285,7 @@ class Compiler:
                 name=name,
                 key=f"{part.name} {kind}",
                 inputs=self._inputs(step, sources),
-                runs_first=unreadable or (is_host and part.source == probe),
+                runs_first=part.is_unreadable and step.argv == part.view.argv,
                 check=self._visibility_check(step, part.source) if is_host else None,
                 unit=part.name,
             )
@@ -322,10 +317,9 @@ class Compiler:
         ids = (self.site.recipe.root / name for name in module_ids(step.argv))
         return (*ids, *(sources if reads_source else ()))
 
-    def _turn(self, step: Step, unreadable: Container[str]) -> int:
+    def _turn(self, step: Step) -> int:
         """Return the turn of a step in the graph: a failure stops what comes later."""
-        # The probe of the interface starts first, but keeps its place in reports.
-        if step.runs_first and step.name.partition("/")[0] in unreadable:
+        if step.runs_first:
             return 0
         return 2 if any(path.is_relative_to(self.site.folder) for path in step.reads) else 1
 
@@ -363,22 +357,6 @@ def check_visibility(path: Path, source: PurePosixPath, symbols: Sequence[str]) 
             f"{source}: {', '.join(sorted(set(mangled)))} can't be exported: a function of C++",
             hint=LINKAGE_HINT,
         )
-
-
-def find_probe_source(recipe: Recipe) -> PurePosixPath | None:
-    """Return the source with the most symbols of the interface; of several, the smallest.
-
-    Raises:
-        InputError: a source can't be read.
-    """
-    symbols = frozenset(symbol.encode() for symbol in recipe.interface.symbols)
-    ranked = []
-    for source in recipe.source.files:
-        text = read_file(recipe.root / source)
-        # A source without any of the symbols can't show that the mark is missing.
-        if found := symbols & declared_identifiers(text):
-            ranked.append((-len(found), len(text), source))
-    return min(ranked)[2] if ranked else None
 
 
 def _defined(path: Path) -> Iterator[tuple[str, bool]]:

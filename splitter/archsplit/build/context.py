@@ -3,12 +3,6 @@
 The identity of the core follows from it: the build id is one hash over everything that decides the
 wheels' bytes, which are the recipe's input files, the toolkit, the versions of the host's tools and
 of archsplit.
-
-A build has one toolkit, or one for each CUDA major of the recipe.
-With ``[cuda] one-core`` a context of each toolkit has the targets that it compiles: each
-target belongs to the lowest major that can, because more drivers run that code. Host code of a
-plugin and its device code come from one toolkit, so the plugins of one core may have different
-ones.
 """
 
 from __future__ import annotations
@@ -31,7 +25,6 @@ from archsplit.nvcc.toolkit import (
     unsupported_target_text,
 )
 from archsplit.recipe.inputs import hash_interface
-from archsplit.recipe.single_build import keep_targets, targets_by_major
 from archsplit.release.identity import Identity
 from archsplit.system.fs import cache_folder, sha256
 from archsplit.system.process import Command
@@ -41,7 +34,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import PurePosixPath
 
-    from archsplit.arch.target import Target
     from archsplit.nvcc.cuda_libraries import CudaLibrary
     from archsplit.nvcc.toolkit import HostTools, Toolkit
     from archsplit.recipe.model import Recipe
@@ -67,8 +59,6 @@ class BuildContext:
         folder: the private folder of the build, removed at its end.
         cuda_libraries: the libraries of CUDA that plugins are linked with.
         epoch: the modification time of all output files, in seconds since 1970.
-        name: the start of this context's step and file names; "" for the only one of a build.
-        by_toolkit: a context for each toolkit of a build with several, with only its targets.
         digests: digests of the toolkits' files from earlier builds.
     """
 
@@ -80,23 +70,7 @@ class BuildContext:
     folder: Path
     epoch: int
     cuda_libraries: tuple[CudaLibrary, ...] = ()
-    name: str = ""
-    by_toolkit: tuple[BuildContext, ...] = ()
     digests: FileDigests = field(default_factory=lambda: FileDigests(None), repr=False)
-
-    @property
-    def parts(self) -> tuple[BuildContext, ...]:
-        """Contexts that compile: one for each toolkit."""
-        return self.by_toolkit or (self,)
-
-    @property
-    def toolkit_releases(self) -> str:
-        """Versions of all toolkits, for people."""
-        return ", ".join(part.toolkit.release for part in self.parts)
-
-    def part_of(self, target: Target) -> BuildContext:
-        """Return the context whose toolkit compiles for a target of the recipe."""
-        return next(part for part in self.parts if target in part.recipe.targets.all)
 
     def toolkit_sha256(self, path: Path) -> str:
         """Return the SHA-256 of a toolkit's file; read it again only after a change.
@@ -210,13 +184,9 @@ def _lines(site: BuildContext, version: str) -> Iterator[str]:
     yield f"archsplit {version}"
     yield f"SOURCE_DATE_EPOCH {site.epoch}"
     yield from site.host.versions
-    for part in site.parts:
-        yield from _toolkit_lines(part)
-        if site.recipe.compile.relocatable:
-            yield from _device_link_lines(part)
-        # One toolkit has all targets of the recipe, whose files are hashed below.
-        if site.by_toolkit:
-            yield f"targets {' '.join(map(str, part.recipe.targets.all))}"
+    yield from _toolkit_lines(site)
+    if site.recipe.compile.relocatable:
+        yield from _device_link_lines(site)
     for library in site.cuda_libraries:
         yield f"{library.soname} {library.requirement}"
     yield from _recipe_lines(site.recipe)
@@ -233,13 +203,13 @@ def _recipe_lines(recipe: Recipe) -> Iterator[str]:
         yield f"{path} {sha256(recipe.root / path)}"
 
 
-def _toolkit_lines(part: BuildContext) -> Iterator[str]:
-    toolkit = part.toolkit
+def _toolkit_lines(site: BuildContext) -> Iterator[str]:
+    toolkit = site.toolkit
     yield f"CUDA {toolkit.release}"
     static_runtime = toolkit.library_folder / "libcudart_static.a"
     for path in (*toolkit.tools, *_driver_files(toolkit), static_runtime):
-        yield f"{path.name} {part.toolkit_sha256(path)}"
-    yield f"headers {_tree_digest(part, toolkit.root / 'include')}"
+        yield f"{path.name} {site.toolkit_sha256(path)}"
+    yield f"headers {_tree_digest(site, toolkit.root / 'include')}"
 
 
 def _driver_files(toolkit: Toolkit) -> Iterator[Path]:
@@ -251,20 +221,20 @@ def _driver_files(toolkit: Toolkit) -> Iterator[Path]:
     yield from sorted((toolkit.root / "nvvm" / "libdevice").glob("*.bc"))
 
 
-def _device_link_lines(part: BuildContext) -> Iterator[str]:
-    programs = part.toolkit.root / "bin"
-    runtime = part.toolkit.library_folder / "libcudadevrt.a"
+def _device_link_lines(site: BuildContext) -> Iterator[str]:
+    programs = site.toolkit.root / "bin"
+    runtime = site.toolkit.library_folder / "libcudadevrt.a"
     for path in (programs / "nvlink", programs / "crt" / "link.stub", runtime):
-        yield f"{path.name} {part.toolkit_sha256(path)}"
+        yield f"{path.name} {site.toolkit_sha256(path)}"
 
 
-def _tree_digest(part: BuildContext, folder: Path) -> str:
+def _tree_digest(site: BuildContext, folder: Path) -> str:
     digest = hashlib.sha256()
     real = folder.resolve()
     # Sorted, because a folder's order differs between file systems.
     for path in sorted(path for path in real.rglob("*") if path.is_file()):
         name = path.relative_to(real).as_posix()
-        digest.update(f"{name} {part.toolkit_sha256(path)}\n".encode())
+        digest.update(f"{name} {site.toolkit_sha256(path)}\n".encode())
     return digest.hexdigest()
 
 
@@ -300,22 +270,6 @@ def find_recipe_toolkits(
     toolkits = find_major_toolkits(recipe.cuda.majors, candidates, effects.runner)
     _check_all_targets(recipe, toolkits)
     return toolkits
-
-
-def toolkit_contexts(
-    site: BuildContext, toolkits: Mapping[int, Toolkit]
-) -> tuple[BuildContext, ...]:
-    """Return a context for each toolkit that compiles a target of the recipe."""
-    supported = {major: toolkit.targets for major, toolkit in toolkits.items()}
-    return tuple(
-        replace(
-            site,
-            recipe=keep_targets(site.recipe, targets),
-            toolkit=toolkits[major],
-            name=f"cu{major}-",
-        )
-        for major, targets in targets_by_major(site.recipe, supported).items()
-    )
 
 
 def _candidates(nvcc: Sequence[Path], effects: Effects) -> tuple[NvccCandidate, ...]:

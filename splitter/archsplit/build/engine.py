@@ -24,7 +24,7 @@ from archsplit.remote.action_results import ActionResults
 from archsplit.remote.connect import missing_library_error, open_executor
 from archsplit.remote.endpoint import DaskEndpoint
 from archsplit.remote.farm_executor import ExecutorSettings
-from archsplit.scheduler.graph import Graph, MovedBytes, group_steps, guess_size, moved_bytes
+from archsplit.scheduler.graph import Graph, group_steps, guess_size
 from archsplit.scheduler.history import History
 from archsplit.scheduler.pool import LocalPool
 from archsplit.system.fs import cache_folder, temporary_dir
@@ -50,14 +50,10 @@ class FarmPlan:
 
     Attributes:
         graph: the steps, each of which is an action.
-        moved: the expected bytes between actions.
-        unmoved: the expected bytes between steps of one action.
         wanted: files that the build reads on this machine.
     """
 
     graph: Graph
-    moved: MovedBytes
-    unmoved: int
     wanted: frozenset[Path]
 
 
@@ -83,11 +79,8 @@ def plan_farm(plan: BuildPlan, known: Mapping[str, StepEstimate]) -> FarmPlan:
     graph = Graph(
         steps=tuple(replace(step, weight=_expected_seconds(step, known)) for step in groups.steps)
     )
-    moved = moved_bytes(graph, size_of)
     return FarmPlan(
         graph=graph,
-        moved=moved,
-        unmoved=moved_bytes(plan.graph, size_of).total - moved.total,
         wanted=wanted,
     )
 
@@ -106,12 +99,11 @@ def build_history(plan: BuildPlan, environment: Mapping[str, str]) -> History:
 
 def _tool_files(site: BuildContext, effects: Effects) -> ToolFiles:
     # nvcc's profile names this folder; the wheels of the index put it there, too.
-    folders = [part.toolkit.root / "include" for part in site.parts]
+    toolkit = site.toolkit
+    folders = [toolkit.root / "include"]
     folders += [one.include for one in site.cuda_libraries if one.include]
-    places = [part.toolkit.library_folder for part in site.parts]
-    libraries = [place / name for place in places for name in _RUNTIME_LIBRARIES]
+    libraries = [toolkit.library_folder / name for name in _RUNTIME_LIBRARIES]
     libraries = [path for path in libraries if path.is_file()]
-    stubs = [part.toolkit.root / "bin" / "crt" / "link.stub" for part in site.parts]
     return ToolFiles(
         effects.runner,
         cache_folder(effects.environment) / "digests",
@@ -119,7 +111,7 @@ def _tool_files(site: BuildContext, effects: Effects) -> ToolFiles:
         objcopy=site.host.objcopy,
         headers=lambda: (path for folder in folders for path in folder.rglob("*")),
         libraries=[*libraries, *(library.file for library in site.cuda_libraries)],
-        stubs=stubs,
+        stubs=[toolkit.root / "bin" / "crt" / "link.stub"],
     )
 
 

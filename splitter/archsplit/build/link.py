@@ -262,7 +262,7 @@ class DeviceLinker:
         with ThreadPool(max_workers=jobs) as pool:
             links = list(pool.map(self._link, wanted, wanted.values()))
         machine_code = [link for link in links if link.target.kind is CodeKind.SASS]
-        runtime = self.site.folder / f"{self.site.name}{STATIC_DEVICE_RUNTIME}"
+        runtime = self.site.folder / STATIC_DEVICE_RUNTIME
         # PTX is linked by the driver, which has that library itself.
         steps = list(self._strip_runtime(runtime)) if machine_code else []
         files = {}
@@ -360,7 +360,7 @@ class DeviceLinker:
             writes=(runtime,),
         )
         for step in (empty, exchange):
-            yield self._step(f"{self.site.name}device runtime/{step.kind.value}", step, {})
+            yield self._step(f"device runtime/{step.kind.value}", step, {})
 
     def _step(self, name: str, step: NvccStep, environment: Mapping[str, str]) -> Step:
         command = self.site.command(step.argv, environment=environment)

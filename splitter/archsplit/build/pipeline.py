@@ -21,7 +21,7 @@ from archsplit.build.context import find_recipe_toolkits
 from archsplit.build.engine import build_history, open_farm
 from archsplit.build.link import check_library
 from archsplit.build.plan import plan_build
-from archsplit.build.provenance import add_bill, built_manifest, read_origins, read_plugin_origins
+from archsplit.build.provenance import add_bill, built_manifest, read_origins
 from archsplit.compiler.cache_session import open_build_session
 from archsplit.errors import BudgetError, InputError, OutputError
 from archsplit.nvcc.warnings import fold_warnings
@@ -244,7 +244,7 @@ def _write_wheels(
     effects.progress.begin_stage("wheels", len(products))
     paths = write_wheels(
         folder,
-        [_with_bill(plan, product, origins).plan for product in products],
+        [add_bill(product.plan, origins, epoch=plan.site.epoch) for product in products],
         epoch=plan.site.epoch,
         threads=effects.jobs,
         on_written=lambda path, seconds: effects.progress.finish_step(path.name, seconds),
@@ -262,13 +262,6 @@ def _with_digests(identity: Identity, libraries: Mapping[Target, Path]) -> Ident
     if built.keys() != identity.targets.keys():
         return identity
     return replace(identity, digests={name: sha256(built[name]) for name in identity.targets})
-
-
-def _with_bill(plan: BuildPlan, product: Product, origins: Origins) -> Product:
-    # A plugin has only its own toolkit's runtime.
-    if plan.site.by_toolkit and product.targets:
-        origins = read_plugin_origins(plan.site, product.targets[0])
-    return replace(product, plan=add_bill(product.plan, origins, epoch=plan.site.epoch))
 
 
 def _products(
@@ -339,7 +332,7 @@ def _report(plan: BuildPlan, wheels: tuple[ReleaseWheel, ...]) -> Release:
         interface_hash=plan.identity.interface_hash,
         wheels=tuple(sorted(wheels, key=lambda entry: entry.file)),
         build=BuildDetails(
-            toolkit=plan.site.toolkit_releases,
+            toolkit=plan.site.toolkit.release,
             host=plan.site.host.versions,
             deflate=version("deflate"),
             epoch=plan.site.epoch,

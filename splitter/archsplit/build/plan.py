@@ -16,17 +16,14 @@ from archsplit import __version__
 from archsplit.build.compile import Compiler
 from archsplit.build.context import (
     BuildContext,
-    find_recipe_toolkits,
     find_toolkit,
     identify,
     open_digests,
-    toolkit_contexts,
 )
 from archsplit.build.link import DeviceLinker, Linker, check_link_libraries
 from archsplit.errors import TargetError, UsageError
-from archsplit.nvcc import toolkit as toolkits
 from archsplit.nvcc.cuda_libraries import find_cuda_libraries
-from archsplit.nvcc.toolkit import find_host_tools
+from archsplit.nvcc.toolkit import choose_toolkit, find_host_tools
 from archsplit.recipe.single_build import (
     apply_policy,
     check_cuda_major,
@@ -43,12 +40,11 @@ if TYPE_CHECKING:
 
     from archsplit.arch.target import Target
     from archsplit.compiler.cache_session import CacheSession
-    from archsplit.compiler.object_cache import ObjectCache, SourceUnit
-    from archsplit.nvcc.toolkit import Toolkit, ToolkitProbe
+    from archsplit.compiler.object_cache import SourceUnit
+    from archsplit.nvcc.toolkit import Toolkit
     from archsplit.recipe.model import Recipe
     from archsplit.release.context import Effects
     from archsplit.release.identity import Identity
-    from archsplit.scheduler.graph import Step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,67 +118,35 @@ def plan_build(
         identity = identify(site, version=__version__)
         root = site.recipe.root
         units = None if session is None else session.open_objects(root, site.environment)
-        parts = []
-        for part in site.parts:
-            mine = tuple(target for target in targets if target in part.recipe.targets.all)
-            # A toolkit without a target has nothing to do; without plugins a core links none.
-            if mine:
-                check_link_libraries(part, effects.runner)
-                parts.append(_plan_part(part, mine, identity, units, effects, keeps_text))
-        files = {target: path for part in parts for target, path in part.libraries.items()}
-        warnings = [line for part in parts for line in part.warnings]
+        compiler = Compiler(
+            site=site,
+            runner=effects.runner,
+            units=units,
+            keeps_text=keeps_text and effects.engine is None,
+        )
+        # Without plugins a core links none.
+        if targets:
+            check_link_libraries(site, effects.runner)
+        objects = compiler.plan(targets, jobs=effects.jobs)
+        linker = DeviceLinker(site=site, runner=effects.runner)
+        links = linker.plan(objects.relocatable, jobs=effects.jobs)
+        inputs = {
+            target: (*files, *links.files.get(target, ()))
+            for target, files in objects.files.items()
+        }
+        libraries = Linker(site=site, identity=identity).plan(inputs)
+        dated = _date_warnings(order, effects, identity)
         yield BuildPlan(
             site=site,
             identity=identity,
             targets=targets,
             core=order.core,
-            graph=Graph(steps=tuple(step for part in parts for step in part.steps)),
-            texts={path: text for part in parts for path, text in part.texts.items()},
-            libraries={target: files[target] for target in targets},
-            units=tuple(unit for part in parts for unit in part.units),
-            warnings=tuple(dict.fromkeys((*_date_warnings(order, effects, identity), *warnings))),
+            graph=Graph(steps=objects.steps + links.steps + libraries.steps),
+            texts={**objects.texts, **libraries.texts},
+            libraries={target: libraries.files[target] for target in targets},
+            units=objects.units,
+            warnings=tuple(dict.fromkeys((*dated, *objects.warnings, *links.warnings))),
         )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Part:
-    """The plan for the targets of one toolkit; see `BuildPlan`."""
-
-    steps: tuple[Step, ...]
-    texts: Mapping[Path, str]
-    libraries: Mapping[Target, Path]
-    units: tuple[SourceUnit, ...]
-    warnings: tuple[str, ...]
-
-
-def _plan_part(
-    site: BuildContext,
-    targets: tuple[Target, ...],
-    identity: Identity,
-    units: ObjectCache | None,
-    effects: Effects,
-    keeps_text: bool,
-) -> _Part:
-    compiler = Compiler(
-        site=site,
-        runner=effects.runner,
-        units=units,
-        keeps_text=keeps_text and effects.engine is None,
-    )
-    objects = compiler.plan(targets, jobs=effects.jobs)
-    linker = DeviceLinker(site=site, runner=effects.runner)
-    links = linker.plan(objects.relocatable, jobs=effects.jobs)
-    inputs = {
-        target: (*files, *links.files.get(target, ())) for target, files in objects.files.items()
-    }
-    libraries = Linker(site=site, identity=identity).plan(inputs)
-    return _Part(
-        steps=objects.steps + links.steps + libraries.steps,
-        texts={**objects.texts, **libraries.texts},
-        libraries=libraries.files,
-        units=objects.units,
-        warnings=(*objects.warnings, *links.warnings),
-    )
 
 
 def requested_recipe(order: BuildRequest, effects: Effects) -> Recipe:
@@ -210,14 +174,8 @@ def open_site(order: BuildRequest, effects: Effects) -> Iterator[BuildContext]:
         ArchsplitError: the recipe or a tool is not usable.
     """
     recipe = requested_recipe(order, effects)
-    by_major: Mapping[int, Toolkit] = {}
-    tried: tuple[ToolkitProbe, ...] = ()
-    if recipe.cuda.one_core:
-        by_major = find_recipe_toolkits(recipe, order.nvcc, effects)
-        toolkit = by_major[max(by_major)]
-    else:
-        tried = find_toolkit(effects, single_nvcc(order.nvcc))
-        toolkit = toolkits.choose_toolkit(tried)
+    tried = find_toolkit(effects, single_nvcc(order.nvcc))
+    toolkit = choose_toolkit(tried)
     if order.cuda_major is not None:
         _check_major(toolkit, order.cuda_major)
         # A core without any plugin would look like a release.
@@ -227,19 +185,17 @@ def open_site(order: BuildRequest, effects: Effects) -> Iterator[BuildContext]:
                 hint="use another toolkit with --nvcc, or take its major out of cuda.majors",
             )
         recipe = select_cuda_major(recipe, order.cuda_major, toolkit.targets)
-    if not by_major:
-        # All targets of the release, also those that are not built now: nvcc compiles for all.
-        toolkit.check_targets(recipe.release)
+    # All targets of the release, also those that are not built now: nvcc compiles for all.
+    toolkit.check_targets(recipe.release)
     cross = "" if effects.machine == platform.machine() else effects.machine
     if cross:
         toolkit = _cross_toolkit(recipe, toolkit, cross)
-        by_major = {major: _cross_toolkit(recipe, one, cross) for major, one in by_major.items()}
     cuda_libraries = find_cuda_libraries(recipe.link.cuda_libraries, toolkit, effects.site_folders)
     host = find_host_tools(effects.environment, effects.runner, cross=cross)
     epoch = source_date_epoch(effects.environment)
     digests = open_digests(effects.environment)
     with temporary_dir() as folder:
-        site = BuildContext(
+        yield BuildContext(
             recipe=recipe,
             toolkit=toolkit,
             tried=tried,
@@ -250,12 +206,6 @@ def open_site(order: BuildRequest, effects: Effects) -> Iterator[BuildContext]:
             cuda_libraries=cuda_libraries,
             digests=digests,
         )
-        parts = toolkit_contexts(site, by_major)
-        for part in parts:
-            effects.progress.note(
-                f"CUDA {part.toolkit.release} compiles {', '.join(map(str, part.recipe.release))}"
-            )
-        yield replace(site, by_toolkit=parts)
         digests.save()
 
 
@@ -273,7 +223,7 @@ def single_nvcc(nvcc: Sequence[Path]) -> Path | None:
     return nvcc[0] if nvcc else None
 
 
-def _cross_toolkit(recipe: Recipe, toolkit: toolkits.Toolkit, machine: str) -> toolkits.Toolkit:
+def _cross_toolkit(recipe: Recipe, toolkit: Toolkit, machine: str) -> Toolkit:
     # NVIDIA's wheels that are installed here are those for this machine.
     if recipe.link.cuda_libraries:
         raise TargetError(
@@ -283,7 +233,7 @@ def _cross_toolkit(recipe: Recipe, toolkit: toolkits.Toolkit, machine: str) -> t
     return toolkit.for_machine(machine)
 
 
-def _check_major(toolkit: toolkits.Toolkit, major: int) -> None:
+def _check_major(toolkit: Toolkit, major: int) -> None:
     if toolkit.cuda_version // 1000 != major:
         raise TargetError(
             f"{toolkit.nvcc} is of CUDA {toolkit.release}, not {major}",

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
-    from archsplit.arch.target import Target
     from archsplit.build.context import BuildContext
     from archsplit.recipe.model import Recipe
     from archsplit.release.identity import Identity
@@ -195,35 +194,11 @@ def _in_core(origins: Origins, loader: bytes | Path) -> Iterator[BillComponent]:
 
 
 def read_origins(context: BuildContext) -> Origins:
-    """Read and hash the inputs and tools of a build, of all its toolkits.
+    """Read and hash the inputs and tools of a build.
 
     Raises:
         InputError: one of the files can't be read.
     """
-    if not context.by_toolkit:
-        return _read_origins(context)
-    # The core and the manifest are of all toolkits, and the newest has the licenses in force.
-    return replace(
-        _read_origins(context),
-        toolchain=_unique(_read_origins(part).toolchain for part in context.parts),
-        runtime=_unique(_read_origins(part).runtime for part in context.parts),
-    )
-
-
-def read_plugin_origins(context: BuildContext, target: Target) -> Origins:
-    """Read and hash the inputs and tools of one plugin.
-
-    Raises:
-        InputError: one of the files can't be read.
-    """
-    return _read_origins(context.part_of(target))
-
-
-def _unique(tools: Iterable[tuple[Tool, ...]]) -> tuple[Tool, ...]:
-    return tuple(dict.fromkeys(tool for part in tools for tool in part))
-
-
-def _read_origins(context: BuildContext) -> Origins:
     recipe = context.recipe
     runtime = tuple(_runtime(context))
     cccl = _cccl(context.toolkit.root) if _uses_cccl(recipe) else None

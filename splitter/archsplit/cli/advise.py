@@ -8,22 +8,17 @@ from typing import TYPE_CHECKING
 
 from archsplit.cli import options
 from archsplit.cli.files import find_subject
-from archsplit.cli.inspect import places, report_problems
+from archsplit.cli.inspect import places, print_all, report_problems
 from archsplit.cli.verbs import add_verb
 from archsplit.errors import BudgetError, InputError, TargetError
 from archsplit.system.fs import read_file
 from archsplit.system.units import size_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from rich.console import Console, RenderableType
+    from rich.console import Console
 
     from archsplit.inspect.advise import Advice, AdviceRequest
     from archsplit.inspect.gpu_table import GpuTable
-
-_PIPE_WIDTH = 140
-
 
 _OPTIONS = f"""
 subject        a wheel, library, device pack or installed package with device code, or the folder of
@@ -70,7 +65,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     if arguments.json:
         print(advice_json(advice, subject=subject))  # noqa: T201 - standard output is where data goes
     else:
-        _print_all(advice_text(advice, subject=subject))
+        print_all(advice_text(advice, subject=subject))
     # After the report: it shows how much is missing.
     if advice.best is None:
         raise BudgetError(
@@ -92,18 +87,6 @@ def _policy(text: str) -> str:
         raise argparse.ArgumentTypeError(
             f"{text!r} is not a policy's name, as in {DEFAULT_POLICY}"
         ) from None
-
-
-def _print_all(parts: Iterable[RenderableType]) -> None:
-    from archsplit.system.safe_output import SafeConsole
-
-    screen = SafeConsole(highlight=False, markup=False, emoji=False)
-    # Without a terminal rich would assume 80 columns, and cut the table.
-    if not screen.is_terminal:
-        screen.width = _PIPE_WIDTH
-    for part in parts:
-        # A command or a table of a recipe that is wrapped can't be pasted.
-        screen.print(part, soft_wrap=isinstance(part, str))
 
 
 def _users(gpus: str) -> GpuTable:

@@ -87,7 +87,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     recipe = load(arguments.recipe)
     if isinstance(recipe, SplitRecipe):
         return build_prebuilt(recipe, arguments, console)
-    for_all_majors = arguments.cuda is None and recipe.cuda.majors and not recipe.cuda.one_core
+    for_all_majors = arguments.cuda is None and recipe.cuda.majors
     build = (_majors_build if for_all_majors else _release_build)(recipe, arguments)
     with _effects(arguments, console) as effects:
         done = build(effects, arguments.out)

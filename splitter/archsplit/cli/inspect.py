@@ -145,7 +145,8 @@ def print_all(parts: Iterable[RenderableType]) -> None:
     if not out.is_terminal:
         out.width = _PIPE_WIDTH
     for part in parts:
-        out.print(part)
+        # A command or a table of a recipe that is wrapped can't be pasted.
+        out.print(part, soft_wrap=isinstance(part, str))
 
 
 def _show(

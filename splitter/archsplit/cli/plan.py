@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from archsplit.build.engine import FarmPlan
     from archsplit.build.plan import BuildPlan
     from archsplit.recipe.model import Recipe
     from archsplit.recipe.prebuilt import SplitRecipe
@@ -87,13 +86,10 @@ def _check(recipe: Recipe | SplitRecipe, path: Path) -> int:
 
 
 def _as_text(plan: BuildPlan) -> str:
+    toolkit = plan.site.toolkit
     lines = [
         f"{plan.identity.package} {plan.identity.version}, build {plan.identity.build_id[:16]}",
-        *(
-            f"CUDA {part.toolkit.release} from {part.toolkit.origin} ({part.toolkit.nvcc})"
-            + (f": {', '.join(map(str, part.recipe.release))}" if plan.site.by_toolkit else "")
-            for part in plan.site.parts
-        ),
+        f"CUDA {toolkit.release} from {toolkit.origin} ({toolkit.nvcc})",
         f"{plan.site.host.versions[0]} ({plan.site.host.compiler})",
         f"targets: {', '.join(map(str, plan.targets))}",
         "private folder: $BUILD; files written before the first step:",
@@ -104,25 +100,8 @@ def _as_text(plan: BuildPlan) -> str:
         earlier = sorted(plan.graph.dependencies[number])
         after = f" (after {', '.join(map(str, earlier))})" if earlier else ""
         lines += [f"{number}. {step.name}{after}", f"   {_shown(step.command.text(), plan)}"]
-    lines.append(_farm_line(plan))
     lines.append(f"then wheels, tagged as auditwheel says: {', '.join(_distributions(plan))}")
     return "\n".join(lines)
-
-
-def _farm_line(plan: BuildPlan) -> str:
-    farm = _farm(plan)
-    return (
-        f"on a farm: {len(farm.graph.steps)} actions; about {farm.moved.total / 1e6:.1f} MB move"
-        f" between them, and {farm.unmoved / 1e6:.1f} MB stay inside of them"
-    )
-
-
-def _farm(plan: BuildPlan) -> FarmPlan:
-    import os
-
-    from archsplit.build.engine import build_history, plan_farm
-
-    return plan_farm(plan, build_history(plan, os.environ).estimates)
 
 
 def _distributions(plan: BuildPlan) -> list[str]:
@@ -151,21 +130,16 @@ def _as_json(plan: BuildPlan) -> str:
         }
         for number, step in enumerate(plan.graph.steps)
     ]
-    farm = _farm(plan)
     content = {
         "schema": PLAN_DOCUMENT_SCHEMA,
         "project": plan.identity.package,
         "version": plan.identity.version,
         "build_id": plan.identity.build_id,
-        "toolkit": plan.site.toolkit_releases,
+        "toolkit": plan.site.toolkit.release,
         "targets": [str(target) for target in plan.targets],
         "texts": {_shown(str(path), plan): text for path, text in plan.texts.items()},
         "path": _search_path(plan),
         "steps": steps,
-        "farm": {
-            "actions": [[part.name for part in step.parts or (step,)] for step in farm.graph.steps],
-            "moved_bytes": farm.moved.total,
-        },
         "wheels": _distributions(plan),
     }
     return json.dumps(content, indent=2)

@@ -522,18 +522,14 @@ class Targets:
 @with_config(TABLE_CONFIG)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cuda:
-    """The major versions of CUDA, each a release of its own, or all together one.
+    """The major versions of CUDA, each a release of its own.
 
     Attributes:
         majors: the majors, as in 12 and 13. Each is built with a toolkit of its own, as NAME-cu12;
             a package NAME without files has an extra for each.
-        one_core: make one release of all majors: each target is built with the toolkit of the
-            lowest major that can compile for it. Plugins may link nothing of CUDA but its static
-            runtime.
     """
 
     majors: Unique[CudaMajor] = ()
-    one_core: bool = False
 
 
 @with_config(TABLE_CONFIG)

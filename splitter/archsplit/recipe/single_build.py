@@ -4,8 +4,7 @@ In: a recipe, and the name of a policy or a major; out: the recipe for that buil
 all policies and majors at once.
 
 The major is in the name of the distributions, ``foo-cu12``: the index has no local versions. The
-import package keeps its name, so that code which imports it is the same for all majors. With
-``one-core`` the name has no major: the release is one, and each target belongs to one toolkit.
+import package keeps its name, so that code which imports it is the same for all majors.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from archsplit.recipe.policy import POLICIES, POLICY_TABLE, find_version_fault
 from archsplit.wheels.filename import CUDA_IN_NAME
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
     from collections.abc import Set as AbstractSet
 
     from archsplit.arch.target import Target
@@ -116,28 +115,11 @@ def _target_faults(name: str, policy: Policy, targets: Targets) -> Iterator[Reci
 def find_cuda_faults(tables: dict[str, Any]) -> Iterator[RecipeFault]:
     """Return the contradictions between ``[cuda]`` and the project's name."""
     cuda, project = tables.get("cuda"), tables.get("project")
-    adds_major = cuda and cuda.majors and not cuda.one_core
-    if adds_major and project and CUDA_IN_NAME.search(project.name):
+    if cuda and cuda.majors and project and CUDA_IN_NAME.search(project.name):
         yield RecipeFault(
             path=("project", "name"),
             message=f"{project.name} has the major of CUDA in it, and [cuda] adds one",
             hint="leave it out of the name, or leave out cuda.majors",
-        )
-    if not cuda or not cuda.one_core:
-        return
-    if not cuda.majors[1:]:
-        yield RecipeFault(
-            path=("cuda", "one-core"),
-            message="it is for several majors, and cuda.majors has fewer than two",
-            hint="write majors = [12, 13], or leave out one-core",
-        )
-    link = tables.get("link")
-    # Core and plugins are one release, and an environment has these libraries of one major.
-    if link and link.cuda_libraries:
-        yield RecipeFault(
-            path=("cuda", "one-core"),
-            message=f"{', '.join(link.cuda_libraries)} of link.cuda-libraries are of one major",
-            hint="leave out one-core: then each major is a release of its own",
         )
 
 
@@ -148,13 +130,6 @@ def check_cuda_major(recipe: Recipe, major: int | None) -> None:
         UsageError: they don't fit.
     """
     majors = ", ".join(map(str, recipe.cuda.majors))
-    if recipe.cuda.one_core:
-        if major is not None:
-            raise UsageError(
-                f"the recipe has one core for CUDA {majors}, not one for CUDA {major} only",
-                hint="choose plugins with --targets, or leave out cuda.one-core in the recipe",
-            )
-        return
     if major is None and recipe.cuda.majors:
         raise UsageError(
             f"the recipe is for CUDA {majors}, and makes a release for each",
@@ -186,22 +161,3 @@ def keep_targets(recipe: Recipe, targets: AbstractSet[Target]) -> Recipe:
     )
     release = tuple(target for target in recipe.release if target in targets)
     return replace(recipe, targets=kept, release=release)
-
-
-def targets_by_major(
-    recipe: Recipe, supported: Mapping[int, AbstractSet[Target]]
-) -> dict[int, frozenset[Target]]:
-    """Return the targets of a release that each major compiles: the lowest that can.
-
-    Code of an older toolkit runs with more drivers. A major without a target is left out.
-
-    Args:
-        supported: the targets of each major's toolkit.
-    """
-    left = {*recipe.release, *recipe.targets.all}
-    chosen = {}
-    for major in sorted(supported):
-        if mine := frozenset(left & supported[major]):
-            chosen[major] = mine
-            left -= mine
-    return chosen
