@@ -15,6 +15,7 @@ import hashlib
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import sys
@@ -40,6 +41,8 @@ TESTS = Path(__file__).parents[1]
 LATER, EARLIER = "1600000000", "1700000000"
 RERUN = 4
 """Every so many kills, the same command is run to its end."""
+TEMPORARY = re.compile(r"\.archsplit-|\..+\.[0-9a-f]{8}$|\.[0-9a-f]{16}\.tmp$")
+"""Names of temporary folders and files; what a killed run leaves of them harms no output."""
 USER = ("TWINE_USERNAME", "TWINE_PASSWORD")
 
 
@@ -69,8 +72,7 @@ def digests(folder: Path) -> dict[str, str]:
     return {
         path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in sorted(folder.rglob("*"))
-        if path.is_file()
-        and not any(one.startswith(".archsplit-") for one in path.relative_to(folder).parts)
+        if path.is_file() and not any(map(TEMPORARY.match, path.relative_to(folder).parts))
     }
 
 
