@@ -43,6 +43,10 @@ ROOT = Path(__file__).parents[1]
 PACKAGES = ("formats", "devicecode", "split", "slim", "wheels", "cache", "compiler", "arch")
 FOLDERS = ("bench", "docs", "plugin_loader", "recipes", "splitter", "tests", "tools")
 C_CHECK = ("gcc", "-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-fsyntax-only")
+C_BUILD = (
+    *("gcc", "-std=c11", "-Os", "-fPIC", "-fvisibility=hidden", "-shared"),
+    "-Wl,-soname,libarchsplit_loader.so",
+)
 
 SECONDS = 60
 """A test that takes longer than this is one that the mutant stops."""
@@ -150,7 +154,20 @@ def copy_tree(folder: Path) -> Path:
     for path in ROOT.glob("*.*"):
         if path.is_file():
             shutil.copy(path, tree)
+    build_loader(tree)
     return tree
+
+
+def build_loader(tree: Path) -> bool:
+    """Compile the loader of a tree, which most of its tests take as it is in the wheel."""
+    folder = tree / "plugin_loader"
+    library = folder / "prebuilt" / "x86_64" / "libarchsplit_loader.so"
+    # What has the old one open or mapped keeps it.
+    library.unlink(missing_ok=True)
+    sources = map(str, sorted(folder.glob("src/*.c")))
+    words = (*C_BUILD, f"-Wl,--version-script={folder / 'src' / 'loader.map'}", *sources)
+    end = ("-I", str(folder / "include"), "-o", str(library), "-ldl", "-lpthread")
+    return subprocess.run([*words, *end], capture_output=True, check=False).returncode == 0
 
 
 def print_table(counts: Counter[tuple[str, str]]) -> None:
@@ -368,6 +385,8 @@ class Judge:
             if path.suffix == ".c":
                 words = (*C_CHECK, "-I", str(tree / "plugin_loader" / "include"), str(path))
                 if subprocess.run(words, capture_output=True, check=False).returncode:
+                    return "invalid", ""
+                if not build_loader(tree):
                     return "invalid", ""
             return self.killer(tree, nearest(tree, mutant.file))
         finally:
