@@ -19,15 +19,13 @@ from archsplit.formats.device_pack import (
     PackImage,
     PackLibrary,
     encode_table,
-    write_pack,
+    lay_out_pack,
 )
 from archsplit.release.identity import IDENTITY_FILE, Identity
 from archsplit.release.loader import copy_loader
 from archsplit.system.process import Command, SubprocessRunner, run_checked
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from loader_devices import Cost
 
 TARGETS = (
@@ -113,9 +111,9 @@ def _install_packs(site: Path, face: Path) -> None:
         path = site / "packs_plugins" / "cuda" / target / "device.pack"
         path.parent.mkdir(parents=True)
         with path.open("wb") as file:
-            write: Callable[[bytes | memoryview], object] = file.write
             own = _DescribedImages(range(number, number + 1)).libraries()
-            write_pack(write, _descriptor(target, Shape.DEVICE), own, lambda *_: _IMAGE)
+            layout = lay_out_pack(_descriptor(target, Shape.DEVICE), own)
+            file.writelines(layout.blocks(lambda *_: _IMAGE))
 
 
 class _DescribedImages:

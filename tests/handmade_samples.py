@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import lz4.block  # type: ignore[import-untyped] # it ships no types
 
 from archsplit.arch.target import Capability, CodeKind, Target
-from archsplit.devicecode.apply import KeptImage, verify_kept_images
+from archsplit.devicecode.apply import check_plan
 from archsplit.devicecode.edits import CopiedBytes, NewBytes
 from archsplit.devicecode.file_plan import EditMode, FileEdit, FilePlan, plan_rewrite
 from archsplit.devicecode.select import PtxPolicy, Selection
@@ -153,12 +153,13 @@ def for_devices(*devices: str, ptx: PtxPolicy = PtxPolicy.NONE) -> Selection:
 
 def slimmed(
     source: Path, selection: Selection, mode: EditMode = EditMode.SHRINK
-) -> tuple[Path, FilePlan, tuple[KeptImage, ...]]:
+) -> tuple[Path, FilePlan]:
     """Plan, write and check; the new file lies beside the old one."""
     plan = plan_rewrite(open_file(source), FileEdit(selection=selection, mode=mode))
     target = source.with_name(f"slim-{source.name}")
     target.write_bytes(content_of(plan, source.read_bytes()))
-    return target, plan, verify_kept_images(plan, open_file(target))
+    check_plan(plan, open_file(target))
+    return target, plan
 
 
 def content_of(plan: FilePlan, old: bytes) -> bytes:

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
     from archsplit.arch.target import Capability, Target
     from archsplit.devicecode.model import Inventory
-    from archsplit.devicecode.stats import DeviceUsage
     from archsplit.inspect.inspection import Inspection
+    from archsplit.inspect.sizes import DeviceUsage
     from archsplit.mirror.mirror import MirrorReport
     from archsplit.release.context import Effects
     from archsplit.release.installed_core import DoctorReport
@@ -80,8 +80,8 @@ def __getattr__(name: str) -> object:
 
 def _import_records() -> Iterator[type]:
     from archsplit.devicecode.model import Inventory
-    from archsplit.devicecode.stats import DeviceUsage
     from archsplit.inspect.inspection import Inspection
+    from archsplit.inspect.sizes import DeviceUsage
     from archsplit.mirror.mirror import MirrorReport
     from archsplit.release.installed_core import DoctorReport
     from archsplit.release.report import Release
@@ -118,9 +118,9 @@ def inspect(
         WheelError: the wheel is damaged.
     """
     from archsplit.arch.compat import GPU_BY_CAPABILITY
-    from archsplit.devicecode.stats import device_usage
     from archsplit.inspect.inspect import InspectRequest, read_inventory
     from archsplit.inspect.inspection import Inspection
+    from archsplit.inspect.sizes import device_usage
 
     # This Python's own search path, so that an installed package is found by its name.
     folders = tuple(map(Path, site_packages)) or tuple(map(Path, filter(None, sys.path)))

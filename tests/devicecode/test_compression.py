@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from archsplit.arch.target import CodeKind
-from archsplit.devicecode.apply import verify_kept_images
+from archsplit.devicecode.apply import check_plan
 from archsplit.devicecode.edits import decompress
 from archsplit.devicecode.file_plan import FileEdit, plan_rewrite
 from archsplit.devicecode.recompress import smaller_entry
@@ -50,7 +50,7 @@ def test_uncompressed_image_is_compressed_as_nvcc_does(maker: Maker, toolkit: To
     maker.run(*nvcc, "--no-compress", "-o", "plain.fatbin")
     maker.run(*nvcc, "--compress-mode=size", "-o", "packed.fatbin")
     plan, new = recompressed(maker.folder / "plain.fatbin")
-    verify_kept_images(plan, open_file(new))
+    check_plan(plan, open_file(new))
     (one,) = read_containers(open_file(new))
     (by_nvcc,) = read_containers(open_file(maker.folder / "packed.fatbin"))
     for entry, other in zip(one.entries(), by_nvcc.entries(), strict=True):
@@ -86,7 +86,7 @@ def test_lz4_images_become_zstd_frames(tmp_path: Path) -> None:
     fatbin = tmp_path / "lz4.fatbin"
     fatbin.write_bytes(container(lz4_image(), lz4_image("compute_90", PTX)))
     plan, new = recompressed(fatbin)
-    verify_kept_images(plan, open_file(new))
+    check_plan(plan, open_file(new))
     (one,) = read_containers(open_file(new))
     (old,) = read_containers(open_file(fatbin))
     for entry, before in zip(one.entries(), old.entries(), strict=True):

@@ -12,12 +12,12 @@ from archsplit.devicecode.stats import (
     SizeChange,
     SizeLimits,
     compare_inventories,
-    device_usage,
     limit_findings,
     template_changes,
 )
 from archsplit.formats.fatbin import Compression, EntryKind
 from archsplit.inspect.inspect import InspectRequest, read_inventory
+from archsplit.inspect.sizes import device_usage
 
 if TYPE_CHECKING:
     from compiled_samples import Samples
@@ -40,12 +40,12 @@ def test_each_gpu_has_its_coverage_and_targets(samples: Samples) -> None:
     assert services["12.0"] == [Coverage.PTX]
     assert services["7.5"] == [Coverage.NONE]
     assert [str(target) for target in devices["9.0"].targets] == ["sm_90a"]
-    assert devices["7.5"].usable.wheel_bytes == 0
+    assert devices["7.5"].used == 0
 
 
-def test_usable_and_dead_are_all_that_is_registered(samples: Samples) -> None:
+def test_used_and_unused_are_all_that_no_linker_takes(samples: Samples) -> None:
     inventory = inspected(samples, "liboutside.so")
-    units = [unit for unit in inventory.units() if unit.place is Place.EXECUTABLE]
+    units = [unit for unit in inventory.units() if unit.place is not Place.RELOCATABLE]
     for device in device_usage(inventory, GPU_BY_CAPABILITY):
         usable = sum(
             image.file_bytes
@@ -53,8 +53,7 @@ def test_usable_and_dead_are_all_that_is_registered(samples: Samples) -> None:
             for image in selected_images(unit.images, device.capability)
         )
         code = sum(image.file_bytes for unit in units for image in unit.images if is_code(image))
-        assert (device.usable.cost, device.dead.cost) == (usable, code - usable)
-        assert device.usable.wheel_bytes is None
+        assert (device.used, device.unused) == (usable, code - usable)
 
 
 def test_image_for_linkers_counts_for_no_gpu() -> None:
@@ -76,7 +75,7 @@ def test_image_for_linkers_counts_for_no_gpu() -> None:
     file = File(path="x", size=1, wheel_bytes=None, units=(unit,))
     inventory = Inventory(path="x", sha256=None, size=1, is_wheel=False, files=(file,))
     (device,) = device_usage(inventory, [Capability(9, 0)])
-    assert (device.usable.cost, device.dead.cost) == (0, 0)
+    assert (device.used, device.unused) == (0, 0)
     assert limit_findings(inventory, SizeLimits(forbid=("*",))) == ()
 
 

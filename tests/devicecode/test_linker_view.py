@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from archsplit.devicecode.apply import verify_kept_images
+from archsplit.devicecode.apply import check_plan
 from archsplit.devicecode.linker_view import linker_findings
 from archsplit.errors import VerifyError
 from archsplit.formats.elf import Elf, SegmentType
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="module")
 def slim(tmp_path_factory: pytest.TempPathFactory) -> tuple[FilePlan, Path]:
     library = Maker(folder=tmp_path_factory.mktemp("view")).library()
-    new, plan, _ = slimmed(library, for_devices("9.0"))
+    new, plan = slimmed(library, for_devices("9.0"))
     return plan, new
 
 
@@ -48,7 +48,7 @@ def second_load(path: Path) -> int:
 def test_a_shrunk_library_has_no_findings(slim: tuple[FilePlan, Path]) -> None:
     plan, new = slim
     assert list(linker_findings(Elf(plan.window), Elf(open_file(new)))) == []
-    verify_kept_images(plan, open_file(new))
+    check_plan(plan, open_file(new))
 
 
 CHANGES: dict[str, tuple[Callable[[Path], int], bytes, str]] = {
@@ -96,7 +96,7 @@ def test_a_changed_table_is_found(slim: tuple[FilePlan, Path], change: str) -> N
     path = new.with_name("damaged.so")
     path.write_bytes(damaged)
     with pytest.raises(Exception, match=match) as caught:
-        verify_kept_images(plan, open_file(path))
+        check_plan(plan, open_file(path))
     assert isinstance(caught.value, VerifyError) or change in {"segment", "wrapper"}
 
 

@@ -14,8 +14,8 @@ from archsplit.devicecode.edits import decompress
 from archsplit.devicecode.encoders import Encoder, compress_zstd
 from archsplit.devicecode.recompress import (
     KeptReason,
-    estimate_gain,
     estimate_seconds,
+    estimate_shares,
     recompress_image,
     recompress_images,
     remake_image,
@@ -162,11 +162,9 @@ def test_many_images_keep_their_order_and_estimates_are_near() -> None:
     images = [one_image(FORMS[form][0]) for form in FORMS]
     results = recompress_images(images, level=9)
     assert [one.form and one.form.encoder for one in results] == [one[1] for one in FORMS.values()]
-    gain = estimate_gain(images, sample=1 << 30)
-    assert gain.images == len(images)
-    assert gain.before == sum(len(one[0]) for one in FORMS.values())
-    assert gain.after == sum(len(one.content) for one in results)
-    part = estimate_gain(images, sample=1)
-    assert part.after < part.before
-    assert estimate_gain([], sample=1).after == 0
+    shares = estimate_shares(images)
+    for (_, entry), result in zip(images, results, strict=True):
+        share = shares[entry.kind, entry.compression]
+        assert share * entry.size == pytest.approx(len(result.content), rel=0.1)
+    assert estimate_shares([]) == {}
     assert estimate_seconds((entry for _, entry in images), level=19) > 0

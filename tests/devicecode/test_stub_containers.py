@@ -58,7 +58,7 @@ def test_library_may_keep_only_ptx(
     assert list(map(is_stub, found.containers)) == [True, False]
     check_coverage_stays(PTX_ALONE, found.containers, subject="it")
     assert all(effect.stops == 0 for effect in coverage_changes(found.containers))
-    new, _, _ = slimmed(library, PTX_ALONE)
+    new, _ = slimmed(library, PTX_ALONE)
     assert held(new) == [[], ["compute_80"]]
 
 
@@ -75,7 +75,7 @@ def test_a_list_is_followed_that_leaves_some_of_it(toolkit: Toolkit, tmp_path: P
     library = compiled(tmp_path, toolkit, SOURCE, *codes)
     assert held(library) == [["sm_80", "sm_90"], ["sm_80", "sm_90", "compute_90"]]
     keep = frozenset(parse_targets("sm_80,compute_90"))
-    new, _, _ = slimmed(library, Selection(keep=keep, ptx=PtxPolicy.NONE))
+    new, _ = slimmed(library, Selection(keep=keep, ptx=PtxPolicy.NONE))
     assert held(new) == [["sm_80"], ["sm_80", "compute_90"]]
 
 

@@ -12,7 +12,7 @@ import zstandard
 
 from archsplit.arch.target import Target
 from archsplit.devicecode import unregistered
-from archsplit.devicecode.apply import plan_file, verify_kept_images, write_plan
+from archsplit.devicecode.apply import check_plan, plan_file, write_plan
 from archsplit.devicecode.file_plan import EditMode, FileEdit, plan_rewrite
 from archsplit.devicecode.model import Place
 from archsplit.devicecode.scan import read_contents
@@ -93,7 +93,7 @@ def slim(path: Path, edit: FileEdit) -> tuple[Path, FilePlan]:
     plan = plan_rewrite(open_file(path), edit)
     target = path.with_name("slim.so")
     target.write_bytes(content_of(plan, path.read_bytes()))
-    verify_kept_images(plan, open_file(target))
+    check_plan(plan, open_file(target))
     return target, plan
 
 
@@ -190,7 +190,7 @@ def test_zeros_elsewhere_are_found_by_the_check(library: Path) -> None:
     content[at] ^= 1
     target.write_bytes(content)
     with pytest.raises(VerifyError, match=r"section \.ldata has other bytes"):
-        verify_kept_images(plan, open_file(target))
+        check_plan(plan, open_file(target))
 
 
 def test_a_second_run_has_nothing_to_do(library: Path) -> None:

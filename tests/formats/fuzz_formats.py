@@ -42,7 +42,7 @@ def _containers(containers: Iterable[Container]) -> None:
         for entry in container.entries():
             container.payload(entry)
             container.name(entry)
-            _ = (entry.kind_name, entry.unknown_flags, entry.payload_offset)
+            _ = (entry.kind_name, entry.payload_offset)
 
 
 def _elf(window: Window) -> None:

@@ -27,14 +27,20 @@ def image(name: str, size: int, *, kind: EntryKind | None = None, packed: bool =
     )
 
 
-def unit(*images: Image, place: Place = Place.EXECUTABLE, linked: bool = False) -> Unit:
-    return Unit(section=".nv_fatbin", place=place, images=images, is_device_linked=linked)
+def unit(
+    *images: Image,
+    place: Place = Place.EXECUTABLE,
+    linked: bool = False,
+    section: str | None = ".nv_fatbin",
+) -> Unit:
+    return Unit(section=section, place=place, images=images, is_device_linked=linked)
 
 
 def inventory(*units: Unit, rest: int = 1000, packed: bool = True) -> Inventory:
     images = [one for each in units for one in each.images]
     size = rest + sum((one.wheel_bytes if packed else one.file_bytes) or 0 for one in images)
-    file = File(path="lib.so", size=size, wheel_bytes=size if packed else None, units=units)
+    wheel_bytes = size if packed else None
+    file = File(path="lib.so", size=size, wheel_bytes=wheel_bytes, units=units, zstd={})
     return Inventory(path="fat.whl", sha256=None, size=size, is_wheel=packed, files=(file,))
 
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from archsplit.arch.compat import GPU_BY_CAPABILITY
-from archsplit.devicecode.stats import device_usage
 from archsplit.inspect.html import inventory_page
 from archsplit.inspect.inspect import InspectRequest, read_inventory
+from archsplit.inspect.sizes import device_usage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

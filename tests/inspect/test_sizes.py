@@ -9,23 +9,32 @@ from typing import TYPE_CHECKING
 import pytest
 from inventories import image, inventory, unit
 
-from archsplit.arch.target import Capability
+from archsplit.arch.compat import GPU_BY_CAPABILITY
+from archsplit.arch.target import Capability, Target
 from archsplit.devicecode.file_plan import FileEdit, plan_rewrite
 from archsplit.devicecode.model import Place
-from archsplit.devicecode.select import Selection
-from archsplit.devicecode.stats import device_usage
-from archsplit.formats.fatbin import EntryKind
+from archsplit.devicecode.select import Coverage, Selection
+from archsplit.formats.fatbin import Compression, EntryKind
 from archsplit.formats.reader import open_file
 from archsplit.inspect.breakdown import sum_build_files
 from archsplit.inspect.inspect import InspectRequest, read_inventory
-from archsplit.inspect.inspection import inventory_json
-from archsplit.inspect.sizes import answer_text, device_sizes
+from archsplit.inspect.inspection import inventory_json, inventory_markdown
+from archsplit.inspect.sizes import answer_text, device_usage
 from archsplit.inspect.text import zstd_text
+from archsplit.system.units import size_text
 
 if TYPE_CHECKING:
+    from archsplit.devicecode.model import Inventory
+    from archsplit.inspect.sizes import DeviceUsage
     from compiled_samples import Samples
 
 H100, P100 = Capability(9, 0), Capability(6, 0)
+
+
+def usage(found: Inventory, capability: Capability) -> DeviceUsage:
+    return device_usage(found, [capability])[0]
+
+
 FOUND = inventory(
     unit(image("sm_80", 5000), image("sm_90", 4000), image("compute_90", 3000)),
     unit(image("sm_90", 700), place=Place.OUTSIDE),
@@ -36,15 +45,15 @@ FOUND = inventory(
 
 
 def test_parts_add_up_to_the_download() -> None:
-    sizes = device_sizes(FOUND, H100)
+    sizes = usage(FOUND, H100)
     assert (sizes.used, sizes.unused, sizes.link_code) == (4700, 8600, 350)
     assert sizes.used + sizes.unused + sizes.link_code + sizes.other == sizes.whole == FOUND.size
-    assert sizes.unregistered == 1300
+    assert sizes.outside == (Target.parse("sm_90"),)
     assert sizes.other == 1000
 
 
 def test_slimmed_and_split_sizes_leave_unregistered_code() -> None:
-    sizes = device_sizes(FOUND, H100)
+    sizes = usage(FOUND, H100)
     assert sizes.newer_ptx == 3000
     assert FOUND.size - sizes.slimmed == 5000 + 100
     # A split leaves input of a link that was not done, of which slim cuts 100 bytes.
@@ -60,7 +69,7 @@ def test_link_input_is_not_kept_for_gpus_with_linked_code(
         unit(*(image(name, 100) for name in linked), linked=True),
         unit(image("sm_90", 200), image("compute_90", 200), place=Place.RELOCATABLE, linked=True),
     )
-    sizes = device_sizes(found, H100)
+    sizes = usage(found, H100)
     # The PTX stays for newer GPUs.
     assert (sizes.newer_ptx, sizes.pack) == (200, pack)
 
@@ -68,9 +77,57 @@ def test_link_input_is_not_kept_for_gpus_with_linked_code(
 def test_a_library_that_chooses_its_images_itself_has_no_sizes_of_a_split() -> None:
     # As cuFFT: all that is registered is an empty image, which nvlink adds.
     found = inventory(unit(image("sm_90", 99_000), place=Place.OUTSIDE), unit(image("sm_52", 90)))
-    sizes = device_sizes(found, H100)
+    sizes = usage(found, H100)
     assert sizes.used == 99_000
     assert (sizes.core, sizes.pack) == (None, None)
+
+
+def test_cubin_that_is_a_file_of_its_own_has_no_sizes_of_a_split() -> None:
+    # As flashinfer-cubin, of which `archsplit split` has nothing to move.
+    sizes = usage(inventory(unit(image("sm_90", 5000), section=None)), H100)
+    assert sizes.used == 5000
+    assert (sizes.core, sizes.pack) == (None, None)
+
+
+def test_stub_container_is_not_one_without_code() -> None:
+    found = inventory(
+        unit(image("sm_90", 99_000), place=Place.OUTSIDE),
+        unit(image("sm_52", 900)),
+        unit(image("sm_52", 9000)),
+    )
+    containers = usage(found, H100).containers
+    assert sum(containers.values()) == containers[Coverage.NONE] == 1, "of nvlink's one no GPU"
+
+
+def test_pack_has_the_size_of_its_zstd_frames() -> None:
+    found = inventory(unit(image("sm_90", 4000), image("sm_80", 100)))
+    (file,) = found.files
+    quarter = replace(file, zstd={(EntryKind.CUBIN, Compression.NONE): 0.25})
+    sizes = usage(replace(found, files=(quarter,)), H100)
+    assert (sizes.used, sizes.pack) == (4000, 2000), "a quarter of 8000 bytes in the file"
+    # Without a sample there is no estimate.
+    assert usage(replace(found, files=(replace(file, zstd=None),)), H100).pack is None
+
+
+@pytest.mark.parametrize(
+    "name", ["libkernels.so", "liboutside.so", "rdc.o", "pkg-1.0-py3-none-any.whl"]
+)
+def test_text_json_and_summary_have_the_same_numbers(samples: Samples, name: str) -> None:
+    found = read_inventory(InspectRequest(subject=str(samples / name)))
+    devices = device_usage(found, GPU_BY_CAPABILITY)
+    rows = json.loads(inventory_json(found, devices))["devices"]
+    summary = inventory_markdown(found, devices)
+    for device, row in zip(devices, rows, strict=True):
+        sizes = row["sizes"]
+        parts = ("used", "for_other_gpus", "link_code", "not_device_code")
+        assert sum(sizes[part] for part in parts) == sizes["whole"] == found.size
+        assert sizes["used"] == device.used
+        text = answer_text(device)
+        if device.used:
+            size = size_text(device.used)
+            assert f"uses {size} of" in text
+            assert f"| {device.capability} " in summary
+            assert f"| {size} |" in summary
 
 
 def test_json_has_the_parts_of_each_gpu() -> None:
@@ -87,15 +144,20 @@ def test_compression_of_uncompressed_images_is_left_on_the_table(samples: Sample
     found = read_inventory(InspectRequest(subject=subject, zstd=True))
     (file,) = found.files
     assert 0 <= file.zstd_saves < file.size
-    text = zstd_text(replace(found, files=(replace(file, zstd_saves=1000),)))
-    assert text.startswith("compression left on the table: zstd level 9 would save 1.0 kB of")
+    halves = {(EntryKind.CUBIN, Compression.NONE): 0.5}
+    half = replace(found, files=(replace(file, zstd=halves),))
+    saved = half.files[0].zstd_saves
+    images = [one for row in file.units for one in row.images if row.place is Place.EXECUTABLE]
+    cubins = [one.file_bytes for one in images if one.kind is EntryKind.CUBIN]
+    assert saved == pytest.approx(sum(cubins) / 2, abs=len(cubins))
+    assert zstd_text(half).startswith("compression left on the table: zstd level 9 would save")
 
 
 def test_bitcode_for_one_gpu_is_link_code() -> None:
     names = [("a/libx_device_sm_90.bc", 300), ("a/libx_device_sm_80.bc", 200), ("a/x.bc", 9)]
     files = sum_build_files(names)
     assert [one.kind for one in files] == ["bitcode for sm_90", "bitcode for sm_80"]
-    sizes = device_sizes(replace(FOUND, other_files=files, size=FOUND.size + 500), H100)
+    sizes = usage(replace(FOUND, other_files=files, size=FOUND.size + 500), H100)
     assert sizes.link_code == 350 + 500
     assert sizes.other == 1000
 
@@ -113,14 +175,14 @@ def test_bitcode_for_one_gpu_is_link_code() -> None:
 def test_answer_names_the_gpu_and_what_it_uses(
     capability: Capability, name: str, words: str
 ) -> None:
-    assert answer_text(device_sizes(FOUND, capability), name).startswith(words)
+    assert answer_text(usage(FOUND, capability), name).startswith(words)
 
 
 @pytest.mark.parametrize("sm", [80, 90, 120])
 def test_inspect_and_slim_agree_to_the_byte(samples: Samples, sm: int) -> None:
     path = samples / "libkernels.so"
     capability = Capability.from_sm_number(sm)
-    sizes = device_sizes(read_inventory(InspectRequest(subject=str(path))), capability)
+    sizes = usage(read_inventory(InspectRequest(subject=str(path))), capability)
     edit = FileEdit(selection=Selection(devices=frozenset([capability])))
     plan = plan_rewrite(open_file(path), edit)
     removed = (

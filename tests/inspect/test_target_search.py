@@ -13,9 +13,10 @@ from rich.console import Console
 from archsplit.arch.target import Capability, CodeKind, Target
 from archsplit.devicecode.model import Place
 from archsplit.devicecode.select import Coverage, classify_coverage, is_code, selected_images
-from archsplit.devicecode.stats import SizeLimits, device_usage, limit_findings
+from archsplit.devicecode.stats import SizeLimits, limit_findings
 from archsplit.formats.fatbin import EntryKind
 from archsplit.inspect.advise import AdviceRequest, advise, plugin_sizes
+from archsplit.inspect.sizes import device_usage
 from archsplit.inspect.target_search import (
     TargetSearch,
     inventory_costs,
@@ -230,7 +231,7 @@ def test_of_many_targets_the_likely_lists_are_weighed() -> None:
 
 
 def _advice(found: Inventory, request: AdviceRequest) -> Advice:
-    plugins = {one.capability: one.usable.cost for one in device_usage(found, SOME.shares)}
+    plugins = {one.capability: one.used for one in device_usage(found, SOME.shares)}
     return advise(inventory_costs(found), SOME, request, plugins)
 
 

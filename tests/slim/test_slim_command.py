@@ -69,7 +69,6 @@ def test_json(library: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert report["choice"] == "--device 8.6 --device 9.0 --keep-ptx newest"
     (file,) = report["files"]
     assert {row["target"] for row in file["removed"]} == {"sm_80", "sm_90"}
-    assert all(len(kept["sha256"]) == 64 for kept in file["kept"])
     eight = next(each for each in report["effects"] if each["capability"] == "8.0")
     assert eight == {
         "capability": "8.0",
@@ -207,7 +206,7 @@ def test_slim_refuses_contradictory_options(library: Path, tmp_path: Path) -> No
         run(library, *out)
     with pytest.raises(UsageError, match="--keep-ptx means nothing"):
         run(library, "--drop", "sm_80", "--keep-ptx", "all", *out)
-    with pytest.raises(UsageError, match="not an ELF file"):
+    with pytest.raises(UsageError, match="not a library for Linux"):
         run(text, "--device", "9.0", *out)
     with pytest.raises(UsageError, match="a single image"):
         run(cubin, "--device", "9.0", *out)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import zipfile
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,8 +15,9 @@ from archsplit.devicecode.select import PtxPolicy
 from archsplit.formats.device_pack import read_pack
 from archsplit.formats.reader import Window
 from archsplit.inspect.inspect import InspectRequest, read_inventory
-from archsplit.inspect.sizes import device_sizes
+from archsplit.inspect.sizes import device_usage
 from archsplit.release.context import Effects
+from archsplit.release.report import read_report
 from archsplit.slim.request import SlimRequest
 from archsplit.slim.wheel import slim_wheel
 from archsplit.split.model import SplitRequest
@@ -42,7 +44,10 @@ def inspected(wheel: Path, folder: Path, capability: Capability) -> tuple[int, i
     """Return the bytes that slim removes and that a pack has; in files, not in the download."""
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(folder)
-    sizes = device_sizes(read_inventory(InspectRequest(subject=str(folder))), capability)
+    found = read_inventory(InspectRequest(subject=str(folder)))
+    # In the vendor's form, whose bytes are known without compressing anything.
+    files = tuple(replace(file, zstd={}) for file in found.files)
+    (sizes,) = device_usage(replace(found, files=files), [capability])
     assert sizes.pack is not None
     return sizes.whole - sizes.slimmed, sizes.pack
 
@@ -94,4 +99,19 @@ def test_inspect_slim_and_split_agree_to_the_byte(maker: Maker, tmp_path: Path, 
 def test_inspect_slim_and_split_agree_about_wheels_of_the_index(
     name: str, gpu: str, downloads: Path, tmp_path: Path
 ) -> None:
-    assert_agree(index_wheel(downloads, name), tmp_path, gpu)
+    wheel = index_wheel(downloads, name)
+    assert_agree(wheel, tmp_path, gpu)
+    # What a user is told is an estimate of what the split gives by default.
+    found = read_inventory(InspectRequest(subject=str(wheel), zstd=True))
+    (sizes,) = device_usage(found, [Capability.parse(gpu)])
+    needed = read_report(tmp_path / "split" / "archsplit-report.json").split
+    assert needed is not None
+    names = {*needed.needs[gpu]}
+    wheels = (tmp_path / "split").glob("*.whl")
+    real = sum(one.stat().st_size for one in wheels if label(one) in {"", *names})
+    assert (sizes.core or 0) + (sizes.pack or 0) == pytest.approx(real, rel=0.03)
+
+
+def label(wheel: Path) -> str:
+    """Return the pack of a wheel's file name; "" for a core."""
+    return wheel.name.partition("-")[0].partition("_")[2]

@@ -126,8 +126,6 @@ def test_a_wheel_gets_smaller_and_stays_a_wheel(wheel: Path, tmp_path: Path) -> 
     assert {each["target"] for each in note["files"][0]["removed"]} == {
         "sm_80", "sm_86", "sm_90", "compute_90",
     }  # fmt: skip
-    (file,) = report.files
-    assert [image.target for image in file.kept] == ["sm_90", "compute_80", "sm_90a"]
 
 
 def test_untouched_member_is_copied_unchanged(wheel: Path, tmp_path: Path) -> None:

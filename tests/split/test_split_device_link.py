@@ -13,9 +13,9 @@ import pytest
 from split_samples import compile_c, container, image, python, unpacked
 
 from archsplit.arch.target import Capability
-from archsplit.devicecode.stats import device_usage
 from archsplit.errors import NothingToDoError
 from archsplit.inspect.inspect import InspectRequest, read_inventory
+from archsplit.inspect.sizes import device_usage
 from archsplit.release.report import read_report
 from archsplit.release.verify import verify_release
 from archsplit.split.model import SplitRequest

@@ -109,9 +109,9 @@ def _text(path: Path) -> str:
 def _advice(
     arguments: argparse.Namespace, users: GpuTable, request: AdviceRequest, console: Console
 ) -> Advice:
-    from archsplit.devicecode.stats import device_usage
     from archsplit.inspect.advise import advise, plugin_sizes
     from archsplit.inspect.inspect import InspectRequest, read_inventory
+    from archsplit.inspect.sizes import device_usage
     from archsplit.inspect.target_search import inventory_costs, release_costs
     from archsplit.release.identity import ReleaseKind
     from archsplit.release.report import find_report
@@ -135,7 +135,7 @@ def _advice(
     if not costs.sizes:
         raise TargetError(f"{costs.name} has no device code to choose from")
     devices = device_usage(inventory, users.shares)
-    plugins = {device.capability: device.usable.cost for device in devices}
+    plugins = {device.capability: device.used for device in devices}
     return advise(costs, users, request, plugins)
 
 

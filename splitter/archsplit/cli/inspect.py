@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 
     from archsplit.arch.target import Capability
     from archsplit.devicecode.model import Inventory
-    from archsplit.devicecode.stats import DeviceUsage, SizeLimits
+    from archsplit.devicecode.stats import SizeLimits
     from archsplit.inspect.html import PageOrigin
+    from archsplit.inspect.sizes import DeviceUsage
 
 _PIPE_WIDTH = 140
 _SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
@@ -75,8 +76,9 @@ def places(arguments: argparse.Namespace) -> tuple[Path, ...]:
 def run(arguments: argparse.Namespace, console: Console) -> int:
     """Inspect, print, and check the limits."""
     from archsplit.arch.compat import GPU_BY_CAPABILITY
-    from archsplit.devicecode.stats import device_usage, limit_findings
+    from archsplit.devicecode.stats import limit_findings
     from archsplit.inspect.inspect import InspectRequest, read_inventory
+    from archsplit.inspect.sizes import device_usage
 
     arguments.subject = find_subject(arguments.subject, places(arguments), console)
     limits = _limits(arguments)

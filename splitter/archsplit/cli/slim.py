@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _RECOMPRESS = "zstd for --site-packages if this machine's driver reads it, else off"
 """The default, in the words of the help."""
 _OPTIONS = f"""
-file FILE?     a .so, .o, .a, .fatbin or .whl file; it stays as it is
+file FILE?     a .so, .fatbin or .whl file; it stays as it is
 {options.EDITS}
 --mode {{shrink,in-place}}  shrink makes files shorter; in-place only makes them pack better
 --label TEXT?  mark the wheel in its version (3.2.0+TEXT), which the public index refuses, and not

@@ -10,7 +10,6 @@ reason to change must be equal.
 from __future__ import annotations
 
 import bisect
-import hashlib
 import os
 import shlex
 from collections import Counter
@@ -27,7 +26,6 @@ from archsplit.devicecode.scan import release_pages
 from archsplit.devicecode.select import Coverage, classify_coverage, code_targets
 from archsplit.devicecode.unregistered import planned_bytes
 from archsplit.errors import InputError, TargetError, VerifyError
-from archsplit.formats.elf import SectionType
 from archsplit.formats.fatbin import EXECUTABLE, RELOCATABLE, read_wrappers
 from archsplit.formats.reader import open_file
 from archsplit.system.fs import input_errors, output_errors
@@ -48,54 +46,32 @@ if TYPE_CHECKING:
     from archsplit.formats.fatbin import Container, FatbinEntry
     from archsplit.formats.reader import Window
 
-_WITH_POINTERS = {SectionType.SYMBOLS, SectionType.RELA, SectionType.DYNAMIC_SYMBOLS}
-# The sections with wrappers. `.data.rel.ro` begins like this too: it has pointers.
-_DATA = (".data", ".nvFatBinSegment")
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeptImage:
-    """An image that stayed, with its new place and the SHA-256 of its payload."""
-
-    kind: str
-    target: str | None
-    container: int
-    offset: int
-    sha256: str
-
-
-def verify_kept_images(plan: FilePlan, new: Window) -> tuple[KeptImage, ...]:
+def check_plan(plan: FilePlan, new: Window) -> None:
     """Compare a written file with its plan.
-
-    Returns:
-        Every image in the file.
 
     Raises:
         VerifyError: it is not as planned; the message lists all findings.
         BinaryFormatError: it can't be read.
     """
     old_parts, new_parts = list(container_holders(plan.window)), list(container_holders(new))
-    images: list[KeptImage] = []
     findings = (
         []
-        # Parts are an archive's members; any other file has one.
+        # A Windows library has two sections with containers; any other file is one part.
         if len(old_parts) == len(new_parts)
         else [f"{len(new_parts)} parts, expected {len(old_parts)}"]
     )
-    findings += _image_findings(plan, new_parts, images)
+    findings += _image_findings(plan, new_parts)
     if plan.is_emptied and len(new):
         findings.append(f"{len(new)} bytes, expected none")
     for before, after in zip(old_parts, new_parts, strict=False):
         if before.elf is not None and after.elf is not None:
             findings += _wrapper_findings(before.elf, after.elf)
-            words: Mapping[int, bytes] | None = None
-            if before.elf.segments:
-                words = planned_words(before.elf, _moves(before, after))
-                findings += linker_findings(before.elf, after.elf)
+            words = planned_words(before.elf, _moves(before, after))
+            findings += linker_findings(before.elf, after.elf)
             findings += _section_findings(before.elf, after.elf, plan.zeroed, words)
     if findings:
         raise VerifyError("\n  ".join([f"{new.source} is not as planned:", *findings]))
-    return tuple(images)
 
 
 def _moves(before: ContainerHolder, after: ContainerHolder) -> dict[int, int]:
@@ -112,9 +88,7 @@ def _moves(before: ContainerHolder, after: ContainerHolder) -> dict[int, int]:
     }
 
 
-def _image_findings(
-    plan: FilePlan, parts: list[ContainerHolder], images: list[KeptImage]
-) -> Iterator[str]:
+def _image_findings(plan: FilePlan, parts: list[ContainerHolder]) -> Iterator[str]:
     containers = [container for part in parts for _, container in part.containers()]
     for number, (planned, actual) in enumerate(zip_longest(plan.containers, containers)):
         if planned is None or actual is None:
@@ -127,7 +101,6 @@ def _image_findings(
         for old, new in zip(planned.kept, entries, strict=True):
             if not _is_same_image(planned.container, old, actual, new):
                 yield f"container {number}: the image at {new.offset:#x} differs from the old one"
-            images.append(_kept_image(number, actual, new))
         release_pages(planned.container.body)
         release_pages(actual.body)
 
@@ -143,16 +116,6 @@ def _is_same_image(before: Container, old: FatbinEntry, after: Container, new: F
     if old.compression is new.compression:
         return are_equal(old_payload.data, new_payload.data)
     return decompress(old, old_payload) == decompress(new, new_payload)
-
-
-def _kept_image(number: int, container: Container, entry: FatbinEntry) -> KeptImage:
-    return KeptImage(
-        kind=entry.kind_name,
-        target=None if entry.target is None else str(entry.target),
-        container=number,
-        offset=entry.offset,
-        sha256=hashlib.sha256(container.payload(entry).data).hexdigest(),
-    )
 
 
 def _wrapper_findings(before: Elf, after: Elf) -> Iterator[str]:
@@ -173,9 +136,9 @@ def _section_findings(
     before: Elf,
     after: Elf,
     zeroed: tuple[UnregisteredImage, ...],
-    words: Mapping[int, bytes] | None,
+    words: Mapping[int, bytes],
 ) -> Iterator[str]:
-    offsets = sorted(words or ())
+    offsets = sorted(words)
     for old, new in zip_longest(before.sections(), after.sections()):
         if old is None or new is None:
             yield "the number of sections differs"
@@ -183,13 +146,12 @@ def _section_findings(
         # Offsets may differ, addresses may not: code has them in its instructions.
         if (old.name, old.type, old.address) != (new.name, new.type, new.address):
             yield f"section {old.name} has another name, type or address"
-        # Containers change. In an object pointers and symbols do, too; in a library each of these
-        # words is known. All other bytes stay equal.
-        elif not _may_change(old, is_object=words is None) and not _has_planned_bytes(
+        # Containers change, and the known words that lead to them. All other bytes stay equal.
+        elif old.name not in {EXECUTABLE, RELOCATABLE} and not _has_planned_bytes(
             before.content(old),
             after.content(new),
             zeroed,
-            {at: words[at] for at in _between(offsets, old)} if words else {},
+            {at: words[at] for at in _between(offsets, old)},
         ):
             yield f"section {old.name} has other bytes"
         release_pages(before.window)
@@ -199,12 +161,6 @@ def _section_findings(
 def _between(offsets: list[int], section: Section) -> list[int]:
     end = section.offset + section.size
     return offsets[bisect.bisect_left(offsets, section.offset) : bisect.bisect_left(offsets, end)]
-
-
-def _may_change(section: Section, *, is_object: bool) -> bool:
-    return section.name in {EXECUTABLE, RELOCATABLE} or (
-        is_object and (section.name.startswith(_DATA) or section.type in _WITH_POINTERS)
-    )
 
 
 def _has_planned_bytes(
@@ -273,19 +229,6 @@ def write_plan(source: Path, plan: FilePlan, target: Path) -> None:
                 new.write(block)
         # A hole at the end is a part of the file only by its size.
         new.truncate(plan.size)
-
-
-def check_plan(plan: FilePlan, target: Path) -> tuple[KeptImage, ...]:
-    """Read a written file and compare it with its plan.
-
-    Returns:
-        The images in the file.
-
-    Raises:
-        VerifyError: it is not as planned; the file is left.
-        BinaryFormatError: it can't be read.
-    """
-    return verify_kept_images(plan, open_file(target))
 
 
 def _blocks(old: BinaryIO, piece: EditPiece, source: Path) -> Iterator[bytes]:

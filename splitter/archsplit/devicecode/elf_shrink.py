@@ -482,15 +482,6 @@ def header_edits(
     start = elf.window.start
     yield overwrite(start + _SEGMENTS_OFFSET_AT, _U64.pack(table.offset))
     yield overwrite(start + _SEGMENT_COUNT_AT, _U16.pack(count))
-    yield from section_edits(elf, cuts, sizes=sizes)
-
-
-def section_edits(elf: Elf, cuts: Sequence[Cut], *, sizes: Mapping[int, int]) -> Iterator[Edit]:
-    """Update the section headers and their offset; see `header_edits` for the arguments.
-
-    The file may be a part of another one, such as of a static library.
-    """
-    start = elf.window.start
     # The section headers lie after all cuts or before them, never inside: a cut never has bytes
     # of two sections.
     sections = start + elf.header.sections_offset

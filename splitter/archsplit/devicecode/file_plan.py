@@ -1,13 +1,8 @@
 """The plan for a file without some of its images, whatever the file's form.
 
 In go a file and a `FileEdit`; out comes a `FilePlan` with the pieces of the new file. Shared
-libraries are shrunk by `archsplit.devicecode.elf_shrink`; objects, static libraries and fatbins
-here; where a file can't be shrunk, its images are zeroed in place.
-
-An object has no addresses yet, and its relocations count from the start of a section. So containers
-stay where they start, and the free bytes behind a section's last one are cut: all of them where a
-section holds one container, as compilers write them. (``ld -r`` makes sections with several; the
-images before the last container are then zeroed in place.)
+libraries are shrunk by `archsplit.devicecode.elf_shrink`, and fatbins here; where a file can't be
+shrunk, its images are zeroed in place.
 
 nvcc's device link writes a stub container into every library, also where no object has anything to
 link: cubins of notes and bookkeeping for each machine-code target, and no PTX. A GPU that takes PTX
@@ -17,11 +12,8 @@ of it.
 
 from __future__ import annotations
 
-import bisect
 import enum
 from dataclasses import dataclass, field, replace
-from itertools import accumulate
-from struct import Struct
 from typing import TYPE_CHECKING
 
 from archsplit.arch.target import CodeKind
@@ -29,16 +21,14 @@ from archsplit.devicecode.edits import (
     CopiedBytes,
     Edit,
     NewBytes,
-    ZeroBytes,
     apply_edits,
     copy_entry,
     decompress,
     filter_container,
-    overwrite,
     total_size,
     zero_in_place,
 )
-from archsplit.devicecode.elf_shrink import Cut, NotShrinkableError, section_edits, shrink_elf
+from archsplit.devicecode.elf_shrink import NotShrinkableError, shrink_elf
 from archsplit.devicecode.scan import (
     HEAD_SIZE,
     PE_PLACES,
@@ -55,7 +45,6 @@ from archsplit.devicecode.unregistered import (
     zero_unregistered,
 )
 from archsplit.errors import BinaryFormatError
-from archsplit.formats import libraries
 from archsplit.formats.cubin import Cubin
 from archsplit.formats.elf import Elf, FileType, SectionType
 from archsplit.formats.elf_dynamic import Dynamic, section_symbols
@@ -74,12 +63,6 @@ if TYPE_CHECKING:
     from archsplit.formats.fatbin import Container, FatbinEntry
     from archsplit.formats.libraries import PeSection
 
-_AR_MAGIC_SIZE = 8
-_AR_HEADER_SIZE = 60
-_AR_NAME_SIZE = 16
-_AR_SIZE_AT, _AR_SIZE_WIDTH = 48, 10
-# The numbers in a static library's index are big-endian on every machine.
-_AR_INDEXES = {b"/": Struct(">I"), b"/SYM64/": Struct(">Q")}
 
 _RELEASED_BYTES = 4 << 20
 """Bytes of a mapped library that are passed before its pages are given back."""
@@ -212,8 +195,8 @@ def _proven_digests(window: Window, selection: Selection) -> frozenset[str]:
 def _unregistered(
     window: Window, form: Form | None, selection: Selection
 ) -> tuple[UnregisteredImage, ...]:
-    # Objects and archives are input of a linker, which may merge or drop such data.
-    if form is not Form.ELF:
+    # A linker may merge or drop such data of an object.
+    if form is not Form.ELF or Elf(window).header.type == FileType.OBJECT:
         return ()
     found: list[UnregisteredImage] = []
     passed = 0
@@ -234,35 +217,12 @@ def _shrink_edits(
         return shrink_fatbin(containers)
     if form is Form.PE:
         raise NotShrinkableError("a Windows library keeps its length: nothing in it may move")
-    if form is Form.STATIC_LIBRARY:
-        members = [
-            (part.window, _elf_edits(part.elf, _containers_within(part.window, containers)))
-            for part in _holders(window, form)
-            if part.elf is not None
-        ]
-        return shrink_archive(window, members)
-    return _elf_edits(Elf(window), containers)
-
-
-def _elf_edits(elf: Elf, containers: tuple[FilteredContainer, ...]) -> tuple[Edit, ...]:
-    if not any(filtered.is_changed for filtered in containers):
-        return ()
-    # Relocations of an object are relative to sections, so nothing needs new addresses.
-    if elf.header.type == FileType.OBJECT:
-        return shrink_object(elf, containers)
-    return shrink_elf(elf, containers)
-
-
-def _containers_within(
-    window: Window, containers: tuple[FilteredContainer, ...]
-) -> tuple[FilteredContainer, ...]:
-    end = window.start + len(window)
-    return tuple(filtered for filtered in containers if window.start <= filtered.start < end)
+    return shrink_elf(Elf(window), containers)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerHolder:
-    """A part of a file that holds containers: an ELF file, an archive member, a PE section."""
+    """A part of a file that holds containers: an ELF file, a fatbin or a PE section."""
 
     window: Window
     elf: Elf | None
@@ -298,10 +258,8 @@ class ContainerHolder:
 
     def is_linked(self, section: Section | None) -> bool:
         """Return True if only a driver reads a section, and no linker."""
-        if self.elf is None or section is None:
-            return True
         # nvlink before CUDA 12.8 can't read relocatable code with zstd frames.
-        return section.name == EXECUTABLE and self.elf.header.type != FileType.OBJECT
+        return section is None or section.name == EXECUTABLE
 
 
 def container_holders(window: Window) -> Iterator[ContainerHolder]:
@@ -314,18 +272,14 @@ def container_holders(window: Window) -> Iterator[ContainerHolder]:
 
 
 def _holders(window: Window, form: Form | None) -> Iterator[ContainerHolder]:
-    if form is Form.ELF:
-        yield ContainerHolder(window=window, elf=Elf(window))
+    # Objects and static libraries are input of a linker, for which nvprune removes targets.
+    if form is Form.ELF and (elf := Elf(window)).header.type != FileType.OBJECT:
+        yield ContainerHolder(window=window, elf=elf)
     elif form is Form.FATBIN:
         yield ContainerHolder(window=window, elf=None)
     elif form is Form.PE:
         for section in _editable_sections(window):
             yield ContainerHolder(window=section.content, elf=None)
-    # Members that are no ELF files (LLVM bitcode) are copied as they are.
-    elif form is Form.STATIC_LIBRARY:
-        for member in libraries.read_members(window):
-            if detect_form(member.content.data[:HEAD_SIZE].tobytes()) is Form.ELF:
-                yield ContainerHolder(window=member.content, elf=Elf(member.content))
 
 
 def _editable_sections(window: Window) -> list[PeSection]:
@@ -346,87 +300,6 @@ def shrink_fatbin(containers: Sequence[FilteredContainer]) -> tuple[Edit, ...]:
         Edit(start=filtered.start, end=filtered.end, pieces=filtered.pieces)
         for filtered in containers
     )
-
-
-def shrink_object(elf: Elf, containers: Sequence[FilteredContainer]) -> tuple[Edit, ...]:
-    """Return the edits of an object with these containers, which are all that it has.
-
-    Raises:
-        BinaryFormatError: it is damaged.
-    """
-    last = {
-        filtered.section.index: filtered for filtered in containers if filtered.section is not None
-    }
-    # Relocations count from the start of the section, so these can't move.
-    earlier = [filtered for filtered in containers if filtered not in last.values()]
-    # A cut of a multiple of this leaves every later section aligned.
-    alignment = max((section.alignment for section in elf.sections()), default=1) or 1
-    cuts, sizes, edits = [], {}, list(zero_in_place(earlier))
-    for filtered in last.values():
-        if filtered.section is not None and filtered.is_changed:
-            cut = _cut(filtered, filtered.section, alignment)
-            cuts.append(cut)
-            sizes[filtered.section.index] = filtered.start + filtered.size - filtered.section.offset
-            end = filtered.section.offset + filtered.section.size
-            # The cut is a multiple of the alignment, so some free bytes may stay.
-            padding = ZeroBytes(size=cut.start - filtered.start - filtered.size)
-            edits.append(Edit(start=filtered.start, end=end, pieces=(*filtered.pieces, padding)))
-    cuts.sort(key=lambda cut: cut.start)
-    return (*edits, *section_edits(elf, cuts, sizes=sizes))
-
-
-def _cut(filtered: FilteredContainer, section: Section, alignment: int) -> Cut:
-    """Return the free bytes behind a section's last container, as a multiple of all alignments."""
-    end = section.offset + section.size
-    free = end - filtered.start - filtered.size
-    return Cut(start=end - free // alignment * alignment, end=end)
-
-
-def shrink_archive(
-    window: Window, members: Sequence[tuple[Window, Sequence[Edit]]]
-) -> tuple[Edit, ...]:
-    """Return the edits of a static library from the edits of all its members.
-
-    Raises:
-        BinaryFormatError: its index is damaged.
-    """
-    edits = [edit for _, changes in members for edit in changes]
-    moves = []
-    for content, changes in members:
-        # A cut is a multiple of 8 at least, so the next member's offset stays even.
-        growth = sum(edit.growth for edit in changes)
-        if growth:
-            moves.append((content.start - _AR_HEADER_SIZE, growth))
-            edits.append(_size_edit(content, growth))
-    return (*edits, *(_index_edits(window, moves) if moves else ()))
-
-
-def _size_edit(content: Window, growth: int) -> Edit:
-    text = str(len(content) + growth).ljust(_AR_SIZE_WIDTH).encode()
-    return overwrite(content.start - _AR_HEADER_SIZE + _AR_SIZE_AT, text)
-
-
-def _index_edits(window: Window, moves: Sequence[tuple[int, int]]) -> Iterator[Edit]:
-    """Update the index of symbols, which has the offset of each symbol's member."""
-    name = window.part(_AR_MAGIC_SIZE, _AR_NAME_SIZE, "name of the first member").to_bytes()
-    number = _AR_INDEXES.get(name.rstrip())
-    if number is None:
-        return
-    start = _AR_MAGIC_SIZE + _AR_HEADER_SIZE
-    # A count, one offset for each symbol, then the names.
-    (count,) = window.unpack(number, start, "count of an index")
-    table = window.part(start + number.size, count * number.size, "index of a static library")
-    offsets = (offset for (offset,) in table.records(number, "index of a static library"))
-    # An offset counts the growth of all members before it. A library has thousands of members and
-    # tens of thousands of symbols, so the sums are made once.
-    starts = [at for at, _ in moves]
-    growths = [0, *accumulate(growth for _, growth in moves)]
-    new = [offset + growths[bisect.bisect_left(starts, offset)] for offset in offsets]
-    # A damaged index has offsets before its first member.
-    if min(new, default=0) < 0:
-        raise window.fault(start, "index of a static library", "other offsets", "its members'")
-    packed = b"".join(map(number.pack, new))
-    yield Edit(start=table.start, end=table.start + len(table), pieces=(NewBytes(content=packed),))
 
 
 def is_stub(filtered: FilteredContainer) -> bool:

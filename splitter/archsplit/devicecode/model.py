@@ -18,7 +18,7 @@ from archsplit.formats.fatbin import Compression, EntryKind
 from archsplit.system.units import size_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from archsplit.arch.target import Suffix, Target
 
@@ -283,7 +283,8 @@ class File:
         units: in the order of the file.
         problem: the reason why the units may be incomplete, or None.
         kernels: empty unless kernels were requested.
-        zstd_saves: bytes of the file that zstd level 9 would save; 0 unless it was requested.
+        zstd: the share of bytes that images of a kind and compression keep as zstd frames of level
+            9, by a sample; None unless it was requested.
     """
 
     path: str
@@ -292,7 +293,7 @@ class File:
     units: tuple[Unit, ...] = field(repr=False)
     problem: str | None = None
     kernels: tuple[KernelRow, ...] = field(default=(), repr=False)
-    zstd_saves: int = 0
+    zstd: Mapping[tuple[EntryKind | None, Compression], float] | None = None
 
     @property
     def weight(self) -> int:
@@ -303,6 +304,21 @@ class File:
     def containers(self) -> int:
         """Number of units inside of the fatbin sections."""
         return sum(unit.place is not Place.OUTSIDE for unit in self.units)
+
+    def zstd_share(self, image: Image) -> float:
+        """Return the share of an image's bytes that it keeps as a zstd frame."""
+        return (self.zstd or {}).get((image.kind, image.compression), 1.0)
+
+    @property
+    def zstd_saves(self) -> int:
+        """Bytes of the file that zstd level 9 would save."""
+        return sum(
+            int((1 - self.zstd_share(image)) * image.file_bytes)
+            for unit in self.units
+            # A linker can't read zstd: its input stays as it is.
+            if unit.place is Place.EXECUTABLE
+            for image in unit.images
+        )
 
     def rows(self) -> tuple[InventoryRow, ...]:
         """Add up the images of the file."""

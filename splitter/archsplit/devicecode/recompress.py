@@ -5,7 +5,7 @@ frame as nvcc 13 would write it and an `ImageForm` for the way back; or the reas
 bytes stay. An image is stored anew only if that is smaller and its vendor's bytes can be made
 again: both directions are tried here, for every image, before anything is written.
 
-`remake_image` is the way back. `estimate_gain` tries some images, to say what a file would save.
+`remake_image` is the way back. `estimate_shares` tries some images, to say what a file would save.
 `smaller_entry` is for files that keep their original beside them, and need no way back.
 
 Only ``.nv_fatbin`` of linked files may be given: nvlink before CUDA 12.8 can't read relocatable
@@ -36,7 +36,7 @@ from archsplit.system.parallel import map_on_cores
 from archsplit.system.resources import available_cores
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from archsplit.devicecode.edits import EditPiece
     from archsplit.formats.device_pack import PackImage
@@ -56,6 +56,8 @@ _ALIGNMENT = 8
 _COMPRESSED = EntryFlag.LZ4 | EntryFlag.ZSTD
 _KINDS = {EntryKind.CUBIN, EntryKind.PTX}
 _LEVEL_19 = 19
+_PICKS, _PART = 12, 2 << 20
+"""Images of a sample, and bytes that are compressed of each: 0.4 CPU seconds."""
 
 ZSTD_CUDA, ZSTD_DRIVER = 12040, "driver 550.54.14 (CUDA 12.4) or later"
 """The first driver that reads zstd frames: nvcc's documentation of ``--compress-mode``."""
@@ -94,22 +96,6 @@ class ImageResult:
         if self.form is None:
             return vendor
         return replace(vendor, size=len(self.content), digest=self.digest, form=self.form)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Gain:
-    """Bytes of images, now and as zstd frames.
-
-    Attributes:
-        images: images that can get smaller.
-        before, after: bytes of all images given.
-        raw: bytes of those images, decompressed.
-    """
-
-    images: int
-    before: int
-    after: int
-    raw: int
 
 
 def recompress_image(container: Container, entry: FatbinEntry, *, level: int) -> ImageResult:
@@ -242,32 +228,47 @@ def estimate_seconds(entries: Iterable[FatbinEntry], *, level: int) -> float:
     return raw / _SPEED[level]
 
 
-def estimate_gain(images: Sequence[tuple[Container, FatbinEntry]], *, sample: int) -> Gain:
-    """Return what images would save as zstd frames at level 9.
+def estimate_shares(
+    images: Iterable[tuple[Container, FatbinEntry]],
+) -> dict[tuple[EntryKind | None, Compression], float]:
+    """Return the share of their bytes that images keep as zstd frames of level 9, by a sample.
 
     Args:
         images: the images of linked code.
-        sample: raw bytes to try; the ratio of these images is taken for all.
     """
-    able = [image for image in images if _obstacle(image[1], LEVELS[0]) is None]
-    tried, before, after = 0, 0, 0
-    # Evenly from the whole file: neighbors are alike.
-    for container, entry in able[:: max(1, len(able) // 64)]:
-        if tried >= sample:
-            break
-        result = recompress_image(container, entry, level=LEVELS[0])
-        tried += entry.uncompressed_size or entry.padded_size
-        before += entry.size
-        after += len(result.content) or entry.size
-    total = sum(entry.size for _, entry in images)
-    able_size = sum(entry.size for _, entry in able)
-    saved = able_size * (before - after) // before if before else 0
-    return Gain(
-        images=len(able),
-        before=total,
-        after=total - saved,
-        raw=sum(entry.uncompressed_size or entry.padded_size for _, entry in able),
-    )
+    groups: dict[tuple[EntryKind | None, Compression], list[tuple[Container, FatbinEntry]]] = {}
+    for image in images:
+        if _obstacle(image[1], LEVELS[0]) is None:
+            groups.setdefault((image[1].kind, image[1].compression), []).append(image)
+    picked = [(key, image) for key, group in groups.items() for image in _sample(group)]
+    shares = map_on_cores(lambda one: _share(*one[1]), picked, most=available_cores())
+    found: dict[tuple[EntryKind | None, Compression], list[float]] = {}
+    for (key, _), share in zip(picked, shares, strict=True):
+        found.setdefault(key, []).append(share)
+    return {key: sum(each) / len(each) for key, each in found.items()}
+
+
+def _sample(
+    images: Sequence[tuple[Container, FatbinEntry]],
+) -> Iterator[tuple[Container, FatbinEntry]]:
+    """Yield large and small images, evenly by their bytes: a large one stands for more."""
+    step = sum(entry.size for _, entry in images) / _PICKS
+    passed, wanted = 0.0, step / 2
+    for container, entry in sorted(images, key=lambda one: -one[1].size):
+        passed += entry.size
+        while wanted < passed:
+            yield container, entry
+            wanted += step
+
+
+def _share(container: Container, entry: FatbinEntry) -> float:
+    try:
+        raw = decompress(entry, container.payload(entry))
+    except BinaryFormatError:
+        return 1.0
+    start = max(0, len(raw) - _PART) // 2
+    part = raw[start : start + _PART]
+    return min(1.0, len(compress_zstd(part, LEVELS[0])) * len(raw) / (len(part) * entry.size))
 
 
 def _obstacle(entry: FatbinEntry, level: int) -> KeptReason | None:

@@ -12,16 +12,10 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
-from archsplit.arch.compat import best_target
-from archsplit.arch.target import Target
 from archsplit.devicecode.kernels import stable_name, template_name
-from archsplit.devicecode.model import Place, join_units
+from archsplit.devicecode.model import Place
 from archsplit.devicecode.select import (
-    Coverage,
-    classify_coverage,
-    code_targets,
     is_code,
-    replaces_input,
 )
 from archsplit.system.finding import Finding
 from archsplit.system.units import size_text
@@ -29,7 +23,6 @@ from archsplit.system.units import size_text
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from archsplit.arch.target import Capability
     from archsplit.devicecode.model import Image, Inventory, InventoryRow, Unit
 
 _MAX_SHOWN = 5
@@ -140,154 +133,6 @@ def _sum_template(name: str, changes: list[SizeChange]) -> SizeChange:
         name=f"{name} ({', '.join(notes)})" if notes else name,
         old=sum(change.old for change in changes),
         new=sum(change.new for change in changes),
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CodeSize:
-    """Bytes in files, and bytes of the download, which are None outside of wheels."""
-
-    file_bytes: int
-    wheel_bytes: int | None
-
-    @property
-    def cost(self) -> int:
-        """Bytes of the download; bytes in files outside of a wheel."""
-        return self.file_bytes if self.wheel_bytes is None else self.wheel_bytes
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceUsage:
-    """The code that GPUs of one capability use, and the code that they don't.
-
-    Counted is code that is registered at run time. Input of a device link counts for GPUs that the
-    linked code does not serve, because the driver links it for them; for others it is neither
-    usable nor dead weight, and code outside of the fatbin sections isn't either.
-
-    Attributes:
-        containers: the number of containers by coverage; an empty container serves no GPU.
-        targets: the targets in use, ascending.
-        usable: the images that the GPU takes.
-        dead: the machine code and PTX that the GPU does not take.
-    """
-
-    capability: Capability
-    containers: Mapping[Coverage, int]
-    targets: tuple[Target, ...]
-    usable: CodeSize
-    dead: CodeSize
-
-    @property
-    def whole(self) -> int:
-        """Bytes of all counted code, in the measure of `CodeSize.cost`."""
-        return self.usable.cost + self.dead.cost
-
-
-def device_usage(
-    inventory: Inventory, capabilities: Iterable[Capability]
-) -> tuple[DeviceUsage, ...]:
-    """Compute the usage of all containers of an inventory for each capability."""
-    groups = _group_by_targets(inventory)
-    return tuple(
-        _usage(groups, capability, in_wheel=inventory.is_wheel) for capability in capabilities
-    )
-
-
-class _Group:
-    """The sum of containers with code for the same targets.
-
-    A device makes the same choice in all of them.
-    """
-
-    def __init__(self) -> None:
-        self.containers = 0
-        self.file_bytes: Counter[Target] = Counter()
-        self.wheel_bytes: Counter[Target] = Counter()
-
-    def add(self, unit: Unit) -> None:
-        self.containers += 1
-        for image in unit.images:
-            if image.target is not None and is_code(image):
-                self.file_bytes[image.target] += image.file_bytes
-                self.wheel_bytes[image.target] += image.wheel_bytes or 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _GroupKey:
-    """The facts of a container that the choice of a device depends on.
-
-    Attributes:
-        targets: of the container's code.
-        linked: for input of a device link, the targets of each linked container, which come first.
-        input: for linked code, the targets of that input, which comes second.
-    """
-
-    targets: frozenset[Target]
-    linked: frozenset[frozenset[Target]] | None = None
-    input: frozenset[Target] | None = None
-
-    def choose(self, capability: Capability) -> tuple[bool, Target | None]:
-        """Return False for containers that don't count for a GPU, and the target it takes."""
-        best = best_target(capability, self.targets)
-        if self.linked is not None:
-            return best is not None and not replaces_input(self.linked, capability), best
-        # The driver links the input instead.
-        is_replaced = self.input is not None and best_target(capability, self.input) is not None
-        return best is not None or not is_replaced, best
-
-
-def _group_by_targets(inventory: Inventory) -> Mapping[_GroupKey, _Group]:
-    groups: dict[_GroupKey, _Group] = {}
-    for unit in join_units(inventory.units()):
-        # Only these are registered, and a device chooses from each by itself.
-        if unit.place is Place.EXECUTABLE and not unit.is_device_linked:
-            key = _GroupKey(targets=code_targets(unit.images))
-            groups.setdefault(key, _Group()).add(unit)
-    for file in inventory.files:
-        results, inputs = (
-            [unit for unit in file.units if unit.is_device_linked and unit.place is place]
-            for place in (Place.EXECUTABLE, Place.RELOCATABLE)
-        )
-        linked, input_sets = (
-            frozenset(code_targets(unit.images) for unit in units) for units in (results, inputs)
-        )
-        input_targets = frozenset[Target]().union(*input_sets)
-        for unit in results:
-            key = _GroupKey(targets=code_targets(unit.images), input=input_targets)
-            groups.setdefault(key, _Group()).add(unit)
-        for unit in inputs:
-            key = _GroupKey(targets=code_targets(unit.images), linked=linked)
-            groups.setdefault(key, _Group()).add(unit)
-    return groups
-
-
-def _usage(
-    groups: Mapping[_GroupKey, _Group], capability: Capability, *, in_wheel: bool
-) -> DeviceUsage:
-    containers: Counter[Coverage] = Counter()
-    file_bytes, wheel_bytes = [0, 0], [0, 0]
-    used: set[Target] = set()
-    for key, group in groups.items():
-        counts, best = key.choose(capability)
-        if not counts:
-            continue
-        containers[classify_coverage(best, capability)] += group.containers
-        if best is not None:
-            used.add(best)
-        for target in key.targets:
-            # Index 0 is what the device takes, index 1 is dead weight.
-            file_bytes[target != best] += group.file_bytes[target]
-            wheel_bytes[target != best] += group.wheel_bytes[target]
-    usable, dead = (
-        CodeSize(file_bytes=in_files, wheel_bytes=in_download if in_wheel else None)
-        for in_files, in_download in zip(file_bytes, wheel_bytes, strict=True)
-    )
-    return DeviceUsage(
-        capability=capability,
-        containers={coverage: containers[coverage] for coverage in Coverage},
-        targets=tuple(sorted(used)),
-        usable=usable,
-        dead=dead,
     )
 
 

@@ -3,7 +3,7 @@
 A pack is a head, a descriptor, an index (rows of libraries, containers and images, then text) and
 the containers themselves, aligned and ready for the driver. The core has a pack of its own, the
 table, which lists all images and contains none. `read_pack` checks the whole index against the
-containers; `write_pack` streams the images, so that a pack needn't fit into memory. The contract,
+containers; `lay_out_pack` gives the blocks of a pack, which needn't fit into memory. The contract,
 with its numbered rules, is ``plugin_loader/include/archsplit/plugin.h``.
 """
 
@@ -424,23 +424,6 @@ def lay_out_pack(
     front = _encode_front(descriptor, placed, is_table=False)
     head = _encode_head(descriptor, placed, front, end, driver=driver_version)
     return PackLayout(front=head + front, libraries=placed, size=end)
-
-
-def write_pack(
-    write: Callable[[bytes | memoryview], object],
-    descriptor: Descriptor,
-    libraries: Iterable[PackLibrary],
-    images: Images,
-) -> None:
-    """Write a pack, and place its images.
-
-    Args:
-        write: takes the file's bytes in their order.
-        descriptor, libraries: as for `lay_out_pack`.
-        images: returns the bytes of an image.
-    """
-    for block in lay_out_pack(descriptor, libraries).blocks(images):
-        write(block)
 
 
 def _place_containers(

@@ -59,15 +59,11 @@ class EntryKind(enum.IntEnum):
 class EntryFlag(enum.IntFlag):
     """The bits of ``flags`` with a known meaning."""
 
-    BITS_64 = 0x1
     DEBUG = 0x2
-    LINUX = 0x10
     LZ4 = 0x2000
     ZSTD = 0x8000
-    OBFUSCATED = 0x1_0000
     ARCH_SPECIFIC = 0x10_0000
     FAMILY_SPECIFIC = 0x20_0000
-    OPTIONS_BLOCK = 0x100_0000
 
 
 class Compression(enum.Enum):
@@ -103,7 +99,6 @@ _SUFFIXES: dict[int, Suffix] = {
 }
 _COMPRESSED = sum(flag for _, flag in _COMPRESSIONS)
 _SUFFIXED = int(EntryFlag.ARCH_SPECIFIC | EntryFlag.FAMILY_SPECIFIC)
-_KNOWN_FLAGS = sum(int(flag) for flag in EntryFlag)
 # The field has 32 bits; a number beyond these is damage, not a new GPU.
 _MIN_SM, _MAX_SM = 10, 9999
 
@@ -164,11 +159,6 @@ class FatbinEntry(NamedTuple):
         if self.kind is None:
             return f"kind {self.kind_number}"
         return self.kind.name.replace("_", " ")
-
-    @property
-    def unknown_flags(self) -> int:
-        """Bits of the flags without a known meaning."""
-        return self.flags & ~_KNOWN_FLAGS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,8 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from archsplit import __version__
 from archsplit.devicecode.kernels import find_demangler, readable_name
-from archsplit.devicecode.model import Place
-from archsplit.devicecode.select import Coverage, selected_images
+from archsplit.devicecode.select import Coverage
 from archsplit.inspect.breakdown import (
     REST_COLOR,
     REST_LABEL,
@@ -34,7 +33,7 @@ from archsplit.inspect.breakdown import (
     share_text,
     summarize,
 )
-from archsplit.inspect.sizes import answer_text, device_sizes, gpu_name
+from archsplit.inspect.sizes import answer_text, gpu_name
 from archsplit.inspect.text import (
     coverage_text,
     other_files_text,
@@ -46,11 +45,9 @@ from archsplit.system.units import size_text
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from archsplit.arch.target import Capability
     from archsplit.devicecode.model import File, Inventory
-    from archsplit.devicecode.stats import DeviceUsage
     from archsplit.inspect.breakdown import BreakdownPart
-    from archsplit.inspect.sizes import DeviceSizes
+    from archsplit.inspect.sizes import DeviceUsage
 
 TERMS = {
     "container": "A set of images from which a GPU takes one. nvcc makes one for each source file.",
@@ -190,17 +187,16 @@ def inventory_page(
     other_files = f"<p>{escape(text)}</p>" if (text := other_files_text(inventory)) else ""
     if not inventory.rows():
         return render_page(inventory.name, summarize(inventory), origin, other_files, terms={})
-    sizes = {one.capability: device_sizes(inventory, one.capability) for one in devices}
-    served = [one for one in devices if sizes[one.capability].used]
+    served = [one for one in devices if one.used]
     first = max(served, key=lambda one: one.containers[Coverage.NATIVE], default=None)
-    gpus = [_gpu_data(inventory, sizes[one.capability], one) for one in served]
-    headline = answer_text(sizes[first.capability]) if first else summarize(inventory)
+    gpus = [_gpu_data(inventory, one) for one in served]
+    headline = answer_text(first) if first else summarize(inventory)
     body = "\n".join(
         (
             f"<p>{escape(summarize(inventory))}</p>" if first is not None else "",
             _map(inventory, served),
-            _folded("What each GPU uses", _device_table(served, sizes)),
-            f"<p>{escape(unserved_text(sizes.values()))}</p>",
+            _folded("What each GPU uses", _device_table(served)),
+            f"<p>{escape(unserved_text(devices))}</p>",
             other_files,
             _folded("Each target", _target_table(inventory)),
             _folded("All device code", FILTER_BOX + _code_table(inventory)),
@@ -281,21 +277,19 @@ _TEXTURES = {"": "", "PTX": "ptx", "link code": "link", "unregistered": "outside
 """The class of the texture of each form of code: plain for machine code."""
 
 
-def _gpu_data(inventory: Inventory, sizes: DeviceSizes, device: DeviceUsage) -> dict[str, Any]:
-    outside = (unit for unit in inventory.units() if unit.place is Place.OUTSIDE)
-    found = (selected_images(unit.images, device.capability) for unit in outside)
-    text = f"{size_text(sizes.slimmed)} of {size_text(sizes.whole)} stay after archsplit slim"
-    if sizes.core is not None and sizes.pack is not None:
+def _gpu_data(inventory: Inventory, device: DeviceUsage) -> dict[str, Any]:
+    text = f"{size_text(device.slimmed)} of {size_text(device.whole)} stay after archsplit slim"
+    if device.core is not None and device.pack is not None:
         name = PurePath(inventory.path).name
         text = (
             f"archsplit split {shlex.quote(name)} --out split gives a core of"
-            f" {size_text(sizes.core)} and a pack of {size_text(sizes.pack)} for this GPU; {text}"
+            f" {size_text(device.core)} and a pack of {size_text(device.pack)} for this GPU; {text}"
         )
     return {
         "id": str(device.capability),
         "targets": [str(target) for target in device.targets],
-        "outside": sorted({str(image.target) for images in found for image in images}),
-        "answer": answer_text(sizes),
+        "outside": list(map(str, device.outside)),
+        "answer": answer_text(device),
         "text": text,
     }
 
@@ -388,16 +382,15 @@ def _target_table(inventory: Inventory) -> str:
     return render_table("targets", ("target", "", "#size"), rows)
 
 
-def _device_table(devices: Iterable[DeviceUsage], sizes: Mapping[Capability, DeviceSizes]) -> str:
+def _device_table(devices: Iterable[DeviceUsage]) -> str:
     rows = []
     for device in devices:
-        size = sizes[device.capability]
-        share = share_text(size.used, size.device_code)
+        share = share_text(device.used, device.device_code)
         rows.append(
             f'<tr><td class="name">{device.capability} {escape(product_text(device))}'
             f'<td class="wide"><div class="bar share"><span class="usable"'
             f' style="width:{share.replace(" ", "")}"></span></div>'
-            f"{size_cell(size.used)}{size_cell(size.unused)}"
+            f"{size_cell(device.used)}{size_cell(device.unused)}"
             f'<td class="number">{share}<td>{coverage_text(device)}'
             f'<td class="mono">{" ".join(map(str, device.targets))}</tr>'
         )

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from zipfile import ZipInfo
 
     from archsplit.devicecode.scan import WheelShare
+    from archsplit.formats.fatbin import Compression, EntryKind
     from archsplit.wheels.zip_reader import Archive
 
 _Item = TypeVar("_Item")
@@ -40,8 +41,6 @@ _Result = TypeVar("_Result")
 
 _WHEEL = ".whl"
 _FILES_OF_TASK = 256
-_ZSTD_SAMPLE = 1 << 23
-"""Bytes of a file that are compressed to estimate the gain of all of it."""
 _ROOM = 2
 """Free bytes of the temporary folder for each byte that processes unpack."""
 _FILE_WORK = 1 << 14
@@ -57,7 +56,7 @@ class InspectRequest:
         site_folders: folders with installed packages.
         digest: True to compute the file's SHA-256, which takes longer than all else.
         kernels: True to read kernels, for which machine code is decompressed.
-        zstd: True to estimate what zstd would save, by some images of each file.
+        zstd: True to estimate zstd frames, which split makes, by some images of each file.
         workers: permission to use processes; None for threads only.
     """
 
@@ -391,30 +390,28 @@ def _file(
         units=contents.units,
         problem=contents.problem,
     )
-    if request.zstd and file.units:
-        file = replace(file, zstd_saves=_zstd_saves(window))
+    if request.zstd:
+        file = replace(file, zstd=_zstd_shares(window) if file.units else {})
     return _with_kernels(window, file) if request.kernels else file
 
 
-def _zstd_saves(window: Window) -> int:
-    """Return the bytes that LZ4 and uncompressed images would save as zstd, by a sample."""
+def _zstd_shares(window: Window) -> dict[tuple[EntryKind | None, Compression], float]:
+    """Return the share of bytes that LZ4 and uncompressed images keep as zstd, by a sample."""
     # Only for this question: 20 ms, with the libraries that compress.
     from archsplit.devicecode.file_plan import container_holders  # noqa: PLC0415
-    from archsplit.devicecode.recompress import estimate_gain  # noqa: PLC0415
+    from archsplit.devicecode.recompress import estimate_shares  # noqa: PLC0415
 
     try:
-        found = [
+        return estimate_shares(
             (container, entry)
             for holder in container_holders(window)
             for section, container in holder.containers()
             # A linker can't read zstd: its input stays as it is.
             if holder.is_linked(section)
             for entry in container.entries()
-        ]
-        gain = estimate_gain(found, sample=_ZSTD_SAMPLE)
+        )
     except BinaryFormatError:
-        return 0
-    return gain.before - gain.after
+        return {}
 
 
 def _with_kernels(window: Window, file: File) -> File:

@@ -1,4 +1,4 @@
-"""The result of an inspection in all its forms: JSON (schema 1), Markdown, HTML, SVG.
+"""The result of an inspection in other forms than text: JSON (schema 1), Markdown.
 
 Keys of the JSON are only ever added. ``problem`` is present where there is one, ``kernels`` if they
 were requested. The Markdown tables are for the summaries of CI jobs and for pull requests.
@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from archsplit.arch.compat import capability_text
 from archsplit.inspect.breakdown import breakdown, remaining_part, share_text, summarize
-from archsplit.inspect.sizes import device_sizes
 from archsplit.inspect.text import coverage_text, product_text
 from archsplit.system.units import change_text, size_text
 
@@ -20,9 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from archsplit.devicecode.model import File, Inventory, InventoryRow
-    from archsplit.devicecode.stats import CodeSize, DeviceUsage, Growth, SizeChange
+    from archsplit.devicecode.stats import Growth, SizeChange
     from archsplit.inspect.history import ReleaseSize
-    from archsplit.inspect.sizes import DeviceSizes
+    from archsplit.inspect.sizes import DeviceUsage
 
 INVENTORY_SCHEMA = 1
 
@@ -36,10 +35,7 @@ def inventory_json(inventory: Inventory, devices: Iterable[DeviceUsage]) -> str:
         "size": inventory.size,
         "files": [_file(file) for file in inventory.files],
         "totals": _images(inventory.rows()),
-        "devices": [
-            {**_device(device), "sizes": _sizes(device_sizes(inventory, device.capability))}
-            for device in devices
-        ],
+        "devices": [_device(device) for device in devices],
         "other_files": [
             {"kind": one.kind, "count": one.count, "size": one.size}
             for one in inventory.other_files
@@ -112,27 +108,17 @@ def _device(device: DeviceUsage) -> dict[str, Any]:
         "name": capability_text(device.capability),
         "targets": [str(target) for target in device.targets],
         "containers": {coverage.value: count for coverage, count in device.containers.items()},
-        "usable": _weight(device.usable),
-        "dead": _weight(device.dead),
+        "sizes": {
+            "whole": device.whole,
+            "used": device.used,
+            "for_other_gpus": device.unused,
+            "link_code": device.link_code,
+            "not_device_code": device.other,
+            "slim": device.slimmed,
+            "core": device.core,
+            "pack": device.pack,
+        },
     }
-
-
-def _sizes(sizes: DeviceSizes) -> dict[str, int | None]:
-    """Return the parts of a subject, and its sizes without them."""
-    return {
-        "whole": sizes.whole,
-        "used": sizes.used,
-        "for_other_gpus": sizes.unused,
-        "link_code": sizes.link_code,
-        "not_device_code": sizes.other,
-        "slim": sizes.slimmed,
-        "core": sizes.core,
-        "pack": sizes.pack,
-    }
-
-
-def _weight(weight: CodeSize) -> dict[str, Any]:
-    return {"file_bytes": weight.file_bytes, "wheel_bytes": weight.wheel_bytes}
 
 
 def _change(change: SizeChange) -> dict[str, Any]:
@@ -174,12 +160,12 @@ def inventory_markdown(inventory: Inventory, devices: Iterable[DeviceUsage]) -> 
     served = [
         (
             f"{device.capability} {product_text(device)}",
-            size_text(device.usable.cost),
-            share_text(device.usable.cost, device.whole),
+            size_text(device.used),
+            share_text(device.used, device.device_code),
             coverage_text(device),
         )
         for device in devices
-        if device.targets
+        if device.used
     ]
     if served:
         lines += ["", *_table(("GPU", "#can use", "#share", "containers"), served)]

@@ -1,35 +1,38 @@
-"""The answer of an inspection: what one GPU uses, and what slim and split would leave.
+"""Code that one GPU uses, and what slim and split would leave of a subject.
 
-In goes an inventory and a capability; out comes a `DeviceSizes`, whose parts add up to the whole:
-used + unused + link code + other = download. Code outside of the fatbin sections counts like code
-that is registered: the library loads it itself, and a GPU runs the same images of it.
+In goes an inventory; out comes a `DeviceUsage` for each capability. Its bytes add up to the whole:
+used + unused + link code + other = whole. Code outside of the fatbin sections counts like code that
+is registered: the library loads it itself, and a GPU runs the same images of it. Containers with
+the same facts are one `CodeGroup`: a GPU makes the same choice in all of them.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from archsplit.arch.compat import GPU_BY_CAPABILITY
-from archsplit.arch.target import Target
+from archsplit.arch.compat import GPU_BY_CAPABILITY, best_target
+from archsplit.arch.target import CodeKind, Target
 from archsplit.devicecode.model import Place, join_units
 from archsplit.devicecode.select import (
+    Coverage,
     Selection,
+    classify_coverage,
+    code_targets,
     is_code,
     kept_bitcode,
-    newest_ptx,
-    runs_linked_code,
-    selected_images,
+    replaces_input,
 )
-from archsplit.devicecode.stats import device_usage
+from archsplit.formats.fatbin import EXECUTABLE, RELOCATABLE
 from archsplit.inspect.breakdown import BITCODE, share_text
 from archsplit.system.units import size_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from archsplit.arch.target import Capability
-    from archsplit.devicecode.model import Image, Inventory, Unit
+    from archsplit.devicecode.model import File, Inventory, Unit
 
 __pure__ = True
 
@@ -38,39 +41,175 @@ _LETTERS_WITH_AN = "AEFHILMNORSX"
 _BRANDS = ("GeForce ", "Tesla ")
 _LEAST_MOVED = 0.001
 """The least share of all bytes for which a split is worth a line."""
+_STUB = 2048
+"""The largest image of a stub container; see `archsplit.devicecode.file_plan.is_stub`.
+
+In CUDA 11.8 to 13.0 stubs have 600 to 1600 bytes. Here nothing is decompressed, so size decides.
+"""
+
+
+class ContainerFacts(NamedTuple):
+    """The facts of a container that the choice of a GPU depends on.
+
+    Attributes:
+        targets: of its code.
+        linked: for input of a device link, the targets of each linked container, which come first.
+        input: for linked code, the targets of that input, which comes second.
+        is_stub: True if no GPU misses anything where it finds no code here.
+        is_cut: True if slim removes images.
+        is_moved: True if split moves it: the driver takes each of the images.
+    """
+
+    place: Place
+    targets: frozenset[Target]
+    linked: frozenset[frozenset[Target]] | None
+    input: frozenset[Target]
+    is_stub: bool
+    is_cut: bool
+    is_moved: bool
+
+    def choose(self, capability: Capability) -> Target | None:
+        """Return the target that a GPU takes; None for nothing."""
+        if self.linked is not None and replaces_input(self.linked, capability):
+            return None
+        return best_target(capability, self.targets)
+
+    def is_judged(self, capability: Capability) -> bool:
+        """Return True if code that a GPU doesn't take is for other GPUs, and not link code."""
+        if self.place is Place.RELOCATABLE:
+            return self.linked is not None and self.choose(capability) is not None
+        # The driver links the input instead.
+        is_replaced = best_target(capability, self.input) is not None
+        return self.choose(capability) is not None or not is_replaced
+
+    @property
+    def newest_ptx(self) -> Target | None:
+        """PTX that slim keeps for GPUs that are not made yet."""
+        ptx = (one for one in self.targets if one.kind is CodeKind.PTX and not one.suffix)
+        return max(ptx, default=None)
+
+
+class CodeGroup:
+    """The sum of containers with the same facts.
+
+    Attributes:
+        sizes: bytes of each target: of the download, or of files outside of wheels.
+        packed: the same as `archsplit split` stores them.
+        other: bytes of code without a target that a driver chooses by.
+    """
+
+    def __init__(self, facts: ContainerFacts) -> None:
+        self.facts = facts
+        self.containers = self.other = 0
+        self.sizes: Counter[Target] = Counter()
+        self.packed: Counter[Target] = Counter()
+
+    def add(self, unit: Unit, file: File | None) -> None:
+        """Add a container; ``file`` has the estimate of its images as zstd frames."""
+        self.containers += 1
+        for image in unit.images:
+            if image.target is None or not is_code(image):
+                self.other += image.weight
+                continue
+            self.sizes[image.target] += image.weight
+            # A linker can't read zstd: its input stays as it is.
+            is_run = file is not None and unit.place is Place.EXECUTABLE
+            packed = int(file.zstd_share(image) * image.file_bytes) if file and is_run else None
+            self.packed[image.target] += min(image.weight, packed or image.weight)
+
+
+def code_groups(inventory: Inventory) -> tuple[CodeGroup, ...]:
+    """Group the containers of an inventory; parts of one container in several packs are joined."""
+    groups: dict[ContainerFacts, CodeGroup] = {}
+
+    def add(unit: Unit, facts: ContainerFacts, file: File | None) -> None:
+        if facts not in groups:
+            groups[facts] = CodeGroup(facts)
+        groups[facts].add(unit, file)
+
+    for file in inventory.files:
+        linked, inputs = (
+            frozenset(
+                code_targets(unit.images)
+                for unit in file.units
+                if unit.is_device_linked and unit.place is place
+            )
+            for place in (Place.EXECUTABLE, Place.RELOCATABLE)
+        )
+        everything = frozenset[Target]().union(*inputs)
+        for unit in file.units:
+            if unit.fat is None:
+                add(unit, _facts(unit, linked, everything), file)
+    for unit in join_units(unit for unit in inventory.units() if unit.fat is not None):
+        add(unit, _facts(unit, frozenset(), frozenset()), None)
+    return tuple(groups.values())
+
+
+def _facts(
+    unit: Unit, linked: frozenset[frozenset[Target]], inputs: frozenset[Target]
+) -> ContainerFacts:
+    is_run, is_linked = unit.place is Place.EXECUTABLE, unit.is_device_linked
+    # A cubin or fatbin that is a file of its own is read by a program.
+    in_library = unit.section in {EXECUTABLE, RELOCATABLE} and unit.member is None
+    return ContainerFacts(
+        place=unit.place,
+        targets=code_targets(unit.images),
+        linked=linked if is_linked and not is_run else None,
+        input=inputs if is_linked and is_run else frozenset(),
+        is_stub=is_run and _is_stub(unit),
+        # A static library is input of a linker.
+        is_cut=unit.place is not Place.OUTSIDE and (unit.member is None or unit.fat is not None),
+        is_moved=in_library and (is_run or is_linked) and all(map(is_code, unit.images)),
+    )
+
+
+def _is_stub(unit: Unit) -> bool:
+    """Return True for a container with nothing but small machine code, as nvcc's own ones."""
+    return bool(unit.images) and all(
+        image.file_bytes <= _STUB and (image.target is None or image.target.kind is CodeKind.SASS)
+        for image in unit.images
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceSizes:
-    """Bytes of a subject, as one GPU sees them: of the download, or of files outside of wheels.
+class DeviceUsage:
+    """The code that GPUs of one capability use, and the code that they don't.
+
+    All bytes are of the download, or of files outside of wheels. Input of a device link counts for
+    GPUs that the linked code does not serve, because the driver links it for them.
 
     Attributes:
+        containers: the number of registered containers by coverage.
+        targets: the targets in use, ascending, of registered code.
+        outside: the same, of code that only the library finds.
         whole: all bytes.
+        device_code: machine code, PTX and link code.
         used: machine code and PTX that the GPU takes.
         unused: machine code and PTX that it never takes.
-        link_code: input of a device link, and bitcode for one GPU.
-        unregistered: the part of ``used`` and ``unused`` outside of the fatbin sections.
         slimmed: all bytes after ``archsplit slim --device``, before anything is packed again.
-        core, pack: bytes of ``archsplit split``, likewise; None for what is split already, and for
-            what has next to nothing to move, as cuFFT, which chooses its images itself.
+        core, pack: bytes of ``archsplit split``, estimated from a sample of the images; None for
+            what is split already, for several files at once, and for what has next to nothing to
+            move, as cuFFT, which chooses its images itself.
         newer_ptx: the part of ``slimmed`` that only GPUs newer than all machine code need.
     """
 
     capability: Capability
+    containers: Mapping[Coverage, int]
+    targets: tuple[Target, ...]
+    outside: tuple[Target, ...]
     whole: int
+    device_code: int
     used: int
     unused: int
-    link_code: int
-    unregistered: int
     slimmed: int
     core: int | None
     pack: int | None
     newer_ptx: int
 
     @property
-    def device_code(self) -> int:
-        """Machine code, PTX and link code."""
-        return self.used + self.unused + self.link_code
+    def link_code(self) -> int:
+        """Input of a device link, and bitcode for one GPU."""
+        return self.device_code - self.used - self.unused
 
     @property
     def other(self) -> int:
@@ -78,95 +217,68 @@ class DeviceSizes:
         return self.whole - self.device_code
 
 
-def device_sizes(inventory: Inventory, capability: Capability) -> DeviceSizes:
-    """Add up an inventory for one GPU."""
-    units = join_units(inventory.units())
-    (usage,) = device_usage(inventory, (capability,))
-    outside = [unit for unit in units if unit.place is Place.OUTSIDE]
-    code = sum(_code(unit.images) for unit in units) + _other_images(units)
-    taken = sum(_code(selected_images(_by_place(unit), capability)) for unit in outside)
-    unregistered = sum(_code(unit.images) for unit in outside)
-    used, unused = usage.usable.cost + taken, usage.dead.cost + unregistered - taken
+def device_usage(
+    inventory: Inventory, capabilities: Iterable[Capability]
+) -> tuple[DeviceUsage, ...]:
+    """Add up an inventory for each of some GPUs."""
+    groups = code_groups(inventory)
+    return tuple(_usage(inventory, groups, capability) for capability in capabilities)
+
+
+def _usage(
+    inventory: Inventory, groups: tuple[CodeGroup, ...], capability: Capability
+) -> DeviceUsage:
+    containers: Counter[Coverage] = Counter()
+    used = unused = cut = newer = pack = 0
+    targets: dict[bool, set[Target]] = {True: set(), False: set()}
+    for group in groups:
+        facts = group.facts
+        best, is_outside = facts.choose(capability), facts.place is Place.OUTSIDE
+        taken = 0 if best is None else group.sizes[best]
+        if facts.is_judged(capability):
+            used, unused = used + taken, unused + group.sizes.total() - taken
+            if best is not None:
+                targets[is_outside].add(best)
+            if not is_outside and (best is not None or not facts.is_stub):
+                containers[classify_coverage(best, capability)] += group.containers
+        if facts.is_cut:
+            cut += group.sizes.total() - taken
+            # slim keeps the newest PTX of each container too, for GPUs that are not made yet.
+            ptx = facts.newest_ptx
+            newer += 0 if ptx is None or ptx == best else group.sizes[ptx]
+        if facts.is_moved and best is not None:
+            pack += group.packed[best]
     bitcode = {
         Target.parse(one.kind.removeprefix(BITCODE)): one.size
         for one in inventory.other_files
         if one.kind.startswith(BITCODE)
     }
     linked = kept_bitcode(bitcode, Selection(devices=frozenset([capability])))
-    inside = [unit for unit in units if unit.place is not Place.OUTSIDE]
-    replaced = _replaced_input(inventory, capability)
-    selected = [
-        () if unit in replaced else selected_images(_by_place(unit), capability) for unit in inside
-    ]
-    cut = sum(_code(unit.images) for unit in inside)
-    kept = sum(map(_code, selected))
-    moved = sum(_code(unit.images) for unit in inside if _can_move(unit))
-    pairs = zip(inside, selected, strict=True)
-    pack = sum(_code(images) for unit, images in pairs if _can_move(unit))
-    # slim keeps the newest PTX of each container too, for GPUs that are not made yet.
-    newer = [
-        [one for one in newest_ptx(_by_place(unit)) if one not in images]
-        for unit, images in zip(inside, selected, strict=True)
-    ]
-    newer_ptx = sum(map(_code, newer))
-    whole = inventory.size - (_weight(inventory.units()) - _weight(units))
-    can_split = moved > _LEAST_MOVED * whole and all(unit.fat is None for unit in units)
-    return DeviceSizes(
+    code = sum(group.sizes.total() + group.other for group in groups)
+    # An image that lies in several packs is downloaded once.
+    copies = sum(image.weight for unit in inventory.units() for image in unit.images) - code
+    whole = inventory.size - copies
+    moved = sum(group.sizes.total() for group in groups if group.facts.is_moved)
+    is_estimated = all(file.zstd is not None for file in inventory.files)
+    can_split = is_estimated and moved > _LEAST_MOVED * whole
+    return DeviceUsage(
         capability=capability,
+        containers={coverage: containers[coverage] for coverage in Coverage},
+        targets=tuple(sorted(targets[False])),
+        outside=tuple(sorted(targets[True])),
         whole=whole,
+        # Shares of a download are rounded.
+        device_code=max(code, used + unused) + sum(bitcode.values()),
         used=used,
         unused=unused,
-        # Shares of a download are rounded; the remainder of all code closes the sum.
-        link_code=max(0, code - used - unused) + sum(bitcode.values()),
-        unregistered=unregistered,
         slimmed=whole
         - cut
-        + kept
-        + newer_ptx
+        + newer
         - sum(size for target, size in bitcode.items() if target not in linked),
         core=whole - moved if can_split else None,
         pack=pack if can_split else None,
-        newer_ptx=newer_ptx,
+        newer_ptx=newer,
     )
-
-
-def _can_move(unit: Unit) -> bool:
-    """Return True for a container that a split moves: the driver takes each of its images."""
-    is_run = unit.place is Place.EXECUTABLE or unit.is_device_linked
-    return unit.member is None and is_run and all(map(is_code, unit.images))
-
-
-def _replaced_input(inventory: Inventory, capability: Capability) -> frozenset[Unit]:
-    """Return the input of device links whose results serve a GPU: no driver reads it for that."""
-    found: set[Unit] = set()
-    for file in inventory.files:
-        units = [unit for unit in file.units if unit.is_device_linked]
-        linked = (unit.images for unit in units if unit.place is Place.EXECUTABLE)
-        if runs_linked_code(linked, capability):
-            found |= {unit for unit in units if unit.place is Place.RELOCATABLE}
-    return frozenset(found)
-
-
-def _by_place(unit: Unit) -> tuple[Image, ...]:
-    """Return the images with offsets of their own, by which a selection tells them apart."""
-    return tuple(image._replace(offset=number) for number, image in enumerate(unit.images))
-
-
-def _images(units: Iterable[Unit]) -> list[Image]:
-    return [image for unit in units for image in unit.images]
-
-
-def _code(images: Iterable[Image]) -> int:
-    return sum(image.weight for image in images if is_code(image))
-
-
-def _other_images(units: Iterable[Unit]) -> int:
-    """Return the bytes of LTO-IR and of unknown kinds, which no driver chooses by target."""
-    return sum(image.weight for image in _images(units) if not is_code(image))
-
-
-def _weight(units: Iterable[Unit]) -> int:
-    return sum(image.weight for image in _images(units))
 
 
 def gpu_name(capability: Capability) -> str:
@@ -178,19 +290,19 @@ def gpu_name(capability: Capability) -> str:
     return name or f"GPU of {capability}"
 
 
-def answer_text(sizes: DeviceSizes, name: str = "") -> str:
+def answer_text(usage: DeviceUsage, name: str = "") -> str:
     """Return the answer as a sentence: what the GPU uses, and what is for others.
 
     Args:
         name: of the GPU, as the user wrote it; "" for a well-known product.
     """
-    name = name or gpu_name(sizes.capability)
+    name = name or gpu_name(usage.capability)
     article = "An" if name[0] in _LETTERS_WITH_AN and not name[1:2].islower() else "A"
-    if not sizes.used:
+    if not usage.used:
         return f"{article} {name} finds no code here that it can run"
-    code = sizes.device_code
+    code = usage.device_code
     text = (
-        f"{article} {name} uses {size_text(sizes.used)} of {size_text(code)} of device code;"
-        f" {size_text(sizes.unused)} ({share_text(sizes.unused, code)}) is for other GPUs"
+        f"{article} {name} uses {size_text(usage.used)} of {size_text(code)} of device code;"
+        f" {size_text(usage.unused)} ({share_text(usage.unused, code)}) is for other GPUs"
     )
-    return text + (f", {size_text(sizes.link_code)} is link code" if sizes.link_code else "")
+    return text + (f", {size_text(usage.link_code)} is link code" if usage.link_code else "")

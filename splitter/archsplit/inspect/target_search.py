@@ -17,23 +17,20 @@ from typing import TYPE_CHECKING
 from archsplit.arch.compat import can_run_on, preference
 from archsplit.arch.target import CodeKind, Target
 from archsplit.devicecode.model import Place, join_units
-from archsplit.devicecode.select import Coverage, classify_coverage, code_targets, is_code
+from archsplit.devicecode.select import Coverage, classify_coverage
+from archsplit.inspect.sizes import code_groups
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from archsplit.arch.target import Capability
-    from archsplit.devicecode.model import File, Inventory, Unit
+    from archsplit.devicecode.model import Inventory
     from archsplit.inspect.gpu_table import GpuTable
+    from archsplit.inspect.sizes import ContainerFacts
     from archsplit.release.report import Release
 
 __pure__ = True
 
-_STUB = 2048
-"""The largest image of a stub container; see `archsplit.devicecode.file_plan.is_stub`.
-
-In CUDA 11.8 to 13.0 stubs have 600 to 1600 bytes. Here nothing is decompressed, so size decides.
-"""
 
 _ORDER = tuple(Coverage)
 _DIGITS = 12
@@ -115,46 +112,34 @@ class TargetCosts:
 
 def inventory_costs(inventory: Inventory) -> TargetCosts:
     """Return the costs of the targets that ``archsplit slim`` could remove."""
-    everything = tuple(inventory.units())
-    units = [unit for unit in join_units(everything) if unit.place is not Place.OUTSIDE]
+    units = tuple(inventory.units())
     # An image that lies in several packs is downloaded once by each GPU.
-    copies = _weight(everything) - _weight(join_units(everything))
-    groups: dict[tuple[bool, frozenset[Target]], list[Unit]] = {}
-    for unit in units:
-        targets = code_targets(unit.images)
-        if targets and not unit.is_device_linked:
-            groups.setdefault((_is_used_at_run_time(unit), targets), []).append(unit)
+    copies = sum(image.weight for unit in units for image in unit.images)
+    copies -= sum(image.weight for unit in join_units(units) for image in unit.images)
+    groups = (one for one in code_groups(inventory) if one.sizes)
     return TargetCosts(
         name=inventory.name,
         size=inventory.size - copies,
         in_download=inventory.is_wheel,
         is_release=False,
-        is_split=any(unit.fat is not None for unit in everything),
-        groups=(
-            *(
-                ContainerGroup(containers=len(alike) if is_used else 0, sizes=_sizes(alike))
-                for (is_used, _), alike in groups.items()
-            ),
-            *(group for file in inventory.files for group in _linked_groups(file)),
+        is_split=any(unit.fat is not None for unit in units),
+        groups=tuple(
+            ContainerGroup(
+                containers=0 if _is_unused(group.facts) else group.containers,
+                sizes=dict(group.sizes),
+                linked=None if linked is None else frozenset[Target]().union(*linked),
+                input=group.facts.input,
+            )
+            for group in groups
+            if group.facts.place is not Place.OUTSIDE
+            for linked in (group.facts.linked,)
         ),
     )
 
 
-# The same rule as in `archsplit.devicecode.stats`, for any choice of targets.
-def _linked_groups(file: File) -> Iterator[ContainerGroup]:
-    """Yield the groups of a library's device link: its results, and its input."""
-    units = [unit for unit in file.units if unit.is_device_linked and code_targets(unit.images)]
-    results = [unit for unit in units if unit.place is Place.EXECUTABLE]
-    inputs = [unit for unit in units if unit.place is Place.RELOCATABLE]
-    linked, input_targets = (
-        frozenset[Target]().union(*(code_targets(unit.images) for unit in each))
-        for each in (results, inputs)
-    )
-    for unit in results:
-        used = int(_is_used_at_run_time(unit))
-        yield ContainerGroup(containers=used, sizes=_sizes([unit]), input=input_targets)
-    for unit in inputs:
-        yield ContainerGroup(containers=1, sizes=_sizes([unit]), linked=linked)
+def _is_unused(facts: ContainerFacts) -> bool:
+    """Return True if no GPU misses anything that has no code in such a container."""
+    return facts.is_stub or (facts.place is Place.RELOCATABLE and facts.linked is None)
 
 
 def release_costs(report: Release, *, name: str) -> TargetCosts:
@@ -167,28 +152,6 @@ def release_costs(report: Release, *, name: str) -> TargetCosts:
         is_release=True,
         groups=(ContainerGroup(containers=1, sizes=sizes),),
     )
-
-
-def _is_used_at_run_time(unit: Unit) -> bool:
-    """Return True if a GPU without code in the unit misses something."""
-    is_stub = all(
-        image.file_bytes <= _STUB and (image.target is None or image.target.kind is CodeKind.SASS)
-        for image in unit.images
-    )
-    return unit.place is Place.EXECUTABLE and not is_stub
-
-
-def _sizes(units: Iterable[Unit]) -> dict[Target, int]:
-    sums: Counter[Target] = Counter()
-    for unit in units:
-        for image in unit.images:
-            if image.target is not None and is_code(image):
-                sums[image.target] += image.weight
-    return dict(sums)
-
-
-def _weight(units: Iterable[Unit]) -> int:
-    return sum(image.weight for unit in units for image in unit.images)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,7 +26,7 @@ from archsplit.inspect.breakdown import (
     share_text,
     summarize,
 )
-from archsplit.inspect.sizes import answer_text, device_sizes
+from archsplit.inspect.sizes import answer_text
 from archsplit.system.terminal import BAR, Column, FittingTable, name_column, word_column
 from archsplit.system.units import change_text, size_text
 
@@ -37,10 +37,10 @@ if TYPE_CHECKING:
 
     from archsplit.arch.target import Capability
     from archsplit.devicecode.model import Inventory, KernelRow
-    from archsplit.devicecode.stats import DeviceUsage, Growth, SizeChange
+    from archsplit.devicecode.stats import Growth, SizeChange
     from archsplit.inspect.advise import Advice, TargetListEffect
     from archsplit.inspect.breakdown import BreakdownPart
-    from archsplit.inspect.sizes import DeviceSizes
+    from archsplit.inspect.sizes import DeviceUsage
     from archsplit.inspect.target_search import Proposal
 
 COVERAGE_WORDS = {
@@ -89,16 +89,15 @@ def inventory_text(
     yield summarize(inventory)
     rows, usages = inventory.rows(), tuple(devices)
     if usages and _is_run(inventory, usages):
-        sizes = tuple(device_sizes(inventory, one.capability) for one in usages)
         # Without a question the answer is about the GPU that uses most.
-        shown = sizes if is_asked else _most_native(usages, sizes)
+        shown = usages if is_asked else (max(usages, key=_native_code),)
         for one in shown:
             answer = answer_text(one, (names or {}).get(one.capability, ""))
             yield from ("", answer)
             if one.used:
                 yield from (_three_sizes(inventory, one), _parts(one))
         if len(usages) > 1:
-            yield from ("", *_devices(usages, sizes))
+            yield from ("", *_devices(usages))
         yield from map(_next, next_commands(inventory, shown))
     elif rows and usages:
         yield "nothing in it is registered at run time: it is input for a linker or a program"
@@ -114,16 +113,12 @@ def inventory_text(
         yield from ("", *_kernels(kernels))
 
 
-def _most_native(
-    usages: Iterable[DeviceUsage], sizes: Iterable[DeviceSizes]
-) -> tuple[DeviceSizes, ...]:
-    """Return the GPU for which most of the code was compiled."""
-    pairs = zip(usages, sizes, strict=True)
-    best = max(pairs, key=lambda pair: (pair[0].containers[Coverage.NATIVE], pair[1].used))
-    return (best[1],)
+def _native_code(usage: DeviceUsage) -> tuple[int, int]:
+    """Return the rank of the GPU for which most of the code was compiled."""
+    return (usage.containers[Coverage.NATIVE], usage.used)
 
 
-def next_commands(inventory: Inventory, sizes: Iterable[DeviceSizes]) -> Iterator[str]:
+def next_commands(inventory: Inventory, sizes: Iterable[DeviceUsage]) -> Iterator[str]:
     """Yield the commands that leave out what the GPUs never use."""
     gpus = [one for one in sizes if one.used and one.unused]
     path = shlex.quote(inventory.path)
@@ -140,14 +135,14 @@ def _next(command: str) -> Text:
     return Text(f"next: {command}", no_wrap=True, overflow="ignore")
 
 
-def _three_sizes(inventory: Inventory, sizes: DeviceSizes) -> FittingTable:
+def _three_sizes(inventory: Inventory, sizes: DeviceUsage) -> FittingTable:
     """Return bars on one scale: today's bytes, slimmed, and core with pack."""
     table = FittingTable((name_column(""), BAR, Column(heading=""), word_column("", rank=2)))
     what = "download" if inventory.is_wheel else "today"
     newer = f"{size_text(sizes.newer_ptx)} of it is PTX for newer GPUs" if sizes.newer_ptx else ""
     rows = [(what, sizes.whole, ""), ("slim", sizes.slimmed, newer)]
     if sizes.core is not None and sizes.pack is not None:
-        note = f"core {size_text(sizes.core)} + pack {size_text(sizes.pack)}"
+        note = f"core {size_text(sizes.core)} + pack {size_text(sizes.pack)}, estimated"
         rows.append(("split", sizes.core + sizes.pack, note))
     for name, size, note in rows:
         bar = Bar(sizes.whole, 0, size, color=_USED, bgcolor=_UNUSED)
@@ -155,7 +150,7 @@ def _three_sizes(inventory: Inventory, sizes: DeviceSizes) -> FittingTable:
     return table
 
 
-def _parts(sizes: DeviceSizes) -> str:
+def _parts(sizes: DeviceUsage) -> str:
     parts = {
         "used": sizes.used,
         "for other GPUs": sizes.unused,
@@ -193,7 +188,7 @@ def other_files_text(inventory: Inventory) -> str:
 def _is_run(inventory: Inventory, devices: Iterable[DeviceUsage]) -> bool:
     """Return True if a GPU may run it as it is: an object or static library is linked first."""
     places = {row.place for row in inventory.rows()}
-    return bool(places - {Place.RELOCATABLE}) or any(usage.targets for usage in devices)
+    return bool(places - {Place.RELOCATABLE}) or any(usage.used for usage in devices)
 
 
 def growth_text(growth: Growth) -> Iterator[RenderableType]:
@@ -341,9 +336,7 @@ def _files(inventory: Inventory) -> FittingTable:
     return table
 
 
-def _devices(
-    devices: tuple[DeviceUsage, ...], sizes: tuple[DeviceSizes, ...]
-) -> Iterator[RenderableType]:
+def _devices(devices: tuple[DeviceUsage, ...]) -> Iterator[RenderableType]:
     """Yield a table with a bar for each GPU: the part of device code that it can use."""
     table = FittingTable(
         (
@@ -356,25 +349,25 @@ def _devices(
             word_column("takes", rank=3),
         )
     )
-    served = [pair for pair in zip(devices, sizes, strict=True) if pair[1].used]
-    for device, size in served:
+    served = [device for device in devices if device.used]
+    for device in served:
         table.add_row(
             f"{device.capability} {product_text(device)}",
-            Bar(size.device_code, 0, size.used, color=_USED, bgcolor=_UNUSED),
-            size_text(size.used),
-            share_text(size.used, size.device_code),
-            size_text(size.unused),
+            Bar(device.device_code, 0, device.used, color=_USED, bgcolor=_UNUSED),
+            size_text(device.used),
+            share_text(device.used, device.device_code),
+            size_text(device.unused),
             coverage_text(device),
             " ".join(map(str, device.targets)),
         )
     if served:
         yield table
     # GPUs without code would fill the table with empty rows.
-    if unserved := unserved_text(sizes):
+    if unserved := unserved_text(devices):
         yield unserved
 
 
-def unserved_text(sizes: Iterable[DeviceSizes]) -> str:
+def unserved_text(sizes: Iterable[DeviceUsage]) -> str:
     """Return a sentence on the GPUs without code; empty if there are none."""
     names = ", ".join(str(one.capability) for one in sizes if not one.used)
     return f"nothing in it runs on: {names}" if names else ""

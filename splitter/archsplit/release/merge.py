@@ -169,8 +169,6 @@ def _with_all_splits(parts: Mapping[Path, Release]) -> Mapping[Path, Release]:
         return parts
     common: dict[str, Any] = {
         "source": sources[0].file,
-        "source_sha256": sources[0].sha256,
-        "source_size": sources[0].size,
         "sources": tuple(sources),
         "libraries": _distinct(chain.from_iterable(split.libraries for split in splits)),
         "unmoved": _distinct(chain.from_iterable(split.unmoved for split in splits)),

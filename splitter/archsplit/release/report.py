@@ -209,7 +209,6 @@ class SplitDetails:
 
     Attributes:
         source: the name of the fat wheel or library; of several, the first.
-        source_size: bytes.
         sources: all fat wheels, one for each core.
         needs: the packs that each capability needs.
         unmoved: device code that could not be moved.
@@ -217,8 +216,6 @@ class SplitDetails:
     """
 
     source: str
-    source_sha256: str
-    source_size: int
     sources: tuple[SplitSource, ...]
     needs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     libraries: tuple[SplitLibrary, ...] = ()

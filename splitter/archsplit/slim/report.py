@@ -22,7 +22,7 @@ from rich.text import Text
 from archsplit.arch.compat import GPU_BY_CAPABILITY, can_run_on
 from archsplit.arch.target import Capability, CodeKind, Target
 from archsplit.devicecode.code_files import cubin_family
-from archsplit.devicecode.recompress import ZSTD_DRIVER, estimate_gain
+from archsplit.devicecode.recompress import ZSTD_DRIVER, estimate_shares
 from archsplit.devicecode.select import Coverage, PtxPolicy
 from archsplit.errors import ArchsplitError, TargetError
 from archsplit.system.fs import read_file
@@ -35,15 +35,13 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from archsplit.devicecode.apply import CoverageChange, KeptImage
+    from archsplit.devicecode.apply import CoverageChange
     from archsplit.devicecode.file_plan import FilePlan
     from archsplit.devicecode.select import Selection
     from archsplit.formats.fatbin import FatbinEntry
     from archsplit.slim.request import SlimRequest
 
 SLIM_SCHEMA = 1
-_ZSTD_SAMPLE = 1 << 23
-"""Bytes that are compressed to estimate the gain of all files."""
 _MOST_FILES = 12
 _MOST_NOTES = 8
 """Rows and lines on a terminal: with the table of GPUs they fit on one screen."""
@@ -71,7 +69,6 @@ class SlimmedFile:
         size_before, size_after: bytes.
         mode: ``shrink``, ``in-place`` or ``untouched``.
         note: the reason why the file could not be shrunk, or None.
-        kept: remaining images with digests; empty for a dry run.
         unregistered: images that only the library finds and no chosen GPU can run, by target.
         zeroed: True if these were overwritten with zeros.
     """
@@ -82,7 +79,6 @@ class SlimmedFile:
     mode: str
     note: str | None
     removed: tuple[RemovedImages, ...]
-    kept: tuple[KeptImage, ...] = field(default=(), repr=False)
     unregistered: tuple[RemovedImages, ...] = ()
     zeroed: bool = False
 
@@ -148,9 +144,7 @@ def _effect_json(effect: CoverageChange) -> Mapping[str, object]:
     }
 
 
-def describe_file(
-    path: str, plan: FilePlan, mode: str, kept: Iterable[KeptImage] = ()
-) -> SlimmedFile:
+def describe_file(path: str, plan: FilePlan, mode: str) -> SlimmedFile:
     """Return the effect of a plan on a file."""
     unregistered = _unregistered_images(plan)
     return SlimmedFile(
@@ -162,7 +156,6 @@ def describe_file(
         note=plan.note,
         # An emptied file is removed as a whole: nothing of it stays in its place.
         removed=unregistered if plan.is_emptied else _removed_images(plan),
-        kept=tuple(kept),
         unregistered=() if plan.is_emptied else unregistered,
         zeroed=bool(plan.zeroed),
     )
@@ -411,8 +404,11 @@ def zstd_saves(plans: Iterable[FilePlan], request: SlimRequest) -> int:
         if filtered.is_linked
         for entry in filtered.kept
     ]
-    gain = estimate_gain(images, sample=_ZSTD_SAMPLE)
-    return gain.before - gain.after
+    shares = estimate_shares(images)
+    saves = (
+        entry.size * (1 - shares.get((entry.kind, entry.compression), 1.0)) for _, entry in images
+    )
+    return int(sum(saves))
 
 
 def _unregistered_text(file: SlimmedFile) -> str:

@@ -12,6 +12,7 @@ from archsplit.devicecode.model import Place
 from archsplit.devicecode.recompress import smaller_entry
 from archsplit.devicecode.scan import HEAD_SIZE, Form, detect_form, read_contents
 from archsplit.errors import BinaryFormatError
+from archsplit.formats.elf import Elf, FileType
 from archsplit.formats.libraries import is_signed_pe
 from archsplit.formats.reader import open_file
 from archsplit.system.units import short_size
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from archsplit.devicecode.model import Image
     from archsplit.devicecode.select import Selection
+    from archsplit.formats.reader import Window
     from archsplit.wheels.reader import Wheel
 
 
@@ -33,7 +35,7 @@ class SlimRequest:
     """The settings of slimming.
 
     Attributes:
-        source: a library, object, static library, fatbin, wheel or site-packages folder.
+        source: a library, fatbin, wheel or site-packages folder.
         out: the output folder.
         recompresses: store images that are LZ4 or uncompressed as zstd frames.
         zeroes_unregistered: overwrite code that only the library finds, where no GPU needs it; None
@@ -104,6 +106,7 @@ def kept_code_reasons(name: str, path: Path, choice: str) -> Iterator[str]:
         units = read_contents(window).units
         form = detect_form(window.data[:HEAD_SIZE].tobytes())
         is_signed = form is Form.PE and is_signed_pe(window)
+        is_input = is_linker_input(window, form)
     except BinaryFormatError as error:
         # One line of the report; a member's path is in a temporary folder.
         reason = str(error).partition("\n")[0].replace(str(path), name)
@@ -118,6 +121,8 @@ def kept_code_reasons(name: str, path: Path, choice: str) -> Iterator[str]:
             if outside
             else "covered by the library's signature (Authenticode), which a change would break"
             if is_signed
+            else "input of a linker, which no driver loads"
+            if is_input
             else f"kept by {choice}"
         )
         images_by_reason[reason] += unit.images
@@ -126,6 +131,12 @@ def kept_code_reasons(name: str, path: Path, choice: str) -> Iterator[str]:
         if images:
             size = short_size(sum(image.file_bytes for image in images))
             yield f"{name}: {len(images)} images, {size}, {reason}"
+
+
+def is_linker_input(window: Window, form: Form | None) -> bool:
+    """Return True for a static library or an object."""
+    is_object = form is Form.ELF and Elf(window).header.type == FileType.OBJECT
+    return is_object or form is Form.STATIC_LIBRARY
 
 
 def wheel_kept_code_reasons(wheel: Wheel, choice: str, folder: Path) -> tuple[str, ...]:

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from archsplit.release.context import Effects
     from archsplit.slim.installed import Installation, OwnedLibrary
     from archsplit.slim.request import SlimRequest
-    from archsplit.slim.transaction import FileChange, StagedFiles, Transaction
+    from archsplit.slim.transaction import FileChange, Transaction
 
 _STAT_BLOCK = 512
 _MOST_TRIALS = 8
@@ -123,7 +123,7 @@ def _slim_libraries(transaction: Transaction, request: SlimRequest, effects: Eff
     # Without a journal no file was replaced yet: new files of a killed run are worthless.
     transaction.make_folder()
     try:
-        staged = stage.prepare(changed, effects.workers)
+        changes = stage.prepare(changed, effects.workers)
         checks = _load_staged(changed, stage, effects) if request.tries_loading else ()
         # An installer may have replaced one meanwhile: the journal has the digests of the others.
         for each in changed:
@@ -133,9 +133,9 @@ def _slim_libraries(transaction: Transaction, request: SlimRequest, effects: Eff
         transaction.remove_folder()
         raise
     transaction.apply(
-        SlimJournal(state=TransactionState.SWITCHING, choice=request.choice, changes=staged.changes)
+        SlimJournal(state=TransactionState.SWITCHING, choice=request.choice, changes=changes)
     )
-    return _report(request, installation, staged=staged, checks=checks)
+    return _report(request, installation, is_done=True, checks=checks)
 
 
 def _resume(transaction: Transaction, journal: SlimJournal, request: SlimRequest) -> SlimReport:
@@ -192,7 +192,7 @@ def _load_staged(
     with temporary_dir() as folder:
         environment = dict(effects.environment)
         trial = Trial(runner=effects.runner, folder=folder, environment=environment)
-        # Static libraries and fatbins can't be loaded.
+        # Fatbins can't be loaded.
         libraries = [one.library for one in changed if one.library.plan.form is Form.ELF]
         results = map_on_cores(
             lambda one: trial.load(stage.root / one.name, one.path), libraries, most=_MOST_TRIALS
@@ -205,22 +205,18 @@ def _report(
     request: SlimRequest,
     installation: Installation,
     *,
-    staged: StagedFiles | None = None,
+    is_done: bool = False,
     checks: tuple[str, ...] = (),
 ) -> SlimReport:
     libraries = [each.library for each in installation.owned]
-    kept = {} if staged is None else staged.kept
     return SlimReport(
         source=str(request.source),
-        output=None if staged is None else str(request.source),
+        output=str(request.source) if is_done else None,
         size_before=sum(len(each.plan.window) for each in libraries),
         size_after=sum(each.plan.size for each in libraries),
         sha256=None,
         choice=request.choice,
-        files=tuple(
-            describe_file(each.name, each.plan, request.mode.value, kept.get(each.name, ()))
-            for each in libraries
-        ),
+        files=tuple(describe_file(each.name, each.plan, request.mode.value) for each in libraries),
         effects=coverage_changes(one for each in libraries for one in each.plan.containers),
         newest_ptx_bytes=newest_ptx_bytes((one.plan for one in libraries), request.selection),
         zstd_saves=zstd_saves((one.plan for one in libraries), request),

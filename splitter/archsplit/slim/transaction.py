@@ -7,7 +7,7 @@ changed; it is removed after the last old file is back in its place, or removed 
 files without a journal are leftovers, and old files without a journal are the remains of a store
 that something else has damaged.
 
-    plans ─► StagingFolder ─► StagedFiles ─► Transaction: undo or commit
+    plans ─► StagingFolder ─► FileChange ─► Transaction: undo or commit
 
 A library finds others by its own path (``$ORIGIN/../../nvidia/cublas/lib``). So the staging folder
 mirrors the folders of the new files, with links to unchanged files: there the new libraries can be
@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING
 
 from archsplit.devicecode.apply import check_plan, write_plan
 from archsplit.errors import DiskFullError, InputError, OutputError, VerifyError
+from archsplit.formats.reader import open_file
 from archsplit.slim.report import SLIM_NOTE_FILE, describe_file, removal_record
 from archsplit.system.file_lock import try_lock
 from archsplit.system.fs import (
@@ -49,7 +50,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
-    from archsplit.devicecode.apply import KeptImage
     from archsplit.slim.installed import OwnedLibrary
     from archsplit.slim.request import SlimRequest
     from archsplit.system.worker_processes import WorkerProcesses
@@ -400,14 +400,6 @@ _RESERVE = 16 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StagedFiles:
-    """The new files, and the images in the libraries among them."""
-
-    changes: tuple[FileChange, ...] = field(repr=False)
-    kept: Mapping[str, tuple[KeptImage, ...]] = field(repr=False)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class StagingFolder:
     """A mirror of a site-packages folder with new files.
 
@@ -426,7 +418,7 @@ class StagingFolder:
 
     def prepare(
         self, owned: tuple[OwnedLibrary, ...], workers: WorkerProcesses | None = None
-    ) -> StagedFiles:
+    ) -> tuple[FileChange, ...]:
         """Write the new libraries, RECORDs and removal records, and read them back.
 
         Raises:
@@ -443,10 +435,7 @@ class StagingFolder:
         check_free_space(self.site, sum(each.library.plan.size for each in owned))
         check_writable(self.site, (*paths, *records))
         self._mirror({*paths, *notes, *records})
-        written = map_in_processes(
-            self._write_library, owned, lambda each: each.library.plan.size, workers
-        )
-        kept = dict(zip(paths, written, strict=True))
+        map_in_processes(self._write_library, owned, lambda each: each.library.plan.size, workers)
         # Each new library is hashed once: RECORD and the journal have the same digest.
         new_digests = dict(
             zip(paths, map_on_cores(lambda path: sha256(self.root / path), paths), strict=True)
@@ -456,7 +445,7 @@ class StagingFolder:
         for distribution in distributions:
             # RECORD last: it has the digests of the other files.
             changes += self._write_dist_info(distribution, owned)
-        return StagedFiles(changes=tuple(changes), kept=kept)
+        return tuple(changes)
 
     def _mirror(self, paths: set[str]) -> None:
         folders = {str(folder) for path in paths for folder in PurePosixPath(path).parents}
@@ -469,7 +458,7 @@ class StagingFolder:
                     if name not in {TRANSACTION_FOLDER, *paths, *folders}:
                         (self.root / name).symlink_to(path)
 
-    def _write_library(self, owned: OwnedLibrary) -> tuple[KeptImage, ...]:
+    def _write_library(self, owned: OwnedLibrary) -> None:
         library = owned.library
         new = self.root / library.name
         write_plan(library.path, library.plan, new)
@@ -477,7 +466,7 @@ class StagingFolder:
         owned.check_unchanged()
         # Root may slim an environment that another user owns.
         _copy_ownership(library.path, new)
-        return check_plan(library.plan, new)
+        check_plan(library.plan, open_file(new))
 
     def _write_dist_info(
         self, distribution: InstalledDistribution, owned: tuple[OwnedLibrary, ...]

@@ -1,4 +1,4 @@
-"""Slim a wheel, or one library (of Linux or Windows), object, static library or fatbin.
+"""Slim a wheel, or one library (of Linux or Windows) or fatbin.
 
 In: a wheel and a request. Out: a smaller wheel under another name, and a report. Every library is
 slimmed, then RECORD, WHEEL, METADATA and the file name follow. Unchanged members are copied as
@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from archsplit.devicecode.apply import (
@@ -30,6 +29,7 @@ from archsplit.devicecode.code_files import (
 )
 from archsplit.devicecode.scan import HEAD_SIZE, Form, detect_form
 from archsplit.errors import OutputError, TargetError, UsageError, WheelError
+from archsplit.formats.reader import open_file
 from archsplit.release.trial import Trial, trial_results
 from archsplit.slim.report import (
     SLIM_NOTE_FILE,
@@ -41,7 +41,12 @@ from archsplit.slim.report import (
     removal_record,
     zstd_saves,
 )
-from archsplit.slim.request import NO_CODE, kept_code_reasons, wheel_kept_code_reasons
+from archsplit.slim.request import (
+    NO_CODE,
+    is_linker_input,
+    kept_code_reasons,
+    wheel_kept_code_reasons,
+)
 from archsplit.system.fs import output_dir, output_errors, put_file, sha256, temporary_dir
 from archsplit.system.parallel import ThreadPool
 from archsplit.system.units import BLOCK
@@ -53,10 +58,8 @@ from archsplit.wheels.zip_reader import read_head
 from archsplit.wheels.zip_writer import pack, pack_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
-    from archsplit.devicecode.apply import KeptImage
     from archsplit.devicecode.file_plan import FileEdit, FilePlan
     from archsplit.release.context import Effects
     from archsplit.slim.report import SlimmedFile
@@ -65,7 +68,7 @@ if TYPE_CHECKING:
     from archsplit.wheels.reader import Wheel
     from archsplit.wheels.zip_writer import PackedContent
 
-SLIMMABLE_FORMS = {Form.ELF, Form.PE, Form.STATIC_LIBRARY, Form.FATBIN}
+SLIMMABLE_FORMS = {Form.ELF, Form.PE, Form.FATBIN}
 """Forms of files from which containers can be removed."""
 
 _PLATFORM = re.compile(r"(manylinux|linux).*_(x86_64|aarch64)|win_(amd64|arm64)|any")
@@ -125,7 +128,7 @@ def _slim_libraries(
         return _report(request, libraries, (*notes, *([hint] if hint else [])))
     new_name = _new_name(wheel.name, request)
     path = folder / str(new_name)
-    kept = _write_wheel(wheel, request, libraries, new_name, path)
+    _write_wheel(wheel, request, libraries, new_name, path)
     checks = check_slimmed_wheel(
         libraries if request.tries_loading else (),
         new_name,
@@ -139,7 +142,7 @@ def _slim_libraries(
     with output_errors(target):
         path.chmod(0o644)
         put_file(path, target)
-    return _report(request, libraries, wheel.info.notes, output=target, kept=kept, checks=checks)
+    return _report(request, libraries, wheel.info.notes, output=target, checks=checks)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,12 +235,12 @@ def _write_wheel(
     libraries: tuple[SlimmedLibrary, ...],
     name: WheelName,
     new: Path,
-) -> dict[str, tuple[KeptImage, ...]]:
-    """Write the wheel; return the images of its changed libraries."""
+) -> None:
+    """Write the wheel."""
     # Hashing the input takes a core of its own while libraries are rewritten.
     with ThreadPool(1) as worker:
         source = worker.submit(sha256, wheel.path)
-        kept, changed = _rewrite_libraries(libraries)
+        changed = _rewrite_libraries(libraries)
         note = removal_record(
             source={"file": wheel.path.name, "sha256": source.result()},
             choice=request.choice,
@@ -255,14 +258,11 @@ def _write_wheel(
     )
     with output_errors(new), new.open("wb") as file:
         rewrite.write(file)
-    return kept
 
 
-def _rewrite_libraries(
-    libraries: tuple[SlimmedLibrary, ...],
-) -> tuple[dict[str, tuple[KeptImage, ...]], dict[str, PackedContent]]:
-    """Rewrite the changed libraries; return their images and their packed bytes."""
-    kept, changed = {}, {}
+def _rewrite_libraries(libraries: tuple[SlimmedLibrary, ...]) -> dict[str, PackedContent]:
+    """Rewrite the changed libraries; return their packed bytes."""
+    changed = {}
     for library in libraries:
         if library.plan.is_changed:
             path = library.path.with_suffix(".new")
@@ -270,11 +270,11 @@ def _rewrite_libraries(
             # Packing takes longest, and releases the interpreter lock: check meanwhile.
             with ThreadPool(1) as worker:
                 packing = worker.submit(pack_file, path)
-                kept[library.name] = check_plan(library.plan, path)
+                check_plan(library.plan, open_file(path))
                 changed[library.name] = packing.result()
             # It is packed by now; the new files of all libraries together could fill the disk.
             path.unlink()
-    return kept, changed
+    return changed
 
 
 def _edited_metadata(
@@ -333,7 +333,6 @@ def check_slimmed_wheel(
 def _load_library(trial: Trial, library: SlimmedLibrary, site: Path) -> str:
     installed = site / library.name
     if library.plan.form is not Form.ELF or not installed.exists():
-        # A static library or object can't be loaded.
         return "not tried: it is not installed as a library"
     # The trial compares with the old library, if at all, in the same folder.
     old = installed.with_name(f"{installed.name}.old")
@@ -353,14 +352,9 @@ def _notes(
 
 
 def _describe_files(
-    request: SlimRequest,
-    libraries: tuple[SlimmedLibrary, ...],
-    kept: Mapping[str, tuple[KeptImage, ...]] = MappingProxyType({}),
+    request: SlimRequest, libraries: tuple[SlimmedLibrary, ...]
 ) -> tuple[SlimmedFile, ...]:
-    mode = request.mode.value
-    return tuple(
-        describe_file(each.name, each.plan, mode, kept.get(each.name, ())) for each in libraries
-    )
+    return tuple(describe_file(each.name, each.plan, request.mode.value) for each in libraries)
 
 
 def _report(
@@ -369,7 +363,6 @@ def _report(
     notes: tuple[str, ...],
     *,
     output: Path | None = None,
-    kept: Mapping[str, tuple[KeptImage, ...]] = MappingProxyType({}),
     checks: tuple[str, ...] = (),
 ) -> SlimReport:
     return SlimReport(
@@ -380,7 +373,7 @@ def _report(
         size_after=None if output is None else output.stat().st_size,
         sha256=None if output is None else sha256(output),
         choice=request.choice,
-        files=_describe_files(request, libraries, kept),
+        files=_describe_files(request, libraries),
         effects=coverage_changes(one for each in libraries for one in each.plan.containers),
         newest_ptx_bytes=newest_ptx_bytes((one.plan for one in libraries), request.selection),
         zstd_saves=zstd_saves((one.plan for one in libraries), request),
@@ -416,7 +409,7 @@ def slim_file(request: SlimRequest, effects: Effects) -> SlimReport:
             raise OutputError(f"{target} is the input", hint="choose another folder with --out")
         new = folder / source.name
         write_plan(source, plan, new)
-        kept = check_plan(plan, new)
+        check_plan(plan, open_file(new))
         checks = (
             _load_both(source, new, plan, prepare_trial(request, effects, folder))
             if request.tries_loading
@@ -425,7 +418,7 @@ def slim_file(request: SlimRequest, effects: Effects) -> SlimReport:
         with output_errors(target):
             new.chmod(source.stat().st_mode & _PERMISSIONS)
             put_file(new, target)
-    return _file_report(request, plan, output=target, kept=kept, checks=checks)
+    return _file_report(request, plan, output=target, checks=checks)
 
 
 def _check_form(source: Path, plan: FilePlan) -> None:
@@ -439,10 +432,15 @@ def _check_form(source: Path, plan: FilePlan) -> None:
             f"{source} is a device pack: its core would refuse it with less code",
             hint="split the fat wheel with --targets, or slim the fat wheel",
         )
+    if is_linker_input(plan.window, plan.form):
+        raise UsageError(
+            f"{source} is input of a linker, which no driver loads",
+            hint="nvprune removes targets from objects and static libraries",
+        )
     if plan.form is None:
         raise UsageError(
-            f"{source} is not an ELF file, Windows library, static library, fatbin or wheel",
-            hint="slim takes .so, .o, .a, .dll, .pyd, .fatbin and .whl files",
+            f"{source} is not a library for Linux or Windows, a fatbin or a wheel",
+            hint="slim takes .so, .dll, .pyd, .fatbin and .whl files",
         )
 
 
@@ -465,7 +463,6 @@ def _file_report(
     plan: FilePlan,
     *,
     output: Path | None = None,
-    kept: Iterable[KeptImage] = (),
     checks: tuple[str, ...] = (),
 ) -> SlimReport:
     name = request.source.name
@@ -479,7 +476,7 @@ def _file_report(
         size_after=plan.size,
         sha256=None if output is None else sha256(output),
         choice=request.choice,
-        files=(describe_file(name, plan, request.mode.value, kept),),
+        files=(describe_file(name, plan, request.mode.value),),
         effects=coverage_changes(plan.containers),
         newest_ptx_bytes=newest_ptx_bytes((plan,), request.selection),
         zstd_saves=zstd_saves((plan,), request),

@@ -351,8 +351,6 @@ class _Split:
             wheels=wheels,
             split=SplitDetails(
                 source=first.source.path,
-                source_sha256=first.source.sha256,
-                source_size=first.wheel.path.stat().st_size,
                 sources=tuple(each.sources[0] for each in details),
                 needs={str(one): names for one, names in first.pack_plan.needs.items()},
                 libraries=tuple(one for each in details for one in each.libraries),
@@ -392,8 +390,6 @@ def _details(core: Core, source: _Source, cuda: int, *, several: bool) -> SplitD
     notes = (*source.wheel.info.notes, *stored_notes(core.stored, rows, cuda))
     return SplitDetails(
         source=own.file,
-        source_sha256=own.sha256,
-        source_size=own.size,
         sources=(own,),
         libraries=libraries,
         unmoved=tuple(replace(one, core=file) for one in unmoved),

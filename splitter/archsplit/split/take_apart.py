@@ -177,7 +177,7 @@ def strip_library(
         path = tools.scratch.create_short_lived(f"{library.path.stem}.core", plan.size)
         write_plan(library.path, plan, path)
         # Containers that stay must be equal, and those that go must be empty.
-        check_plan(plan, path)
+        check_plan(plan, open_file(path))
         # After the check, which takes the sections for unmoved.
         add_stub(path, own := stub())
         written = tools.readers.submit(_read_back, library, own, plan, hashing, path)
