@@ -105,7 +105,7 @@ def test_pack_has_the_size_of_its_zstd_frames() -> None:
     quarter = replace(file, zstd={(EntryKind.CUBIN, Compression.NONE): 0.25})
     sizes = usage(replace(found, files=(quarter,)), H100)
     assert (sizes.used, sizes.pack) == (4000, 2000), "a quarter of 8000 bytes in the file"
-    # Without a sample there is no estimate.
+    # A split is estimated only with a sample.
     assert usage(replace(found, files=(replace(file, zstd=None),)), H100).pack is None
 
 

@@ -231,7 +231,7 @@ def estimate_seconds(entries: Iterable[FatbinEntry], *, level: int) -> float:
 def estimate_shares(
     images: Iterable[tuple[Container, FatbinEntry]],
 ) -> dict[tuple[EntryKind | None, Compression], float]:
-    """Return the share of their bytes that images keep as zstd frames of level 9, by a sample.
+    """Estimate the share of their bytes that images keep as zstd frames.
 
     Args:
         images: the images of linked code.

@@ -396,7 +396,7 @@ def _file(
 
 
 def _zstd_shares(window: Window) -> dict[tuple[EntryKind | None, Compression], float]:
-    """Return the share of bytes that LZ4 and uncompressed images keep as zstd, by a sample."""
+    """Estimate the share of bytes that images keep as zstd frames."""
     # Only for this question: 20 ms, with the libraries that compress.
     from archsplit.devicecode.file_plan import container_holders  # noqa: PLC0415
     from archsplit.devicecode.recompress import estimate_shares  # noqa: PLC0415

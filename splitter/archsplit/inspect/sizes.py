@@ -75,7 +75,7 @@ class ContainerFacts(NamedTuple):
         return best_target(capability, self.targets)
 
     def is_judged(self, capability: Capability) -> bool:
-        """Return True if code that a GPU doesn't take is for other GPUs, and not link code."""
+        """Return True if code that a GPU leaves is for other GPUs."""
         if self.place is Place.RELOCATABLE:
             return self.linked is not None and self.choose(capability) is not None
         # The driver links the input instead.
