@@ -137,8 +137,10 @@ def main() -> None:
         began = time.monotonic()
         result, by = judge.outcome(tree, mutant)
         trees.put(tree)
-        line = f"{result}: {mutant.file}:{mutant.line}: {mutant.change}"
-        print(line, f"[{time.monotonic() - began:.0f} s{by and ', ' + by}]", flush=True)
+        took = f"[{time.monotonic() - began:.0f} s{by and ', ' + by}]"
+        # One write, because several jobs end at once.
+        line = f"{result}: {mutant.file}:{mutant.line}: {mutant.change} {took}\n"
+        print(line, end="", flush=True)
         return mutant.package, result
 
     with ThreadPoolExecutor(options.jobs) as pool:
