@@ -52,7 +52,7 @@ def test_compressed_image_decompresses_to_its_content() -> None:
         (LZ4, EntryFlag.LZ4, 0, "unpacked size"),
         (LZ4, EntryFlag.LZ4, 2**40, "unpacked size"),
         (LZ4, EntryFlag.LZ4, 2**26, "up to 255 times its own"),
-        (b"\xff" * 64, EntryFlag.LZ4, len(TEXT), "LZ4 block"),
+        (b"\xff" * 64, EntryFlag.LZ4, len(TEXT), "LZ4 block at offset 0x40:"),
         (ZSTD, EntryFlag.ZSTD, len(TEXT) + 1, "unpacked image"),
         (ZSTD, EntryFlag.ZSTD, len(TEXT) - 1, "unpacked image"),
         (ZSTD[:20], EntryFlag.ZSTD, len(TEXT), "unpacked image"),

@@ -129,6 +129,9 @@ def test_a_magic_across_two_blocks_is_found() -> None:
     data = bytes(block - 3) + b"magic" + bytes(block) + b"magic"
     window = Window(data, source="blocks", start=7)
     assert list(magic_offsets(b"magic", window)) == [7 + block - 3, 7 + 2 * block + 2]
+    for start in range(block - 5, block + 3):
+        window = Window(bytes(start) + b"code" + bytes(9), source="blocks")
+        assert list(magic_offsets(b"code", window)) == [start]
 
 
 @pytest.mark.parametrize("magic", [CONTAINER_MAGIC[:4], CUBIN_MAGIC, ZSTD_MAGIC])

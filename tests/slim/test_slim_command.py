@@ -240,3 +240,21 @@ def test_the_input_is_not_the_output(library: Path, tmp_path: Path) -> None:
     with pytest.raises(OutputError, match="is the input"):
         run(library, "--device", "9.0", "--out", tmp_path / "out")
     assert library.read_bytes() == before
+
+
+@pytest.mark.parametrize(("count", "left"), [(8, 0), (9, 1), (20, 12)])
+def test_notes_after_the_eighth_are_counted(
+    library: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    count: int,
+    left: int,
+) -> None:
+    notes = [f"<note {number}>" for number in range(count)]
+    monkeypatch.setattr("archsplit.slim.report._notes", lambda *_: notes)
+    assert run(library, "--device", "9.0", "--out", tmp_path / "out") == 0
+    said = capsys.readouterr().out
+    assert [note for note in notes if note in said] == notes[:8]
+    assert (f"{left} more notes: --json has all" in said) == (left > 0)
+    assert ("more notes" in said) == (left > 0)
