@@ -58,7 +58,7 @@ def test_other_parts_have_another_key(
 
 def test_a_key_is_what_it_has_always_been() -> None:
     key = compute_key([KeyComponent("flag", "-O3"), KeyComponent("program cicc", "ab")])
-    assert key == "d685c955e94a1e8330c201f72ff8d927c055dbf3035a984e2bc69a4c3316649d"
+    assert key == "c575c7e0c17397b63b76c66adc138814e07d902e5400588bc284f0deaa655286"
 
 
 def test_bytes_that_are_no_text_are_keyed_as_they_are() -> None:
@@ -193,17 +193,17 @@ ROW = ManifestEntry(
 
 
 def test_a_manifest_survives() -> None:
-    other = ManifestEntry(files=(("k.cu", "ff"),), beside=("x/k.cu",))
+    other = ManifestEntry(files=(("k.cu", "ff"),), shadowing=("x/k.cu",))
     assert decode_manifest(encode_manifest([ROW, other], request="r"), request="r") == (ROW, other)
 
 
 def test_a_row_says_what_its_result_depends_on() -> None:
-    row = ManifestEntry(files=ROW.files, programs=ROW.programs, beside=("x/k.cu",))
+    row = ManifestEntry(files=ROW.files, programs=ROW.programs, shadowing=("x/k.cu",))
     assert row.components("r") == (
         ("request", "r"),
         ("file k.cu", "ab"),
         ("program gcc", "cd"),
-        ("beside", "x/k.cu"),
+        ("shadowing", "x/k.cu"),
     )
 
 
@@ -220,7 +220,7 @@ def test_sealed_text_that_is_not_a_manifest_is_refused(text: bytes) -> None:
 
 @pytest.mark.parametrize("row", [b'["a"]', b'["a","b","c"]', b'"ab"', b'["a",1]', b"{}", b"1"])
 def test_a_row_that_has_no_pairs_is_refused(row: bytes) -> None:
-    empty = b'"programs":[],"folders":[],"names":[],"beside":[]'
+    empty = b'"programs":[],"folders":[],"names":[],"shadowing":[]'
     text = b'{"request":"r","rows":[{"files":[%s],%s}]}' % (row, empty)
     with pytest.raises(DamagedError, match="path and a digest"):
         decode_manifest(seal(text), request="r")

@@ -479,7 +479,7 @@ def test_facts_of_a_header_hold_while_it_is_the_same(
 
     def remember(path: Path = header) -> None:
         scans = TextScans(headers=opened())
-        scans.known(str(path))
+        scans.facts(str(path))
         scans.save()
 
     remember()

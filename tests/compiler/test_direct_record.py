@@ -226,7 +226,7 @@ def test_a_new_name_or_a_link_that_leads_on_is_no_hit(tmp_path: Path) -> None:
         "folders": [str(near)],
         "watched": [text for pair in watched.items() for text in pair],
         "names": [*names],
-        "beside": [str(near / "beside.h")],
+        "shadowing": [str(near / "beside.h")],
     }
     write_record(
         str(store / "direct" / key),

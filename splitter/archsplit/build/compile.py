@@ -125,13 +125,13 @@ class Compiler:
             self._check_paths()
         with ThreadPool(max_workers=jobs) as pool:
             passes = list(pool.map(self._restore, self._passes(targets) if targets else ()))
-            left = [one for one in passes if one.left]
+            left = [one for one in passes if one.missing]
             planned = list(pool.map(self._plan_pass, left))
             viewed = list(pool.map(self._list_includes, planned))
         self._check_listed(passes, viewed)
         made = collect_objects(passes, viewed)
         steps = [step for part in viewed for step in self._steps(part)]
-        said = [line for one in passes for line in one.known.said]
+        said = [line for one in passes for line in one.cached.output]
         said += [line for part in viewed for line in part.warnings]
         return ObjectPlan(
             steps=tuple(sorted(steps, key=self._turn)),
@@ -182,7 +182,7 @@ class Compiler:
         request = self.units.request(argv, nvcc=self.site.toolkit.nvcc, unit=unit)
         targets = [str(target) for target in one.targets]
         known = self.units.restore(request, targets, self.site.folder / one.folder)
-        return replace(one, known=known, request=request)
+        return replace(one, cached=known, request=request)
 
     def _unit_name(self, one: CompilePass) -> str:
         return source_module_id(package=self.site.recipe.project.name, source=str(one.source))
@@ -195,14 +195,14 @@ class Compiler:
             # nvcc's own module id has a checksum of the absolute path.
             texts[transcript.module_id] = self._unit_name(one)
         shards = per_target_steps(
-            transcript, one.left, folder=folder, objcopy=self.site.host.objcopy
+            transcript, one.missing, folder=folder, objcopy=self.site.host.objcopy
         )
         environment = transcript.environment
         rule = folder / "listing.d"
         argv = depfile_command(transcript, rule)
         listing = self.site.command(argv, environment=environment, timeout=DRYRUN_SECONDS)
         return PassOutput(
-            asked=one,
+            compile_pass=one,
             shards=shards,
             view=transcript.host_step,
             listing=listing,
@@ -243,7 +243,7 @@ class Compiler:
         )
 
     def _check_listed(self, passes: Sequence[CompilePass], viewed: Sequence[PassOutput]) -> None:
-        faults = [fault for one in passes for fault in self._faults(one.source, one.known.listed)]
+        faults = [fault for one in passes for fault in self._faults(one.source, one.cached.listed)]
         faults += [fault for part in viewed for fault in self._faults(part.source, part.listed)]
         # All sources are read first, so that one run shows every unlisted file.
         if faults:
@@ -255,13 +255,13 @@ class Compiler:
 
     def _unit(self, part: PassOutput, listed: tuple[str, ...], said: str) -> SourceUnit | None:
         # A build without a cache stores nothing.
-        if part.asked.request is None:
+        if part.compile_pass.request is None:
             return None
         read = [step for step in part.shards.steps if step.kind is StepKind.PREPROCESS]
         return SourceUnit(
             name=part.name,
             source=self.site.recipe.root / part.source,
-            request=part.asked.request,
+            request=part.compile_pass.request,
             objects={str(target): made for target, made in part.objects.items()},
             view=part.view.argv,
             rule=part.rule,
@@ -269,7 +269,7 @@ class Compiler:
             tools=(str(self.site.host.objcopy),),
             environment={**self.site.environment, **part.environment},
             listed=listed,
-            said="\n".join(filter(None, [*part.warnings, said])),
+            output="\n".join(filter(None, [*part.warnings, said])),
         )
 
     def _steps(self, part: PassOutput) -> Iterator[Step]:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __pure__ = True
 
-KEY_SCHEMA = "archsplit cache 4"
+KEY_SCHEMA = "archsplit cache 5"
 """Version of keys and entries; a part of each key."""
 
 
@@ -194,14 +194,14 @@ class ManifestEntry(NamedTuple):
         programs: names that were searched on the PATH, and the SHA-256 of the programs.
         folders: folders in which a new file could shadow one that was read.
         names: possible names of such files, relative to the folders.
-        beside: files with such names that existed already and were not read.
+        shadowing: files with such names that existed already and were not read.
     """
 
     files: tuple[tuple[str, str], ...]
     programs: tuple[tuple[str, str], ...] = ()
     folders: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
-    beside: tuple[str, ...] = ()
+    shadowing: tuple[str, ...] = ()
 
     def components(self, request: str) -> tuple[KeyComponent, ...]:
         """Return the key components of the result."""
@@ -209,7 +209,7 @@ class ManifestEntry(NamedTuple):
             KeyComponent("request", request),
             *(KeyComponent(f"file {path}", digest) for path, digest in self.files),
             *(KeyComponent(f"program {name}", digest) for name, digest in self.programs),
-            *(KeyComponent("beside", path) for path in self.beside),
+            *(KeyComponent("shadowing", path) for path in self.shadowing),
         )
 
 
@@ -247,7 +247,7 @@ def parse_manifest_entry(fields: dict[str, list[object]]) -> ManifestEntry:
         programs=tuple(_pairs(fields["programs"])),
         folders=tuple(map(str, fields["folders"])),
         names=tuple(map(str, fields["names"])),
-        beside=tuple(map(str, fields["beside"])),
+        shadowing=tuple(map(str, fields["shadowing"])),
     )
 
 

@@ -188,7 +188,7 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
 """
     reports = f"""
 {options.EXPLAIN}
---graph FILE    write the graph of the steps as DOT, and as SVG if graphviz is installed
+--graph FILE    write the graph of the steps as DOT, for graphviz
 --table FILE    write seconds, memory and sizes of each step as CSV
 --verbose FILE  write the commands, numbered
 --save DIR      keep all intermediate files here

@@ -213,7 +213,7 @@ SECTIONS = (
         "folders",
         "watched",
     ),
-    *("names", "beside", "places"),
+    *("names", "shadowing", "places"),
 )
 """The parts of a record, in their order; each is a list of texts."""
 PRECOMPILED_SUFFIX = ".gch"
@@ -335,7 +335,7 @@ def write_record(path: str, sections: Mapping[str, Sequence[str]]) -> None:
 
 
 def shadow_changes(
-    folders: Iterable[str], names: Iterable[str], read: Iterable[str], beside: Iterable[str]
+    folders: Iterable[str], names: Iterable[str], read: Iterable[str], shadowing: Iterable[str]
 ) -> set[str]:
     """Return the files that now shadow others, and those that no longer do.
 
@@ -345,9 +345,9 @@ def shadow_changes(
         folders: absolute paths of the folders that were searched.
         names: possible names of files in them, relative to the folders, or absolute.
         read: absolute paths of the files that were read.
-        beside: absolute paths of the files that could shadow others before.
+        shadowing: absolute paths of the files that could shadow others before.
     """
-    before = {*beside}
+    before = {*shadowing}
     found = {*shadow_candidates(folders, names), *before}.difference(read)
     return {path for path in found if is_readable_header(path) is not (path in before)}
 
@@ -372,11 +372,12 @@ def shadow_candidates(folders: Iterable[str], names: Iterable[str]) -> Iterator[
         except OSError:
             continue
         # One listing for all names: a stat for each would be thousands.
+        start = os.path.join(folder, "")
         for first in by_first.keys() & listed:
-            yield from (os.path.join(folder, name) for name in by_first[first])
+            yield from (start + name for name in by_first[first])
         for name in listed:
             if name.endswith(PRECOMPILED_SUFFIX):
-                yield os.path.join(folder, name)
+                yield start + name
 
 
 def is_readable_header(path: str) -> bool:
@@ -436,7 +437,7 @@ def _is_shadowed(record: Mapping[str, list[str]]) -> bool:
     if all(stamp_text(path) == stamp for path, stamp in _groups(record["watched"], _PAIR)):
         return False
     read = record["files"][::_TRIPLE]
-    return bool(shadow_changes(record["folders"], record["names"], read, record["beside"]))
+    return bool(shadow_changes(record["folders"], record["names"], read, record["shadowing"]))
 
 
 def watched_paths(
@@ -455,7 +456,7 @@ def watched_paths(
         if os.path.islink(path):
             watched[path] = stamp_text(path)
         folder = os.path.dirname(path)
-        while not os.path.lexists(folder):
+        while folder not in watched and not os.path.lexists(folder):
             folder = os.path.dirname(folder)
         if folder not in watched:
             watched[folder] = settled_stamp(folder, since=since)

@@ -122,8 +122,8 @@ class FileResolver(NamedTuple):
     def shadow_changes(self, row: ManifestEntry) -> set[str]:
         """Return the files that differ from `ManifestEntry.beside` now, absolute."""
         files = (self.resolve(path) for path, _ in row.files)
-        folders, beside = map(self.resolve, row.folders), map(self.resolve, row.beside)
-        return shadow_changes(folders, row.names, files, beside)
+        folders, shadowing = map(self.resolve, row.folders), map(self.resolve, row.shadowing)
+        return shadow_changes(folders, row.names, files, shadowing)
 
     def changes(self, row: ManifestEntry) -> Iterator[KeyComponent]:
         """Yield what differs from a manifest entry, with its current value; "" for nothing."""
@@ -268,8 +268,8 @@ def has_time_text(texts: Iterable[bytes], *, since: int, epoch: str | None) -> b
         since: when the first of them was begun, in nanoseconds since 1970.
         epoch: what ``SOURCE_DATE_EPOCH`` says that the time is; None where nothing does.
     """
-    told = set(_told(since, epoch))
-    return any(each in text for text in texts for each in told)
+    clock_texts = set(_clock_texts(since, epoch))
+    return any(each in text for text in texts for each in clock_texts)
 
 
 def has_timestamp_text(text: bytes) -> bool:
@@ -277,7 +277,7 @@ def has_timestamp_text(text: bytes) -> bool:
     return _TIMESTAMP.search(text) is not None
 
 
-def _told(since: int, epoch: str | None) -> Iterator[bytes]:
+def _clock_texts(since: int, epoch: str | None) -> Iterator[bytes]:
     # gcc writes this time, whatever the clock shows.
     if epoch is not None and epoch.isdigit():
         moments = [time.gmtime(int(epoch))]

@@ -168,7 +168,7 @@ class HiddenFolders:
         """Return a hidden entry of a manifest as it is here."""
         here = _with_paths(row, self.restore)
         # Sorted by the names that the files had when the entry was made.
-        return here._replace(beside=tuple(sorted(here.beside)))
+        return here._replace(shadowing=tuple(sorted(here.shadowing)))
 
     def is_named(self, text: bytes) -> bool:
         """Return True if a text has a random name or the path of a base."""
@@ -315,5 +315,5 @@ def _with_paths(row: ManifestEntry, change: Callable[[str], str]) -> ManifestEnt
     return row._replace(
         files=tuple((change(path), digest) for path, digest in row.files),
         folders=tuple(map(change, row.folders)),
-        beside=tuple(map(change, row.beside)),
+        shadowing=tuple(map(change, row.shadowing)),
     )

@@ -108,17 +108,17 @@ class HeaderFacts:
     def __init__(self, folder: Path | None, *, foreign: tuple[str, ...]) -> None:
         self._path = None if folder is None else folder / _FACTS
         self._foreign = foreign
-        self._known = self._stored()
+        self._facts = self._stored()
         self._new: dict[str, tuple[FileStamp, str, tuple[str, ...]]] = {}
 
     def find(self, path: str) -> tuple[TextScan, str] | None:
         """Return the facts about a file and its digest; None where it must be read."""
         try:
-            stamp, digest, questions = self._known[path]
+            stamp, digest, questions = self._facts[path]
             if tuple(stamp) != read_stamp(path):
                 return None
-            asked = tuple(word.encode("latin-1") for word in questions)
-            scan = TextScan(joined=None, questions=asked, has_clock=False, is_unseen=False)
+            words = tuple(word.encode("latin-1") for word in questions)
+            scan = TextScan(joined=None, questions=words, has_clock=False, is_unseen=False)
         except (OSError, KeyError, ValueError, TypeError, AttributeError):
             return None
         return scan, str(digest)
@@ -129,14 +129,16 @@ class HeaderFacts:
         Args:
             stamp: of the file before it was read.
         """
-        asked = [word for word in scan.questions if word is not None]
-        is_plain = not (scan.has_clock or scan.is_unseen) and len(asked) == len(scan.questions)
+        asked_names = [word for word in scan.questions if word is not None]
+        is_plain = not (scan.has_clock or scan.is_unseen) and len(asked_names) == len(
+            scan.questions
+        )
         # What changed a moment ago may change again without another stamp.
         is_settled = max(stamp[2:4]) < time.time_ns() - SETTLED_NS
         is_foreign = os.path.normpath(path).startswith(self._foreign)
         if is_plain and is_settled and is_foreign and read_stamp(path) == stamp:
-            words = tuple(word.decode("latin-1") for word in asked)
-            self._known[path] = self._new[path] = (stamp, text_digest(text), words)
+            words = tuple(word.decode("latin-1") for word in asked_names)
+            self._facts[path] = self._new[path] = (stamp, text_digest(text), words)
 
     def save(self) -> None:
         """Write the new facts; what can't be written is found out again next time."""
@@ -174,9 +176,9 @@ class TextScans:
         self._sources = {} if sources is None else sources
         self._preprocessed: dict[bytes, PreprocessedScan] = {}
         self._headers = headers
-        self._known: dict[str, tuple[TextScan, str]] = {}
+        self._facts: dict[str, tuple[TextScan, str]] = {}
 
-    def known(self, path: str) -> tuple[TextScan, str] | None:
+    def facts(self, path: str) -> tuple[TextScan, str] | None:
         """Return the facts about a header that are remembered, and its digest; None for others.
 
         A header is looked at once in a process: the caller sees to it that it hasn't changed since.
@@ -186,14 +188,14 @@ class TextScans:
         """
         if self._headers is None:
             return None
-        found = self._known.get(path) or self._headers.find(path)
+        found = self._facts.get(path) or self._headers.find(path)
         if found is None:
             stamp = read_stamp(path)
             text = Path(path).read_bytes()
             self._headers.add(path, stamp, text, self.source(text))
             found = self._headers.find(path)
         if found is not None:
-            self._known[path] = found
+            self._facts[path] = found
         return found
 
     def save(self) -> None:
@@ -234,10 +236,9 @@ def has_include_names(scans: Iterable[TextScan]) -> frozenset[str] | None:
         The names; None if an argument is not a name, because it could be any header.
     """
     questions = {question for scan in scans for question in scan.questions}
-    names = [word and _LITERAL.match(word) for word in questions]
-    if not all(names):
-        return None
-    return frozenset(name[1].decode(errors="surrogateescape") for name in names if name)
+    names = [_LITERAL.match(question or b"") for question in questions]
+    found = {name[1].decode(errors="surrogateescape") for name in names if name}
+    return frozenset(found) if all(names) else None
 
 
 def _questions(text: bytes) -> tuple[bytes | None, ...]:
@@ -274,8 +275,9 @@ def _question(question: re.Match[bytes]) -> bytes | None:
         return word
     # The parameter of a macro that is called like a question; any other could be used anywhere.
     wrapper = _WRAPPER.match(line)
-    is_parameter = wrapper and word in map(bytes.strip, wrapper[2].split(b","))
-    return b"" if is_parameter and any(each in wrapper[1] for each in _ASKS) else None
+    if wrapper is None or not any(each in wrapper[1] for each in _ASKS):
+        return None
+    return b"" if word in map(bytes.strip, wrapper[2].split(b",")) else None
 
 
 class ManifestUpdate(NamedTuple):
@@ -327,9 +329,9 @@ def describe_reads(
     if read is None:
         return None
     found = [*read.scans, *map(scans.source, map(_definition, reading.macros))]
-    asked = has_include_names(found)
+    asked_names = has_include_names(found)
     if (
-        asked is None
+        asked_names is None
         or _has_unlisted_reads(reading, found, [*read.own.values()], scans)
         or has_equal_headers(read.own, resolver, foreign=reading.foreign)
     ):
@@ -353,15 +355,15 @@ def describe_reads(
         programs=tuple(programs.items()),
         # Of what a flag includes, the folder where the compiler runs is the first to be looked in.
         folders=tuple(dict.fromkeys([*resolver.includes, *map(os.path.dirname, files), ""])),
-        names=tuple(sorted({*asked, *_searched_for(files, resolver)})),
+        names=tuple(sorted({*asked_names, *_searched_for(files, resolver)})),
     )
-    beside = tuple(sorted(map(resolver.shorten, resolver.shadow_changes(row))))
-    compiled = [name for name in (*files, *beside) if name.endswith(PRECOMPILED_SUFFIX)]
+    shadowing = tuple(sorted(map(resolver.shorten, resolver.shadow_changes(row))))
+    compiled = [name for name in (*files, *shadowing) if name.endswith(PRECOMPILED_SUFFIX)]
     if any(name in files or name.removesuffix(PRECOMPILED_SUFFIX) in files for name in compiled):
         # The content of a header when it was compiled beforehand is not known.
         return None
     return ManifestUpdate(
-        row=row._replace(beside=beside),
+        row=row._replace(shadowing=shadowing),
         texts={files[name]: text for name, text in read.own.items()},
     )
 
@@ -382,20 +384,20 @@ def _read_files(
     for name in reading.names:
         path = resolver.resolve(name)
         is_own = not resolver.normalize(name).startswith(reading.foreign)
-        known = None
+        facts = None
         # A header that is gone is found out about below.
         with contextlib.suppress(OSError):
-            known = None if is_own or reading.has_unseen else scans.known(path)
-        if known is None:
+            facts = None if is_own or reading.has_unseen else scans.facts(path)
+        if facts is None:
             text = _settled(path, reading.since)
             if text is None:
                 return None
-            known = scans.source(text), text_digest(text)
+            facts = scans.source(text), text_digest(text)
             if is_own:
                 read.own[name] = text
         elif has_changed(path, reading.since):
             return None
-        scan, read.digests[name] = known
+        scan, read.digests[name] = facts
         read.scans.append(scan)
     return read
 
@@ -415,8 +417,8 @@ def _known_digests(
     names: Iterable[str], digest: Callable[[str], str | None]
 ) -> dict[str, str] | None:
     """Return each name's digest; None if one of them has none."""
-    known = {name: digest(name) for name in names}
-    return {name: one for name, one in known.items() if one} if all(known.values()) else None
+    digests = {name: digest(name) for name in names}
+    return {name: one for name, one in digests.items() if one} if all(digests.values()) else None
 
 
 def _has_other_tools(reading: ObservedReads, resolver: FileResolver) -> bool:

@@ -69,8 +69,7 @@ class ReportFiles:
     """Reports on a compilation; each file or folder is None when it isn't wanted.
 
     Attributes:
-        graph: the steps and their dependencies, in the DOT language; also as SVG, beside it, where
-            graphviz is installed.
+        graph: the steps and their dependencies, in the DOT language.
         table: a CSV row for each step: seconds, peak memory, bytes read and written.
         save: a folder for all intermediate files, named with the number of their step.
         verbose: all commands, numbered, one argument a line.

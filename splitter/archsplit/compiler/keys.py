@@ -361,9 +361,9 @@ def compile_request(
         hidden: the folders whose names don't count where results can't have them.
         bases: the folders of ``base-dir`` that the host's compiler leaves out of results.
     """
-    asked = command.dryrun_argv
+    words = command.dryrun_argv
     # Words of a file, the GPU of the machine, and quoted flags of variables are not in the key.
-    if any(map(_ELSEWHERE.search, asked)) or any(map(environment.get, FLAG_VARIABLES)):
+    if any(map(_ELSEWHERE.search, words)) or any(map(environment.get, FLAG_VARIABLES)):
         return None
     named: dict[str, Path] = {}
     unnamed: list[Option] = []
@@ -381,12 +381,12 @@ def compile_request(
             unnamed.append(option)
     # The rule's target is written anew on each hit.
     named.pop("<target>", None)
-    precise = line_info_flag(split_flags(asked))
+    precise = line_info_flag(split_flags(words))
     # Line numbers name headers, and so does what the linker is given to compile.
-    if precise or any("lto" in word for word in asked):
+    if precise or any("lto" in word for word in words):
         hidden = HiddenFolders(bases=hidden.bases)
     # The names of units with relocatable code are seen by others: see `module_id_seed`.
-    placed = precise or next(filter(_RELOCATABLE.match, asked), "")
+    placed = precise or next(filter(_RELOCATABLE.match, words), "")
     if bases:
         placed = f"{placed}, base-dir".removeprefix(", ")
     place = (
@@ -406,7 +406,7 @@ def compile_request(
             *hashed_environment(environment, dated=False, driver=True),
             *(
                 KeyComponent(f"environment {name}", environment.get(name, ""))
-                for name in shell_variables([*asked, str(cwd)])
+                for name in shell_variables([*words, str(cwd)])
             ),
             # Not what they are called, but that they are.
             KeyComponent("named", " ".join(sorted(named))),

@@ -67,12 +67,12 @@ class CachedUnit:
     Attributes:
         objects: those that are in place, by target.
         listed: the files that its host's side includes, but for the system's.
-        said: the warnings.
+        output: the warnings.
     """
 
     objects: Mapping[str, UnitObjects]
     listed: tuple[str, ...] = ()
-    said: tuple[str, ...] = ()
+    output: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +90,7 @@ class SourceUnit:
         tools: programs beside nvcc's own, absolute.
         environment: what the steps see.
         listed: as for `CachedUnit`.
-        said: what was said while it was planned.
+        output: of the tools that ran while it was planned.
     """
 
     name: str
@@ -103,7 +103,7 @@ class SourceUnit:
     tools: tuple[str, ...]
     environment: Mapping[str, str]
     listed: tuple[str, ...]
-    said: str
+    output: str
 
 
 class ObjectCache:
@@ -181,7 +181,7 @@ class ObjectCache:
         return CachedUnit(
             objects=objects,
             listed=_merged(_listed(found[target]) for target in objects),
-            said=_merged([found[target].stdout, found[target].stderr] for target in objects),
+            output=_merged([found[target].stdout, found[target].stderr] for target in objects),
         )
 
     def explain(self, unit: SourceUnit) -> tuple[str, ...]:
@@ -202,7 +202,7 @@ class ObjectCache:
         ran = (step.command.argv for step in steps)
         commands = (unit.view, *(argv for argv in ran if argv[0] not in unit.tools))
         stdout = "".join(done.stdout for done in finished)
-        stderr = unit.said + "".join(done.stderr for done in finished)
+        stderr = unit.output + "".join(done.stderr for done in finished)
         if (
             looked is None
             or any(map(has_unsupported_flags, commands))
@@ -284,7 +284,7 @@ class CompilePass:
         release: all targets that nvcc is told.
         targets: those that are wanted.
         request: what its results are known by; None where nothing shall be known.
-        known: what is in place.
+        cached: the objects that are in place.
     """
 
     source: PurePosixPath
@@ -292,18 +292,18 @@ class CompilePass:
     release: tuple[Target, ...]
     targets: tuple[Target, ...]
     request: CompileRequest | None = None
-    known: CachedUnit = field(default_factory=lambda: CachedUnit(objects={}))
+    cached: CachedUnit = field(default_factory=lambda: CachedUnit(objects={}))
 
     @property
-    def has(self) -> dict[Target, UnitObjects]:
+    def cached_objects(self) -> dict[Target, UnitObjects]:
         """Return the objects that are in place."""
-        found = {target: self.known.objects.get(str(target)) for target in self.targets}
+        found = {target: self.cached.objects.get(str(target)) for target in self.targets}
         return {target: made for target, made in found.items() if made is not None}
 
     @property
-    def left(self) -> tuple[Target, ...]:
+    def missing(self) -> tuple[Target, ...]:
         """Return the targets whose objects must be made."""
-        return tuple(target for target in self.targets if target not in self.has)
+        return tuple(target for target in self.targets if target not in self.cached_objects)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -319,7 +319,7 @@ class PassOutput:
         is_unreadable: whether the host's compiler couldn't read the source.
     """
 
-    asked: CompilePass
+    compile_pass: CompilePass
     shards: TargetObjects
     view: NvccStep
     listing: Command
@@ -334,12 +334,12 @@ class PassOutput:
     @property
     def name(self) -> str:
         """Return the name of its folder, and the prefix of its steps' names."""
-        return self.asked.folder
+        return self.compile_pass.folder
 
     @property
     def source(self) -> PurePosixPath:
         """Return the source, relative to the recipe's folder."""
-        return self.asked.source
+        return self.compile_pass.source
 
     @property
     def objects(self) -> dict[Target, UnitObjects]:
@@ -350,13 +350,13 @@ class PassOutput:
             for target, linked in self.shards.objects.items()
         }
 
-    def without_preprocessing(self, said: str) -> PassOutput:
-        """Return the part once its source has been preprocessed, which printed ``said``."""
+    def without_preprocessing(self, output: str) -> PassOutput:
+        """Return the part once its source has been preprocessed, which printed ``output``."""
         # Without CUDA the source is read by the compile itself.
         if self.view.kind is not StepKind.PREPROCESS:
             return self
         steps = tuple(step for step in self.shards.steps if step.writes != self.view.writes)
-        warnings = (*self.warnings, *filter(None, [said.rstrip()]))
+        warnings = (*self.warnings, *filter(None, [output.rstrip()]))
         return replace(self, shards=replace(self.shards, steps=steps), warnings=warnings)
 
 
@@ -365,7 +365,7 @@ def collect_objects(
 ) -> list[Mapping[Target, UnitObjects]]:
     """Return the objects of each pass by target, cached or to be compiled."""
     made = {part.name: part.objects for part in parts}
-    return [{**one.has, **made.get(one.folder, {})} for one in passes]
+    return [{**one.cached_objects, **made.get(one.folder, {})} for one in passes]
 
 
 def group_by_target(

@@ -62,7 +62,8 @@ def without_markers(text: bytes) -> bytes:
 
 def without_working_folder(text: bytes) -> bytes:
     """Return the text without the marker that names the working folder."""
-    return _WORKING_FOLDER.sub(rb"\1", text)
+    found = _WORKING_FOLDER.match(text)
+    return text if found is None else found[1] + text[found.end() :]
 
 
 def asks_for_place(text: bytes) -> bool:
@@ -154,7 +155,7 @@ def strip_unused_line_markers(text: bytes) -> bytes:
     parts = list(_parts(text))
     if not _is_among_itself(parts, kit):
         return text
-    return b"".join(_shown(part, kit) for part in parts)
+    return b"".join(_visible_text(part, kit) for part in parts)
 
 
 def _parts(text: bytes) -> Iterator[_Part]:
@@ -166,7 +167,7 @@ def _parts(text: bytes) -> Iterator[_Part]:
         yield _Part(marker[1], marker[0], text[marker.end() : end])
 
 
-def _shown(part: _Part, kit: tuple[bytes, ...]) -> bytes:
+def _visible_text(part: _Part, kit: tuple[bytes, ...]) -> bytes:
     folder = max(filter(part.file.startswith, kit), key=len, default=None)
     if folder is None:
         return without_markers(part.text)

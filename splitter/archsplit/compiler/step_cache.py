@@ -316,13 +316,13 @@ class StepCache:
         # Of `-g`, the host's preprocessor tells the folder to tools that don't use it.
         if not flag:
             inputs = [(path, without_working_folder(text)) for path, text in inputs]
-        shown = {
+        texts_without_bases = {
             path: text for path, raw in inputs if (text := hidden.hide_markers(raw)) is not None
         }
         # Code that may name a folder has it in the key.
-        if len(shown) < len(inputs):
+        if len(texts_without_bases) < len(inputs):
             return self._look_up(step, NO_FOLDERS)
-        lines = text_digest(b"".join(shown.values()))
+        lines = text_digest(b"".join(texts_without_bases.values()))
         parts = (
             KeyComponent("step", found.kind.value),
             KeyComponent("salt", self._cache.settings.salt),
@@ -346,7 +346,7 @@ class StepCache:
                     f"input {path.suffix if found.is_anonymous else path.name}",
                     text_digest(strip_unused_line_markers(text) if bare else text),
                 )
-                for path, text in shown.items()
+                for path, text in texts_without_bases.items()
             ),
         )
         return _StepLookup(

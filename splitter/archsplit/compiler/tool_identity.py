@@ -293,19 +293,19 @@ class ToolIdentities:
     def reply_digest(self, query: str, environment: Mapping[str, str]) -> str | None:
         """Return the digest of a compiler's reply to `identity_query`; None without a reply."""
         replies = ReplyCache(self.digests.folder, cwd=self.cwd)
-        if (known := replies.find(query, environment)) is not None:
-            return known.reply
+        if (stored := replies.find(query, environment)) is not None:
+            return stored.reply
         words, since = shlex.split(query), time.time_ns()
-        said = self._query((*words, *_EXPANDING), environment)
-        if not said:
+        reply = self._query((*words, *_EXPANDING), environment)
+        if not reply:
             return None
         # clang says where it is asked.
-        digest = text_digest(said.replace(str(self.cwd), "").encode())
+        digest = text_digest(reply.replace(str(self.cwd), "").encode())
         # Others may read files that no stamp covers: their replies are asked each time.
         if may_be_gnu(words[0], environment):
             places = [words[0], *_searching(tuple(words), _PLACES), "-print-search-dirs"]
             search = self._query(tuple(places), environment)
-            files = compiler_files(query, environment, said, search=search, cwd=self.cwd)
+            files = compiler_files(query, environment, reply, search=search, cwd=self.cwd)
             if files:
                 replies.store(query, environment, digest, files=files, since=since)
         return digest
@@ -322,15 +322,15 @@ class ToolIdentities:
             )
         # The profile has include folders and flags, and belongs to one nvcc.
         profile = self.digests.digest(profile_path(nvcc), group=PROGRAM_GROUP)
-        said = ""
+        reply = ""
         # A script may set anything: its dry run shows the variables that it leads to.
         if not _is_executable(nvcc):
             query = (nvcc, "--dryrun", "-E", "-x", "cu", "/dev/null")
-            said = "\n".join(_SAID.findall(self._query(query, environment)))
+            reply = "\n".join(_SAID.findall(self._query(query, environment)))
         return (
             KeyComponent("program nvcc", self.digests.digest(nvcc, group=PROGRAM_GROUP) or ""),
             *([KeyComponent("program nvcc.profile", profile)] if profile is not None else []),
-            *([KeyComponent("answer of nvcc", text_digest(said.encode()))] if said else []),
+            *([KeyComponent("answer of nvcc", text_digest(reply.encode()))] if reply else []),
         )
 
     def includes(self, argv: tuple[str, ...], environment: Mapping[str, str]) -> tuple[str, ...]:
@@ -351,20 +351,20 @@ class ToolIdentities:
         self, argv: tuple[str, ...], query: tuple[str, ...], environment: Mapping[str, str]
     ) -> str:
         """Return the reply to a query, which an earlier process may have had."""
-        identity, asked = identity_query(argv), shlex.join(query)
+        identity, question = identity_query(argv), shlex.join(query)
         if identity is None or query in self._replies:
             return self._query(query, environment)
         replies = ReplyCache(self.digests.folder, cwd=self.cwd)
-        if (known := replies.find(asked, environment)) is not None:
-            return self._replies.setdefault(query, known.reply)
+        if (stored := replies.find(question, environment)) is not None:
+            return self._replies.setdefault(query, stored.reply)
         since = time.time_ns()
-        said = self._query(query, environment)
+        reply = self._query(query, environment)
         # While the compiler is the same, so are its other replies.
-        if said and (same := replies.find(identity, environment)) is not None:
-            folders = _listed_folders(said)
+        if reply and (same := replies.find(identity, environment)) is not None:
+            folders = _listed_folders(reply)
             files = same.stamps
-            replies.store(asked, environment, said, files=files, folders=folders, since=since)
-        return said
+            replies.store(question, environment, reply, files=files, folders=folders, since=since)
+        return reply
 
     def _query(self, argv: tuple[str, ...], environment: Mapping[str, str]) -> str:
         # Threads that plan several sources may begin the same query.

@@ -24,15 +24,14 @@ from archsplit.nvcc.cmdline import FallBackToNvccError
 from archsplit.nvcc.depfile import depfile_text, has_other_outputs
 from archsplit.scheduler.outcome import format_graph_dot, format_steps_table
 from archsplit.system.fs import (
-    atomic_replace,
     output_errors,
     put_file,
     stable_dir,
     temporary_dir,
     write_file,
 )
-from archsplit.system.outputs import is_replaceable, overwrite_file
-from archsplit.system.process import Command, run_checked
+from archsplit.system.outputs import overwrite_file
+from archsplit.system.process import Command
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -48,8 +47,6 @@ if TYPE_CHECKING:
 
 _ANY_FAILURE = 255
 _KEPT_TEXTS = {".c", ".cpp", ".gpu", ".ii", ".ptx", ".s"}
-_LAYOUT = "dot"
-"""The program of graphviz that lays out directed graphs."""
 
 
 def run_wrapper(invocation: Invocation, context: WrapperContext) -> int:
@@ -235,27 +232,13 @@ def write_reports(compilation: Compilation, outcome: Outcome) -> None:
     """
     graph, files = compilation.graph, compilation.invocation.files
     if files.graph is not None:
-        _draw(compilation, format_graph_dot(graph, outcome), files.graph)
+        write_file(files.graph, format_graph_dot(graph, outcome))
     if files.table is not None:
         write_file(files.table, format_steps_table(graph, outcome))
     if files.verbose is not None:
         write_file(files.verbose, _commands_text(graph))
     if files.save is not None:
         _save_files(graph, files.save)
-
-
-def _draw(compilation: Compilation, text: str, path: Path) -> None:
-    """Write a graph as DOT, and beside it as SVG where graphviz is installed."""
-    invocation = compilation.invocation
-    write_file(path, text)
-    program = shutil.which(_LAYOUT, path=invocation.environment.get("PATH", ""))
-    # A device can't be read again, and no file can lie beside it.
-    if program is None or not is_replaceable(path):
-        return
-    with atomic_replace(path.with_suffix(".svg")) as picture:
-        argv = (program, "-Tsvg", str(path), "-o", str(picture))
-        command = Command(argv=argv, cwd=invocation.cwd, env=invocation.environment)
-        run_checked(compilation.context.runner, command, what="drawing the graph")
 
 
 def _commands_text(graph: Graph) -> str:

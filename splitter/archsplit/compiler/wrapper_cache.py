@@ -159,8 +159,8 @@ class WrapperCache:
         """Return the differences from the nearest earlier compilation."""
         if not self._direct:
             return ["its includes were not looked at"]
-        known = (direct for direct in self._direct if direct.rows)
-        return [*next(known, self._direct[0]).explain()]
+        with_rows = (direct for direct in self._direct if direct.rows)
+        return [*next(with_rows, self._direct[0]).explain()]
 
     def close(self) -> None:
         """Write what is left to write."""
@@ -413,7 +413,7 @@ def _conditions(
         "folders": folders,
         "watched": [text for pair in watched.items() for text in pair],
         "names": list(row.names),
-        "beside": list(map(resolver.resolve, row.beside)),
+        "shadowing": list(map(resolver.resolve, row.shadowing)),
     }
 
 

@@ -171,7 +171,7 @@ def find_cuda_libraries(
 def wheel_folders(toolkit: Toolkit, site_folders: Sequence[Path]) -> tuple[Path, ...]:
     """Return the library folders of NVIDIA's wheels for a toolkit's major, beside its own."""
     places = dict.fromkeys(wheel.place(toolkit.cuda_version // 1000) for wheel in _WHEELS)
-    folders = (site / place for site in site_folders for place in places)
+    folders = (site_folder / place for site_folder in site_folders for place in places)
     return tuple(
         folder
         for folder in folders
@@ -185,8 +185,8 @@ def _places(
     """Yield the folders of libraries to search, each with the folder of the headers."""
     yield toolkit.library_folder, toolkit.root / "include"
     relative = CUDA_WHEELS[name].place(toolkit.cuda_version // 1000)
-    for site in site_folders:
-        folder = site / relative
+    for site_folder in site_folders:
+        folder = site_folder / relative
         if folder.is_dir() and not folder.samefile(toolkit.library_folder):
             yield folder, folder.parent / "include"
 

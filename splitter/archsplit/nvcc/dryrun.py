@@ -407,8 +407,8 @@ def parse_dryrun(
             variables[assignment[1]] = assignment[2].strip()
         else:
             # nvcc's shell has the variables that nvcc sets, too.
-            known = None if environment is None else {**environment, **variables}
-            reader.read(line.removeprefix(_PREFIX), variables.get("CICC_PATH", ""), known)
+            shell = None if environment is None else {**environment, **variables}
+            reader.read(line.removeprefix(_PREFIX), variables.get("CICC_PATH", ""), shell)
     reader.check_removals()
     return Transcript(
         environment=_environment(variables),
