@@ -5,7 +5,10 @@ docs/contributing/index.md lists the facts by these numbers.
 
 from __future__ import annotations
 
+import shutil
 import sys
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,8 +17,6 @@ from canary_probes import CONTAINER, WRAPPER, containers, emptied, section, wrap
 from archsplit.compiler.direct_hit import hashed_variables
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from canary_probes import Workbench
 
 pytestmark = pytest.mark.canary
@@ -33,6 +34,15 @@ LINES = {
     "cubin": ("-cubin", "-arch=sm_90"),
     "container": ("-fatbin", *TWO),
 }
+SOURCES = Path(__file__).parents[2] / "bench" / "sources"
+FILES = {
+    "sort": '#include "sort.cuh"\nSORT(float, int)',
+    "fold": '#include "fold.cuh"\nFOLD(float)',
+    "scan": '#include "fold.cuh"\nSCAN(int)',
+    "gemm": '#include "gemm.cuh"\nGEMMS(float)',
+    "map": '#include "map.cuh"\nMAPS(Bessel)',
+}
+"""Sources with Thrust, templates of matrices, and the toolkit's functions of mathematics."""
 HARMLESS = {
     *("PATH", "HOME", "PWD", "TERM", "USER", "SHELL", "COLUMNS", "COLORTERM", "NO_COLOR"),
     *("TMPDIR", "TMP", "TEMP", "LD_LIBRARY_PATH", "POSIXLY_CORRECT", "TZ", "TZDIR"),
@@ -152,3 +162,23 @@ def test_fact_10_compilers_read_no_variable_that_keys_lack(
         and not hashed_variables({name: "1"}, driver=True)
     )
     assert unknown == [], "\n".join(unknown)
+
+
+@pytest.mark.nvcc
+@pytest.mark.parametrize("name", FILES)
+def test_fact_12_device_code_of_g_is_the_same_in_each_folder(
+    name: str, bench: Workbench, tmp_path: Path
+) -> None:
+    found = []
+    for folder in (tmp_path / "one", tmp_path / "a longer name" / "two"):
+        shutil.copytree(SOURCES, folder)
+        (folder / "k.cu").write_text(f"{FILES[name]}\n")
+        options = ("--reproducible", "--save", "saved", "--nvcc", bench.nvcc)
+        # Names of units are archsplit's own, by the path from the working folder.
+        here = replace(bench, folder=folder)
+        command = (sys.executable, "-m", "archsplit", "nvcc", *options, "--")
+        here.run(*command, "-g", "-O3", *TWO, "-c", "k.cu", "-o", "k.o", ARCHSPLIT_CACHE="off")
+        made = [*folder.glob("saved/*.ptx"), *folder.glob("saved/*.cubin")]
+        found.append({path.name: path.read_bytes() for path in made})
+    assert len(found[0]) >= len(TWO)
+    assert found[0] == found[1]

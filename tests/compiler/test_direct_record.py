@@ -330,18 +330,13 @@ def test_reply_is_forgotten_when_a_compiler_appears_earlier_on_path(tmp_path: Pa
     folder_of_gcc = gcc().removesuffix("/gcc")
     environment = {"PATH": f"{tmp_path}/one:{tmp_path}/two:{folder_of_gcc}:{tmp_path}/last"}
     replies = ReplyCache(tmp_path / "store", cwd=tmp_path)
-    replies.store(
-        "gcc -###",
-        environment,
-        reply="COLLECT_GCC=gcc\n",
-        digest="ab",
-        search="",
-        since=time.time_ns(),
-    )
+    reply = "COLLECT_GCC=gcc\n"
+    files = compiler_files("gcc -###", environment, reply, search="", cwd=tmp_path)
+    replies.store("gcc -###", environment, "ab", files=files, since=time.time_ns())
     for folder, digest in (("last", "ab"), ("two", None)):
         (tmp_path / folder).mkdir()
         shutil.copy2(gcc(), tmp_path / folder / "gcc")
-        assert replies.reply_digest("gcc -###", environment) == digest
+        assert found_reply(replies, "gcc -###", environment) == digest
 
 
 @pytest.mark.parametrize(

@@ -197,12 +197,14 @@ def test_names_are_hidden_and_restored() -> None:
     entry = ManifestEntry(
         files=((f"{two}/a.h", "d"), ("k.cu", "e"), (f"{one}/b.h", "f")),
         folders=(f"{two}", "", one),
-        beside=(f"{one}/z.h", f"{two}/a.h"),
+        shadowing=(f"{one}/z.h", f"{two}/a.h"),
     )
     hidden = isolated.hide_entry(entry)
     assert [path for path, _ in hidden.files] == ["<isolated 2>/a.h", "k.cu", "<isolated 1>/b.h"]
-    assert isolated.restore_entry(hidden) == entry._replace(beside=tuple(sorted(entry.beside)))
-    assert later.restore_entry(hidden).beside == ("/x/tmp1/z.h", "/y/tmp2/a.h")
+    assert isolated.restore_entry(hidden) == entry._replace(
+        shadowing=tuple(sorted(entry.shadowing))
+    )
+    assert later.restore_entry(hidden).shadowing == ("/x/tmp1/z.h", "/y/tmp2/a.h")
     text = f'# 1 "{two}/a.h" 1\n{one}/b.h(3): warning\n'.encode()
     found = isolated.hide_text(text)
     assert found == b'# 1 "<isolated 2>/a.h" 1\n<isolated 1>/b.h(3): warning\n'

@@ -120,7 +120,7 @@ class FileResolver(NamedTuple):
         return files and programs and not self.shadow_changes(row)
 
     def shadow_changes(self, row: ManifestEntry) -> set[str]:
-        """Return the files that differ from `ManifestEntry.beside` now, absolute."""
+        """Return the files that differ from `ManifestEntry.shadowing` now, absolute."""
         files = (self.resolve(path) for path, _ in row.files)
         folders, shadowing = map(self.resolve, row.folders), map(self.resolve, row.shadowing)
         return shadow_changes(folders, row.names, files, shadowing)

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from archsplit.compiler.preprocessed import (
@@ -91,14 +91,6 @@ class HiddenFolders:
             if name.startswith(base + b"/"):
                 return name.removeprefix(base + b"/")
         return name
-
-    def without_bases(self) -> HiddenFolders:
-        """Return only the folders with random names."""
-        return replace(self, bases=())
-
-    def without_random_names(self) -> HiddenFolders:
-        """Return only the bases."""
-        return replace(self, paths=())
 
     def hide(self, path: str) -> str:
         """Return a path below one of the folders without the folder's name; others unchanged."""

@@ -163,6 +163,8 @@ class WrapperRunner:
         group: str,
         parallel: bool,
         result_cache: ResultCache | None = None,
+        executor: Executor | None = None,
+        remote_slots: int = 0,
     ) -> Outcome:
         """Run a graph.
 
@@ -170,42 +172,19 @@ class WrapperRunner:
             group: the key of its steps in the history.
             parallel: let steps use more than one core.
             result_cache: restores results instead of running steps.
+            executor: runs all steps, and those for other machines there; None for this machine.
+            remote_slots: most steps on other machines at a time.
         """
+        is_here = executor is None
         return run_graph(
             graph,
             RunOptions(
-                pool=self.pool,
+                pool=self.pool if is_here else MixedPool(self.pool, remote_slots),
                 runner=self.runner,
                 progress=self.progress,
-                history=History(self.history, group),
-                parallel=parallel,
-                result_cache=result_cache,
-            ),
-        )
-
-    def run_elsewhere(
-        self,
-        graph: Graph,
-        *,
-        slots: int,
-        executor: Executor,
-        result_cache: ResultCache | None = None,
-    ) -> Outcome:
-        """Run a graph whose remote steps run on other machines.
-
-        Args:
-            slots: most remote steps at a time.
-            executor: runs all steps.
-            result_cache: restores results instead of running steps.
-        """
-        # No history: the times of other machines say nothing about this one.
-        return run_graph(
-            graph,
-            RunOptions(
-                pool=MixedPool(self.pool, slots),
-                runner=self.runner,
-                progress=self.progress,
-                parallel=False,
+                # The times of other machines say nothing about this one.
+                history=History(self.history, group) if is_here else None,
+                parallel=parallel and is_here,
                 result_cache=result_cache,
                 executor=executor,
             ),

@@ -116,22 +116,20 @@ def _run(compilation: Compilation, step_cache: ResultCache | None = None) -> Out
     invocation, engine = compilation.invocation, compilation.context.engine
     for path, text in compilation.texts.items():
         path.write_text(text)
-    choice = compilation.context.farm
+    choice, farm = compilation.context.farm, None
     if choice is not None:
         # Imported late: most compilations have no farm.
         from archsplit.compiler.wrapper_farm import WrapperFarm  # noqa: PLC0415
 
         farm = WrapperFarm(compilation, choice, engine.runner)
-        outcome = engine.run_elsewhere(
-            farm.graph, slots=choice.jobs, executor=farm, result_cache=step_cache
-        )
-    else:
-        outcome = engine.run(
-            compilation.graph,
-            group=compilation.history_group,
-            parallel=not (invocation.reproducible or invocation.verify),
-            result_cache=step_cache,
-        )
+    outcome = engine.run(
+        compilation.graph if farm is None else farm.graph,
+        group=compilation.history_group,
+        parallel=not (invocation.reproducible or invocation.verify),
+        result_cache=step_cache,
+        executor=farm,
+        remote_slots=0 if choice is None else choice.jobs,
+    )
     if outcome.failure is not None and outcome.failure.returncode <= 0:
         # Only nvcc itself gives the right message and exit code for a tool that crashed, or that
         # wrote no output.

@@ -29,7 +29,7 @@ from archsplit.compiler.direct_hit import (
     write_record,
 )
 from archsplit.compiler.file_resolver import VARIABLE_PREFIX, FileResolver
-from archsplit.compiler.hidden_folders import find_hidden_folders
+from archsplit.compiler.hidden_folders import HiddenFolders, find_hidden_folders
 from archsplit.compiler.keys import (
     DEPFILE_FLAG,
     compile_request,
@@ -135,7 +135,7 @@ class WrapperCache:
             compilation.graph,
             cwd=self._invocation.cwd,
             private=compilation.folder,
-            hidden=self._hidden.without_random_names(),
+            hidden=HiddenFolders(bases=self._hidden.bases),
         )
         return replace(compilation, graph=graph), steps
 
@@ -179,7 +179,7 @@ class WrapperCache:
         # With several cores a tool makes other code.
         spread = "" if invocation.reproducible else " spread"
         # A result that names the folder is for this folder only.
-        for hidden in dict.fromkeys([self._hidden, self._hidden.without_bases()]):
+        for hidden in dict.fromkeys([self._hidden, HiddenFolders(self._hidden.paths)]):
             request = compile_request(
                 invocation.command,
                 nvcc=nvcc,

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
     from archsplit.compiler.invocation import Invocation, WrapperContext
     from archsplit.nvcc.dryrun import Transcript
-    from archsplit.system.process import CompletedProcess, Runner
+    from archsplit.system.process import Runner
 
 _READING = {StepKind.PREPROCESS, StepKind.HOST_COMPILE}
 _LEAVING = {StepKind.CUDAFE, StepKind.CICC, StepKind.PTXAS}
@@ -463,15 +463,15 @@ class _Query:
         """Return the text that fatbinary writes for a container without images, by its path."""
         texts = {}
         for path, argv in empty_container_commands(transcript).items():
-            if self._start(argv, environment).returncode == 0:
+            command = Command(
+                argv=argv,
+                cwd=self.invocation.cwd,
+                env=environment,
+                undecodable="surrogateescape",
+            )
+            if self.runner.run(command).returncode == 0:
                 texts[path] = path.read_text()
         return texts
-
-    def _start(self, argv: tuple[str, ...], environment: Mapping[str, str]) -> CompletedProcess:
-        cwd = self.invocation.cwd
-        return self.runner.run(
-            Command(argv=argv, cwd=cwd, env=environment, undecodable="surrogateescape")
-        )
 
 
 def _check_depfiles(transcript: Transcript) -> None:

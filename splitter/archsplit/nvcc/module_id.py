@@ -57,7 +57,7 @@ def module_id_seed(
     # nvcc's shell replaces `$` in a path, so that the name may lead to no file.
     if Path(source).is_file():
         counted = _without_unused(tuple(counted), Path(source), flags, cwd)
-    for flag in _with_sorted_macros(tuple(counted)):
+    for flag in counted:
         digest.update(b"\0" + flag.encode(errors="surrogateescape"))
     for text in _texts([Path(source)]):
         # White space doesn't count: a formatter must not change the names of symbols.
@@ -96,17 +96,6 @@ def _without_unused(
             # The texts that were not read may name any macro.
             used = named
     yield from (flag for flag in counted if not macros[flag] or used & macros[flag])
-
-
-def _with_sorted_macros(counted: tuple[str, ...]) -> Iterator[str]:
-    """Sort the definitions; their order counts only if a macro has several."""
-    macros = {flag: _macros(flag) for flag in counted}
-    names = [name for flag in counted for name in macros[flag]]
-    if len(names) > len(set(names)):
-        yield from counted
-        return
-    yield from (flag for flag in counted if not macros[flag])
-    yield from sorted(flag for flag in counted if macros[flag])
 
 
 def _macros(flag: str) -> set[str]:
