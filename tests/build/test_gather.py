@@ -4,18 +4,30 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from archsplit.arch.target import Target
+from archsplit.build.pipeline import build_recipe
+from archsplit.build.plan import BuildRequest
 from archsplit.cli.main import main
 from archsplit.errors import InputError, VerifyError
+from archsplit.recipe.load import load_recipe
 from archsplit.release.merge import gather
+from archsplit.release.verify import verify_release
+from archsplit.system.fs import sha256
+from archsplit.wheels.reader import open_wheel
+from changed_wheels import rewrite
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from archsplit.release.context import Effects
 
+TINYVEC = Path(__file__).parents[1] / "tinyvec"
 NAMES = ("archsplit-report.json", "archsplit-manifest.json")
 
 
@@ -88,3 +100,60 @@ def test_builds_for_two_machines_are_two_releases(dist: Path, tmp_path: Path) ->
         gather([dist, other], out=tmp_path / "out")
     assert caught.value.hint is not None
     assert "builds for aarch64 and x86_64 are a release each" in caught.value.hint
+
+
+def retag(folder: Path, plugin: str, glibc: str) -> None:
+    """Let a plugin promise a glibc, as if its part was built in another image."""
+    old = next(folder.glob(f"{plugin}-*.whl"))
+    new = folder / re.sub(r"(none-).*(_x86_64)", rf"\1manylinux_{glibc}\2", old.name)
+    tag = new.stem.removeprefix(f"{plugin}-1.2.3-").encode()
+
+    def change(name: str, content: bytes) -> bytes:
+        lines = re.sub(rb"(Tag: .*\n)+", b"Tag: " + tag + b"\n", content)
+        return lines if name.endswith(".dist-info/WHEEL") else content
+
+    rewrite(old, change)
+    old.rename(new)
+    for name in NAMES:
+        content = json.loads((folder / name).read_text())
+        for row in content["wheels"]:
+            if row["file"] == old.name:
+                row.update(file=new.name, size=new.stat().st_size, sha256=sha256(new))
+        (folder / name).write_text(json.dumps(content))
+
+
+def test_core_of_a_part_gets_the_digests_of_all_plugins(
+    dist: Path, effects: Effects, tmp_path: Path
+) -> None:
+    first, rest, out = (tmp_path / name for name in ("first", "rest", "whole"))
+    sm_80, *others = map(Target.parse, ("sm_80", "sm_90", "compute_90"))
+    build_recipe(BuildRequest(recipe=load_recipe(TINYVEC), targets=(sm_80,)), effects, out=first)
+    more = BuildRequest(recipe=load_recipe(TINYVEC), targets=tuple(others), core=False)
+    build_recipe(more, effects, out=rest)
+    core = next(dist.glob("tinyvec-1*"))
+    assert (first / core.name).read_bytes() != core.read_bytes()
+    gather([first], out=out, partial=True)
+    assert (out / core.name).read_bytes() == (first / core.name).read_bytes()
+    gather([rest], out=out)
+    for path in sorted(dist.iterdir()):
+        assert (out / path.name).read_bytes() == path.read_bytes(), path.name
+    # The same parts again change nothing.
+    gather([first, rest], out=out)
+    assert (out / core.name).read_bytes() == core.read_bytes()
+    verify_release(out)
+
+
+def test_core_promises_the_latest_glibc_of_its_parts(effects: Effects, tmp_path: Path) -> None:
+    folders = []
+    for target, glibc in (("sm_80", "2_28"), ("sm_90", "2_34"), ("compute_90", "2_28")):
+        folders.append(tmp_path / target)
+        order = BuildRequest(recipe=load_recipe(TINYVEC), targets=(Target.parse(target),))
+        build_recipe(replace(order, core=target == "sm_80"), effects, out=folders[-1])
+        retag(folders[-1], f"tinyvec_{target.replace('_', '')}", glibc)
+    gather(folders[:2], out=tmp_path / "whole", partial=True)
+    gather(folders[2:], out=tmp_path / "whole")
+    (core,) = (tmp_path / "whole").glob("tinyvec-1*")
+    assert "manylinux_2_34_x86_64" in core.name
+    with open_wheel(core) as wheel:
+        assert wheel.info.tags == wheel.name.tags
+    verify_release(tmp_path / "whole")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from archsplit.build.pipeline import build_recipe, core_platforms
+from archsplit.build.pipeline import build_recipe
 from archsplit.build.plan import BuildRequest, plan_build, requested_recipe
 from archsplit.errors import RecipeError, StepError, ToolNotFoundError
 from archsplit.formats.elf import Elf
@@ -20,6 +20,7 @@ from archsplit.formats.elf_dynamic import Dynamic
 from archsplit.formats.reader import open_file
 from archsplit.nvcc.cuda_libraries import find_cuda_libraries
 from archsplit.recipe.load import load_recipe
+from archsplit.release.merge import core_platforms
 from archsplit.release.verify import verify_release
 from archsplit.system.terminal import SilentProgress
 

@@ -29,6 +29,7 @@ from archsplit.release.checks import CheckScope
 from archsplit.release.identity import ReleaseKind
 from archsplit.release.loader import copy_loader
 from archsplit.release.manifest import MANIFEST_FILE as MANIFEST
+from archsplit.release.merge import core_platforms
 from archsplit.release.report import (
     REPORT_FILE,
     BuildDetails,
@@ -61,11 +62,10 @@ from archsplit.system.fs import (
     temporary_dir,
     write_file,
 )
-from archsplit.wheels.platform_tags import PlatformTags
 from archsplit.wheels.writer import write_wheels
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from archsplit.arch.target import Target
@@ -283,16 +283,6 @@ def _products(
         yield packer.core(loader, platforms)
         if plan.site.recipe.install.mode == "meta":
             yield packer.meta()
-
-
-def core_platforms(core: tuple[str, ...], plugins: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
-    """Return the platform tags of a core: of the plugin that needs the latest glibc.
-
-    With an earlier tag pip would install the core where it finds no plugin.
-    """
-    known = {tags: PlatformTags.parse(tags) for tags in (core, *plugins)}
-    found = {tags: parsed.glibc for tags, parsed in known.items() if parsed is not None}
-    return max(found, key=found.__getitem__) if core in found else core
 
 
 def _entry(product: Product, path: Path) -> ReleaseWheel:

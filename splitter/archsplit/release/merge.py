@@ -8,7 +8,8 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from archsplit.errors import InputError, VerifyError
-from archsplit.release.identity import ReleaseKind
+from archsplit.formats.device_pack import TABLE_FILE
+from archsplit.release.identity import IDENTITY_FILE, CoreFiles, ReleaseKind, library_table
 from archsplit.release.manifest import MANIFEST_FILE, Manifest, read_manifest
 from archsplit.release.matrix import hole_findings
 from archsplit.release.report import (
@@ -20,23 +21,32 @@ from archsplit.release.report import (
     require_report,
 )
 from archsplit.release.verify import file_faults
+from archsplit.release.wheel_set import read_identity
 from archsplit.system.file_lock import locked_folder
 from archsplit.system.fs import (
+    atomic_replace,
     check_targets,
+    hash_stream,
     input_errors,
     output_dir,
     output_errors,
     replace_all,
+    sha256,
     temporary_dir,
     write_file,
 )
 from archsplit.wheels.filename import WheelName
+from archsplit.wheels.metadata import edit_wheel_info
+from archsplit.wheels.platform_tags import PlatformTags
+from archsplit.wheels.reader import open_wheel
+from archsplit.wheels.rewrite import WheelRewrite
+from archsplit.wheels.zip_writer import pack
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from archsplit.release.report import SplitDetails
+    from archsplit.release.report import ReleaseWheel, SplitDetails
 
 _Record = TypeVar("_Record", Release, Manifest)
 _Item = TypeVar("_Item")
@@ -101,11 +111,78 @@ def gather(
         if not partial:
             require_cells(whole, without)
         listed = manifest.together_with(target / MANIFEST_FILE)
+        names = {wheel.file for wheel in release.wheels}
+        before, core = whole.core, _complete_core(whole, staging, target)
+        if before is not None and core is not None:
+            whole, listed = (_with_core(one, before.file, core) for one in (whole, listed))
+            names = {*(names - {before.file}), core.file}
         write_file(staging / MANIFEST_FILE, listed.as_json())
         write_file(staging / REPORT_FILE, whole.as_json())
-        names: list[str] = [wheel.file for wheel in release.wheels]
-        replace_all([*names, MANIFEST_FILE, REPORT_FILE], source=staging, target=target)
+        replace_all([*sorted(names), MANIFEST_FILE, REPORT_FILE], source=staging, target=target)
+        # An earlier part of the gathering may have put it there.
+        if before is not None and core is not None and before.file != core.file:
+            (target / before.file).unlink(missing_ok=True)
     return whole
+
+
+def _complete_core(whole: Release, staging: Path, target: Path) -> ReleaseWheel | None:
+    """Write the core of a build again, with what only all of its plugins show.
+
+    A core that was built without all plugins has no digests of their libraries, and promises the
+    glibc of its own libraries. Returns None for every other core.
+    """
+    core = whole.core
+    if core is None or whole.kind is ReleaseKind.SPLIT:
+        return None
+    paths = {one.label: _newest(one.file, staging, target) for one in whole.plugins}
+    with open_wheel(_newest(core.file, staging, target)) as wheel:
+        identity = read_identity(wheel)
+        if identity is None or identity.digests or paths.keys() != identity.targets.keys():
+            return None
+        digests = {one: _library_digest(paths[one], identity.library) for one in identity.targets}
+        identity = replace(identity, digests=digests)
+        tags = [WheelName.parse(path.name).platforms for path in paths.values()]
+        name = replace(wheel.name, platforms=core_platforms(wheel.name.platforms, tags))
+        info, folder = f"{wheel.dist_info}/WHEEL", CoreFiles(identity=identity).folder
+        changed = {
+            info: edit_wheel_info(wheel.read(info), tags=name.tags, build=name.build),
+            f"{folder}/{IDENTITY_FILE}": identity.as_json().encode(),
+            f"{folder}/{TABLE_FILE}": library_table(identity),
+        }
+        packed = {member: pack(content) for member, content in changed.items()}
+        path = staging / str(name)
+        with atomic_replace(path) as new, new.open("wb") as file:
+            rewrite = WheelRewrite(wheel=wheel, name=name, changed=packed, added={})
+            rewrite.write(file)
+    return replace(core, file=path.name, size=path.stat().st_size, sha256=sha256(path))
+
+
+def _newest(file: str, staging: Path, target: Path) -> Path:
+    return staging / file if (staging / file).exists() else target / file
+
+
+def _library_digest(path: Path, library: str) -> str:
+    with open_wheel(path) as wheel:
+        (member,) = (name for name in wheel.names if name.endswith(f"/{library}"))
+        with wheel.open(member) as stream:
+            return hash_stream(stream)[0].hex()
+
+
+def _with_core(record: _Record, old: str, core: ReleaseWheel) -> _Record:
+    """Return a report or manifest with the new core in place of the old one."""
+    new = {"file": core.file, "size": core.size, "sha256": core.sha256}
+    rows: list[Any] = [replace(one, **new) if one.file == old else one for one in record.wheels]
+    return replace(record, wheels=tuple(sorted(rows, key=lambda one: one.file)))
+
+
+def core_platforms(core: tuple[str, ...], plugins: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
+    """Return the platform tags of a core: of the plugin that needs the latest glibc.
+
+    With an earlier tag pip would install the core where it finds no plugin.
+    """
+    known = {tags: PlatformTags.parse(tags) for tags in (core, *plugins)}
+    found = {tags: parsed.glibc for tags, parsed in known.items() if parsed is not None}
+    return max(found, key=found.__getitem__) if core in found else core
 
 
 def _copy_wheels(parts: Mapping[Path, Release], staging: Path) -> None:

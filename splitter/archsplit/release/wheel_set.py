@@ -383,7 +383,7 @@ def _read_outline(path: Path) -> tuple[Identity | None, bool]:
     with contextlib.suppress(ArchsplitError), open_wheel(path, same_tags=False) as wheel:
         has_pack = any(name.endswith(f"/{PACK_FILE}") for name in wheel.names)
         with contextlib.suppress(ArchsplitError):
-            return _read_identity(wheel), has_pack
+            return read_identity(wheel), has_pack
         return None, has_pack
     return None, False
 
@@ -400,7 +400,7 @@ def _read_wheel(
         wanted = tuple(filter(is_wanted, members))
         wheel.check_contents(besides=wanted)
         files = {name: _unpack(wheel, name, scratch, n) for n, name in enumerate(wanted)}
-        identity = _read_identity(wheel)
+        identity = read_identity(wheel)
         is_upstream = kind is ReleaseKind.SPLIT and identity is not None
         facts = WheelFacts(
             path=path,
@@ -482,7 +482,7 @@ def _check_form(content: Window, form: ImageForm) -> None:
         raise VerifyError(f"{content.source}: {error}", hint="split the fat wheel again") from error
 
 
-def _read_identity(wheel: Wheel) -> Identity | None:
+def read_identity(wheel: Wheel) -> Identity | None:
     """Return the identity of a core; None for every other wheel."""
     for name in wheel.names:
         is_identity = PurePosixPath(name).match(f"*/{LOADER_PACKAGE}/{IDENTITY_FILE}")
