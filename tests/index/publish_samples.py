@@ -290,7 +290,6 @@ class Scene:
     ) -> Publisher:
         environment = {**os.environ, "TWINE_USERNAME": USER, "TWINE_PASSWORD": SECRET}
         effects = Effects(progress=SilentProgress(), environment=environment, jobs=1)
-        allowed = {"file_bytes": None, "project_bytes": None, **rules}
         return Publisher(
             effects=effects,
             twine=Twine(
@@ -303,7 +302,7 @@ class Scene:
             repository=Repository(
                 upload=self.server.url, index=f"{self.server.url}simple/", is_public=False
             ),
-            rules=Rules.unknown(**allowed),
+            rules=Rules(is_public=False, **rules),
             retry=RetryPolicy(seconds=patience, clock=self.clock, note=self.notes.append),
         )
 

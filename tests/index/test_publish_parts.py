@@ -404,25 +404,6 @@ def test_metadata_beside_a_wheel_is_compared(scene: Scene) -> None:
         read_back.verify([core])
 
 
-def test_owners_are_looked_up_where_the_index_tells(scene: Scene) -> None:
-    ownership = {"roles": [{"role": "Owner", "user": "alice"}], "organization": "us"}
-    documents = [{"ownership": ownership}, {"ownership": None}, [], {"ownership": {}}]
-    (scene.files / "toyfat-0.9-py3-none-any.whl").touch()
-
-    def answer(asked: Asked) -> Fault | None:
-        if not asked.path.endswith("/json"):
-            return None
-        return Fault(status=200, body=json.dumps(documents.pop(0)).encode())
-
-    scene.server.before = answer
-    publisher = scene.publisher()
-    public = replace(publisher, repository=replace(publisher.repository, is_public=True))
-    release = read_release([scene.dist])
-    assert public.plan(release).notes[0].startswith("toyfat belongs to us, alice; ")
-    for _ in range(3):
-        assert public.plan(release).notes[0].startswith("toyfat is on the index already; ")
-
-
 def test_file_that_vanishes_from_its_page_is_not_read(scene: Scene) -> None:
     index = Index(f"{scene.server.url}simple/", retry_policy(scene.clock, 1))
     for read in (index.digest, index.size):

@@ -13,6 +13,8 @@ from publish_samples import artifact
 from archsplit.errors import ConflictError, IndexRefusedError, VerifyError
 from archsplit.index.client import IndexFile, IndexPage, Repository, comparable
 from archsplit.index.plan import (
+    FILE_BYTES,
+    PROJECT_BYTES,
     Action,
     IndexState,
     NameStatus,
@@ -30,7 +32,7 @@ NOW = datetime(2026, 11, 21, 12, 0, tzinfo=timezone.utc)
 PLACE = Repository(
     upload="https://upload.pypi.org/legacy/", index="https://pypi.org/simple/", is_public=True
 )
-PUBLIC = Rules()
+PUBLIC = Rules(file_bytes=FILE_BYTES, project_bytes=PROJECT_BYTES)
 
 
 def release(plugins: int, *more: Artifact) -> UploadRelease:
@@ -81,12 +83,6 @@ def test_names_that_are_there_cost_nothing_and_go_first() -> None:
     assert "foo-sm4 is on the index already; only the upload" in plan_text(made)
 
 
-def test_owners_are_told_where_the_index_tells() -> None:
-    what = release(0)
-    made = plan(what, view(what, old=("foo",), owners={"foo": ("alice", "bob")}))
-    assert made.notes[0].startswith("foo belongs to alice, bob; only")
-
-
 def test_other_content_and_what_was_yanked_are_conflicts() -> None:
     what = release(2)
     one, two, _ = what.artifacts
@@ -125,9 +121,9 @@ def test_foreign_wheels_of_the_version_are_conflicts_if_installers_prefer_them()
 
 def test_plan_without_limits_names_none() -> None:
     what = release(1)
-    unlimited = Rules.unknown(file_bytes=None, project_bytes=None)
+    unlimited = Rules(is_public=False)
     assert "allowed are" not in plan_text(plan(what, view(what), unlimited))
-    only_files = Rules.unknown(file_bytes=1_000_000, project_bytes=None)
+    only_files = Rules(is_public=False, file_bytes=1_000_000)
     assert "; allowed are 1 MB a file\n" in plan_text(plan(what, view(what), only_files)) + "\n"
 
 
@@ -154,14 +150,8 @@ def test_plan_lists_each_rule_that_it_breaks() -> None:
     )
     with pytest.raises(IndexRefusedError, match="nothing was uploaded"):
         refuse(made)
-    allowed = Rules.unknown(file_bytes=None, project_bytes=None)
+    allowed = Rules(is_public=False)
     assert len(plan(what, replace(seen, projects=projects), allowed).refused) == 1
-
-
-@pytest.mark.parametrize("wrong", [{"file_bytes": 0}, {"project_bytes": 0}, {"names_a_day": 0}])
-def test_limits_are_positive(wrong: dict[str, int]) -> None:
-    with pytest.raises(ValueError, match="at least 1"):
-        Rules(**wrong)  # type: ignore[arg-type] # fields by name
 
 
 def test_live_core_without_its_plugins_is_told() -> None:
@@ -179,7 +169,7 @@ def test_plan_is_told_to_programs() -> None:
     content = json.loads(json.dumps(plan_document(made)))
     assert content["files"][0]["attestations"] == ["a.publish.attestation"]
     assert content["new_names"] == ["foo-sm0"]
-    assert content["rules"]["names_a_day"] == 4
+    assert content["rules"]["is_public"]
     assert "upload, a new name, attested" in plan_text(made)
     assert "on the index" in plan_text(made)
 
@@ -238,16 +228,9 @@ def test_strongest_digest_is_compared() -> None:
     assert comparable({"crc32": ""}) is None
 
 
-def test_new_names_are_grouped_as_pending_publishers_may_be() -> None:
-    assert list(PUBLIC.first_release(["a", "b", "c", "d"])) == [("a", "b", "c"), ("d",)]
-    assert list(Rules(pending_publishers=None).first_release(["a"])) == []
-
-
-def test_a_private_core_and_an_index_without_pending_publishers_are_noted() -> None:
+def test_core_for_private_use_is_noted() -> None:
     what = release(1)
-    made = plan(what, view(what), Rules(pending_publishers=None))
-    assert made.first == ()
-    assert "trusted publishing" not in plan_text(made)
+    assert "trusted publishing" not in plan_text(plan(what, view(what), Rules(is_public=False)))
     (core,) = what.of(CORE)
     private = replace(core, path=core.path.with_name("foo-1.0-0split-py3-none-any.whl"))
     own = UploadRelease(project="foo", version="1.0", artifacts=(private,), builds={})
@@ -255,14 +238,11 @@ def test_a_private_core_and_an_index_without_pending_publishers_are_noted() -> N
     assert "has a build tag, for private use beside the fat wheel" in note
 
 
-def test_each_new_name_has_a_command_of_its_own() -> None:
+def test_new_names_are_listed_for_trusted_publishing() -> None:
     what = release(3)
     text = plan_text(plan(what, view(what)))
-    assert "1. register pending publishers for foo-sm0, foo-sm1, foo-sm2; then, in the" in text
-    commands = [line.strip() for line in text.splitlines() if "publish --only" in line]
-    assert commands == [
-        f"archsplit publish --only {name}" for name in ("foo-sm0", "foo-sm1", "foo-sm2", "foo")
-    ]
+    assert "register 3 pending publishers at a time" in text
+    assert "`archsplit publish --only NAME`, for foo-sm0, foo-sm1, foo-sm2, foo" in text
 
 
 def test_core_without_plugins_names_the_plugins_that_it_needs_first() -> None:

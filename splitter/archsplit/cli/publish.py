@@ -195,10 +195,12 @@ def _retry_policy(effects: Effects) -> RetryPolicy:
 def _rules(arguments: argparse.Namespace, repository: Repository) -> Rules:
     from archsplit.index.plan import FILE_BYTES, PROJECT_BYTES, Rules
 
-    file_bytes, project_bytes = arguments.max_file_size, arguments.max_project_size
-    if not repository.is_public:
-        return Rules.unknown(file_bytes=file_bytes, project_bytes=project_bytes)
-    return Rules(file_bytes=file_bytes or FILE_BYTES, project_bytes=project_bytes or PROJECT_BYTES)
+    is_public = repository.is_public
+    return Rules(
+        is_public=is_public,
+        file_bytes=arguments.max_file_size or (FILE_BYTES if is_public else None),
+        project_bytes=arguments.max_project_size or (PROJECT_BYTES if is_public else None),
+    )
 
 
 def _plan_output(plan: PublishPlan, arguments: argparse.Namespace) -> str:

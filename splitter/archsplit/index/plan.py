@@ -7,7 +7,7 @@ as JSON. Plugins go before their core.
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
@@ -79,12 +79,10 @@ class IndexState:
     Attributes:
         projects: all projects of the release, by name.
         same: by file name, for files that the index has; True for the same content.
-        owners: of each project for which the index lists owners.
     """
 
     projects: Mapping[str, IndexPage]
     same: Mapping[str, bool]
-    owners: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def standing(self, name: str) -> NameStatus:
         """Return the owner of a name, as far as the index shows one."""
@@ -118,7 +116,6 @@ class PublishPlan:
         notes: warnings that stop nothing.
         left_out: projects of the release that `only` leaves out.
         missing: projects of `left_out` that the index needs before the core of this plan.
-        first: new projects, in groups that fit the limit of pending trusted publishers.
     """
 
     project: str
@@ -132,7 +129,6 @@ class PublishPlan:
     notes: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
-    first: tuple[tuple[str, ...], ...] = ()
 
     @property
     def uploads(self) -> tuple[UploadStep, ...]:
@@ -164,7 +160,6 @@ def plan_publish(
     """
     ranked = sorted(release.artifacts, key=lambda one: _rank(one, state))
     ordered = [one for one in ranked if not only or one.project in only]
-    new = [name for name in _names(ordered) if state.standing(name) is NameStatus.NEW]
     steps = [
         UploadStep(artifact=one, action=_action(one, state), standing=state.standing(one.project))
         for one in ordered
@@ -179,10 +174,9 @@ def plan_publish(
         steps=tuple(steps),
         refused=tuple(_refused(release, steps, state, rules)),
         conflicts=tuple(_conflicts(release, state)),
-        notes=(*_notes(release, steps, state), *notes),
+        notes=(*_notes(release, steps, state, rules), *notes),
         left_out=_names(left_out),
         missing=_missing_plugins(ordered, left_out, state),
-        first=tuple(rules.first_release(new)),
     )
 
 
@@ -276,14 +270,14 @@ def _wheel_key(file: str) -> tuple[Version, BuildTag, frozenset[Tag]] | None:
     return version, build, tags
 
 
-def _notes(release: UploadRelease, steps: list[UploadStep], state: IndexState) -> Iterator[str]:
+def _notes(
+    release: UploadRelease, steps: list[UploadStep], state: IndexState, rules: Rules
+) -> Iterator[str]:
     taken = {step.artifact.project for step in steps if step.standing is NameStatus.TAKEN}
     for name in sorted(taken):
-        owners = state.owners.get(name)
-        whose = f"belongs to {', '.join(owners)}" if owners else "is on the index already"
-        yield f"{name} {whose}; only the upload shows whether you have permission"
+        yield f"{name} is on the index already; only the upload shows whether you have permission"
     for name, project in sorted(state.projects.items()):
-        if project.unmeasured:
+        if project.unmeasured and rules.project_bytes is not None:
             yield f"{name}: the index lists no size for {project.unmeasured} of its files"
     for step in steps:
         one = step.artifact
@@ -303,63 +297,33 @@ def _notes(release: UploadRelease, steps: list[UploadStep], state: IndexState) -
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """Rules of an index; the default is PyPI's.
+    """Rules of an index.
 
     Attributes:
+        is_public: True for PyPI and TestPyPI: no local versions such as ``1.0+cu130``, no tag
+            ``linux_x86_64``, which names no glibc, and few new names a day. Another index answers
+            for itself.
         file_bytes: limit for one file; None if only the index knows it.
         project_bytes: limit for all files of one project together; None likewise.
-        names_a_day: limit of new projects within 24 hours; None for no limit.
-        local_versions: True if the index accepts versions such as ``1.0+cu130``.
-        pending_publishers: limit of an account's trusted publishers for projects that don't
-            exist yet; None without trusted publishing.
-        linux_wheels: True if the index accepts the tag ``linux_x86_64``, which names no glibc.
     """
 
-    file_bytes: int | None = FILE_BYTES
-    project_bytes: int | None = PROJECT_BYTES
-    names_a_day: int | None = NAMES_A_DAY
-    local_versions: bool = False
-    linux_wheels: bool = False
-    pending_publishers: int | None = PENDING_PUBLISHERS
-
-    def __post_init__(self) -> None:
-        amounts = (self.file_bytes, self.project_bytes, self.names_a_day)
-        if any(amount is not None and amount < 1 for amount in amounts):
-            raise ValueError("a limit is at least 1")
-
-    @classmethod
-    def unknown(cls, *, file_bytes: int | None, project_bytes: int | None) -> Rules:
-        """Return the rules of a private index, which answers for itself."""
-        return cls(
-            file_bytes=file_bytes,
-            project_bytes=project_bytes,
-            names_a_day=None,
-            local_versions=True,
-            linux_wheels=True,
-            pending_publishers=None,
-        )
-
-    def first_release(self, names: Sequence[str]) -> Iterator[tuple[str, ...]]:
-        """Group new names by the limit of pending publishers, in order."""
-        size = self.pending_publishers
-        # Without pending publishers a token registers any number of names.
-        if size is not None:
-            for start in range(0, len(names), size):
-                yield tuple(names[start : start + size])
+    is_public: bool = True
+    file_bytes: int | None = None
+    project_bytes: int | None = None
 
     def version_fault(self, version: str) -> str | None:
         """Return the reason why the index refuses a version, or None."""
         # Source: https://packaging.python.org/specifications/version-specifiers, local versions
         # are not for public indexes.
         local = Version(version).local
-        if local is None or self.local_versions:
+        if local is None or not self.is_public:
             return None
         return f"version {version} has a local label (+{local}), which the index refuses"
 
     def tag_fault(self, platforms: Iterable[str]) -> str | None:
         """Return the reason why the index refuses platform tags, or None."""
         plain = sorted(tag for tag in platforms if tag.startswith("linux_"))
-        if not plain or self.linux_wheels:
+        if not plain or not self.is_public:
             return None
         return f"is tagged {', '.join(plain)}, and the index wants manylinux"
 
@@ -404,8 +368,7 @@ def plan_document(plan: PublishPlan) -> dict[str, object]:
         "rules": {
             "file_bytes": rules.file_bytes,
             "project_bytes": rules.project_bytes,
-            "names_a_day": rules.names_a_day,
-            "local_versions": rules.local_versions,
+            "is_public": rules.is_public,
         },
         "files": [_file(step) for step in plan.steps],
         "new_names": list(plan.new_names),
@@ -414,7 +377,6 @@ def plan_document(plan: PublishPlan) -> dict[str, object]:
         "notes": list(plan.notes),
         "left_out": list(plan.left_out),
         "missing": list(plan.missing),
-        "first_release": list(map(list, plan.first)),
     }
 
 
@@ -444,14 +406,19 @@ def _lines(plan: PublishPlan) -> Iterator[str]:
     uploads = plan.uploads
     total = sum(step.artifact.size for step in uploads)
     yield f"{len(uploads)} to upload, {size_text(total)}{_limits_text(plan.rules)}"
-    limit, new = plan.rules.names_a_day, len(plan.new_names)
-    if limit is not None and new > limit:
+    if plan.rules.is_public and len(plan.new_names) > NAMES_A_DAY:
         yield (
-            f"warning: the release has {new} new names, and the index takes {limit} in 24 hours:"
+            f"warning: the release has {len(plan.new_names)} new names, and the index takes"
+            f" {NAMES_A_DAY} in 24 hours:"
             " it stops the upload with exit code 23, and names the time at which the same command"
             " continues"
         )
-    yield from _first_release_lines(plan)
+    if plan.rules.is_public and plan.new_names:
+        yield (
+            f"first release by trusted publishing: register {PENDING_PUBLISHERS} pending publishers"
+            " at a time, each with an environment of its own; then run in each environment"
+            f" `archsplit publish --only NAME`, for {', '.join(plan.new_names)}"
+        )
     yield from (f"error: {text}" for text in (*plan.refused, *plan.conflicts))
     yield from (f"error: the core needs {name} on the index first" for name in plan.missing)
     yield from (f"warning: {text}" for text in plan.notes)
@@ -465,22 +432,6 @@ def _limits_text(rules: Rules) -> str:
     if rules.project_bytes is not None:
         limits.append(f"{rules.project_bytes / 1e9:g} GB a project")
     return f"; allowed are {', '.join(limits)}" if limits else ""
-
-
-def _first_release_lines(plan: PublishPlan) -> Iterator[str]:
-    """Yield the steps of a first release by trusted publishing."""
-    if not plan.first:
-        return
-    most = plan.rules.pending_publishers
-    yield (
-        f"first release by trusted publishing (an account can have {most} pending publishers, each"
-        " with a workflow and environment that no other pending one has):"
-    )
-    for number, names in enumerate(plan.first, 1):
-        yield f"  {number}. register pending publishers for {', '.join(names)}; then, in the"
-        yield "     environment of each, one run:"
-        # The token of an environment is for the one project that it registers.
-        yield from (f"       archsplit publish --only {name}" for name in names)
 
 
 def _action_text(step: UploadStep) -> str:

@@ -114,7 +114,8 @@ def gather(
         names = {wheel.file for wheel in release.wheels}
         before, core = whole.core, _complete_core(whole, staging, target)
         if before is not None and core is not None:
-            whole, listed = (_with_core(one, before.file, core) for one in (whole, listed))
+            whole = _with_core(whole, before.file, core)
+            listed = _with_core(listed, before.file, core)
             names = {*(names - {before.file}), core.file}
         write_file(staging / MANIFEST_FILE, listed.as_json())
         write_file(staging / REPORT_FILE, whole.as_json())
@@ -170,7 +171,7 @@ def _library_digest(path: Path, library: str) -> str:
 
 def _with_core(record: _Record, old: str, core: ReleaseWheel) -> _Record:
     """Return a report or manifest with the new core in place of the old one."""
-    new = {"file": core.file, "size": core.size, "sha256": core.sha256}
+    new: dict[str, Any] = {"file": core.file, "size": core.size, "sha256": core.sha256}
     rows: list[Any] = [replace(one, **new) if one.file == old else one for one in record.wheels]
     return replace(record, wheels=tuple(sorted(rows, key=lambda one: one.file)))
 
