@@ -78,11 +78,6 @@ def build_wheel(
         report = build_recipe(order, call.effects, out=folder)
         (name,) = (wheel.file for wheel in report.wheels if wheel.role == wanted)
         shutil.copyfile(folder / name, Path(wheel_directory) / name)
-    if target is None:
-        call.effects.progress.note(
-            f"{name} has no digests of its plugins: it compares only their version and build id."
-            " archsplit build makes a core with digests"
-        )
     return name
 
 

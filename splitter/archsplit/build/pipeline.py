@@ -106,6 +106,11 @@ def build_recipe(order: BuildRequest, effects: Effects, *, out: Path) -> Release
                 f"a part of a release: {len(plan.targets)} of {len(plan.identity.targets)} targets."
                 " archsplit gather joins the parts; --release makes a release of these targets"
             )
+        if plan.core and not plan.targets:
+            effects.progress.note(
+                "a core without digests of its plugins: it compares only their version and build"
+                " id. archsplit build of all targets, or gather, makes a core with digests"
+            )
         report = _report(plan, _write_wheels(plan, origins, judge, effects, staging))
         _check_budget(plan, report.together_with(folder))
         names = [wheel.file for wheel in report.wheels]

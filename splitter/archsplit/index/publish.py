@@ -29,7 +29,7 @@ from archsplit.index.requirements import (
     install_requirement,
     missing_dependencies,
 )
-from archsplit.index.state import ReadBack, read_state
+from archsplit.index.state import ReadBack, read_index_state
 from archsplit.index.upload import Uploader
 from archsplit.system.units import size_text
 
@@ -159,7 +159,7 @@ class Publisher:
                 hint=f"--only takes {', '.join(release.projects)}",
             )
         index = self._index()
-        state = read_state(release, index, self._read_back_check())
+        state = read_index_state(release, index, self._read_back_check())
         indexes = (index, *(Index(address, self.retry) for address in self.others))
         notes = (
             *missing_dependencies(release, indexes),

@@ -127,7 +127,7 @@ class ReadBack:
             raise ConflictError(f"{artifact.path.name} is on the index, but was yanked")
 
 
-def read_state(release: UploadRelease, index: Index, read_back: ReadBack) -> IndexState:
+def read_index_state(release: UploadRelease, index: Index, read_back: ReadBack) -> IndexState:
     """Return the state of a release's projects on the index.
 
     Raises:
