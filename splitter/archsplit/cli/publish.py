@@ -195,11 +195,11 @@ def _retry_policy(effects: Effects) -> RetryPolicy:
 def _rules(arguments: argparse.Namespace, repository: Repository) -> Rules:
     from archsplit.index.plan import FILE_BYTES, PROJECT_BYTES, Rules
 
-    is_public = repository.is_public
     return Rules(
-        is_public=is_public,
-        file_bytes=arguments.max_file_size or (FILE_BYTES if is_public else None),
-        project_bytes=arguments.max_project_size or (PROJECT_BYTES if is_public else None),
+        is_public=repository.is_public,
+        file_bytes=arguments.max_file_size or (FILE_BYTES if repository.is_public else None),
+        project_bytes=arguments.max_project_size
+        or (PROJECT_BYTES if repository.is_public else None),
     )
 
 

@@ -49,7 +49,6 @@ def run_release(arguments: argparse.Namespace, console: Console) -> int:
         ToolNotFoundError: pip or uv is missing.
         VerifyError: see `check_release`.
     """
-    from dataclasses import asdict
     from functools import partial
 
     from archsplit.index.preflight import check_where_installed
