@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 from typing import TYPE_CHECKING
@@ -54,6 +55,20 @@ def test_inspect_writes_a_page(samples: Samples, tmp_path: Path) -> None:
     page = tmp_path / "x.html"
     run("inspect", str(samples / WHEEL), "--html", str(page))
     assert page.read_text().startswith("<!DOCTYPE html>")
+
+
+@pytest.mark.parametrize(("target", "gpu"), [("sm_80", "8.0"), ("sm_90", "9.0")])
+def test_page_opens_on_the_required_gpu_and_has_no_path_of_this_machine(
+    samples: Samples, tmp_path: Path, target: str, gpu: str
+) -> None:
+    page = tmp_path / "page.html"
+    limits = ("--forbid", "sm_50", "--require", f"{target},compute_*")
+    with contextlib.suppress(VerifyError):
+        run("inspect", str(samples / WHEEL), *limits, "--html", str(page))
+    text = page.read_text()
+    assert f'"gpu":"{gpu}"' in text
+    assert str(samples.folder) not in text
+    assert str(tmp_path) not in text
 
 
 def test_problem_is_reported_without_a_failure(

@@ -11,6 +11,7 @@ REFUSED_BY_NVCC = """
     -arch=sm_90 --gpu-code=sm_90 -std=c++20 -Xcompiler=-O2 -Ix -Dx -Lx -lx --library=x
     -time=y --time=y -fdevice-time-trace=y -M -MM -MD -MMD -MP -MF=x -MT=x --dependency-output=x
     --generate-dependencies --generate-dependencies-with-compile -save-temps --save-temps -keep
+    -enable-tile --enable-tile
     -optf=x --options-file=x @x -x=cu --x=cu -dlto --dlink-time-opt -lto -ewp
     --extensible-whole-program -rdc=false -dlink -cudadevrt=none -isystem=x -include=x x
     -march=native -mtune=native -hls=gen-lcs

@@ -54,6 +54,8 @@ if TYPE_CHECKING:
 
     from packaging.tags import Tag
 
+    from archsplit.system.process import CompletedProcess
+
 _QUERY = """
 import json, sys
 print(json.dumps([sys.path, sys.version_info[:2], sys.prefix]))
@@ -105,14 +107,14 @@ class Environment:
             done = _run((str(python), "-c", _QUERY))
         except ToolNotFoundError as error:
             raise InputError(f"{python} can't be run: {error}") from None
-        if done is None:
+        if done.returncode != 0:
             raise InputError(f"{python} is not a Python", hint="name one with --python")
-        folders, version, prefix = json.loads(done)
+        folders, version, prefix = json.loads(done.stdout)
         settings = Path(prefix) / "pyvenv.cfg"
         # uv marks the environments that it makes; they often have no pip.
         by_uv = settings.is_file() and "\nuv =" in settings.read_text(errors="replace")
         uv = find_uv(os.environ)
-        has_pip = _run((str(python), "-m", "pip", "--version")) is not None
+        has_pip = _run((str(python), "-m", "pip", "--version")).returncode == 0
         if uv is None and not has_pip:
             raise ToolNotFoundError(
                 f"{prefix} has no pip, and uv was not found",
@@ -175,7 +177,10 @@ def install_core(
     words = ["--dry-run"] if arguments.dry_run else []
     words += [word for each in gpus for word in ("--gpu", each)]
     # The installed core's own doctor decides: its loader is the one that chooses later.
-    return _run_doctor((environment.python, str(loader), "--install", *words, *sources))
+    done = _run((environment.python, str(loader), "--install", *words, *sources))
+    print(done.stdout, end="")  # noqa: T201 - the report
+    print(done.stderr, end="", file=sys.stderr)  # noqa: T201 - and talk
+    return done.returncode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,7 +223,8 @@ def _install_wheel(environment: Environment, request: CoreRequest, *, dry_run: b
     if is_core and request.wheel is not None and version == _version(request.wheel):
         return
     # The fat wheel has the core's version, so an installer would keep it without this option.
-    reinstall = () if present is None else (_reinstall_option(environment), "--no-deps")
+    again = "--reinstall" if environment.uses_uv else "--force-reinstall"
+    reinstall = () if present is None else (again, "--no-deps")
     words = (*reinstall, *request.sources, request.wheel or request.subject)
     _run_installer(environment.command("install", *words), dry_run=dry_run)
 
@@ -306,12 +312,12 @@ def _read_wheel_offer(wheel: str) -> Offer | None:
 
 
 def _gpu_extras(names: Iterable[str], requires: Iterable[str]) -> Mapping[str, tuple[str, ...]]:
-    """Return the extras for GPUs, each with the projects that it requires."""
-    rules = [Requirement(each) for each in requires]
+    """Return the extras for GPUs, each with the projects that only it requires."""
+    rules = [(one.name, one.marker) for one in map(Requirement, requires) if one.marker]
+    # Other requirements have markers too, as of nvidia-nccl-cu12: platform_system == "Linux".
+    extras_only = [(name, marker) for name, marker in rules if not marker.evaluate({"extra": ""})]
     return {
-        extra: tuple(
-            one.name for one in rules if one.marker and one.marker.evaluate({"extra": extra})
-        )
+        extra: tuple(name for name, marker in extras_only if marker.evaluate({"extra": extra}))
         for extra in names
         if _GPU_EXTRA.fullmatch(extra)
     }
@@ -420,18 +426,6 @@ def _is_newest(gpu: str, offer: Offer) -> bool:
     """Return True if a capability is newer than all extras of a release."""
     numbers = (re.sub("[^0-9]", "", one) for one in offer.extras)
     return int(gpu.replace(".", "")) > max((int(one) for one in numbers if one), default=0)
-
-
-def _run_doctor(argv: tuple[str, ...]) -> int:
-    """Run the doctor of a core, show its output, and return its exit status."""
-    done = SubprocessRunner().run(Command(argv=argv, cwd=Path.cwd(), env=os.environ))
-    print(done.stdout, end="")  # noqa: T201 - the report
-    print(done.stderr, end="", file=sys.stderr)  # noqa: T201 - and talk
-    return done.returncode
-
-
-def _reinstall_option(environment: Environment) -> str:
-    return "--reinstall" if environment.uses_uv else "--force-reinstall"
 
 
 def _listed_wheel(arguments: argparse.Namespace, name: str, environment: Environment) -> str | None:
@@ -547,7 +541,7 @@ def _run_installer(command: tuple[str, ...], *, dry_run: bool) -> None:
         return
     # pip and uv read their own settings; passwords of a publishing job are not for them.
     free = without_credentials(os.environ)
-    done = SubprocessRunner().run(Command(argv=command, cwd=Path.cwd(), env=free))
+    done = _run(command, free)
     if done.returncode != 0:
         # Of `python -m pip` the program is python3, which did nothing wrong.
         name = command[2] if command[1] == "-m" else Path(command[0]).name
@@ -562,14 +556,14 @@ def _ask(argv: tuple[str, ...], name: str) -> str | None:
     """
     # One more attempt, not five: pip says nothing until the last one has failed.
     few = {"PIP_RETRIES": "1", "UV_HTTP_RETRIES": "1", **os.environ}
-    done = SubprocessRunner().run(Command(argv=argv, cwd=Path.cwd(), env=few))
+    done = _run(argv, few)
     if done.returncode == 0:
         return done.stdout
     refuse_offline(done.stderr, subject=name)
     return None
 
 
-def _run(argv: tuple[str, ...]) -> str | None:
-    """Return the standard output of a program, or None if it failed."""
-    done = SubprocessRunner().run(Command(argv=argv, cwd=Path.cwd(), env=os.environ))
-    return done.stdout if done.returncode == 0 else None
+def _run(argv: tuple[str, ...], environment: Mapping[str, str] | None = None) -> CompletedProcess:
+    """Run a program; by default in the environment of this process."""
+    env = os.environ if environment is None else environment
+    return SubprocessRunner().run(Command(argv=argv, cwd=Path.cwd(), env=env))

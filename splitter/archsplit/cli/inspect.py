@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import time
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING
 from archsplit.cli import options
 from archsplit.cli.files import find_subject, finding_files
 from archsplit.cli.verbs import add_verb
-from archsplit.errors import UsageError, VerifyError
+from archsplit.errors import TargetError, UsageError, VerifyError
 from archsplit.system.env import output_time
 from archsplit.system.fs import output_errors, write_file
 from archsplit.system.units import parse_size
@@ -154,7 +155,8 @@ def _show(
         # Today's date would make a page differ at each run, which reproducible builds forbid.
         date = time.strftime("%Y-%m-%d", time.gmtime(output_time(os.environ)))
         origin = PageOrigin(command=arguments.command_line, date=date)
-        write_file(arguments.html, inventory_page(inventory, devices, origin))
+        page = inventory_page(inventory, devices, origin, gpu=_required_gpu(arguments))
+        write_file(arguments.html, page)
     write_summary(arguments, lambda: inventory_markdown(inventory, devices))
     if arguments.json:
         print(inventory_json(inventory, devices))  # noqa: T201 - standard output is where data goes
@@ -168,6 +170,16 @@ def _show(
                 targets=arguments.targets,
             )
         )
+
+
+def _required_gpu(arguments: argparse.Namespace) -> Capability | None:
+    """Return the capability of the first target that must have code; None without one."""
+    from archsplit.arch.target import Target
+
+    for pattern in options.target_patterns(arguments.require):
+        with contextlib.suppress(TargetError):
+            return Target.parse(pattern).capability
+    return None
 
 
 def _names(texts: Iterable[str]) -> dict[Capability, str]:

@@ -45,6 +45,7 @@ from archsplit.system.units import size_text
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from archsplit.arch.target import Capability
     from archsplit.devicecode.model import File, Inventory
     from archsplit.inspect.breakdown import BreakdownPart
     from archsplit.inspect.sizes import DeviceUsage
@@ -180,15 +181,27 @@ _MAX_NAME = 160
 
 
 def inventory_page(
-    inventory: Inventory, devices: tuple[DeviceUsage, ...], origin: PageOrigin = NO_ORIGIN
+    inventory: Inventory,
+    devices: tuple[DeviceUsage, ...],
+    origin: PageOrigin = NO_ORIGIN,
+    *,
+    gpu: Capability | None = None,
 ) -> str:
-    """Return the page of ``archsplit inspect --html``: map, targets, GPUs and all device code."""
+    """Return the page of ``archsplit inspect --html``: map, targets, GPUs and all device code.
+
+    Args:
+        gpu: the GPU that the page opens on; None for the one with the most machine code.
+    """
     # As on a terminal: only where such files are a part worth a word.
     other_files = f"<p>{escape(text)}</p>" if (text := other_files_text(inventory)) else ""
     if not inventory.rows():
         return render_page(inventory.name, summarize(inventory), origin, other_files, terms={})
     served = [one for one in devices if one.used]
-    first = max(served, key=lambda one: one.containers[Coverage.NATIVE], default=None)
+    first = max(
+        served,
+        key=lambda one: (one.capability == gpu, one.containers[Coverage.NATIVE]),
+        default=None,
+    )
     gpus = [_gpu_data(inventory, one) for one in served]
     headline = answer_text(first) if first else summarize(inventory)
     body = "\n".join(

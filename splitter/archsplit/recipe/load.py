@@ -105,8 +105,7 @@ def load_recipe(path: Path) -> Recipe:
     recipe = load(path)
     if isinstance(recipe, SplitRecipe):
         raise RecipeError(
-            f"{recipe.root / recipe.file} splits a prebuilt file, and only sources can be built"
-            " here",
+            f"{recipe.root / recipe.file} splits a prebuilt file, and this needs sources",
             hint=f"archsplit build {shlex.quote(str(path))} --out DIR makes all of its wheels",
         )
     return recipe

@@ -259,6 +259,7 @@ _NVCC_NAMES = {
         ("-hls --host-linker-script -aug-hls --augment-host-linker-script", _OURS),
         ("-h --help -V --version -code-ls --list-gpu-code -arch-ls --list-gpu-arch", _OURS),
         ("-time --time -fdevice-time-trace --fdevice-time-trace", _WRITES),
+        ("-enable-tile --enable-tile", "build Tile kernels by your own command, in source.build"),
         ("-optf --options-file", _UNHASHED),
         ("-x --x", _LANGUAGE),
     )
