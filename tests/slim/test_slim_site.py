@@ -549,6 +549,15 @@ def test_a_full_disk_is_known_before(site: Path) -> None:
         check_free_space(site, 1 << 60)
 
 
+def test_undo_removes_unfinished_files_of_a_killed_run(site: Path) -> None:
+    before = snapshot(site)
+    slim(site)
+    (site / TRANSACTION_FOLDER / ".journal.json.x7").write_text("{")
+    undo_site(site)
+    assert not (site / TRANSACTION_FOLDER).exists()
+    assert snapshot(site) == before
+
+
 class InTheWay(NothingLoads):
     """A stand-in runner that puts a file where the folder for an old file will be needed."""
 

@@ -464,8 +464,6 @@ def _best(size_of: Mapping[int, int], cores: ReleaseCores, least: float) -> list
     every = frozenset(range(len(cores.machines)))
     of_all = [(every, _held_by(every, size_of, cores))]
     of_each = [(one, _held_by(one, size_of, cores)) for one in cores.by_machine.values()]
-    if len({containers for _, containers in of_each}) == 1:
-        of_each = of_all
     options = [_with_common(frozenset(size_of), common, cores) for common in (of_all, of_each)]
     best = min(options, key=stored)
     # One more name on the index has to be worth it.
