@@ -10,7 +10,7 @@ from formats_samples import pyelftools_symbols
 
 from archsplit.errors import BinaryFormatError
 from archsplit.formats.elf import Elf, SegmentType
-from archsplit.formats.elf_dynamic import Dynamic, Tag
+from archsplit.formats.elf_dynamic import Dynamic, Tag, _relr_addresses
 from archsplit.formats.reader import Window
 
 if TYPE_CHECKING:
@@ -115,3 +115,9 @@ def test_a_dynamic_section_may_lack_its_end(samples: Samples) -> None:
     struct.pack_into("<Q", data, 64 + 56 * index + 32, size)
     short = Dynamic(Elf(Window(bytes(data), source="short")))
     assert short.values == Dynamic(elf).values
+
+
+def test_bitmap_of_packed_relocations_counts_from_the_word_after_the_address() -> None:
+    # An address, a bitmap of its followers, one of the 63 words after those, and an address.
+    words = (0x1000, 0b1101, 1 << 63 | 1, 0x4000, 0b11)
+    assert [*_relr_addresses(iter(words))] == [0x1000, 0x1010, 0x1018, 0x13F0, 0x4000, 0x4008]
