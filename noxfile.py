@@ -23,7 +23,7 @@ PURE = [
     for path in sorted(Path("splitter").rglob("*.py"))
     if "\n__pure__ = True\n" in path.read_text()
 ]
-"""The modules that declare to have no effects: every branch is covered by tests."""
+"""Modules that declare that they have no effects: every branch is covered by tests."""
 
 QUICK = ("--no-compile",)
 """Options of pip: Python compiles what is imported, which is a small part of what is installed."""
@@ -103,7 +103,7 @@ def coverage(session: nox.Session) -> None:
 
 @nox.session
 def download_tests(session: nox.Session) -> None:
-    """The tests on real wheels of the index; they are kept in a cache outside the tree."""
+    """Tests on real wheels of the index; they are kept in a cache outside the tree."""
     session.install("-e", ".[nvcc,test]")
     session.run("pytest", "-m", "download", *session.posargs)
 
@@ -148,7 +148,7 @@ def farm(session: nox.Session) -> None:
 
 @nox.session
 def gpu_tests(session: nox.Session) -> None:
-    """The tests that need a GPU; VECSORT_WHEELS names a folder of wheels built elsewhere."""
+    """Tests that need a GPU; VECSORT_WHEELS names a folder of wheels built elsewhere."""
     session.install("-e", ".[test]")
     session.run("pytest", "-m", "gpu", *session.posargs)
 
@@ -208,7 +208,7 @@ def bench(session: nox.Session) -> None:
 
 @nox.session
 def docs(session: nox.Session) -> None:
-    """The manual as a site, in dist/docs; a warning is an error."""
+    """Build the manual in dist/docs; a warning is an error."""
     session.install("-e", ".[docs]")
     session.run("sphinx-build", "-W", "--keep-going", "-b", "html", "docs", "dist/docs")
 

@@ -1,17 +1,16 @@
 # ruff: noqa: INP001, T201 - a script, whose table goes to standard output
-"""A second compile with archsplit's cache, beside sccache's and ccache's, and what was promised.
+"""Compare a second compile with the caches of archsplit, sccache and ccache, and with the goals.
 
     python bench/bench_cache.py --nvcc NVCC [--only CASE …] [--targets 80 90] [--json FILE]
 
-Cases: `start` is a tiny file, for what a cache costs if it can't save anything; `make` is a
-project of 200 small files, built cold and then again when its objects are gone; `templates`
-and `cub` are one file each, compiled when nothing is known, again, after touch, elsewhere out of
-an archive in another order, with a comment on top, with one target more; `edits` are those after
-which an object of before is wrong, and `STALE` says that one came out; `recipe` is
-one more plugin of a list of targets. Seconds are of the wall and of the CPU, without what sccache's
-server does. Each tool has a store of its own, new at the beginning. The goals come last, also where
-a part has failed, which is a goal that was missed; the exit status says whether all were met.
-Crowds and remote stores are tests: `pytest -m stress tests/cache` and `pytest tests/cache`.
+Cases: `start` is a tiny file, for what a cache costs if it can't save anything; `make` is a project
+of 200 small files, built cold and then again when its objects are gone; `templates` and `cub` are
+one file each, compiled cold, again, after touch, in another folder that was unpacked in another
+order, with a comment on top, and with one more target; `edits` change the object, and `STALE` marks
+a cache that returns the old one; `recipe` is one more plugin of a list of targets. Seconds are wall
+and CPU seconds, without sccache's server. Each tool starts with an empty store. The goals come
+last, and a failed part counts as a missed goal; the exit status is 0 if all were met. Crowds and
+remote stores are tests: `pytest -m stress tests/cache` and `pytest tests/cache`.
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@ the objects gone; `elsewhere`, another clone; `pull request`, where the cache co
 archive, as actions/cache restores it, for another folder, another home and (`--user`) another user,
 and 5 % of the sources have a new line; `by http`, the same with an empty cache and a remote one.
 Peers are nvcc itself, and ccache and sccache with their best settings for this, which are printed.
-Seconds are of the wall and of the CPU, sccache's server included. `equal` says that objects of
-sources that are not touched have the bytes of the first build.
+Seconds are wall and CPU seconds, with sccache's server. `equal` means that objects of untouched
+sources have the bytes of the first build.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class Tool:
 
 @dataclass(frozen=True, kw_only=True)
 class Places:
-    """The folders of a build."""
+    """Folders of a build."""
 
     checkout: Path
     store: Path

@@ -3,8 +3,8 @@
 
     python bench/bench_inspect.py LIBRARY --cuobjdump PATH --cubloaty PATH [--rounds 3]
 
-All programs run in turn in every round, after the file has been read once. Of each the shortest
-time counts, and the largest peak of resident memory. The goals: on a library of more than 300 MB
+All programs run in turn in every round, after the file has been read once. The shortest time of
+each counts, and its largest peak of resident memory. The goals: on a library of more than 300 MB
 inspect is at least 8 times as fast as each of the others, and takes at most 200 MB.
 """
 

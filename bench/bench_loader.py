@@ -3,12 +3,12 @@
 
     python bench/bench_loader.py [--rounds 15] [--install FOLDER]
 
-Everything is installed as wheels would be, and every import happens in a process of its own. Of
-each time the shortest counts. The goals: the loader's own time (find, read and check ten plugins)
-is at most 3 ms, and importing the core's loader package takes at most 5 ms more than importing an
-empty package. The last two rows find GPUs too, in a stand-in for the kernel driver's files and by a
-stand-in for NVML, which takes no time; with --install everything is left in a folder, and
-``loader_devices.py`` measures the same there with a machine's own GPUs.
+Everything is installed as from wheels, and every import happens in a new process. The shortest time
+counts. The goals: the loader's own time (find, read and check ten plugins) is at most 3 ms, and
+importing the core's loader package takes at most 5 ms more than importing an empty package. The
+last two rows find GPUs too, in a stand-in for the kernel driver's files and by a stand-in for NVML,
+which takes no time; with --install everything is left in a folder, and ``loader_devices.py``
+measures the same there with a machine's own GPUs.
 """
 
 from __future__ import annotations

@@ -4,10 +4,9 @@
     python bench/bench_nvcc.py [--only CASE …] [--repeat N] [--jobs N] [--json FILE] [--quick]
 
 Cases: `thrust` and `gemm` are one file each, `mix` is 24 files, `split` a library per target from
-the Thrust file, `overhead` a compile with nothing to win, `memory` six compiles with steps of 3 GB
-where there are 8. All builds of a case run in
-turn, and of each the shortest wall counts; CPU seconds and memory are from the same run. The
-goals come last, as ratios; the exit status says whether all were met.
+the Thrust file, `overhead` a compile that can't get faster, `memory` six compiles with steps of 3
+GB on a machine with 8 GB. All builds of a case run in turn, and the one with the shortest wall time
+counts. The goals come last, as ratios; the exit status is 0 if all were met.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ _CASES = ("overhead", "thrust", "gemm", "split", "mix", "memory")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
-    """The extent of a benchmark run."""
+    """Extent of a benchmark run."""
 
     targets: tuple[str, ...]
     mix: Mapping[str, tuple[str, ...]]

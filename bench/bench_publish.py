@@ -6,10 +6,10 @@
 Each argument is a wheel, or several wheels of one version with commas between them. The log gets a
 row as soon as a wheel is done, and a wheel with a row there is skipped: start it again after an
 interruption. The servers are devpi (in an environment of its own, made in the work folder) and
-pypiserver, on 127.0.0.1 only. Outputs of a wheel are deleted after it. `--table` prints the log.
-`--interrupt 20` kills each publish to pypiserver that often before it may end, and looks at the
-index after each kill. `--pythons 5` makes wheels with nvcc for five Pythons, each with other
-images, and runs them as one release.
+pypiserver, on 127.0.0.1 only. The outputs of a wheel are deleted when it is done. `--table` prints
+the log. `--interrupt 20` kills each publish to pypiserver 20 times before it lets one finish, and
+looks at the index after each kill. `--pythons 5` makes wheels with nvcc for five Pythons, each with
+other images, and runs them as one release.
 """
 
 from __future__ import annotations

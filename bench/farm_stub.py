@@ -31,7 +31,7 @@ _STAGES = (1, 2, 3)
 
 
 class FarmStub:
-    """The handlers of the calls that a client makes."""
+    """Handlers of the calls that a client makes."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds

@@ -3,12 +3,12 @@
 
 ``python bench/split_on_gpu.py PROGRAM FOLDER…`` runs a program (``xgboost`` or ``cupy``) with each
 folder first on its path, ten times in turn after two that don't count, and prints a row for each:
-medians of the seconds that the import took and of those to the end of the first kernels, the peak
+medians of the seconds of the import and until the end of the first kernels, the peak
 of resident memory, and what the program computed, which has to be the same in all rows. Name the
-folder with the original first: the others are told as multiples of it.
+folder with the original first: the others are printed as multiples of it.
 
 With ``CUDA_VISIBLE_DEVICES`` set to a GPU's UUID the loader of a split package asks NVML; without,
-it goes by what the kernel driver's files tell, where they leave no doubt.
+it reads the kernel driver's files, if they are enough.
 """
 
 from __future__ import annotations

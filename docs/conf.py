@@ -33,7 +33,7 @@ html_theme_options = {
 
 
 class VerbOptions(sphinxarg.ext.ArgParseDirective):
-    """The options of a verb, from its parser: ``{options} split``."""
+    """Options of a verb, from its parser: ``{options} split``."""
 
     required_arguments = 1
     final_argument_whitespace = True

@@ -1,4 +1,4 @@
-"""The build backend of archsplit itself: setuptools, with reproducible archives.
+"""Build backend of archsplit itself: setuptools, with reproducible archives.
 
 setuptools writes the clock, the user and the umask into a source distribution, and takes the file
 list of an earlier build along. Both are corrected here, so everybody who builds a commit gets the

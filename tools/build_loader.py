@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 GLIBC = "2.17"
 SOURCES = ("include/archsplit", "src", "stub")
-"""The folders of the sources, below the folder of ``prebuilt``."""
+"""Folders of the sources, below the folder of ``prebuilt``."""
 
 _COMPILE = ("-std=c11", "-Os", "-g0", "-Wall", "-Wextra", "-Wpedantic", "-Werror")
 _HIDE = ("-fPIC", "-fvisibility=hidden", "-fstack-protector-strong")
@@ -58,7 +58,7 @@ _HEAD = """\
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservedLibrary:
-    """The facts of a shared library that a loader is checked for."""
+    """Facts of a shared library that a loader is checked for."""
 
     type: int
     machine: int

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[1]
 OWN_INSTALL = "pip install archsplit"
-"""The line of the README that the built wheel replaces."""
+"""Line of the README that the built wheel replaces."""
 OWN_ADDRESS = re.compile(r"\bgithub(?:usercontent)?\.com/([\w.-]+/archsplit)\b")
 
 

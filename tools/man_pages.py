@@ -1,4 +1,4 @@
-"""The man pages of both commands, made of the command line's own parser.
+"""Man pages of both commands, made of the command line's own parser.
 
 ``python tools/man_pages.py`` writes them into ``docs/man``, from where the wheel takes them;
 ``--check`` compares. Source of the macros: man(7).

@@ -97,7 +97,7 @@ class Mutant:
 
     @property
     def package(self) -> str:
-        """The folder of the changed file."""
+        """Folder of the changed file."""
         return "loader" if self.file.suffix == ".c" else self.file.parent.name
 
 

@@ -1,4 +1,4 @@
-"""The tree in the architecture page, made of the packages' first sentences.
+"""Tree in the architecture page, made of the packages' first sentences.
 
 ``python tools/package_tree.py`` writes it into the page; ``--check`` compares the two.
 """

@@ -43,7 +43,7 @@ CONTROL = re.compile("\x1b\\[([0-9;?]*)([A-Za-z])|[\r\n]|[^\x1b\r\n]+")
 
 
 class Screen:
-    """The lines of a terminal, with their colors as they were written."""
+    """Lines of a terminal, with their colors as they were written."""
 
     def __init__(self) -> None:
         self.lines = [""]
@@ -74,7 +74,7 @@ class Screen:
 
 
 Pictures = list[tuple[float, list[str]]]
-"""The lines of a terminal at different times, in seconds."""
+"""Lines of a terminal at different times, in seconds."""
 
 
 def record(

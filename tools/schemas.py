@@ -1,4 +1,4 @@
-"""The JSON schemas of recipes and manifests, made from their records and docstrings.
+"""JSON schemas of recipes and manifests, made from their records and docstrings.
 
 ``python tools/schemas.py`` writes ``recipes/recipe.schema.json`` and ``docs/manifest.schema.json``;
 ``--check`` compares them.

@@ -53,7 +53,7 @@ _ALLOCATED, _EXECUTABLE_CODE = 2, 4
 _CUDA = (190).to_bytes(2, "little")
 _MACHINE = slice(18, 20)
 _LONG_LITERALS = 0x70
-"""The least token of an LZ4 block that begins with seven literals: the magic of a cubin."""
+"""Least token of an LZ4 block that begins with seven literals: the magic of a cubin."""
 
 
 def is_device_code(head: bytes) -> bool:

@@ -1,4 +1,4 @@
-"""Edits after which an object of before is wrong, and edits after which it is still right."""
+"""Edits after which an earlier object is wrong, and edits after which it is still right."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ class Place:
         path.write_bytes(bytes(int(changed[at : at + 8][::-1], 2) for at in range(0, len(bits), 8)))
 
     def compiler(self, flag: str) -> None:
-        """The host's compiler, with a flag of its own."""
+        """Host's compiler, with a flag of its own."""
         for name in ("gcc", "g++"):
             path = self.bin / name
             path.write_text(f'#!/bin/sh\nexec {shutil.which(name)} {flag} "$@"\n')

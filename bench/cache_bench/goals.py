@@ -1,4 +1,4 @@
-"""The goals of the cache benchmark, compared with the measurements."""
+"""Goals of the cache benchmark, compared with the measurements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The costs of a cache that can't save anything: a hit and a first compile of a tiny file."""
+"""Costs of a cache that can't save anything: a hit and a first compile of a tiny file."""
 
 from __future__ import annotations
 

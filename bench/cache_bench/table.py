@@ -1,4 +1,4 @@
-"""The table of measurements beside their goals."""
+"""Table of measurements beside their goals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The caches that are compared, each with a store of its own."""
+"""Caches that are compared, each with a store of its own."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class PartFailedError(Exception):
 
 
 class Took(NamedTuple):
-    """The duration and output of a compilation.
+    """Duration and output of a compilation.
 
     Attributes:
         cpu: seconds of the process and its children, without a server's.

@@ -1,4 +1,4 @@
-"""The compared builds: the same compiles by nvcc, by other wrappers, and by archsplit."""
+"""Compared builds: the same compiles by nvcc, by other wrappers, and by archsplit."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 FIRST = "archsplit, first run"
 LEARNED = "archsplit"
-"""The same again, with the durations that the first run has learned."""
+"""Second run, with the durations that the first run has learned."""
 ONE_PROCESS = "archsplit, one process"
 FAT = "nvcc"
 SINGLES = "make -j, nvcc, one target each"

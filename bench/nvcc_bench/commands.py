@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tools:
-    """The commands that are compared, and how many of them run at once.
+    """Commands that are compared, and how many of them run at once.
 
     Attributes:
         nvcc: the real one.

@@ -1,4 +1,4 @@
-"""The longest chain of steps of a compile, from what archsplit wrote about it."""
+"""Longest chain of steps of a compile, from what archsplit wrote about it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The goals of the nvcc benchmark, compared with the measurements."""
+"""Goals of the nvcc benchmark, compared with the measurements."""
 
 from __future__ import annotations
 

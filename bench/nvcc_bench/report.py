@@ -1,4 +1,4 @@
-"""The tables that a person reads, and the same as JSON."""
+"""Tables that a person reads, and the same as JSON."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ FALLBACK = "archsplit: running nvcc itself"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """The best of a build's runs.
+    """Best of a build's runs.
 
     Attributes:
         case: which sources.
@@ -52,7 +52,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bench:
-    """The folder and tools of benchmark runs.
+    """Folder and tools of benchmark runs.
 
     Attributes:
         folder: for all files.

@@ -1,4 +1,4 @@
-"""The files that are compiled: a few lines each, which instantiate what ``sources/*.cuh`` have."""
+"""Files that are compiled: a few lines each, which instantiate what ``sources/*.cuh`` have."""
 
 from __future__ import annotations
 

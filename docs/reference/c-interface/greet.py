@@ -15,7 +15,7 @@ Trace = ctypes.CFUNCTYPE(None, ctypes.c_char_p, ctypes.c_void_p)
 
 
 class Core(ctypes.Structure):
-    """The beginning of ``archsplit_core``: no more than this program needs of it.
+    """Beginning of ``archsplit_core``: no more than this program needs of it.
 
     The library allocates the whole struct, so a pointer to its first fields is enough.
     """
