@@ -330,6 +330,16 @@ def test_every_reader_can_tell_generations_apart(vision: str) -> None:
         assert math.dist(places[one], places[other]) >= 15, (one, other)
 
 
+def test_the_answer_without_a_device_is_for_a_card_and_not_for_an_embedded_gpu(
+    samples: Samples,
+) -> None:
+    inventory = inspected(samples, WHEEL)
+    (card,) = device_usage(inventory, [Capability(9, 0)])
+    embedded = replace(card, capability=Capability(10, 1), used=card.used + 1)
+    for order in ((card, embedded), (embedded, card)):
+        assert "An H100 uses" in printed(inventory_text(inventory, order))
+
+
 def contrast(one: str, other: str) -> float:
     """Return the ratio of WCAG 2.2 between two colors."""
     lights = sorted(luminance(each) for each in (one, other))

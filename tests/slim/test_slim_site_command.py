@@ -14,7 +14,7 @@ from rich.console import Console
 from slim_site_samples import LIBRARY, Environment, made, snapshot
 
 from archsplit.cli import slim
-from archsplit.errors import TargetError, UsageError
+from archsplit.errors import InputError, TargetError, UsageError
 from archsplit.formats.elf import Elf
 from archsplit.formats.fatbin import Compression, host_containers
 from archsplit.formats.reader import open_file
@@ -54,6 +54,14 @@ def test_slim_and_undo(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("--site-packages", site, "--undo") == 0
     assert "6 files were restored" in capsys.readouterr().err
     assert snapshot(site) == before
+
+
+def test_an_environment_in_place_of_its_site_packages_is_refused(tmp_path: Path) -> None:
+    inside = tmp_path / "env" / "lib" / "python3.12" / "site-packages"
+    inside.mkdir(parents=True)
+    with pytest.raises(InputError, match="env is an environment") as refused:
+        run("--site-packages", tmp_path / "env", "--device", "9.0")
+    assert refused.value.hint == f"--site-packages {inside}"
 
 
 LIBCUDA = "int cuDriverGetVersion(int *version) { *version = %d; return 0; }"

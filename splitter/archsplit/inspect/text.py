@@ -98,7 +98,7 @@ def inventory_text(
                 yield from (_three_sizes(inventory, one), _parts(one))
         if len(usages) > 1:
             yield from ("", *_devices(usages))
-        yield from map(_next, next_commands(inventory, shown))
+        yield from next_commands(inventory, shown)
     elif rows and usages:
         yield "nothing in it is registered at run time: it is input for a linker or a program"
     if rows and targets:
@@ -113,26 +113,23 @@ def inventory_text(
         yield from ("", *_kernels(kernels))
 
 
-def _native_code(usage: DeviceUsage) -> tuple[int, int]:
-    """Return the rank of the GPU for which most of the code was compiled."""
-    return (usage.containers[Coverage.NATIVE], usage.used)
+def _native_code(usage: DeviceUsage) -> tuple[int, bool, int]:
+    """Return a rank by the code that was compiled for the GPU, cards first."""
+    gpu = GPU_BY_CAPABILITY.get(usage.capability)
+    return usage.containers[Coverage.NATIVE], not (gpu and gpu.embedded), usage.used
 
 
-def next_commands(inventory: Inventory, sizes: Iterable[DeviceUsage]) -> Iterator[str]:
+def next_commands(inventory: Inventory, sizes: Iterable[DeviceUsage]) -> Iterator[Text]:
     """Yield the commands that leave out what the GPUs never use."""
     gpus = [one for one in sizes if one.used and one.unused]
     path = shlex.quote(inventory.path)
     if not gpus or not Path(inventory.path).is_file():
         return
     names = ",".join(str(one.capability) for one in gpus)
-    yield f"archsplit slim {path} --device {names}"
-    if inventory.path.endswith(".whl") and any(one.pack is not None for one in gpus):
-        yield f"archsplit split {path} --out split"
-
-
-def _next(command: str) -> Text:
     # A command that is wrapped inside of a word can't be pasted.
-    return Text(f"next: {command}", no_wrap=True, overflow="ignore")
+    yield Text(f"next: archsplit slim {path} --device {names}", no_wrap=True, overflow="ignore")
+    if inventory.path.endswith(".whl") and any(one.pack is not None for one in gpus):
+        yield Text(f"next: archsplit split {path} --out split", no_wrap=True, overflow="ignore")
 
 
 def _three_sizes(inventory: Inventory, sizes: DeviceUsage) -> FittingTable:

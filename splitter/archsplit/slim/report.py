@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 SLIM_SCHEMA = 1
 _MOST_FILES = 12
 _MOST_NOTES = 8
+_MOST_TARGETS = 3
 """Rows and lines on a terminal: with the table of GPUs they fit on one screen."""
 
 SLIM_NOTE_FILE = "archsplit-slim.json"
@@ -301,9 +302,10 @@ def _slimmed_files(report: SlimReport) -> FittingTable:
         for row in file.removed:
             size_by_target[row.target or row.kind] += row.file_bytes
         # The largest first: they explain the difference of the sizes.
-        removed = ", ".join(
-            f"{name} {short_size(size)}" for name, size in size_by_target.most_common()
-        )
+        shown = size_by_target.most_common(_MOST_TARGETS)
+        removed = ", ".join(f"{name} {short_size(size)}" for name, size in shown)
+        if len(size_by_target) > len(shown):
+            removed += f", {len(size_by_target) - len(shown)} more"
         sizes = (short_size(size) for size in (file.size_before, file.size_after))
         table.add_row(file.path, *sizes, removed or "nothing")
     if len(files) > _MOST_FILES:

@@ -107,6 +107,8 @@ def site_folder(path: Path) -> Path:
     with input_errors(path):
         if not path.is_dir():
             raise InputError(f"{path} is not a folder", hint="name a site-packages folder")
+        for inside in sorted(path.glob("lib/python*/site-packages")):
+            raise InputError(f"{path} is an environment", hint=f"--site-packages {inside}")
         # The lock and the journal belong to the folder, whatever link leads to it.
         return path.resolve()
 
