@@ -408,6 +408,15 @@ def test_missing_needed_library_is_reported(wheel: Path, tmp_path: Path) -> None
     assert report.checks[-1] == "1 of 1 changed libraries could not be tried here"
 
 
+def test_library_in_the_data_folder_of_a_wheel_is_loaded_from_its_place(
+    library: bytes, tmp_path: Path
+) -> None:
+    member = "fat-1.2.3.data/platlib/fat/lib/libmore.so"
+    source = fat_wheel(tmp_path, library=library, more={member: library})
+    report = slim_wheel(trying(source, tmp_path / "out"), effects())
+    assert f"{member}: loads" in report.checks
+
+
 def test_members_of_all_forms(library: bytes, tmp_path: Path) -> None:
     place = tmp_path / "forms"
     place.mkdir()

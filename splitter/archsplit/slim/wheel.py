@@ -323,16 +323,16 @@ def check_slimmed_wheel(
     if obstacle is not None:
         return ("RECORD and all contents agree", f"install: {obstacle}")
     results = {
-        library.name: _load_library(trial, library, site)
-        for library in libraries
-        if library.plan.is_changed and not library.plan.is_emptied
+        # A member of `.data/platlib` lies elsewhere in the archive than in site-packages.
+        one.name: _load_library(trial, one, site / (reread.installed_path(one.name) or ""))
+        for one in libraries
+        if one.plan.is_changed and not one.plan.is_emptied
     }
     return ("RECORD and all contents agree", "pip installs it", *trial_results(results))
 
 
-def _load_library(trial: Trial, library: SlimmedLibrary, site: Path) -> str:
-    installed = site / library.name
-    if library.plan.form is not Form.ELF or not installed.exists():
+def _load_library(trial: Trial, library: SlimmedLibrary, installed: Path) -> str:
+    if library.plan.form is not Form.ELF or not installed.is_file():
         return "not tried: it is not installed as a library"
     # The trial compares with the old library, if at all, in the same folder.
     old = installed.with_name(f"{installed.name}.old")
