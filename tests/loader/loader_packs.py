@@ -171,9 +171,17 @@ class SplitSite:
 
 
 def split_site(
-    workbench: Workbench, site: Path, package: str = "toy", loader: Path | None = None
+    workbench: Workbench,
+    site: Path,
+    package: str = "toy",
+    loader: Path | None = None,
+    options: tuple[str, ...] = (),
 ) -> SplitSite:
-    """Install a split core; ``loader`` is another library than the one of the sources."""
+    """Install a split core; ``loader`` is another library than the one of the sources.
+
+    Args:
+        options: of the compiler, for the core's library.
+    """
     stub = STUB.format(int(hashlib.sha256(f"{site}{package}".encode()).hexdigest()[:15], 16))
     face, library = site / package / "_archsplit", site / package / "lib" / "libtoy.so"
     for folder in (face, library.parent):
@@ -185,24 +193,24 @@ def split_site(
     assert content.count(any_stub.encode()) == 2, "its SONAME, and its own text"
     (face / stub).write_bytes(content.replace(any_stub.encode(), stub.encode()))
     runpath = ("-Wl,--no-as-needed", "-Wl,-rpath,$ORIGIN/../_archsplit")
-    hidden = ("-fvisibility=hidden", str(HERE / "stub_fat.c"))
+    hidden = (*options, "-fvisibility=hidden", str(HERE / "stub_fat.c"))
     compile_c(library, *shared, *hidden, *runpath, f"-L{face}", f"-l:{stub}")
     shutil.copy(loader or workbench.library, face / "libarchsplit_loader.so")
     for file in (LOADER / "archsplit_loader").glob("*.py"):
         shutil.copy(file, face)
-    found = SplitSite(site=site, package=package, places=_places(library), stub=stub)
+    found = SplitSite(site=site, package=package, places=places_of(library), stub=stub)
     (face / "core.json").write_text(json.dumps(found.identity()))
     (site / package / "__init__.py").write_text("")
     found.table()
     return found
 
 
-def _places(library: Path) -> tuple[tuple[int, int], ...]:
+def places_of(library: Path, wrappers: str = "wrappers") -> tuple[tuple[int, int], ...]:
     """Return the offsets of the wrappers and of the empty containers in the library."""
     lines = subprocess.run(["nm", library], capture_output=True, text=True, check=True).stdout
     defined = [line.split() for line in lines.splitlines() if not line.startswith(" ")]
     symbols = {name: int(address, 16) for address, _, name in defined}
-    return tuple((symbols["wrappers"] + 24 * i, symbols["empty"] + 16 * i) for i in range(2))
+    return tuple((symbols[wrappers] + 24 * i, symbols["empty"] + 16 * i) for i in range(2))
 
 
 LETTERS = """

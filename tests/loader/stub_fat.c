@@ -15,7 +15,14 @@ struct wrapper {
 };
 
 struct container empty[2] = {{0xba55ed50, 1, 16, 0}, {0xba55ed50, 1, 16, 0}};
-struct wrapper wrappers[2] = {{0x466243b1, 1, &empty[0], 0}, {0x466243b1, 1, &empty[1], 0}};
+#ifndef WRITABLE
+#define WRITABLE __attribute__((section(".data")))
+#endif
+WRITABLE struct wrapper wrappers[2] = {{0x466243b1, 1, &empty[0], 0},
+                                       {0x466243b1, 1, &empty[1], 0}};
+
+/* These are no wrappers, though they point at containers. */
+struct wrapper decoys[2] = {{0, 1, &empty[0], 0}, {0, 1, &empty[1], 0}};
 
 static const struct container *registered[2];
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from loader_packs import LETTERS, SplitSite, split_site
+from loader_packs import LETTERS, SplitSite, places_of, split_site
 from loader_stubs import HERE, Workbench, compile_c
 
 if TYPE_CHECKING:
@@ -155,6 +155,34 @@ def test_wrapper_that_is_not_where_the_table_has_it_is_an_error(
     assert (strict.returncode, strict.stdout) == (1, "")
 
 
+def unmatched(workbench: Workbench, core: SplitSite) -> None:
+    """See that no wrapper of a core's library is changed."""
+    core.add("cc90", "sm_90")
+    done = talk(workbench, core, "print(letters(library))")
+    assert done.stdout == "--\n", done.stderr
+    assert "2 of 2 wrappers are not where the core's table has them" in done.stderr
+
+
+def test_wrapper_of_another_container_than_the_tables_stays(
+    workbench: Workbench, core: SplitSite
+) -> None:
+    first, second = core.places
+    core.table(places=((first[0], second[1]), (second[0], first[1])))
+    unmatched(workbench, core)
+
+
+def test_record_without_the_magic_number_of_wrappers_stays(
+    workbench: Workbench, core: SplitSite
+) -> None:
+    core.table(places=places_of(core.library, "decoys"))
+    unmatched(workbench, core)
+
+
+def test_wrapper_that_ld_so_has_made_read_only_stays(workbench: Workbench, tmp_path: Path) -> None:
+    fixed = ('-DWRITABLE=__attribute__((section(".data.rel.ro")))', "-Wl,-z,relro")
+    unmatched(workbench, split_site(workbench, tmp_path / "fixed", options=fixed))
+
+
 def test_library_that_is_loaded_again_is_served_again(
     workbench: Workbench, core: SplitSite
 ) -> None:
@@ -163,9 +191,18 @@ def test_library_that_is_loaded_again_is_served_again(
         "import ctypes, _ctypes\nprint(letters(library))\n"
         "one = ctypes.CDLL(library); handle = one._handle\n"
         "for _ in range(2): _ctypes.dlclose(handle)\n"
-        "print('libtoy' in open('/proc/self/maps').read(), letters(library)); ask()"
+        "print('libtoy' in open('/proc/self/maps').read(), letters(library)); ask()\n"
+        # Until one has the address of another that was closed.
+        "bases = set()\n"
+        "for count in range(1, 40):\n"
+        "    maps = [line for line in open('/proc/self/maps') if 'libtoy' in line]\n"
+        "    bases.add(maps[0].partition('-')[0])\n"
+        "    handle = ctypes.CDLL(library)._handle\n"
+        "    for _ in range(2): _ctypes.dlclose(handle)\n"
+        "    assert letters(library) == 'hH'\n"
+        "print(len(bases) < count)"
     )
-    assert talk(workbench, core, code).stdout == "hH\nFalse hH\nfine\n"
+    assert talk(workbench, core, code).stdout == "hH\nFalse hH\nfine\nTrue\n"
 
 
 def test_core_that_was_replaced_is_not_mixed_with_the_one_in_the_process(
