@@ -163,7 +163,8 @@ def copy_tree(folder: Path) -> Path:
 def build_loader(tree: Path) -> bool:
     """Compile the loader of a tree, which most of its tests take as it is in the wheel."""
     folder = tree / "plugin_loader"
-    library = folder / "prebuilt" / "x86_64" / "libarchsplit_loader.so"
+    # A copy of the tree has no links: this folder is the one that the package reads.
+    library = folder.joinpath("archsplit_loader", "prebuilt", "x86_64", "libarchsplit_loader.so")
     # What has the old one open or mapped keeps it.
     library.unlink(missing_ok=True)
     sources = map(str, sorted(folder.glob("src/*.c")))

@@ -1,4 +1,5 @@
-/* Messages on standard error for the users of a split library. */
+/* Messages on standard error for the users of a split library. They begin with "archsplit: ",
+ * not with "error: ", because the program that they appear in is another one. */
 #ifndef ARCHSPLIT_DIAGNOSTICS_H
 #define ARCHSPLIT_DIAGNOSTICS_H
 
