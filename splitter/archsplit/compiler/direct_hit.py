@@ -434,10 +434,14 @@ def _has_same_bases(bases: Sequence[str]) -> bool:
 def _is_shadowed(record: Mapping[str, list[str]]) -> bool:
     """Return True if other files than before could be read in place of others."""
     # In a folder with the same times are the same names: no listing, and no stat for each.
-    if all(stamp_text(path) == stamp for path, stamp in _groups(record["watched"], _PAIR)):
-        return False
-    read = record["files"][::_TRIPLE]
-    return bool(shadow_changes(record["folders"], record["names"], read, record["shadowing"]))
+    watched = _groups(record["watched"], _PAIR)
+    changed = [path for path, stamp in watched if stamp_text(path) != stamp]
+    folders, shadowing = record["folders"], record["shadowing"]
+    # Most often only the folder of the output has changed.
+    if {*folders}.issuperset(changed):
+        starts = tuple(os.path.join(folder, "") for folder in changed)
+        folders, shadowing = changed, [path for path in shadowing if path.startswith(starts)]
+    return bool(shadow_changes(folders, record["names"], record["files"][::_TRIPLE], shadowing))
 
 
 def watched_paths(
