@@ -428,7 +428,7 @@ def _write(core: Path, variants: Sequence[Variant], console: Console) -> None:
 
     names = write_variants(core, variants, core.parent / VARIANTS_FOLDER)
     console.print(
-        f"experimental: {len(names) - 1} wheel variants (PEP 825, a draft) and {names[-1]} in"
+        f"Wrote {len(names) - 1} wheel variants (PEP 825, a draft) and {names[-1]} in"
         f" {core.parent / VARIANTS_FOLDER}; pip and uv don't install them yet",
         markup=False,
         soft_wrap=True,
