@@ -2,7 +2,8 @@
 """A pull request in CI: a restored cache, another folder, another user, a few files touched.
 
     python bench/bench_ci.py --nvcc NVCC --nccl-tests DIR --nccl-include DIR [--ggml DIR]
-        [--cuda-include DIR …] [--ccache PROGRAM] [--sccache PROGRAM] [--jobs N] [--json FILE]
+        [--cuda-include DIR …] [--ccache PROGRAM] [--sccache PROGRAM] [--jobs N] [--local]
+        [--json FILE]
 
 Each project is committed to a git repository, and each build compiles a clone of depth 1 with
 absolute paths and depfiles, as CMake's builds do. Parts: `cold`, with nothing cached; `again`, with
@@ -180,7 +181,14 @@ def build(project: Project, tool: Tool, places: Places, *, jobs: int, by_http: b
 
 
 def parts(
-    project: Project, tool: Tool, folder: Path, url: str, *, jobs: int, user: int | None
+    project: Project,
+    tool: Tool,
+    folder: Path,
+    url: str,
+    *,
+    jobs: int,
+    user: int | None,
+    by_http: bool,
 ) -> Iterator[tuple[str, Took, str]]:
     """Yield each part, what it took, and what else there is to say."""
 
@@ -217,6 +225,8 @@ def parts(
     size = Path(archive).stat().st_size / 1e6
     note = f"{_equal(cold, took, rest)}, archive {size:.1f} MB in {moved:.1f} s"
     yield "pull request", took, note
+    if not by_http:
+        return
     fill = places("filler", "filler-store")
     project.clone(fill.checkout)
     yield "cold, by http", build(project, tool, fill, jobs=jobs, by_http=True), ""
@@ -428,7 +438,13 @@ def main() -> int:
                 folder.mkdir(parents=True)
                 try:
                     for part, took, note in parts(
-                        project, tool, folder, url, jobs=arguments.jobs, user=arguments.user
+                        project,
+                        tool,
+                        folder,
+                        url,
+                        jobs=arguments.jobs,
+                        user=arguments.user,
+                        by_http=not arguments.local,
                     ):
                         rows.append((project.name, tool.name, part, took, note))
                         seconds = f"{took.wall:8.2f} s {took.cpu:8.2f} s CPU"
@@ -467,6 +483,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--sccache", metavar="PROGRAM", help="default: the one on the PATH")
     parser.add_argument("--user", type=int, metavar="UID", help="of restored builds, for root")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N")
+    parser.add_argument("--local", action="store_true", help="leave out the parts by http")
     parser.add_argument("--json", type=Path, metavar="FILE")
     return parser.parse_args()
 

@@ -38,6 +38,9 @@ def main() -> int:
         print("\n".join(f"{kind}\t{count}" for kind, count in counts.items()))
         return 0
     folder.mkdir(parents=True, exist_ok=True)
+    if base := os.environ.get("CCACHE_BASEDIR"):
+        # The root, which archsplit refuses, stands for all folders of a test.
+        os.environ["ARCHSPLIT_CACHE_BASE_DIR"] = str(folder.parent) if base == "/" else base
     code, added = call_counted(sys.argv[1:], folder / "store")
     with log.open("a") as file:
         file.write(f"{_kind(added, is_direct=is_direct)}\n")

@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
+import tempfile
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,9 +18,10 @@ from archsplit.compiler.direct_hit import find_base_dirs
 from archsplit.compiler.hidden_folders import HiddenFolders, find_hidden_folders, hide_options
 from archsplit.compiler.keys import compile_request
 from archsplit.nvcc.cmdline import CommandLine
+from source_roots import SOURCE_PATH
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Iterator
 
 NVCC = pytest.mark.nvcc
 KERNEL = """\
@@ -147,6 +151,8 @@ def test_another_checkout_reuses_steps_after_an_edit(project: Project) -> None:
         ("#define ME __builtin_FILE()\n", (), "__builtin_FILE"),
         ('#define ME __FILE__\n#define H "h.h"\n#include H\n', (), "includes a file by a macro"),
         ("#define ME __FILE__\n", ("-lineinfo",), "cicc -generate-line-info writes names of files"),
+        ("#define ME __FILE__\n", ("-G",), "cicc"),
+        ("#define ME __FILE__\n", ("-dlto", "-rdc=true"), "cicc"),
         ("#define ME __FILE__\n", ("-DROOT={folder}",), "flag"),
     ],
 )
@@ -239,6 +245,68 @@ def test_debugger_finds_the_sources_of_a_hit(project: Project) -> None:
     done = subprocess.run(argv, cwd=other.folder, capture_output=True, text=True, check=True)
     assert "const char *run() { return file() + VALUE; }" in done.stdout
     assert f"Located in {other.folder}/src/n.cpp" in done.stdout
+
+
+NOBODY = 65534
+
+
+@pytest.fixture
+def public_folder() -> Iterator[Path]:
+    """A folder that all users can enter."""
+    with tempfile.TemporaryDirectory() as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
+
+
+@NVCC
+@pytest.mark.skipif(
+    os.geteuid() != 0 or shutil.which("setpriv") is None, reason="needs root, and setpriv"
+)
+def test_another_user_has_hits_and_changes_nothing_in_the_store(
+    project: Project, public_folder: Path
+) -> None:
+    def compile_as(user: int, folder: Path) -> str:
+        for path in (folder, *folder.rglob("*")):
+            os.chown(path, user, user)
+        # Root's interpreter may be in a folder that others can't read: reading is allowed.
+        rights = ("--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search")
+        switch = ("setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups", *rights)
+        launch = (sys.executable, "-c", "from archsplit.cli.nvcc import launcher; launcher()")
+        words = (str(project.nvcc), "-arch=sm_80", f"-I{folder}/inc", "-c", f"{folder}/src/k.cu")
+        environment = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(folder),
+            "TMPDIR": str(folder),
+            "PYTHONPATH": SOURCE_PATH,
+            "XDG_RUNTIME_DIR": str(folder),
+            "ARCHSPLIT_CACHE_DIR": str(public_folder / "store"),
+            "ARCHSPLIT_CACHE_BASE_DIR": "auto",
+            "ARCHSPLIT_NVCC_OPTIONS": "--explain",
+        }
+        argv = (*switch, *launch, *words)
+        done = subprocess.run(
+            argv, cwd=folder, env=environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stderr
+
+    one, two = public_folder / "one", public_folder / "two"
+    for folder in (one, two):
+        shutil.copytree(project.folder, folder)
+    settle()
+    assert KNOWN[0] not in compile_as(0, one)
+    before = {path: path.stat().st_mtime_ns for path in (public_folder / "store").rglob("*")}
+    assert KNOWN[0] in compile_as(NOBODY, two)
+    assert (two / "k.o").read_bytes() == (one / "k.o").read_bytes()
+    assert (two / "k.o").stat().st_uid == NOBODY
+    # A miss is compiled, and can't be stored.
+    (two / "inc/h.h").write_text(HEADER.replace("VALUE 1", "VALUE 2"))
+    settle()
+    for _ in range(2):
+        assert KNOWN[0] not in compile_as(NOBODY, two)
+        assert (two / "k.o").read_bytes() != (one / "k.o").read_bytes()
+    after = {path: path.stat().st_mtime_ns for path in (public_folder / "store").rglob("*")}
+    assert after == before
 
 
 @NVCC

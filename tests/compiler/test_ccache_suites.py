@@ -1,9 +1,13 @@
 """ccache's own test suites for nvcc, run by ccache's own harness.
 
 ``CCACHE_SOURCES`` names a folder with ccache's sources; its ``test/run`` needs cuobjdump and
-nvdisasm on the ``PATH``. Two things in copies of the suites are changed. The targets are 8.0 and
-8.6, because CUDA 13 has no 5.0. A ``-D`` that nothing uses is expected to be a miss there, because
-the suites compile plain C++ with it, which archsplit caches as a whole only.
+nvdisasm on the ``PATH``. Two things in copies of the suites for nvcc are changed. The targets are
+8.0 and 8.6, because CUDA 13 has no 5.0. A ``-D`` that nothing uses is expected to be a miss there,
+because the suites compile plain C++ with it, which archsplit caches as a whole only.
+
+The suite ``basedir`` is for gcc, so nvcc gets the flags in its own spelling. `OTHER_RULES` has the
+tests that it can't pass by design, and the changed lines are those in which a depfile or a message
+names a file: archsplit writes the names that nvcc would write, not relative ones.
 """
 
 from __future__ import annotations
@@ -27,6 +31,38 @@ pytestmark = [pytest.mark.nvcc, pytest.mark.stress]
 SUITES = ("nvcc", "nvcc_direct", "nvcc_ldir")
 _UNUSED = "# Specified define, but unused"
 _COUNTER = re.compile(r"(expect_stat (\w+)) (\d+)")
+OTHER_RULES = {
+    "Enabled CCACHE_BASEDIR in preprocessor mode": "its compiler is a script, not nvcc",
+    "Several entries in CCACHE_BASEDIR": "base-dir is one folder",
+    "Path normalization": "another spelling of a folder is another command line",
+    "Symlinked source dir inside build dir": "a folder that is a link is of one checkout",
+    "Object token path in dependency file": "with -o or without is another command line",
+}
+_ACTUAL_FOLDER = re.compile(r"\n    # Actual CWD \(e\.g.*?cache_miss 1\n", re.DOTALL)
+"""A part of "Symlinked build dir inside source dir": another spelling, as above."""
+_UPWARDS = "$CCACHE $REAL_NVCC -I$(pwd)/../"
+_FOR_NVCC = (
+    ("$CCACHE_COMPILE", "$CCACHE $REAL_NVCC"),
+    ("-Wall -W ", "-Xcompiler -Wall,-W "),
+    ('"MQ " "MT "', '"MT "'),
+    ("additional_options=(MF)", "additional_options="),
+    ("additional_options=(MQ MT)", "additional_options="),
+    ("additional_options=(MF MQ MT)", "additional_options="),
+    # nvcc has a space before the colon of a rule, and no option for coloured messages.
+    ('test.o:*"', 'test.o*:*"'),
+    ('foo.o:*"', 'foo.o*:*"'),
+    ("if $COMPILER_TYPE_GCC && $COMPILER -fdiagnostics-color=always", "if false"),
+    # All names are relative to the base, and not to the working folder: the root is no base.
+    ("CCACHE_BASEDIR=/ $CCACHE $REAL_NVCC --version >/dev/null", ""),
+    ("expect_stat no_input_file 1", ""),
+    ("CCACHE_BASEDIR=$BASEDIR", "CCACHE_BASEDIR=`pwd`"),
+    (f"CCACHE_BASEDIR=/ {_UPWARDS}", f"CCACHE_BASEDIR=$(dirname $PWD) {_UPWARDS}"),
+    ("CCACHE_BASEDIR=/", "CCACHE_BASEDIR=`pwd`"),
+    # Messages and rules of a hit name the files of this folder, as the compiler's own do.
+    ("if grep `pwd` stderr.txt >/dev/null 2>&1; then", "if false; then"),
+    ("if [[ $token == /* && $token != *: ]]; then", "if false; then"),
+)
+"""Changes of the suite ``basedir``, in their order."""
 
 
 def with_a_miss(suite: str) -> str:
@@ -41,18 +77,34 @@ def with_a_miss(suite: str) -> str:
     return f"{before}{found}{_COUNTER.sub(counted, test)}{end}{later}"
 
 
+def for_nvcc(suite: str) -> str:
+    """Return the suite ``basedir`` with nvcc's flags, without the tests of other rules."""
+    for old, new in _FOR_NVCC:
+        assert old in suite, old
+        suite = suite.replace(old, new)
+    suite = _ACTUAL_FOLDER.sub("\n", suite)
+    begin, *blocks = re.split(r"(?=^    # -{60,}\n)", suite, flags=re.MULTILINE)
+    kept = [block for block in blocks if not any(f'TEST "{name}"' in block for name in OTHER_RULES)]
+    assert len(kept) == len(blocks) - len(OTHER_RULES)
+    return "".join([begin, *kept])
+
+
 @pytest.mark.skipif("CCACHE_SOURCES" not in os.environ, reason="no sources of ccache")
-@pytest.mark.parametrize("base", ["", "{folder}"])
-@pytest.mark.parametrize("suite", SUITES)
+@pytest.mark.parametrize(
+    ("suite", "base"),
+    [*((suite, base) for suite in SUITES for base in ("", "{folder}")), ("basedir", "")],
+)
 def test_a_suite_of_ccache_passes(suite: str, base: str, tmp_path: Path, toolkit: Toolkit) -> None:
     if shutil.which("cuobjdump") is None:
         pytest.skip("cuobjdump is missing")
     shutil.copytree(Path(os.environ["CCACHE_SOURCES"]) / "test", tmp_path / "test")
+    suites = tmp_path / "test" / "suites"
     for name in SUITES:
-        path = tmp_path / "test" / "suites" / f"{name}.bash"
+        path = suites / f"{name}.bash"
         text = path.read_text().replace("compute_50", "compute_80")
         text = text.replace("compute_52", "compute_86").replace("sm_52", "sm_86")
         path.write_text(with_a_miss(text))
+    (suites / "basedir.bash").write_text(for_nvcc((suites / "basedir.bash").read_text()))
     shim = tmp_path / "ccache"
     script = Path(__file__).with_name("ccache_shim.py")
     shim.write_text(f'#!/bin/sh\nexec {sys.executable} {script} "$@"\n')

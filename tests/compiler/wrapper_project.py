@@ -87,7 +87,7 @@ class Project:
 
     def is_fresh(self, *arguments: str, make: str = "-c k.cu") -> bool:
         """Return True if the object is equal to the object of a compilation without the cache."""
-        if self.extra.get("ARCHSPLIT_CACHE_BASE_DIR"):
+        if (os.environ | self.extra).get("ARCHSPLIT_CACHE_BASE_DIR"):
             # Without the cache, objects have other names of files.
             empty = replace(self, store=self.store.with_name("empty"))
             shutil.rmtree(empty.store, ignore_errors=True)

@@ -294,7 +294,10 @@ class StepCache:
         flag = line_info_flag(step.command.argv)
         # The map for base folders reaches only the host's compiler.
         if hidden is None:
-            is_mapped = not flag or is_host_compiler(step.command.argv[0])
+            is_mapped = is_host_compiler(step.command.argv[0]) or not (
+                # NVVM's code for a link is encrypted: a name in it can't be found.
+                flag or _FOR_LINK.intersection(step.command.argv)
+            )
             hidden = self._hidden if is_mapped else NO_FOLDERS
         found = step_key(step, self._private, precise=bool(flag), hidden=hidden)
         if found is None:
