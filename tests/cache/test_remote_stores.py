@@ -384,9 +384,9 @@ def test_those_who_wait_together_lose_no_more_than_one() -> None:
     time.sleep(0.2)
     budget.stop_waiting()
     budget.stop_waiting()
-    assert 9.5 < budget.left < 9.85
+    assert 9.5 < budget.remaining < 9.85
     budget.refund(5.0)
-    assert budget.left == 10.0
+    assert budget.remaining == 10.0
 
 
 HANGS = """

@@ -86,7 +86,8 @@ def for_nvcc(suite: str) -> str:
     begin, *blocks = re.split(r"(?=^    # -{60,}\n)", suite, flags=re.MULTILINE)
     kept = [block for block in blocks if not any(f'TEST "{name}"' in block for name in OTHER_RULES)]
     assert len(kept) == len(blocks) - len(OTHER_RULES)
-    return "".join([begin, *kept])
+    # The last test ended the function.
+    return "".join([begin, *kept, "}\n"])
 
 
 @pytest.mark.skipif("CCACHE_SOURCES" not in os.environ, reason="no sources of ccache")

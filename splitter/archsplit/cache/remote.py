@@ -52,16 +52,16 @@ class TimeBudget:
 
     def __init__(self, seconds: float) -> None:
         self._most = seconds
-        self._left = seconds
+        self._remaining = seconds
         self._waiting = 0
         self._since = 0.0
         self._lock = threading.Lock()
 
     @property
-    def left(self) -> float:
-        """Seconds left, at least 0."""
+    def remaining(self) -> float:
+        """Remaining seconds, at least 0."""
         with self._lock:
-            return max(0.0, self._left - self._running())
+            return max(0.0, self._remaining - self._running())
 
     def start_waiting(self) -> None:
         """Count from now on for one more waiting thread."""
@@ -75,13 +75,13 @@ class TimeBudget:
         """Stop counting for one waiting thread."""
         with self._lock:
             if self._waiting == 1:
-                self._left -= self._running()
+                self._remaining -= self._running()
             self._waiting -= 1
 
     def refund(self, seconds: float) -> None:
         """Add seconds that waiting has saved, up to the whole budget."""
         with self._lock:
-            self._left = min(self._most, self._left + max(0.0, seconds))
+            self._remaining = min(self._most, self._remaining + max(0.0, seconds))
 
     def _running(self) -> float:
         return time.monotonic() - self._since if self._waiting else 0.0
@@ -99,9 +99,9 @@ class Uploads:
         self._jobs: queue.SimpleQueue[tuple[str, int, Callable[[], None]]] = queue.SimpleQueue()
         self._changed = threading.Condition()
         self._threads = 0
-        self._left: dict[str, int] = {}
+        self._pending: dict[str, int] = {}
         self._bytes = 0
-        self._given_up: set[str] = set()
+        self._abandoned: set[str] = set()
 
     def add(self, name: str, size: int, work: Callable[[], None]) -> bool:
         """Queue an upload; return False if the queue is full.
@@ -114,7 +114,7 @@ class Uploads:
             if self._bytes + size > _MOST_BYTES:
                 return False
             self._bytes += size
-            self._left[name] = self._left.get(name, 0) + 1
+            self._pending[name] = self._pending.get(name, 0) + 1
             if self._threads < _AT_ONCE:
                 self._threads += 1
                 threading.Thread(target=self._work, daemon=True).start()
@@ -124,8 +124,8 @@ class Uploads:
     def abandon(self, name: str) -> bool:
         """Start no more uploads to a store; return False if it was abandoned before."""
         with self._changed:
-            new = name not in self._given_up
-            self._given_up.add(name)
+            new = name not in self._abandoned
+            self._abandoned.add(name)
             self._changed.notify_all()
         return new
 
@@ -142,19 +142,19 @@ class Uploads:
 
     def _unfinished(self) -> tuple[str, ...]:
         return tuple(
-            name for name, left in self._left.items() if left and name not in self._given_up
+            name for name, count in self._pending.items() if count and name not in self._abandoned
         )
 
     def _work(self) -> None:
         while True:
             name, size, work = self._jobs.get()
             try:
-                if name not in self._given_up:
+                if name not in self._abandoned:
                     work()
             except Exception as error:  # noqa: BLE001 - whatever a library raises
                 self._failed(name, error)
             with self._changed:
-                self._left[name] -= 1
+                self._pending[name] -= 1
                 self._bytes -= size
                 self._changed.notify_all()
 
@@ -241,7 +241,7 @@ class Remotes:
 
     def finish(self) -> None:
         """Wait for the uploads within the time left."""
-        for name in self._uploads.wait(self._budget.left):
+        for name in self._uploads.wait(self._budget.remaining):
             self._breaker.trip(name)
             self._answers.pop(name, None)
             self._uploads.abandon(name)
@@ -253,13 +253,13 @@ class Remotes:
 
     def _remove(self, name: str, why: str) -> bool:
         with self._lock:
-            known = [each for each in self._remotes if each[0] == name]
+            removed = [each for each in self._remotes if each[0] == name]
             self._remotes = [each for each in self._remotes if each[0] != name]
         # Two threads may find the same trouble at once; only the first one reports it.
-        if known:
+        if removed:
             self._uploads.abandon(name)
             self._warn(f"{name} is not used: {why}")
-        return bool(known)
+        return bool(removed)
 
     def _not_stored(self, name: str, error: Exception) -> None:
         # A store that is full or read-only can still have hits.
@@ -267,15 +267,15 @@ class Remotes:
             self._warn(f"nothing more is stored in {name}: {_reason(error)}")
 
     def _fetch(self, name: str, remote: Remote, path: str) -> bytes | None:
-        if self._budget.left <= 0:
+        if self._budget.remaining <= 0:
             self.disable(name, "the time budget for remote stores is used up")
             return None
         # Libraries restart their timeouts with each packet: the whole lookup needs its own.
-        lookup = _start_lookup(partial(remote.get, path, seconds=self._budget.left))
+        lookup = _start_lookup(partial(remote.get, path, seconds=self._budget.remaining))
         self._budget.start_waiting()
         began = time.monotonic()
         try:
-            answer = lookup.result(self._budget.left)
+            answer = lookup.result(self._budget.remaining)
         except futures.TimeoutError:
             self.disable(name, "no reply in time")
         except Exception as error:  # noqa: BLE001 - whatever a library raises
@@ -290,7 +290,7 @@ class Remotes:
         return None
 
     def _upload(self, remote: Remote, path: str, blob: bytes) -> None:
-        remote.put(path, blob, seconds=max(self._budget.left, _SHORTEST))
+        remote.put(path, blob, seconds=max(self._budget.remaining, _SHORTEST))
 
 
 def _start_lookup(work: Callable[[], bytes | None]) -> futures.Future[bytes | None]:

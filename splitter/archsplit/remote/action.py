@@ -226,15 +226,15 @@ def probe_step(root: Path, private: Path) -> Step:
     return Step(name="a check", command=command, reads=(probe,), writes=(output,))
 
 
-def other_tools_error(name: str, said: str, address: str) -> EngineRefusedError:
+def other_tools_error(name: str, output: str, address: str) -> EngineRefusedError:
     """Return the error of a step whose worker has other tools.
 
     Args:
         name: of the step.
-        said: the output of the check.
+        output: of the check.
         address: of the farm.
     """
-    found = ", ".join(line.partition(":")[0] for line in said.splitlines() if ": FAILED" in line)
+    found = ", ".join(line.partition(":")[0] for line in output.splitlines() if ": FAILED" in line)
     return EngineRefusedError(
         f"a worker of {address} has other tools than this machine for {name}: {found}",
         hint="workers need the same toolkit and host compiler at the same paths; use this machine's"
@@ -269,13 +269,13 @@ class StepClock:
         """
         sent, self._last, self._worker = self._last, self._now(), worker
         # Servers may leave out any of the times.
-        known = [(name, begin, end) for name, begin, end in stages if 0 < begin <= end]
-        shift = self._last - max((end for _, _, end in known), default=0.0)
-        first = min((begin for _, begin, _ in known), default=0.0)
+        complete = [(name, begin, end) for name, begin, end in stages if 0 < begin <= end]
+        shift = self._last - max((end for _, _, end in complete), default=0.0)
+        first = min((begin for _, begin, _ in complete), default=0.0)
         # A server that has joined the step with a running one began before it was asked.
         self._worker_began = first
         self._add("queue", sent, max(first + shift, sent))
-        for name, begin, end in known:
+        for name, begin, end in complete:
             self._add(name, max(begin + shift, sent), max(end + shift, sent), is_on_worker=True)
 
     def placement(self) -> Placement:

@@ -319,8 +319,8 @@ def is_out_of_memory(done: CompletedProcess) -> bool:
     # The kernel's OOM killer sends SIGKILL; shells and drivers report it as 128 + 9.
     if done.returncode in _KILLED:
         return True
-    said = done.stderr.lower()
-    return any(words in said for words in _STARVED)
+    messages = done.stderr.lower()
+    return any(words in messages for words in _STARVED)
 
 
 class MemoryWatchdog:
