@@ -292,12 +292,12 @@ class StepCache:
     def _look_up(self, step: Step, hidden: HiddenFolders | None = None) -> _StepLookup | None:
         # Each tool is told by itself: `-g` of nvcc is for the host's compiler only.
         flag = line_info_flag(step.command.argv)
+        # What is left to the link keeps lines for what the linker may have to say of them, and is
+        # encrypted: a name in it can't be found.
+        names_files = bool(flag) or not _FOR_LINK.isdisjoint(step.command.argv)
         # The map for base folders reaches only the host's compiler.
         if hidden is None:
-            is_mapped = is_host_compiler(step.command.argv[0]) or not (
-                # NVVM's code for a link is encrypted: a name in it can't be found.
-                flag or _FOR_LINK.intersection(step.command.argv)
-            )
+            is_mapped = not names_files or is_host_compiler(step.command.argv[0])
             hidden = self._hidden if is_mapped else NO_FOLDERS
         found = step_key(step, self._private, precise=bool(flag), hidden=hidden)
         if found is None:
@@ -312,9 +312,7 @@ class StepCache:
             return None
         if found.kind in _ASSEMBLING and self._reads_more(texts.values()):
             return None
-        bare = found.kind is StepKind.CICC and not flag
-        # What is left to the link keeps lines for what the linker may have to say of them.
-        bare = bare and _FOR_LINK.isdisjoint(step.command.argv)
+        bare = found.kind is StepKind.CICC and not names_files
         inputs = [(path, to_placeholder(text, str(found.folder))) for path, text in texts.items()]
         # Of `-g`, the host's preprocessor tells the folder to tools that don't use it.
         if not flag:
