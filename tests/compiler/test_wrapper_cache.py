@@ -47,11 +47,19 @@ ONE = "-arch=sm_80"
 PLAIN, PTX, CUBIN = "-c n.cpp", "-ptx k.cu", "-cubin k.cu"
 
 
-@pytest.fixture(scope="module")
-def begun(tmp_path_factory: pytest.TempPathFactory, toolkit: Toolkit) -> Project:
+@pytest.fixture(scope="module", params=["", pytest.param("auto", marks=pytest.mark.stress)])
+def begun(
+    tmp_path_factory: pytest.TempPathFactory, toolkit: Toolkit, request: pytest.FixtureRequest
+) -> Project:
     """A project that was compiled, once for two targets and once for one; not to be changed."""
     folder = tmp_path_factory.mktemp("begun")
-    made = Project(folder=folder / "one", store=folder / "store", nvcc=toolkit.nvcc)
+    made = Project(
+        folder=folder / "one",
+        store=folder / "store",
+        nvcc=toolkit.nvcc,
+        extra={"ARCHSPLIT_CACHE_BASE_DIR": request.param},
+    )
+    made.write(".git/HEAD", "ref: refs/heads/main\n")
     made.write("k.cu", SOURCE)
     made.write("h.h", "#define VALUE 1\n")
     made.compile(*TWO)
@@ -87,7 +95,7 @@ def test_nothing_changed_or_only_what_doesnt_count(empty: Project, tmp_path: Pat
     # Elsewhere, out of an archive whose members are in another order.
     archive = tmp_path / "a.tar"
     with tarfile.open(archive, "w") as tar:
-        for name in ("k.cu", "h.h"):
+        for name in ("k.cu", "h.h", ".git/HEAD"):
             tar.add(project.folder / name, name)
     other = replace(project, folder=tmp_path / "other" / "place")
     with tarfile.open(archive) as tar:

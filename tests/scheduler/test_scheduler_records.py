@@ -7,12 +7,10 @@ import io
 import json
 import shutil
 import subprocess
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given
-from scheduler_samples import MB, graphs, shell, step
+from scheduler_samples import MB, shell, step
 
 from archsplit.scheduler.executor import Placement, Stage
 from archsplit.scheduler.graph import Graph
@@ -20,7 +18,6 @@ from archsplit.scheduler.outcome import (
     TABLE_HEADER,
     FinishedStep,
     Outcome,
-    critical_chain,
     format_chrome_trace,
     format_graph_dot,
     format_steps_table,
@@ -142,17 +139,16 @@ def test_the_trace_of_a_farm_has_a_row_for_each_slot_of_a_worker() -> None:
     assert here == ["queue", "input fetch", "execution", "lookup", "execution", "execution"]
 
 
-def test_the_drawing_has_steps_edges_and_the_critical_path() -> None:
+def test_the_drawing_has_steps_and_edges() -> None:
     lines = format_graph_dot(GRAPH).splitlines()
-    assert '    n0 [label="cicc \\"sm_90\\"\\n4.00 s", penwidth="3"];' in lines
-    assert '    n0 -> n1 [penwidth="3"];' in lines
+    assert '    n0 [label="cicc \\"sm_90\\"\\n4.00 s"];' in lines
+    assert "    n0 -> n1;" in lines
     assert '    n2 [label="host\\n3.00 s"];' in lines
-    assert critical_chain(GRAPH, [4, 2, 3]) == (0, 1)
 
 
 def test_the_drawing_shows_measured_seconds() -> None:
     text = format_graph_dot(GRAPH, OUTCOME)
-    assert 'n2 [label="host\\n3.00 s", penwidth="3"]' in text
+    assert 'n2 [label="host\\n3.00 s"]' in text
     assert 'n0 [label="cicc \\"sm_90\\"\\n2.00 s"]' in text
 
 
@@ -166,15 +162,6 @@ def test_graphviz_understands_the_drawing() -> None:
         check=True,
     )
     assert done.stdout.count("node ") == 3
-
-
-@given(graphs())
-def test_the_critical_chain_is_as_long_as_the_critical_path(graph: Graph) -> None:
-    seconds = [one.weight for one in graph.steps]
-    chain = critical_chain(graph, seconds)
-    assert sum(seconds[at] for at in chain) == max(graph.critical_path())
-    for earlier, later in pairwise(chain):
-        assert earlier in graph.dependencies[later]
 
 
 def test_the_table_counts_the_bytes_of_declared_files() -> None:

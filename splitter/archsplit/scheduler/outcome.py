@@ -11,7 +11,7 @@ import io
 import json
 import time
 from dataclasses import dataclass
-from itertools import count, pairwise
+from itertools import count
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
@@ -176,33 +176,15 @@ def format_graph_dot(graph: Graph, outcome: Outcome | None = None) -> str:
     seconds = [step.weight for step in graph.steps]
     for done in outcome.finished if outcome is not None else ():
         seconds[done.position] = done.seconds
-    critical = critical_chain(graph, seconds)
-    return "\n".join(["digraph steps {", *_dot_lines(graph, seconds, critical), "}"]) + "\n"
+    return "\n".join(["digraph steps {", *_dot_lines(graph, seconds), "}"]) + "\n"
 
 
-def critical_chain(graph: Graph, seconds: Sequence[float]) -> tuple[int, ...]:
-    """Return the positions of the longest chain of steps, first to last."""
-    lengths = graph.critical_path(seconds)
-    chain = []
-    following = frozenset(range(len(graph.steps)))
-    while following:
-        # Of equals the first, so that the picture is the same each time.
-        chain.append(min(following, key=lambda at: (-lengths[at], at)))
-        following = graph.dependents[chain[-1]]
-    return tuple(chain)
-
-
-def _dot_lines(graph: Graph, seconds: Sequence[float], critical: tuple[int, ...]) -> Iterator[str]:
+def _dot_lines(graph: Graph, seconds: Sequence[float]) -> Iterator[str]:
     yield '    rankdir="LR"; node [shape="box", fontname="sans-serif"];'
     for position, step in enumerate(graph.steps):
-        label = f"{step.name}\\n{seconds[position]:.2f} s"
-        bold = ', penwidth="3"' if position in critical else ""
-        yield f'    n{position} [label="{_quoted(label)}"{bold}];'
-    links = set(pairwise(critical))
+        yield f'    n{position} [label="{_quoted(step.name)}\\n{seconds[position]:.2f} s"];'
     for position, earlier in enumerate(graph.dependencies):
-        for each in sorted(earlier):
-            bold = ' [penwidth="3"]' if (each, position) in links else ""
-            yield f"    n{each} -> n{position}{bold};"
+        yield from (f"    n{each} -> n{position};" for each in sorted(earlier))
 
 
 def _quoted(text: str) -> str:
