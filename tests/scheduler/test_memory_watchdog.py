@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class FakePool:
     free: int = 10_000 * MB
     theirs: list[PoolEntry] = field(default_factory=list)
-    grants: list[FakeGrant] = field(default_factory=list)
+    grants: list[Grant] = field(default_factory=list)
     slots: int = 8
 
     def acquire(self, request: PoolRequest) -> Grant | Denied:
@@ -36,17 +36,6 @@ class FakePool:
 
     def entries(self) -> list[PoolEntry]:
         return [*self.theirs, *(grant.entry for grant in self.grants)]
-
-
-@dataclass
-class FakeGrant:
-    entry: PoolEntry
-
-    def update_resident(self, resident: int) -> None:
-        self.entry = self.entry._replace(resident=resident)
-
-    def release(self) -> None:
-        raise NotImplementedError
 
 
 @dataclass
@@ -74,7 +63,7 @@ class Scene:
         self.programs = [FakeProgram() for _ in range(count)]
         self.active = []
         for number, program in enumerate(self.programs):
-            grant = FakeGrant(PoolEntry(100 * MB, 0, first + number))
+            grant = Grant(PoolEntry(100 * MB, 0, first + number), release=pytest.fail)
             self.pool.grants.append(grant)
             self.active.append(
                 RunningTask(
