@@ -247,7 +247,7 @@ def test_debugger_finds_the_sources_of_a_hit(project: Project) -> None:
     assert f"Located in {other.folder}/src/n.cpp" in done.stdout
 
 
-NOBODY = 65534
+OTHER_USER = 65534
 
 
 @pytest.fixture
@@ -296,14 +296,14 @@ def test_another_user_has_hits_and_changes_nothing_in_the_store(
     settle()
     assert KNOWN[0] not in compile_as(0, one)
     before = {path: path.stat().st_mtime_ns for path in (public_folder / "store").rglob("*")}
-    assert KNOWN[0] in compile_as(NOBODY, two)
+    assert KNOWN[0] in compile_as(OTHER_USER, two)
     assert (two / "k.o").read_bytes() == (one / "k.o").read_bytes()
-    assert (two / "k.o").stat().st_uid == NOBODY
+    assert (two / "k.o").stat().st_uid == OTHER_USER
     # A miss is compiled, and can't be stored.
     (two / "inc/h.h").write_text(HEADER.replace("VALUE 1", "VALUE 2"))
     settle()
     for _ in range(2):
-        assert KNOWN[0] not in compile_as(NOBODY, two)
+        assert KNOWN[0] not in compile_as(OTHER_USER, two)
         assert (two / "k.o").read_bytes() != (one / "k.o").read_bytes()
     after = {path: path.stat().st_mtime_ns for path in (public_folder / "store").rglob("*")}
     assert after == before

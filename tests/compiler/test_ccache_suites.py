@@ -52,7 +52,7 @@ _FOR_NVCC = (
     ('test.o:*"', 'test.o*:*"'),
     ('foo.o:*"', 'foo.o*:*"'),
     ("if $COMPILER_TYPE_GCC && $COMPILER -fdiagnostics-color=always", "if false"),
-    # All names are relative to the base, and not to the working folder: the root is no base.
+    # All names are relative to the base, and not to the working folder: the root is not one.
     ("CCACHE_BASEDIR=/ $CCACHE $REAL_NVCC --version >/dev/null", ""),
     ("expect_stat no_input_file 1", ""),
     ("CCACHE_BASEDIR=$BASEDIR", "CCACHE_BASEDIR=`pwd`"),
