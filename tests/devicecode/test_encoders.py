@@ -128,14 +128,14 @@ def test_frames_have_their_size_and_no_checksum() -> None:
     assert (parameters.content_size, parameters.has_checksum) == (500, False)
 
 
-def test_encoders_have_labels_and_numbers_that_stay() -> None:
-    assert {one.label: int(one) for one in Encoder} == {
-        "lz4hc1-1.9.4": 1,
-        "lz4hc1-1.10": 2,
-        "lz4hc3": 3,
-        "none": 4,
-        "zstd5-1.5.7": 5,
-        "zstd19-1.5.7": 6,
+def test_encoders_have_numbers_that_stay() -> None:
+    assert {one.name: one.value for one in Encoder} == {
+        "LZ4HC1_1_9_4": 1,
+        "LZ4HC1_1_10": 2,
+        "LZ4HC3": 3,
+        "NONE": 4,
+        "ZSTD5_1_5_7": 5,
+        "ZSTD19_1_5_7": 6,
     }
 
 

@@ -36,7 +36,7 @@ SAMPLES = {
     "runs-in-place": ("plain", ["--device", "9.0", "--keep-ptx", "none", "--mode", "in-place"]),
     "runs-by-ptx": ("plain", ["--drop", "sm_80,sm_90"]),
     "runs-by-kept-ptx": ("plain", ["--keep", "compute_80"]),
-    "runs-zstd": ("plain", ["--device", "9.0", "--recompress", "zstd"]),
+    "runs-zstd": ("plain", ["--device", "9.0", "--recompress", "9"]),
     "fails-shrunk": ("plain", ["--keep", "sm_80", "--keep-ptx", "none"]),
     "fails-in-place": ("plain", ["--keep", "sm_80", "--keep-ptx", "none", "--mode", "in-place"]),
     "runs-rdc-original": ("rdc", None),

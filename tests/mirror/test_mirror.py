@@ -125,7 +125,7 @@ def test_the_state_has_each_original_and_its_edit(
         "devices": ["9.0"],
         "ptx": "newest",
         "unregistered": "",
-        "recompresses": False,
+        "recompress": None,
     }
     (file,) = fat["files"]
     assert file["sha256"] == hashlib.sha256((slimmed / "fat" / SLIM).read_bytes()).hexdigest()
@@ -618,9 +618,9 @@ def test_unregistered_code_is_kept_or_zeroed_as_for_slim(make: Maker, own: Path)
 def test_recompressed_wheels_are_another_edit(
     make: Maker, own: Path, options: tuple[str, ...]
 ) -> None:
-    assert make("--recompress", "zstd", "--lock-name", "zstd", *options) == 0
-    edits = {wheel["edit"]["recompresses"] for wheel in state(own)["wheels"]}
-    assert edits == {False, True}
+    assert make("--recompress", "9", "--lock-name", "zstd", *options) == 0
+    edits = {wheel["edit"]["recompress"] for wheel in state(own)["wheels"]}
+    assert edits == {None, 9}
     assert options or SLIM.replace("cc90", "cc90.zstd") in wheel_files(own)
     assert mirror("--verify", "--out", own) == 0
 

@@ -74,7 +74,7 @@ LIBCUDA = "int cuDriverGetVersion(int *version) { *version = %d; return 0; }"
         (12030, (), False),
         (None, (), False),
         (12040, ("--recompress", "off"), False),
-        (None, ("--recompress", "zstd"), True),
+        (None, ("--recompress", "9"), True),
     ],
 )
 def test_installed_images_become_zstd_if_the_driver_reads_it(

@@ -350,7 +350,7 @@ def test_the_output_is_never_the_input(wheel: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("mode", EditMode)
 def test_both_modes_and_recompression(mode: EditMode, wheel: Path, tmp_path: Path) -> None:
-    packed = dataclasses.replace(request(wheel, tmp_path), mode=mode, recompresses=True)
+    packed = dataclasses.replace(request(wheel, tmp_path), mode=mode, recompress=9)
     report = slim_wheel(packed, effects())
     (file,) = report.files
     assert file.mode == mode.value

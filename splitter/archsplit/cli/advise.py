@@ -134,8 +134,7 @@ def _advice(
     # A pure Python wheel is a mistake of the caller, not an empty result.
     if not costs.sizes:
         raise TargetError(f"{costs.name} has no device code to choose from")
-    devices = device_usage(inventory, users.shares)
-    plugins = {device.capability: device.used for device in devices}
+    plugins = {one.capability: one.used for one in device_usage(inventory, users.shares)}
     return advise(costs, users, request, plugins)
 
 

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from archsplit.devicecode.stats import SizeLimits
     from archsplit.inspect.sizes import DeviceUsage
 
-_PIPE_WIDTH = 140
 _SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
 
 
@@ -136,7 +135,7 @@ def print_all(parts: Iterable[RenderableType]) -> None:
     out = SafeConsole(file=sys.stdout, highlight=False, markup=False, emoji=False)
     # rich assumes 80 columns for a pipe, which would cut the table.
     if not out.is_terminal:
-        out.width = _PIPE_WIDTH
+        out.width = 140
     for part in parts:
         # A command or a table of a recipe that is wrapped can't be pasted.
         out.print(part, soft_wrap=isinstance(part, str))

@@ -130,6 +130,7 @@ def _check_split(arguments: argparse.Namespace) -> None:
 
 
 def _request(arguments: argparse.Namespace) -> MirrorRequest:
+    from archsplit.devicecode.recompress import recompress_level
     from archsplit.devicecode.select import PtxPolicy
     from archsplit.mirror.model import MirrorRequest
     from archsplit.mirror.resolve import target_python
@@ -148,6 +149,6 @@ def _request(arguments: argparse.Namespace) -> MirrorRequest:
         groups=tuple(arguments.group),
         python=target_python(arguments.python_version, arguments.platform),
         unregistered=arguments.unregistered or "",
-        recompresses=arguments.recompress == "zstd",
+        recompress=recompress_level(arguments.recompress),
         now=output_time(os.environ),
     )

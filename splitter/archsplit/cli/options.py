@@ -154,15 +154,20 @@ PLACES = """
 --site-packages DIR...  where packages are installed; may be repeated (default: this Python's own)
 """
 URL = "--url URL  the address that the folder is served from, for links in pages and locks"
-EDITS = """
+RECOMPRESS = """
+--recompress {9,19,off}  store images as zstd frames of this level, for drivers since CUDA 12.4; 19
+               takes 25 times as long; off keeps the vendor's bytes (default: %(default)s)
+"""
+EDITS = (
+    RECOMPRESS
+    + """
 --keep-ptx {newest,none,all}  which PTX stays; the newest of each container is what GPUs that are
                newer than all machine code need to start (default: newest)
 --unregistered {keep,zero}  machine code that only the library finds, and that these GPUs can't run:
                keep it, or overwrite it with zeros where it lies (default: zero for versions of
                libraries whose results a GPU has proven to stay equal, keep for others)
---recompress {zstd,off}  store LZ4 and uncompressed images as zstd frames of level 9, for drivers
-               since CUDA 12.4 (550.54.14) (default: %(default)s)
 """
+)
 NVCC = """
 --nvcc PATH  nvcc, or its toolkit's folder (default: CUDA_HOME, CUDA_PATH, PATH, index wheels)
 """

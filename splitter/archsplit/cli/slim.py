@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from archsplit.slim.request import SlimRequest
 
 
-_RECOMPRESS = "zstd for --site-packages if this machine's driver reads it, else off"
+_RECOMPRESS = "9 for --site-packages if this machine's driver reads it, else off"
 """The default, in the words of the help."""
 _OPTIONS = f"""
 file FILE?     a .so, .fatbin or .whl file; it stays as it is
@@ -186,14 +186,14 @@ def _show(report: SlimReport, request: SlimRequest, arguments: argparse.Namespac
         screen.print(part, highlight=False, soft_wrap=isinstance(part, str))
 
 
-def _recompresses(arguments: argparse.Namespace) -> bool:
-    if arguments.recompress != _RECOMPRESS or arguments.file is not None:
-        return bool(arguments.recompress == "zstd")
-    from archsplit.devicecode.recompress import ZSTD_CUDA
+def _recompress(arguments: argparse.Namespace) -> int | None:
+    from archsplit.devicecode.recompress import LEVELS, ZSTD_CUDA, recompress_level
     from archsplit.system.nvidia import driver_version
 
+    if arguments.recompress != _RECOMPRESS:
+        return recompress_level(arguments.recompress)
     # An image that is built elsewhere may run with an older driver: without one here, all stays.
-    return driver_version() >= ZSTD_CUDA
+    return LEVELS[0] if arguments.file is None and driver_version() >= ZSTD_CUDA else None
 
 
 def _request(arguments: argparse.Namespace) -> SlimRequest:
@@ -216,10 +216,8 @@ def _request(arguments: argparse.Namespace) -> SlimRequest:
         out=arguments.out,
         selection=selection,
         mode=EditMode(arguments.mode),
-        recompresses=_recompresses(arguments),
-        zeroes_unregistered=None
-        if arguments.unregistered is None
-        else arguments.unregistered == "zero",
+        recompress=_recompress(arguments),
+        zeroes_unregistered={"zero": True, "keep": False}.get(arguments.unregistered),
         label=arguments.label,
         trust_record=not arguments.ignore_record,
         dry_run=arguments.dry_run,

@@ -48,9 +48,7 @@ wheel FILE+     a wheel or a library with device code, which stays as it is; NAM
 --release       name the core as the fat wheel, to publish it in its place; without, its build tag
                 makes pip and uv prefer it to the fat wheel of the same version
 {options.IGNORE_RECORD}
---recompress {{9,19,off}}  store images as zstd frames of this level if that is smaller, for drivers
-                since CUDA 12.4 (550.54.14); older ones need libzstd. 19 takes 25 times as long, for
-                a release. off keeps the vendor's bytes, which join makes again (default: 9)
+{options.RECOMPRESS}
 --dropped EXTRAS  extras of earlier releases that this one has no packs for, as in cc70,cc75: an
                 update leaves these users the earlier core and pack
 {options.COPY}
@@ -93,8 +91,9 @@ def _dropped(text: str) -> tuple[str, ...]:
 def run(arguments: argparse.Namespace, console: Console) -> int:
     """Split, and print the report."""
     from archsplit.devicecode.partition import PackBy
+    from archsplit.devicecode.recompress import recompress_level
     from archsplit.release.summary import split_summary
-    from archsplit.split.model import InstallDefaults, SplitRequest, recompress_level
+    from archsplit.split.model import InstallDefaults, SplitRequest
 
     source, *others = arguments.wheel = [find_file(path, console) for path in arguments.wheel]
     _check_inputs(arguments)

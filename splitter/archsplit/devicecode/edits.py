@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from archsplit.formats.fatbin import Container, FatbinEntry
     from archsplit.formats.reader import Window
 
-if TYPE_CHECKING:
     ImageEncoder = Callable[[Container, FatbinEntry], "tuple[EditPiece, ...]"]
     """A function from an entry to its bytes in the new file: copied, or compressed."""
 

@@ -38,17 +38,12 @@ _LIBZSTD = (1, 5, 7)
 class Encoder(enum.IntEnum):
     """Encoders of vendors' payloads; their numbers are in packs, and never change."""
 
-    LZ4HC1_1_9_4 = 1
-    LZ4HC1_1_10 = 2
-    LZ4HC3 = 3
+    LZ4HC1_1_9_4 = 1  # CUDA up to 12.8
+    LZ4HC1_1_10 = 2  # CUDA 12.9 and 13.0
+    LZ4HC3 = 3  # CUDA 13.2 and later
     NONE = 4
-    ZSTD5_1_5_7 = 5
-    ZSTD19_1_5_7 = 6
-
-    @property
-    def label(self) -> str:
-        """Return the name in reports: ``lz4hc1-1.9.4``."""
-        return _LABELS[self]
+    ZSTD5_1_5_7 = 5  # the default of CUDA 13
+    ZSTD19_1_5_7 = 6  # --compress-mode=size
 
     @property
     def compression(self) -> Compression:
@@ -56,14 +51,6 @@ class Encoder(enum.IntEnum):
         return _COMPRESSIONS[self]
 
 
-_LABELS: Mapping[Encoder, str] = {
-    Encoder.LZ4HC1_1_9_4: "lz4hc1-1.9.4",  # CUDA up to 12.8
-    Encoder.LZ4HC1_1_10: "lz4hc1-1.10",  # CUDA 12.9 and 13.0
-    Encoder.LZ4HC3: "lz4hc3",  # CUDA 13.2 and later
-    Encoder.NONE: "none",
-    Encoder.ZSTD5_1_5_7: "zstd5-1.5.7",  # the default of CUDA 13
-    Encoder.ZSTD19_1_5_7: "zstd19-1.5.7",  # --compress-mode=size
-}
 _COMPRESSIONS: Mapping[Encoder, Compression] = {
     Encoder.LZ4HC1_1_9_4: Compression.LZ4,
     Encoder.LZ4HC1_1_10: Compression.LZ4,

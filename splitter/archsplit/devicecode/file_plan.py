@@ -153,7 +153,7 @@ def plan_rewrite(window: Window, edit: FileEdit) -> FilePlan:
     """
     form = detect_form(window.data[:HEAD_SIZE].tobytes())
     containers = tuple(
-        container for part in _holders(window, form) for container in part.read(edit)
+        container for part in container_holders(window) for container in part.read(edit)
     )
     edits: tuple[Edit, ...] = ()
     note = None
@@ -268,10 +268,7 @@ def container_holders(window: Window) -> Iterator[ContainerHolder]:
     Raises:
         BinaryFormatError: it is damaged.
     """
-    return _holders(window, detect_form(window.data[:HEAD_SIZE].tobytes()))
-
-
-def _holders(window: Window, form: Form | None) -> Iterator[ContainerHolder]:
+    form = detect_form(window.data[:HEAD_SIZE].tobytes())
     # Objects and static libraries are input of a linker, for which nvprune removes targets.
     if form is Form.ELF and (elf := Elf(window)).header.type != FileType.OBJECT:
         yield ContainerHolder(window=window, elf=elf)

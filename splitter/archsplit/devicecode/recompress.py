@@ -63,6 +63,11 @@ ZSTD_CUDA, ZSTD_DRIVER = 12040, "driver 550.54.14 (CUDA 12.4) or later"
 """The first driver that reads zstd frames: nvcc's documentation of ``--compress-mode``."""
 
 
+def recompress_level(word: str) -> int | None:
+    """Return the level that a user chose: 9, 19 or off."""
+    return None if word == "off" else int(word)
+
+
 class KeptReason(enum.Enum):
     """The reasons for which an image keeps the vendor's bytes."""
 
@@ -153,7 +158,7 @@ def recompress_images(
     )
 
 
-def smaller_entry(container: Container, entry: FatbinEntry) -> tuple[EditPiece, ...]:
+def smaller_entry(container: Container, entry: FatbinEntry, *, level: int) -> tuple[EditPiece, ...]:
     """Return machine code, or PTX with LZ4, as a zstd frame if that is smaller; else its bytes."""
     is_plain = entry.compression is Compression.NONE and entry.kind is EntryKind.CUBIN
     if not is_plain and (entry.compression is not Compression.LZ4 or entry.kind not in _KINDS):
@@ -163,7 +168,7 @@ def smaller_entry(container: Container, entry: FatbinEntry) -> tuple[EditPiece, 
     # A damaged image is somebody else's to report: slim moves it as it is.
     except BinaryFormatError:
         return copy_entry(container, entry)
-    content = frame_entry(container, entry, compress_zstd(raw, LEVELS[0]), len(raw))
+    content = frame_entry(container, entry, compress_zstd(raw, level), len(raw))
     # Small cubins grow: a frame has a header, and entries end at multiples of 8.
     return (NewBytes(content),) if len(content) < entry.size else copy_entry(container, entry)
 

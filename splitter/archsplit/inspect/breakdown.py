@@ -29,9 +29,6 @@ REST_COLOR = "#c9ccd1"
 OTHER_COLOR = "#6a5669"
 """The color of device code without a target."""
 
-USABLE_COLOR, DEAD_COLOR = "#4f9d69", "#d9c6c3"
-"""The colors of code that a GPU can use, and of dead weight."""
-
 _BY_MAJOR = {
     2: "#6b4f2a",
     3: "#6b4f2a",

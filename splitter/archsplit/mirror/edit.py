@@ -35,7 +35,7 @@ from archsplit.index.retry import RetryableError, is_retryable, retry_after_seco
 from archsplit.mirror.model import KEEP, MirroredFile, MirroredWheel, OriginalWheel
 from archsplit.slim.request import SlimRequest
 from archsplit.slim.wheel import slim_wheel
-from archsplit.split.model import DEFAULT_LEVEL, SplitRequest
+from archsplit.split.model import SplitRequest
 from archsplit.split.split import split_wheel
 from archsplit.system.fs import input_errors, output_errors, sha256
 from archsplit.system.units import BLOCK
@@ -303,7 +303,7 @@ def _slim(
             devices=frozenset(map(Capability.parse, edit.devices)), ptx=PtxPolicy(edit.ptx)
         ),
         zeroes_unregistered={"zero": True, "keep": False}.get(edit.unregistered),
-        recompresses=edit.recompresses,
+        recompress=edit.recompress,
     )
     report = slim_wheel(request, effects)
     # The slim report has the reason, for example that all images are needed.
@@ -318,8 +318,7 @@ def _split(
     path: Path, original: OriginalWheel, edit: MirrorEdit, out: Path, effects: Effects
 ) -> EditedWheel:
     targets = parse_gpu_targets(",".join(edit.devices))
-    level = DEFAULT_LEVEL if edit.recompresses else None
-    request = SplitRequest(source=path, out=out, targets=targets, recompress=level)
+    request = SplitRequest(source=path, out=out, targets=targets, recompress=edit.recompress)
     release = split_wheel(request, effects)
     files = tuple(_release_files(release, edit.devices))
     return _edited(original, edit, files, tuple(out / file.file for file in files))

@@ -66,7 +66,7 @@ class MirrorRequest:
         python: of the machines that install; None for this Python and machine.
         unregistered: code that only a library finds: ``keep``, ``zero``, or "" for zeros only in
             proven files.
-        recompresses: store LZ4 and uncompressed images as zstd frames.
+        recompress: the level of zstd frames for images; None keeps the vendor's bytes.
         now: seconds since 1970, for the pages.
     """
 
@@ -83,7 +83,7 @@ class MirrorRequest:
     groups: tuple[str, ...] = ()
     python: TargetPython | None = None
     unregistered: Unregistered = ""
-    recompresses: bool = False
+    recompress: int | None = None
     now: int = 0
 
     def __post_init__(self) -> None:
@@ -100,7 +100,7 @@ class MirrorRequest:
             # A split has no such choice: a value here would make equal edits differ.
             ptx="" if self.split else self.ptx.value,
             unregistered="" if self.split else self.unregistered,
-            recompresses=self.recompresses,
+            recompress=self.recompress,
         )
 
 
@@ -112,20 +112,20 @@ class MirrorEdit:
         kind: ``keep`` for a wheel that is not to be edited.
         devices: capabilities, sorted; empty for ``keep``.
         ptx: the PTX that stays in a slimmed wheel.
-        unregistered, recompresses: as in `MirrorRequest`.
+        unregistered, recompress: as in `MirrorRequest`.
     """
 
     kind: Literal["slim", "split", "keep"]
     devices: tuple[str, ...] = ()
     ptx: str = ""
     unregistered: Unregistered = ""
-    recompresses: bool = False
+    recompress: int | None = None
 
     def __str__(self) -> str:
         words = [self.kind, *(f"--device {device}" for device in self.devices)]
         words += [f"--keep-ptx {self.ptx}"] if self.ptx else []
         words += [f"--unregistered {self.unregistered}"] if self.unregistered else []
-        words += ["--recompress zstd"] if self.recompresses else []
+        words += [f"--recompress {self.recompress}"] if self.recompress else []
         return " ".join(words)
 
 

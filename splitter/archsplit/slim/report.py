@@ -100,7 +100,7 @@ class SlimReport:
         checks: results of the checks, one line each.
         notes: files left unchanged, with reasons, and other remarks.
         newest_ptx_bytes: bytes of the PTX that stays for GPUs newer than all machine code.
-        zstd_saves: bytes of the files that ``--recompress zstd`` would save, by a sample.
+        zstd_saves: bytes of the files that ``--recompress 9`` would save, by a sample.
     """
 
     source: str
@@ -281,7 +281,7 @@ def slim_text(report: SlimReport, request: SlimRequest) -> Iterator[RenderableTy
         yield "no image can be removed; nothing was written"
     if report.zstd_saves:
         yield (
-            f"--recompress zstd saves about {short_size(report.zstd_saves)} more in the files, for"
+            f"--recompress 9 saves about {short_size(report.zstd_saves)} more in the files, for"
             f" {ZSTD_DRIVER}"
         )
 
@@ -397,7 +397,7 @@ def newest_ptx_bytes(plans: Iterable[FilePlan], selection: Selection) -> int:
 
 def zstd_saves(plans: Iterable[FilePlan], request: SlimRequest) -> int:
     """Return the bytes that kept images would save as zstd frames, by a sample."""
-    if request.recompresses:
+    if request.recompress is not None:
         return 0
     images = [
         (filtered.container, entry)
@@ -428,7 +428,7 @@ def _notes(report: SlimReport, request: SlimRequest) -> Iterator[str]:
             yield f"{file.path} keeps its length, with zeros in place of the code: {file.note}"
         if file.unregistered:
             yield _unregistered_text(file)
-    if request.recompresses:
+    if request.recompress is not None:
         yield f"compressed images need {ZSTD_DRIVER}"
     # Users who ask for one GPU are surprised to find PTX of another in the result.
     if report.newest_ptx_bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from archsplit.devicecode.edits import copy_entry
@@ -37,7 +38,8 @@ class SlimRequest:
     Attributes:
         source: a library, fatbin, wheel or site-packages folder.
         out: the output folder.
-        recompresses: store images that are LZ4 or uncompressed as zstd frames.
+        recompress: the level of zstd frames for images that are LZ4 or uncompressed; None keeps
+            the vendor's bytes.
         zeroes_unregistered: overwrite code that only the library finds, where no GPU needs it; None
             for libraries of which a GPU has proven that it changes no result.
         label: local version label of a wheel, "" for a default one; None for a build tag.
@@ -51,7 +53,7 @@ class SlimRequest:
     out: Path
     selection: Selection
     mode: EditMode = EditMode.SHRINK
-    recompresses: bool = False
+    recompress: int | None = None
     zeroes_unregistered: bool | None = None
     label: str | None = None
     trust_record: bool = True
@@ -63,7 +65,7 @@ class SlimRequest:
     def file_edit(self) -> FileEdit:
         """Settings for one file."""
         # Copying is a range of the old file; compressing makes new bytes, which take memory.
-        encode = smaller_entry if self.recompresses else copy_entry
+        encode = partial(smaller_entry, level=self.recompress) if self.recompress else copy_entry
         return FileEdit(
             selection=self.selection,
             mode=self.mode,
@@ -76,7 +78,7 @@ class SlimRequest:
         """Choice as a part of a file name."""
         words = [self.selection.label]
         words += ["zero"] if self.zeroes_unregistered else []
-        return ".".join([*words, "zstd"] if self.recompresses else words)
+        return ".".join([*words, "zstd"] if self.recompress else words)
 
     @property
     def choice(self) -> str:
@@ -91,8 +93,8 @@ class SlimRequest:
             words.append(f"--keep-ptx {selection.ptx.value}")
         if self.zeroes_unregistered is not None:
             words.append(f"--unregistered {'zero' if self.zeroes_unregistered else 'keep'}")
-        if self.recompresses:
-            words.append("--recompress zstd")
+        if self.recompress is not None:
+            words.append(f"--recompress {self.recompress}")
         return " ".join(words)
 
 

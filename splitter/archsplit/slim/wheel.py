@@ -382,9 +382,6 @@ def _report(
     )
 
 
-_PERMISSIONS = 0o777
-
-
 def slim_file(request: SlimRequest, effects: Effects) -> SlimReport:
     """Write a copy of a file without the images outside of the choice.
 
@@ -416,7 +413,7 @@ def slim_file(request: SlimRequest, effects: Effects) -> SlimReport:
             else ()
         )
         with output_errors(target):
-            new.chmod(source.stat().st_mode & _PERMISSIONS)
+            new.chmod(source.stat().st_mode & 0o777)
             put_file(new, target)
     return _file_report(request, plan, output=target, checks=checks)
 

@@ -17,6 +17,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from archsplit.devicecode.partition import PackBy, plan_packs
+from archsplit.devicecode.recompress import recompress_level
 from archsplit.devicecode.registered import registered_containers
 from archsplit.errors import BudgetError, NothingToDoError, TargetError, ToolFailedError
 from archsplit.formats.elf import Elf
@@ -27,7 +28,7 @@ from archsplit.recipe.values import matching_files
 from archsplit.release.report import refuse_other_release
 from archsplit.release.wheel_plans import project_metadata
 from archsplit.split.find import find_splittable
-from archsplit.split.model import InstallDefaults, SplitRequest, planned_extras, recompress_level
+from archsplit.split.model import InstallDefaults, SplitRequest, planned_extras
 from archsplit.split.own_build import read_calls, wrapped_environment, wrapped_toolkit
 from archsplit.split.sources import LibraryProject, split_library
 from archsplit.split.split import split_wheel

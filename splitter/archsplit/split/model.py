@@ -94,11 +94,6 @@ class SplitRequest:
     dropped: tuple[str, ...] = ()
 
 
-def recompress_level(word: str) -> int | None:
-    """Return the level that a user chose: 9, 19 or off."""
-    return None if word == "off" else int(word)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredImages:
     """The images of a release as packs store them.

@@ -26,7 +26,7 @@ from archsplit.devicecode.recompress import (
 )
 from archsplit.devicecode.scan import release_pages
 from archsplit.formats.fatbin import RELOCATABLE
-from archsplit.split.model import StoredImages
+from archsplit.split.model import SLOW_LEVEL, StoredImages
 from archsplit.system.parallel import map_on_cores
 from archsplit.system.resources import available_cores
 from archsplit.system.units import size_text
@@ -50,7 +50,7 @@ _PROMISES = {11: "driver 450.80.02 or later", 12: "driver 525.60.13 or later"}
 """The first driver of a CUDA major version, for its machine code.
 Source: CUDA compatibility, "Minor version compatibility"."""
 _SLOW = 10
-"""CPU seconds that are announced."""
+"""CPU seconds that are announced at the default level; the slow level always is."""
 
 
 def store_images(
@@ -75,7 +75,8 @@ def store_images(
             elif entry.offset in packed:
                 images.setdefault(image.digest, (one.place.container, entry))
     entries = [entry for _, entry in images.values()]
-    if (seconds := estimate_seconds(entries, level=level)) > _SLOW:
+    seconds = estimate_seconds(entries, level=level)
+    if entries and (level == SLOW_LEVEL or seconds > _SLOW):
         raw = size_text(sum(entry.uncompressed_size or entry.padded_size for entry in entries))
         cores = available_cores()
         progress.note(
