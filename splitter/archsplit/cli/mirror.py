@@ -113,20 +113,16 @@ def _check(arguments: argparse.Namespace) -> None:
     # No default: a mirror for wrong GPUs would install, and fail at the first kernel.
     if not arguments.verify and not arguments.device:
         raise UsageError("name the GPUs with --device", hint="--device native, or --device 9.0")
-    _check_split(arguments)
+    if arguments.split and arguments.keep_ptx is not None:
+        raise UsageError("--keep-ptx means nothing with --split: a pack has the GPU's own code")
+    if arguments.split and arguments.unregistered is not None:
+        raise UsageError("--unregistered is for slimmed wheels: a split leaves such code in cores")
     # The name becomes a part of a file name.
     if arguments.lock_name and not _LOCK_NAME.fullmatch(arguments.lock_name):
         raise UsageError(
             f"{arguments.lock_name!r} can't be in the name of a lock",
             hint="use letters, digits, - and _",
         )
-
-
-def _check_split(arguments: argparse.Namespace) -> None:
-    if arguments.split and arguments.keep_ptx is not None:
-        raise UsageError("--keep-ptx means nothing with --split: a pack has the GPU's own code")
-    if arguments.split and arguments.unregistered is not None:
-        raise UsageError("--unregistered is for slimmed wheels: a split leaves such code in cores")
 
 
 def _request(arguments: argparse.Namespace) -> MirrorRequest:
