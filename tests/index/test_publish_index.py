@@ -213,14 +213,6 @@ def test_upload_over_the_index_limits_is_not_begun(
     assert scene.server.uploads() == []
 
 
-def test_size_of_what_is_there_counts(scene: Scene) -> None:
-    earlier = scene.files / "toyfat_cc80-0.9-py3-none-any.whl"
-    earlier.write_bytes(bytes(5_000_000))
-    text = refusal(scene, IndexRefusedError, scene.publisher(project_bytes=5_000_100))
-    assert "toyfat-cc80 would have 5.0 MB" in text
-    earlier.unlink()
-
-
 def test_refusal_says_what_it_may_mean_and_nothing_secret(scene: Scene) -> None:
     def echo(asked: Asked) -> Fault | None:
         told = f"no: {asked.headers.get('Authorization')} {USER}:{SECRET} http://a:b@host/"

@@ -35,9 +35,7 @@ def wheel(name: str, tags: str) -> ReleaseWheel:
 
 
 def release(*wheels: ReleaseWheel) -> Release:
-    details = SplitDetails(
-        source="foo.whl", source_sha256="", source_size=1, sources=(), needs=NEEDS
-    )
+    details = SplitDetails(source="foo.whl", sources=(), needs=NEEDS)
     return Release(
         project="foo-cu12",
         version="1.0",

@@ -91,8 +91,6 @@ SPLIT = Release(
     ),
     split=SplitDetails(
         source="toy-2.0-py3-none-linux_x86_64.whl",
-        source_sha256="f0",
-        source_size=20,
         sources=(
             SplitSource(
                 core="toy-2.0-0split-py3-none-linux_x86_64.whl",

@@ -384,7 +384,8 @@ def test_library_alone_gets_a_package_of_its_own(
     assert joined.path.read_bytes() == library.read_bytes()
     given = (library.name, hashlib.sha256(library.read_bytes()).hexdigest())
     report = json.loads((tmp_path / "out" / REPORT_FILE).read_text())
-    assert (report["split"]["source"], report["split"]["source_sha256"]) == given
+    (fat,) = report["split"]["sources"]
+    assert (fat["file"], fat["sha256"]) == given
     (source,) = read_manifest(tmp_path / "out" / MANIFEST).sources
     assert (source.path, source.sha256) == given
     for wheel in (tmp_path / "out").glob("*.whl"):
