@@ -28,7 +28,7 @@ from archsplit.inspect.breakdown import (
     share_text,
     target_color,
 )
-from archsplit.inspect.html import PageOrigin, inventory_page
+from archsplit.inspect.html import PageOrigin, growth_page, inventory_page
 from archsplit.inspect.inspect import InspectRequest, read_inventory
 from archsplit.inspect.inspection import growth_json, inventory_json
 from archsplit.inspect.sizes import device_usage
@@ -280,6 +280,20 @@ def test_the_page_says_where_it_came_from(samples: Samples) -> None:
     page = inventory_page(inventory, (), origin)
     assert "2026-01-02 · <code>archsplit inspect &#x27;a b.so&#x27;</code>" in page
     assert 'id="measure"' not in page, "a library has no download"
+
+
+def test_page_of_growth_has_both_signs(samples: Samples) -> None:
+    whole = inspected(samples, "libkernels.so", kernels=True)
+    empty = replace(whole, files=())
+    there, back = compare_inventories(whole, empty), compare_inventories(empty, whole)
+    assert 'class="number grown"' not in growth_page(whole, empty, there)
+    page = growth_page(empty, whole, back)
+    assert 'class="number grown"' in page
+    assert "Kernels that changed" in page
+    first = back.kernels[0]
+    kernels = tuple(replace(first, name=f"kernel_{number}") for number in range(600))
+    many = replace(back, kernels=kernels)
+    assert "and 100 more; --json has them all" in growth_page(empty, whole, many)
 
 
 def linear(color: str) -> list[float]:

@@ -12,6 +12,7 @@ from archsplit.cli.files import find_subject
 from archsplit.cli.history import add_size_options, run_history, wants_sizes
 from archsplit.cli.verbs import add_verb
 from archsplit.errors import VerifyError
+from archsplit.system.fs import write_file
 
 if TYPE_CHECKING:
     import argparse
@@ -29,6 +30,7 @@ files SUBJECT*  files, wheels, folders or installed packages, the oldest first; 
 --no-kernels  compare targets only: quicker, because nothing has to be unpacked
 --bytes      compare two wheels, or the wheels of two folders, byte by byte: print the members that
              differ, and exit with 9
+{options.HTML}
 {options.SUMMARY}
 {options.JSON}
 """
@@ -44,7 +46,7 @@ def add_to(verbs: options.Verbs) -> None:
     )
     options.add_options(parser, _OPTIONS)
     add_size_options(parser)
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, command_line=())
 
 
 def run(arguments: argparse.Namespace, console: Console) -> int:
@@ -74,6 +76,11 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
         for subject in arguments.files
     )
     growth = compare_inventories(old, new)
+    if arguments.html is not None:
+        from archsplit.inspect.html import growth_page
+
+        origin = inspect_verb.page_origin(arguments)
+        write_file(arguments.html, growth_page(old, new, growth, origin))
     inspect_verb.write_summary(arguments, lambda: growth_markdown(old, new, growth))
     if arguments.json:
         print(growth_json(old, new, growth))  # noqa: T201 - standard output is where data goes

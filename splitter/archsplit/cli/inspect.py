@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from archsplit.arch.target import Capability
     from archsplit.devicecode.model import Inventory
     from archsplit.devicecode.stats import SizeLimits
+    from archsplit.inspect.html import PageOrigin
     from archsplit.inspect.sizes import DeviceUsage
 
 _SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
@@ -128,6 +129,15 @@ def write_summary(arguments: argparse.Namespace, text: Callable[[], str]) -> Non
         stream.write(text())
 
 
+def page_origin(arguments: argparse.Namespace) -> PageOrigin:
+    """Return the date and the command for the header of a page."""
+    from archsplit.inspect.html import PageOrigin
+
+    # Today's date would make a page differ at each run, which reproducible builds forbid.
+    date = time.strftime("%Y-%m-%d", time.gmtime(output_time(os.environ)))
+    return PageOrigin(command=arguments.command_line, date=date)
+
+
 def print_all(parts: Iterable[RenderableType]) -> None:
     """Print to standard output; as wide as the terminal, or wide enough for tables in a pipe."""
     from archsplit.system.safe_output import SafeConsole
@@ -149,11 +159,9 @@ def _show(
 
     if arguments.html is not None:
         # Imported where it is needed: most of the time of a short command is its imports.
-        from archsplit.inspect.html import PageOrigin, inventory_page
+        from archsplit.inspect.html import inventory_page
 
-        # Today's date would make a page differ at each run, which reproducible builds forbid.
-        date = time.strftime("%Y-%m-%d", time.gmtime(output_time(os.environ)))
-        origin = PageOrigin(command=arguments.command_line, date=date)
+        origin = page_origin(arguments)
         page = inventory_page(inventory, devices, origin, gpu=_required_gpu(arguments))
         write_file(arguments.html, page)
     write_summary(arguments, lambda: inventory_markdown(inventory, devices))

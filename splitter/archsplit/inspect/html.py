@@ -1,4 +1,4 @@
-"""Page of an inventory for browsers, and the frame of all pages.
+"""Pages for browsers: an inventory, and the growth between two.
 
 In go the records that the terminal shows; out comes one file that asks for nothing else. The pages
 of all commands have one frame (`render_page`), so that they look alike, and their tables sort and
@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 from archsplit import __version__
 from archsplit.devicecode.kernels import find_demangler, readable_name
 from archsplit.devicecode.select import Coverage
+from archsplit.devicecode.stats import template_changes
 from archsplit.inspect.breakdown import (
     REST_COLOR,
     REST_LABEL,
@@ -40,13 +41,14 @@ from archsplit.inspect.text import (
     product_text,
     unserved_text,
 )
-from archsplit.system.units import size_text
+from archsplit.system.units import change_text, size_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from archsplit.arch.target import Capability
     from archsplit.devicecode.model import File, Inventory
+    from archsplit.devicecode.stats import Growth, SizeChange
     from archsplit.inspect.breakdown import BreakdownPart
     from archsplit.inspect.sizes import DeviceUsage
 
@@ -175,6 +177,8 @@ def _asset(name: str) -> str:
 _MAX_KERNELS = 25
 """Kernels of a target in the map: the largest; a library can have tens of thousands."""
 
+_MAX_CHANGES = 500
+"""Kernels in a table of growth; the JSON has all."""
 
 _MAX_NAME = 160
 """Characters of a kernel's name; names of templates have thousands."""
@@ -226,6 +230,27 @@ def inventory_page(
 
 def _folded(title: str, content: str) -> str:
     return f"<details><summary><h2>{escape(title)}</h2></summary>\n{content}\n</details>"
+
+
+def growth_page(
+    old: Inventory, new: Inventory, growth: Growth, origin: PageOrigin = NO_ORIGIN
+) -> str:
+    """Return the page of ``archsplit diff --html``: targets and kernels, before and after."""
+    unit = "download" if growth.in_download else "in files"
+    change = new.size - old.size
+    headline = f"{size_text(old.size)} before, {size_text(new.size)} after ({change_text(change)})"
+    body = ["<h2>Targets</h2>", _change_table(growth.targets, unit, named=False)]
+    templates = template_changes(growth.kernels)
+    if templates:
+        body += [
+            "<h2>Kernels that changed, by template</h2>",
+            FILTER_BOX,
+            _change_table(templates[:_MAX_CHANGES], "machine code", named=True),
+        ]
+    if len(templates) > _MAX_CHANGES:
+        body.append(f"<p>and {len(templates) - _MAX_CHANGES} more; --json has them all</p>")
+    title = f"{old.name} → {new.name}"
+    return render_page(title, headline, origin, "\n".join(body))
 
 
 def _measures(inventory: Inventory) -> tuple[tuple[str, str], ...]:
@@ -437,3 +462,23 @@ def _code_row(path: str, part: BreakdownPart, *, is_live: bool) -> str:
         f'<td>{", ".join(part.compressions)}<td class="number">{part.count or ""}'
         f"{size_cell(part.file_bytes)}{download}</tr>"
     )
+
+
+def _change_table(changes: Sequence[SizeChange], unit: str, *, named: bool) -> str:
+    most = max((abs(change.growth) for change in changes), default=0) or 1
+    rows = []
+    for change in changes:
+        name = f'<td class="mono">{escape(_short_name(change.name or ""))}' if named else ""
+        color = "var(--grown)" if change.growth > 0 else "var(--usable)"
+        grown = ' class="number grown"' if change.growth > 0 else ' class="number"'
+        rows.append(
+            f"<tr><td>{escape(change.target)}{name}{size_cell(change.old)}{size_cell(change.new)}"
+            f'<td{grown} data-value="{change.growth}">{change_text(change.growth)}'
+            f'<td class="wide"><div class="bar"><span style="width:'
+            f'{100 * abs(change.growth) / most:.1f}%;background:{color}"></span></div></tr>'
+        )
+    kernel = ("kernel",) if named else ()
+    heads = ("target", *kernel, f"#{unit}, before", "#after", "#growth", ".")
+    style = "sortable filtered" if named else "sortable"
+    caption = f"{'kernels' if named else 'targets'}: red grew, green shrank"
+    return render_table(caption, heads, rows, style=style)
