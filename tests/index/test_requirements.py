@@ -39,10 +39,6 @@ class FakeIndex:
         del url
         return self.content
 
-    def size(self, url: str) -> int:
-        del url
-        return len(self.content)
-
 
 def as_index(fake: FakeIndex) -> Index:
     return cast("Index", fake)
@@ -92,16 +88,13 @@ def test_target_that_the_last_release_had_is_a_warning(
     what = release(made, tmp_path)
     name = "toyfat-0.9-py3-none-manylinux_2_17_x86_64.whl"
     content = f"Metadata-Version: 2.4\nName: toyfat\nVersion: 0.9\n{OLD}".encode()
-    if not has_metadata:
-        path = release(made, tmp_path, *OLD.splitlines()).of(CORE)[0].path
-        content = path.read_bytes()
     served = IndexFile(
         name=name, url="u", digests={}, metadata={} if has_metadata else None, metadata_url="m"
     )
     page = IndexPage(name="toyfat", exists=True, files={name: served})
     what = release(made, tmp_path)
     found = list(dropped_targets(what, page, as_index(FakeIndex(content))))
-    # The core's own file, of another version, is damaged for a reader that compares names.
+    # The wheel itself may have gigabytes.
     if not has_metadata:
         assert found == []
         return

@@ -202,27 +202,6 @@ class Index:
         """
         return self._retry.keep_trying(f"reading {url}", lambda: b"".join(self._blocks(url)))
 
-    def size(self, url: str) -> int | None:
-        """Return the size of a file in bytes, or None if it is unknown.
-
-        Raises:
-            IndexUnreachableError: each attempt failed.
-            IndexRefusedError: the index denies access.
-        """
-        return self._retry.keep_trying(f"measuring {url}", lambda: self._length(url))
-
-    def _length(self, url: str) -> int | None:
-        import requests  # noqa: PLC0415 - see _session
-
-        try:
-            response = requests.head(url, timeout=_TIMEOUTS, allow_redirects=True)
-        except requests.RequestException as error:
-            raise request_failure(error, url) from None
-        self._check(response, url)
-        length = response.headers.get("Content-Length", "")
-        # A chunked reply has no length.
-        return int(length) if length.isdecimal() else None
-
     def _page(self, url: str, accept: str = "") -> requests.Response | None:
         """Return a page, or None if this host has none."""
         import requests  # noqa: PLC0415 - see _session
@@ -317,7 +296,7 @@ def _parse_file(one: DistributionPackage) -> IndexFile:
         name=one.filename,
         url=one.url,
         digests=dict(one.digests),
-        # Some servers send null for both: the caller measures such files itself.
+        # Some servers send null.
         size=one.size,
         # PEP 592 allows a yank without a reason, so "" and None differ.
         yanked=(one.yanked_reason or "") if one.is_yanked else None,

@@ -21,9 +21,7 @@ from packaging.utils import (
 )
 from packaging.version import Version
 
-from archsplit.errors import WheelError
 from archsplit.index.release import CORE, META, SOURCE
-from archsplit.system.fs import temporary_dir, write_file
 from archsplit.wheels.filename import ALL_EXTRA, WheelName
 from archsplit.wheels.reader import open_wheel
 
@@ -36,8 +34,6 @@ if TYPE_CHECKING:
     from archsplit.index.client import Index, IndexFile, IndexPage
     from archsplit.index.release import Artifact, UploadRelease
 
-_MOST_BYTES = 100_000_000
-"""Largest core of an earlier release that is downloaded for its METADATA."""
 _PYTHON = re.compile(r"cp3(\d+)")
 
 
@@ -81,14 +77,17 @@ def dropped_targets(release: UploadRelease, page: IndexPage, index: Index) -> It
     if earlier is None:
         return
     version, served = earlier
-    last = _read_served(served, index)
+    # The wheel itself may have gigabytes, so an index without metadata files is not searched.
+    if served.metadata is None:
+        return
+    last = parse_email(index.read(served.metadata_url))[0]
     before = _plugin_extras(last, core.project)
     # A pack of PTX for future GPUs has no machine that would be left without code today.
     lost = sorted(before - now - {ALL_EXTRA, "ptx"})
     if lost:
         # An extra may bring another extra's pack. A name that the project never registered must not
         # be required: anybody could upload it.
-        own = {canonicalize_name(one.name) for one in _requirements(last or {})}
+        own = {canonicalize_name(one.name) for one in _requirements(last)}
         kept = ",".join(one for one in lost if f"{core.project}-{one}" in own)
         is_split = all(report.split is not None for report in release.reports.values())
         mend = f"`archsplit split --dropped {kept}`" if is_split else "`dropped` in the recipe"
@@ -144,10 +143,8 @@ def _is_plugin(requirement: Requirement, core: str) -> bool:
     return is_exact and canonicalize_name(requirement.name).startswith(f"{core}-")
 
 
-def _plugin_extras(metadata: RawMetadata | None, core: str) -> set[str]:
+def _plugin_extras(metadata: RawMetadata, core: str) -> set[str]:
     """Return the extras of a core that bring a plugin."""
-    if metadata is None:
-        return set()
     return {
         extra
         for extra in metadata.get("provides_extra", [])
@@ -174,7 +171,7 @@ def _file_version(file: str) -> Version | None:
 
 
 def _last_core(page: IndexPage, version: Version) -> tuple[Version, IndexFile] | None:
-    """Return the newest earlier version, and its wheel that costs least to read."""
+    """Return the newest earlier version, and one of its wheels, with its metadata if possible."""
     wheels = [
         (found, served)
         for name, served in page.files.items()
@@ -188,20 +185,4 @@ def _last_core(page: IndexPage, version: Version) -> tuple[Version, IndexFile] |
         return None
     newest = max(found for found, _ in wheels)
     cores = [served for found, served in wheels if found == newest]
-    return newest, min(cores, key=lambda one: (one.metadata is None, one.size or 0, one.name))
-
-
-def _read_served(served: IndexFile, index: Index) -> RawMetadata | None:
-    """Return the METADATA of a file on the index; None if that costs a big download."""
-    if served.metadata is not None:
-        return parse_email(index.read(served.metadata_url))[0]
-    size = served.size if served.size is not None else index.size(served.url)
-    if size is None or size > _MOST_BYTES:
-        return None
-    with temporary_dir() as folder:
-        write_file(folder / served.name, index.read(served.url))
-        try:
-            return _read_metadata(folder / served.name)
-        # A damaged file of an earlier release is not a fault of this one.
-        except WheelError:
-            return None
+    return newest, min(cores, key=lambda one: (one.metadata is None, one.name))
