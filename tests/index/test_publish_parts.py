@@ -365,7 +365,7 @@ def test_twine_that_dies_is_told(scene: Scene) -> None:
         broken.where()
 
 
-def test_any_digest_that_an_index_lists_is_compared(scene: Scene) -> None:
+def test_file_without_a_sha256_on_its_page_is_downloaded_and_compared(scene: Scene) -> None:
     (core,) = read_release([scene.dist]).of(CORE)
     index = Index(f"{scene.server.url}simple/", retry_policy(scene.clock))
     read_back = ReadBack(index=index, retry=retry_policy(scene.clock))
@@ -373,8 +373,11 @@ def test_any_digest_that_an_index_lists_is_compared(scene: Scene) -> None:
     shutil.copy(core.path, scene.files)
     url = f"{scene.server.url}packages/{core.path.name}"
     for digests in ({"md5": hashlib.md5(content).hexdigest()}, {"crc32": "0"}, {}):
-        assert read_back.is_same(core, IndexFile(name=core.path.name, url=url, digests=digests))
-    assert not read_back.is_same(core, IndexFile(name="", url=url, digests={"md5": "0" * 32}))
+        file = IndexFile(name=core.path.name, url=url, digests=digests)
+        (scene.files / core.path.name).write_bytes(content)
+        assert read_back.is_same(core, file)
+        (scene.files / core.path.name).write_bytes(content + b"more")
+        assert not read_back.is_same(core, file)
 
 
 def test_metadata_beside_a_wheel_is_compared(scene: Scene) -> None:
@@ -409,9 +412,9 @@ def test_file_that_vanishes_from_its_page_is_not_read(scene: Scene) -> None:
     scene.server.before = lambda _: Fault(status=404)
     with pytest.raises(IndexUnreachableError):
         index.digest(f"{scene.server.url}packages/x.whl")
-        scene.server.before = lambda _: Fault(drop="before")
-        with pytest.raises(IndexUnreachableError):
-            read(f"{scene.server.url}packages/x.whl")
+    scene.server.before = lambda _: Fault(drop="before")
+    with pytest.raises(IndexUnreachableError):
+        index.digest(f"{scene.server.url}packages/x.whl")
 
 
 def test_untrusted_certificate_is_not_tried_again(scene: Scene, tmp_path: Path) -> None:

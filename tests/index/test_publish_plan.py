@@ -11,7 +11,7 @@ import pytest
 from publish_samples import artifact
 
 from archsplit.errors import ConflictError, IndexRefusedError, VerifyError
-from archsplit.index.client import IndexFile, IndexPage, Repository, comparable
+from archsplit.index.client import IndexFile, IndexPage, Repository
 from archsplit.index.plan import (
     FILE_BYTES,
     PROJECT_BYTES,
@@ -221,11 +221,6 @@ def test_more_new_names_than_a_day_has_are_one_warning(plugins: int, *, is_warne
 )
 def test_seconds_to_wait(headers: dict[str, str], seconds: float | None) -> None:
     assert retry_after_seconds(headers, NOW) == seconds
-
-
-def test_strongest_digest_is_compared() -> None:
-    assert comparable({"md5": "", "sha256": ""}) == "sha256"
-    assert comparable({"crc32": ""}) is None
 
 
 def test_core_for_private_use_is_noted() -> None:

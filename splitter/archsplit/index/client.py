@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
     from archsplit.index.retry import RetryPolicy
 
-_STRONGEST = ("sha512", "sha384", "sha256", "blake2b", "sha1", "md5")
-
 _TIMEOUTS = (10.0, 30.0)
 """Seconds to connect, and between two packets."""
 
@@ -116,11 +114,6 @@ def _name_key(file: str) -> tuple[object, ...] | None:
     except InvalidWheelFilename:
         return None
     return project, version, build, tags
-
-
-def comparable(digests: Mapping[str, str]) -> str | None:
-    """Return the strongest digest algorithm that an index used, or None."""
-    return next((name for name in _STRONGEST if name in digests), None)
 
 
 class Index:

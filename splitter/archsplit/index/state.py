@@ -10,10 +10,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from archsplit.errors import ConflictError, VerifyError
-from archsplit.index.client import comparable
 from archsplit.index.plan import IndexState
 from archsplit.index.retry import RetryableError
-from archsplit.system.fs import hex_digest, read_blocks
+from archsplit.system.fs import hex_digest
 from archsplit.wheels.reader import open_wheel
 
 if TYPE_CHECKING:
@@ -57,18 +56,12 @@ class ReadBack:
         """Return True if a file on the index has the content of the local one.
 
         Raises:
-            IndexUnreachableError: the index lists no digest, and the file can't be downloaded.
+            IndexUnreachableError: the index lists no SHA-256, and the file can't be downloaded.
         """
-        algorithm = comparable(served.digests)
-        # An index without digests: only a download shows the content.
-        if algorithm is None:
-            return self.index.digest(served.url) == artifact.sha256
+        # An index with older digests or none: only a download shows the content.
+        digest = served.digests.get("sha256") or self.index.digest(served.url)
         # Hexadecimal digits may be in upper case.
-        expected = served.digests[algorithm].lower()
-        if algorithm == "sha256":
-            return expected == artifact.sha256
-        # The report has SHA-256 only, so the local file is hashed again with the index's algorithm.
-        return expected == hex_digest(read_blocks(artifact.path), algorithm=algorithm)
+        return digest.lower() == artifact.sha256
 
     def find(self, artifact: Artifact) -> bool:
         """Return True if the index has a file now.

@@ -122,9 +122,9 @@ def read_blocks(path: Path) -> Iterator[bytes]:
         yield from blocks(file)
 
 
-def hex_digest(content: Iterable[bytes | memoryview], *, algorithm: str = "sha256") -> str:
-    """Return the digest of a content in hexadecimal digits."""
-    return hash_blocks(content, algorithm=algorithm)[0].hex()
+def hex_digest(content: Iterable[bytes | memoryview]) -> str:
+    """Return the SHA-256 of a content in hexadecimal digits."""
+    return hash_blocks(content)[0].hex()
 
 
 def hash_stream(stream: SupportsRead) -> tuple[bytes, int]:
@@ -136,11 +136,9 @@ def hash_blocks(
     content: Iterable[bytes | memoryview],
     *,
     copy_to: BinaryIO | None = None,
-    algorithm: str = "sha256",
 ) -> tuple[bytes, int]:
-    """Return the digest and size of a content; copy the content to ``copy_to`` on the way."""
-    # An index may list only MD5. FIPS builds of OpenSSL allow MD5 only with this argument.
-    digest, size = hashlib.new(algorithm, usedforsecurity=False), 0
+    """Return the SHA-256 and size of a content; copy the content to ``copy_to`` on the way."""
+    digest, size = hashlib.sha256(), 0
     for block in content:
         digest.update(block)
         size += len(block)
