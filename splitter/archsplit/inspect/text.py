@@ -165,8 +165,8 @@ def zstd_text(inventory: Inventory) -> str:
     if not saves:
         return ""
     return (
-        f"compression left on the table: zstd level 9 would save {size_text(saves)} of {whole} in"
-        " files (estimated from a sample)"
+        f"compression left on the table: zstd level 9 would save {size_text(saves)} of {whole} on"
+        " disk (estimated from a sample)"
     )
 
 

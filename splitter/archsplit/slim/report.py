@@ -281,7 +281,7 @@ def slim_text(report: SlimReport, request: SlimRequest) -> Iterator[RenderableTy
         yield "no image can be removed; nothing was written"
     if report.zstd_saves:
         yield (
-            f"--recompress 9 saves about {short_size(report.zstd_saves)} more in the files, for"
+            f"--recompress 9 saves about {short_size(report.zstd_saves)} more on disk, for"
             f" {ZSTD_DRIVER}"
         )
 
@@ -377,7 +377,7 @@ def _newest_ptx_text(report: SlimReport, selection: Selection) -> str:
     )
     lost = "newer GPUs find" if newest is None else f"GPUs newer than {newest} find"
     return (
-        f"--keep-ptx none saves {short_size(report.newest_ptx_bytes)} more in the files; then"
+        f"--keep-ptx none saves {short_size(report.newest_ptx_bytes)} more on disk; then"
         f" {lost} no code"
     )
 
