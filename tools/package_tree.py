@@ -23,7 +23,7 @@ def tree() -> str:
     for folder in SOURCES:
         package = ROOT / folder
         lines.append(_line(f"{folder}/", package / "__init__.py"))
-        modules = [path for path in package.glob("*.py") if not path.name.startswith("__")]
+        modules = [path for path in package.glob("*.py") if not path.name.startswith("_")]
         # A link is a package of another root, which is listed there.
         packages = [path for path in package.glob("*/__init__.py") if not path.parent.is_symlink()]
         lines += [_line(f"  {path.name}", path) for path in sorted(modules)]
