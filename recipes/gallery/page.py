@@ -106,7 +106,7 @@ def page(content: dict[str, Any]) -> str:
         "inside": table(
             (
                 *("wheel", "device code", "link code", "zstd saves"),
-                *("copies", "kernels", "most lacking"),
+                *("copies", "most lacking"),
             ),
             (
                 (
@@ -115,7 +115,6 @@ def page(content: dict[str, Any]) -> str:
                     mb(one["gpus"]["H100"]["link_code"]),
                     mb(one["zstd_saves"]),
                     mb(one["duplicate_bytes"]),
-                    str(one["kernels"]),
                     lacks(one["lacking"]),
                 )
                 for name, one in wheels.items()
