@@ -430,7 +430,7 @@ def _with_cache(effects: Effects) -> Effects:
 
     from archsplit.cache.config import resolve_settings
 
-    settings = resolve_settings({}, effects.environment)
+    settings = resolve_settings(effects.environment)
     # "off" is spelled as no cache at all, so that no folder is made.
     return effects if settings.mode == "off" else replace(effects, cache=settings)
 

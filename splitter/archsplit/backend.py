@@ -249,7 +249,7 @@ def _engine(settings: Mapping[str, str]) -> EngineChoice | None:
 
 
 def _cache(settings: Mapping[str, str]) -> Settings | None:
-    found = resolve_settings({"mode": settings["cache"]} if "cache" in settings else {}, os.environ)
+    found = resolve_settings(os.environ, mode=settings.get("cache"))
     return None if found.mode == "off" else found
 
 

@@ -188,7 +188,7 @@ def test_the_budget_counts_what_other_machines_have_built(
     nightly_recipe: Path, tmp_path: Path, effects: Effects, store: Path
 ) -> None:
     known = {**effects.environment, "ARCHSPLIT_CACHE_DIR": str(store)}
-    effects = replace(effects, cache=resolve_settings({"mode": "on"}, known))
+    effects = replace(effects, cache=resolve_settings(known, mode="on"))
     path = nightly_recipe / "recipe.toml"
     path.write_text(path.read_text().replace('sass = ["sm_90"]\n', "").replace("2MB", "300kB"))
     out = tmp_path / "out"

@@ -150,7 +150,7 @@ def carried_out(order: Invocation) -> str:
     def warn(text: str) -> None:
         said.write(f"archsplit: {text}\n".encode())
 
-    settings = resolve_settings({}, order.environment)
+    settings = resolve_settings(order.environment)
     runner = SubprocessRunner()
     found = find_pool(order.environment, jobs=None, memory=None)
     with contextlib.closing(found.pool):

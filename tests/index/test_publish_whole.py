@@ -45,7 +45,7 @@ def test_from_a_recipe_to_its_users(
     recipe = Path(shutil.copytree(TINYVEC, tmp_path / "tinyvec"))
     text = (recipe / "recipe.toml").read_text().replace('ptx = ["compute_90"]\n', "")
     (recipe / "recipe.toml").write_text(text + '\n[install]\nmode = "meta"\n')
-    known = resolve_settings({"mode": "on"}, environment)
+    known = resolve_settings(environment, mode="on")
     effects = Effects(progress=SilentProgress(), environment=environment, jobs=2, cache=known)
     build_recipe(BuildRequest(recipe=load_recipe(recipe)), effects, out=tmp_path / "wheels")
     command = Command(scene=scene, home=tmp_path / "home")

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="session")
 def effects(environment: dict[str, str]) -> Effects:
     # One and the same recipe is built in several ways; compiling it once is enough.
-    known = resolve_settings({"mode": "on"}, environment)
+    known = resolve_settings(environment, mode="on")
     return Effects(progress=SilentProgress(), environment=environment, jobs=2, cache=known)
 
 

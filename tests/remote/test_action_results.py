@@ -32,7 +32,7 @@ def run(work: Work, cache: Path, text: str) -> int:
     )
     variables = {"ARCHSPLIT_CACHE": "on", "ARCHSPLIT_CACHE_DIR": str(cache)}
     variables |= {"ARCHSPLIT_CACHE_MIN_SECONDS": "0", "ARCHSPLIT_CACHE_MIN_SIZE": "0"}
-    store = Cache(resolve_settings({}, variables), warn=pytest.fail)
+    store = Cache(resolve_settings(variables), warn=pytest.fail)
     results = ActionResults(store, PathMap(work.root, work.private), lambda _: work.tools)
     outcome = run_graph(
         Graph(steps=(first, second)),

@@ -380,7 +380,7 @@ def test_lost_workers_and_a_lost_scheduler_cost_a_tenth_of_the_work(tmp_path: Pa
                     return
 
         threading.Thread(target=kill, daemon=True).start()
-        cache = Cache(resolve_settings({}, variables), warn=print)
+        cache = Cache(resolve_settings(variables), warn=print)
         executor = cluster.executor(work, *steps, wanted=tuple(work.private / s for s in sources))
         try:
             outcome = run_graph(

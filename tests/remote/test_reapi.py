@@ -516,7 +516,7 @@ def test_objects_of_the_compile_cache_are_linked_on_the_farm(
             environment=environment,
             jobs=2,
             engine=engine,
-            cache=resolve_settings({}, variables),
+            cache=resolve_settings(variables),
         )
         order = BuildRequest(recipe=load_recipe(TINYVEC), targets=(Target.parse("sm_80"),))
         release = build_recipe(order, effects, out=tmp_path / name)

@@ -23,7 +23,7 @@ def test_sizes_are_read(text: str, size: int) -> None:
 )
 def test_a_size_is_one_number_everywhere(text: str, size: int) -> None:
     assert parse_size(text) == size
-    assert resolve_settings({"max-size": text}, {}).max_size == size
+    assert resolve_settings({"ARCHSPLIT_CACHE_MAX_SIZE": text}).max_size == size
     assert TypeAdapter(SizeText).validate_python(text) == size
 
 

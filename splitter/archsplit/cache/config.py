@@ -1,8 +1,7 @@
-"""Settings of the cache: one table, and four places where each setting can be made.
+"""Settings of the cache: one table, and the places where each setting can be made.
 
-Input are flags, values of a calling program, environment variables and a file; output is
-`Settings`. The table gives each setting its flag, variable, key of the file and parser, so that all
-agree.
+Input are ``--cache``, environment variables and a file; output is `Settings`. The table gives each
+setting its variable, key of the file and parser, so that all agree.
 """
 
 from __future__ import annotations
@@ -87,11 +86,6 @@ class Setting:
         return _PREFIX + self.name.upper().replace("-", "_")
 
     @property
-    def flag(self) -> str:
-        """Return the flag; ``--cache`` for the mode."""
-        return "--cache" if self.name == "mode" else f"--cache-{self.name}"
-
-    @property
     def field(self) -> str:
         """Return the attribute of `Settings`."""
         return "folder" if self.name == "dir" else self.name.replace("-", "_")
@@ -114,10 +108,10 @@ def _size(text: str) -> int:
 
 
 def _seconds(text: str) -> float:
-    value = float(text)
-    if not 0 <= value < float("inf"):
-        raise ValueError("not a number of seconds")
-    return value
+    with contextlib.suppress(ValueError):
+        if 0 <= float(text) < float("inf"):
+            return float(text)
+    raise ValueError("not a number of seconds")
 
 
 def _switch(text: str) -> bool:
@@ -185,33 +179,29 @@ SETTINGS_TABLE = (
 
 
 def resolve_settings(
-    flags: Mapping[str, str],
     environment: Mapping[str, str],
     *,
-    chosen: Mapping[str, object] | None = None,
+    mode: str | None = None,
 ) -> Settings:
-    """Return the settings: of flags, else as chosen, else of the environment, else of the file.
+    """Return the settings of the environment, else of the file, else the defaults.
 
     Args:
-        flags: texts by the names of the settings.
+        mode: the value of ``--cache``, which goes before all others.
         environment: ``ARCHSPLIT_CACHE`` and what begins so; ``XDG_CONFIG_HOME``,
             ``XDG_CACHE_HOME`` and ``HOME`` say where things are.
-        chosen: values of a calling program, by the field names of `Settings`.
 
     Raises:
         UsageError: a text is not a valid value; the message has its place.
     """
     path, filed = _read_file(environment)
-    given = chosen or {}
-    found: dict[str, object] = {"folder": cache_folder(environment), **given}
-    named = {*given}
+    found: dict[str, object] = {"folder": cache_folder(environment)}
+    named: set[str] = set()
     for setting in SETTINGS_TABLE:
-        texts = [(flags.get(setting.name), setting.flag)]
-        if setting.field not in given:
-            texts += [
-                (environment.get(setting.variable), setting.variable),
-                (filed.get(setting.name), f"{setting.name} in {path}"),
-            ]
+        texts = (
+            (mode if setting.name == "mode" else None, "--cache"),
+            (environment.get(setting.variable), setting.variable),
+            (filed.get(setting.name), f"{setting.name} in {path}"),
+        )
         for text, where in texts:
             # "" is a value: it switches a setting of the file off.
             if text is not None:

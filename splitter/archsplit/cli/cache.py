@@ -66,7 +66,7 @@ def _run(arguments: argparse.Namespace, console: Console) -> int:
     def warn(text: str) -> None:
         console.print(text, markup=False, soft_wrap=True)
 
-    settings = resolve_settings({}, os.environ)
+    settings = resolve_settings(os.environ)
     # Mode `read-only` is for shared caches of CI jobs, which must not change.
     store = LocalStore(settings.folder, warn=warn, writable=settings.mode != "read-only")
     arguments.verb(arguments, settings, store)

@@ -194,7 +194,7 @@ def fetch_wheel(text: str, console: Console) -> Path:
     # pip would build a source distribution, and so run code of the index.
     if _URL.match(text) and not subject.partition("#")[0].endswith(".whl"):
         raise UsageError(f"{shown} is not the URL of a wheel", hint="download the file first")
-    settings = resolve_settings({}, os.environ)
+    settings = resolve_settings(os.environ)
     target = downloads_folder(settings.folder)
     with output_errors(target):
         target.mkdir(parents=True, exist_ok=True)

@@ -385,8 +385,7 @@ def cache_settings(
     """
     from archsplit.cache.config import resolve_settings
 
-    given = {} if arguments.cache is None else {"mode": arguments.cache}
-    settings = resolve_settings(given, environment)
+    settings = resolve_settings(environment, mode=arguments.cache)
     return None if settings.mode == "off" else settings
 
 

@@ -55,7 +55,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
         from archsplit.cli.build import plan_prebuilt
 
         return plan_prebuilt(recipe, arguments)
-    settings = resolve_settings({}, os.environ)
+    settings = resolve_settings(os.environ)
     with (
         options.effects(console, jobs=arguments.jobs, quiet=True) as effects,
         plan_build(
