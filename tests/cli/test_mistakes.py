@@ -23,6 +23,7 @@ SOUND = "toyfat-1.0-py3-none-any.whl"
 LOCKED = "nope-1.0-py3-none-any.whl"
 DLL = "toyfat-1.0-py3-none-win_amd64.whl"
 MACOS = "toyfat-1.0-py3-none-macosx_11_0_arm64.whl"
+INSIDE = "--site-packages env/lib/python3.12/site-packages"
 MISTAKES = [
     # words, exit code, message, hint
     ("splti", 2, "unknown command 'splti'", "did you mean split?"),
@@ -41,6 +42,9 @@ MISTAKES = [
     ("verify whels", 14, "no such folder: whels", "did you mean wheels?"),
     ("join whels --out o", 14, "no such folder: whels", "did you mean wheels?"),
     ("gather whels --out o", 14, "no such folder: whels", "did you mean wheels?"),
+    ("inspect foo --site-packages env", 14, "env is an environment", INSIDE),
+    ("diff foo bar --site-packages env", 14, "env is an environment", INSIDE),
+    ("doctor --site-packages env --device 9.0", 14, "env is an environment", INSIDE),
     ("split text.txt --out o", 7, "neither a wheel nor a library: it begins", "a .whl or .so"),
     ("inspect text.txt", 7, "text.txt can't hold device code", "inspect a .so"),
     ("split https://x.org/f.so --out o", 2, "https://x.org/f.so is not the URL of a wheel", ""),
@@ -107,6 +111,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("mistakes")
     (folder / "text.txt").write_text("some text\n")
     (folder / "wheels").mkdir()
+    (folder / "env" / "lib" / "python3.12" / "site-packages").mkdir(parents=True)
     for path in (folder / "fat.whl", folder / "wheels" / WINDOWS):
         with zipfile.ZipFile(path, "w") as archive:
             archive.writestr("foo/__init__.py", "")

@@ -61,7 +61,7 @@ def test_an_environment_in_place_of_its_site_packages_is_refused(tmp_path: Path)
     inside.mkdir(parents=True)
     with pytest.raises(InputError, match="env is an environment") as refused:
         run("--site-packages", tmp_path / "env", "--device", "9.0")
-    assert refused.value.hint == f"--site-packages {inside}"
+    assert refused.value.hint == f"name the folder inside: --site-packages {inside}"
 
 
 LIBCUDA = "int cuDriverGetVersion(int *version) { *version = %d; return 0; }"

@@ -56,8 +56,10 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
 
 def _check_site(arguments: argparse.Namespace) -> int:
     from archsplit.slim.report import check_gpus
+    from archsplit.system.installers import refuse_environment
 
     check_folder(arguments.site_packages)
+    refuse_environment(arguments.site_packages)
     capabilities = options.capabilities(arguments.device or ["native"])
     for line in check_gpus(arguments.site_packages, capabilities):
         print(line)  # noqa: T201 - standard output is where data goes

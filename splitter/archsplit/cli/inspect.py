@@ -69,7 +69,15 @@ def add_to(verbs: options.Verbs) -> None:
 
 
 def places(arguments: argparse.Namespace) -> tuple[Path, ...]:
-    """Return the folders with installed packages."""
+    """Return the folders with installed packages.
+
+    Raises:
+        InputError: one is an environment, and not the folder of its packages.
+    """
+    from archsplit.system.installers import refuse_environment
+
+    for folder in arguments.site_packages or ():
+        refuse_environment(folder)
     return tuple(arguments.site_packages or map(Path, filter(None, sys.path)))
 
 

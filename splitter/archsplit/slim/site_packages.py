@@ -32,6 +32,7 @@ from archsplit.slim.transaction import (
     open_transaction,
 )
 from archsplit.system.fs import input_errors, read_file, sha256, temporary_dir
+from archsplit.system.installers import refuse_environment
 from archsplit.system.parallel import map_on_cores
 
 if TYPE_CHECKING:
@@ -107,8 +108,7 @@ def site_folder(path: Path) -> Path:
     with input_errors(path):
         if not path.is_dir():
             raise InputError(f"{path} is not a folder", hint="name a site-packages folder")
-        for inside in sorted(path.glob("lib/python*/site-packages")):
-            raise InputError(f"{path} is an environment", hint=f"--site-packages {inside}")
+        refuse_environment(path)
         # The lock and the journal belong to the folder, whatever link leads to it.
         return path.resolve()
 

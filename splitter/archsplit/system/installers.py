@@ -9,7 +9,7 @@ from pathlib import Path
 from shutil import which
 from typing import TYPE_CHECKING
 
-from archsplit.errors import IndexUnreachableError, ToolNotFoundError
+from archsplit.errors import IndexUnreachableError, InputError, ToolNotFoundError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -45,6 +45,19 @@ def pip_command(environment: Mapping[str, str]) -> tuple[str, ...]:
     index = environment.get("UV_DEFAULT_INDEX") or environment.get("UV_INDEX_URL")
     own = ("--index-url", index) if index else ()
     return (uv, "tool", "run", "--quiet", "pip", "--disable-pip-version-check", *own)
+
+
+def refuse_environment(folder: Path) -> None:
+    """Refuse an environment's folder where the folder of its packages is meant.
+
+    Raises:
+        InputError: the hint names the folder inside.
+    """
+    for inside in sorted(folder.glob("lib/python*/site-packages")):
+        raise InputError(
+            f"{folder} is an environment, not its site-packages folder",
+            hint=f"name the folder inside: --site-packages {inside}",
+        )
 
 
 def refuse_offline(output: str, *, subject: str) -> None:
