@@ -19,7 +19,7 @@ import random
 from pathlib import Path
 from typing import NamedTuple
 
-from archsplit.scheduler.graph import Graph, Step, group_steps, guess_size, moved_bytes
+from archsplit.scheduler.graph import Graph, Step, group_steps, guess_size
 from archsplit.system.process import Command
 
 _SOURCES, _TARGETS, _SLOTS = 500, 8, 16
@@ -162,7 +162,9 @@ def main() -> None:
         one_machine = simulate(graph, Case(load, 1, _GIGABIT, _GIGABIT), moves=False)
         wanted = [path for step in graph.steps for path in step.writes if path.suffix == ".so"]
         grouped = group_steps(graph, wanted=wanted)
-        moved = moved_bytes(grouped, guess_size).total / _SOURCES / _TARGETS / 1e6
+        read = {path for step in grouped.steps for path in step.reads}
+        written = [path for step in grouped.steps for path in step.writes if path in read]
+        moved = sum(map(guess_size, written)) / _SOURCES / _TARGETS / 1e6
         print(
             f"{load}: {hours:.1f} CPU h, {one_machine / 60:.1f} min on one machine;"
             f" {len(graph.steps)} steps, {len(grouped.steps)} actions,"

@@ -39,7 +39,8 @@ def folder(tmp_path: Path) -> Path:
     cache = Cache(Settings(folder=tmp_path / "store"), warn=pytest.fail)
     cache.store(ENTRY)
     cache.add_manifest_entry("ab" * 32, ManifestEntry(files=()))
-    cache.store_content("982d9e3eb996f559e633f4d194def3761d909f5a3b647d1a851fead67c32c9d1", b"text")
+    content = "982d9e3eb996f559e633f4d194def3761d909f5a3b647d1a851fead67c32c9d1"
+    cache.local.put(StoreKind.CONTENT, content, b"text")
     cache.count_lookup("cicc", "sm_90", "local", 2.0)
     cache.count_lookup("cicc", "sm_80", None, 3.0)
     cache.close()

@@ -51,12 +51,12 @@ def cache(folder: Path, said: list[str] | None = None, **changes: object) -> Cac
     return Cache(settings, warn=(said if said is not None else []).append)
 
 
-def test_a_folder_that_cant_be_looked_into_costs_the_content_alone(tmp_path: Path) -> None:
+def test_a_folder_that_cant_be_looked_into_costs_the_entry_alone(tmp_path: Path) -> None:
     # A name that is too long is refused for every user; a closed folder is not refused for root.
     said: list[str] = []
     closed = cache(tmp_path / ("x" * 300), said)
-    closed.store_content("ab" * 32, b"text")
-    assert closed.read_content("ab" * 32) is None
+    closed.store(ENTRY)
+    assert closed.find(ENTRY.components) is None
     assert len(said) == 1
     assert "File name too long" in said[0]
 
@@ -71,7 +71,7 @@ def test_an_entry_is_found_by_what_it_depends_on(tmp_path: Path) -> None:
 
 def test_the_layout_is_that_of_remote_caches(tmp_path: Path) -> None:
     cache(tmp_path).store(ENTRY)
-    cache(tmp_path).store_content(hashlib.sha256(b"text").hexdigest(), b"text")
+    store(tmp_path).put(StoreKind.CONTENT, hashlib.sha256(b"text").hexdigest(), b"text")
     assert (tmp_path / "ac" / KEY[:2] / KEY).is_file()
     digest = hashlib.sha256(b"text").hexdigest()
     assert (tmp_path / "cas" / digest[:2] / digest).read_bytes() == b"text"
@@ -112,7 +112,7 @@ def test_an_entry_under_another_ones_key_is_dropped(tmp_path: Path) -> None:
 
 def test_a_content_that_isnt_its_digests_is_dropped(tmp_path: Path) -> None:
     store(tmp_path).put(StoreKind.CONTENT, "ab" * 32, b"text")
-    assert cache(tmp_path).read_content("ab" * 32) is None
+    assert store(tmp_path).get(StoreKind.CONTENT, "ab" * 32) is None
 
 
 def test_cheap_or_small_entry_is_not_stored(tmp_path: Path) -> None:

@@ -213,16 +213,6 @@ class Cache:
             rows = [row, *(other for other in self.manifest_entries(request) if other != row)]
             self._put(request, encode_manifest(rows, request=request))
 
-    def read_content(self, digest: str) -> bytes | None:
-        """Return the content with a digest from the local store, or None."""
-        return self.local.get(StoreKind.CONTENT, digest)
-
-    def store_content(self, digest: str, content: bytes) -> None:
-        """Store content by its digest, only in the local store."""
-        # `Path.exists` raises for a folder that another user has closed.
-        if self.writable and not os.path.exists(self.local.path(StoreKind.CONTENT, digest)):  # noqa: PTH110
-            self.local.put(StoreKind.CONTENT, digest, content)
-
     def count_lookup(self, step: str, target: str, tier: str | None, seconds: float) -> None:
         """Count a lookup for the statistics; None for a miss."""
         self.stats.add(step, target, tier or MISS_TIER, seconds)

@@ -57,11 +57,6 @@ class DamagedError(Exception):
     """A blob was changed after it was written; the caller must delete it."""
 
 
-def load_compressor() -> None:
-    """Import what `seal` imports for large content, at a time when no step waits."""
-    import zstandard  # noqa: F401 - for its effect
-
-
 def seal(content: bytes) -> bytes:
     """Return content compressed, as a message with its digest."""
     if len(content) < _LARGE:

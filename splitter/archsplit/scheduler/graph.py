@@ -223,26 +223,6 @@ def guess_size(path: Path) -> int:
     return _SIZES.get(path.suffix, _OTHER_SIZE)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MovedBytes:
-    """The bytes of the files that leave one step for another.
-
-    Attributes:
-        files: number of files.
-        total: each file once, however many steps read it.
-    """
-
-    files: int
-    total: int
-
-
-def moved_bytes(graph: Graph, size_of: Callable[[Path], int]) -> MovedBytes:
-    """Return the bytes between the steps of a graph."""
-    read = {path for step in graph.steps for path in step.reads}
-    sizes = [size_of(path) for step in graph.steps for path in step.writes if path in read]
-    return MovedBytes(files=len(sizes), total=sum(sizes))
-
-
 def group_steps(
     graph: Graph, *, wanted: Collection[Path], size_of: Callable[[Path], int] = guess_size
 ) -> Graph:
