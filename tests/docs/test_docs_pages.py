@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 ROOT = DOCS.parent
 PAGES = sorted(DOCS.rglob("*.md"))
 SHOWN = {"{options}", "{image}", "{include}", "{literalinclude}", "{toctree}"}
-FILES = {"toml", "json", "python", "c", "ini", "yaml", "dockerfile", "nginx"}
+FILES = {"toml", "json", "python", "c", "ini", "yaml", "dockerfile"}
 LANGUAGES = {"sh", "output", "text", *FILES, *SHOWN}
 """``sh`` is run, and ``output`` compared with what the commands before it print; ``text`` is a
 drawing or a form; the others are contents of files."""
