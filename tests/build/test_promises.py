@@ -262,7 +262,7 @@ def report(build_id: str, *files: str) -> Release:
         version="1.0",
         build_id=build_id,
         interface_hash="",
-        build=BuildDetails(toolkit="13.0", host=(), deflate="0.9", epoch=0, targets=()),
+        build=BuildDetails(epoch=0, targets=()),
         wheels=entries,
     )
 

@@ -94,9 +94,7 @@ def build_folder(folder: Path, version: str, targets: Sequence[str] = ("sm80", "
         version=version,
         build_id="0" * 64,
         interface_hash="0" * 64,
-        build=BuildDetails(
-            toolkit="13.0", host=(), deflate="0.9", epoch=EPOCH, targets=tuple(targets)
-        ),
+        build=BuildDetails(epoch=EPOCH, targets=tuple(targets)),
         wheels=wheels,
     )
     (folder / REPORT_FILE).write_text(report.as_json())

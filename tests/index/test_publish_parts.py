@@ -71,7 +71,7 @@ def build_report(dist: Path, *roles: tuple[str, str], build: str = "b" * 64) -> 
         version="1.0",
         build_id=build,
         interface_hash="",
-        build=BuildDetails(toolkit="13.0", host=(), deflate="", epoch=0, targets=()),
+        build=BuildDetails(epoch=0, targets=()),
         wheels=wheels,
     )
     (dist / REPORT_FILE).write_text(report.as_json())

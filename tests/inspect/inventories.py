@@ -62,7 +62,7 @@ def release(core: int, **plugins: int) -> Release:
         version="1",
         build_id="0" * 64,
         interface_hash="0" * 64,
-        build=BuildDetails(toolkit="13.0", host=(), deflate="1", epoch=0, targets=tuple(plugins)),
+        build=BuildDetails(epoch=0, targets=tuple(plugins)),
         wheels=tuple(
             ReleaseWheel(
                 file=f"{name}.whl",

@@ -35,7 +35,7 @@ def wheel(name: str, tags: str) -> ReleaseWheel:
 
 
 def release(*wheels: ReleaseWheel) -> Release:
-    details = SplitDetails(source="foo.whl", sources=(), needs=NEEDS)
+    details = SplitDetails(sources=(), needs=NEEDS)
     return Release(
         project="foo-cu12",
         version="1.0",
@@ -101,9 +101,7 @@ def test_each_hole_is_named_and_can_be_allowed() -> None:
 def test_a_build_needs_a_plugin_for_each_target() -> None:
     core = wheel("", f"py3-none-{X86}")
     plugin = wheel("sm_90", f"py3-none-{X86}")
-    details = BuildDetails(
-        toolkit="13.0", host=(), deflate="1", epoch=0, targets=("sm_80", "sm_90")
-    )
+    details = BuildDetails(epoch=0, targets=("sm_80", "sm_90"))
     built = Release(
         project="foo-cu12",
         version="1.0",

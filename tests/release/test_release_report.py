@@ -58,9 +58,6 @@ BUILT = Release(
         ),
     ),
     build=BuildDetails(
-        toolkit="13.0",
-        host=("gcc 12.2", "objcopy 2.40"),
-        deflate="0.9.0",
         epoch=315532800,
         targets=("sm_80", "sm_90"),
     ),
@@ -84,13 +81,10 @@ SPLIT = Release(
             sha256="bb",
             role="plugin",
             distribution="toy-cc80",
-            plugin=Plugin(
-                kind="pack", name="cc80", serves=("8.0", "8.6"), images=3, image_bytes=99
-            ),
+            plugin=Plugin(kind="pack", name="cc80", serves=("8.0", "8.6")),
         ),
     ),
     split=SplitDetails(
-        source="toy-2.0-py3-none-linux_x86_64.whl",
         sources=(
             SplitSource(
                 core="toy-2.0-0split-py3-none-linux_x86_64.whl",

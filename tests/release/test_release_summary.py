@@ -38,7 +38,6 @@ def wheel(name: str, size: int, *gpus: str, tags: str = TAGS) -> ReleaseWheel:
 
 
 DETAILS = SplitDetails(
-    source="toy.whl",
     sources=(SplitSource(core="toy.whl", file="toy.whl", size=10 * MB, sha256="0" * 64),),
     needs={"8.0": ("cc80", "common_cc80"), "8.6": ("cc80", "common_cc80")},
     libraries=(

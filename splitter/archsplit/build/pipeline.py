@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import replace
-from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from archsplit import __version__
@@ -326,13 +325,7 @@ def _report(plan: BuildPlan, wheels: tuple[ReleaseWheel, ...]) -> Release:
         build_id=plan.identity.build_id,
         interface_hash=plan.identity.interface_hash,
         wheels=tuple(sorted(wheels, key=lambda entry: entry.file)),
-        build=BuildDetails(
-            toolkit=plan.site.toolkit.release,
-            host=plan.site.host.versions,
-            deflate=version("deflate"),
-            epoch=plan.site.epoch,
-            targets=tuple(plan.identity.targets),
-        ),
+        build=BuildDetails(epoch=plan.site.epoch, targets=tuple(plan.identity.targets)),
     )
 
 

@@ -246,7 +246,6 @@ def _with_all_splits(parts: Mapping[Path, Release]) -> Mapping[Path, Release]:
     if len({one.core for one in sources}) == 1:
         return parts
     common: dict[str, Any] = {
-        "source": sources[0].file,
         "sources": tuple(sources),
         "libraries": _distinct(chain.from_iterable(split.libraries for split in splits)),
         "unmoved": _distinct(chain.from_iterable(split.unmoved for split in splits)),

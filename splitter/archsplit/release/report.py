@@ -87,15 +87,12 @@ class Plugin:
         name: the target, ``sm_90``, or the name of the pack, ``cc90``.
         targets: of the device code, sorted.
         serves: the capabilities of GPUs that need no other pack.
-        images: the number of images in a pack; `image_bytes` is their size.
     """
 
     kind: Literal["library", "pack"]
     name: str
     targets: tuple[str, ...] = ()
     serves: tuple[str, ...] = ()
-    images: int = 0
-    image_bytes: int = 0
 
     @property
     def gpus(self) -> tuple[str, ...]:
@@ -189,16 +186,10 @@ class BuildDetails:
     """The part of a report that only a build has.
 
     Attributes:
-        toolkit: CUDA's version.
-        host: the versions of the host's tools.
-        deflate: the version of the compressor, on which the bytes of every wheel depend.
         epoch: the time of all members, in seconds since 1970.
         targets: all of the recipe's, built now or not.
     """
 
-    toolkit: str
-    host: tuple[str, ...]
-    deflate: str
     epoch: int
     targets: tuple[str, ...]
 
@@ -208,14 +199,12 @@ class SplitDetails:
     """The part of a report that only a split has.
 
     Attributes:
-        source: the name of the fat wheel or library; of several, the first.
-        sources: all fat wheels, one for each core.
+        sources: the fat wheels or libraries, one for each core.
         needs: the packs that each capability needs.
         unmoved: device code that could not be moved.
         notes: repaired faults of the fat wheel.
     """
 
-    source: str
     sources: tuple[SplitSource, ...]
     needs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     libraries: tuple[SplitLibrary, ...] = ()
@@ -351,7 +340,7 @@ def refuse_other_release(folder: Path, build_id: str) -> None:
     earlier = find_report(folder)
     # An equal build id is the same release, written again.
     if earlier is not None and earlier.build_id != build_id:
-        of_split = None if earlier.split is None else f"split of {earlier.split.source}"
+        of_split = None if earlier.split is None else f"split of {earlier.split.sources[0].file}"
         raise OutputError(
             f"{folder} already has a different {of_split or f'release of {earlier.project}'}",
             hint=f"use another --out, or remove {folder}",

@@ -350,7 +350,6 @@ class _Split:
             interface_hash=first.interface_hash,
             wheels=wheels,
             split=SplitDetails(
-                source=first.source.path,
                 sources=tuple(each.sources[0] for each in details),
                 needs={str(one): names for one, names in first.pack_plan.needs.items()},
                 libraries=tuple(one for each in details for one in each.libraries),
@@ -389,7 +388,6 @@ def _details(core: Core, source: _Source, cuda: int, *, several: bool) -> SplitD
     rows = (row for part in core.libraries for row in part.rows)
     notes = (*source.wheel.info.notes, *stored_notes(core.stored, rows, cuda))
     return SplitDetails(
-        source=own.file,
         sources=(own,),
         libraries=libraries,
         unmoved=tuple(replace(one, core=file) for one in unmoved),

@@ -173,12 +173,12 @@ class WheelJobs:
             # Before the wheel takes space.
             space.release(contents)
             writer.write_wheel(stream, file, packed)
-        images = [
-            image
+        targets = {
+            str(image.target)
             for library in writer.libraries(file)
             for container in library.containers
             for image in container.images
-        ]
+        }
         self.progress.finish_step(path.name, time.monotonic() - began)
         distribution = writer.core.distribution(contents.name)
         return replace(
@@ -186,10 +186,8 @@ class WheelJobs:
             plugin=Plugin(
                 kind="pack",
                 name=contents.name,
-                targets=tuple(sorted({str(image.target) for image in images})),
+                targets=tuple(sorted(targets)),
                 serves=tuple(map(str, contents.serves)),
-                images=len(images),
-                image_bytes=sum(image.size for image in images),
             ),
         )
 
