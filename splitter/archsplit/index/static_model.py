@@ -226,19 +226,6 @@ class RetentionLimits:
     size: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pruning:
-    """The sets to prune.
-
-    Attributes:
-        gone: the sets, the oldest first.
-        left: bytes of what stays.
-    """
-
-    gone: tuple[ReleaseSet, ...]
-    left: int
-
-
 def release_sets(entries: Iterable[IndexEntry]) -> tuple[ReleaseSet, ...]:
     """Group all wheels into sets, the oldest first."""
     wheels: dict[IndexRelease, list[IndexEntry]] = {}
@@ -258,8 +245,10 @@ def release_sets(entries: Iterable[IndexEntry]) -> tuple[ReleaseSet, ...]:
     return tuple(sorted(sets, key=lambda one: (one.uploaded, one.releases)))
 
 
-def prune(entries: Iterable[IndexEntry], limits: RetentionLimits, *, now: int) -> Pruning:
-    """Choose the sets to prune: those that are too old, then the oldest over the size limit.
+def prune(
+    entries: Iterable[IndexEntry], limits: RetentionLimits, *, now: int
+) -> tuple[ReleaseSet, ...]:
+    """Return the sets to prune: those that are too old, then the oldest over the size limit.
 
     The newest wheel of each project and tag stays, with all of its set. A yanked wheel counts as
     the newest only if all wheels are yanked.
@@ -277,7 +266,7 @@ def prune(entries: Iterable[IndexEntry], limits: RetentionLimits, *, now: int) -
         if too_old or over_size:
             gone.append(one)
             total -= one.size
-    return Pruning(gone=tuple(gone), left=total)
+    return tuple(gone)
 
 
 def missing_plugins(entries: Iterable[IndexEntry]) -> tuple[str, ...]:

@@ -18,7 +18,6 @@ from archsplit.index.static_model import (
     METADATA_SUFFIX,
     IndexEntry,
     IndexProject,
-    Pruning,
     exact_pins,
     family,
     index_order,
@@ -222,17 +221,17 @@ def update_index(folder: IndexFolder, change: IndexChange) -> IndexUpdate:
     _copy_in(new, folder)
     for one in restored:
         copy_in(one, folder)
-    pruning = Pruning(gone=(), left=0)
+    gone: tuple[ReleaseSet, ...] = ()
     if change.limits is not None:
-        pruning = prune(list(_entries(grown)), change.limits, now=change.now)
-    left = frozenset(entry.file for one in pruning.gone for entry in one.entries) | change.remove
+        gone = prune(_entries(grown), change.limits, now=change.now)
+    left = frozenset(entry.file for one in gone for entry in one.entries) | change.remove
     final = {name: project.without(left) for name, project in grown.items()}
     _write_pages(folder, grown, final)
     return IndexUpdate(
         added=_files(new),
         unchanged=_files(unchanged),
         restored=_files(restored),
-        gone=pruning.gone,
+        gone=gone,
         waiting=_delete_orphans(folder, final, change, names),
         size=None if names is not None else sum(entry.size for entry in _entries(final)),
         wheels=None if names is not None else sum(1 for _ in _entries(final)),
