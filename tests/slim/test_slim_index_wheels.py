@@ -62,7 +62,7 @@ def test_a_wheel_for_another_machine(downloads: Path, tmp_path: Path) -> None:
         slimmed.check_contents()
         for file in report.files:
             path = tmp_path / Path(file.path).name
-            slimmed.extract(file.path, path)
+            path.write_bytes(slimmed.read(file.path))
             assert {name for names in held(path) for name in names} == {"sm_90"}
             subprocess.run(["readelf", "-aW", path], capture_output=True, check=True)
 

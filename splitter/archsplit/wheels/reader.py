@@ -24,7 +24,7 @@ from isal import isal_zlib
 from isal.igzip_lib import IsalError
 
 from archsplit.errors import InputError, WheelError
-from archsplit.system.fs import atomic_replace, hash_stream, input_errors, output_errors
+from archsplit.system.fs import hash_stream, input_errors, output_errors
 from archsplit.system.parallel import BlockSinks, map_on_cores
 from archsplit.system.resources import available_cores
 from archsplit.system.units import BLOCK
@@ -286,17 +286,6 @@ class Wheel:
         """
         with self.open(name) as stream:
             return stream.read()
-
-    def extract(self, name: str, path: Path) -> None:
-        """Write a member to ``path``, completely or not at all.
-
-        Raises:
-            OutputError: ``path`` can't be written.
-            WheelError: see `open`.
-        """
-        with self.open(name) as stream, atomic_replace(path) as new, new.open("wb") as file:
-            while block := stream.read(BLOCK):
-                file.write(block)
 
     def metadata(self) -> Metadata:
         """Read METADATA as strictly as the index does.
