@@ -14,12 +14,12 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 
-from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
-from packaging.requirements import InvalidRequirement, Requirement
-from packaging.specifiers import InvalidSpecifier, SpecifierSet
-from packaging.version import InvalidVersion, Version
+from packaging.licenses import canonicalize_license_expression
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.version import Version
 from pydantic import AfterValidator, Field, PlainValidator, StrictBool, ValidationInfo, with_config
 
 from archsplit.errors import InputError, WheelError
@@ -52,9 +52,13 @@ from archsplit.system.fs import read_file
 from archsplit.wheels.filename import distribution_name
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from archsplit.arch.target import Target
 
 __pure__ = True
+
+_T = TypeVar("_T")
 
 
 def _relative(value: object) -> PurePosixPath:
@@ -215,13 +219,16 @@ def _name(text: str) -> str:
         raise InvalidValue(error.args[0], hint=error.hint) from None
 
 
-def _version(text: str) -> str:
+def _parsed(parse: Callable[[str], _T], text: str, what: str, hint: str) -> _T:
     try:
-        version = Version(text)
-    except InvalidVersion:
-        raise InvalidValue(
-            f"{text!r} is not a version", hint="write it as in 1.2.3 (PEP 440)"
-        ) from None
+        return parse(text)
+    # The errors of `packaging` for versions, specifiers, requirements and licenses.
+    except ValueError:
+        raise InvalidValue(f"{text!r} is not {what}", hint=f"write it as in {hint}") from None
+
+
+def _version(text: str) -> str:
+    version = _parsed(Version, text, "a version", "1.2.3 (PEP 440)")
     # A local version would be refused only at the upload, after the whole build.
     if version.local:
         raise InvalidValue(
@@ -236,31 +243,16 @@ def _version(text: str) -> str:
 
 
 def _license(text: str) -> str:
-    try:
-        return canonicalize_license_expression(text)
-    except InvalidLicenseExpression:
-        raise InvalidValue(
-            f"{text!r} is not an SPDX license expression",
-            hint="write it as in Apache-2.0 or 'MIT AND BSD-3-Clause'; see https://spdx.org/licenses",
-        ) from None
+    samples = "Apache-2.0 or 'MIT AND BSD-3-Clause'; see https://spdx.org/licenses"
+    return _parsed(canonicalize_license_expression, text, "an SPDX license expression", samples)
 
 
 def _specifiers(text: str) -> str:
-    try:
-        return str(SpecifierSet(text))
-    except InvalidSpecifier:
-        raise InvalidValue(
-            f"{text!r} is not a set of versions", hint="write it as in >=3.10"
-        ) from None
+    return str(_parsed(SpecifierSet, text, "a set of versions", ">=3.10"))
 
 
 def _requirement(text: str) -> str:
-    try:
-        requirement = Requirement(text)
-    except InvalidRequirement:
-        raise InvalidValue(
-            f"{text!r} is not a requirement", hint="write it as in numpy>=2 (PEP 508)"
-        ) from None
+    requirement = _parsed(Requirement, text, "a requirement", "numpy>=2 (PEP 508)")
     # PyPI refuses direct references (PEP 508 URLs) at the upload.
     if requirement.url:
         raise InvalidValue(f"{text!r} names an address, which the public index refuses")
