@@ -23,11 +23,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from wheel_samples import EPOCH, plugin_plan
 
-from archsplit.errors import ToolNotFoundError, WheelError
+from archsplit.errors import ToolNotFoundError
 from archsplit.wheels import final_block
 from archsplit.wheels import zip_writer as pressing
 from archsplit.wheels.final_block import without_final_block
-from archsplit.wheels.parts import inflate_parts, part_threads
 from archsplit.wheels.reader import open_wheel
 from archsplit.wheels.writer import write_archive, write_wheel, write_wheels
 from archsplit.wheels.zip_writer import (
@@ -58,13 +57,6 @@ def code(size: int) -> bytes:
     return (library * (size // len(library) + 1))[:size]
 
 
-PART_THREADS = [
-    (1 << 30, zipfile.ZIP_DEFLATED, 16, 6),
-    (1 << 30, zipfile.ZIP_DEFLATED, 4, 2),
-    (1 << 30, zipfile.ZIP_DEFLATED, 2, 0),
-    (1 << 30, zipfile.ZIP_STORED, 16, 0),
-    (1 << 20, zipfile.ZIP_DEFLATED, 16, 0),
-]
 CONTENTS = [
     make(size)
     for size in (1, 2, 3, 100, 5_000, 10_000, 70_000, 400_000, 1_000_000)
@@ -243,72 +235,3 @@ def test_memory_does_not_grow_with_the_library(tmp_path: Path) -> None:
     command = [sys.executable, "-c", MEMORY, str(HERE), str(tmp_path), str(library)]
     said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     assert int(said) < 300_000
-
-
-def parted(content: bytes, size: int) -> bytes:
-    """A stream of parts that can be inflated by themselves."""
-    with contextlib.closing(ParallelDeflater(2)) as press:
-        return b"".join(made for _, made in press.pack(pieces(content, size), 6))
-
-
-def inflated(packed: bytes, block: int = 1 << 20) -> bytes | None:
-    content = bytearray()
-    blocks = (packed[at : at + block] for at in range(0, len(packed), block))
-    return bytes(content) if inflate_parts(blocks, content.extend, 2) else None
-
-
-def test_a_stream_is_inflated_in_its_parts() -> None:
-    # What doesn't pack has bytes that look like the end of a part, between its stored blocks.
-    content = random_bytes(9 << 20) + bytes(2 << 20)
-    for block in (1 << 20, 999_999, 1 << 24):
-        assert inflated(parted(content, 3 << 20), block) == content
-    # A mark is looked for behind the first MiB, also where two blocks meet.
-    first = len(parted(content[: 3 << 20], 3 << 20)) + 4
-    for block in range(first - 3, first + 2):
-        assert inflated(parted(content, 3 << 20), block) == content
-
-
-def test_stream_without_independent_parts_is_not_split() -> None:
-    content = random_bytes(1 << 20) * 4 + code(4 << 20)
-    packer = zlib.compressobj(6, zlib.DEFLATED, -15)
-    # Parts that refer to the one before; a mark in a block's content; no mark; no end.
-    related = b"".join(
-        packer.compress(content[at : at + 100_000]) + packer.flush(zlib.Z_SYNC_FLUSH)
-        for at in range(0, len(content), 100_000)
-    )
-    hidden = (random_bytes(2 << 20) + b"\0\0\xff\xff" * 1000) * 12
-    for packed in (
-        related + packer.flush(),
-        bytes(deflate.deflate_compress(hidden, 6)),
-        bytes(deflate.deflate_compress(code(60 << 20), 1)),
-        parted(content, 3 << 20)[:-1],
-        parted(content, 3 << 20) + b"more",
-        bytes(deflate.deflate_compress(bytes(17 << 20), 6)),
-    ):
-        assert inflated(packed) is None
-
-
-@pytest.mark.parametrize(("size", "method", "cores", "threads"), PART_THREADS)
-def test_several_threads_read_only_large_members(
-    size: int, method: int, cores: int, threads: int
-) -> None:
-    info = zipfile.ZipInfo("lib.so")
-    info.compress_size, info.compress_type = size, method
-    assert part_threads(info, cores) == threads
-
-
-def test_a_large_member_is_checked_in_parts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    content = random_bytes(34 << 20)
-    (path,) = write_wheels(tmp_path, [plugin_plan(content)], epoch=EPOCH)
-    monkeypatch.setattr("archsplit.wheels.reader.available_cores", lambda: 16)
-    with monkeypatch.context() as patch, open_wheel(path) as wheel:
-        patch.setattr("archsplit.wheels.reader.read_member", None)
-        wheel.check("vecsort_plugins/cuda/sm_90/libvecsort.so")
-    # Damage is for the other reader, which has the message.
-    damaged = bytearray(path.read_bytes())
-    damaged[20 << 20] ^= 1
-    path.write_bytes(damaged)
-    with open_wheel(path) as wheel, pytest.raises(WheelError, match="is damaged"):
-        wheel.check("vecsort_plugins/cuda/sm_90/libvecsort.so")

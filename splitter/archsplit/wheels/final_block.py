@@ -120,29 +120,3 @@ def _block_ends(stream: bytearray, content: bytes) -> list[int]:
     if code != _END_OF_STREAM or len(ends) == 1 or not is_content:
         raise AssertionError("a deflate stream has a last block")
     return ends
-
-
-def inflate_part(packed: bytes, most: int, *, is_last: bool) -> memoryview | None:
-    """Inflate a part of a stream; return None if it can't be inflated by itself.
-
-    Args:
-        packed: a part that begins and ends with a block, and whole bytes.
-        most: bytes of the result.
-        is_last: True for the end of the stream.
-    """
-    library, output = _zlib(), (ctypes.c_char * most)()
-    state = _State(
-        next_in=ctypes.cast(ctypes.c_char_p(packed), ctypes.c_void_p),
-        avail_in=len(packed),
-        next_out=ctypes.addressof(output),
-        avail_out=most,
-    )
-    pointer = ctypes.byref(state)
-    library.inflateInit2_(pointer, _RAW, zlib.ZLIB_VERSION.encode(), ctypes.sizeof(state))
-    # A reference to what is before the part is an error: the new inflater has no such bytes.
-    code = library.inflate(pointer, _NO_STOP)
-    library.inflateEnd(pointer)
-    # Otherwise exactly between two blocks: no other flag, and no unused bits.
-    is_end = code == _END_OF_STREAM if is_last else (code, state.data_type) == (0, _AT_BLOCK_END)
-    is_whole = is_end and state.avail_in == 0
-    return memoryview(output).cast("B")[: state.total_out] if is_whole else None

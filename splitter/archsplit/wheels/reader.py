@@ -26,12 +26,10 @@ from isal.igzip_lib import IsalError
 from archsplit.errors import InputError, WheelError
 from archsplit.system.fs import hash_stream, input_errors, output_errors
 from archsplit.system.parallel import BlockSinks, map_on_cores
-from archsplit.system.resources import available_cores
 from archsplit.system.units import BLOCK
 from archsplit.wheels import metadata, record
 from archsplit.wheels.filename import WheelName
 from archsplit.wheels.metadata import WheelInfo
-from archsplit.wheels.parts import inflate_parts, part_threads
 from archsplit.wheels.record import RecordRow
 from archsplit.wheels.zip_reader import (
     BAD_CHECKSUM,
@@ -342,7 +340,7 @@ class Wheel:
         Raises:
             WheelError: see `open`.
         """
-        check_member(self.archive, self.row(name))
+        read_member(self.archive, self.row(name), None)
 
 
 @contextlib.contextmanager
@@ -403,35 +401,6 @@ def extract_member(archive: Archive, entry: RecordRow, path: Path) -> None:
         read_member(archive, entry, file.write)
 
 
-def check_member(archive: Archive, entry: RecordRow) -> None:
-    """Compare a member with the archive and with its row of RECORD.
-
-    Raises:
-        WheelError: the member is damaged, or its size or hash is another one.
-        InputError: the archive can't be read.
-    """
-    if not _is_sound_in_parts(archive, entry):
-        read_member(archive, entry, None)
-
-
-def _is_sound_in_parts(archive: Archive, entry: RecordRow) -> bool:
-    """Return True for a large member that several cores have compared with its row."""
-    info, hasher = archive.members[entry.path], _Hasher(entry.algorithm)
-    threads = part_threads(info, available_cores())
-    if not threads:
-        return False
-    with (
-        contextlib.closing(BlockSinks(hasher.update)) as hashing,
-        input_errors(archive.path),
-        archive.path.open("rb") as file,
-    ):
-        is_whole = inflate_parts(read_packed_blocks(file, info), hashing.feed, threads)
-        hashing.wait()
-    # If not, the other reader has the message.
-    found = (hasher.size, hasher.crc, hasher.digest.digest())
-    return is_whole and found == (info.file_size, info.CRC, entry.digest)
-
-
 def read_member(
     archive: Archive, entry: RecordRow, write: Callable[[bytes], object] | None
 ) -> None:
@@ -440,7 +409,7 @@ def read_member(
     ISA-L inflates at twice zlib's speed, and other cores hash and write meanwhile.
 
     Raises:
-        WheelError: see `check_member`.
+        WheelError: the member is damaged, or its size or hash is another one.
         InputError: the archive can't be read.
     """
     info = archive.members[entry.path]
