@@ -20,10 +20,14 @@ from archsplit.inspect.breakdown import sum_build_files
 from archsplit.inspect.inspect import InspectRequest, read_inventory
 from archsplit.inspect.inspection import inventory_json, inventory_markdown
 from archsplit.inspect.sizes import answer_text, device_usage
-from archsplit.inspect.text import zstd_text
+from archsplit.inspect.text import inventory_text, shares_text, zstd_text
 from archsplit.system.units import size_text
+from handmade_samples import container
+from shared_frames import frame, record
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from archsplit.devicecode.model import Inventory
     from archsplit.inspect.sizes import DeviceUsage
     from compiled_samples import Samples
@@ -191,3 +195,27 @@ def test_inspect_and_slim_agree_to_the_byte(samples: Samples, sm: int) -> None:
         entry.size for one in plan.containers for entry in one.entries if entry not in one.kept
     )
     assert sizes.whole - sizes.slimmed == sum(removed)
+
+
+def test_frames_of_several_images_are_neither_cut_nor_moved() -> None:
+    shares = (image(name, 500)._replace(is_share=True) for name in ("sm_80", "sm_90"))
+    found = inventory(unit(*shares))
+    sizes = usage(found, H100)
+    assert (sizes.used, sizes.unused, sizes.slimmed) == (500, 500, found.size)
+    assert (sizes.core, sizes.pack) == (None, None)
+    assert sizes.containers[Coverage.NATIVE] == 1
+    # Small machine code in a frame is not a stub, as nvcc writes it.
+    assert usage(found, P100).containers[Coverage.NONE] == 1
+
+
+def test_shares_of_frames_are_named_and_no_slim_is_proposed(tmp_path: Path) -> None:
+    path = tmp_path / "shared.fatbin"
+    path.write_bytes(container(frame(record("sm_80", 0, 24), record("sm_90", 24, 16))))
+    found = read_inventory(InspectRequest(subject=str(path)))
+    assert shares_text(FOUND) == ""
+    text = shares_text(found)
+    assert text.startswith("2 images (")
+    assert "its share by uncompressed size" in text
+    lines = list(map(str, inventory_text(found, device_usage(found, [H100]), is_asked=True)))
+    assert text in lines
+    assert not any(line.startswith("next: ") for line in lines)

@@ -21,6 +21,7 @@ from archsplit.errors import (
     UsageError,
 )
 from handmade_samples import THREE, Maker, container, held, image, in_memory, lz4_image
+from shared_frames import frame, record
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -76,6 +77,22 @@ def test_json(library: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str])
         "after": {"native": 1, "ptx": 1, "none": 1},
         "stops": 0,
     }
+
+
+def test_images_in_shared_frames_are_named_as_staying(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shared = container(frame(record("sm_80", 0, 24), record("sm_90", 24, 16)))
+    fatbin = tmp_path / "shared.fatbin"
+    fatbin.write_bytes(shared + container(image("sm_80"), image("sm_90")))
+    assert run(fatbin, "--device", "9.0", "--out", tmp_path / "out") == 0
+    new = tmp_path / "out" / "shared.slim.cc90.fatbin"
+    assert new.read_bytes() == shared + container(image("sm_90"))
+    words = "in frames of several images (kind 256), which slim doesn't take apart"
+    assert f"2 images stay: they are {words}" in capsys.readouterr().out
+    fatbin.write_bytes(shared)
+    with pytest.raises(NothingToDoError, match=r"shared\.fatbin: 2 images, \d+ B, in frames of"):
+        run(fatbin, "--device", "9.0", "--out", tmp_path / "out")
 
 
 def test_a_dry_run(library: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import BinaryIO
 
-    from archsplit.arch.target import Capability
+    from archsplit.arch.target import Capability, Target
     from archsplit.devicecode.edits import EditPiece, FilteredContainer
     from archsplit.devicecode.file_plan import ContainerHolder, FileEdit, FilePlan
     from archsplit.devicecode.select import Selection
@@ -277,7 +277,7 @@ def coverage_changes(containers: Iterable[FilteredContainer]) -> tuple[CoverageC
     """
     # A library has thousands of containers and few different sets of targets.
     pairs = Counter(
-        (code_targets(filtered.entries), code_targets(filtered.kept))
+        (_targets(filtered, filtered.entries), _targets(filtered, filtered.kept))
         for filtered in containers
         if is_used_at_run_time(filtered)
     )
@@ -291,6 +291,11 @@ def coverage_changes(containers: Iterable[FilteredContainer]) -> tuple[CoverageC
             after[classify_coverage(best_target(capability, kept), capability)] += count
         changes.append(CoverageChange(capability=capability, before=before, after=after))
     return tuple(change for change in changes if change.is_changed)
+
+
+def _targets(filtered: FilteredContainer, entries: Iterable[FatbinEntry]) -> frozenset[Target]:
+    """Return the targets of some entries, and of the frames that stay."""
+    return code_targets((*entries, *filtered.shared))
 
 
 def is_for_run_time(filtered: FilteredContainer) -> bool:
@@ -309,11 +314,11 @@ def has_code_for(selection: Selection, containers: Iterable[FilteredContainer]) 
     """Return True if anything runs on a device, or is to be kept."""
     # Code that runs through PTX or an older minor counts for a device, not for a list.
     if selection.devices:
-        target_sets = {code_targets(filtered.entries) for filtered in containers}
+        target_sets = {_targets(filtered, filtered.entries) for filtered in containers}
         return any(
             best_target(device, targets) for device in selection.devices for targets in target_sets
         )
-    return any(code_targets(filtered.kept) for filtered in containers)
+    return any(_targets(filtered, filtered.kept) for filtered in containers)
 
 
 def check_code_stays(
@@ -327,12 +332,12 @@ def check_code_stays(
     # Libraries that choose their images themselves, as cuFFT, register nothing but stubs.
     containers = tuple(filtered for filtered in containers if not is_stub(filtered))
     hint = f"`archsplit inspect {shlex.quote(subject)}` shows its targets"
-    target_sets = {code_targets(filtered.entries) for filtered in containers} - {frozenset()}
+    target_sets = {_targets(filtered, filtered.entries) for filtered in containers} - {frozenset()}
     # A file without any device code is not the selection's fault.
     for device in sorted(selection.devices) if target_sets else ():
         if not any(best_target(device, targets) for targets in target_sets):
             raise TargetError(f"{subject}: nothing in it runs on {device}", hint=hint)
-    if target_sets and not any(code_targets(filtered.kept) for filtered in containers):
+    if target_sets and not any(_targets(filtered, filtered.kept) for filtered in containers):
         raise TargetError(f"{subject}: no device code would be kept", hint=hint)
 
 
@@ -356,15 +361,15 @@ def check_coverage_stays(
     checked = {target.capability for target in selection.keep} or {
         target.capability
         for filtered in used
-        for target in code_targets(filtered.kept)
+        for target in _targets(filtered, filtered.kept)
         if target.kind is CodeKind.SASS
     }
     unserved = [
         f"{filtered.start:#x} ({device} took {best})"
         for device in sorted(checked)
         for filtered in used
-        if (best := best_target(device, code_targets(filtered.entries))) is not None
-        and best_target(device, code_targets(filtered.kept)) is None
+        if (best := best_target(device, _targets(filtered, filtered.entries))) is not None
+        and best_target(device, _targets(filtered, filtered.kept)) is None
     ]
     if unserved:
         more = f" and {len(unserved) - _MAX_SHOWN} more" if len(unserved) > _MAX_SHOWN else ""

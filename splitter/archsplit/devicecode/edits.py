@@ -181,6 +181,11 @@ class FilteredContainer:
         return total_size(self.pieces)
 
     @property
+    def shared(self) -> tuple[FatbinEntry, ...]:
+        """Images in frames of several (kind 256), which stay."""
+        return tuple(one for entry in self.kept for one in self.container.inner_entries(entry))
+
+    @property
     def is_changed(self) -> bool:
         """True if any byte differs from the old container."""
         # Compared by pieces, not by bytes: `filter_container` makes one copy of what stays whole.

@@ -111,6 +111,8 @@ def _cubin_images(units: tuple[Unit, ...]) -> Iterator[tuple[Target, Image]]:
 
 def _read_cubin(window: Window, image: Image, remaining: int) -> Window:
     """Return a cubin, decompressed if it has no more than ``left`` bytes."""
+    if image.is_share:
+        raise window.fault(image.offset, "image", "a frame of several (kind 256)", "one of its own")
     whole = window.at(image.offset, image.file_bytes, "image")
     if image.is_bare:
         return whole

@@ -62,6 +62,8 @@ class Image(NamedTuple):
         file_bytes: the header and the padded payload; of a bare cubin, the file.
         wheel_bytes: the part of the wheel's compressed stream; None outside of wheels.
         is_bare: True for a cubin by itself, outside of any container.
+        is_share: True in a compressed frame of several images (kind 256): its bytes are the share
+            of the frame by uncompressed size, and ``offset`` is the offset of its record.
     """
 
     kind: EntryKind | None
@@ -74,6 +76,7 @@ class Image(NamedTuple):
     file_bytes: int
     wheel_bytes: int | None
     is_bare: bool = False
+    is_share: bool = False
 
     @property
     def weight(self) -> int:
@@ -89,6 +92,11 @@ class Image(NamedTuple):
         if self.kind in _KIND_NAMES or self.target is None:
             return _KIND_NAMES[self.kind]
         return _CODE_NAMES[self.target.kind]
+
+    @property
+    def packing(self) -> str:
+        """Compression as text: ``zstd``, or ``zstd, shared frame``."""
+        return f"{self.compression.value}{', shared frame' * self.is_share}"
 
     @property
     def target_name(self) -> str | None:
@@ -199,6 +207,7 @@ def inventory_rows(units: Iterable[Unit]) -> tuple[InventoryRow, ...]:
                 image.arch,
                 image.suffix,
                 id(image.compression),
+                image.is_share,
                 image.kind is None,
                 image.target is None,
             )
@@ -244,7 +253,7 @@ def _row(group: _Sum) -> InventoryRow:
         target=first.target_name,
         section=unit.section,
         place=unit.place,
-        compression=first.compression.value,
+        compression=first.packing,
         count=group.count,
         file_bytes=group.file_bytes,
         wheel_bytes=group.wheel_bytes,
@@ -257,7 +266,7 @@ def _sort_key(group: _Sum) -> tuple[object, ...]:
     places = list(Place)
     kind = (image.target is None, image.target is not None and image.target.kind is CodeKind.PTX)
     place = (places.index(unit.place), unit.section or "")
-    return (*kind, image.kind_name, image.arch, image.suffix, *place, image.compression.value)
+    return (*kind, image.kind_name, image.arch, image.suffix, *place, image.packing)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -307,7 +316,9 @@ class File:
 
     def zstd_share(self, image: Image) -> float:
         """Return the share of an image's bytes that it keeps as a zstd frame."""
-        return (self.zstd or {}).get((image.kind, image.compression), 1.0)
+        # A frame of several images stays as it is.
+        zstd = {} if image.is_share else self.zstd or {}
+        return zstd.get((image.kind, image.compression), 1.0)
 
     @property
     def zstd_saves(self) -> int:

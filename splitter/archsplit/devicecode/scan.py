@@ -418,8 +418,34 @@ def container_unit(
     Raises:
         BinaryFormatError: an entry is damaged.
     """
-    images = tuple(entry_image(entry, wheel_share) for entry in container.entries())
+    images = tuple(
+        image
+        for entry in container.entries()
+        for image in _entry_images(container, entry, wheel_share)
+    )
     return Unit(section=section, place=place, images=images, member=member)
+
+
+def _entry_images(
+    container: Container, entry: FatbinEntry, wheel_share: WheelShare
+) -> Iterator[Image]:
+    """Yield an entry's images: several, with shares of its bytes, for a frame of kind 256."""
+    whole, inner = entry_image(entry, wheel_share), container.inner_entries(entry)
+    if not inner:
+        yield whole
+    wheel_bytes, end = whole.wheel_bytes, 0
+    for one in inner:
+        start, end = end, end + one.padded_size
+        # From the sums, not from each size: together the rounded shares are the whole.
+        low, high = start / entry.uncompressed_size, end / entry.uncompressed_size
+        yield entry_image(one, None)._replace(
+            compression=whole.compression,
+            file_bytes=int(high * whole.file_bytes) - int(low * whole.file_bytes),
+            wheel_bytes=None
+            if wheel_bytes is None
+            else int(high * wheel_bytes) - int(low * wheel_bytes),
+            is_share=True,
+        )
 
 
 def entry_image(entry: FatbinEntry, wheel_share: WheelShare) -> Image:

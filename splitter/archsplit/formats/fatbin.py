@@ -19,6 +19,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 
 from archsplit.arch.target import Capability, CodeKind, Target
+from archsplit.errors import BinaryFormatError
 from archsplit.formats.elf import FileType, Machine, SectionType
 from archsplit.formats.elf_dynamic import RELA, SYMBOL, Dynamic, read_pointers, relocation_type
 
@@ -39,6 +40,7 @@ CONTAINER_LAYOUT = Struct("<IHHQ")
 _CONTAINER_VERSION = 1
 _ENTRY = Struct("<HHIQIIHHIIIQQQ")
 _ENTRY_VERSION = 0x0101
+_PAIR = Struct("<II")
 _ALIGNMENT = 8
 _ZEROS_BLOCK = 1 << 16
 
@@ -195,6 +197,32 @@ class Container:
         """Return the payload of an entry as stored in the file, compressed or not."""
         return self.body.at(entry.payload_offset, entry.payload_size, "payload")
 
+    def inner_entries(self, entry: FatbinEntry) -> tuple[FatbinEntry, ...]:
+        """Return the images in a frame of kind 256; none for other kinds and unknown tables.
+
+        nvFatbin 13's ``-concat`` writes cubins and PTX into frames of their own, sm_80 and sm_90
+        together, sm_100 and later together. The header's ``options_offset`` leads to a table:
+
+            u32 count, u32 size of the table, with these two fields
+            count records: an entry's header, then its name and its options
+
+        A name ends with a NUL. Options begin with their offset in the record and their length (two
+        u32), and end with a NUL. A record ends at a multiple of eight bytes. Its ``header_size`` is
+        the offset of the payload in the decompressed frame, ``padded_size`` its bytes there; the
+        compression is the frame's. Payloads lie back to back, and fill the frame. Measured on
+        libnvfatbin 13.5.
+        """
+        if entry.kind is not EntryKind.CONCATENATED:
+            return ()
+        try:
+            header = self.body.at(entry.offset, entry.header_size, "header of a frame")
+            count, size = header.unpack(_PAIR, entry.options_offset, "images of a frame")
+            table = header.part(entry.options_offset, size, "images of a frame")
+            return tuple(_read_records(table, count, entry.uncompressed_size))
+        except BinaryFormatError:
+            # A later nvFatbin may write another table; the rest of the file can be read.
+            return ()
+
     def name(self, entry: FatbinEntry) -> bytes:
         """Return the name in an entry's header; empty for most entries."""
         return self.body.at(entry.offset + entry.name_offset, entry.name_size, "name").to_bytes()
@@ -300,6 +328,30 @@ def read_entry(window: Window, offset: int) -> FatbinEntry:
     entry = _to_entry(window.start + offset, fields)
     window.check_range(offset, entry.size, "fatbin entry with its payload")
     return entry
+
+
+def _read_records(table: Window, count: int, uncompressed_size: int) -> Iterator[FatbinEntry]:
+    at, start = _PAIR.size, 0
+    # Each record has 64 bytes or more, so the table's size limits the count.
+    for _ in range(count):
+        fields = table.unpack(_ENTRY, at, "image of a frame")
+        size = _record_size(table, at, fields)
+        if fields[2] != start or not is_sound_header((*fields[:2], size, *fields[3:])):
+            raise table.fault(at, "image of a frame", str(fields), f"one with a payload at {start}")
+        yield _to_entry(table.start + at, fields)
+        at, start = at + size, start + fields[3]
+    if not start or (at, start) != (len(table), uncompressed_size):
+        raise table.fault(0, "frame", f"{start} bytes", f"{uncompressed_size}, but not 0")
+
+
+def _record_size(table: Window, at: int, fields: tuple[int, ...]) -> int:
+    """Return the bytes of a record with its name and options."""
+    options, name, name_size = fields[5], fields[9], fields[10]
+    end = name + name_size
+    if options:
+        end = sum(table.unpack(_PAIR, at + options, "options in a frame"))
+    # At least one NUL, then up to the next record; without name and options no NUL.
+    return max(_ENTRY.size, end // _ALIGNMENT * _ALIGNMENT + _ALIGNMENT)
 
 
 def is_sound_header(fields: tuple[int, ...]) -> bool:

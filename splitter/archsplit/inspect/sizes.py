@@ -151,6 +151,9 @@ def _facts(
     is_run, is_linked = unit.place is Place.EXECUTABLE, unit.is_device_linked
     # A cubin or fatbin that is a file of its own is read by a program.
     in_library = unit.section in {EXECUTABLE, RELOCATABLE} and unit.member is None
+    # Neither slim nor split takes a frame of several images apart.
+    is_apart = not any(image.is_share for image in unit.images)
+    is_file = unit.member is None or unit.fat is not None
     return ContainerFacts(
         place=unit.place,
         targets=code_targets(unit.images),
@@ -158,15 +161,20 @@ def _facts(
         input=inputs if is_linked and is_run else frozenset(),
         is_stub=is_run and _is_stub(unit),
         # A static library is input of a linker.
-        is_cut=unit.place is not Place.OUTSIDE and (unit.member is None or unit.fat is not None),
-        is_moved=in_library and (is_run or is_linked) and all(map(is_code, unit.images)),
+        is_cut=unit.place is not Place.OUTSIDE and is_file and is_apart,
+        is_moved=in_library
+        and (is_run or is_linked)
+        and is_apart
+        and all(map(is_code, unit.images)),
     )
 
 
 def _is_stub(unit: Unit) -> bool:
     """Return True for a container with nothing but small machine code, as nvcc's own ones."""
     return bool(unit.images) and all(
-        image.file_bytes <= _STUB and (image.target is None or image.target.kind is CodeKind.SASS)
+        image.file_bytes <= _STUB
+        and not image.is_share
+        and (image.target is None or image.target.kind is CodeKind.SASS)
         for image in unit.images
     )
 

@@ -106,7 +106,9 @@ def inventory_text(
         # A table of one file would repeat the headline.
         if sum(bool(file.units) for file in inventory.files) > 1:
             yield from ("", _files(inventory))
-    for line in filter(None, (zstd_text(inventory), other_files_text(inventory))):
+    for line in filter(
+        None, (shares_text(inventory), zstd_text(inventory), other_files_text(inventory))
+    ):
         yield from ("", line)
     kernels = inventory.kernels()
     if kernels:
@@ -124,6 +126,9 @@ def next_commands(inventory: Inventory, sizes: Iterable[DeviceUsage]) -> Iterato
     gpus = [one for one in sizes if one.used and one.unused]
     path = shlex.quote(inventory.path)
     if not gpus or not Path(inventory.path).is_file():
+        return
+    # Nothing of such frames can be left out.
+    if all(image.is_share for unit in inventory.units() for image in unit.images):
         return
     names = ",".join(str(one.capability) for one in gpus)
     # A command that is wrapped inside of a word can't be pasted.
@@ -156,6 +161,18 @@ def _parts(sizes: DeviceUsage) -> str:
     }
     words = " + ".join(f"{size_text(size)} {name}" for name, size in parts.items())
     return f"{words} = {size_text(sizes.whole)}"
+
+
+def shares_text(inventory: Inventory) -> str:
+    """Return the line about frames of several images; "" for nothing."""
+    images = [image for unit in inventory.units() for image in unit.images if image.is_share]
+    if not images:
+        return ""
+    size = size_text(sum(image.weight for image in images))
+    return (
+        f"{len(images)} images ({size}) are in frames of several images (kind 256): the bytes of"
+        " each are its share by uncompressed size; slim and split leave such frames"
+    )
 
 
 def zstd_text(inventory: Inventory) -> str:

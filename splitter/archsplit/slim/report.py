@@ -25,6 +25,7 @@ from archsplit.devicecode.code_files import cubin_family
 from archsplit.devicecode.recompress import ZSTD_DRIVER, estimate_shares
 from archsplit.devicecode.select import Coverage, PtxPolicy
 from archsplit.errors import ArchsplitError, TargetError
+from archsplit.slim.request import SHARED_FRAMES
 from archsplit.system.fs import read_file
 from archsplit.system.terminal import Column, FittingTable, name_column, word_column
 from archsplit.system.units import short_size
@@ -72,6 +73,7 @@ class SlimmedFile:
         note: the reason why the file could not be shrunk, or None.
         unregistered: images that only the library finds and no chosen GPU can run, by target.
         zeroed: True if these were overwritten with zeros.
+        shared: images in compressed frames of several images (kind 256), which stay.
     """
 
     path: str
@@ -82,6 +84,7 @@ class SlimmedFile:
     removed: tuple[RemovedImages, ...]
     unregistered: tuple[RemovedImages, ...] = ()
     zeroed: bool = False
+    shared: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,6 +162,7 @@ def describe_file(path: str, plan: FilePlan, mode: str) -> SlimmedFile:
         removed=unregistered if plan.is_emptied else _removed_images(plan),
         unregistered=() if plan.is_emptied else unregistered,
         zeroed=bool(plan.zeroed),
+        shared=sum(len(container.shared) for container in plan.containers),
     )
 
 
@@ -428,6 +432,8 @@ def _notes(report: SlimReport, request: SlimRequest) -> Iterator[str]:
             yield f"{file.path} keeps its length, with zeros in place of the code: {file.note}"
         if file.unregistered:
             yield _unregistered_text(file)
+    if shared := sum(file.shared for file in report.files):
+        yield f"{shared} images stay: they are {SHARED_FRAMES}"
     if request.recompress is not None:
         yield f"compressed images need {ZSTD_DRIVER}"
     # Users who ask for one GPU are surprised to find PTX of another in the result.

@@ -99,6 +99,7 @@ class SlimRequest:
 
 
 NO_CODE = "it has no device code"
+SHARED_FRAMES = "in frames of several images (kind 256), which slim doesn't take apart"
 
 
 def kept_code_reasons(name: str, path: Path, choice: str) -> Iterator[str]:
@@ -127,7 +128,8 @@ def kept_code_reasons(name: str, path: Path, choice: str) -> Iterator[str]:
             if is_input
             else f"kept by {choice}"
         )
-        images_by_reason[reason] += unit.images
+        for image in unit.images:
+            images_by_reason[SHARED_FRAMES if image.is_share else reason].append(image)
     for reason, images in images_by_reason.items():
         # A container emptied by an earlier run has no images, and needs no reason.
         if images:
