@@ -300,11 +300,13 @@ def served_by_packs(loader: Loader, core: Core, capability: str) -> Served:
 
 def _command(loader: Loader, core: Core, capability: str, found: Any) -> str | None:  # noqa: ANN401 (ctypes fields have no types)
     """Return the command that installs what is missing; None if a restart helps."""
+    from ._commands import pack_command  # noqa: PLC0415 (few need a command)
+
     # The wrappers are elsewhere: the library is not from this core, which packs can't mend.
     if found.unmatched:
         return f'pip install --force-reinstall --no-deps "{core.distribution}=={core.version}"'
     # The pack is installed already, so the command would change nothing.
-    return None if found.late else core.pack_command(capability, loader.verdicts())
+    return None if found.late else pack_command(core, capability, loader.verdicts())
 
 
 def loaded_libraries(loader: Loader) -> tuple[LoadedLibrary, ...]:

@@ -85,6 +85,8 @@ def open_plugin(
 
 def remedy(loader: Loader, core: Core, capability: str) -> tuple[str | None, str | None]:
     """Return the core's target for a capability, and the command that makes the target usable."""
+    from ._commands import plugin_command  # noqa: PLC0415 (few need a command)
+
     target = _bindings.best_target(loader.library, capability, tuple(core.targets))
     if target is None:
         return None, None
@@ -93,11 +95,11 @@ def remedy(loader: Loader, core: Core, capability: str) -> tuple[str | None, str
     # What lies in the target's own folder decides between installing and mending.
     for path, verdict in found:
         if path.endswith(f"/{target}/{core.library}"):
-            return target, core.command(target, verdict)
+            return target, plugin_command(core, target, verdict)
     for path, _ in found:
         if path.endswith(f"/{core.plugins_package}/cuda"):  # it could not be listed
             return target, f"chmod -R a+rX {shlex.quote(os.path.dirname(path))}"  # noqa: PTH120 (as in _places)
-    return target, core.command(target, None)
+    return target, plugin_command(core, target, None)
 
 
 def advice(loader: Loader, core: Core, capability: str) -> str:

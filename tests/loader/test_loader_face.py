@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from loader_stubs import LIBRARY, Stub, Workbench, write_table
 
-from archsplit_loader import _core, _reading
+from archsplit_loader import _commands, _core, _reading
 from archsplit_loader._errors import PluginError
 
 LOAD = "import vecsort; lib = vecsort.load(); print(lib._name, lib.stub_answer())"
@@ -350,7 +350,7 @@ def test_pip_is_asked_for_the_distribution_without_an_extra() -> None:
         package="foo", version="1", build_id="", interface_hash="", library="", plugins_package="",
         distribution="foo", targets={"sm_90": "bar-sm90"},
     )  # fmt: skip
-    assert core.command("sm_90", None) == 'pip install "bar-sm90==1"'
+    assert _commands.plugin_command(core, "sm_90", None) == 'pip install "bar-sm90==1"'
 
 
 def test_reading_a_core_outside_a_wheel_is_an_error() -> None:
