@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import signal
 import tarfile
 from typing import TYPE_CHECKING
 
@@ -88,6 +89,38 @@ def test_a_store_moves_as_one_file_of_fixed_bytes(folder: Path, tmp_path: Path) 
     assert one.read_bytes() == other.read_bytes()
     found = Cache(Settings(folder=tmp_path / "new"), warn=pytest.fail).find(ENTRY.components)
     assert found is not None
+
+
+def test_export_after_a_killed_one_removes_what_that_left(folder: Path, tmp_path: Path) -> None:
+    def kill(*_: object) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    place = tmp_path / "place"
+    place.mkdir()
+    # It has no marker, so it may be anyone's file.
+    (place / ".cache.tar.1a2b3c4d").write_text("mine")
+    child = os.fork()
+    if child == 0:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("archsplit.cache.local.export_store", kill)
+            run(folder, "export", str(place / "cache.tar"))
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == signal.SIGKILL
+    assert len(os.listdir(place)) == 3
+    run(folder, "export", str(place / "cache.tar"))
+    assert sorted(os.listdir(place)) == [".cache.tar.1a2b3c4d", "cache.tar"]
+    assert (place / "cache.tar").stat().st_mode & 0o777 == 0o644
+
+
+def test_export_writes_to_a_pipe(folder: Path, tmp_path: Path) -> None:
+    run(folder, "export", str(tmp_path / "one.tar"))
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    assert run(folder, "export", str(pipe)) == 0
+    assert os.read(reader, 1 << 20) == (tmp_path / "one.tar").read_bytes()
+    os.close(reader)
+    assert pipe.is_fifo()
 
 
 def test_import_leaves_out_names_that_are_not_the_stores(tmp_path: Path) -> None:

@@ -10,7 +10,8 @@ from archsplit.cache.stats import MISS_TIER, WHOLE_STEP, read_counts
 from archsplit.cli import options
 from archsplit.cli.verbs import add_verb
 from archsplit.errors import InputError, VerifyError
-from archsplit.system.fs import atomic_replace, input_errors
+from archsplit.system.fs import input_errors, output_errors, put_file, temporary_dir
+from archsplit.system.outputs import is_replaceable
 
 if TYPE_CHECKING:
     import argparse
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from archsplit.cache.stats import LookupCount
     from archsplit.cli.options import Verbs
 
-if TYPE_CHECKING:
     Verb = Callable[[argparse.Namespace, Settings, LocalStore], None]
 
 _MEGABYTE = 1e6
@@ -46,11 +46,10 @@ def add_to(verbs: Verbs) -> None:
     _add(what, "clear", _clear, "remove all entries")
     verify = _add(what, "verify", _verify, "check every entry, and remove damaged ones")
     options.add_options(verify, options.JSON)
-    for name, verb, text in (
-        ("export", _export, "write all entries into one tar file"),
-        ("import", _import, "add the entries of such a file"),
-    ):
-        options.add_options(_add(what, name, verb, text), "file FILE  the tar file")
+    export = _add(what, "export", _export, "write all entries into one tar file")
+    options.add_options(export, "file FILE  the tar file")
+    imports = _add(what, "import", _import, "add the entries of such a file")
+    options.add_options(imports, "file FILE  the tar file")
 
 
 def _add(what: Verbs, name: str, verb: Verb, text: str) -> argparse.ArgumentParser:
@@ -112,7 +111,7 @@ def _stats(arguments: argparse.Namespace, settings: Settings, store: LocalStore)
         facts |= {"wheels": wheels, "wheel_bytes": wheel_bytes}
         _print(json.dumps({**facts, "saved_cpu_seconds": saved, "counts": rows}, indent=2))
         return
-    _print(_hit_rate(counts))
+    _print(_hit_rate(counts, saved))
     _print(f"{'step':<26}{'target':<14}{'where':<32}{'times':>8}{'CPU s':>10}")
     for step, target, tier, number, seconds in counts:
         _print(f"{step:<26}{target:<14}{tier:<32}{number:>8}{seconds:>10.1f}")
@@ -123,16 +122,13 @@ def _stats(arguments: argparse.Namespace, settings: Settings, store: LocalStore)
         _print(f"in {downloads_folder(settings.folder)}")
 
 
-def _hit_rate(counts: Iterable[LookupCount]) -> str:
+def _hit_rate(counts: Iterable[LookupCount], saved: float) -> str:
     """Return the shares of compilations and of steps that came from the cache."""
     totals = {"compilations": [0, 0], "steps of the others": [0, 0]}
-    saved = 0.0
-    for step, _, tier, number, seconds in counts:
+    for step, _, tier, number, _ in counts:
         total = totals["compilations" if step == WHOLE_STEP else "steps of the others"]
-        is_hit = tier != MISS_TIER
-        total[0] += number if is_hit else 0
+        total[0] += number if tier != MISS_TIER else 0
         total[1] += number
-        saved += seconds if is_hit else 0.0
     rates = [
         f"{hits / number:.0%} of {number} {what}"
         for what, (hits, number) in totals.items()
@@ -190,9 +186,13 @@ def _export(arguments: argparse.Namespace, settings: Settings, store: LocalStore
     from archsplit.cache.local import export_store
 
     del settings
-    # An interrupted export leaves no half file, which an import would refuse.
-    with atomic_replace(arguments.file) as temporary, temporary.open("wb") as file:
-        count = export_store(store, file)
+    # An interrupted export leaves no half file, which an import would refuse. After a killed one,
+    # the next removes the marked folder. Beside a device (/dev) nothing is made.
+    beside = arguments.file.parent if is_replaceable(arguments.file) else None
+    with output_errors(arguments.file), temporary_dir(beside) as folder:
+        with (folder / "cache.tar").open("wb") as file:
+            count = export_store(store, file)
+        put_file(folder / "cache.tar", arguments.file)
     _print(f"{count} files written to {arguments.file}")
 
 
