@@ -154,6 +154,79 @@ def test_fork_while_another_thread_is_served_leaves_no_lock(
     assert told(workbench, core, code, STAND_IN_SLEEP="1") == "True 0"
 
 
+PAUSE = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <link.h>
+#include <unistd.h>
+
+/* The call at which a thread stops, counted down to 0; then it waits until it is -1. */
+volatile int pause_at = -1;
+
+typedef int visit_one(struct dl_phdr_info *, size_t, void *);
+static int (*real)(visit_one *, void *);
+
+__attribute__((constructor)) static void find_real(void) {
+    *(void **)&real = dlsym(RTLD_NEXT, "dl_iterate_phdr");
+}
+
+int dl_iterate_phdr(visit_one *visit, void *data) {
+    if (pause_at > 0 && --pause_at == 0) {
+        while (pause_at == 0) {
+            usleep(1000);
+        }
+    }
+    return real(visit, data);
+}
+"""
+
+FORK_IN_LOCK = """
+import os, signal, threading, time, warnings
+warnings.simplefilter("ignore")
+letters(library)
+loader = ctypes.CDLL(os.path.dirname(library) + "/../_archsplit/libarchsplit_loader.so")
+pause_at = ctypes.c_int.in_dll(ctypes.CDLL(None), "pause_at")
+def graft():
+    return loader.archsplit_graft({face!r}.encode(), {stub!r}.encode())
+def start():
+    thread = threading.Thread(target=graft)
+    thread.start()
+    return thread
+ended, locked = [], []
+for call in range(1, 9):
+    pause_at.value = call
+    first = start()
+    while first.is_alive() and pause_at.value:
+        time.sleep(0.001)
+    if not first.is_alive():
+        break
+    pid = os.fork()
+    if pid == 0:
+        signal.alarm(10)
+        pause_at.value = -1
+        os._exit(graft())
+    ended.append(os.waitpid(pid, 0)[1])
+    second = start()
+    second.join(0.2)
+    locked.append(second.is_alive())
+    pause_at.value = -1
+    first.join()
+    second.join()
+print(set(ended), set(locked))
+"""
+
+
+def test_fork_while_another_thread_has_the_lock_leaves_none_in_the_child(
+    workbench: Workbench, core: SplitSite, tmp_path: Path
+) -> None:
+    source = tmp_path / "pause.c"
+    source.write_text(PAUSE)
+    pause = compile_c(tmp_path / "pause.so", "-shared", "-fPIC", str(source), "-ldl")
+    code = FORK_IN_LOCK.format(face=str(core.face), stub=core.stub)
+    # Both: some calls are made with the lock, others without it.
+    assert told(workbench, core, code, LD_PRELOAD=str(pause)) == "{0} {False, True}"
+
+
 def test_links_to_folders_and_files_are_followed(
     workbench: Workbench, core: SplitSite, tmp_path: Path
 ) -> None:
