@@ -104,7 +104,6 @@ HINTS: Mapping[str, str | tuple[str, ...]] = {
     "no-environment": f"repair this Python's venv module, {_NO_INSTALL}",
     "not-installed": "repair the core's wheel first",
     "install-failed": f"see what {{program}} says, {_NO_INSTALL}",
-    "incomplete-install": tuple(f"{one}: its extras bring too little" for one in _CORE_AGAIN),
     "import-failed": (
         "repair the package: it must be imported without plugins and without a GPU, too",
         "see if the fat wheel can be imported; if it can, `archsplit doctor` has the reason",

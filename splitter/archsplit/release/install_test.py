@@ -1,11 +1,11 @@
 """Test installation of a release into new virtual environments, with pip and with uv.
 
-In: a folder of wheels. Out: findings for each installer that fails, or that does not install all
-distributions of the release, and for a core that can't be imported there. Of a release for several
-Pythons and platforms, each core is installed for which this machine has a Python: without plugins,
-with the plugins for one kind of GPU (another one for each core), and with all plugins. The
-core must be imported with and without its plugins. The wheels of the release come from the folder
-only; their other dependencies come from the package index of the caller.
+In: a folder of wheels. Out: findings for each installer that fails, and for a core that can't be
+imported there. Of a release for several Pythons and platforms, each core is installed for which
+this machine has a Python: without plugins, with the plugins for one kind of GPU (another one for
+each core), and with all plugins. The core must be imported with and without its plugins. The wheels
+of the release come from the folder only; their other dependencies come from the package index of
+the caller.
 
 uv finds the interpreters, on the PATH and among those that it manages; it downloads none here.
 """
@@ -13,14 +13,14 @@ uv finds the interpreters, on the PATH and among those that it manages; it downl
 from __future__ import annotations
 
 import json
-import platform
 import re
 import sys
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+import packaging
 from packaging.requirements import Requirement
-from packaging.tags import compatible_tags, cpython_tags, platform_tags
 
 from archsplit.errors import ToolNotFoundError
 from archsplit.system.env import without_credentials
@@ -30,7 +30,6 @@ from archsplit.wheels.filename import ALL_EXTRA, distribution_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
 
     from packaging.metadata import Metadata
 
@@ -39,15 +38,17 @@ if TYPE_CHECKING:
     from archsplit.system.process import CompletedProcess, Runner
     from archsplit.wheels.filename import WheelName
 
-if TYPE_CHECKING:
     Run = Callable[[tuple[str, ...]], CompletedProcess]
 
 _VERSIONED = re.compile(r"cp3(\d+)")
 _PROBE = (
-    "import json, platform, sys, sysconfig\n"
-    "print(json.dumps([sys.implementation.name, sys.version_info[0], sys.version_info[1],\n"
-    "    bool(sysconfig.get_config_var('Py_GIL_DISABLED')), platform.machine()]))"
+    "import json, sys\n"
+    "sys.path.append(sys.argv[1])\n"
+    "from packaging.markers import default_environment\n"
+    "from packaging.tags import sys_tags\n"
+    "print(json.dumps([default_environment(), [*map(str, sys_tags())]]))"
 )
+_PACKAGING = str(Path(packaging.__file__).parents[1])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,12 +57,12 @@ class Interpreter:
 
     Attributes:
         program: its path.
-        version: as in ``3.12``.
+        markers: the variables of environment markers.
         tags: the tags of the wheels that it takes.
     """
 
     program: str
-    version: str
+    markers: Mapping[str, str] = field(repr=False)
     tags: frozenset[str] = field(repr=False)
 
     def fits(self, name: WheelName) -> bool:
@@ -69,9 +70,9 @@ class Interpreter:
         return not self.tags.isdisjoint(name.tags)
 
     @property
-    def markers(self) -> Mapping[str, str]:
-        """Variables of environment markers that differ from this process."""
-        return {"python_version": self.version, "python_full_version": f"{self.version}.0"}
+    def version(self) -> str:
+        """Version as in ``3.12``."""
+        return self.markers["python_version"]
 
 
 def find_interpreters(
@@ -118,34 +119,16 @@ def _locate(asked: str, uv: tuple[str, ...], run: Run) -> str:
 
 def _probe(programs: Iterable[str], run: Run) -> Iterator[Interpreter]:
     for program in programs:
-        done = run((program, "-I", "-c", _PROBE))
+        done = run((program, "-I", "-c", _PROBE, _PACKAGING))
         if done.returncode == 0:
-            yield _describe(program, *json.loads(done.stdout))
-
-
-def _describe(
-    program: str, implementation: str, major: int, minor: int, free_threaded: bool, machine: str
-) -> Interpreter:
-    version = (major, minor)
-    # An emulated interpreter of another machine can't be judged by this one's glibc.
-    platforms = list(platform_tags()) if machine == platform.machine() else []
-    name = f"cp{major}{minor}"
-    tags = {str(tag) for tag in compatible_tags(version, None, platforms)}
-    if implementation == "cpython":
-        abi = f"{name}t" if free_threaded else name
-        tags |= {str(tag) for tag in cpython_tags(version, [abi], platforms)}
-        tags |= {str(tag) for tag in compatible_tags(version, name, platforms)}
-    return Interpreter(program=program, version=f"{major}.{minor}", tags=frozenset(tags))
+            markers, tags = json.loads(done.stdout)
+            yield Interpreter(program=program, markers=markers, tags=frozenset(tags))
 
 
 _SECONDS = 900.0
 # Settings that lead an installation elsewhere, or make it smaller than a user's.
 _DISTURBING = ("PIP_USER", "PIP_TARGET", "PIP_PREFIX", "PIP_NO_DEPS", "PYTHONPATH", "VIRTUAL_ENV")
 _DRIVER = re.compile(r"\b(libcuda|libnvidia-[\w-]+)\.so[\d.]*: cannot open shared object file")
-_LISTED = (
-    "from importlib.metadata import distributions\n"
-    "for each in distributions(): print(each.metadata['Name'])\n"
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,20 +138,20 @@ class InstallRelease:
     Attributes:
         core: the core without plugins: ``vecsort==1.2.3``.
         package: the core's import package.
-        promised: the distributions that each requirement must install: ``vecsort[sm90]==1.2.3``,
-            the core with the plugins for one kind of GPU, and ``vecsort[all]==1.2.3``.
+        requirements: ``vecsort[sm90]==1.2.3``, the core with the plugins for one kind of GPU, and
+            ``vecsort[all]==1.2.3``.
         outside: the requirements of the wheels on other projects.
     """
 
     core: str
     package: str
-    promised: Mapping[str, tuple[str, ...]]
+    requirements: tuple[str, ...]
     outside: tuple[str, ...]
 
     @property
     def requirement(self) -> str:
         """Core with all plugins."""
-        return list(self.promised)[-1]
+        return self.requirements[-1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -274,19 +257,12 @@ class Installer:
                 found = f"{name} can't {step}{with_python}:\n{_indented(done)}"
                 yield view.fault("install-failed", wanted.requirement, found, program=name)
                 # One kind of GPU may be whole while another one is not.
-                if words[-1] in wanted.promised and words[-1] != wanted.requirement:
+                if words[-1] in wanted.requirements[:-1]:
                     continue
                 return
             # One installer's environment is enough for what the wheels themselves do.
             if name == "pip" and words[-1] in {wanted.core, wanted.requirement}:
                 yield from self._use(python, words[-1], wanted)
-            # Both programs call an installation complete that lacks a distribution which no extra
-            # names.
-            if promised := wanted.promised.get(words[-1]):
-                listed = self._run((python, "-c", _LISTED)).stdout.split()
-                for missing in sorted(set(promised) - set(map(distribution_name, listed))):
-                    found = f"{name} installs {words[-1]} without {missing}{with_python}"
-                    yield view.fault("incomplete-install", wanted.requirement, found)
 
     def _use(self, python: str, installed: str, wanted: InstallRelease) -> Iterator[Finding]:
         """Import the core."""
@@ -356,14 +332,10 @@ def read_install_release(
     extras = [ALL_EXTRA]
     if identity is not None and (gpus := _gpu_extras(found[core], identity.plugins)):
         extras.insert(0, gpus[number % len(gpus)])
-    promised = {}
-    for extra in extras:
-        names = {one.name for one in _active(found[core], python, extra)}
-        promised[f"{core}[{extra}]=={version}"] = tuple(sorted({core, *(names & own)}))
     return InstallRelease(
         core=f"{core}=={version}",
         package=core.replace("-", "_") if identity is None else identity.import_package,
-        promised=promised,
+        requirements=tuple(f"{core}[{extra}]=={version}" for extra in extras),
         outside=tuple(sorted({_text(each) for each in required if each.name not in own})),
     )
 
@@ -397,12 +369,10 @@ def _is_plugin(requirement: Requirement, core: str, version: str) -> bool:
     return exact and requirement.name.startswith(f"{core}-")
 
 
-def _active(
-    metadata: Metadata, python: Interpreter, extra: str = ALL_EXTRA
-) -> Iterator[Requirement]:
-    """Yield the requirements that hold for a Python with an extra, names normalized."""
+def _active(metadata: Metadata, python: Interpreter) -> Iterator[Requirement]:
+    """Yield the requirements that hold for a Python with all plugins, names normalized."""
     for each in metadata.requires_dist or []:
-        if each.marker is None or each.marker.evaluate({**python.markers, "extra": extra}):
+        if each.marker is None or each.marker.evaluate({**python.markers, "extra": ALL_EXTRA}):
             requirement = Requirement(str(each))
             requirement.name = distribution_name(each.name)
             yield requirement
@@ -431,7 +401,7 @@ def _steps(
                 *wanted.outside,
             ),
         )
-    for requirement in (*([wanted.core] if pip else []), *wanted.promised):
+    for requirement in (*([wanted.core] if pip else []), *wanted.requirements):
         yield (
             f"install {requirement} from the folder",
             (*install, "--no-index", "--find-links", str(folder), requirement),
