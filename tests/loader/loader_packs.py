@@ -30,13 +30,14 @@ class Image:
     number: int
     target: str
     letter: str
+    size: int = 128
 
     @property
     def content(self) -> bytes:
         return bytes(64) + self.letter.encode() * 64
 
     def row(self, offset: int) -> bytes:
-        head = struct.pack("<II4HQQ", self.number, 0, *target_row(self.target), offset, 128)
+        head = struct.pack("<II4HQQ", self.number, 0, *target_row(self.target), offset, self.size)
         return head + hashlib.sha256(self.content).digest()
 
 

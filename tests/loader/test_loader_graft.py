@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from loader_packs import LETTERS, SplitSite, split_site
+from loader_packs import LETTERS, SplitSite, images, split_site
 from loader_stubs import Stub, Workbench, compile_c, run
 
 if TYPE_CHECKING:
@@ -108,6 +109,26 @@ def test_pack_of_another_core_is_refused(workbench: Workbench, core: SplitSite, 
     assert letters == NOTHING
     assert words in talk
     assert "hint: python -m toy.doctor" in talk
+
+
+LISTED = {
+    "number": lambda image: replace(image, number=image.number + 3),
+    "size": lambda image: replace(image, size=136),
+    "target": lambda image: replace(image, target=image.target.replace("90", "89")),
+    "digest": lambda image: replace(image, letter="x"),
+}
+
+
+@pytest.mark.parametrize("field", LISTED)
+def test_pack_with_another_image_than_the_table_lists_is_refused(
+    workbench: Workbench, core: SplitSite, field: str
+) -> None:
+    listed = tuple(tuple(map(LISTED[field], held)) for held in images(contained="all"))
+    core.table(containers=listed)
+    core.add("cc90", "sm_90", whole=listed)
+    letters, said = served(workbench, core, "9.0")
+    assert letters == NOTHING
+    assert "an image's number is 1, expected one that the core lists" in said
 
 
 def test_wrapper_with_another_container_than_the_tables_is_left(

@@ -140,6 +140,16 @@ def test_another_version_of_the_compiler_is_refused_by_name(
         build_loader_and_stub(folder=tmp_path, runner=SubprocessRunner())
 
 
+def test_check_with_another_version_of_the_compiler_names_the_version_only(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(build_loader, "version", lambda _: "0.13.0")
+    assert build_loader.run_loader_build(["--check"]) == ToolNotFoundError.exit_code
+    said = capsys.readouterr().err
+    assert "ziglang 0.13.0 is installed, but the loader is built with 0.15.2" in said
+    assert "is not what the sources make" not in said
+
+
 def test_other_machine_than_asked_for_is_refused(workbench: Workbench, tmp_path: Path) -> None:
     fake = FakeCompiler(workbench.library.read_bytes())
     with pytest.raises(ToolFailedError, match="ELF machine: found x86_64, expected aarch64"):

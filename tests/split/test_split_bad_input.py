@@ -64,6 +64,25 @@ def test_a_wheel_with_changed_bytes_is_refused(
         assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize(
+    ("folders", "fault"),
+    [
+        (300, "in more than 256 folders, so pip can't install it"),
+        (2000, "it is too long for a file system"),
+    ],
+)
+def test_a_member_that_pip_cant_install_is_the_fat_wheels_fault(
+    sample: Sample, tmp_path: Path, effects: Effects, folders: int, fault: str
+) -> None:
+    path = tmp_path / sample.fat.name
+    path.write_bytes(sample.fat.read_bytes())
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("a/" * folders + "x", b"")
+    with pytest.raises(WheelError, match=fault):
+        split(path, tmp_path / "out", effects)
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_wheel_for_musl_is_refused(sample: Sample, tmp_path: Path, effects: Effects) -> None:
     path = tmp_path / "toyfat-1.0-py3-none-musllinux_1_2_x86_64.whl"
     path.write_bytes(sample.fat.read_bytes())

@@ -6,6 +6,7 @@ import io
 import os
 import re
 import struct
+import time
 import zipfile
 from typing import TYPE_CHECKING
 
@@ -42,6 +43,22 @@ METADATA = "toy-1.0.dist-info/METADATA"
 def check(path: Path) -> None:
     with open_wheel(path) as wheel:
         wheel.check_contents()
+
+
+def test_time_to_check_a_wheel_grows_with_its_members_and_not_faster(tmp_path: Path) -> None:
+    def seconds(count: int) -> float:
+        files = {**TOY_FILES, **{f"toy/{n % 50}/{n}": b"" for n in range(count)}}
+        members = [(zipfile.ZipInfo(name), text) for name, text in files.items()]
+        path = zipped(
+            tmp_path / str(TOY_NAME), [*members, (zipfile.ZipInfo(RECORD), record_of(files))]
+        )
+        began = time.process_time()
+        check(path)
+        return time.process_time() - began
+
+    few = min(seconds(1_500) for _ in range(3))
+    # Eight times the members: about 8 times the seconds, and 64 times with a search in each row.
+    assert seconds(12_000) < 24 * few
 
 
 def test_written_wheel_reads_back(tmp_path: Path) -> None:
