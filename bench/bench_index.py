@@ -62,9 +62,9 @@ def make_index(root: Path, files: int) -> int:
                 )
                 for minor in range(FILES_A_PROJECT)
             ]
-            folder.write_project(IndexProject.of(name, entries), "")
+            folder.write_project(IndexProject.of(name, entries))
             names.append(name)
-        folder.write_root(iter(names), "")
+        folder.write_root(iter(names))
     return len(names)
 
 

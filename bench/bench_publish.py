@@ -94,7 +94,7 @@ def make_wheel(
         f'extern "C" int run() {{ add_{tag}<<<1, 32>>>(nullptr); return 0; }}\n'
     )
     images = [f"-gencode=arch=compute_{one},code=sm_{one}" for one in targets]
-    words = ("-shared", "-Xcompiler", "-fPIC", *images, "-o", library, source)
+    words = ("-shared", "-Xcompiler", "-fPIC", *images, "-o", str(library), str(source))
     subprocess.run([shutil.which("nvcc") or "nvcc", *words], check=True)
     info = f"pysum-{version}.dist-info"
     name = f"{tag}-{tag}-manylinux_2_28_x86_64"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -36,7 +37,8 @@ KERNEL = "__global__ void add(float *x) { for (int i = 0; i < 9; i++) x[threadId
 
 def recompressed(fatbin: Path) -> tuple[FilePlan, Path]:
     choice = for_devices("9.0", ptx=PtxPolicy.ALL)
-    plan = plan_rewrite(open_file(fatbin), FileEdit(selection=choice, encode=smaller_entry))
+    edit = FileEdit(selection=choice, encode=partial(smaller_entry, level=9))
+    plan = plan_rewrite(open_file(fatbin), edit)
     new = fatbin.with_name(f"new-{fatbin.name}")
     new.write_bytes(content_of(plan, fatbin.read_bytes()))
     return plan, new

@@ -362,7 +362,8 @@ def contrast(one: str, other: str) -> float:
 
 def luminance(color: str) -> float:
     color = "#ffffff" if color == "#fff" else color
-    return sum(map(mul, (0.2126, 0.7152, 0.0722), linear(color)))
+    red, green, blue = linear(color)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
 @pytest.mark.parametrize("color", sorted({target_color(f"sm_{n}0") for n in range(2, 14)}))

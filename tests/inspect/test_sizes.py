@@ -148,8 +148,7 @@ def test_compression_of_uncompressed_images_is_left_on_the_table(samples: Sample
     found = read_inventory(InspectRequest(subject=subject, zstd=True))
     (file,) = found.files
     assert 0 <= file.zstd_saves < file.size
-    halves = {(EntryKind.CUBIN, Compression.NONE): 0.5}
-    half = replace(found, files=(replace(file, zstd=halves),))
+    half = replace(found, files=(replace(file, zstd={(EntryKind.CUBIN, Compression.NONE): 0.5}),))
     saved = half.files[0].zstd_saves
     images = [one for row in file.units for one in row.images if row.place is Place.EXECUTABLE]
     cubins = [one.file_bytes for one in images if one.kind is EntryKind.CUBIN]

@@ -51,7 +51,8 @@ def test_folder_that_is_missing_is_not_a_core(library: ctypes.CDLL, tmp_path: Pa
     missing = os.fsencode(tmp_path / "missing")
     assert library.archsplit_core_read(missing, core) == BAD_CORE
     assert library.archsplit_last_error().endswith(b"can't be found: No such file or directory")
-    assert not core
+    with pytest.raises(ValueError, match="NULL"):
+        _ = core.contents
 
 
 def test_core_of_libraries_is_read(
