@@ -81,7 +81,7 @@ def archsplit(
 def test_a_pinned_project_is_fetched_once(folder: Path, tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     done = archsplit(folder, cache, "inspect", "toyfat==1.0", "--json")
-    assert (done.returncode, done.stderr) == (0, f"reading {cache}/wheels/{WHEEL}\n")
+    assert (done.returncode, done.stderr) == (0, f"Fetched {cache}/wheels/{WHEEL}\n")
     assert [file["path"] for file in json.loads(done.stdout)["files"]] == ["toyfat/k.fatbin"]
     fetched = cache / "wheels" / WHEEL
     before = fetched.stat().st_mtime_ns

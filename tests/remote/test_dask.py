@@ -220,7 +220,7 @@ def test_a_build_whose_last_worker_goes_does_not_wait_forever(
 def wait_for_steps(build: subprocess.Popen[str], count: int) -> None:
     assert build.stderr is not None
     for line in build.stderr:
-        if line.startswith(f"compile and link [{count}/"):
+        if line.startswith("Ran ") and f" ({count} of " in line:
             return
 
 

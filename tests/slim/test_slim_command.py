@@ -119,7 +119,7 @@ def test_slim_without_code_to_remove_changes_nothing(
     assert not (tmp_path / "out").exists()
     assert run(library, *words, "--copy") == 0
     assert (tmp_path / "out" / library.name).read_bytes() == library.read_bytes()
-    assert "copied as it is" in capsys.readouterr().err
+    assert "Copied the file as it is: " in capsys.readouterr().err
     with pytest.raises(OutputError, match="is the input"):
         run(library, *words[:-1], library.parent, "--copy")
 

@@ -14,11 +14,11 @@ from archsplit.system.terminal import ActivityBar, ProgressSink, progress_displa
 
 def work(progress: ProgressSink) -> None:
     progress.note("a note [with brackets]")
-    progress.begin_stage("compile", 2)
+    progress.begin_stage("compiling", 2, "Compiled {} files")
     progress.start_step("a.cu")
     progress.finish_step("a.cu", 0.1)
     progress.finish_step("b.cu", 0.2)
-    progress.begin_stage("check", 0)
+    progress.begin_stage("checking", 0, "Checked all")
 
 
 def shown(*, terminal: bool, quiet: bool = False) -> str:
@@ -36,15 +36,24 @@ def shown(*, terminal: bool, quiet: bool = False) -> str:
 def test_a_log_has_a_line_for_each_step() -> None:
     assert shown(terminal=False).splitlines() == [
         "a note [with brackets]",
-        "compile [1/2] a.cu (0.1 s)",
-        "compile [2/2] b.cu (0.2 s)",
+        "Compiled a.cu (1 of 2, 0.1 s)",
+        "Compiled b.cu (2 of 2, 0.2 s)",
     ]
 
 
 def test_a_terminal_keeps_a_line_for_each_stage() -> None:
     text = shown(terminal=True)
-    for line in ("a note [with brackets]", "compile: 2 in ", "check: "):
+    for line in ("a note [with brackets]", "Compiled 2 files in ", "Checked all in "):
         assert line in text
+
+
+def test_a_stage_of_one_step_is_said_in_the_singular() -> None:
+    console = Console(file=io.StringIO(), force_terminal=True, width=60, color_system=None)
+    with progress_display(console) as progress:
+        progress.begin_stage("writing wheels", 1, "Wrote {} wheels")
+        progress.finish_step("a.whl", 0.1)
+    assert isinstance(console.file, io.StringIO)
+    assert "Wrote 1 wheel in " in console.file.getvalue()
 
 
 def test_an_activity_shows_the_part_that_is_done() -> None:
@@ -81,12 +90,12 @@ def test_a_display_moves_the_cursor_where_all_output_is_escaped(
 def test_a_failed_stage_leaves_no_line() -> None:
     console = Console(file=io.StringIO(), force_terminal=True, width=60, color_system=None)
     with pytest.raises(OSError, match="disk"), progress_display(console) as progress:
-        progress.begin_stage("compile", 2)
+        progress.begin_stage("compiling", 2, "Compiled {} files")
         raise OSError("disk")
     assert isinstance(console.file, io.StringIO)
-    assert "compile: " not in console.file.getvalue()
+    assert "Compiled" not in console.file.getvalue()
 
 
 def test_quiet_leaves_nothing() -> None:
     assert shown(terminal=False, quiet=True) == ""
-    assert "check: " not in shown(terminal=True, quiet=True)
+    assert "Checked" not in shown(terminal=True, quiet=True)

@@ -97,7 +97,7 @@ def build_recipe(order: BuildRequest, effects: Effects, *, out: Path) -> Release
         check_targets(folder, [MANIFEST, REPORT_FILE])
         _refuse_split(folder)
         compile_plan(plan, effects, session)
-        effects.progress.begin_stage("sources and platform tags", 0)
+        effects.progress.begin_stage("tagging wheels", 0, "Tagged the wheels")
         origins = read_origins(plan.site)
         judge = open_tag_judge(effects, plan.site.folder)
         if len(plan.targets) not in {0, len(plan.identity.targets)}:
@@ -113,7 +113,7 @@ def build_recipe(order: BuildRequest, effects: Effects, *, out: Path) -> Release
         report = _report(plan, _write_wheels(plan, origins, judge, effects, staging))
         _check_budget(plan, report.together_with(folder))
         names = [wheel.file for wheel in report.wheels]
-        effects.progress.begin_stage("check of all wheels", 0)
+        effects.progress.begin_stage("checking all wheels", 0, "Checked all wheels")
         with temporary_dir(plan.site.folder) as scratch:
             written = read_wheel_set(
                 staging, scratch, platforms=judge.platforms, identity=plan.identity
@@ -163,7 +163,7 @@ def compile_plan(plan: BuildPlan, effects: Effects, session: CacheSession | None
         effects.progress.note(line)
     for path, text in plan.texts.items():
         write_file(path, text)
-    effects.progress.begin_stage("compile and link", len(plan.graph.steps))
+    effects.progress.begin_stage("compiling", len(plan.graph.steps), "Ran {} steps")
     if effects.engine is not None:
         cache = None if session is None else session.cache
         opened = open_farm(plan, effects, effects.engine, cache)
@@ -245,7 +245,7 @@ def _write_wheels(
         plugin_requires=plan.site.plugin_requires,
     )
     products = list(_products(plan, packer, judge, effects))
-    effects.progress.begin_stage("wheels", len(products))
+    effects.progress.begin_stage("writing wheels", len(products), "Wrote {} wheels")
     paths = write_wheels(
         folder,
         [add_bill(product.plan, origins, epoch=plan.site.epoch) for product in products],

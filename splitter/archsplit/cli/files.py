@@ -217,7 +217,7 @@ def fetch_wheel(text: str, console: Console) -> Path:
     path = target / Path(saved[-1]).name
     mark_download(path)
     trim_downloads(settings.folder, maximum=settings.max_size, keep=path)
-    console.print(f"reading {path}", markup=False, soft_wrap=True)
+    console.print(f"Fetched {path}", markup=False, soft_wrap=True)
     return path
 
 
@@ -332,5 +332,5 @@ def copy_unchanged(source: Path, out: Path, nothing: NothingToDoError, console: 
     target = copy_into(source, out)
     # The hint of the error names --copy, which was given.
     reason = str(nothing).partition("\nhint: ")[0]
-    console.print(f"copied as it is: {reason}", markup=False, soft_wrap=True)
+    console.print(f"Copied the file as it is: {reason}", markup=False, soft_wrap=True)
     return target

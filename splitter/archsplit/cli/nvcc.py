@@ -293,7 +293,7 @@ def _run_wrapper(
 class _Notes:
     """A progress sink that prints notes only: the tools print everything else."""
 
-    def begin_stage(self, title: str, total: int) -> None:
+    def begin_stage(self, title: str, total: int, done: str) -> None:
         """See `ProgressSink.begin_stage`."""
 
     def start_step(self, label: str) -> None:

@@ -96,7 +96,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
                 f"{name} is not installed", hint="pip install 'archsplit[publish]'"
             )
     with options.effects(console, quiet=arguments.quiet) as effects:
-        effects.progress.begin_stage("check of the release", 0)
+        effects.progress.begin_stage("checking the release", 0, "Checked the release")
         # Faults of the command line are reported before the first request.
         others = tuple(map(index_address, arguments.extra_index_url))
         index = index_address(arguments.index_url) if arguments.index_url else None
@@ -108,7 +108,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
         )
         for warning in preflight_check(release, effects, demands):
             console.print(f"warning: {warning}", markup=False, soft_wrap=True)
-        effects.progress.begin_stage("state of the index", 0)
+        effects.progress.begin_stage("asking the index", 0, "Asked the index")
         repository = find_repository(address, index, _retry_policy(effects))
         publisher = _publisher(arguments, effects, twine, repository, others)
         done = (

@@ -68,7 +68,7 @@ def run_release(arguments: argparse.Namespace, console: Console) -> int:
         # Found out at the end, it would cost the minutes of all other checks.
         installers(os.environ)
     with options.effects(console, quiet=True) as effects:
-        effects.progress.begin_stage(f"checking the release in {arguments.folder}", 0)
+        effects.progress.begin_stage(f"checking {arguments.folder}", 0, "Checked the release")
         describe = partial(check_where_installed, effects=effects)
         verdict = check_release(arguments.folder, effects, demands, describe=describe)
     if arguments.json:
@@ -130,7 +130,7 @@ def _run(arguments: argparse.Namespace, console: Console) -> int:
         return run_release(arguments, console)
     scope = CheckScope(targets=options.targets(arguments.targets))
     with options.effects(console, quiet=True) as effects:
-        effects.progress.begin_stage(f"checking {arguments.folder}", 0)
+        effects.progress.begin_stage(f"checking {arguments.folder}", 0, "Checked the wheels")
         release = verify_release(arguments.folder, effects, scope)
     text = json.dumps(_document(release), indent=2) if arguments.json else _text(release)
     print(text)  # noqa: T201 - standard output is where data goes

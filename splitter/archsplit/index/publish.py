@@ -234,8 +234,8 @@ class _Run:
         steps = self._steps(*roles)
         uploads = [step for step in steps if step.action is Action.UPLOAD]
         if uploads:
-            kinds = dict.fromkeys(step.artifact.role for step in uploads)
-            self.progress.begin_stage(f"upload {' and '.join(kinds)}", len(uploads))
+            kinds = " and ".join(dict.fromkeys(step.artifact.role for step in uploads))
+            self.progress.begin_stage(f"uploading {kinds}", len(uploads), "Uploaded {} files")
         for step in uploads:
             self._upload(step)
         return self._verify_live(steps)
@@ -249,7 +249,7 @@ class _Run:
 
     def _verify_live(self, steps: list[UploadStep]) -> list[LiveFile]:
         if steps:
-            self.progress.begin_stage("read back from the index", 0)
+            self.progress.begin_stage("reading back", 0, "Read the files back from the index")
         served = self.read_back.verify([step.artifact for step in steps])
         return [
             LiveFile(

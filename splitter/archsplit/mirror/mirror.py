@@ -100,7 +100,7 @@ def update_mirror(request: MirrorRequest, effects: Effects) -> MirrorReport:
         IndexUnreachableError: a wheel can't be downloaded.
         OutputError: the folder can't be written; a second run goes on.
     """
-    effects.progress.begin_stage("resolving", 0)
+    effects.progress.begin_stage("resolving", 0, "Resolved the inputs")
     resolved = resolve_inputs(request, effects.runner, effects.environment)
     with lock_folder(request.out) as folder:
         state = read_state(folder.root)
@@ -173,7 +173,7 @@ class _MirrorRun:
             if earlier is not None:
                 wheels[each.name] = earlier
         missing = [each for each in resolved if each.name not in wheels]
-        self.effects.progress.begin_stage("mirroring", len(missing))
+        self.effects.progress.begin_stage("mirroring", len(missing), "Mirrored {} wheels")
         clock = SystemClock()
         with self._downloads() as downloader, ThreadPool(_AHEAD) as pool:
             pending: list[Future[Path]] = []
@@ -302,7 +302,7 @@ def verify_mirror(root: Path, effects: Effects, *, downloads: Path | None = None
     # The pages first: a wrong digest there would be blamed on the edit.
     files = check_index(open_folder(root))
     findings: list[Finding] = []
-    effects.progress.begin_stage("editing again", len(state.wheels))
+    effects.progress.begin_stage("editing again", len(state.wheels), "Compared {} wheels")
     with temporary_dir(downloads or root) as folder:
         downloader = _mirror_downloader(downloads or folder, effects)
         clock = SystemClock()

@@ -216,7 +216,7 @@ def _run_build(folders: OutputFolder, effects: Effects, options: OwnBuild) -> No
         effects.environment, toolkit, targets, folder=links, calls=calls
     )
     command = folders.command(environment)
-    progress.begin_stage("build", 1)
+    progress.begin_stage("building", 1, "Ran {} commands")
     began = time.monotonic()
     try:
         run_checked(effects.runner, command, what=f"{recipe.file}: source.build")

@@ -194,7 +194,8 @@ class _Split:
         with output_errors(staging):
             staging.mkdir()
         progress = self.effects.progress
-        progress.begin_stage(f"reading {', '.join(one.path.name for one in self.wheels)}", 0)
+        files = ", ".join(one.path.name for one in self.wheels)
+        progress.begin_stage(f"reading {files}", 0, f"Read {files}")
         with (
             # Each wheel is read again as soon as it is written.
             closing(
@@ -256,7 +257,7 @@ class _Split:
         return report
 
     def _verify(self, staging: Path, cores: Sequence[Core], reads: WheelReads) -> None:
-        self.effects.progress.begin_stage("check of all wheels", 0)
+        self.effects.progress.begin_stage("checking all wheels", 0, "Checked all wheels")
         originals = {
             core.file: {one.name: one.original_images for one in core.libraries} for core in cores
         }

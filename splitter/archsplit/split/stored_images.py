@@ -83,7 +83,7 @@ def store_images(
             f"{raw} of device code as zstd frames of level {level}: about {seconds:.0f} s of"
             f" CPU time, {seconds / cores:.0f} s on {cores} cores"
         )
-    progress.begin_stage("compressing device code", 0)
+    progress.begin_stage("compressing device code", 0, "Compressed device code")
     results = dict(zip(images, recompress_images(list(images.values()), level=level), strict=True))
     results |= dict.fromkeys(relocatable, ImageResult(kept=KeptReason.RELOCATABLE))
     for digest in _better_deflated(contents, results):

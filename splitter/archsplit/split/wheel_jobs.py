@@ -138,7 +138,8 @@ class WheelJobs:
             loaders: the loader and the stub for each machine.
         """
         submit, contents = self.workers.submit, self.writer.contents
-        self.progress.begin_stage("writing wheels", len(self.writer.cores) + len(contents.files))
+        number = len(self.writer.cores) + len(contents.files)
+        self.progress.begin_stage("writing wheels", number, "Wrote {} wheels")
         space = ImageSpace(contents)
         if self.is_memory_short:
             wait(library.packed for core in self.writer.cores for library in core.libraries)

@@ -37,8 +37,13 @@ if TYPE_CHECKING:
 class ProgressSink(Protocol):
     """A receiver of progress; several threads may call it at once."""
 
-    def begin_stage(self, title: str, total: int) -> None:
-        """Begin a stage of ``total`` steps; 0 if their number is unknown."""
+    def begin_stage(self, title: str, total: int, done: str) -> None:
+        """Begin a stage of ``total`` steps; 0 if their number is unknown.
+
+        Args:
+            title: shown while the stage runs.
+            done: said of its end, with a verb in the past; ``{}`` for the number of steps.
+        """
         ...
 
     def start_step(self, label: str) -> None:
@@ -57,7 +62,7 @@ class ProgressSink(Protocol):
 class SilentProgress:
     """A receiver that shows nothing: for ``--quiet`` and tests."""
 
-    def begin_stage(self, title: str, total: int) -> None:
+    def begin_stage(self, title: str, total: int, done: str) -> None:
         """Begin a stage."""
 
     def start_step(self, label: str) -> None:
@@ -76,11 +81,12 @@ class PlainLines:
     def __init__(self, console: Console) -> None:
         self._console = console
         self._lock = threading.Lock()
-        self._title, self._done, self._total = "", 0, 0
+        self._verb, self._done, self._total = "", 0, 0
 
-    def begin_stage(self, title: str, total: int) -> None:
+    def begin_stage(self, title: str, total: int, done: str) -> None:
         """Begin a stage."""
-        self._title, self._done, self._total = title, 0, total
+        del title
+        self._verb, self._done, self._total = done.partition(" {}")[0], 0, total
 
     def start_step(self, label: str) -> None:
         """Show nothing: a log has a line for each finished step."""
@@ -91,7 +97,7 @@ class PlainLines:
             # Steps end in several threads; the counter and its line belong together.
             self._done += 1
             self._print_line(
-                f"{self._title} [{self._done}/{self._total}] {label} ({seconds:.1f} s)"
+                f"{self._verb} {label} ({self._done} of {self._total}, {seconds:.1f} s)"
             )
 
     def note(self, text: str) -> None:
@@ -110,11 +116,11 @@ class LiveDisplay:
         self._progress = progress
         self._task: TaskID | None = None
 
-    def begin_stage(self, title: str, total: int) -> None:
+    def begin_stage(self, title: str, total: int, done: str) -> None:
         """Begin a stage."""
         self.end_stage()
         # A bar without a total moves, so a reader sees that work goes on.
-        self._task = self._progress.add_task(title, total=total or None, step="")
+        self._task = self._progress.add_task(title, total=total or None, step="", done=done)
 
     def start_step(self, label: str) -> None:
         """Show the step that runs."""
@@ -141,8 +147,9 @@ class LiveDisplay:
         (task,) = (each for each in self._progress.tasks if each.id == self._task)
         self._progress.remove_task(self._task)
         self._task = None
-        count = f"{task.completed:.0f} in " if task.total else ""
-        self._print(f"{task.description}: {count}{task.elapsed or 0:.1f} s", style="dim")
+        done = task.fields["done"].format(f"{task.completed:.0f}")
+        done = done.removesuffix("s") if task.completed == 1 else done
+        self._print(f"{done} in {task.elapsed or 0:.1f} s", style="dim")
 
     def _print(self, text: str, *, style: str | None = None) -> None:
         # No markup: names of files and steps may have brackets.
