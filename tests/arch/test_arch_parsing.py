@@ -74,17 +74,17 @@ def test_the_words_are_refused_in_any_spelling_too() -> None:
     ("text", "message"),
     [
         ("sm90", "did you mean sm_90"),
-        ("9.0+ptx", "is not an entry of a TORCH_CUDA_ARCH_LIST"),
-        ("90-sass", "is not an entry of CMAKE_CUDA_ARCHITECTURES"),
-        ("9", "is not an entry of CMAKE_CUDA_ARCHITECTURES"),
-        ("-O3 -arch=sm_90", "'-O3' is not an option of nvcc about targets"),
-        ("-gencode", "'' is not a value of -gencode"),
-        ("-gencode code=sm_90", "is not a value of -gencode"),
+        ("9.0+ptx", "is not valid in TORCH_CUDA_ARCH_LIST"),
+        ("90-sass", "is not valid in CMAKE_CUDA_ARCHITECTURES"),
+        ("9", "is not valid in CMAKE_CUDA_ARCHITECTURES"),
+        ("-O3 -arch=sm_90", "'-O3' is not a target option of nvcc"),
+        ("-gencode", "'' is not a valid value of -gencode"),
+        ("-gencode code=sm_90", "is not a valid value of -gencode"),
         ("-gencode arch=compute_80,code=sm_86", "arch=compute_80 with code=sm_86"),
         ("-gencode arch=compute_90,code=lto_90", "no LTO code"),
         ("-arch=sm_90 -code=sm_90", "is not a pair that nvcc accepts"),
         ("-code=sm_90", "is not a pair that nvcc accepts"),
-        ("-arch=sm_90 -arch=sm_80", "-arch is there twice"),
+        ("-arch=sm_90 -arch=sm_80", "-arch is given twice"),
         ("-arch='sm_90", "No closing quotation"),
     ],
 )
@@ -95,7 +95,7 @@ def test_an_unreadable_word_is_named(text: str, message: str) -> None:
 
 
 def test_comma_is_refused_as_a_separator_for_torch() -> None:
-    with pytest.raises(TargetError, match="is not an entry"):
+    with pytest.raises(TargetError, match="is not valid in TORCH"):
         torch_names("8.0,9.0")
 
 

@@ -310,7 +310,7 @@ def test_a_miss_is_explained_by_what_differs(empty: Project, tmp_path: Path) -> 
 
     of_version("98.1")
     here.compile(ONE)
-    assert here.compile(make=PLAIN)[0] == "nothing like it was compiled before"
+    assert here.compile(make=PLAIN)[0] == "nothing similar was compiled before"
     here.write("h.h", "#pragma once\n#define VALUE 1\n#define OTHER 1\n")
     assert here.compile(make=PLAIN)[0] == "h.h has changed"
     assert here.compile("-DMORE", make=PLAIN)[0] == "flag is new: -DMORE"
@@ -476,7 +476,9 @@ def test_verify_makes_everything_and_names_what_differs(empty: Project) -> None:
                 cache.local.put(StoreKind.ACTION, key, encode_entry(entry._replace(files=files)))
                 damaged += 1
     assert damaged == 1
-    with pytest.raises(AssertionError, match=r"(?s)something else.*cicc compute_80"):
+    with pytest.raises(
+        AssertionError, match=r"(?s)steps differ from what the cache has.*cicc compute_80"
+    ):
         checking.compile(ONE, make=CUBIN)
 
 

@@ -100,7 +100,7 @@ def with_number(offset: int, layout: str, value: int) -> bytes:
         (42, "<H", 0, "0 targets, not 1 to 64"),
         (42, "<H", 0xFFFF, "targets at offset"),
         (112, "<H", 3, "kind of a target at offset 0x70: found 3, expected 1 or 2"),
-        (114, "<H", 0, "no capability has the numbers 0 and 0"),
+        (114, "<H", 0, "0.0 is not a compute capability"),
         (118, "<H", 0x62, "suffix of a target at offset 0x76: found 98, expected 0, 'a' or 'f'"),
         (128, "<B", 0x56, "package 'Vecsort' is not a normalized project name"),
         (128, "<B", 0xFF, "can't decode byte 0xff"),

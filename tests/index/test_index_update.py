@@ -498,7 +498,7 @@ def test_the_command_s_words(index: Path, capsys: pytest.CaptureFixture[str]) ->
     assert main(["index", str(index), "--yank", "Toy==1.0.1", "--check"]) == 14
     assert main(["index", str(index), "--yank", "Toy==1.0", "--reason", "x", "--check"]) == 0
     said = capsys.readouterr().out
-    assert "3 wheels are as the pages say" in said
+    assert "3 wheels match the pages of the index" in said
     assert '"sound": true' in said
 
 
@@ -533,7 +533,7 @@ def test_no_index_is_made_by_looking(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "fault"),
     [
-        (("--reason", "x"), "no meaning without --yank"),
+        (("--reason", "x"), "--reason needs --yank"),
         (("--prune", "age=14y"), "in units s, m (minutes), h, d, w; or size=20GB, in units B, kB"),
         (("--prune", "days=14"), "in units s, m (minutes), h, d, w"),
         (("--grace", "soon"), "is not a time, such as 30m or 1h"),

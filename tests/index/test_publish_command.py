@@ -167,7 +167,7 @@ def test_interrupted_upload_ends_at_once(command: Command) -> None:
     done = command.run(command.scene.dist, "--quiet")
     assert done.code == 130, done.stderr
     assert (
-        "interrupted; uploaded files stay on the index\nhint: the same command goes on"
+        "interrupted; uploaded files stay on the index\nhint: run the same command again"
         in done.stderr
     )
     assert command.scene.names() == set()

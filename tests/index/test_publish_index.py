@@ -128,7 +128,7 @@ def test_failures_that_pass_are_outlived(scene: Scene) -> None:
     scene.server.before = uploads(*faults)
     assert publish(scene).is_complete
     assert scene.clock.slept == [17, 1]
-    assert "429 Too Many Requests; again in 17 s" in scene.notes[0]
+    assert "429 Too Many Requests; retrying in 17 s" in scene.notes[0]
     assert len(scene.server.uploads()) == len(faults)
 
 

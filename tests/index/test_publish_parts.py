@@ -310,10 +310,10 @@ def test_patience_ends() -> None:
     def fail() -> None:
         raise RetryableError("500")
 
-    with pytest.raises(IndexUnreachableError, match="given up after 10 s"):
+    with pytest.raises(IndexUnreachableError, match="gave up after 10 s"):
         one.keep_trying("asking", fail)
     assert clock.slept == [1, 2, 4]
-    assert notes == [f"asking: 500; again in {seconds} s" for seconds in (1, 2, 4)]
+    assert notes == [f"asking: 500; retrying in {seconds} s" for seconds in (1, 2, 4)]
 
     def busy() -> None:
         raise RetryableError("429", wait=3600)
@@ -361,7 +361,7 @@ def test_twine_without_credentials_says_where_they_may_be(scene: Scene) -> None:
 def test_twine_that_dies_is_told(scene: Scene) -> None:
     twine = replace(scene.publisher().twine, python_path="/nonexistent")
     broken = replace(twine, environment={**twine.environment, "PYTHONHOME": "/nonexistent"})
-    with pytest.raises(ToolFailedError, match="twine where died"):
+    with pytest.raises(ToolFailedError, match="twine where crashed"):
         broken.where()
 
 

@@ -38,7 +38,7 @@ class TornAnswer(SubprocessRunner):
 
 def test_an_answer_of_twine_that_a_full_disk_cut_off(scene: Scene) -> None:
     twine = replace(scene.publisher().twine, runner=TornAnswer())
-    with pytest.raises(ToolFailedError, match="twine where died"):
+    with pytest.raises(ToolFailedError, match="twine where crashed"):
         twine.where()
 
 

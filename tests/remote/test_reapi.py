@@ -403,7 +403,7 @@ def test_wheels_have_the_same_bytes_as_on_this_machine(
     # Another checkout, as on another machine.
     shutil.copytree(TINYVEC, tmp_path / "a copy")
     assert build(tmp_path / "a copy", "warm", choice) == here
-    assert f"{farm.address}: 6 of 6 results were there; 0.0 MB sent" in "\n".join(notes.lines)
+    assert f"{farm.address}: 6 of 6 steps from the cache; 0.0 MB sent" in "\n".join(notes.lines)
     # The build backend takes the same results.
     monkeypatch.chdir(tmp_path / "a copy")
     for variable, value in environment.items():
@@ -411,7 +411,7 @@ def test_wheels_have_the_same_bytes_as_on_this_machine(
     settings = {"target": "sm_80", "cache": "off", "remote": farm.address}
     name = build_wheel(str(tmp_path), settings)
     assert hashlib.sha256((tmp_path / name).read_bytes()).hexdigest() == here[name]
-    assert "6 of 6 results were there" in capsys.readouterr().err
+    assert "6 of 6 steps from the cache" in capsys.readouterr().err
 
 
 @pytest.mark.nvcc
@@ -445,9 +445,9 @@ def test_wheels_have_the_same_bytes_whatever_the_number_of_jobs(
         choice = EngineChoice(endpoint=parse_endpoint(farm.address), jobs=16)
         here = build("here", None)
         assert build("cold", choice) == here
-        assert f"{farm.address}: 0 of 9 results were there" in "\n".join(notes.lines)
+        assert f"{farm.address}: 0 of 9 steps from the cache" in "\n".join(notes.lines)
         assert build("warm", choice) == here
-        assert f"{farm.address}: 9 of 9 results were there; 0.0 MB sent" in "\n".join(notes.lines)
+        assert f"{farm.address}: 9 of 9 steps from the cache; 0.0 MB sent" in "\n".join(notes.lines)
     finally:
         farm.kill()
 
@@ -461,7 +461,7 @@ def test_the_wrapper_makes_the_same_objects_with_a_farm(
     dead = (*farm_options, "grpc://127.0.0.1:1")
     report = calls.check(*farm_options, farm.address, dead=dead)
     # cicc and ptxas for two targets, cudafe++ and the host's compiler.
-    assert f"{farm.address}: 0 of 6 results were there" in report
+    assert f"{farm.address}: 0 of 6 steps from the cache" in report
 
 
 @pytest.mark.stress
@@ -525,7 +525,7 @@ def test_objects_of_the_compile_cache_are_linked_on_the_farm(
     here = build("here", None)
     assert build("there", EngineChoice(endpoint=parse_endpoint(farm.address), jobs=8)) == here
     # Only the link, of the six actions of a cold build.
-    assert f"{farm.address}: 0 of 1 results were there" in "\n".join(notes.lines)
+    assert f"{farm.address}: 0 of 1 steps from the cache" in "\n".join(notes.lines)
 
 
 @pytest.mark.stress

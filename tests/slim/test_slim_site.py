@@ -540,7 +540,10 @@ def test_the_journal_survives_a_power_cut_before_a_file_changes(
 
 
 def test_second_slim_of_a_site_is_refused(site: Path) -> None:
-    with open_transaction(site), pytest.raises(OutputError, match="another archsplit has the lock"):
+    with (
+        open_transaction(site),
+        pytest.raises(OutputError, match="another archsplit is working on"),
+    ):
         slim(site)
 
 

@@ -155,7 +155,7 @@ def test_a_run_that_was_interrupted_is_finished(
             ("--site-packages", "y", "--undo", "--keep", "sm_90"),
             "use --undo only with --site-packages",
         ),
-        (("--site-packages", "y", "--undo", "--dry-run"), "--dry-run goes with neither"),
+        (("--site-packages", "y", "--undo", "--dry-run"), "--dry-run can't be combined"),
         (("--site-packages", "y", "--device=9.0", "--label"), "--label is for wheels"),
         (("--site-packages", "y"), "say what to keep"),
     ],

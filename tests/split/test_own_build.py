@@ -229,7 +229,7 @@ def test_a_build_that_goes_on_without_cuda_is_an_error(
     )
     recipe = load(tmp_path / "project")
     assert isinstance(recipe, SplitRecipe)
-    with pytest.raises(NothingToDoError, match=r"ended well, but \{out\}/ownbuild") as caught:
+    with pytest.raises(NothingToDoError, match=r"succeeded, but \{out\}/ownbuild") as caught:
         split_by_recipe(recipe, effects, out=tmp_path / "out")
     assert "run the command by hand" in str(caught.value.hint)
     assert "can't compile for\n  sm_35" in told.notes[-1]

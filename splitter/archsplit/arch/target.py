@@ -54,7 +54,7 @@ class Capability:
 
     def __post_init__(self) -> None:
         if not (0 < self.major < _MAJOR_LIMIT and 0 <= self.minor < _MINOR_LIMIT):
-            raise ValueError(f"no capability has the numbers {self.major} and {self.minor}")
+            raise ValueError(f"{self.major}.{self.minor} is not a compute capability")
 
     @classmethod
     def parse(cls, text: str) -> Capability:
@@ -226,7 +226,7 @@ def nvcc_names(text: str) -> tuple[str, ...]:
             names += _gencode(value)
         # nvcc takes the last one without a warning, so the first would be lost unnoticed.
         elif shorthand.setdefault(option, value) != value:
-            raise TargetError(f"-{option} is there twice in {text!r}", hint="use -gencode instead")
+            raise TargetError(f"-{option} is given twice in {text!r}", hint="use -gencode instead")
     return (*names, *_shorthand(shorthand))
 
 
@@ -246,7 +246,7 @@ def _torch_word(word: str) -> tuple[str, ...]:
     if match is None:
         _refuse(word)
         raise TargetError(
-            f"{word!r} is not an entry of a TORCH_CUDA_ARCH_LIST",
+            f"{word!r} is not valid in TORCH_CUDA_ARCH_LIST",
             hint=f"write it as in 9.0, 9.0a or 9.0+PTX; names are {', '.join(_TORCH_NAMES)}",
         )
     major, minor, suffix, ptx = match.groups()
@@ -260,7 +260,7 @@ def _cmake_word(word: str) -> tuple[str, ...]:
     if match is None:
         _refuse(word)
         raise TargetError(
-            f"{word!r} is not an entry of CMAKE_CUDA_ARCHITECTURES",
+            f"{word!r} is not valid in CMAKE_CUDA_ARCHITECTURES",
             hint="write it as in 90, 90a-real or 120-virtual",
         )
     sass, ptx = f"sm_{match[1]}", f"compute_{match[1]}"
@@ -288,7 +288,7 @@ def _nvcc_options(text: str) -> Iterator[tuple[str, str]]:
         name, equals, value = word.partition("=")
         if name not in _NVCC_OPTIONS:
             raise TargetError(
-                f"{word!r} is not an option of nvcc about targets",
+                f"{word!r} is not a target option of nvcc",
                 hint="only -gencode, -arch and -code, and their long forms, are read here",
             )
         # nvcc reads "-arch=sm_90" and "-arch sm_90" alike.
@@ -299,7 +299,7 @@ def _gencode(value: str) -> tuple[str, ...]:
     match = _GENCODE.fullmatch(value)
     if match is None:
         raise TargetError(
-            f"{value!r} is not a value of -gencode",
+            f"{value!r} is not a valid value of -gencode",
             hint="write it as in arch=compute_90,code=sm_90 or arch=compute_90,code=[sm_90]",
         )
     return _codes(match[1], match[2])

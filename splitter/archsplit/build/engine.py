@@ -156,7 +156,7 @@ def open_farm(
         yield farm.graph, LocalPool(choice.jobs), executor, results
     if results is not None:
         effects.progress.note(
-            f"the compile cache: {results.hits} of {len(farm.graph.steps)} results were there"
+            f"{results.hits} of {len(farm.graph.steps)} steps from the compile cache"
         )
     tools.save()
 
@@ -182,7 +182,7 @@ def build_tools(effects: Effects, nvcc: Path | None) -> tuple[ToolFile, ...]:
     for path in paths:
         digest = None if path is None else digests.digest(str(path), group=PROGRAM_GROUP)
         if path is None or digest is None:
-            raise ToolNotFoundError(f"a part of the tools is gone: {path or 'a compiler'}")
+            raise ToolNotFoundError(f"a tool is missing: {path or 'a compiler'}")
         found.append(ToolFile(path=str(path), sha256=digest))
     digests.save()
     return tuple(found)

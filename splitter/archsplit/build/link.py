@@ -174,7 +174,7 @@ def check_link_libraries(site: BuildContext, runner: Runner) -> None:
     hint = "install the libraries' development files, or name their folder in link.library-folders"
     if of_cuda:
         hint = f"write {', '.join(of_cuda)} in link.cuda-libraries: NVIDIA's wheels have them"
-    raise RecipeError(f"link.libraries: the linker fails\n{done.tail()}", hint=hint)
+    raise RecipeError(f"link.libraries: the linker failed\n{done.tail()}", hint=hint)
 
 
 def _user_libraries(site: BuildContext) -> tuple[Path, ...]:

@@ -181,7 +181,7 @@ def open_site(order: BuildRequest, effects: Effects) -> Iterator[BuildContext]:
         # A core without any plugin would look like a release.
         if toolkit.targets.isdisjoint(recipe.targets.all):
             raise TargetError(
-                f"CUDA {toolkit.release} ({toolkit.nvcc}) can compile for no target of the recipe",
+                f"CUDA {toolkit.release} ({toolkit.nvcc}) can't compile any target of the recipe",
                 hint="use another toolkit with --nvcc, or take its major out of cuda.majors",
             )
         recipe = select_cuda_major(recipe, order.cuda_major, toolkit.targets)

@@ -130,7 +130,7 @@ def _release_build(recipe: Recipe, arguments: argparse.Namespace) -> Build:
     )
     # Checked before the compilation, which may take hours.
     if arguments.variants and arguments.no_core:
-        raise UsageError("--variants are of the core, and --no-core builds none")
+        raise UsageError("--variants needs the core, and --no-core builds none")
     if arguments.core_only:
         if request.targets is not None:
             raise UsageError("--core-only builds no target's plugin, and --targets names some")

@@ -79,8 +79,8 @@ def _explain(arguments: argparse.Namespace, settings: Settings, store: LocalStor
     lines = MissLog(settings.folder).read_reasons(str(arguments.file.absolute()))
     if not lines:
         raise InputError(
-            f"nothing is written down about {arguments.file}",
-            hint="archsplit nvcc records a source only if a step of it was a miss",
+            f"the cache has no record of {arguments.file}",
+            hint="archsplit nvcc records a source when one of its steps was a miss",
         )
     # Steps without a target, such as the preprocessor of the host, count for all targets.
     wanted = {"", *_step_targets(arguments.targets)}
@@ -203,7 +203,7 @@ def _import(arguments: argparse.Namespace, settings: Settings, store: LocalStore
         count, total = import_store(store, file, where=str(arguments.file))
     if count < total:
         _print(f"{total - count} files are damaged")
-    _print(f"{count} of {total} files taken into {settings.folder}")
+    _print(f"{count} of {total} files imported into {settings.folder}")
 
 
 def _print(text: str) -> None:

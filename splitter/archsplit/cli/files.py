@@ -140,7 +140,7 @@ def _missing_input(text: str, folders: list[str]) -> tuple[str, str | None]:
         return f"no such file: {text}", _near(Path(text))
     if installed := _installed_version(text, folders):
         return (
-            f"{text} is not a path; version {installed} is installed",
+            f"no such file: {text} (version {installed} is installed)",
             f"archsplit inspect {text} shows its device code; for its wheel, name"
             f" {text}=={installed}",
         )

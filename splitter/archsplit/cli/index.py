@@ -69,13 +69,13 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     given = (arguments.add, arguments.prune, arguments.yank, arguments.unyank)
     # An ignored reason would be missing on the pages, unnoticed.
     if arguments.reason and not arguments.yank:
-        raise UsageError("--reason has no meaning without --yank")
+        raise UsageError("--reason needs --yank")
     if any(given) or not arguments.check:
         _update(arguments, console)
     if arguments.check:
         wheels = check_index(open_folder(arguments.folder))
         if not arguments.json:
-            _print(f"{wheels} wheels are as the pages say")
+            _print(f"{wheels} wheels match the pages of the index")
         # After a change its own document was printed; a second one would be no valid JSON.
         elif not any(given):
             _print(json.dumps({"schema": _SCHEMA, "wheels": wheels, "sound": True}, indent=2))

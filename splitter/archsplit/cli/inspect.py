@@ -106,7 +106,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     with finding_files(arguments, check="inspect", checked=arguments.subject):
         findings = limit_findings(inventory, limits)
         if findings:
-            raise VerifyError(f"limits are broken by {inventory.name}:", findings=findings)
+            raise VerifyError(f"{inventory.name} breaks its limits:", findings=findings)
     return 0
 
 

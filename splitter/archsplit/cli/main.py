@@ -277,7 +277,7 @@ def exit_codes() -> str:
     """Return the table of exit codes, one line for each."""
     kinds = sorted(_kinds(ArchsplitError), key=lambda kind: kind.exit_code)
     lines = [f"  {kind.exit_code:3} {(kind.__doc__ or '').splitlines()[0]}" for kind in kinds]
-    own = ("    0 Success.", "    1 A fault of archsplit's own.")
+    own = ("    0 Success.", "    1 A bug in archsplit.")
     closed = f"  {_CLOSED_PIPE} The reader of standard output has gone."
     return "\n".join(["exit codes:", *own, *lines, closed])
 

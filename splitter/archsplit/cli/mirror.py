@@ -114,7 +114,7 @@ def _check(arguments: argparse.Namespace) -> None:
     if not arguments.verify and not arguments.device:
         raise UsageError("name the GPUs with --device", hint="--device native, or --device 9.0")
     if arguments.split and arguments.keep_ptx is not None:
-        raise UsageError("--keep-ptx means nothing with --split: a pack has the GPU's own code")
+        raise UsageError("--keep-ptx has no effect with --split: a pack has the GPU's own code")
     if arguments.split and arguments.unregistered is not None:
         raise UsageError("--unregistered is for slimmed wheels: a split leaves such code in cores")
     # The name becomes a part of a file name.

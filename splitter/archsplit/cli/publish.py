@@ -142,7 +142,7 @@ def _publish(
     except KeyboardInterrupt:
         raise InterruptedByUserError(
             "interrupted; uploaded files stay on the index",
-            hint="the same command goes on from there",
+            hint="run the same command again to continue",
         ) from None
 
 

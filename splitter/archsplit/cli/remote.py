@@ -105,7 +105,7 @@ def run_worker(arguments: argparse.Namespace, console: Console) -> int:
         from archsplit.remote.dask_executor import serve_scheduler
     except ImportError as error:
         raise ToolNotFoundError(
-            f"no {error.name} to reach the scheduler with", hint="pip install 'archsplit[dask]'"
+            f"the package {error.name} is not installed", hint="pip install 'archsplit[dask]'"
         ) from None
     console.print(f"Started {arguments.jobs} slots for {endpoint.address}", soft_wrap=True)
     # Before the connection: dask's error would be taken for one of the scheduler.

@@ -151,7 +151,7 @@ def _check(arguments: argparse.Namespace) -> None:
     if arguments.undo and (arguments.commit or _is_choice(arguments)):
         raise UsageError("use --undo only with --site-packages, without targets or --commit")
     if arguments.dry_run and (arguments.undo or arguments.commit):
-        raise UsageError("--dry-run goes with neither --undo nor --commit")
+        raise UsageError("--dry-run can't be combined with --undo or --commit")
     # pip compares versions with other packages' requirements: a label could break an environment.
     if is_site and arguments.label is not None:
         raise UsageError("--label is for wheels: what is installed keeps its version")
@@ -204,7 +204,7 @@ def _request(arguments: argparse.Namespace) -> SlimRequest:
     drop = arguments.drop is not None
     # --drop names every removed target, PTX included.
     if drop and arguments.keep_ptx is not None:
-        raise UsageError("--keep-ptx means nothing with --drop", hint="name the PTX in --drop")
+        raise UsageError("--keep-ptx has no effect with --drop", hint="name the PTX in --drop")
     selection = Selection(
         devices=frozenset(options.capabilities(arguments.device)),
         keep=frozenset(options.targets(arguments.keep) or ()),

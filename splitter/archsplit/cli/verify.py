@@ -160,8 +160,8 @@ def _text(release: CheckedRelease) -> str:
     title = f"{release.package} {release.version}"
     if release.packs:
         lines = [f"{name}: {count} images, as they were" for name, count in release.packs.items()]
-        gpus = f"GPUs of capability {', '.join(release.needs)} find what they found before"
+        gpus = f"GPUs of capability {', '.join(release.needs)} get the same code as before"
         covered = f"{release.covered} of {release.images} images are in at least one pack"
         return "\n".join([*lines, f"{title}: {covered}; {gpus}"])
     lines = [f"{name}: {', '.join(held) or 'ok'}" for name, held in release.wheels.items()]
-    return "\n".join([*lines, f"{title}: {len(release.wheels)} wheels, all as promised"])
+    return "\n".join([*lines, f"{title}: {len(release.wheels)} wheels, no faults found"])

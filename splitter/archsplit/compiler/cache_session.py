@@ -182,7 +182,8 @@ class CacheSession:
         self._sum_up(self._objects, self._steps)
 
     def _sum_up(self, objects: ObjectCache, steps: StepCache) -> None:
-        counts = ((len(objects.saved), "objects"), (steps.hits, "steps"))
+        total = len(self._graph.steps)
+        counts = ((len(objects.saved), "objects"), (steps.hits, f"of {total} steps"))
         texts = [f"{count} {what}" for count, what in counts if count]
         if texts:
             saved = sum(objects.saved) + steps.saved

@@ -72,7 +72,7 @@ def miss_reasons(
     # Without a manifest the request itself is new: a flag, a variable or a tool differs.
     earlier = cache.miss_log.previous_components(request.subject)
     if not earlier:
-        return ("nothing like it was compiled before",)
+        return ("nothing similar was compiled before",)
     found = ([KeyComponent(*part) for part in parts] for parts in earlier)
     return min((key_differences(parts, request.parts) for parts in found), key=len)
 

@@ -269,7 +269,7 @@ class StepCache:
         """
         if self.faults:
             raise VerifyError(
-                "these steps have made something else than what the cache knows:\n  "
+                "the results of these steps differ from what the cache has:\n  "
                 + "\n  ".join(self.faults),
                 hint="a tool may have been replaced without a change of its bytes; or report it",
             )

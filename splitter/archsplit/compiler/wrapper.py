@@ -332,7 +332,7 @@ def compare_outputs(reference: NvccReference, compilation: Compilation) -> None:
     faults = sorted({str(ours) for ours, theirs in both if _differ(ours, theirs)})
     if faults:
         raise VerifyError(
-            "nvcc makes something else of\n  " + "\n  ".join(faults),
+            "nvcc's own output differs for\n  " + "\n  ".join(faults),
             hint="compile without archsplit, and report this command line",
         )
 

@@ -150,7 +150,7 @@ class ToolFiles:
     def _file(self, path: Path | None, group: str) -> ToolFile:
         digest = None if path is None else self._digests.digest(str(path), group=group)
         if path is None or digest is None:
-            raise ToolNotFoundError(f"a part of the tools is gone: {path or 'a compiler'}")
+            raise ToolNotFoundError(f"a tool is missing: {path or 'a compiler'}")
         return ToolFile(path=str(path), sha256=digest)
 
 

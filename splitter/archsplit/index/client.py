@@ -245,7 +245,7 @@ def _session() -> requests.Session:
         import requests  # noqa: PLC0415 - the same
     except ImportError as error:
         raise ToolNotFoundError(
-            f"no {error.name} to read the index with", hint="pip install 'archsplit[publish]'"
+            f"the package {error.name} is not installed", hint="pip install 'archsplit[publish]'"
         ) from None
 
     class OneHost(requests.Session):

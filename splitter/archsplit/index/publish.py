@@ -273,7 +273,7 @@ def refuse(plan: PublishPlan) -> None:
     if plan.conflicts:
         raise ConflictError(
             "\n  ".join(["nothing was uploaded:", *plan.conflicts]),
-            hint="a file can't be exchanged on an index: publish another version",
+            hint="a file on an index can't be replaced: publish another version",
         )
     if plan.refused:
         raise IndexRefusedError(

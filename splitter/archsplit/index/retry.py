@@ -111,7 +111,7 @@ class RetryPolicy:
                 # shortened.
                 if wait > left:
                     raise self._timeout_error(what, failure) from None
-                self.note(f"{what}: {failure}; again in {wait:.0f} s")
+                self.note(f"{what}: {failure}; retrying in {wait:.0f} s")
                 self.clock.sleep(wait)
                 # The pause grows also after a wait of the server's: a second request may lack the
                 # header.
@@ -128,7 +128,7 @@ class RetryPolicy:
                 " run the same command again then",
             )
         return IndexUnreachableError(
-            f"{what}: {failure}; given up after {self.seconds:.0f} s",
+            f"{what}: {failure}; gave up after {self.seconds:.0f} s",
             hint="run the same command again: it goes on where this one stopped",
         )
 

@@ -113,7 +113,7 @@ class ReadBack:
         if not self.is_same(artifact, served):
             raise ConflictError(
                 f"{artifact.path.name} is on the index with other content than here",
-                hint="a file can't be exchanged: publish another version",
+                hint="an uploaded file can't be replaced: publish another version",
             )
         # Installers skip a yanked file, so the release would be incomplete.
         if served.yanked is not None:

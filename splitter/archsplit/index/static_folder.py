@@ -314,7 +314,7 @@ def check_index(folder: IndexFolder) -> int:
     ]
     if findings:
         raise VerifyError(
-            "\n  ".join([f"{folder.root} is not sound:", *sorted(findings)]),
+            "\n  ".join([f"{folder.root} is damaged:", *sorted(findings)]),
             hint="`archsplit index DIR` writes pages again, and `--add` brings a lost wheel back",
         )
     return len(entries)

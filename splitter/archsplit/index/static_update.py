@@ -295,7 +295,7 @@ def _split_by_state(
     # Installers have cached the old bytes and their digest, so a name is never reused.
     if conflicts:
         raise ConflictError(
-            "\n  ".join(["wheels of these names are there with other bytes:", *sorted(conflicts)]),
+            "\n  ".join(["the index has other wheels of these names:", *sorted(conflicts)]),
             hint="installers may have seen the old ones: give the new ones another version",
         )
     return list(new.values()), list(unchanged.values())
@@ -316,7 +316,7 @@ def _check_cores(before: Projects, after: Projects) -> None:
     missing = set(missing_plugins(_entries(after))) - set(missing_plugins(_entries(before)))
     if missing:
         raise VerifyError(
-            "\n  ".join(["users would get a core whose plugins can't be had:", *sorted(missing)]),
+            "\n  ".join(["users would get a core whose plugins are missing:", *sorted(missing)]),
             hint="add the plugins before it, or with it",
         )
 

@@ -195,7 +195,7 @@ class Twine:
                 # A full disk leaves half of it.
                 return _RESULT.validate_json(read_file(result))
             except (InputError, ValidationError):
-                raise ToolFailedError(f"twine {verb} died: {_last_line(done)}") from None
+                raise ToolFailedError(f"twine {verb} crashed: {_last_line(done)}") from None
 
     def _command(self, words: tuple[str, ...], folder: Path, seconds: float) -> Command:
         own = {"PYTHONPATH": self.python_path, "NO_COLOR": "1", "TERM": "dumb"}

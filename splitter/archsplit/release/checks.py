@@ -319,7 +319,8 @@ def _other_glibc(subject: _Subject) -> Findings:
     for wheel in subject.release.plugins.values():
         tags = PlatformTags.parse(wheel.name.platforms)
         if known is not None and tags is not None and tags.glibc > known.glibc:
-            found = f"promises glibc {tags.policy}, and the core {core.file} {known.policy}"
+            low, high = (each.policy.replace("_", ".") for each in (known, tags))
+            found = f"needs glibc {high}, the core {low}: between the two pip finds only the core"
             yield subject.release.fault("other-glibc", wheel.file, found, policy=tags.policy)
 
 

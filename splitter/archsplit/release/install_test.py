@@ -304,7 +304,7 @@ def installers(environment: Mapping[str, str]) -> tuple[str, ...]:
     here = {"pip": has_pip(), "uv": find_uv(environment) is not None}
     if not any(here.values()):
         raise ToolNotFoundError(
-            "neither pip nor uv is here to install the release with",
+            "neither pip nor uv is installed",
             hint="pip install 'archsplit[publish]'; or check without installing: --no-install",
         )
     return tuple(name for name, is_here in here.items() if is_here)

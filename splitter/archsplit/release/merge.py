@@ -217,7 +217,7 @@ def require_cells(release: Release, without: Sequence[str] = ()) -> None:
         VerifyError: names each hole.
     """
     if found := tuple(hole_findings(release, without)):
-        raise VerifyError("the release has holes:", findings=found)
+        raise VerifyError("the release is incomplete:", findings=found)
 
 
 def require_all_cells(folders: Iterable[Path], without: Sequence[str] = ()) -> None:

@@ -147,7 +147,7 @@ def verify_wheel_set(
     findings = (*release_faults(release, extent), *more)
     # For mypy: without an identity there is a finding.
     if findings or identity is None:
-        raise VerifyError("the wheels are not as promised:", findings=findings)
+        raise VerifyError("the wheels have faults:", findings=findings)
     images, covered = count_images(release)
     return CheckedRelease(
         identity=identity,

@@ -56,7 +56,7 @@ def open_executor(
         if cluster.dashboard:
             note(f"dask's dashboard: {cluster.dashboard}")
         yield cluster
-        note(f"{endpoint.address}: {cluster.runs} results were made; {cluster.traffic}")
+        note(f"{endpoint.address}: {cluster.runs} steps were run; {cluster.traffic}")
         return
     try:
         # An optional dependency, and 0.2 s of a start.
@@ -66,15 +66,15 @@ def open_executor(
     farm = ReapiExecutor(endpoint, **settings)
     yield farm
     note(
-        f"{endpoint.address}: {farm.hits} of {farm.hits + farm.runs} results"
-        f" were there; {farm.traffic}"
+        f"{endpoint.address}: {farm.hits} of {farm.hits + farm.runs} steps"
+        f" from the cache; {farm.traffic}"
     )
 
 
 def missing_library_error(error: ImportError, extra: str) -> ToolNotFoundError:
     """Return the error of an extra that is not installed."""
     return ToolNotFoundError(
-        f"no {error.name} to reach the machines with", hint=f"pip install 'archsplit[{extra}]'"
+        f"the package {error.name} is not installed", hint=f"pip install 'archsplit[{extra}]'"
     )
 
 

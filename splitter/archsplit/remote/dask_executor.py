@@ -163,7 +163,7 @@ class DaskExecutor(FarmExecutor):
 
     def _gone(self) -> EngineUnavailableError:
         return EngineUnavailableError(
-            f"{self._endpoint.address} has gone, and all running steps with it",
+            f"{self._endpoint.address} is gone, and all running steps with it",
             hint="start the scheduler and its workers again, and build again",
         )
 

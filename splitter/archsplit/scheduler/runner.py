@@ -440,7 +440,7 @@ class GraphRunner:
         if not task.killed_for_memory or self._log.attempts(position) >= _SHARED_ATTEMPTS:
             self._alone.add(position)
             how = "without other steps"
-        self._progress.note(f"{step.name} got too little memory; it is run again {how}")
+        self._progress.note(f"{step.name} ran out of memory; it is run again {how}")
         self._schedule.requeue(position)
 
     def _kill_all(self) -> None:

@@ -382,7 +382,7 @@ def _lock(descriptor: int, site: Path) -> None:
         return
     if not is_locked:
         raise OutputError(
-            f"another archsplit has the lock of {site}", hint="wait until that process has ended"
+            f"another archsplit is working on {site}", hint="wait until that process has ended"
         )
 
 

@@ -160,7 +160,7 @@ class OutputFolder:
     def _match_error(self, matching: list[Path]) -> str:
         name, pattern = self.recipe.file, self.recipe.source.pattern
         if not matching:
-            return f"{name}: source.build ended well, but no file matches {pattern}"
+            return f"{name}: source.build succeeded, but no file matches {pattern}"
         names = ", ".join(sorted(self._display_name(path) for path in matching))
         return f"{name}: source.build left {len(matching)} files that match {pattern}: {names}"
 
@@ -292,7 +292,7 @@ def split_by_recipe(
             # The wheel is in a private folder, and `--copy` is not for a recipe.
             found = error.args[0].replace(str(product), f"{OUT_PLACEHOLDER}/{product.name}")
             raise NothingToDoError(
-                f"{recipe.file}: source.build ended well, but {found}", hint=_NO_CODE_HINT
+                f"{recipe.file}: source.build succeeded, but {found}", hint=_NO_CODE_HINT
             ) from None
         _keep_product(recipe, product, out)
         return report
