@@ -276,7 +276,7 @@ def test_wheels_have_the_same_bytes_though_a_worker_is_killed(
     names = [event["args"]["name"] for event in events if event["ph"] == "M" and event["pid"] == 2]
     assert {name.partition(" ")[2] for name in names} == {"slot 0"}
     assert re.search(r" running, 0 remaining, [\d.]+ MB moved \(", stderr), stderr
-    assert re.search(r"results were made; [\d.]+ MB sent, [\d.]+ MB received", stderr), stderr
+    assert re.search(r"steps were run; [\d.]+ MB sent, [\d.]+ MB received", stderr), stderr
 
 
 @pytest.mark.stress
@@ -297,7 +297,7 @@ def test_eight_workers_that_share_no_folder_and_no_network_make_the_same_bytes(
         words = ("--targets", "sm_80,sm_90")
         cache = ("--cache", "on")
         here = cluster.build_here(tmp_path / "here", *words)
-        for name, pattern in (("cold", r": [1-9]\d* results were made"), ("warm", ": 0 results")):
+        for name, pattern in (("cold", r": [1-9]\d* steps were run"), ("warm", ": 0 steps")):
             build = cluster.build(tmp_path / name, *words, *cache)
             stdout, stderr = build.communicate(timeout=5 * SECONDS)
             assert build.returncode == 0, stderr
@@ -339,7 +339,7 @@ def test_a_scheduler_that_ends_is_an_error(
         stdout, stderr = rest.communicate(timeout=SECONDS)
         assert rest.returncode == 0, stderr
     found = re.search(r"(\d+) of (\d+) steps from the compile cache", stderr)
-    made = re.search(r": (\d+) results were made", stderr)
+    made = re.search(r": (\d+) steps were run", stderr)
     assert found is not None
     assert made is not None
     assert int(found[1]) >= 2
@@ -420,5 +420,5 @@ def test_the_wrapper_makes_the_same_objects_with_a_cluster(
     calls = WrappedCalls(tmp_path / "calls", toolkit.nvcc)
     engine = (*cluster.files, "--remote")
     report = calls.check(*engine, cluster.address, dead=(*engine, "tls://127.0.0.1:1"))
-    assert f"{cluster.address}: 6 results were made" in report
+    assert f"{cluster.address}: 6 steps were run" in report
     assert "dask's dashboard: http://127.0.0.1:" in report
