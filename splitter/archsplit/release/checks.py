@@ -40,6 +40,7 @@ from archsplit.release.wheel_checks import (
     pin_faults,
     plugin_pin_faults,
     requirement_faults,
+    requirement_holds,
 )
 from archsplit.release.wheel_set import WheelFacts, WheelSet, core_faults
 from archsplit.system.finding import Finding
@@ -196,6 +197,15 @@ def _code_in_core(wheel: WheelFacts, subject: _Subject) -> Findings:
             yield subject.release.fault("device-code-in-core", wheel.file, found)
 
 
+def _unconditional_pin(wheel: WheelFacts, subject: _Subject) -> Findings:
+    plugins = subject.identity.plugins.values()
+    for requirement in (wheel.metadata.requires_dist if wheel.metadata else None) or []:
+        # A plugin that is always required would bring the code of every GPU to each user.
+        if requirement.name in plugins and requirement_holds(requirement, ""):
+            found = f"requires {requirement} always; only extras may"
+            yield subject.release.fault("unconditional-pin", wheel.file, found)
+
+
 def _wrong_extras(wheel: WheelFacts, subject: _Subject) -> Findings:
     identity = subject.identity
     extras = pinned_extras(plugin_extras(identity), identity.plugins, identity.version)
@@ -291,6 +301,7 @@ WHEEL_CHECKS = (
     WheelCheck(find=_missing_loader, roles=_CORE),
     WheelCheck(find=_wrong_core_files, roles=_CORE, kind=BUILT),
     WheelCheck(find=_code_in_core, roles=_CORE, kind=BUILT),
+    WheelCheck(find=_unconditional_pin, roles=_CORE, kind=BUILT),
     WheelCheck(find=_wrong_extras, roles=_CORE, kind=BUILT),
     WheelCheck(find=_missing_pins, roles=_CORE, kind=SPLIT),
     WheelCheck(find=_wrong_plugin_files, roles=_PLUGIN),

@@ -83,6 +83,7 @@ HINTS: Mapping[str, str | tuple[str, ...]] = {
     "missing-license": _AGAIN,
     "wrong-requirement": _PINS,
     "loose-pin": _PINS,
+    "unconditional-pin": _CORE_AGAIN,
     "undeclared-extra": _CORE_AGAIN,
     "incomplete-extra": _CORE_AGAIN,
     # Contents
