@@ -253,7 +253,7 @@ def test_wheel_is_mirrored_with_what_it_requires(
     assert "plain==" in lock
     lines = [line for line in capsys.readouterr().err.splitlines() if FAT in line]
     # The seconds count for the wheel: reading it takes some of them.
-    assert any(re.search(r"\(\d+\.\d s\)", line) for line in lines)
+    assert any(re.search(r"\b\d+\.\d s\)", line) for line in lines)
 
 
 def test_fault_of_pip_itself_is_reported_with_its_reason(

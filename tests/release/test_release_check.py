@@ -263,7 +263,7 @@ def test_without_pip_and_uv(dist: Path, effects: Effects, monkeypatch: pytest.Mo
     monkeypatch.setattr("sys.executable", str(python))
     monkeypatch.setattr("archsplit.release.install_test.has_pip", lambda: False)
     bare_effects = replace(effects, environment={"PATH": str(bare)}, python_path="")
-    with pytest.raises(ToolNotFoundError, match="neither pip nor uv is here"):
+    with pytest.raises(ToolNotFoundError, match="neither pip nor uv is installed"):
         check_release(dist, bare_effects, Requirements())
 
 
