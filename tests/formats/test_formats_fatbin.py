@@ -201,6 +201,14 @@ def test_refuses_damaged_entries(
         changed(samples, offset, layout, value)
 
 
+def test_suffix_flags_of_an_unknown_kind_are_refused(samples: Samples) -> None:
+    data = bytearray(samples.bytes("plain.fatbin"))
+    struct.pack_into("<H", data, 16, 99)
+    struct.pack_into("<Q", data, 16 + 40, EntryFlag.ARCH_SPECIFIC | EntryFlag.FAMILY_SPECIFIC)
+    with pytest.raises(BinaryFormatError, match="suffix flags"):
+        list(read_container(Window(bytes(data), source="damaged"), 0).entries())
+
+
 def test_unknown_kind_is_named_and_unknown_flags_are_ignored(samples: Samples) -> None:
     entry = changed(samples, 0, "<H", 512)
     assert (entry.kind, entry.kind_name, entry.target, entry.arch) == (None, "kind 512", None, 80)

@@ -12,7 +12,7 @@ from inventories import image, inventory, unit
 from archsplit.arch.compat import GPU_BY_CAPABILITY
 from archsplit.arch.target import Capability, Target
 from archsplit.devicecode.file_plan import FileEdit, plan_rewrite
-from archsplit.devicecode.model import Place
+from archsplit.devicecode.model import FatContainer, Place
 from archsplit.devicecode.select import Coverage, Selection
 from archsplit.formats.fatbin import Compression, EntryKind
 from archsplit.formats.reader import open_file
@@ -54,6 +54,14 @@ def test_parts_add_up_to_the_download() -> None:
     assert sizes.used + sizes.unused + sizes.link_code + sizes.other == sizes.whole == FOUND.size
     assert sizes.outside == (Target.parse("sm_90"),)
     assert sizes.other == 1000
+
+
+def test_parts_of_a_container_in_two_packs_count_together() -> None:
+    fat = FatContainer(build=b"one")
+    images = (image("sm_80", 5000), image("sm_90", 4000))
+    packs = (unit(one)._replace(fat=fat) for one in images)
+    sizes = usage(inventory(*packs, unit(image("sm_90", 100)), unit(image("sm_90", 10))), H100)
+    assert (sizes.used, sizes.unused) == (4110, 5000)
 
 
 def test_slimmed_and_split_sizes_leave_unregistered_code() -> None:

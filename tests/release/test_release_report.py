@@ -23,6 +23,7 @@ from archsplit.release.report import (
     find_report,
     read_report,
     refuse_other_release,
+    require_report,
 )
 
 if TYPE_CHECKING:
@@ -157,3 +158,8 @@ def test_fault_of_a_release_report_has_its_path(tmp_path: Path, text: str, fault
 def test_wheels_of_another_version_are_not_joined(tmp_path: Path) -> None:
     (tmp_path / REPORT_FILE).write_text(replace(BUILT, version="0.9").as_json())
     assert BUILT.together_with(tmp_path) == BUILT
+
+
+def test_folder_without_a_report_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="has no "):
+        require_report(tmp_path)
