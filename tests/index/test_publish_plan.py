@@ -109,8 +109,8 @@ def test_foreign_wheels_of_the_version_are_conflicts_if_installers_prefer_them()
     begin, end = "foo-1.0-", "py3-none-manylinux_2_17_x86_64"
     names = (f"{begin}1-{end}.whl", f"{begin}{end}.manylinux2014_x86_64.whl", "foo-1.0.tar.gz")
     # Wheels of another version and for another machine are no rivals.
-    names += (f"foo-0.9-{end}.whl", f"{begin}py3-none-manylinux_2_17_aarch64.whl")
-    files = {name: replace(served(core), name=name) for name in names}
+    others = (f"foo-0.9-{end}.whl", f"{begin}py3-none-manylinux_2_17_aarch64.whl")
+    files = {name: replace(served(core), name=name) for name in (*names, *others)}
     seen = view(what)
     page = IndexPage(name="foo", exists=True, files=files)
     made = plan(what, replace(seen, projects={**seen.projects, "foo": page}))
