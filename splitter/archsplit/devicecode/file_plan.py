@@ -196,7 +196,7 @@ def _unregistered(
     window: Window, form: Form | None, selection: Selection
 ) -> tuple[UnregisteredImage, ...]:
     # A linker may merge or drop such data of an object.
-    if form is not Form.ELF or Elf(window).header.type == FileType.OBJECT:
+    if form is not Form.ELF or is_linker_input(window, form):
         return ()
     found: list[UnregisteredImage] = []
     passed = 0
@@ -262,6 +262,12 @@ class ContainerHolder:
         return section is None or section.name == EXECUTABLE
 
 
+def is_linker_input(window: Window, form: Form | None) -> bool:
+    """Return True for a static library or an object."""
+    is_object = form is Form.ELF and Elf(window).header.type == FileType.OBJECT
+    return is_object or form is Form.STATIC_LIBRARY
+
+
 def container_holders(window: Window) -> Iterator[ContainerHolder]:
     """Return the parts of a file that can hold containers, in its order.
 
@@ -269,9 +275,11 @@ def container_holders(window: Window) -> Iterator[ContainerHolder]:
         BinaryFormatError: it is damaged.
     """
     form = detect_form(window.data[:HEAD_SIZE].tobytes())
-    # Objects and static libraries are input of a linker, for which nvprune removes targets.
-    if form is Form.ELF and (elf := Elf(window)).header.type != FileType.OBJECT:
-        yield ContainerHolder(window=window, elf=elf)
+    # From objects and static libraries nvprune removes targets.
+    if is_linker_input(window, form):
+        return
+    if form is Form.ELF:
+        yield ContainerHolder(window=window, elf=Elf(window))
     elif form is Form.FATBIN:
         yield ContainerHolder(window=window, elf=None)
     elif form is Form.PE:

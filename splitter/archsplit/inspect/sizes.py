@@ -42,14 +42,14 @@ _BRANDS = ("GeForce ", "Tesla ")
 _LEAST_MOVED = 0.001
 """The least share of all bytes for which a split is worth a line."""
 _STUB = 2048
-"""The largest image of a stub container; see `archsplit.devicecode.file_plan.is_stub`.
+"""Largest image of a stub container; see `archsplit.devicecode.file_plan.is_stub`.
 
 In CUDA 11.8 to 13.0 stubs have 600 to 1600 bytes. Here nothing is decompressed, so size decides.
 """
 
 
 class ContainerFacts(NamedTuple):
-    """The facts of a container that the choice of a GPU depends on.
+    """Facts of a container that the choice of a GPU depends on.
 
     Attributes:
         targets: of its code.
@@ -90,7 +90,7 @@ class ContainerFacts(NamedTuple):
 
 
 class CodeGroup:
-    """The sum of containers with the same facts.
+    """Sum of containers with the same facts.
 
     Attributes:
         sizes: bytes of each target: of the download, or of files outside of wheels.
@@ -107,14 +107,14 @@ class CodeGroup:
     def add(self, unit: Unit, file: File | None) -> None:
         """Add a container; ``file`` has the estimate of its images as zstd frames."""
         self.containers += 1
+        # A linker can't read zstd: its input stays as it is.
+        frames = file if unit.place is Place.EXECUTABLE else None
         for image in unit.images:
             if image.target is None or not is_code(image):
                 self.other += image.weight
                 continue
             self.sizes[image.target] += image.weight
-            # A linker can't read zstd: its input stays as it is.
-            is_run = file is not None and unit.place is Place.EXECUTABLE
-            packed = int(file.zstd_share(image) * image.file_bytes) if file and is_run else None
+            packed = 0 if frames is None else int(frames.zstd_share(image) * image.file_bytes)
             self.packed[image.target] += min(image.weight, packed or image.weight)
 
 
@@ -181,7 +181,7 @@ def _is_stub(unit: Unit) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceUsage:
-    """The code that GPUs of one capability use, and the code that they don't.
+    """Code that GPUs of one capability use, and code that they don't.
 
     All bytes are of the download, or of files outside of wheels. Input of a device link counts for
     GPUs that the linked code does not serve, because the driver links it for them.
@@ -230,12 +230,50 @@ def device_usage(
 ) -> tuple[DeviceUsage, ...]:
     """Add up an inventory for each of some GPUs."""
     groups = code_groups(inventory)
-    return tuple(_usage(inventory, groups, capability) for capability in capabilities)
+    totals = _add_up(inventory, groups)
+    return tuple(_usage(totals, groups, capability) for capability in capabilities)
 
 
-def _usage(
-    inventory: Inventory, groups: tuple[CodeGroup, ...], capability: Capability
-) -> DeviceUsage:
+def download_size(inventory: Inventory) -> int:
+    """Return all bytes; those of an image that lies in several packs count once."""
+    units = tuple(inventory.units())
+    copies = sum(image.weight for unit in units for image in unit.images)
+    copies -= sum(image.weight for unit in join_units(units) for image in unit.images)
+    return inventory.size - copies
+
+
+class _Totals(NamedTuple):
+    """Sums of an inventory that are the same for each GPU; bytes.
+
+    Attributes:
+        code: in containers.
+        moved: in containers that split moves; None if it can't split the subject.
+        bitcode: of files of LLVM bitcode, by target.
+    """
+
+    whole: int
+    code: int
+    moved: int | None
+    bitcode: Mapping[Target, int]
+
+
+def _add_up(inventory: Inventory, groups: tuple[CodeGroup, ...]) -> _Totals:
+    whole = download_size(inventory)
+    moved = sum(group.sizes.total() for group in groups if group.facts.is_moved)
+    is_estimated = all(file.zstd is not None for file in inventory.files)
+    return _Totals(
+        whole=whole,
+        code=sum(group.sizes.total() + group.other for group in groups),
+        moved=moved if is_estimated and moved > _LEAST_MOVED * whole else None,
+        bitcode={
+            Target.parse(one.kind.removeprefix(BITCODE)): one.size
+            for one in inventory.other_files
+            if one.kind.startswith(BITCODE)
+        },
+    )
+
+
+def _usage(totals: _Totals, groups: tuple[CodeGroup, ...], capability: Capability) -> DeviceUsage:
     containers: Counter[Coverage] = Counter()
     used = unused = cut = newer = pack = 0
     targets: dict[bool, set[Target]] = {True: set(), False: set()}
@@ -256,19 +294,8 @@ def _usage(
             newer += 0 if ptx is None or ptx == best else group.sizes[ptx]
         if facts.is_moved and best is not None:
             pack += group.packed[best]
-    bitcode = {
-        Target.parse(one.kind.removeprefix(BITCODE)): one.size
-        for one in inventory.other_files
-        if one.kind.startswith(BITCODE)
-    }
+    whole, code, moved, bitcode = totals
     linked = kept_bitcode(bitcode, Selection(devices=frozenset([capability])))
-    code = sum(group.sizes.total() + group.other for group in groups)
-    # An image that lies in several packs is downloaded once.
-    copies = sum(image.weight for unit in inventory.units() for image in unit.images) - code
-    whole = inventory.size - copies
-    moved = sum(group.sizes.total() for group in groups if group.facts.is_moved)
-    is_estimated = all(file.zstd is not None for file in inventory.files)
-    can_split = is_estimated and moved > _LEAST_MOVED * whole
     return DeviceUsage(
         capability=capability,
         containers={coverage: containers[coverage] for coverage in Coverage},
@@ -283,8 +310,8 @@ def _usage(
         - cut
         + newer
         - sum(size for target, size in bitcode.items() if target not in linked),
-        core=whole - moved if can_split else None,
-        pack=pack if can_split else None,
+        core=None if moved is None else whole - moved,
+        pack=None if moved is None else pack,
         newer_ptx=newer,
     )
 

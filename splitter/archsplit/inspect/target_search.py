@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 
 from archsplit.arch.compat import can_run_on, preference
 from archsplit.arch.target import CodeKind, Target
-from archsplit.devicecode.model import Place, join_units
+from archsplit.devicecode.model import Place
 from archsplit.devicecode.select import Coverage, classify_coverage
-from archsplit.inspect.sizes import code_groups
+from archsplit.inspect.sizes import code_groups, download_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -112,17 +112,13 @@ class TargetCosts:
 
 def inventory_costs(inventory: Inventory) -> TargetCosts:
     """Return the costs of the targets that ``archsplit slim`` could remove."""
-    units = tuple(inventory.units())
-    # An image that lies in several packs is downloaded once by each GPU.
-    copies = sum(image.weight for unit in units for image in unit.images)
-    copies -= sum(image.weight for unit in join_units(units) for image in unit.images)
     groups = (one for one in code_groups(inventory) if one.sizes)
     return TargetCosts(
         name=inventory.name,
-        size=inventory.size - copies,
+        size=download_size(inventory),
         in_download=inventory.is_wheel,
         is_release=False,
-        is_split=any(unit.fat is not None for unit in units),
+        is_split=any(unit.fat is not None for unit in inventory.units()),
         groups=tuple(
             ContainerGroup(
                 containers=0 if _is_unused(group.facts) else group.containers,

@@ -8,12 +8,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from archsplit.devicecode.edits import copy_entry
-from archsplit.devicecode.file_plan import EditMode, FileEdit
+from archsplit.devicecode.file_plan import EditMode, FileEdit, is_linker_input
 from archsplit.devicecode.model import Place
 from archsplit.devicecode.recompress import smaller_entry
 from archsplit.devicecode.scan import HEAD_SIZE, Form, detect_form, read_contents
 from archsplit.errors import BinaryFormatError
-from archsplit.formats.elf import Elf, FileType
 from archsplit.formats.libraries import is_signed_pe
 from archsplit.formats.reader import open_file
 from archsplit.system.units import short_size
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
 
     from archsplit.devicecode.model import Image
     from archsplit.devicecode.select import Selection
-    from archsplit.formats.reader import Window
     from archsplit.wheels.reader import Wheel
 
 
@@ -135,12 +133,6 @@ def kept_code_reasons(name: str, path: Path, choice: str) -> Iterator[str]:
         if images:
             size = short_size(sum(image.file_bytes for image in images))
             yield f"{name}: {len(images)} images, {size}, {reason}"
-
-
-def is_linker_input(window: Window, form: Form | None) -> bool:
-    """Return True for a static library or an object."""
-    is_object = form is Form.ELF and Elf(window).header.type == FileType.OBJECT
-    return is_object or form is Form.STATIC_LIBRARY
 
 
 def wheel_kept_code_reasons(wheel: Wheel, choice: str, folder: Path) -> tuple[str, ...]:

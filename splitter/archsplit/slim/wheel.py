@@ -27,6 +27,7 @@ from archsplit.devicecode.code_files import (
     plan_code_file,
     unused_bitcode,
 )
+from archsplit.devicecode.file_plan import is_linker_input
 from archsplit.devicecode.scan import HEAD_SIZE, Form, detect_form
 from archsplit.errors import OutputError, TargetError, UsageError, WheelError
 from archsplit.formats.reader import open_file
@@ -41,12 +42,7 @@ from archsplit.slim.report import (
     removal_record,
     zstd_saves,
 )
-from archsplit.slim.request import (
-    NO_CODE,
-    is_linker_input,
-    kept_code_reasons,
-    wheel_kept_code_reasons,
-)
+from archsplit.slim.request import NO_CODE, kept_code_reasons, wheel_kept_code_reasons
 from archsplit.system.fs import output_dir, output_errors, put_file, sha256, temporary_dir
 from archsplit.system.parallel import ThreadPool
 from archsplit.system.units import BLOCK
