@@ -45,7 +45,7 @@ DRYRUN_SECONDS = 120.0
 _INSTALLED = Path("/usr/local")
 """The folder of NVIDIA's packages and images: ``/usr/local/cuda-12.9``."""
 _TOOLKIT_GROUP = "toolkits"
-"""The group of the digests of a toolkit's files."""
+"""Group of the digests of a toolkit's files."""
 _COMPILERS_OWN = {Path("/usr/include"), Path("/usr/local/include")}
 
 

@@ -81,7 +81,7 @@ def active_python() -> Path:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Environment:
-    """The environment of a Python.
+    """Environment of a Python.
 
     Attributes:
         folders: its search path.
@@ -231,7 +231,7 @@ def _install_wheel(environment: Environment, request: CoreRequest, *, dry_run: b
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offer:
-    """The wheel that an installer would take.
+    """Wheel that an installer would take.
 
     Attributes:
         extras: the extras for GPUs, as ``cc90``, ``sm90`` or ``ptx``, each with its plugins; none

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 _RECOMPRESS = "9 for --site-packages if this machine's driver reads it, else off"
-"""The default, in the words of the help."""
+"""Text of the default in the help."""
 _OPTIONS = f"""
 file FILE?     a .so, .fatbin or .whl file; it stays as it is
 {options.EDITS}

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 
 PROGRAM_GROUP = "programs"
-"""The group of the digests of programs, which all requests share."""
+"""Group of the digests of programs, which all requests share."""
 _GNU = "COLLECT_GCC="
 """A line of the reply that only GNU compilers give."""
 _NATIVE = "=native"

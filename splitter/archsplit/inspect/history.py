@@ -1,4 +1,4 @@
-"""The size of a library's releases over time: records, and a log of JSON lines.
+"""Size of a library's releases over time: records, and a log of JSON lines.
 
 In go inventories and the log of earlier releases; out come `ReleaseSize` records, and one line of
 JSON each. The SHA-256 of its file identifies a release, so CI can run the command again and again,

@@ -1,4 +1,4 @@
-"""The result of an inspection in other forms than text: JSON (schema 1), Markdown.
+"""Result of an inspection in other forms than text: JSON (schema 1), Markdown.
 
 Keys of the JSON are only ever added. ``problem`` is present where there is one, ``kernels`` if they
 were requested. The Markdown tables are for the summaries of CI jobs and for pull requests.

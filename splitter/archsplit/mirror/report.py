@@ -1,4 +1,4 @@
-"""The report of a mirror: text for a terminal, and JSON."""
+"""Report of a mirror: text for a terminal, and JSON."""
 
 from __future__ import annotations
 

@@ -130,7 +130,7 @@ def _complete_core(whole: Release, staging: Path, target: Path) -> ReleaseWheel 
     """Write the core of a build again, with what only all of its plugins show.
 
     A core that was built without all plugins has no digests of their libraries, and promises the
-    glibc of its own libraries. Returns None for every other core.
+    glibc that its own libraries need. Other cores stay as they are: the result is None.
     """
     core = whole.core
     if core is None or whole.kind is ReleaseKind.SPLIT:
