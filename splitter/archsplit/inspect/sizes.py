@@ -235,7 +235,7 @@ def device_usage(
 
 
 def download_size(inventory: Inventory) -> int:
-    """Return all bytes; those of an image that lies in several packs count once."""
+    """Return all bytes; an image that lies in several packs counts once."""
     units = tuple(inventory.units())
     copies = sum(image.weight for unit in units for image in unit.images)
     copies -= sum(image.weight for unit in join_units(units) for image in unit.images)
