@@ -65,7 +65,7 @@ SIGNALS |= {"itertools", "_collections", "_functools", "_operator", "heapq", "_w
 class Place:
     """A folder with one source, and the launcher run in it."""
 
-    def __init__(self, folder: Path, toolkit: Toolkit) -> None:
+    def __init__(self, folder: Path, toolkit: Toolkit, *, has_base: bool) -> None:
         self.folder = folder
         self.environment = {
             "PATH": os.environ["PATH"],
@@ -74,6 +74,7 @@ class Place:
             # Not the folder itself: a folder "archsplit" in it would hide the package from "-c".
             "XDG_RUNTIME_DIR": str(folder / "run"),
             "ARCHSPLIT_CACHE_DIR": str(folder / "cache"),
+            "ARCHSPLIT_CACHE_BASE_DIR": str(folder) if has_base else "",
         }
         (folder / "run").mkdir()
         (folder / "k.cu").write_text('#include "k.h"\n#warning seen\n__global__ void k(T*) {}\n')
@@ -101,9 +102,17 @@ class Place:
         return {name: (self.folder / name).read_bytes() for name in ("k.o", "k.d")}
 
 
-@pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory, toolkit: Toolkit) -> Place:
-    return Place(tmp_path_factory.mktemp("direct"), toolkit)
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(False, id="no base"),
+        pytest.param(True, id="base", marks=pytest.mark.stress),
+    ],
+)
+def place(
+    tmp_path_factory: pytest.TempPathFactory, toolkit: Toolkit, request: pytest.FixtureRequest
+) -> Place:
+    return Place(tmp_path_factory.mktemp("direct"), toolkit, has_base=request.param)
 
 
 @pytest.mark.nvcc

@@ -44,10 +44,15 @@ inline void start() { hidden::counter++; kernel_of<<<1, 1>>>([] __device__ { ret
 FLAGS = ("-arch=sm_80", "--extended-lambda", "-std=c++17")
 
 
-@pytest.fixture
+@pytest.fixture(params=["", pytest.param("{folder}/one", marks=pytest.mark.stress)])
 def project(tmp_path: Path, request: pytest.FixtureRequest) -> Project:
     toolkit = request.getfixturevalue("toolkit")
-    made = Project(folder=tmp_path / "one", store=tmp_path / "store", nvcc=toolkit.nvcc)
+    made = Project(
+        folder=tmp_path / "one",
+        store=tmp_path / "store",
+        nvcc=toolkit.nvcc,
+        extra={"ARCHSPLIT_CACHE_BASE_DIR": request.param.format(folder=tmp_path)},
+    )
     made.write("k.cu", SOURCE)
     made.write(f"../{ONE}/{SITE}/pkg/include/bound.h", HEADER)
     return made

@@ -86,13 +86,19 @@ class Images:
                 subprocess.run(["umount", str(self.folder / name)], check=True)
 
 
+@pytest.mark.parametrize("base", ["", "{folder}"])
 @pytest.mark.parametrize("kind", MAKERS)
 def test_swapped_image_is_compiled_again(
-    toolkit: Toolkit, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+    toolkit: Toolkit, tmp_path: Path, kind: str, base: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "images").mkdir()
     images = Images(kind, tmp_path / "images")
-    project = Project(folder=tmp_path / "one", store=tmp_path / "store", nvcc=toolkit.nvcc)
+    project = Project(
+        folder=tmp_path / "one",
+        store=tmp_path / "store",
+        nvcc=toolkit.nvcc,
+        extra={"ARCHSPLIT_CACHE_BASE_DIR": base.format(folder=tmp_path)},
+    )
     project.write("n.cpp", "#include <v.h>\nint n() { return VALUE; }\n")
 
     def compiled(number: int) -> tuple[str, ...]:
