@@ -6,12 +6,13 @@ import argparse
 import contextlib
 import json
 import os
+import re
 from typing import TYPE_CHECKING
 
 import pytest
 from rich.console import Console
 
-from archsplit.cli import diff, inspect
+from archsplit.cli import diff, inspect, options
 from archsplit.errors import TargetError, UsageError, VerifyError
 
 if TYPE_CHECKING:
@@ -41,6 +42,15 @@ def test_inspect_prints_tables(samples: Samples, capsys: pytest.CaptureFixture[s
     assert "8.0 A100" not in out
     assert "scale" in out
     assert err == ""
+
+
+def test_a_log_has_a_line_about_a_long_reading(
+    samples: Samples, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(options, "_LONG", 0.0)
+    assert run("inspect", str(samples / WHEEL)) == 0
+    line = capsys.readouterr().err
+    assert re.fullmatch(rf"Read {re.escape(str(samples / WHEEL))} in \d+\.\d s\n", line)
 
 
 def test_inspect_prints_json(samples: Samples, capsys: pytest.CaptureFixture[str]) -> None:

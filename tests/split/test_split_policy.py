@@ -1,4 +1,4 @@
-"""``archsplit build --policy`` of a recipe that splits something finished."""
+"""``archsplit build --policy`` of a recipe that splits something finished, and a split's log."""
 
 from __future__ import annotations
 
@@ -59,3 +59,12 @@ def test_a_broken_budget_writes_nothing(
     assert "more than budget = 5.0 kB" in stderr
     assert "(cc90)" in stderr
     assert not (tmp_path / "out").exists() or not list((tmp_path / "out").iterdir())
+
+
+def test_a_log_of_a_split_has_a_line_for_each_stage(
+    sample: Sample, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["split", str(sample.fat), "--out", str(tmp_path / "out")]) == 0
+    lines = [line.rpartition(" in ")[0] for line in capsys.readouterr().err.splitlines()]
+    stages = [line for line in lines if line]
+    assert stages == [f"Read {sample.fat.name}", "Compressed device code", "Checked all wheels"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import sys
 
 import pytest
@@ -33,12 +34,23 @@ def shown(*, terminal: bool, quiet: bool = False) -> str:
     return console.file.getvalue()
 
 
-def test_a_log_has_a_line_for_each_step() -> None:
-    assert shown(terminal=False).splitlines() == [
+def test_a_log_has_a_line_for_each_step_and_each_stage_without_steps() -> None:
+    *lines, last = shown(terminal=False).splitlines()
+    assert lines == [
         "a note [with brackets]",
         "Compiled a.cu (1 of 2, 0.1 s)",
         "Compiled b.cu (2 of 2, 0.2 s)",
     ]
+    assert re.fullmatch(r"Checked all in \d+\.\d s", last)
+
+
+def test_a_log_has_no_line_for_a_stage_that_failed() -> None:
+    console = Console(file=io.StringIO(), force_terminal=False, width=60)
+    with pytest.raises(OSError, match="disk"), progress_display(console) as progress:
+        progress.begin_stage("checking", 0, "Checked all")
+        raise OSError("disk")
+    assert isinstance(console.file, io.StringIO)
+    assert console.file.getvalue() == ""
 
 
 def test_a_terminal_keeps_a_line_for_each_stage() -> None:

@@ -18,20 +18,19 @@ import os
 import re
 import stat
 import sys
-import threading
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from archsplit.cli.options import show_activity
 from archsplit.errors import BudgetError, InputError, UsageError, VerifyError
 from archsplit.system.env import without_credentials
 from archsplit.system.finding import Finding
-from archsplit.system.fs import copy_into, input_errors, output_errors, temporary_dir, write_file
-from archsplit.system.installers import has_pip, pip_command, refuse_offline
+from archsplit.system.fs import copy_into, input_errors, output_errors, write_file
+from archsplit.system.installers import pip_command, refuse_offline
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from rich.console import Console
 
@@ -44,10 +43,6 @@ _ENDINGS = (".whl", ".so", ".a", ".o", ".fatbin", ".cubin", ".pack", ".toml", ".
 _URL = re.compile(r"(https?):/+")
 _PINNED = re.compile(r"[A-Za-z0-9][\w.-]*==[\w.!+-]+")
 _USER = re.compile(r"//[^/@]*@")
-_RAW_PROGRESS = (24, 1)
-"""The first pip that writes its progress for programs. Source: pip's news, "24.1"."""
-_RAW = re.compile(r"Progress (\d+) of (\d+)\s*$")
-_TAIL = 4096
 _VERSIONS = re.compile(r"\(from versions: (?:none|(.*?))\)")
 _SAVED = re.compile(r"(?:Saved|File was already downloaded) (.+\.whl)")
 _NEWEST, _LINES = 5, 4
@@ -198,35 +193,22 @@ def fetch_wheel(text: str, console: Console) -> Path:
     target = downloads_folder(settings.folder)
     with output_errors(target):
         target.mkdir(parents=True, exist_ok=True)
-    with temporary_dir(target) as folder:
-        log = folder / "log"
-        pip = pip_command(os.environ)
-        words = (*pip, "download", "--no-deps", "--only-binary=:all:", "--dest", str(target))
-        # A program's output is kept to its end: the file shows the progress before.
-        shell = ("/bin/sh", "-c", 'exec "$@" >"$0"', str(log))
-        environment = {"PIP_RETRIES": "1", **without_credentials(os.environ), **_pip_settings()}
-        command = Command(argv=(*shell, *words, subject), cwd=Path.cwd(), env=environment)
-        with _progress(console, shown, log):
-            done = SubprocessRunner().run(command)
-        text = log.read_text(errors="replace")
+    words = (*pip_command(os.environ), "download", "--no-deps", "--only-binary=:all:")
+    environment = {"PIP_RETRIES": "1", **without_credentials(os.environ), "PIP_PROGRESS_BAR": "off"}
+    argv = (*words, "--dest", str(target), subject)
+    command = Command(argv=argv, cwd=Path.cwd(), env=environment)
+    with show_activity(console, f"fetching {shown}"):
+        done = SubprocessRunner().run(command)
     # pip compares a file that is there with the index's digest, and downloads it again if need be.
-    saved = _SAVED.findall(text)
+    saved = _SAVED.findall(done.stdout)
     if done.returncode != 0 or not saved:
         refuse_offline(done.stderr, subject=shown)
-        raise _download_error(shown, done.stderr or text)
+        raise _download_error(shown, done.stderr or done.stdout)
     path = target / Path(saved[-1]).name
     mark_download(path)
     trim_downloads(settings.folder, maximum=settings.max_size, keep=path)
     console.print(f"Fetched {path}", markup=False, soft_wrap=True)
     return path
-
-
-def _pip_settings() -> Mapping[str, str]:
-    with contextlib.suppress(PackageNotFoundError, ValueError):
-        numbers = tuple(map(int, version("pip").split(".")[:2]))
-        if has_pip() and numbers >= _RAW_PROGRESS:
-            return {"PIP_PROGRESS_BAR": "raw"}
-    return {"PIP_PROGRESS_BAR": "off"}
 
 
 def _download_error(subject: str, log: str) -> InputError:
@@ -248,45 +230,6 @@ def _download_error(subject: str, log: str) -> InputError:
     return InputError(
         f"{subject} can't be downloaded:\n  {text}", hint="pip config list shows the index in use"
     )
-
-
-@contextlib.contextmanager
-def _progress(console: Console, subject: str, log: Path) -> Iterator[None]:
-    """Show on a terminal how much of a download is done."""
-    if not console.is_terminal:
-        yield
-        return
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
-
-    columns = (TextColumn("{task.description}", markup=False), BarColumn())
-    end = threading.Event()
-    with Progress(
-        *columns, DownloadColumn(), TransferSpeedColumn(), console=console, transient=True
-    ) as progress:
-        task = progress.add_task(f"fetching {subject}", total=None)
-
-        def follow() -> None:
-            # Ten times a second: often enough for a display, and cheap.
-            while not end.wait(0.1):
-                if done := _read_progress(log):
-                    progress.update(task, completed=done[0], total=done[1])
-
-        follower = threading.Thread(target=follow)
-        follower.start()
-        try:
-            yield
-        finally:
-            end.set()
-            follower.join()
-
-
-def _read_progress(log: Path) -> tuple[int, int] | None:
-    """Return bytes and total from the last line of pip's log."""
-    with contextlib.suppress(OSError), log.open("rb") as file:
-        file.seek(max(0, log.stat().st_size - _TAIL))
-        if found := _RAW.search(file.read().decode(errors="replace").rstrip("\n")):
-            return int(found[1]), int(found[2])
-    return None
 
 
 @contextlib.contextmanager

@@ -99,7 +99,8 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
         # An environment has hundreds of libraries; a sample of each would take minutes.
         zstd=Path(arguments.subject).is_file(),
     )
-    with options.show_activity(console, f"reading {arguments.subject}") as workers:
+    subject = arguments.subject
+    with options.show_activity(console, f"reading {subject}", f"Read {subject}") as workers:
         inventory = read_inventory(replace(request, workers=workers))
     _show(inventory, device_usage(inventory, capabilities), arguments)
     report_problems(inventory, console)

@@ -7,6 +7,7 @@ import contextlib
 import os
 import re
 import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,6 +41,8 @@ GPU_LIST = 'sm_90,compute_120, 9.0, H100, "RTX 4090" or native'
 """Examples of GPU names for help texts; `archsplit.arch.gpu_list` parses all forms."""
 _DISPLAY_END = 1.0
 """Seconds in which the thread of a stopped display ends; it takes none but on a busy machine."""
+_LONG = 3.0
+"""Seconds of a silent command from which a log gets a line about it."""
 
 
 def add_options(
@@ -278,8 +281,11 @@ def effects(console: Console, *, jobs: int = 1, quiet: bool = False) -> Iterator
 
 
 @contextlib.contextmanager
-def show_activity(console: Console, text: str) -> Iterator[WorkerProcesses]:
+def show_activity(console: Console, title: str, done: str = "") -> Iterator[WorkerProcesses]:
     """Show on a terminal that a command works, as long as the block runs.
+
+    Args:
+        done: the line about a long block in a log, with a verb in the past; "" for no line.
 
     Yields:
         Permission to use worker processes, which pauses the display while they are forked.
@@ -288,11 +294,14 @@ def show_activity(console: Console, text: str) -> Iterator[WorkerProcesses]:
 
     # A log would get a line for each frame of the display.
     if not console.is_terminal:
+        began = time.monotonic()
         yield WorkerProcesses()
+        if done and (seconds := time.monotonic() - began) >= _LONG:
+            console.print(f"{done} in {seconds:.1f} s", markup=False, soft_wrap=True)
         return
     from archsplit.system.terminal import ActivityBar
 
-    display = ActivityBar(console, text)
+    display = ActivityBar(console, title)
     try:
         _start(display)
         yield WorkerProcesses(pause=lambda: _paused(display), advance=display.advance)

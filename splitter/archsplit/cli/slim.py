@@ -89,7 +89,8 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     # Without targets, --commit commits an earlier run; with targets it slims first.
     elif _is_choice(arguments) or not arguments.commit:
         request = _request(arguments)
-        with options.show_activity(console, f"slimming {request.source}") as workers:
+        done = f"{'Looked through' if request.dry_run else 'Slimmed'} {request.source}"
+        with options.show_activity(console, f"slimming {request.source}", done) as workers:
             report = _slim(request, arguments)(request, replace(effects, workers=workers))
         nothing = _nothing_to_do(report, request)
         if nothing is not None and arguments.copy and not request.dry_run:

@@ -167,11 +167,9 @@ def _check_by_cuda(arguments: argparse.Namespace) -> None:
 
 def _split_by_cuda(request: SplitRequest, arguments: argparse.Namespace, console: Console) -> str:
     from archsplit.release.summary import split_summary
-    from archsplit.split.model import SLOW_LEVEL
     from archsplit.split.sources import split_by_cuda
 
-    # Level 19 takes minutes: a log then says so before they begin.
-    with options.effects(console, quiet=request.recompress != SLOW_LEVEL) as effects:
+    with options.effects(console) as effects:
         done = split_by_cuda(request, effects)
     if arguments.json:
         reports = {str(major): json.loads(one.as_json()) for major, one in done.releases.items()}
@@ -198,12 +196,11 @@ def _check_library(path: Path) -> None:
 
 
 def _split(request: SplitRequest, arguments: argparse.Namespace, console: Console) -> Release:
-    from archsplit.split.model import SLOW_LEVEL
     from archsplit.split.sources import minimal_project, split_library
     from archsplit.split.split import split_wheel
     from archsplit.wheels.reader import is_sound_without_record
 
-    with options.effects(console, quiet=request.recompress != SLOW_LEVEL) as effects:
+    with options.effects(console) as effects:
         if request.source.suffix == ".whl":
             try:
                 return split_wheel(request, effects)

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from rich import table as rich_table
-from rich.bar import Bar
 from rich.cells import cell_len
 from rich.progress import (
     BarColumn,
@@ -30,6 +30,7 @@ from rich.text import Text
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from rich.bar import Bar
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
     from rich.progress import TaskID
 
@@ -75,36 +76,36 @@ class SilentProgress:
         """Show a line."""
 
 
-class PlainLines:
-    """A log with one line per step on ``console``, which is standard error."""
+class PlainLines(SilentProgress):
+    """A log on ``console``: a line for each step, or for each stage whose steps are unknown."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
         self._lock = threading.Lock()
-        self._verb, self._done, self._total = "", 0, 0
+        self._said, self._done, self._total, self._began = "", 0, 0, 0.0
 
     def begin_stage(self, title: str, total: int, done: str) -> None:
-        """Begin a stage."""
+        """Begin a stage, and end the one before."""
         del title
-        self._verb, self._done, self._total = done.partition(" {}")[0], 0, total
+        self.end_stage()
+        self._said, self._done, self._total, self._began = done, 0, total, time.monotonic()
 
-    def start_step(self, label: str) -> None:
-        """Show nothing: a log has a line for each finished step."""
+    def end_stage(self) -> None:
+        """Print the line of a stage without steps."""
+        if self._said and not self._total:
+            self.note(f"{self._said} in {time.monotonic() - self._began:.1f} s")
+        self._said = ""
 
     def finish_step(self, label: str, seconds: float) -> None:
         """Count a finished step."""
         with self._lock:
             # Steps end in several threads; the counter and its line belong together.
             self._done += 1
-            self._print_line(
-                f"{self._verb} {label} ({self._done} of {self._total}, {seconds:.1f} s)"
-            )
+            verb = self._said.partition(" {}")[0]
+            self.note(f"{verb} {label} ({self._done} of {self._total}, {seconds:.1f} s)")
 
     def note(self, text: str) -> None:
         """Show a line."""
-        self._print_line(text)
-
-    def _print_line(self, text: str) -> None:
         # No markup: names of files and steps may have brackets.
         self._console.print(text, markup=False, highlight=False, emoji=False, soft_wrap=True)
 
@@ -136,10 +137,6 @@ class LiveDisplay:
             if self._progress.finished:
                 self.end_stage()
 
-    def note(self, text: str) -> None:
-        """Show a line."""
-        self._print(text)
-
     def end_stage(self) -> None:
         """Replace the bar by a line with the steps and the time."""
         if self._task is None:
@@ -149,9 +146,10 @@ class LiveDisplay:
         self._task = None
         done = task.fields["done"].format(f"{task.completed:.0f}")
         done = done.removesuffix("s") if task.completed == 1 else done
-        self._print(f"{done} in {task.elapsed or 0:.1f} s", style="dim")
+        self.note(f"{done} in {task.elapsed or 0:.1f} s", style="dim")
 
-    def _print(self, text: str, *, style: str | None = None) -> None:
+    def note(self, text: str, *, style: str | None = None) -> None:
+        """Show a line."""
         # No markup: names of files and steps may have brackets.
         self._progress.console.print(text, markup=False, highlight=False, emoji=False, style=style)
 
@@ -165,7 +163,10 @@ def progress_display(console: Console, *, quiet: bool = False) -> Iterator[Progr
     """
     # A log would be full of escape sequences, and of the same line a hundred times.
     if not console.is_terminal:
-        yield SilentProgress() if quiet else PlainLines(console)
+        lines = PlainLines(console)
+        yield SilentProgress() if quiet else lines
+        # Not after a failure: the line would say that the stage is done.
+        lines.end_stage()
         return
     columns = (
         SpinnerColumn(),
@@ -307,9 +308,10 @@ class FittingTable:
     def _natural_width(self, place: int) -> int:
         """Return the width of whole names, or of the least bar; 0 without words."""
         column = self.columns[place]
+        # Only such a column has cells without words.
         if column.is_bar:
             return _MIN_BAR
-        cells: Sequence[str] = [column.heading, *(_words(row[place]) for row in self.rows)]
+        cells: Sequence[str] = [column.heading, *(str(row[place]) for row in self.rows)]
         return max(map(cell_len, cells))
 
     def _least(self, natural: Sequence[int]) -> list[int]:
@@ -327,7 +329,3 @@ def _sum(places: Sequence[int], widths: Sequence[int]) -> int:
 def _plain(cell: str | Text | Bar) -> RenderableType:
     # rich would read "[name]" in a string as markup, and leave it out.
     return Text(cell) if isinstance(cell, str) else cell
-
-
-def _words(cell: str | Text | Bar) -> str:
-    return "" if isinstance(cell, Bar) else str(cell)
