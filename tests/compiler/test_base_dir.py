@@ -36,6 +36,7 @@ HEADER = """\
 inline const char *file() { return __FILE__; }
 """
 ASSERT = """\
+#pragma GCC system_header
 #include_next <assert.h>
 #undef assert
 #define assert(expr) (static_cast <bool> (expr) ? void (0) : \\

@@ -133,3 +133,18 @@ def test_assertions_have_their_places_and_no_other_question() -> None:
     # Without a marker, or in another form, it is not known what the answer is.
     for bare in (ask, '# 1 "k.cu"\nvoid f(const char *a = __builtin_FILE ());\n'):
         assert with_assertion_places(bare.encode()) == bare.encode()
+
+
+def test_assertions_of_a_system_header_have_their_places() -> None:
+    """GCC writes markers around what comes from the macro."""
+    marker = '\n# 4 "k.cu" 3 4\n'
+    text = f"""{marker}(static_cast <bool> (
+# 4 "k.cu"
+a && b{marker}) ? void (0) : __assert_fail (
+# 4 "k.cu"
+"a && b"{marker}, __builtin_FILE (), __builtin_LINE (), __extension__ __PRETTY_FUNCTION__))
+# 5 "k.cu"
+;
+"""
+    found = with_assertion_places(text.encode()).decode()
+    assert found == text.replace("__builtin_FILE (), __builtin_LINE ()", '"k.cu", 4')

@@ -36,14 +36,17 @@ _ASKING = re.compile(rb"__builtin_(?:LINE|FILE|COLUMN)\b|source_location\b|::\s*
 _KIT = re.compile(rb'^# 1 "((?:[^"\\\n]|\\.)*/)cuda_runtime\.h" 1\b', re.MULTILINE)
 _CCCL = re.compile(rb'^# 1 "((?:[^"\\\n]|\\.)*/)cuda/std/[^"]*" 1\b', re.MULTILINE)
 """GCC shortens ``bin/../include``, but only for folders of system headers, as this one."""
-_LINE_MARKER = re.compile(rb'^# \d+ "((?:[^"\\\n]|\\.)*)"[ \d]*\n', re.MULTILINE)
+_LINE_MARKER = re.compile(rb'^# (\d+) "((?:[^"\\\n]|\\.)*)"[ \d]*\n', re.MULTILINE)
 _LAST_WORD = re.compile(rb"(\w+)\s*\Z")
 _RESERVED = re.compile(rb"__\w|_[A-Z]|\w+__")
 _ASSERTION = re.compile(
-    rb'(__assert_fail \("(?:[^"\\\n]|\\.)*", )__builtin_FILE \(\), __builtin_LINE \(\)(?=, )'
+    rb'__assert_fail \((?:\s|#.*)*"(?:[^"\\\n]|\\.)*"(?:\s|#.*)*, '
+    rb"(__builtin_FILE \(\), __builtin_LINE \(\))(?=, )"
 )
-"""``assert`` of glibc 2.38 and newer, in every C++ source that doesn't define ``NDEBUG``."""
-_PLACE_MARKER = re.compile(rb'\n# (\d+) "((?:[^"\\\n]|\\.)*)"[ \d]*\n')
+"""``assert`` of glibc 2.38 and newer, in every C++ source that doesn't define ``NDEBUG``.
+
+GCC writes markers around what a system header's macro adds to its arguments.
+"""
 _OWN_ACCESSORS = {b"current", b"source_location"}
 """A call of one of them also names `source_location` or has ``::current(``."""
 _MOST = 10_000
@@ -125,17 +128,16 @@ def with_assertion_places(text: bytes, show: Callable[[bytes], bytes] = lambda n
     """
     if b"__builtin_FILE" not in text:
         return text
-    text = b"\n" + text
     pieces, end = [], 0
     for found in _ASSERTION.finditer(text):
-        marker = _PLACE_MARKER.match(text, text.rfind(b"\n# ", 0, found.start()))
+        marker = _LINE_MARKER.match(text, text.rfind(b"\n# ", 0, found.start(1)) + 1)
         # Without a marker the file has no name.
         if marker is not None:
             # A marker gives the number of the line behind it.
-            line = int(marker[1]) + text.count(b"\n", marker.end(), found.start())
-            pieces += [text[end : found.end(1)], b'"%s", %d' % (show(marker[2]), line)]
+            line = int(marker[1]) + text.count(b"\n", marker.end(), found.start(1))
+            pieces += [text[end : found.start(1)], b'"%s", %d' % (show(marker[2]), line)]
             end = found.end()
-    return b"".join([*pieces, text[end:]])[1:]
+    return b"".join([*pieces, text[end:]])
 
 
 def strip_unused_line_markers(text: bytes) -> bytes:
@@ -164,7 +166,7 @@ def _parts(text: bytes) -> Iterator[_Part]:
     ends = [marker.start() for marker in markers[1:]] + [len(text)]
     yield _Part(b"", b"", text[: markers[0].start()])
     for marker, end in zip(markers, ends, strict=True):
-        yield _Part(marker[1], marker[0], text[marker.end() : end])
+        yield _Part(marker[2], marker[0], text[marker.end() : end])
 
 
 def _visible_text(part: _Part, kit: tuple[bytes, ...]) -> bytes:
