@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import struct
 
-import zstandard
-
 from archsplit.arch.target import CodeKind, Target
+from archsplit.formats.zstd import zstd
 from handmade_samples import CUBIN, ENTRY, PTX, SUFFIX_FLAGS
 
 ZSTD = 0x8000
@@ -48,7 +47,7 @@ def frame(
     """Return an entry with a frame of images; numbers that are given are written as they are."""
     table = b"".join(content for content, _ in records)
     real = sum(one for _, one in records) if raw is None else raw
-    payload = zstandard.compress(bytes(real))
+    payload = zstd.compress(bytes(real))
     numbers = (len(records) if count is None else count, len(table) + 8 if size is None else size)
     header = struct.pack("<II", *numbers) + table
     padded = len(payload) + -len(payload) % 8

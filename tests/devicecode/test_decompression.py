@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 import lz4.block  # type: ignore[import-untyped] # it ships no types
 import pytest
-import zstandard
 
 from archsplit.devicecode import edits
 from archsplit.errors import BinaryFormatError
 from archsplit.formats.fatbin import EntryFlag, read_entry
 from archsplit.formats.reader import Window
+from archsplit.formats.zstd import zstd
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,7 +35,7 @@ def decompressed(payload: bytes, flag: int, *, declared: int = len(TEXT), size: 
 
 
 LZ4 = lz4.block.compress(TEXT, store_size=False)
-ZSTD = zstandard.compress(TEXT)
+ZSTD = zstd.compress(TEXT)
 
 
 def test_compressed_image_decompresses_to_its_content() -> None:
@@ -68,13 +68,13 @@ def test_image_with_a_wrong_size_is_refused(
 
 
 def test_a_bomb_is_not_unpacked_further_than_claimed() -> None:
-    bomb = zstandard.compress(bytes(1 << 28))
+    bomb = zstd.compress(bytes(1 << 28))
     with pytest.raises(BinaryFormatError, match="unpacked image"):
         decompressed(bomb, EntryFlag.ZSTD, declared=1000)
 
 
 def test_a_small_file_takes_little_memory(tmp_path: Path) -> None:
-    zeros = zstandard.compress(bytes(1 << 28))
+    zeros = zstd.compress(bytes(1 << 28))
     padded = zeros + bytes(-len(zeros) % 8)
     header = (2, 0x0101, 64, len(padded), len(zeros), 0, 0, 9, 90, 0, 0, 0x11 | EntryFlag.ZSTD, 0)
     entry = struct.pack("<HHIQIIHHIIIQQQ", *header, 1 << 28) + padded

@@ -3,7 +3,9 @@ from __future__ import annotations
 import hashlib
 import platform
 import shutil
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import lz4.block  # type: ignore[import-untyped] # it ships no types
@@ -16,6 +18,7 @@ from archsplit.devicecode import encoders
 from archsplit.devicecode.encoders import Encoder, compress_zstd, encode_payload, find_encoder
 from archsplit.errors import ToolFailedError
 from archsplit.formats.fatbin import Compression
+from archsplit.formats.zstd import zstd
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -139,9 +142,34 @@ def test_encoders_have_numbers_that_stay() -> None:
     }
 
 
-def test_other_libzstd_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(zstandard, "ZSTD_VERSION", (1, 5, 6))
-    with pytest.raises(ToolFailedError, match=r"libzstd 1\.5\.6, expected 1\.5\.7"):
+@pytest.mark.parametrize("level", [5, 9, 19])
+def test_frames_equal_the_ones_of_zstandard(level: int) -> None:
+    assert zstandard.ZSTD_VERSION == (1, 5, 7)
+    compressor = zstandard.ZstdCompressor(level=level)
+    for block in (b"", *random_blocks(5, 100), Path(lz4.block._block.__file__).read_bytes()):
+        assert compress_zstd(block, level) == compressor.compress(block)
+
+
+@pytest.fixture
+def other_libzstd(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A Python 3.14 with the libzstd of Ubuntu 24.04."""
+    monkeypatch.setattr(zstd, "zstd_version", "1.5.5")
+    encoders._zstd_writer.cache_clear()
+    yield
+    encoders._zstd_writer.cache_clear()
+
+
+@pytest.mark.usefixtures("other_libzstd")
+def test_python_with_other_libzstd_writes_with_zstandard(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(zstd, "compress")
+    assert zstd.decompress(compress_zstd(b"image" * 100, 9)) == b"image" * 100
+
+
+@pytest.mark.usefixtures("other_libzstd")
+@pytest.mark.parametrize("module", [None, SimpleNamespace(ZSTD_VERSION=(1, 5, 6))])
+def test_other_libzstd_is_refused(monkeypatch: pytest.MonkeyPatch, module: object) -> None:
+    monkeypatch.setitem(sys.modules, "zstandard", module)
+    with pytest.raises(ToolFailedError, match=r"libzstd 1\.5\.5, expected 1\.5\.7"):
         compress_zstd(b"", 9)
 
 

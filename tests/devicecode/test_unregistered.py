@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-import zstandard
 
 from archsplit.arch.target import Target
 from archsplit.devicecode import unregistered
@@ -20,6 +19,7 @@ from archsplit.devicecode.select import Selection
 from archsplit.errors import VerifyError
 from archsplit.formats.fatbin import Compression
 from archsplit.formats.reader import open_file
+from archsplit.formats.zstd import zstd
 from archsplit.split.take_apart import unregistered_images
 from archsplit.system.fs import sha256
 from handmade_samples import (
@@ -66,7 +66,7 @@ def cubin(name: str, abi: int = 8, machine: int = 190) -> bytes:
 
 
 def frame(content: bytes) -> bytes:
-    return zstandard.ZstdCompressor().compress(content)
+    return zstd.compress(content)
 
 
 @pytest.fixture

@@ -5,13 +5,13 @@ from __future__ import annotations
 import random
 
 import pytest
-import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
 from archsplit.errors import BinaryFormatError
 from archsplit.formats.cubin import ZSTD_MAGIC, frame_size
 from archsplit.formats.reader import Window
+from archsplit.formats.zstd import zstd
 
 
 def window(content: bytes) -> Window:
@@ -29,23 +29,27 @@ def contents() -> st.SearchStrategy[bytes]:
 def test_size_matches_the_written_frame(
     content: bytes, level: int, checksum: bool, sized: bool, rest: bytes
 ) -> None:
-    compressor = zstandard.ZstdCompressor(
-        level=level, write_checksum=checksum, write_content_size=sized
-    )
-    frame = compressor.compress(content)
+    options: dict[int, int] = {
+        zstd.CompressionParameter.checksum_flag: checksum,
+        zstd.CompressionParameter.content_size_flag: sized,
+        zstd.CompressionParameter.compression_level: level,
+    }
+    frame = zstd.compress(content, options=options)
     assert frame_size(window(frame + rest)) == len(frame)
 
 
 @given(st.integers(0, 300))
 def test_a_cut_frame_is_refused(cut: int) -> None:
-    frame = zstandard.ZstdCompressor(write_checksum=True).compress(random.Random(1).randbytes(300))
+    frame = zstd.compress(
+        random.Random(1).randbytes(300), options={zstd.CompressionParameter.checksum_flag: 1}
+    )
     with pytest.raises(BinaryFormatError):
         frame_size(window(frame[:cut]))
 
 
 def test_a_frame_with_a_dictionary_has_its_number() -> None:
-    words = zstandard.ZstdCompressionDict(b"some words of a dictionary " * 20)
-    frame = zstandard.ZstdCompressor(dict_data=words).compress(b"some words")
+    words = zstd.ZstdDict(b"some words of a dictionary " * 20, is_raw=True)
+    frame = zstd.compress(b"some words", zstd_dict=words)
     # The writer leaves out the number of a raw dictionary; one byte of it is put in by hand.
     numbered = frame[:4] + bytes([frame[4] | 1]) + frame[5:]
     head = 4 + 1 + (0 if frame[4] & 0x20 else 1)

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pytest
-import zstandard
 from loader_packs import LETTERS, Image, SplitSite, images, split_site
 from loader_stubs import Workbench, compile_c, run, sources
+
+from archsplit.formats.zstd import zstd
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,7 +31,7 @@ class ZstdImage(Image):
 
     @property
     def content(self) -> bytes:
-        frame = zstandard.compress(self.letter.encode() * 64)
+        frame = zstd.compress(self.letter.encode() * 64)
         size = 65 if self.is_damaged else 64
         head = struct.pack(
             "<HHIQIIIIIIQQQ", 2, 0x101, 64, 64, len(frame), 0, 0, 90, 0, 0, 0x8011, 0, size

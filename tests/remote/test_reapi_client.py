@@ -13,10 +13,10 @@ import pytest
 pytest.importorskip("grpc", reason="needs archsplit[reapi]")
 
 import grpc
-import zstandard
 
 from archsplit.errors import EngineRefusedError
 from archsplit.formats.reapi_messages import decode_message, encode_message, new_message
+from archsplit.formats.zstd import zstd
 from archsplit.remote.endpoint import parse_endpoint
 from archsplit.remote.farm_executor import Traffic
 from archsplit.remote.reapi_client import ReapiClient, digest_bytes
@@ -150,7 +150,7 @@ class PackingServer:
         assert [part.write_offset for part in parts[1:]] == [1 << 20] * (len(parts) - 1)
         self.names.append(kind)
         self.blobs[name] = blob
-        packed = zstandard.ZstdDecompressor().decompress(blob) if "zstd" in kind else blob
+        packed = zstd.decompress(blob) if "zstd" in kind else blob
         assert hashlib.sha256(packed).hexdigest() == name
         return encode_message(new_message("WriteResponse", committed_size=len(blob)))
 
@@ -158,7 +158,7 @@ class PackingServer:
         del context
         kind, name = decode_message("ReadRequest", request).resource_name.rsplit("/", 2)[:2]
         assert kind == "compressed-blobs/zstd"
-        frame, unpack = zstandard.ZstdCompressor().compress, zstandard.ZstdDecompressor().decompress
+        frame, unpack = zstd.compress, zstd.decompress
         blob = self.blobs[name]
         # Two frames are one stream; one blob came whole, since a frame of it would be longer.
         whole = unpack(blob) if "zstd" in self.names[0] else blob

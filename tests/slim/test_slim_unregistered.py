@@ -9,13 +9,13 @@ import zipfile
 from typing import TYPE_CHECKING
 
 import pytest
-import zstandard
 from slim_wheel_samples import NAME, fat_wheel
 
 from archsplit.cli.main import main
 from archsplit.devicecode.scan import read_contents
 from archsplit.errors import TargetError, UsageError
 from archsplit.formats.reader import open_file
+from archsplit.formats.zstd import zstd
 from archsplit.slim.report import SLIM_NOTE_FILE
 from archsplit.wheels.reader import open_wheel
 from handmade_samples import Maker, container, image
@@ -33,7 +33,7 @@ def frame(number: int) -> bytes:
     ident = b"\x7fELF\x02\x01\x01\x41\x08" + bytes(7)
     fields = (2, 190, 1, 0, 0, 0, number << 8, 64, 0, 0, 64, 0, 0)
     head = ident + struct.pack("<HHIQQQIHHHHHH", *fields)
-    return zstandard.ZstdCompressor().compress(head + random.Random(number).randbytes(0x8000))
+    return zstd.compress(head + random.Random(number).randbytes(0x8000))
 
 
 @pytest.fixture(scope="module")

@@ -59,17 +59,15 @@ class DamagedError(Exception):
 
 def seal(content: bytes) -> bytes:
     """Return content compressed, as a message with its digest."""
-    if len(content) < _LARGE:
-        import zlib
+    import zlib
 
+    if len(content) < _LARGE:
         packed = zlib.compress(content, _LEVEL)
     else:
-        import zstandard
+        from archsplit.formats.zstd import zstd
 
-        packed = zstandard.ZstdCompressor(level=_LEVEL).compress(content)
+        packed = zstd.compress(content, _LEVEL)
         if len(content) > most_unpacked(len(packed)):
-            import zlib
-
             packed = zlib.compress(content, 0)
     return encode_result(packed)
 
@@ -111,16 +109,16 @@ def unseal(blob: bytes) -> bytes:
 
 
 def _unpack_frame(packed: memoryview) -> bytes:
-    import zstandard
+    from archsplit.formats.zstd import zstd
 
+    reader = zstd.ZstdDecompressor()
     try:
-        # The library allocates the declared size at once, and refuses a frame that has more bytes.
-        size = zstandard.frame_content_size(packed)
-        if not 0 <= size <= most_unpacked(len(packed)):
-            raise DamagedError(_BAD_DATA)
-        return zstandard.ZstdDecompressor().decompress(packed)
-    except (zstandard.ZstdError, MemoryError):
+        content = reader.decompress(packed, most_unpacked(len(packed)) + 1)
+    except (zstd.ZstdError, MemoryError):
         raise DamagedError(_BAD_DATA) from None
+    if not reader.eof:
+        raise DamagedError(_BAD_DATA)
+    return content
 
 
 def _unpack_zlib(packed: memoryview) -> bytes:

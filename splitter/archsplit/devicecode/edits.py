@@ -17,10 +17,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 import lz4.block  # type: ignore[import-untyped] # it ships no types
-import zstandard
 
 from archsplit.errors import BinaryFormatError
 from archsplit.formats.fatbin import CONTAINER_LAYOUT, FATBIN_MAGIC, Compression
+from archsplit.formats.zstd import zstd
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -272,7 +272,8 @@ def decompress(entry: FatbinEntry, payload: Window) -> bytes:
     if entry.compression is Compression.LZ4:
         content = _lz4(payload, size)
     elif entry.compression is Compression.ZSTD:
-        content = _zstd(payload, size)
+        # One byte more than declared, so that a longer frame is noticed.
+        content = decompress_head(payload, size + 1)
     else:
         raise payload.fault(0, "compression", "unknown flags", "none, LZ4 or zstd")
     if len(content) != size:
@@ -298,19 +299,7 @@ def decompress_head(frame: Window, size: int) -> bytes:
         BinaryFormatError: the frame is damaged.
     """
     try:
-        with zstandard.ZstdDecompressor().stream_reader(frame.data) as stream:
-            content: bytes = stream.read(size)
-    except zstandard.ZstdError as error:
+        # The frame's own size is only a claim: memory is taken for what comes out.
+        return zstd.ZstdDecompressor().decompress(frame.data, size)
+    except zstd.ZstdError as error:
         raise frame.fault(0, "zstd frame", str(error), "undamaged data") from error
-    return content
-
-
-def _zstd(payload: Window, size: int) -> bytes:
-    """Decompress up to one byte more than the declared size."""
-    try:
-        # A stream reader stops at the limit; the one-shot API trusts the frame's own size.
-        with zstandard.ZstdDecompressor().stream_reader(payload.data) as stream:
-            content: bytes = stream.read(size + 1)
-    except zstandard.ZstdError as error:
-        raise payload.fault(0, "zstd frame", str(error), "undamaged data") from error
-    return content

@@ -7,7 +7,7 @@ found by comparing 2,111 LZ4 images of seven wheels.
 
 The bytes mustn't depend on an installed LZ4: 1.9.4 and 1.10.0 write other blocks at the same level.
 So the LZ4 encoders are compiled from ``lz4/lz4_encoders.c`` (``tools/build_encoders.py``), and the
-release of zstandard, which has libzstd inside, is pinned.
+release of libzstd is checked: `backports.zstd`, which has it inside, is pinned.
 """
 
 from __future__ import annotations
@@ -17,22 +17,21 @@ import enum
 import hashlib
 import platform
 from functools import lru_cache
-from importlib import resources
+from importlib import import_module, resources
 from typing import TYPE_CHECKING
-
-import zstandard
 
 from archsplit.errors import ToolFailedError
 from archsplit.formats.fatbin import Compression
+from archsplit.formats.zstd import zstd
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from importlib.resources.abc import Traversable
 
 ENCODER_LIBRARY = "liblz4_encoders.so"
 ENCODER_DIGESTS = "SHA256SUMS"
 
-_LIBZSTD = (1, 5, 7)
+_LIBZSTD = "1.5.7"
 
 
 class Encoder(enum.IntEnum):
@@ -92,15 +91,12 @@ def encode_payload(encoder: Encoder, raw: bytes, size: int) -> bytes:
 
 
 def compress_zstd(raw: bytes, level: int) -> bytes:
-    """Return a zstd frame as nvcc writes it: with the size of its content, without a checksum."""
-    # A frame depends on the release of libzstd, most of all at high levels.
-    if zstandard.ZSTD_VERSION != _LIBZSTD:
-        raise ToolFailedError(
-            f"zstandard has libzstd {_version(zstandard.ZSTD_VERSION)}, "
-            f"expected {_version(_LIBZSTD)}",
-            hint="pip install zstandard==0.25.0",
-        )
-    return zstandard.ZstdCompressor(level=level).compress(raw)
+    """Return a zstd frame as nvcc writes it: with the size of its content, without a checksum.
+
+    Raises:
+        ToolFailedError: libzstd is another release.
+    """
+    return _zstd_writer()(raw, level)
 
 
 def has_lz4_encoders() -> bool:
@@ -113,8 +109,22 @@ def compiled_encoders() -> Traversable:
     return resources.files("archsplit") / "devicecode" / "lz4"
 
 
-def _version(numbers: tuple[int, ...]) -> str:
-    return ".".join(map(str, numbers))
+@lru_cache(maxsize=1)
+def _zstd_writer() -> Callable[[bytes, int], bytes]:
+    # A frame depends on the release of libzstd, most of all at high levels.
+    if zstd.zstd_version == _LIBZSTD:
+        return zstd.compress
+    # A Python 3.14 that links another release; the zstandard wheel has libzstd inside.
+    try:
+        zstandard = import_module("zstandard")
+    except ImportError:
+        zstandard = None
+    if zstandard is None or zstandard.ZSTD_VERSION != (1, 5, 7):
+        raise ToolFailedError(
+            f"this Python has libzstd {zstd.zstd_version}, expected {_LIBZSTD}",
+            hint="pip install zstandard==0.25.0",
+        )
+    return lambda raw, level: zstandard.ZstdCompressor(level=level).compress(raw)
 
 
 def _encode_lz4(encoder: Encoder, raw: bytes, size: int, expected: bytes | None = None) -> bytes:

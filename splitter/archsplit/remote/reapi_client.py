@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import io
 import itertools
 import time
 import uuid
@@ -25,9 +26,9 @@ if TYPE_CHECKING:
     from archsplit.remote.farm_executor import Traffic
 
 import grpc
-import zstandard
 
 from archsplit.formats.reapi_messages import decode_message, encode_message, new_message
+from archsplit.formats.zstd import zstd
 
 _REAPI = "/build.bazel.remote.execution.v2"
 _OUTAGE_SECONDS = 30.0
@@ -476,15 +477,14 @@ def _blob_name(digest: Digest, *, is_packed: bool) -> str:
 
 
 def _pack(blob: bytes) -> bytes:
-    return zstandard.ZstdCompressor(level=_LEVEL).compress(blob)
+    return zstd.compress(blob, _LEVEL)
 
 
 def _unpack(blob: bytes, size: int) -> bytes:
     """Return at most one byte more than expected of what a server sent."""
     try:
-        with zstandard.ZstdDecompressor().stream_reader(blob, read_across_frames=True) as reader:
-            return reader.read(size + 1)
-    except zstandard.ZstdError:
+        return zstd.ZstdFile(io.BytesIO(blob)).read(size + 1)
+    except (zstd.ZstdError, EOFError):
         # The digest tells.
         return b""
 
