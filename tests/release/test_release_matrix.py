@@ -65,7 +65,7 @@ def test_a_whole_release_has_no_holes() -> None:
     cells = release_matrix(whole)
     assert len(cells) == 8
     assert not list(hole_findings(whole))
-    by_name = {cell.name: cell.files for cell in cells}
+    by_name = {f"{cell.place}:{cell.gpu}": cell.files for cell in cells}
     assert f"foo_cu12_cc90-1.0-{CP310}-{X86}.whl" in by_name[f"{CP310}-{X86}:9.0"]
     assert f"foo_cu12_cc90-1.0-py3-none-{X86}.whl" in by_name[f"{CP311}-{X86}:9.0"]
     assert matrix_text(whole, cells).splitlines() == [
@@ -81,7 +81,7 @@ def test_a_whole_release_has_no_holes() -> None:
 def test_each_hole_is_named_and_can_be_allowed() -> None:
     part = release(*(one for one in WHOLE if one not in (WHOLE[7], WHOLE[3], WHOLE[5])))
     holes = [cell for cell in release_matrix(part) if cell.missing]
-    assert [(cell.name, cell.missing) for cell in holes] == [
+    assert [(f"{cell.place}:{cell.gpu}", cell.missing) for cell in holes] == [
         (f"{CP311}-{X86}:9.0", ("foo-cu12-cc90",)),
         (f"{CP310}-{ARM}:8.0", ("foo-cu12-cc80",)),
         (f"{CP311}-aarch64:", ("foo-cu12",)),

@@ -115,11 +115,7 @@ def test_a_report_is_read_back(tmp_path: Path, release: Release) -> None:
 
 
 def test_a_release_names_its_wheels_by_their_roles() -> None:
-    assert (BUILT.core, BUILT.meta, BUILT.plugins) == (
-        BUILT.wheels[0],
-        BUILT.wheels[1],
-        BUILT.wheels[2:],
-    )
+    assert (BUILT.core, BUILT.plugins) == (BUILT.wheels[0], BUILT.wheels[2:])
     assert (BUILT.kind, SPLIT.kind) == (ReleaseKind.BUILT, ReleaseKind.SPLIT)
     assert [wheel.gpus for wheel in BUILT.wheels] == [(), (), ("sm_90",)]
     assert [wheel.gpus for wheel in SPLIT.wheels] == [(), ("8.0", "8.6")]

@@ -100,6 +100,25 @@ def test_totals_count_the_wheels_of_all_pythons() -> None:
     assert lines[-1].split("  ")[-2:] == ["6.0 MB to 7.0 MB", 'pip install "toy[cc80]"']
 
 
+def test_lines_that_all_wheels_share_are_printed_once() -> None:
+    files = [f"toy-1.0-cp31{each}-cp31{each}-linux_x86_64.whl" for each in (1, 2)]
+    details = SplitDetails(
+        sources=tuple(replace(DETAILS.sources[0], core=file) for file in files),
+        needs={},
+        libraries=tuple(replace(one, core=file) for file in files for one in DETAILS.libraries),
+        unmoved=(replace(DETAILS.unmoved[0], core=files[1]),),
+        notes=(*(f"{file}: 2 images stay" for file in files), f"{files[0]}: WHEEL had no tag"),
+    )
+    lines = split_summary(replace(SPLIT, split=details)).splitlines()
+    assert lines[-5:] == [
+        "liba.so: 9.0 MB -> 1.0 MB",
+        "  padded",
+        f"{files[1]}: libb.a: kept 3 images (1.0 MB): a static library",
+        "2 images stay",
+        f"{files[0]}: WHEEL had no tag",
+    ]
+
+
 def test_summary_without_a_gpu_ends_with_its_notes() -> None:
     without = replace(DETAILS, needs={})
     assert split_summary(replace(SPLIT, split=without)).endswith("WHEEL had no tag")

@@ -166,7 +166,7 @@ def wheel_records(
             file=wheel.file,
             role=wheel.role,
             distribution=wheel.distribution,
-            targets=wheel.targets,
+            targets=() if wheel.plugin is None else wheel.plugin.targets,
             serves=() if wheel.plugin is None else wheel.plugin.serves,
             size=wheel.size,
             sha256=wheel.sha256,

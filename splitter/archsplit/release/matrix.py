@@ -40,11 +40,6 @@ class Cell:
     files: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
 
-    @property
-    def name(self) -> str:
-        """Name by which a hole is allowed: ``cp311-cp311-linux_x86_64:9.0``."""
-        return f"{self.place}:{self.gpu}"
-
 
 def release_matrix(release: Release) -> tuple[Cell, ...]:
     """Return all cells of a release; cells of missing cores are last."""
@@ -69,7 +64,8 @@ def hole_findings(release: Release, without: Sequence[str] = ()) -> Iterator[Fin
     cores = {WheelName.parse(core.file).place for core in release.cores}
     gpus: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     for cell in release_matrix(release):
-        if cell.missing and not any(fnmatchcase(cell.name, pattern) for pattern in without):
+        name = f"{cell.place}:{cell.gpu}"
+        if cell.missing and not any(fnmatchcase(name, pattern) for pattern in without):
             gpus.setdefault((cell.place, cell.missing), []).append(cell.gpu)
     for (place, missing), names in gpus.items():
         what = f"no wheel of {', '.join(missing)}"
@@ -83,24 +79,19 @@ def hole_findings(release: Release, without: Sequence[str] = ()) -> Iterator[Fin
 
 def matrix_text(release: Release, cells: Sequence[Cell]) -> str:
     """Return the matrix as a table: a row for each Python and platform, a column for each GPU."""
-    gpus = sorted({cell.gpu: None for cell in cells if cell.gpu}, key=_gpu_order)
+    # A report's keys are sorted as text, where 10.0 comes before 8.0.
+    gpus = sorted(
+        {cell.gpu for cell in cells if cell.gpu},
+        key=lambda gpu: [int(number) for number in re.findall(r"\d+", gpu)],
+    )
     places = list(dict.fromkeys(cell.place for cell in cells))
-    by_place = {(cell.place, cell.gpu): cell for cell in cells}
+    filled = {(cell.place, cell.gpu) for cell in cells if not cell.missing}
     width = max(map(len, places), default=0)
     rows = [f"{'':{width}}  {'  '.join(gpus)}".rstrip()]
     for place in places:
-        marks = (_mark(by_place.get((place, gpu))).center(len(gpu)) for gpu in gpus)
+        marks = (("x" if (place, gpu) in filled else "-").center(len(gpu)) for gpu in gpus)
         rows.append(f"{place:{width}}  {'  '.join(marks)}".rstrip())
     return "\n".join([f"{release.project} {release.version}", *rows])
-
-
-def _gpu_order(gpu: str) -> list[int]:
-    # A report's keys are sorted as text, where 10.0 comes before 8.0.
-    return [int(number) for number in re.findall(r"\d+", gpu)]
-
-
-def _mark(cell: Cell | None) -> str:
-    return "-" if cell is None or cell.missing else "x"
 
 
 def _needs(release: Release) -> Mapping[str, tuple[str, ...]]:
@@ -122,7 +113,7 @@ def _cell(
     core_name = WheelName.parse(core.file)
     files, missing = [core.file], []
     for name in names:
-        distribution = _distribution(release, name)
+        distribution = distribution_name(f"{release.project}-{name.replace('_', '')}")
         own = plugins.get(distribution, {})
         found = fitting_file(core_name, tuple(own))
         if found is None:
@@ -131,10 +122,6 @@ def _cell(
             files.append(own[found].file)
     place = core_name.place
     return Cell(place=place, gpu=gpu, files=tuple(files), missing=tuple(missing))
-
-
-def _distribution(release: Release, plugin: str) -> str:
-    return distribution_name(f"{release.project}-{plugin.replace('_', '')}")
 
 
 def _missing_cores(release: Release) -> Iterator[Cell]:

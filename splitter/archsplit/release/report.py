@@ -121,11 +121,6 @@ class ReleaseWheel:
     plugin: Plugin | None = None
 
     @property
-    def targets(self) -> tuple[str, ...]:
-        """Targets of the wheel's device code."""
-        return () if self.plugin is None else self.plugin.targets
-
-    @property
     def gpus(self) -> tuple[str, ...]:
         """Targets or capabilities of the plugin; empty for other wheels."""
         return () if self.plugin is None else self.plugin.gpus
@@ -253,11 +248,6 @@ class Release:
     def plugins(self) -> tuple[ReleaseWheel, ...]:
         """Plugin wheels."""
         return tuple(wheel for wheel in self.wheels if wheel.role == "plugin")
-
-    @property
-    def meta(self) -> ReleaseWheel | None:
-        """Wheel that requires all others, if there is one."""
-        return next((wheel for wheel in self.wheels if wheel.role == "meta"), None)
 
     def together_with(self, folder: Path) -> Release:
         """Return this release with the wheels of an earlier report of the same build.

@@ -15,7 +15,7 @@ from archsplit.release.matrix import release_matrix
 from archsplit.system.units import size_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from archsplit.release.report import Release, ReleaseWheel, SplitDetails
 
@@ -39,16 +39,32 @@ def split_summary(release: Release) -> str:
         for wheel in release.wheels
     ]
     lines += _totals(release, details)
+    lines += _merged(_details_rows(details), len(details.sources))
+    return "\n".join([*lines, *_download_table(release, details)])
+
+
+def _details_rows(details: SplitDetails) -> Iterator[tuple[str, str]]:
+    """Yield the lines about libraries and wheels, each with its core."""
     for library in details.libraries:
-        before, after = size_text(library.size_before), size_text(library.size_after)
-        lines.append(f"{library.name}: {before} -> {after}")
-        lines += [f"  {note}" for note in library.notes]
+        sizes = f"{size_text(library.size_before)} -> {size_text(library.size_after)}"
+        yield library.core, "\n  ".join((f"{library.name}: {sizes}", *library.notes))
     for code in details.unmoved:
         images = "1 image" if code.images == 1 else f"{code.images} images"
         what = f"{images} ({size_text(code.size)})" if code.images else "device code"
-        lines.append(f"{code.name}: kept {what}: {code.why}")
-    lines += details.notes
-    return "\n".join([*lines, *_download_table(release, details)])
+        yield code.core, f"{code.name}: kept {what}: {code.why}"
+    for note in details.notes:
+        core, _, text = note.partition(": ")
+        yield (core, text) if len(details.sources) > 1 else ("", note)
+
+
+def _merged(rows: Iterable[tuple[str, str]], count: int) -> Iterator[str]:
+    """Yield each text once, with the names of its cores if others lack it."""
+    cores: dict[str, dict[str, None]] = {}
+    for core, text in rows:
+        cores.setdefault(text, {})[core] = None
+    for text, names in cores.items():
+        named = ", ".join(names) if len(names) < count else ""
+        yield f"{named}: {text}" if named else text
 
 
 def _purpose(wheel: ReleaseWheel, details: SplitDetails) -> str:
@@ -60,7 +76,8 @@ def _purpose(wheel: ReleaseWheel, details: SplitDetails) -> str:
 
 def _totals(release: Release, details: SplitDetails) -> Iterator[str]:
     """Compare the sum with the fat wheels."""
-    total, fat = sum(wheel.size for wheel in release.wheels), _fat_size(details)
+    total = sum(wheel.size for wheel in release.wheels)
+    fat = sum(source.size for source in details.sources)
     count = len(details.sources)
     inputs = "the fat wheel's" if count == 1 else f"the {count} fat wheels'"
     yield f"together {size_text(total)}, {total / fat:.2f} times {inputs} {size_text(fat)}"
@@ -73,10 +90,6 @@ def _totals(release: Release, details: SplitDetails) -> Iterator[str]:
             "hint: images that several kinds of GPU take are in several packs; --by target puts"
             " each in one, with more packs for each GPU"
         )
-
-
-def _fat_size(details: SplitDetails) -> int:
-    return sum(source.size for source in details.sources)
 
 
 def _download_table(release: Release, details: SplitDetails) -> Iterator[str]:
@@ -93,7 +106,11 @@ def _download_table(release: Release, details: SplitDetails) -> Iterator[str]:
         key = details.needs[gpu], tuple(totals)
         groups.setdefault(key, []).append(Capability.parse(gpu))
     rows = [
-        (_gpu_text(sorted(gpus)), _range_text(totals), _install_command(release, min(gpus)))
+        (
+            _gpu_text(sorted(gpus)),
+            _range_text(totals),
+            f'pip install "{release.project}[{capability_extra(min(gpus))}]"',
+        )
         for (_, totals), gpus in sorted(groups.items(), key=lambda group: min(group[1]))
     ]
     if rows:
@@ -120,7 +137,3 @@ def _gpu_text(gpus: Sequence[Capability]) -> str:
 def _range_text(sizes: Sequence[int]) -> str:
     smallest, largest = size_text(min(sizes)), size_text(max(sizes))
     return smallest if smallest == largest else f"{smallest} to {largest}"
-
-
-def _install_command(release: Release, gpu: Capability) -> str:
-    return f'pip install "{release.project}[{capability_extra(gpu)}]"'
