@@ -20,7 +20,7 @@ from archsplit.index.static_model import IndexEntry, IndexProject
 from archsplit.index.static_update import IndexChange, update_index
 from archsplit.wheels.filename import WheelName, distribution_name
 from archsplit.wheels.metadata import CoreMetadata
-from archsplit.wheels.writer import WheelPlan, write_wheels
+from archsplit.wheels.writer import WheelDraft, write_wheels
 
 DOUBLINGS = 5
 FILES_A_PROJECT = 10
@@ -75,7 +75,7 @@ def add_wheel(root: Path, scratch: Path) -> float:
     metadata = CoreMetadata(name=str(project), version="2.0", summary="A plugin.")
     (wheel,) = write_wheels(
         scratch,
-        [WheelPlan(name=name, metadata=metadata, generator="bench", members=(), purelib=True)],
+        [WheelDraft(name=name, metadata=metadata, generator="bench", members=(), purelib=True)],
         epoch=EPOCH,
     )
     began = time.perf_counter()

@@ -26,8 +26,7 @@ from pathlib import Path
 
 from archsplit.wheels.filename import WheelName, distribution_name
 from archsplit.wheels.metadata import CoreMetadata
-from archsplit.wheels.record import WheelMember
-from archsplit.wheels.writer import WheelPlan, write_wheel, write_wheels
+from archsplit.wheels.writer import WheelDraft, WheelMember, write_wheel, write_wheels
 
 WHEEL_GOALS = "goals: 4 times as fast, not larger, no more than 300 MB of memory"
 INDEX_GOALS = "goals: an update takes less than 2 s of CPU for 5,000 wheels, and 5 s for 20,000"
@@ -65,7 +64,7 @@ def run(name: str, *argv: str) -> Run:
 
 def plan(
     project: str, version: str, *members: WheelMember, requires: tuple[str, ...] = ()
-) -> WheelPlan:
+) -> WheelDraft:
     """A wheel's plan, as short as one can be."""
     name = WheelName(
         project=distribution_name(project), version=version, platforms=("manylinux_2_28_x86_64",)
@@ -73,10 +72,10 @@ def plan(
     metadata = CoreMetadata(
         name=project, version=version, summary="Made to be measured.", requires=requires
     )
-    return WheelPlan(name=name, metadata=metadata, generator="bench", members=members)
+    return WheelDraft(name=name, metadata=metadata, generator="bench", members=members)
 
 
-def plugin(library: Path) -> WheelPlan:
+def plugin(library: Path) -> WheelDraft:
     """Plan the wheel of one plugin."""
     place = f"big_plugins/cuda/{library.stem}/libbig.so"
     return plan(f"big-{library.stem}", "1.0", WheelMember(name=place, content=library, mode=0o755))

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 from archsplit.release.report import REPORT_FILE, BuildDetails, Release, ReleaseWheel
 from archsplit.wheels.filename import WheelName, distribution_name
 from archsplit.wheels.metadata import CoreMetadata
-from archsplit.wheels.record import WheelMember
-from archsplit.wheels.writer import WheelPlan, write_wheels
+from archsplit.wheels.writer import WheelDraft, WheelMember, write_wheels
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,7 +19,7 @@ EPOCH = 1_795_219_200
 DAY = 86_400
 
 
-def core(version: str, targets: Sequence[str], project: str = "toy") -> WheelPlan:
+def core(version: str, targets: Sequence[str], project: str = "toy") -> WheelDraft:
     pins = {target: (f"{project}-{target}=={version}",) for target in targets}
     everything = tuple(pin for one in pins.values() for pin in one)
     return plan(
@@ -32,7 +31,7 @@ def core(version: str, targets: Sequence[str], project: str = "toy") -> WheelPla
     )
 
 
-def plugin(version: str, target: str, size: int = 10, project: str = "toy") -> WheelPlan:
+def plugin(version: str, target: str, size: int = 10, project: str = "toy") -> WheelDraft:
     # The content is of the version, so that no two releases are the same.
     content = hashlib.sha256(f"{version} {target}".encode()).digest() * size
     return plan(
@@ -51,8 +50,8 @@ def plan(
     requires: tuple[str, ...] = (),
     requires_python: str = "",
     extras: dict[str, tuple[str, ...]] | None = None,
-) -> WheelPlan:
-    return WheelPlan(
+) -> WheelDraft:
+    return WheelDraft(
         name=WheelName(project=distribution_name(project), version=version, platforms=("any",)),
         metadata=CoreMetadata(
             name=project,

@@ -4,6 +4,7 @@ import fcntl
 import hashlib
 import json
 import os
+import random
 import resource
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
-from index_samples import DAY, EPOCH, build_folder, plugin, release
+from index_samples import DAY, EPOCH, build_folder, plan, release
 
 from archsplit.cli.main import main
 from archsplit.errors import ConflictError, InputError, OutputError, VerifyError, WheelError
@@ -335,7 +336,8 @@ def test_a_full_disk_leaves_the_index_as_it_was(tmp_path: Path) -> None:
     update(root, build_folder(tmp_path / "1.0", "1.0"))
     before = files(root)
     release(tmp_path / "1.1", "1.1")
-    write_wheel(tmp_path / "1.1", plugin("1.1", "sm90", size=1000), epoch=EPOCH, level=0)
+    large = plan("toy-sm90", "1.1", {"large": random.Random(1).randbytes(32_000)})
+    write_wheel(tmp_path / "1.1", large, epoch=EPOCH)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 14, limits[1]))
     try:

@@ -27,7 +27,7 @@ from archsplit.system.fs import sha256
 from archsplit.wheels.filename import WheelName, distribution_name
 from archsplit.wheels.metadata import CoreMetadata
 from archsplit.wheels.reader import open_wheel
-from archsplit.wheels.writer import WheelPlan
+from archsplit.wheels.writer import WheelDraft
 from changed_wheels import member, only
 
 if TYPE_CHECKING:
@@ -175,7 +175,7 @@ def test_cuda_headers_are_named_where_they_are_included(recipe: Path, toolkit: T
 
 def test_a_wheel_without_files_has_no_bill() -> None:
     name = WheelName(project=distribution_name("toy-all"), version="1", platforms=("any",))
-    plan = WheelPlan(
+    plan = WheelDraft(
         name=name,
         metadata=CoreMetadata(name="toy-all", version="1"),
         generator="a test",

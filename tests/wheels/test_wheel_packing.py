@@ -24,7 +24,6 @@ from archsplit.wheels.zip_writer import (
     ParallelDeflater,
     pack,
     pack_blocks,
-    pack_file,
     read_packed_blocks,
 )
 
@@ -45,7 +44,7 @@ def test_a_file_is_packed_as_its_bytes_are(content: bytes, tmp_path: Path) -> No
     path = tmp_path / "file"
     path.write_bytes(content)
     offsets: list[int] = []
-    assert pack_file(path, on_read=offsets.append) == pack(content)
+    assert pack(path, on_read=offsets.append) == pack(content)
     assert offsets == [len(content)]
 
 

@@ -28,7 +28,7 @@ from archsplit.wheels import final_block
 from archsplit.wheels import zip_writer as pressing
 from archsplit.wheels.final_block import without_final_block
 from archsplit.wheels.reader import open_wheel
-from archsplit.wheels.writer import write_archive, write_wheel, write_wheels
+from archsplit.wheels.writer import write_wheel, write_wheels
 from archsplit.wheels.zip_writer import (
     PIECE_BYTES,
     DeflatePiece,
@@ -111,7 +111,7 @@ def test_missing_zlib_is_an_error_with_the_package(monkeypatch: pytest.MonkeyPat
 def pieces(content: bytes, size: int) -> Iterator[DeflatePiece]:
     for start in range(0, len(content), size):
         part = content[start : start + size]
-        yield DeflatePiece(owner=0, content=part, is_last=start + size >= len(content))
+        yield DeflatePiece(content=part, is_last=start + size >= len(content))
 
 
 def test_pieces_come_out_in_their_order_as_one_stream() -> None:
@@ -119,7 +119,7 @@ def test_pieces_come_out_in_their_order_as_one_stream() -> None:
     streams = set()
     for threads in (1, 3, 100):
         with contextlib.closing(ParallelDeflater(threads)) as press:
-            stream = b"".join(made for _, made in press.pack(pieces(content, 300_000), 6))
+            stream = b"".join(press.pack(pieces(content, 300_000)))
         assert zlib.decompress(stream, -15) == content
         streams.add(stream)
     assert len(streams) == 1
@@ -132,7 +132,7 @@ def test_archives_share_a_press(monkeypatch: pytest.MonkeyPatch) -> None:
     with contextlib.closing(ParallelDeflater(2)) as press:
 
         def work() -> None:
-            made.append(b"".join(each for _, each in press.pack(pieces(content, 20_000), 6)))
+            made.append(b"".join(press.pack(pieces(content, 20_000))))
 
         threads = [threading.Thread(target=work) for _ in range(6)]
         for thread in threads:
@@ -146,7 +146,7 @@ def test_archives_share_a_press(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_closed_press_makes_nothing() -> None:
     press = ParallelDeflater(1)
-    packing = press.pack(pieces(code(1 << 20), 10_000), 6)
+    packing = press.pack(pieces(code(1 << 20), 10_000))
     next(packing)
     press.close()
     with pytest.raises((CancelledError, RuntimeError)):
@@ -154,16 +154,16 @@ def test_a_closed_press_makes_nothing() -> None:
     # Each of several wheels of a split notices it, and waits for no slot.
     for _ in range(10):
         with pytest.raises(RuntimeError):
-            next(press.pack(pieces(bytes(100), 10), 6))
+            next(press.pack(pieces(bytes(100), 10)))
 
 
 def test_press_forgets_results_that_are_not_awaited() -> None:
     with contextlib.closing(ParallelDeflater(1)) as press:
         for _ in range(100):
-            packing = press.pack(pieces(bytes(100), 10), 6)
+            packing = press.pack(pieces(bytes(100), 10))
             next(packing)
             del packing
-        assert len(list(press.pack(pieces(bytes(100), 10), 6))) == 10
+        assert len(list(press.pack(pieces(bytes(100), 10)))) == 10
 
 
 @pytest.mark.parametrize(
@@ -198,7 +198,7 @@ def test_threads_and_company_leave_no_trace(tmp_path: Path) -> None:
         digests.add(hashlib.sha256(path.read_bytes()).hexdigest())
     file = io.BytesIO()
     with contextlib.closing(ParallelDeflater(2)) as press:
-        write_archive(file, plan, epoch=EPOCH, level=6, deflater=press)
+        plan.write(file, epoch=EPOCH, deflater=press)
     digests.add(hashlib.sha256(file.getvalue()).hexdigest())
     assert len(digests) == 1
 
@@ -227,7 +227,7 @@ print(next(line.split()[1] for line in status if line.startswith("VmHWM")))
 """
 
 
-def test_memory_does_not_grow_with_the_library(tmp_path: Path) -> None:
+def test_memory_has_a_library_only_in_its_packed_form(tmp_path: Path) -> None:
     library = tmp_path / "lib.so"
     with library.open("wb") as file:
         for _ in range(40):

@@ -16,12 +16,12 @@ from archsplit.wheels.record import (
     MAX_FOLDERS,
     MAX_NAME_BYTES,
     RecordRow,
-    WheelMember,
     decode_record,
     duplicate_names,
     encode_record,
     member_fault,
 )
+from archsplit.wheels.writer import WheelMember
 
 names = st.text(
     st.characters(codec="utf-8", exclude_categories=["Cc"], exclude_characters="\\"),

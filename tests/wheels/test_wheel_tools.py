@@ -16,7 +16,7 @@ from archsplit.wheels.writer import write_wheel
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from archsplit.wheels.writer import WheelPlan
+    from archsplit.wheels.writer import WheelDraft
 
 PLANS = {"core": core_plan(), "plugin": plugin_plan()}
 
@@ -62,7 +62,7 @@ def test_pip_installs_into_a_folder(dist: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
-def test_installer_finds_record_right(dist: Path, plan: WheelPlan) -> None:
+def test_installer_finds_record_right(dist: Path, plan: WheelDraft) -> None:
     with WheelFile.open(dist / str(plan.name)) as source:
         source.validate_record(validate_contents=True)
         assert source.dist_info_dir == plan.name.dist_info
@@ -71,7 +71,7 @@ def test_installer_finds_record_right(dist: Path, plan: WheelPlan) -> None:
 
 @pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
 def test_wheel_unpacks_and_finds_the_hashes_right(
-    dist: Path, plan: WheelPlan, tmp_path: Path
+    dist: Path, plan: WheelDraft, tmp_path: Path
 ) -> None:
     run("-m", "wheel", "unpack", "--dest", tmp_path, dist / str(plan.name))
     (folder,) = tmp_path.iterdir()

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING
 
 from archsplit.wheels.filename import WheelName, distribution_name
 from archsplit.wheels.metadata import CoreMetadata, MetadataAuthor
-from archsplit.wheels.record import WheelMember
-from archsplit.wheels.writer import WheelPlan
+from archsplit.wheels.writer import WheelDraft, WheelMember, wheel_members
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
+
+    from archsplit.wheels.zip_writer import PackedContent
 
 PLATFORMS = (f"manylinux2014_{platform.machine()}", f"manylinux_2_17_{platform.machine()}")
 EPOCH = 1_700_000_000
@@ -32,9 +33,9 @@ TOY_FILES = {
 RECORD = "toy-1.0.dist-info/RECORD"
 
 
-def core_plan() -> WheelPlan:
+def core_plan() -> WheelDraft:
     """A core wheel of ``vecsort`` with everything that metadata can have."""
-    return WheelPlan(
+    return WheelDraft(
         name=WheelName(project=distribution_name("vecsort"), version="1.2.3", platforms=PLATFORMS),
         metadata=CoreMetadata(
             name="VecSort",
@@ -60,18 +61,15 @@ def core_plan() -> WheelPlan:
             WheelMember(name="vecsort/_archsplit/libloader.so", content=bytes(5000), mode=0o755),
             WheelMember(name="vecsort/ünï, 'cödé'.txt", content=b""),
         ),
-        licenses=(
-            WheelMember(name="LICENSE", content=b"Apache\n"),
-            WheelMember(name="third_party/NOTICE", content=b"None\n"),
-        ),
+        licenses=wheel_members({"LICENSE": b"Apache\n", "third_party/NOTICE": b"None\n"}),
     )
 
 
-def plugin_plan(library: bytes | Path = b"code") -> WheelPlan:
+def plugin_plan(library: bytes | Path | PackedContent = b"code") -> WheelDraft:
     """The wheel of ``vecsort``'s plugin for one GPU."""
     project = distribution_name("vecsort-sm90")
     path = "vecsort_plugins/cuda/sm_90/libvecsort.so"
-    return WheelPlan(
+    return WheelDraft(
         name=WheelName(project=project, version="1.2.3", platforms=PLATFORMS),
         metadata=CoreMetadata(
             name=project,

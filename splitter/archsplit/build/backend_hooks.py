@@ -28,8 +28,7 @@ from archsplit.release.wheel_plans import WheelPlanner, core_metadata, plugin_me
 from archsplit.system.fs import output_dir, output_errors, read_file
 from archsplit.wheels.filename import WheelName, distribution_name, plugin_path
 from archsplit.wheels.metadata import encode_metadata
-from archsplit.wheels.record import WheelMember
-from archsplit.wheels.writer import write_wheel
+from archsplit.wheels.writer import WheelMember, write_wheel
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -154,7 +153,7 @@ def build_editable_core(order: BuildRequest, effects: Effects, *, out: Path) -> 
     ):
         compile_plan(plan, effects, session)
         product = _editable(plan, effects)
-        return write_wheel(folder, product.plan, epoch=plan.site.epoch)
+        return write_wheel(folder, product.draft, epoch=plan.site.epoch)
 
 
 def _editable(plan: BuildPlan, effects: Effects) -> Product:
@@ -166,9 +165,9 @@ def _editable(plan: BuildPlan, effects: Effects) -> Product:
     product = packer.core(loader, (f"linux_{machine}",))
     # The package's own files are imported from the source tree.
     sources = {str(path) for path in recipe.python.files}
-    made = [member for member in product.plan.members if member.name not in sources]
+    made = [member for member in product.draft.members if member.name not in sources]
     members = (*made, *_hook_members(recipe), *_plugin_members(plan))
-    return replace(product, plan=replace(product.plan, members=members))
+    return replace(product, draft=replace(product.draft, members=members))
 
 
 def _plugin_members(plan: BuildPlan) -> Iterator[WheelMember]:

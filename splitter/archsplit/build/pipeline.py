@@ -248,7 +248,7 @@ def _write_wheels(
     effects.progress.begin_stage("writing wheels", len(products), "Wrote {} wheels")
     paths = write_wheels(
         folder,
-        [add_bill(product.plan, origins, epoch=plan.site.epoch) for product in products],
+        [add_bill(product.draft, origins, epoch=plan.site.epoch) for product in products],
         epoch=plan.site.epoch,
         threads=effects.jobs,
         on_written=lambda path, seconds: effects.progress.finish_step(path.name, seconds),
@@ -297,7 +297,7 @@ def _entry(product: Product, path: Path) -> ReleaseWheel:
         size=path.stat().st_size,
         sha256=sha256(path),
         role=product.role,
-        distribution=product.plan.metadata.name,
+        distribution=product.draft.metadata.name,
         plugin=plugin,
     )
 

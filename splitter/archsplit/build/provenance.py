@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from archsplit import __version__
 from archsplit.release.identity import LOADER_LIBRARY
 from archsplit.release.manifest import Manifest, SourceFile, Tool, library_images, wheel_records
 from archsplit.release.sbom import (
@@ -27,18 +29,17 @@ from archsplit.release.sbom import (
 )
 from archsplit.system.fs import read_file, sha256
 from archsplit.wheels.filename import plugin_path
-from archsplit.wheels.record import WheelMember
+from archsplit.wheels.writer import wheel_members
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
-    from pathlib import Path
 
     from archsplit.build.context import BuildContext
     from archsplit.recipe.model import Recipe
     from archsplit.release.identity import Identity
     from archsplit.release.report import Release
     from archsplit.wheels.metadata import CoreMetadata
-    from archsplit.wheels.writer import WheelPlan
+    from archsplit.wheels.writer import WheelDraft
 
 
 NVIDIA_LICENSE = "NVIDIA Software License Agreement"
@@ -113,16 +114,17 @@ def built_manifest(
     )
 
 
-def add_bill(plan: WheelPlan, origins: Origins, *, epoch: int) -> WheelPlan:
-    """Return a wheel's plan with a bill of materials; a wheel without files has none."""
-    if not plan.members:
-        return plan
-    loader = next((one.content for one in plan.members if one.name.endswith(LOADER_LIBRARY)), None)
-    # Only plugins contain NVIDIA's code.
-    if loader is None:
-        plan = _with_licenses(plan, origins)
-    metadata = plan.metadata
-    parts = _in_plugin(origins) if loader is None else _in_core(origins, loader)
+def add_bill(draft: WheelDraft, origins: Origins, *, epoch: int) -> WheelDraft:
+    """Return a wheel's draft with a bill of materials; a wheel without files has none."""
+    if not draft.members:
+        return draft
+    files = {one.name.rpartition("/")[2]: one.content for one in draft.members}
+    # Only plugins contain NVIDIA's code, and only cores have the loader.
+    if isinstance(loader := files.get(LOADER_LIBRARY), Path):
+        parts = [loader_part(sha256(loader), __version__)]
+    else:
+        draft, parts = _with_licenses(draft, origins), list(_in_plugin(origins))
+    metadata = draft.metadata
     bill = Bill(
         subject=wheel_component(
             metadata.name,
@@ -136,13 +138,12 @@ def add_bill(plan: WheelPlan, origins: Origins, *, epoch: int) -> WheelPlan:
         ),
         epoch=epoch,
     )
-    return replace(plan, sboms=(WheelMember(name=BUILT, content=encode_bill(bill)),))
+    return replace(draft, sboms=wheel_members({BUILT: encode_bill(bill)}))
 
 
-def _with_licenses(plan: WheelPlan, origins: Origins) -> WheelPlan:
-    metadata, more = add_licenses(plan.metadata, origins)
-    files = tuple(WheelMember(name=name, content=text) for name, text in more.items())
-    return replace(plan, metadata=metadata, licenses=(*plan.licenses, *files))
+def _with_licenses(draft: WheelDraft, origins: Origins) -> WheelDraft:
+    metadata, more = add_licenses(draft.metadata, origins)
+    return replace(draft, metadata=metadata, licenses=(*draft.licenses, *wheel_members(more)))
 
 
 def add_licenses(
@@ -185,12 +186,6 @@ def _in_plugin(origins: Origins) -> Iterator[BillComponent]:
             description="CUDA C++ Core Libraries: headers, compiled in.",
             address=f"pkg:github/nvidia/cccl@v{origins.cccl}",
         )
-
-
-def _in_core(origins: Origins, loader: bytes | Path) -> Iterator[BillComponent]:
-    versions = {one.name: one.version for one in origins.toolchain}
-    if not isinstance(loader, bytes):
-        yield loader_part(sha256(loader), versions["archsplit"])
 
 
 def read_origins(context: BuildContext) -> Origins:

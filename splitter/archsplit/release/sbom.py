@@ -27,8 +27,6 @@ __pure__ = True
 BUILT, SPLIT = "archsplit.cdx.json", "archsplit-split.cdx.json"
 """File names of the bills of built and of split wheels."""
 
-SBOM_FOLDER = "sboms"
-
 _OWN_PACKAGES = ("archsplit", "cyclonedx-python-lib", "deflate")
 _INDEX_PACKAGES = frozenset((*_OWN_PACKAGES, "ziglang"))
 """Tools that are distributions on the index."""

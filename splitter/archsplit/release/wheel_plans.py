@@ -1,6 +1,6 @@
-"""Plans of the wheels of a build, its front package and its source distribution.
+"""Drafts of the wheels of a build, its front package and its source distribution.
 
-In: a recipe, the identity of its core, and one library for each target. Out: plans that
+In: a recipe, the identity of its core, and one library for each target. Out: drafts that
 `archsplit.wheels.writer` writes without further decisions.
 
 Releases for several CUDA majors (``foo-cu12`` and ``foo-cu13`` of one version) get a front package:
@@ -39,8 +39,7 @@ from archsplit.wheels.filename import (
 )
 from archsplit.wheels.metadata import CoreMetadata, MetadataAuthor, read_extras
 from archsplit.wheels.reader import open_wheel
-from archsplit.wheels.record import WheelMember
-from archsplit.wheels.writer import WheelPlan, write_wheel
+from archsplit.wheels.writer import WheelDraft, WheelMember, wheel_members, write_wheel
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -93,7 +92,7 @@ class Product:
 
     role: Role
     targets: tuple[Target, ...]
-    plan: WheelPlan
+    draft: WheelDraft
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,16 +116,16 @@ class WheelPlanner:
         path = plugin_path(recipe.python.package, str(target), recipe.link.library)
         metadata = plugin_metadata(recipe, target, self.plugin_requires)
         member = WheelMember(name=path, content=library, mode=0o755)
-        plan = self._plan(metadata, platforms, (member,))
-        return Product(role="plugin", targets=(target,), plan=plan)
+        draft = self._draft(metadata, platforms, (member,))
+        return Product(role="plugin", targets=(target,), draft=draft)
 
     def core(self, loader: Path, platforms: tuple[str, ...]) -> Product:
         """Plan the wheel that users import, with the loader and without device code."""
         files = CoreFiles(identity=self.identity)
         members = tuple(self._members(files, loader))
         points = (files.entry_points() or b"").decode()
-        plan = self._plan(core_metadata(self.recipe), platforms, members, entry_points=points)
-        return Product(role="core", targets=(), plan=plan)
+        draft = self._draft(core_metadata(self.recipe), platforms, members, entry_points=points)
+        return Product(role="core", targets=(), draft=draft)
 
     def core_libraries(self, loader: Path) -> dict[str, Path]:
         """Return the core's ELF files by their names in it."""
@@ -142,18 +141,17 @@ class WheelPlanner:
         """Plan the wheel that requires the core and every plugin."""
         common = _metadata(self.recipe, self.recipe.project.name, summary="", requires=())
         # The meta wheel has no files, so it is the same on all platforms.
-        plan = self._plan(meta_metadata(common), ("any",), (), purelib=True)
-        return Product(role="meta", targets=(), plan=plan)
+        draft = self._draft(meta_metadata(common), ("any",), (), purelib=True)
+        return Product(role="meta", targets=(), draft=draft)
 
     def _members(self, files: CoreFiles, loader: Path) -> Iterator[WheelMember]:
         recipe = self.recipe
-        for path in recipe.python.files:
-            yield WheelMember(name=str(path), content=recipe.root / recipe.python.root / path)
-        for name, content in {**files.members(), **files.hook_members()}.items():
-            yield WheelMember(name=name, content=content)
+        root = recipe.root / recipe.python.root
+        yield from wheel_members({str(path): root / path for path in recipe.python.files})
+        yield from wheel_members({**files.members(), **files.hook_members()})
         yield WheelMember(name=files.library, content=loader, mode=0o755)
 
-    def _plan(
+    def _draft(
         self,
         metadata: CoreMetadata,
         platforms: tuple[str, ...],
@@ -161,22 +159,20 @@ class WheelPlanner:
         *,
         purelib: bool = False,
         entry_points: str = "",
-    ) -> WheelPlan:
+    ) -> WheelDraft:
         name = WheelName(
             project=distribution_name(metadata.name),
             version=metadata.version,
             platforms=platforms,
         )
-        licenses = tuple(
-            WheelMember(name=str(path), content=self.recipe.root / path)
-            for path in self.recipe.project.license_files
-        )
-        return WheelPlan(
+        return WheelDraft(
             name=name,
             metadata=metadata,
             generator=self.generator,
             members=members,
-            licenses=licenses,
+            licenses=wheel_members(
+                {str(path): self.recipe.root / path for path in self.recipe.project.license_files}
+            ),
             purelib=purelib,
             entry_points=entry_points,
         )
@@ -288,8 +284,8 @@ def write_front_package(
     )
     name = WheelName(project=distribution_name(project), version=version, platforms=("any",))
     generator = f"archsplit {__version__}"
-    plan = WheelPlan(name=name, metadata=metadata, generator=generator, members=(), purelib=True)
-    return write_wheel(folder, plan, epoch=epoch).name
+    draft = WheelDraft(name=name, metadata=metadata, generator=generator, purelib=True)
+    return write_wheel(folder, draft, epoch=epoch).name
 
 
 def _extras(

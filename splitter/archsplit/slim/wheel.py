@@ -51,7 +51,7 @@ from archsplit.wheels.reader import extract_member, open_wheel
 from archsplit.wheels.record import RecordRow
 from archsplit.wheels.rewrite import WheelRewrite, new_dist_info
 from archsplit.wheels.zip_reader import read_head
-from archsplit.wheels.zip_writer import pack, pack_file
+from archsplit.wheels.zip_writer import pack
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -265,7 +265,7 @@ def _rewrite_libraries(libraries: tuple[SlimmedLibrary, ...]) -> dict[str, Packe
             write_plan(library.path, library.plan, path)
             # Packing takes longest, and releases the interpreter lock: check meanwhile.
             with ThreadPool(1) as worker:
-                packing = worker.submit(pack_file, path)
+                packing = worker.submit(pack, path)
                 check_plan(library.plan, open_file(path))
                 changed[library.name] = packing.result()
             # It is packed by now; the new files of all libraries together could fill the disk.

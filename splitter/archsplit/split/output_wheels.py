@@ -45,7 +45,6 @@ from archsplit.release.requirements import (
     plugin_pins,
 )
 from archsplit.release.sbom import (
-    SBOM_FOLDER,
     SPLIT,
     Bill,
     BillComponent,
@@ -64,14 +63,13 @@ from archsplit.system.scratch import free_ranges
 from archsplit.wheels.filename import ALL_EXTRA, distribution_name
 from archsplit.wheels.metadata import (
     CoreMetadata,
-    WheelInfo,
     edit_metadata,
     edit_wheel_info,
-    encode_metadata,
     read_extras,
 )
-from archsplit.wheels.rewrite import WheelRewrite, new_dist_info, write_members
-from archsplit.wheels.zip_writer import pack, pack_blocks, pack_file
+from archsplit.wheels.rewrite import WheelRewrite, new_dist_info
+from archsplit.wheels.writer import WheelDraft, WheelMember, wheel_members
+from archsplit.wheels.zip_writer import pack, pack_blocks
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -88,9 +86,6 @@ if TYPE_CHECKING:
     from archsplit.split.model import Core, ReleaseContents, SharedContainer, SplitRequest
     from archsplit.wheels.filename import WheelName
     from archsplit.wheels.zip_writer import PackedContent, ParallelDeflater
-
-SBOM_MEMBER = f"{SBOM_FOLDER}/{SPLIT}"
-"""The name of the bill in ``.dist-info``."""
 
 
 def split_manifest(
@@ -220,10 +215,10 @@ def write_core(file: BinaryIO, core: Core, *, loader: Path, stub: Path) -> None:
             added[f"{dist_info}/entry_points.txt"] = pack(content)
         added.update((name, pack(text)) for name, text in files.hook_members().items())
     # From the file, in blocks: only Python files are small enough for memory.
-    added[files.library] = pack_file(loader)
+    added[files.library] = pack(loader)
     # A wheel that was split before has a bill with more of its origin than this split knows.
-    if f"{fat.dist_info}/{SBOM_MEMBER}" not in fat.names:
-        added[f"{dist_info}/{SBOM_MEMBER}"] = pack(core_bill(core, loader))
+    if f"{fat.dist_info}/sboms/{SPLIT}" not in fat.names:
+        added[f"{dist_info}/sboms/{SPLIT}"] = pack(core_bill(core, loader))
     WheelRewrite(wheel=fat, name=core.name, changed=changed, added=added).write(file)
 
 
@@ -266,8 +261,8 @@ def _metadata(core: Core, text: bytes) -> bytes:
     )
 
 
-def write_meta(file: BinaryIO, core: Core, generator: str) -> None:
-    """Write the wheel that requires a core and all of its packs."""
+def meta_draft(core: Core, generator: str) -> WheelDraft:
+    """Return the wheel that requires a core and all of its packs."""
     name, raw, project = meta_name(core.name), core.raw_metadata, core.name.project
     common = CoreMetadata(
         name=project,
@@ -278,10 +273,7 @@ def write_meta(file: BinaryIO, core: Core, generator: str) -> None:
         license_expression=raw.get("license_expression", ""),
         requires_python=raw.get("requires_python", ""),
     )
-    info = WheelInfo(generator=generator, tags=name.tags, purelib=True, build=name.build)
-    dist_info = {"METADATA": encode_metadata(meta_metadata(common)), "WHEEL": info.encode()}
-    members = {f"{name.dist_info}/{each}": pack(text) for each, text in dist_info.items()}
-    write_members(file, name, members)
+    return WheelDraft(name=name, metadata=meta_metadata(common), generator=generator, purelib=True)
 
 
 _NOTED_IMAGES = 32
@@ -379,25 +371,21 @@ class PackWriter:
             abis=("none",) if file.is_generic else tuple(sorted(abis)),
         )
 
-    def write_wheel(self, stream: BinaryIO, file: PackFile, content: PackedContent) -> None:
-        """Write the wheel of a pack's file."""
+    def draft(self, file: PackFile, content: PackedContent) -> WheelDraft:
+        """Return the wheel of a pack's file."""
         name = self.name(file)
-        place = f"{self.core.package}_plugins/cuda/{file.pack.name}/{PACK_FILE}"
-        info = WheelInfo(
-            generator=self.generator,
-            tags=name.tags,
-            purelib=self.core.wheel.info.purelib,
-            build=name.build,
-        )
         metadata = self._metadata(file, name)
-        own = {
-            "METADATA": encode_metadata(metadata),
-            "WHEEL": info.encode(),
-            SBOM_MEMBER: pack_bill(self.core, metadata.name, metadata.summary),
-            **{f"licenses/{each}": text for each, text in self.licenses.items()},
-        }
-        members = {f"{name.dist_info}/{each}": pack(text) for each, text in own.items()}
-        write_members(stream, name, {place: content, **members})
+        bill = pack_bill(self.core, metadata.name, metadata.summary)
+        place = f"{self.core.package}_plugins/cuda/{file.pack.name}/{PACK_FILE}"
+        return WheelDraft(
+            name=name,
+            metadata=metadata,
+            generator=self.generator,
+            members=(WheelMember(name=place, content=content),),
+            licenses=wheel_members(self.licenses),
+            sboms=wheel_members({SPLIT: bill}),
+            purelib=self.core.wheel.info.purelib,
+        )
 
     def _metadata(self, file: PackFile, name: WheelName) -> CoreMetadata:
         raw = self.core.raw_metadata

@@ -27,13 +27,12 @@ from archsplit.release.wheel_plans import CudaReleases, refuse_cuda_folders, wri
 from archsplit.split.split import split_wheel
 from archsplit.system.env import ZIP_EPOCH, clean_environment, source_date_epoch
 from archsplit.system.file_lock import locked_folder
-from archsplit.system.fs import output_dir, output_errors, replace_all, sha256, temporary_dir
+from archsplit.system.fs import output_dir, replace_all, sha256, temporary_dir
 from archsplit.wheels.filename import CUDA_IN_NAME, WheelName, distribution_name
-from archsplit.wheels.metadata import CoreMetadata, WheelInfo, encode_metadata
+from archsplit.wheels.metadata import CoreMetadata
 from archsplit.wheels.platform_tags import find_platform_tags
 from archsplit.wheels.reader import open_wheel
-from archsplit.wheels.rewrite import write_members
-from archsplit.wheels.zip_writer import pack, pack_file
+from archsplit.wheels.writer import WheelDraft, wheel_members, write_wheel
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -90,37 +89,36 @@ def split_library(request: SplitRequest, effects: Effects, project: LibraryProje
         ArchsplitError: see `split_wheel`.
     """
     with temporary_dir() as folder:
-        wheel = _write_wheel(request.source, project, effects, folder)
+        draft = _library_draft(request.source, project, effects, folder)
+        wheel = write_wheel(folder, draft, epoch=ZIP_EPOCH)
         origin = SourceFile(path=request.source.name, sha256=sha256(request.source))
         # No fat wheel has this name, so pip can't prefer one: the core needs no build tag.
         request = replace(request, source=wheel, name=None, release=True)
         return split_wheel(request, effects, origin=origin)
 
 
-def _write_wheel(library: Path, project: LibraryProject, effects: Effects, folder: Path) -> Path:
-    """Write a wheel with the library and the files of its project; return its path."""
-    name = WheelName(
-        project=distribution_name(project.metadata.name),
-        version=project.metadata.version,
-        platforms=_platforms(library, effects, folder),
-    )
+def _library_draft(
+    library: Path, project: LibraryProject, effects: Effects, folder: Path
+) -> WheelDraft:
+    """Return a wheel with the library and the files of its project."""
     # A package, so that the loader's folder has a place in it.
     text = f'"""Has {library.name} in lib."""\n'.encode()
-    members = {
-        f"{project.package}/__init__.py": pack(text),
-        **{place: pack_file(path) for place, path in project.files.items()},
-        f"{project.package}/lib/{library.name}": pack_file(library),
-        f"{name.dist_info}/METADATA": pack(encode_metadata(project.metadata)),
-        f"{name.dist_info}/WHEEL": pack(WheelInfo(generator="archsplit", tags=name.tags).encode()),
-        **{
-            f"{name.dist_info}/licenses/{each}": pack_file(path)
-            for each, path in project.licenses.items()
-        },
+    members: dict[str, bytes | Path] = {
+        f"{project.package}/__init__.py": text,
+        **project.files,
+        f"{project.package}/lib/{library.name}": library,
     }
-    path = folder / str(name)
-    with output_errors(path), path.open("wb") as file:
-        write_members(file, name, members)
-    return path
+    return WheelDraft(
+        name=WheelName(
+            project=distribution_name(project.metadata.name),
+            version=project.metadata.version,
+            platforms=_platforms(library, effects, folder),
+        ),
+        metadata=project.metadata,
+        generator="archsplit",
+        members=wheel_members(members),
+        licenses=wheel_members(project.licenses),
+    )
 
 
 def _platforms(library: Path, effects: Effects, folder: Path) -> tuple[str, ...]:

@@ -39,7 +39,7 @@ from archsplit.split.stub import add_stub
 from archsplit.system.fs import output_errors
 from archsplit.system.parallel import ThreadPool
 from archsplit.system.scratch import free_ranges
-from archsplit.wheels.zip_writer import pack_file
+from archsplit.wheels.zip_writer import pack
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -257,7 +257,7 @@ class _Packing:
 
     def run(self) -> PackedContent:
         """Pack the library, and remove its file."""
-        packed = pack_file(self.path, self.tools.deflater, self._free)
+        packed = pack(self.path, self.tools.deflater, self._free)
         # A small library is packed before its table is read.
         for reader in self.readers:
             reader.exception()

@@ -17,9 +17,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from archsplit.release.report import Plugin, ReleaseWheel, Role
-from archsplit.release.requirements import meta_name
 from archsplit.split.model import InstallDefaults
-from archsplit.split.output_wheels import ImageSpace, PackWriter, write_core, write_meta
+from archsplit.split.output_wheels import ImageSpace, PackWriter, meta_draft, write_core
 from archsplit.system.fs import output_errors
 from archsplit.system.parallel import BlockSinks, ThreadPool
 from archsplit.system.resources import available_cores
@@ -173,7 +172,7 @@ class WheelJobs:
         with output_errors(path), HashedFile(io.FileIO(path, "w")) as stream:
             # Before the wheel takes space.
             space.release(contents)
-            writer.write_wheel(stream, file, packed)
+            writer.draft(file, packed).write(stream, deflater=self.deflater)
         targets = {
             str(image.target)
             for library in writer.libraries(file)
@@ -193,11 +192,11 @@ class WheelJobs:
         )
 
     def _write_meta(self) -> ReleaseWheel:
-        name = meta_name(self.writer.core.name)
-        path = self.staging / str(name)
+        draft = meta_draft(self.writer.core, self.writer.generator)
+        path = self.staging / str(draft.name)
         with output_errors(path), HashedFile(io.FileIO(path, "w")) as file:
-            write_meta(file, self.writer.core, self.writer.generator)
-        return self._finish(path, file.sha256(), role="meta", distribution=name.project)
+            draft.write(file, deflater=self.deflater)
+        return self._finish(path, file.sha256(), role="meta", distribution=draft.name.project)
 
     def _finish(self, path: Path, digest: str, *, role: Role, distribution: str) -> ReleaseWheel:
         """Begin to check a written wheel; return its row of the report."""

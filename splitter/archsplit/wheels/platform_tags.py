@@ -13,6 +13,7 @@ from __future__ import annotations
 import fnmatch
 import re
 import sys
+import zipfile
 from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Literal
@@ -23,13 +24,10 @@ from archsplit.errors import ToolFailedError, WheelError
 from archsplit.formats.elf import MACHINE_NAMES, Elf, read_header
 from archsplit.formats.elf_dynamic import needed_symbols, newer_symbols
 from archsplit.formats.reader import open_file
-from archsplit.system.env import ZIP_EPOCH
 from archsplit.system.fs import sha256, temporary_dir
 from archsplit.system.process import Command
 from archsplit.wheels.filename import WheelName, distribution_name
-from archsplit.wheels.metadata import CoreMetadata
-from archsplit.wheels.record import WheelMember
-from archsplit.wheels.writer import WheelPlan, write_wheel
+from archsplit.wheels.record import RecordRow, encode_record
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -258,8 +256,7 @@ def find_platform_tags(
     """
     subject = ", ".join(sorted(libraries))
     with temporary_dir() as folder:
-        # Stored, not compressed: auditwheel unpacks it at once.
-        probe = write_wheel(folder, _probe(libraries), epoch=ZIP_EPOCH, level=0)
+        probe = _write_probe(folder, libraries)
         # Libraries of this machine would hide that the wheel lacks them.
         kept = {name: text for name, text in environment.items() if name not in _SEARCH_PATHS}
         arguments = ("show", "--json", "--ldpaths", "", probe.name)
@@ -364,15 +361,21 @@ def _broken_promise(
     )
 
 
-def _probe(libraries: Mapping[str, Path]) -> WheelPlan:
-    """Plan a wheel for auditwheel, with the libraries at their paths."""
-    project = distribution_name("probe")
-    return WheelPlan(
-        name=WheelName(project=project, version="0", platforms=(_platform(libraries),)),
-        metadata=CoreMetadata(name=project, version="0"),
-        generator="archsplit",
-        members=tuple(WheelMember(name=name, content=path) for name, path in libraries.items()),
+def _write_probe(folder: Path, libraries: Mapping[str, Path]) -> Path:
+    """Write a wheel for auditwheel, with the libraries at their paths."""
+    name = WheelName(
+        project=distribution_name("probe"), version="0", platforms=(_platform(libraries),)
     )
+    path = folder / str(name)
+    # Stored, not compressed: auditwheel unpacks it at once.
+    with zipfile.ZipFile(path, "w", strict_timestamps=False) as archive:
+        for member, library in libraries.items():
+            archive.write(library, member)
+        archive.writestr(f"{name.dist_info}/WHEEL", f"Tag: {name.tags[0]}\n")
+        # auditwheel looks only at the files of RECORD, without their hashes.
+        rows = [RecordRow(path=member) for member in libraries]
+        archive.writestr(f"{name.dist_info}/RECORD", encode_record(rows))
+    return path
 
 
 def _platform(libraries: Mapping[str, Path]) -> str:

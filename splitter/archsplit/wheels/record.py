@@ -48,31 +48,6 @@ _FORBIDDEN = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WheelMember:
-    """A file of a wheel.
-
-    Attributes:
-        name: the path relative to site-packages, with "/".
-        content: the bytes, or the file that has them; a file is streamed, never held whole.
-        mode: permissions. A shared library needs no execute bit: ld.so asks for none, and a wheel
-            that sets it on libraries in some builds and not in others can't be reproduced.
-    """
-
-    name: str
-    content: bytes | Path = field(repr=False)
-    mode: int = FILE_MODE
-
-    def __post_init__(self) -> None:
-        fault = member_fault(self.name)
-        if fault is not None:
-            # Refused when the plan is made, before anything is compressed.
-            raise WheelError(f"{self.name!r} can't be a member of a wheel: {fault}")
-        # Any other mode would be the umask of a build machine.
-        if self.mode not in {FILE_MODE, PROGRAM_MODE}:
-            raise WheelError(f"{self.name!r} has mode {self.mode:o}, neither 644 nor 755")
-
-
 def member_fault(name: str) -> str | None:
     """Return the reason why no file of a wheel may have that name, or None.
 

@@ -11,13 +11,14 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from archsplit.system.env import ZIP_EPOCH
 from archsplit.system.fs import hash_stream
 from archsplit.wheels.reader import SIGNATURE_FILES
-from archsplit.wheels.record import RecordRow, encode_record
+from archsplit.wheels.record import FILE_MODE, PROGRAM_MODE, RecordRow, encode_record
 from archsplit.wheels.zip_writer import ArchiveWriter, pack
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
     from typing import BinaryIO
 
     from archsplit.wheels.filename import WheelName
@@ -134,12 +135,25 @@ def new_dist_info(wheel: Wheel, name: WheelName) -> str:
     return wheel.dist_info
 
 
-def write_members(file: BinaryIO, name: WheelName, members: Mapping[str, PackedContent]) -> None:
-    """Write a wheel with these members, METADATA and WHEEL among them; RECORD is added."""
+def write_members(
+    file: BinaryIO,
+    name: WheelName,
+    members: Mapping[str, PackedContent],
+    *,
+    programs: Collection[str] = (),
+    epoch: int = ZIP_EPOCH,
+) -> None:
+    """Write a wheel with these members, METADATA and WHEEL among them; RECORD is added.
+
+    Args:
+        programs: the members that may be executed.
+        epoch: see `ArchiveWriter.add`.
+    """
     writer = ArchiveWriter(file)
     own_record = _record_member(f"{name.dist_info}/RECORD", _rows(members))
     for member, content in {**members, **own_record}.items():
-        writer.add(member, content)
+        mode = PROGRAM_MODE if member in programs else FILE_MODE
+        writer.add(member, content, mode=mode, epoch=epoch)
     writer.close()
 
 

@@ -1,50 +1,73 @@
 """Write wheels whose bytes depend only on their contents.
 
-In: a `WheelPlan`. Out: the file. Members are sorted, the wheel's own folder is last and RECORD at
+In: a `WheelDraft`. Out: the file. Members are sorted, the wheel's own folder is last and RECORD at
 the very end; times come from an epoch in UTC; modes, the host system and the deflate level are
 fixed. So only libdeflate can change the bytes, and its release is pinned; `archsplit.wheels.diff`
 tells wheels of another libdeflate from wheels with other contents.
+
+Builds and splits write all new wheels this way. `archsplit.wheels.rewrite` changes an old wheel.
 """
 
 from __future__ import annotations
 
 import contextlib
-import stat
 import time
-import zipfile
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, BinaryIO
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from archsplit.errors import WheelError
 from archsplit.system.env import ZIP_EPOCH
 from archsplit.system.fs import atomic_replace
 from archsplit.system.parallel import ThreadPool
-from archsplit.wheels import metadata, record
+from archsplit.wheels import metadata
 from archsplit.wheels.metadata import WheelInfo
-from archsplit.wheels.record import WheelMember, duplicate_names
-from archsplit.wheels.zip_writer import ArchiveWriter, HashingReader, ParallelDeflater
+from archsplit.wheels.record import FILE_MODE, PROGRAM_MODE, duplicate_names, member_fault
+from archsplit.wheels.rewrite import write_members
+from archsplit.wheels.zip_writer import PackedContent, ParallelDeflater, pack
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
+    from typing import BinaryIO
 
     from archsplit.wheels.filename import WheelName
     from archsplit.wheels.metadata import CoreMetadata
-    from archsplit.wheels.zip_writer import DeflatePiece
 
 __pure__ = True
 
-DEFAULT_LEVEL = 6
-"""Level of libdeflate: no larger than zlib's output at its default level, also 6."""
 
-LATEST_ZIP_TIME = 4354819198
-"""2107-12-31 23:59:58 UTC, the latest time of a zip member (APPNOTE 4.4.6)."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WheelMember:
+    """A file of a wheel.
 
-_UNIX = 3
+    Attributes:
+        name: the path relative to site-packages, with "/".
+        content: the bytes, packed or not, or the file that has them, which is packed in pieces.
+        mode: permissions. A shared library needs no execute bit: ld.so asks for none, and a wheel
+            that sets it on libraries in some builds and not in others can't be reproduced.
+    """
+
+    name: str
+    content: bytes | Path | PackedContent = field(repr=False)
+    mode: int = FILE_MODE
+
+    def __post_init__(self) -> None:
+        fault = member_fault(self.name)
+        if fault is not None:
+            # Refused when the plan is made, before anything is compressed.
+            raise WheelError(f"{self.name!r} can't be a member of a wheel: {fault}")
+        # Any other mode would be the umask of a build machine.
+        if self.mode not in {FILE_MODE, PROGRAM_MODE}:
+            raise WheelError(f"{self.name!r} has mode {self.mode:o}, neither 644 nor 755")
+
+
+def wheel_members(contents: Mapping[str, bytes | Path]) -> tuple[WheelMember, ...]:
+    """Return members of these contents by their names, without programs."""
+    return tuple(WheelMember(name=name, content=one) for name, one in contents.items())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WheelPlan:
+class WheelDraft:
     """A wheel to be written; METADATA, WHEEL, RECORD and the license folder follow.
 
     Attributes:
@@ -61,7 +84,7 @@ class WheelPlan:
     name: WheelName
     metadata: CoreMetadata
     generator: str
-    members: tuple[WheelMember, ...]
+    members: tuple[WheelMember, ...] = ()
     licenses: tuple[WheelMember, ...] = ()
     sboms: tuple[WheelMember, ...] = ()
     purelib: bool = False
@@ -119,22 +142,29 @@ class WheelPlan:
                 yield f"{member.name}: a .dist-info folder may have only METADATA, WHEEL and RECORD"
         yield from duplicate_names(member.name for member in self.contents())
 
+    def write(
+        self, file: BinaryIO, *, epoch: int = ZIP_EPOCH, deflater: ParallelDeflater | None = None
+    ) -> None:
+        """Write the bytes of the wheel into an open file; see `write_wheel`."""
+        members = self.contents()
+        packed = {
+            one.name: one.content
+            if isinstance(one.content, PackedContent)
+            else pack(one.content, deflater)
+            for one in members
+        }
+        programs = {one.name for one in members if one.mode == PROGRAM_MODE}
+        write_members(file, self.name, packed, programs=programs, epoch=epoch)
+
 
 def write_wheel(
-    folder: Path,
-    plan: WheelPlan,
-    *,
-    epoch: int,
-    level: int = DEFAULT_LEVEL,
-    deflater: ParallelDeflater | None = None,
+    folder: Path, draft: WheelDraft, *, epoch: int, deflater: ParallelDeflater | None = None
 ) -> Path:
     """Write a wheel into ``folder``, completely or not at all.
 
     Args:
         folder: the output folder; it must exist.
-        plan: the wheel.
         epoch: time of all members in seconds since 1970, brought into a zip's range.
-        level: of libdeflate, 1 to 12; 0 stores.
         deflater: shared by several wheels; None makes one for this wheel.
 
     Returns:
@@ -144,22 +174,21 @@ def write_wheel(
         InputError: the file of a member can't be read, or changes meanwhile.
         OutputError: the folder can't be written.
     """
-    path = folder / str(plan.name)
+    path = folder / str(draft.name)
     with contextlib.ExitStack() as stack:
         shared = deflater or stack.enter_context(contextlib.closing(ParallelDeflater()))
         temporary = stack.enter_context(atomic_replace(path))
         # The name appears when the last byte is written.
         with temporary.open("wb") as file:
-            write_archive(file, plan, epoch=epoch, level=level, deflater=shared)
+            draft.write(file, epoch=epoch, deflater=shared)
     return path
 
 
 def write_wheels(
     folder: Path,
-    plans: Sequence[WheelPlan],
+    drafts: Sequence[WheelDraft],
     *,
     epoch: int,
-    level: int = DEFAULT_LEVEL,
     threads: int | None = None,
     on_written: Callable[[Path, float], None] | None = None,
 ) -> tuple[Path, ...]:
@@ -170,9 +199,9 @@ def write_wheels(
         on_written: called with the path and the seconds of each wheel, from any thread.
     """
 
-    def write(plan: WheelPlan) -> Path:
+    def write(draft: WheelDraft) -> Path:
         started = time.monotonic()
-        path = write_wheel(folder, plan, epoch=epoch, level=level, deflater=deflater)
+        path = write_wheel(folder, draft, epoch=epoch, deflater=deflater)
         if on_written is not None:
             on_written(path, time.monotonic() - started)
         return path
@@ -182,75 +211,7 @@ def write_wheels(
         ThreadPool(2) as writers,
         contextlib.closing(ParallelDeflater(threads)) as deflater,
     ):
-        return tuple(future.result() for future in [writers.submit(write, plan) for plan in plans])
-
-
-def write_archive(
-    file: BinaryIO, plan: WheelPlan, *, epoch: int, level: int, deflater: ParallelDeflater
-) -> None:
-    """Write the bytes of a wheel into an open file; see `write_wheel`."""
-    output = _WheelOutput(
-        archive=ArchiveWriter(file),
-        timestamp=min(max(epoch, ZIP_EPOCH), LATEST_ZIP_TIME),
-        level=level,
-        deflater=deflater,
-    )
-    # In two steps: the rows are known when all other members are packed.
-    rows = output.add(plan.contents())
-    name = f"{plan.name.dist_info}/RECORD"
-    text = record.encode_record([*rows, record.RecordRow(path=name)])
-    output.add([WheelMember(name=name, content=text)])
-    output.archive.close()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _WheelOutput:
-    """An unfinished archive, with the settings of its members."""
-
-    archive: ArchiveWriter
-    timestamp: int
-    level: int
-    deflater: ParallelDeflater
-
-    def add(self, members: Sequence[WheelMember]) -> list[record.RecordRow]:
-        """Write members, packed in parallel; return their rows of RECORD."""
-        readers = [
-            HashingReader(member.content, where=f"the file for {member.name}") for member in members
-        ]
-        pieces = (piece for number, one in enumerate(readers) for piece in one.pieces(number))
-        current = -1
-        # Pieces come back in the order of the members, whichever thread was first.
-        for piece, content in self._pack(pieces):
-            if current < piece.owner:
-                current = piece.owner
-                self.archive.begin(self._header(members[current], readers[current].size))
-            self.archive.extend(content)
-            if piece.is_last:
-                self.archive.end(readers[current].crc)
-        return [
-            record.RecordRow(path=member.name, digest=reader.digest, size=reader.size)
-            for member, reader in zip(members, readers, strict=True)
-        ]
-
-    def _pack(
-        self, pieces: Iterator[DeflatePiece]
-    ) -> Iterator[tuple[DeflatePiece, bytes | bytearray]]:
-        # Level 0 stores: for archives that only a tool on this machine reads.
-        if self.level:
-            return self.deflater.pack(pieces, self.level)
-        return ((piece, piece.content) for piece in pieces)
-
-    def _header(self, member: WheelMember, size: int) -> zipfile.ZipInfo:
-        year, month, day, hour, minute, second = time.gmtime(self.timestamp)[:6]
-        info = zipfile.ZipInfo(member.name, (year, month, day, hour, minute, second))
-        # Fixed, because the value decides how installers read the mode.
-        info.create_system = _UNIX
-        info.external_attr = (stat.S_IFREG | member.mode) << 16
-        info.compress_type = zipfile.ZIP_DEFLATED if self.level else zipfile.ZIP_STORED
-        # Written again when the member is complete.
-        info.CRC = info.compress_size = 0
-        info.file_size = size
-        return info
+        return tuple(future.result() for future in [writers.submit(write, one) for one in drafts])
 
 
 def _sort_by_name(members: Iterable[WheelMember]) -> list[WheelMember]:

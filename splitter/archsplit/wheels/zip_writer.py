@@ -19,20 +19,23 @@ import io
 import stat
 import struct
 import threading
+import time
 import zipfile
 from collections import deque
 from copy import copy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import deflate
 
 from archsplit.errors import InputError, WheelError
+from archsplit.system.env import ZIP_EPOCH
 from archsplit.system.fs import input_errors
 from archsplit.system.parallel import ThreadPool
 from archsplit.system.resources import available_cores
 from archsplit.system.units import BLOCK
 from archsplit.wheels.final_block import without_final_block
+from archsplit.wheels.record import FILE_MODE
 from archsplit.wheels.zip_reader import UTF8_NAME
 
 if TYPE_CHECKING:
@@ -48,16 +51,13 @@ __pure__ = True
 PACK_LEVEL = 6
 """Level of libdeflate: 7 saves another 0.5 % and takes a third longer."""
 
-EARLIEST_ZIP_TIME = (1980, 1, 1, 0, 0, 0)
-"""The time of members that come from no archive."""
+LATEST_ZIP_TIME = 4354819198
+"""2107-12-31 23:59:58 UTC, the latest time of a zip member (APPNOTE 4.4.6)."""
 
 _NAME_SIZES = struct.Struct("<HH")
 _NAME_SIZES_AT, _LOCAL_SIZE = 26, 30
 _SIZES_FOLLOW = 0x8
 _UNIX = 3
-# zipfile uses the same factor: the header's form is chosen before the packed size is known.
-_ZIP64_MARGIN = 1.05
-"""Incompressible content may grow by less than this factor."""
 
 PIECE_BYTES = 4 << 20
 """Unpacked bytes. Each piece starts without the content before it, which costs 0.01 %."""
@@ -83,26 +83,21 @@ class PackedContent:
     digest: bytes
 
 
-def pack(content: bytes) -> PackedContent:
-    """Pack a content in memory."""
-    return _pack_all(HashingReader(content, where="the content"))
-
-
-def pack_file(
-    path: Path,
+def pack(
+    content: bytes | Path,
     deflater: ParallelDeflater | None = None,
     on_read: Callable[[int], object] | None = None,
 ) -> PackedContent:
-    """Pack a file; only the packed bytes are held in memory.
+    """Pack bytes or a file; only a file's packed bytes are held in memory.
 
     Args:
-        deflater: shared by files that are packed at the same time; None makes one for this file.
-        on_read: called with the offset up to which the file was read, after each piece.
+        deflater: shared by contents that are packed at the same time; None makes one.
+        on_read: called with the offset up to which the content was read, after each piece.
 
     Raises:
         InputError: the file can't be read, or changes meanwhile.
     """
-    return _pack_all(HashingReader(path, where=f"{path}", on_read=on_read), deflater)
+    return _pack_all(HashingReader(content, on_read=on_read), deflater)
 
 
 def pack_blocks(
@@ -114,8 +109,7 @@ def pack_blocks(
         size: of all blocks together.
         deflater: shared by contents that are packed at the same time.
     """
-    content = BlockStream(blocks, size=size)
-    return _pack_all(HashingReader(content, where="the content"), deflater)
+    return _pack_all(HashingReader(BlockStream(blocks, size=size)), deflater)
 
 
 class BlockStream:
@@ -145,7 +139,7 @@ def _pack_all(reader: HashingReader, shared: ParallelDeflater | None = None) -> 
     with contextlib.ExitStack() as stack:
         deflater = shared or stack.enter_context(contextlib.closing(ParallelDeflater()))
         # The digest is complete when the last piece was read, before the last is packed.
-        packed = tuple(content for _, content in deflater.pack(reader.pieces(0), PACK_LEVEL))
+        packed = tuple(deflater.pack(reader.pieces()))
     return PackedContent(pieces=packed, size=reader.size, crc=reader.crc, digest=reader.digest)
 
 
@@ -164,10 +158,10 @@ class HashingReader:
         self,
         content: bytes | Path | BlockStream,
         *,
-        where: str,
         on_read: Callable[[int], object] | None = None,
     ) -> None:
-        self._content, self._where, self._on_read = content, where, on_read
+        self._content, self._on_read = content, on_read
+        self._name = "the content" if isinstance(content, bytes | BlockStream) else str(content)
         self.size = _size(content)
         self.crc = 0
         self._digest = hashlib.sha256()
@@ -177,7 +171,7 @@ class HashingReader:
         """SHA-256 of the bytes read so far."""
         return self._digest.digest()
 
-    def pieces(self, owner: int) -> Iterator[DeflatePiece]:
+    def pieces(self) -> Iterator[DeflatePiece]:
         """Yield the content in pieces; an empty content is one empty piece.
 
         Raises:
@@ -191,10 +185,10 @@ class HashingReader:
                 is_last = start + len(block) == self.size
                 # A file that grew or shrank would not fit its size in RECORD.
                 if file.read(1) if is_last else len(block) < PIECE_BYTES:
-                    raise InputError(f"{self._where} changed while it was packed")
+                    raise InputError(f"{self._name} changed while it was packed")
                 if self._on_read is not None:
                     self._on_read(start + len(block))
-                yield DeflatePiece(owner=owner, content=block, is_last=is_last)
+                yield DeflatePiece(content=block, is_last=is_last)
 
     @contextlib.contextmanager
     def _open(self) -> Iterator[BinaryIO | BlockStream]:
@@ -222,7 +216,6 @@ class ArchiveWriter:
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
         self._members: list[zipfile.ZipInfo] = []
-        self._needs_zip64 = False
 
     def copy(self, archive: Archive, old: str, new: str) -> None:
         """Copy the packed bytes of a member.
@@ -242,33 +235,21 @@ class ArchiveWriter:
         """Write another content, with the time and mode of an old member."""
         self._write(_copy_header(archive.members[old], new), content)
 
-    def add(self, name: str, content: PackedContent) -> None:
-        """Write a new member."""
-        info = zipfile.ZipInfo(name, EARLIEST_ZIP_TIME)
+    def add(
+        self, name: str, content: PackedContent, *, mode: int = FILE_MODE, epoch: int = ZIP_EPOCH
+    ) -> None:
+        """Write a new member.
+
+        Args:
+            epoch: its time in seconds since 1970, brought into a zip's range.
+        """
+        moment = time.gmtime(min(max(epoch, ZIP_EPOCH), LATEST_ZIP_TIME))
+        info = zipfile.ZipInfo(name, moment[:6])
+        # Fixed, because the value decides how installers read the mode.
         info.create_system = _UNIX
         # Without a file type, some tools unpack files without any permission.
-        info.external_attr = (stat.S_IFREG | 0o644) << 16
+        info.external_attr = (stat.S_IFREG | mode) << 16
         self._write(info, content)
-
-    def begin(self, info: zipfile.ZipInfo) -> None:
-        """Start a member of several parts; of its header only ``file_size`` is used."""
-        self._needs_zip64 = info.file_size * _ZIP64_MARGIN > zipfile.ZIP64_LIMIT
-        self._begin(info, zip64=self._needs_zip64)
-
-    def extend(self, content: bytes | bytearray) -> None:
-        """Write a packed part of the member."""
-        self._members[-1].compress_size += len(content)
-        self._file.write(content)
-
-    def end(self, crc: int) -> None:
-        """Finish the member: write its header with the sizes."""
-        info = self._members[-1]
-        info.CRC = crc
-        end = self._file.tell()
-        # The header was written with zeros; now CRC and packed size are known.
-        self._file.seek(info.header_offset)
-        self._file.write(info.FileHeader(zip64=self._needs_zip64))
-        self._file.seek(end)
 
     def close(self) -> None:
         """Write the directory."""
@@ -284,14 +265,14 @@ class ArchiveWriter:
         for piece in content.pieces:
             self._file.write(piece)
 
-    def _begin(self, info: zipfile.ZipInfo, *, zip64: bool | None = None) -> None:
+    def _begin(self, info: zipfile.ZipInfo) -> None:
         # By itself, zipfile writes other names as UTF-8 before Python 3.14, and in code page 437
         # since then, where that has the characters.
         info.flag_bits &= ~UTF8_NAME
         if not info.filename.isascii():
             info.flag_bits |= UTF8_NAME
         info.header_offset = self._file.tell()
-        self._file.write(info.FileHeader(zip64=zip64))
+        self._file.write(info.FileHeader())
         self._members.append(info)
 
 
@@ -335,11 +316,9 @@ class DeflatePiece:
     """A part of a member's content.
 
     Attributes:
-        owner: the number of the member.
         is_last: True for the end of the member.
     """
 
-    owner: int
     content: bytes = field(repr=False)
     is_last: bool
 
@@ -363,41 +342,36 @@ class ParallelDeflater:
         """Wait for running threads, and drop waiting pieces."""
         self._workers.shutdown(cancel_futures=True)
 
-    def pack(
-        self, pieces: Iterator[DeflatePiece], level: int
-    ) -> Iterator[tuple[DeflatePiece, bytearray]]:
-        """Yield the pieces in their order, without their content, each with its packed bytes."""
-        queue: deque[tuple[DeflatePiece, Future[bytearray]]] = deque()
+    def pack(self, pieces: Iterator[DeflatePiece]) -> Iterator[bytearray]:
+        """Yield the packed bytes of pieces, in their order."""
+        queue: deque[Future[bytearray]] = deque()
         try:
             for piece in pieces:
                 # Waiting with pieces in the queue would be a deadlock of two archives.
                 while not self._slots.acquire(blocking=not queue):
                     yield self._pop(queue)
                 try:
-                    future = self._workers.submit(self._deflate, piece, level)
+                    queue.append(self._workers.submit(_deflate, piece))
                 except RuntimeError:
                     # Closed after an error elsewhere: another archive may wait for the slot.
                     self._slots.release()
                     raise
-                # Packed pieces wait for those before them: without their content.
-                queue.append((replace(piece, content=b""), future))
             while queue:
                 yield self._pop(queue)
         finally:
-            for _, future in queue:
+            for future in queue:
                 future.cancel()
                 self._slots.release()
 
-    def _pop(
-        self, queue: deque[tuple[DeflatePiece, Future[bytearray]]]
-    ) -> tuple[DeflatePiece, bytearray]:
+    def _pop(self, queue: deque[Future[bytearray]]) -> bytearray:
         # A failed piece stays in the queue, where the cleanup releases its slot.
-        packed = queue[0][1].result()
-        piece, _ = queue.popleft()
+        packed = queue[0].result()
+        queue.popleft()
         self._slots.release()
-        return piece, packed
+        return packed
 
-    def _deflate(self, piece: DeflatePiece, level: int) -> bytearray:
-        # libdeflate has no state between calls, so the result doesn't depend on the thread.
-        stream = deflate.deflate_compress(piece.content, level)
-        return stream if piece.is_last else without_final_block(stream, piece.content)
+
+def _deflate(piece: DeflatePiece) -> bytearray:
+    # libdeflate has no state between calls, so the result doesn't depend on the thread.
+    stream = deflate.deflate_compress(piece.content, PACK_LEVEL)
+    return stream if piece.is_last else without_final_block(stream, piece.content)
