@@ -9,10 +9,11 @@ Each project is committed to a git repository, and each build compiles a clone o
 absolute paths and depfiles, as CMake's builds do. Parts: `cold`, with nothing cached; `again`, with
 the objects gone; `elsewhere`, another clone; `pull request`, where the cache comes out of an
 archive, as actions/cache restores it, for another folder, another home and (`--user`) another user,
-and 5 % of the sources have a new line; `by http`, the same with an empty cache and a remote one.
+and 5 % of the sources have a new line; `by http` and `by s3` (moto's server), the same with an
+empty cache and a remote one that another machine has filled.
 Peers are nvcc itself, and ccache and sccache with their best settings for this, which are printed.
 Seconds are wall and CPU seconds, with sccache's server. `equal` means that objects of untouched
-sources have the bytes of the first build.
+sources have the bytes of the build that filled the cache.
 """
 
 from __future__ import annotations
@@ -20,14 +21,18 @@ from __future__ import annotations
 import argparse
 import contextlib
 import hashlib
+import importlib.util
 import json
 import os
 import resource
 import shutil
+import socket
 import subprocess  # noqa: TID251 - a bench starts its peers as their users do
+import sys
 import tempfile
 import threading
 import time
+import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -41,6 +46,8 @@ _TOUCHED = 20
 """Sources for each one that a pull request touches."""
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PORT = 45226
+_BUCKET = "bench"
+_S3_USER = {"AWS_ACCESS_KEY_ID": "me", "AWS_SECRET_ACCESS_KEY": "me", "AWS_REGION": "us-east-1"}
 
 
 class BuildFailedError(Exception):
@@ -90,19 +97,20 @@ class Tool:
     """A program before nvcc.
 
     Attributes:
-        settings: variables; ``{checkout}``, ``{store}`` and ``{url}`` stand for these places.
-        remote: variables with which it also uses a remote store.
+        settings: variables; ``{checkout}``, ``{store}``, ``{http}`` and ``{s3}`` stand for folders
+            and for the addresses of servers.
+        remote: variables with which it also uses a remote store, by the kind of server.
     """
 
     name: str
     argv: tuple[str, ...]
     settings: dict[str, str] = field(default_factory=dict)
-    remote: dict[str, str] = field(default_factory=dict)
+    remote: dict[str, dict[str, str]] = field(default_factory=dict)
     is_server: bool = False
 
-    def environment(self, places: Places, *, by_http: bool) -> dict[str, str]:
+    def environment(self, places: Places, *, by: str) -> dict[str, str]:
         """Return all variables of a build."""
-        words = {**self.settings, **(self.remote if by_http else {})}
+        words = {**self.settings, **self.remote.get(by, {})}
         own = {name: text.format(**places.words(self.name)) for name, text in words.items()}
         kept = {
             name: os.environ[name] for name in ("PATH", "LD_LIBRARY_PATH") if name in os.environ
@@ -118,7 +126,7 @@ class Places:
     store: Path
     home: Path
     temporary: Path
-    url: str
+    servers: dict[str, str]
     user: int | None = None
 
     def words(self, tool: str) -> dict[str, str]:
@@ -126,7 +134,8 @@ class Places:
         return {
             "checkout": str(self.checkout),
             "store": str(self.store),
-            "url": f"{self.url}/{tool}",
+            "tool": tool,
+            **self.servers,
         }
 
     def own(self) -> None:
@@ -137,14 +146,17 @@ class Places:
                 _run("chown", "-R", f"{self.user}:{self.user}", str(folder))
 
 
-def build(project: Project, tool: Tool, places: Places, *, jobs: int, by_http: bool) -> Took:
+def build(project: Project, tool: Tool, places: Places, *, jobs: int, by: str = "") -> Took:
     """Compile all sources of a checkout.
+
+    Args:
+        by: the kind of the remote store's server; "" uses the local one only.
 
     Raises:
         BuildFailedError: a compilation failed.
     """
     places.own()
-    environment = tool.environment(places, by_http=by_http)
+    environment = tool.environment(places, by=by)
     output = places.checkout / "build"
     shutil.rmtree(output, ignore_errors=True)
     output.mkdir()
@@ -184,11 +196,10 @@ def parts(
     project: Project,
     tool: Tool,
     folder: Path,
-    url: str,
+    servers: dict[str, str],
     *,
     jobs: int,
     user: int | None,
-    by_http: bool,
 ) -> Iterator[tuple[str, Took, str]]:
     """Yield each part, what it took, and what else there is to say."""
 
@@ -198,21 +209,21 @@ def parts(
             store=folder / store,
             home=folder / f"{name}-home",
             temporary=folder / f"{name}-tmp",
-            url=url,
+            servers=servers,
             user=user if is_other else None,
         )
 
     first = places("runner/work", "store")
     project.clone(first.checkout)
-    cold = build(project, tool, first, jobs=jobs, by_http=False)
+    cold = build(project, tool, first, jobs=jobs)
     yield "cold", cold, ""
     # nvcc has no cache: each part takes what the first one took.
     if not tool.settings:
         return
-    yield "again", build(project, tool, first, jobs=jobs, by_http=False), ""
+    yield "again", build(project, tool, first, jobs=jobs), ""
     second = places("elsewhere/of/another/depth", "store")
     project.clone(second.checkout)
-    took = build(project, tool, second, jobs=jobs, by_http=False)
+    took = build(project, tool, second, jobs=jobs)
     yield "elsewhere", took, _equal(cold, took, project.sources)
     began = time.monotonic()
     archive = shutil.make_archive(str(folder / "cache"), "tar", first.store)
@@ -220,20 +231,20 @@ def parts(
     shutil.unpack_archive(archive, third.store)
     moved = time.monotonic() - began
     project.clone(third.checkout, touch=True)
-    took = build(project, tool, third, jobs=jobs, by_http=False)
+    took = build(project, tool, third, jobs=jobs)
     rest = [source for source in project.sources if source not in project.touched]
     size = Path(archive).stat().st_size / 1e6
     note = f"{_equal(cold, took, rest)}, archive {size:.1f} MB in {moved:.1f} s"
     yield "pull request", took, note
-    if not by_http:
-        return
-    fill = places("filler", "filler-store")
-    project.clone(fill.checkout)
-    yield "cold, by http", build(project, tool, fill, jobs=jobs, by_http=True), ""
-    last = places("container/by-http", "empty-store", is_other=True)
-    project.clone(last.checkout, touch=True)
-    took = build(project, tool, last, jobs=jobs, by_http=True)
-    yield "pull request, by http", took, _equal(cold, took, rest)
+    for kind in filter(tool.remote.get, servers):
+        fill = places(f"filler-{kind}", f"filler-{kind}-store")
+        project.clone(fill.checkout)
+        filled = build(project, tool, fill, jobs=jobs, by=kind)
+        yield f"cold, by {kind}", filled, ""
+        last = places(f"container/by-{kind}", f"empty-{kind}-store", is_other=True)
+        project.clone(last.checkout, touch=True)
+        took = build(project, tool, last, jobs=jobs, by=kind)
+        yield f"pull request, by {kind}", took, _equal(filled, took, rest)
 
 
 def _equal(one: Took, other: Took, sources: Sequence[str]) -> str:
@@ -315,11 +326,42 @@ class _Store(BaseHTTPRequestHandler):
 
 
 @contextlib.contextmanager
-def _http_store() -> Iterator[str]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), _Store) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-        server.shutdown()
+def _servers(*, is_local: bool) -> Iterator[dict[str, str]]:
+    """Run the servers of remote stores; yield their addresses by kind."""
+    if is_local:
+        yield {}
+        return
+    with contextlib.ExitStack() as stack:
+        http = stack.enter_context(ThreadingHTTPServer(("127.0.0.1", 0), _Store))
+        threading.Thread(target=http.serve_forever, daemon=True).start()
+        stack.callback(http.shutdown)
+        servers = {"http": f"http://127.0.0.1:{http.server_address[1]}"}
+        if importlib.util.find_spec("moto") is None:
+            print("by s3: left out, because moto is not installed", flush=True)
+        else:
+            servers["s3"] = stack.enter_context(_s3_store())
+        yield servers
+
+
+@contextlib.contextmanager
+def _s3_store() -> Iterator[str]:
+    """Run moto's server, with one bucket."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    address = f"http://127.0.0.1:{port}"
+    argv = (sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port))
+    process = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # noqa: S603 - as above
+    try:
+        for _ in range(100):
+            with contextlib.suppress(OSError):
+                request = urllib.request.Request(f"{address}/{_BUCKET}", method="PUT")  # noqa: S310 - http
+                urllib.request.urlopen(request, timeout=10).close()  # noqa: S310 - as above
+                break
+            time.sleep(0.2)
+        yield address
+    finally:
+        process.terminate()
+        process.wait()
 
 
 def _run(*argv: str) -> None:
@@ -381,7 +423,15 @@ def _tools(arguments: argparse.Namespace) -> Iterator[Tool]:
         name="archsplit",
         argv=(launcher, nvcc),
         settings={"ARCHSPLIT_CACHE_BASE_DIR": "auto", "XDG_CACHE_HOME": "{store}"},
-        remote={"ARCHSPLIT_CACHE_REMOTE": "{url}"},
+        remote={
+            "http": {"ARCHSPLIT_CACHE_REMOTE": "{http}/{tool}"},
+            "s3": {
+                "ARCHSPLIT_CACHE_REMOTE": f"s3://{_BUCKET}/{{tool}}",
+                "AWS_ENDPOINT_URL": "{s3}",
+                "AWS_ALLOW_HTTP": "true",
+                **_S3_USER,
+            },
+        },
     )
     if program := shutil.which(arguments.ccache or "ccache"):
         yield Tool(
@@ -393,7 +443,7 @@ def _tools(arguments: argparse.Namespace) -> Iterator[Tool]:
                 "CCACHE_NOHASHDIR": "1",
                 "CCACHE_COMPILERCHECK": "content",
             },
-            remote={"CCACHE_REMOTE_STORAGE": "{url}"},
+            remote={"http": {"CCACHE_REMOTE_STORAGE": "{http}/{tool}"}},
         )
     if program := shutil.which(arguments.sccache or "sccache"):
         yield Tool(
@@ -405,7 +455,17 @@ def _tools(arguments: argparse.Namespace) -> Iterator[Tool]:
                 "SCCACHE_SERVER_PORT": str(_PORT),
                 "SCCACHE_IDLE_TIMEOUT": "0",
             },
-            remote={"SCCACHE_WEBDAV_ENDPOINT": "{url}"},
+            remote={
+                "http": {"SCCACHE_WEBDAV_ENDPOINT": "{http}/{tool}"},
+                "s3": {
+                    "SCCACHE_BUCKET": _BUCKET,
+                    "SCCACHE_S3_KEY_PREFIX": "{tool}",
+                    "SCCACHE_ENDPOINT": "{s3}",
+                    "SCCACHE_S3_USE_SSL": "false",
+                    "SCCACHE_REGION": "us-east-1",
+                    **_S3_USER,
+                },
+            },
             is_server=True,
         )
 
@@ -429,7 +489,10 @@ def main() -> int:
     rows: list[tuple[str, str, str, Took, str]] = []
     failed = 0
     print(f"load {os.getloadavg()[0]:.1f}, {os.cpu_count()} cores", flush=True)
-    with tempfile.TemporaryDirectory(prefix="bench-ci-") as name, _http_store() as url:
+    with (
+        tempfile.TemporaryDirectory(prefix="bench-ci-") as name,
+        _servers(is_local=arguments.local) as servers,
+    ):
         # Another user must be able to enter it.
         Path(name).chmod(0o755)
         for project in _projects(arguments, Path(name) / "repositories"):
@@ -441,10 +504,9 @@ def main() -> int:
                         project,
                         tool,
                         folder,
-                        url,
+                        servers,
                         jobs=arguments.jobs,
                         user=arguments.user,
-                        by_http=not arguments.local,
                     ):
                         rows.append((project.name, tool.name, part, took, note))
                         seconds = f"{took.wall:8.2f} s {took.cpu:8.2f} s CPU"
@@ -457,8 +519,9 @@ def main() -> int:
                 shutil.rmtree(folder, ignore_errors=True)
     print("\n".join(["", *_table(rows), ""]))
     for tool in _tools(arguments):
-        words = (f"{name}={text}" for name, text in {**tool.settings, **tool.remote}.items())
-        print(f"{tool.name}: {' '.join(words) or 'no settings'}")
+        for kind, settings in {"": tool.settings, **tool.remote}.items():
+            words = " ".join(f"{name}={text}" for name, text in settings.items())
+            print(f"{tool.name}{kind and f' by {kind}'}: {words or 'no settings'}")
     if arguments.json:
         described = [
             {"project": project, "tool": tool, "part": part, "wall": took.wall, "cpu": took.cpu}
@@ -483,7 +546,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--sccache", metavar="PROGRAM", help="default: the one on the PATH")
     parser.add_argument("--user", type=int, metavar="UID", help="of restored builds, for root")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N")
-    parser.add_argument("--local", action="store_true", help="leave out the parts by http")
+    parser.add_argument("--local", action="store_true", help="leave out remote stores")
     parser.add_argument("--json", type=Path, metavar="FILE")
     return parser.parse_args()
 
