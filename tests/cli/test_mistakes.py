@@ -45,6 +45,8 @@ MISTAKES = [
     ("inspect foo --site-packages env", 14, "env is an environment", INSIDE),
     ("diff foo bar --site-packages env", 14, "env is an environment", INSIDE),
     ("doctor --site-packages env --device 9.0", 14, "env is an environment", INSIDE),
+    ("doctor foo --site-packages env", 2, "either a package or an", "doctor DIR/PACKAGE"),
+    ("doctor", 2, "name either a package or an environment with", "doctor DIR/PACKAGE"),
     ("split text.txt --out o", 7, "neither a wheel nor a library: it begins", "a .whl or .so"),
     ("inspect text.txt", 7, "text.txt can't hold device code", "inspect a .so"),
     ("split https://x.org/f.so --out o", 2, "https://x.org/f.so is not the URL of a wheel", ""),

@@ -39,7 +39,10 @@ package NAME?  the core's import package, its folder, or its distribution
 def run(arguments: argparse.Namespace, console: Console) -> int:
     """Run the doctor of the core or of an environment; return the exit code."""
     if (arguments.package is None) == (arguments.site_packages is None):
-        raise UsageError("name a package, or an environment with --site-packages")
+        raise UsageError(
+            "name either a package or an environment with --site-packages",
+            hint="a package elsewhere is named by its folder: archsplit doctor DIR/PACKAGE",
+        )
     if arguments.site_packages is not None:
         return _check_site(arguments)
     from archsplit.release.installed_core import run_doctor

@@ -107,7 +107,7 @@ HINTS: Mapping[str, str | tuple[str, ...]] = {
     "install-failed": f"see what {{program}} says, {_NO_INSTALL}",
     "import-failed": (
         "repair the package: it must be imported without plugins and without a GPU, too",
-        "see if the fat wheel can be imported; if it can, `archsplit doctor` has the reason",
+        f"if the fat wheel can be imported, see `archsplit doctor`; else repair it, {_NO_INSTALL}",
     ),
     "tool-failed": "repair the program that failed, and check again",
     # Anything that a reader refuses
