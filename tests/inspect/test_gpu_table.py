@@ -128,4 +128,4 @@ def test_fault_of_a_gpu_table_is_named_with_its_line(table: str, message: str) -
     with pytest.raises(InputError) as caught:
         read_gpu_table(table, where="x")
     assert str(caught.value).startswith(message)
-    assert "see recipes/gpus.example.csv" in str(caught.value)
+    assert "reference/inspect.html#choose-targets" in str(caught.value)

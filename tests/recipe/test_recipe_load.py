@@ -214,7 +214,7 @@ def test_recipe_that_is_not_toml_is_refused_with_its_line(
 
 
 def test_a_missing_recipe_is_an_input_error(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"recipe\.toml: No such file or directory"):
+    with pytest.raises(InputError, match=r"has no recipe\.toml\nhint: archsplit init "):
         load_recipe(tmp_path)
 
 

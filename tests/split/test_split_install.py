@@ -402,7 +402,7 @@ def test_an_address_is_installed(place: Place, sample: Sample) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
-        ((), 2, "the following arguments are required: NAME|DIR|URL"),
+        ((), 2, "missing: NAME|DIR|URL"),
         (("http://127.0.0.1:1/simple/",), 2, "for an index, archsplit install NAME"),
         (("no such/thing",), 2, "is not the name of a project"),
         ((".",), 14, "has no core's wheel for Python"),

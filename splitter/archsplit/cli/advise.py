@@ -24,7 +24,7 @@ _OPTIONS = f"""
 subject        a wheel, library, device pack or installed package with device code, or the folder of
                a build or split
 --gpus CSV!    the GPUs that users have: a file with columns share and gpu (a name) or capability
-               (9.0), as recipes/gpus.example.csv; or a list, all alike: 9.0,H100,native
+               (9.0); or a list, all alike: 9.0,H100,native
 --budget SIZE  size limit of all files together, as 100MB
 --max-wheel SIZE  size limit of each plugin; for a prebuilt wheel, lists GPUs whose plugin is larger
 --ptx {{any,none}}  propose PTX, which drivers compile, or none (default: %(default)s)
@@ -41,7 +41,7 @@ def add_to(verbs: options.Verbs) -> None:
         verbs,
         "advise",
         "archsplit advise torch.whl --gpus 7.5,H100 --budget 900MB",
-        "archsplit advise split --gpus recipes/gpus.example.csv",
+        "archsplit advise split --gpus gpus.csv",
     )
     options.add_options(parser, _OPTIONS, types={"NAME": _policy}, ptx="any")
     parser.set_defaults(run=run)

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from archsplit.cli.options import Verbs
-    from archsplit.compiler.invocation import Invocation
     from archsplit.nvcc.cmdline import CommandLine
     from archsplit.system.process import SubprocessRunner
 
@@ -261,13 +260,30 @@ def _run_wrapper(
     direct_key: str,
 ) -> int:
     import contextlib
+    from pathlib import Path
 
     from archsplit.cli.options import cache_settings, engine_choice
-    from archsplit.compiler.invocation import WrapperContext, WrapperRunner
+    from archsplit.compiler.invocation import Invocation, ReportFiles, WrapperContext, WrapperRunner
     from archsplit.compiler.wrapper import run_wrapper
     from archsplit.scheduler.find_pool import find_pool
     from archsplit.system.fs import cache_folder
 
+    invocation = Invocation(
+        nvcc=Path(nvcc),
+        command=command,
+        cwd=Path.cwd(),
+        environment=_environment(nvcc),
+        # SOURCE_DATE_EPOCH is set for builds with the same bytes each time.
+        reproducible=arguments.reproducible or EPOCH in os.environ,
+        verify=arguments.verify,
+        direct_key=direct_key,
+        files=ReportFiles(
+            graph=arguments.graph,
+            table=arguments.table,
+            save=arguments.save,
+            verbose=arguments.verbose,
+        ),
+    )
     found = find_pool(os.environ, jobs=arguments.jobs, memory=arguments.memory)
     with contextlib.closing(found.pool):
         engine = WrapperRunner(
@@ -287,7 +303,7 @@ def _run_wrapper(
             farm=engine_choice(arguments, os.environ),
             record=_record_call,
         )
-        return run_wrapper(_make_invocation(arguments, nvcc, command, direct_key), context)
+        return run_wrapper(invocation, context)
 
 
 class _Notes:
@@ -305,34 +321,6 @@ class _Notes:
     def note(self, text: str) -> None:
         """See `ProgressSink.note`."""
         _say(text)
-
-
-def _make_invocation(
-    arguments: argparse.Namespace,
-    nvcc: str,
-    command: CommandLine,
-    direct_key: str,
-) -> Invocation:
-    from pathlib import Path
-
-    from archsplit.compiler.invocation import Invocation, ReportFiles
-
-    return Invocation(
-        nvcc=Path(nvcc),
-        command=command,
-        cwd=Path.cwd(),
-        environment=_environment(nvcc),
-        # SOURCE_DATE_EPOCH is set for builds with the same bytes each time.
-        reproducible=arguments.reproducible or EPOCH in os.environ,
-        verify=arguments.verify,
-        direct_key=direct_key,
-        files=ReportFiles(
-            graph=arguments.graph,
-            table=arguments.table,
-            save=arguments.save,
-            verbose=arguments.verbose,
-        ),
-    )
 
 
 def _real_nvcc(named: str | None) -> str:

@@ -81,11 +81,12 @@ def add_to(verbs: options.Verbs) -> None:
 def run(arguments: argparse.Namespace, console: Console) -> int:
     """Publish, and print the files that are live."""
     from archsplit.index.client import find_repository, index_address
-    from archsplit.index.plan import PublishPlan
+    from archsplit.index.plan import PublishPlan, plan_document, plan_text
     from archsplit.index.preflight import preflight_check
-    from archsplit.index.publish import refuse
+    from archsplit.index.publish import Publisher, refuse
     from archsplit.index.release import read_release
     from archsplit.release.completeness import Requirements
+    from archsplit.wheels.filename import distribution_name
 
     for folder in arguments.folders:
         check_folder(folder)
@@ -110,7 +111,16 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
             console.print(f"warning: {warning}", markup=False, soft_wrap=True)
         effects.progress.begin_stage("asking the index", 0, "Asked the index")
         repository = find_repository(address, index, _retry_policy(effects))
-        publisher = _publisher(arguments, effects, twine, repository, others)
+        publisher = Publisher(
+            effects=effects,
+            twine=twine,
+            repository=repository,
+            rules=_rules(arguments, repository),
+            retry=_retry_policy(effects),
+            others=others,
+            only=frozenset(map(distribution_name, arguments.only)),
+            download=not arguments.no_download,
+        )
         done = (
             publisher.plan(release)
             if arguments.plan
@@ -118,7 +128,8 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
         )
     # Printed after the display of the progress has ended: it would draw over the text.
     if isinstance(done, PublishPlan):
-        print(_plan_output(done, arguments))  # noqa: T201 - standard output is where data goes
+        text = json.dumps(plan_document(done), indent=2) if arguments.json else plan_text(done)
+        print(text)  # noqa: T201 - standard output is where data goes
         refuse(done)
         return 0
     if arguments.json:
@@ -164,28 +175,6 @@ def _twine(arguments: argparse.Namespace, effects: Effects) -> Twine:
     )
 
 
-def _publisher(
-    arguments: argparse.Namespace,
-    effects: Effects,
-    twine: Twine,
-    repository: Repository,
-    others: tuple[str, ...],
-) -> Publisher:
-    from archsplit.index.publish import Publisher
-    from archsplit.wheels.filename import distribution_name
-
-    return Publisher(
-        effects=effects,
-        twine=twine,
-        repository=repository,
-        rules=_rules(arguments, repository),
-        retry=_retry_policy(effects),
-        others=others,
-        only=frozenset(map(distribution_name, arguments.only)),
-        download=not arguments.no_download,
-    )
-
-
 def _retry_policy(effects: Effects) -> RetryPolicy:
     from archsplit.index.retry import RetryPolicy, SystemClock
 
@@ -201,12 +190,6 @@ def _rules(arguments: argparse.Namespace, repository: Repository) -> Rules:
         project_bytes=arguments.max_project_size
         or (PROJECT_BYTES if repository.is_public else None),
     )
-
-
-def _plan_output(plan: PublishPlan, arguments: argparse.Namespace) -> str:
-    from archsplit.index.plan import plan_document, plan_text
-
-    return json.dumps(plan_document(plan), indent=2) if arguments.json else plan_text(plan)
 
 
 def _confirm_plan(plan: PublishPlan, arguments: argparse.Namespace, console: Console) -> None:

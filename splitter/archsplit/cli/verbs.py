@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import re
 from typing import TYPE_CHECKING
 
 from archsplit.errors import UsageError
@@ -60,6 +61,18 @@ SHARED_MODULES: Mapping[str, str] = {
 """Module and function of the verbs that share a module with others of their kind."""
 
 
+_HELP = "see: archsplit help"
+_MESSAGES = (
+    (r"the following arguments are required: (.*)", r"missing: \1"),
+    (r"unrecognized arguments: (-\S*).*", r"unknown option \1"),
+    (r"unrecognized arguments: (\S*).*", r"unexpected argument \1"),
+    (r"argument (\S*): expected .*", r"\1 needs a value"),
+    (r"argument (\S*): invalid int value: (.*)", r"\1: \2 is not a whole number"),
+    (r"argument (\S*: .*)", r"\1"),
+)
+"""Messages of argparse, and archsplit's."""
+
+
 class VerbParser(argparse.ArgumentParser):
     """A parser whose faults are exceptions."""
 
@@ -69,8 +82,19 @@ class VerbParser(argparse.ArgumentParser):
         Raises:
             UsageError: always.
         """
-        name = self.prog.partition(" ")[2]
-        raise UsageError(message, hint=f"see: archsplit help {name}".rstrip())
+        found = ((re.fullmatch(pattern, message), text) for pattern, text in _MESSAGES)
+        said = next((match.expand(text) for match, text in found if match), message)
+        raise UsageError(said, hint=f"{_HELP} {self.prog.partition(' ')[2]}".rstrip())
+
+    def _check_value(self, action: argparse.Action, value: str) -> None:
+        choices = list(action.choices or (value,))
+        if value not in choices:
+            hint = _nearest(value, choices) or f"use {', '.join(choices[:-1])} or {choices[-1]}"
+            name = self.prog.partition(" ")[2]
+            text = f"unknown command '{name} {value}'"
+            if action.option_strings:
+                text = f"{action.option_strings[0]} can't be {value!r}"
+            raise UsageError(text, hint=hint)
 
 
 def add_verb(
@@ -125,9 +149,15 @@ def check_verb(name: str, others: Iterable[str]) -> None:
     names = [*VERBS, *others]
     if name in names:
         return
-    near = difflib.get_close_matches(name, names, n=1)
-    hint = f"did you mean {near[0]}?" if near else "see: archsplit help"
-    raise UsageError(f"unknown command {name!r}", hint=hint)
+    raise UsageError(f"unknown command {name!r}", hint=_nearest(name, names) or _HELP)
+
+
+def _nearest(word: str, words: Iterable[str]) -> str:
+    """Return a hint with the most similar word; "" if none is similar."""
+    # Two dashes would make all options similar.
+    names = {each.strip("-"): each for each in words}
+    near = difflib.get_close_matches(word.strip("-"), names, n=1)
+    return f"did you mean {names[near[0]]}?" if near else ""
 
 
 def check_options(verb: str, words: Iterable[str], options: Collection[str]) -> None:
@@ -151,7 +181,5 @@ def check_options(verb: str, words: Iterable[str], options: Collection[str]) -> 
         is_long = word.startswith("--")
         # argparse takes the beginning of an option for the option.
         if is_long and not any(each.startswith(option) for each in options):
-            near = difflib.get_close_matches(option, options, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"see: archsplit help {verb}".rstrip()
-            command = f"archsplit {verb}".rstrip()
-            raise UsageError(f"{command} has no option {option}", hint=hint)
+            hint = _nearest(option, options) or f"{_HELP} {verb}".rstrip()
+            raise UsageError(f"unknown option {option}", hint=hint)

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 __pure__ = True
 
 _HINT = (
-    "it has a line of column names, `share` and `gpu` or `capability` or both; "
-    "see recipes/gpus.example.csv"
+    "the first line names the columns: share, and gpu or capability or both; see"
+    " https://archsplit.readthedocs.io/en/latest/reference/inspect.html#choose-targets"
 )
 _MAX_SHOWN = 5
 _GPU_COLUMNS = ("gpu", "capability")

@@ -10,10 +10,11 @@ from __future__ import annotations
 import difflib
 import json
 import re
+import shlex
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, cast
 
-from archsplit.errors import RecipeError
+from archsplit.errors import InputError, RecipeError
 from archsplit.recipe.model import LISTED_TABLES, RECIPE_TABLES
 from archsplit.recipe.policy import POLICY_TABLE, Policy
 from archsplit.recipe.values import InvalidValue
@@ -114,6 +115,9 @@ def read_document(path: Path) -> RecipeDocument:
     """
     with input_errors(path):
         file = path / RECIPE_FILE if path.is_dir() else path
+        if file != path and not file.exists():
+            hint = f"archsplit init {shlex.quote(str(path))} writes one"
+            raise InputError(f"{path} has no {RECIPE_FILE}", hint=hint)
     text = _decode(read_file(file), file)
     try:
         return RecipeDocument(file=file, content=loads(text), lines=locate_keys(text))
@@ -185,15 +189,10 @@ def unknown_key_fault(path: KeyPath, tables: Mapping[str, type] = RECIPE_TABLES)
     """Return the fault of an unknown key; the hint has the most similar valid key."""
     *outer, key = path
     known = _keys_of(cast("KeyPath", tuple(outer)), tables)
-    near = difflib.get_close_matches(str(key), known, n=1)
     # The key may be valid in another table.
     elsewhere = [f"{table}.{key}" for table in tables if key in _keys_of((table,), tables)]
-    if near:
-        hint = f"did you mean {near[0]}?"
-    elif elsewhere:
-        hint = f"did you mean {elsewhere[0]}?"
-    else:
-        hint = f"known here: {', '.join(known)}"
+    near = [*difflib.get_close_matches(str(key), known, n=1), *elsewhere]
+    hint = f"did you mean {near[0]}?" if near else f"known here: {', '.join(known)}"
     kind = "" if tables is RECIPE_TABLES else " in a recipe for a prebuilt file"
     return RecipeFault(path=path, message=f"unknown key{kind}", hint=hint)
 
