@@ -7,6 +7,7 @@ import shutil
 import signal
 import site
 import stat
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,7 @@ from archsplit.nvcc.toolkit import (
 from archsplit.system.process import SubprocessRunner
 from compiled_samples import Samples, make_samples
 from made_once import made_once
+from small_toolkit import make_small_toolkit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,7 +52,7 @@ QUICK = {
     *("scheduler", "system", "wheels"),
 }
 """Folders with tests of `nox -s quick`: pure Python, without nvcc, environments and networks."""
-NOT_QUICK = {"toolkit", "samples", "host", "test_remote_stores", "test_memory_pressure"}
+NOT_QUICK = {"whole_toolkit", "samples", "host", "test_remote_stores", "test_memory_pressure"}
 """Fixtures that compile, and files with servers or seconds of waiting."""
 
 
@@ -97,7 +99,7 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def toolkit() -> Toolkit:
+def whole_toolkit() -> Toolkit:
     """The one from the index, which the test environment brings, whatever the machine has."""
     folders = [Path(folder) for folder in site.getsitepackages()]
     places = nvcc_candidates(explicit=None, environment={}, site_folders=folders)
@@ -105,11 +107,32 @@ def toolkit() -> Toolkit:
 
 
 @pytest.fixture(scope="session")
-def samples(toolkit: Toolkit, tmp_path_factory: pytest.TempPathFactory) -> Samples:
+def toolkit(whole_toolkit: Toolkit) -> Toolkit:
+    """The same, but in the folders whose conftest takes the one with small headers."""
+    return whole_toolkit
+
+
+@pytest.fixture(scope="session")
+def small_toolkit(
+    whole_toolkit: Toolkit, tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config
+) -> Toolkit:
+    """The same tools with small headers; the stress session takes the whole toolkit."""
+    if pytestconfig.option.markexpr == "stress":
+        return whole_toolkit
+
+    def make(folder: Path) -> Path:
+        return make_small_toolkit(whole_toolkit.nvcc, folder)
+
+    nvcc = made_once(tmp_path_factory, "small-toolkit", make, is_product=False)
+    return replace(whole_toolkit, nvcc=nvcc, root=nvcc.parent.parent)
+
+
+@pytest.fixture(scope="session")
+def samples(whole_toolkit: Toolkit, tmp_path_factory: pytest.TempPathFactory) -> Samples:
     """Real files of every form that holds device code, compiled once."""
 
     def make(folder: Path) -> Samples:
-        return make_samples(Samples(folder=folder, nvcc=str(toolkit.nvcc)))
+        return make_samples(Samples(folder=folder, nvcc=str(whole_toolkit.nvcc)))
 
     return made_once(tmp_path_factory, "samples", make, is_product=False)
 

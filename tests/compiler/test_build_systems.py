@@ -69,16 +69,16 @@ def project(tmp_path: Path) -> Path:
     return folder
 
 
-def environment(toolkit: Toolkit, path: Path) -> dict[str, str]:
+def environment(whole_toolkit: Toolkit, path: Path) -> dict[str, str]:
     # The index's wheels put libraries where nvcc's own profile doesn't look.
     return {
         "PATH": os.pathsep.join((str(Path(sys.executable).parent), "/usr/bin", "/bin")),
         "HOME": str(path),
         "PYTHONPATH": SOURCE_PATH,
-        "LIBRARY_PATH": str(toolkit.library_folder),
+        "LIBRARY_PATH": str(whole_toolkit.library_folder),
         "ARCHSPLIT_CACHE": "off",
         "ARCHSPLIT_CACHE_DIR": str(path / "cache"),
-        "CUDA_HOME": str(toolkit.root),
+        "CUDA_HOME": str(whole_toolkit.root),
     }
 
 
@@ -92,16 +92,16 @@ def run(argv: tuple[str, ...], folder: Path, environment: dict[str, str]) -> str
 
 @pytest.mark.parametrize("place", [pytest.param("compiler", marks=pytest.mark.stress), "launcher"])
 def test_cmake_builds_with_it(
-    place: str, project: Path, launcher: Path, toolkit: Toolkit, tmp_path: Path
+    place: str, project: Path, launcher: Path, whole_toolkit: Toolkit, tmp_path: Path
 ) -> None:
     given = {
         "compiler": (f"-DCMAKE_CUDA_COMPILER={launcher}",),
         "launcher": (
-            f"-DCMAKE_CUDA_COMPILER={toolkit.nvcc}",
+            f"-DCMAKE_CUDA_COMPILER={whole_toolkit.nvcc}",
             f"-DCMAKE_CUDA_COMPILER_LAUNCHER={launcher}",
         ),
     }[place]
-    around = environment(toolkit, tmp_path)
+    around = environment(whole_toolkit, tmp_path)
     cmake = shutil.which("cmake", path=around["PATH"])
     assert cmake is not None, "pip install 'archsplit[test]' brings cmake"
     run((cmake, "-G", "Ninja", "-S", ".", "-B", "build", *given), project, around)
@@ -117,9 +117,9 @@ def test_cmake_builds_with_it(
 
 @pytest.mark.stress  # Makefiles without the cache are in tests/split/test_own_build.py.
 def test_cmakes_makefiles_hit_the_cache(
-    project: Path, launcher: Path, toolkit: Toolkit, tmp_path: Path
+    project: Path, launcher: Path, whole_toolkit: Toolkit, tmp_path: Path
 ) -> None:
-    around = {**environment(toolkit, tmp_path), "ARCHSPLIT_CACHE": "on"}
+    around = {**environment(whole_toolkit, tmp_path), "ARCHSPLIT_CACHE": "on"}
     around["ARCHSPLIT_NVCC_OPTIONS"] = "--explain"
     cmake = shutil.which("cmake", path=around["PATH"])
     assert cmake is not None, "pip install 'archsplit[test]' brings cmake"
@@ -156,12 +156,12 @@ def test_cmakes_makefiles_hit_the_cache(
 
 
 def test_make_builds_with_it_and_lends_its_slots(
-    project: Path, launcher: Path, toolkit: Toolkit, tmp_path: Path
+    project: Path, launcher: Path, whole_toolkit: Toolkit, tmp_path: Path
 ) -> None:
     make = shutil.which("make")
     if make is None:
         pytest.skip("make is missing")
-    around = environment(toolkit, tmp_path)
+    around = environment(whole_toolkit, tmp_path)
     said = run((make, "-j2", f"NVCC={launcher}"), project, around)
     assert "jobserver" not in said
     assert {path.name for path in project.glob("*.[od]")} == {"k.o", "k.d", "other.o", "other.d"}

@@ -95,7 +95,9 @@ def for_nvcc(suite: str) -> str:
     ("suite", "base"),
     [*((suite, base) for suite in SUITES for base in ("", "{folder}")), ("basedir", "")],
 )
-def test_a_suite_of_ccache_passes(suite: str, base: str, tmp_path: Path, toolkit: Toolkit) -> None:
+def test_a_suite_of_ccache_passes(
+    suite: str, base: str, tmp_path: Path, whole_toolkit: Toolkit
+) -> None:
     if shutil.which("cuobjdump") is None:
         pytest.skip("cuobjdump is missing")
     shutil.copytree(Path(os.environ["CCACHE_SOURCES"]) / "test", tmp_path / "test")
@@ -112,7 +114,7 @@ def test_a_suite_of_ccache_passes(suite: str, base: str, tmp_path: Path, toolkit
     shim.chmod(0o755)
     (tmp_path / "build").mkdir()
     around = {
-        "PATH": f"{toolkit.nvcc.parent}{os.pathsep}{os.environ['PATH']}",
+        "PATH": f"{whole_toolkit.nvcc.parent}{os.pathsep}{os.environ['PATH']}",
         "HOME": str(tmp_path),
         "PYTHONPATH": SOURCE_PATH,
         "CCACHE": str(shim),

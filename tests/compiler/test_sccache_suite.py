@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.nvcc, pytest.mark.stress]
 
 
 @pytest.mark.skipif("SCCACHE_SYSTEM_TESTS" not in os.environ, reason="no system tests of sccache")
-def test_the_system_tests_of_sccache_pass(tmp_path: Path, toolkit: Toolkit) -> None:
+def test_the_system_tests_of_sccache_pass(tmp_path: Path, whole_toolkit: Toolkit) -> None:
     tests = Path(os.environ["SCCACHE_SYSTEM_TESTS"])
     shim = tmp_path / "sccache"
     script = Path(__file__).with_name("sccache_shim.py")
@@ -32,7 +32,7 @@ def test_the_system_tests_of_sccache_pass(tmp_path: Path, toolkit: Toolkit) -> N
     shim.chmod(0o755)
     around = {
         **{name: os.environ[name] for name in ("HOME", "LD_LIBRARY_PATH") if name in os.environ},
-        "PATH": f"{toolkit.root / 'bin'}:/usr/bin:/bin",
+        "PATH": f"{whole_toolkit.root / 'bin'}:/usr/bin:/bin",
         "PYTHONPATH": SOURCE_PATH,
         "CARGO_BIN_EXE_sccache": str(shim),
         "SHIM_FOLDER": str(tmp_path),

@@ -26,7 +26,7 @@ SOURCES = {
     "k.cu": '#include "k.h"\n__global__ void fill(float* x) { *x = ONE; }\n',
     "k.h": "#define ONE 1.0f\n",
     "hidden.cu": "static __device__ int count;\n"
-    "static __global__ void hidden(int* x) { *x = atomicAdd(&count, 1); }\n"
+    "static __global__ void hidden(int* x) { *x = ++count; }\n"
     'extern "C" void start(int* x) { hidden<<<1, 1>>>(x); }\n',
     "broken.cu": "#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 900\n#error not for 9.0\n#endif\n"
     "#warning seen\n__global__ void k() {}\n",
@@ -88,7 +88,8 @@ def folder(tmp_path: Path, toolkit: Toolkit) -> Folder:
     return Folder(tmp_path / "work", toolkit)
 
 
-def test_an_object_has_the_bytes_of_nvccs(folder: Folder) -> None:
+def test_an_object_has_the_bytes_of_nvccs(tmp_path: Path, whole_toolkit: Toolkit) -> None:
+    folder = Folder(tmp_path / "work", whole_toolkit)
     argv = ("-c", "k.cu", "-o", "k.o", "-MMD", "-Xcompiler", "-fPIC", *TWO)
     # The name of nvcc's temporary file gets into the object's symbols, unless it is kept.
     assert folder.nvcc(*argv, "--keep", "--keep-dir", "temporary folder").returncode == 0

@@ -47,38 +47,38 @@ def peer() -> str:
     return f"{shlex.quote(sys.executable)} -c {shlex.quote(program)} {{nvcc}}"
 
 
-def verdicts_on(toolkit: Toolkit, peer: str, texts: tuple[str, ...]) -> list[Verdict]:
+def verdicts_on(whole_toolkit: Toolkit, peer: str, texts: tuple[str, ...]) -> list[Verdict]:
     some = tuple(Line(name=str(number), words=words) for number, words in enumerate(texts))
-    verdicts = judged(toolkit.nvcc, peer, some, jobs=2)
+    verdicts = judged(whole_toolkit.nvcc, peer, some, jobs=2)
     assert {one.line.words: one.faults for one in verdicts if one.faults} == {}
     return verdicts
 
 
 @pytest.mark.stress
-def test_the_drop_in_does_what_nvcc_does(toolkit: Toolkit, peer: str) -> None:
+def test_the_drop_in_does_what_nvcc_does(whole_toolkit: Toolkit, peer: str) -> None:
     """Exit code, output and files, with and without the cache."""
-    verdicts = verdicts_on(toolkit, peer, LINES)
+    verdicts = verdicts_on(whole_toolkit, peer, LINES)
     assert [one.line.words for one in verdicts if one.fell_back] == [LINES[-1]]
 
 
 @pytest.mark.stress
-def test_more_kinds_of_lines_do_not_fall_back(toolkit: Toolkit, peer: str) -> None:
-    assert not [one for one in verdicts_on(toolkit, peer, MORE_LINES) if one.fell_back]
+def test_more_kinds_of_lines_do_not_fall_back(whole_toolkit: Toolkit, peer: str) -> None:
+    assert not [one for one in verdicts_on(whole_toolkit, peer, MORE_LINES) if one.fell_back]
 
 
 @pytest.mark.stress
-def test_random_command_lines_compile_as_with_nvcc(toolkit: Toolkit, peer: str) -> None:
+def test_random_command_lines_compile_as_with_nvcc(whole_toolkit: Toolkit, peer: str) -> None:
     seed = int(os.environ.get("STRESS_SEED", "1"))
     count = int(os.environ.get("STRESS_COUNT", "200"))
-    verdicts = judged(toolkit.nvcc, peer, lines(seed, count), jobs=2)
+    verdicts = judged(whole_toolkit.nvcc, peer, lines(seed, count), jobs=2)
     assert {one.line.name: one.faults for one in verdicts if one.faults} == {}
 
 
 @pytest.mark.stress
-def test_a_difference_is_found(tmp_path: Path, toolkit: Toolkit) -> None:
+def test_a_difference_is_found(tmp_path: Path, whole_toolkit: Toolkit) -> None:
     program = "import os, sys; os.execv(sys.argv[1], [*sys.argv[1:], '-G'])"
     different = f"{shlex.quote(sys.executable)} -c {shlex.quote(program)} {{nvcc}}"
-    field = Field(tmp_path, toolkit.nvcc, different)
+    field = Field(tmp_path, whole_toolkit.nvcc, different)
     (fault, *_) = field.verdict(Line(name="0", words="-cubin k.cu -arch=sm_80")).faults
     assert fault.startswith("k.cubin: ")
     (fault, *_) = field.verdict(Line(name="1", words="-ptx k.cu -o k.ptx -arch=sm_80")).faults

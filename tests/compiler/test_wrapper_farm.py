@@ -177,8 +177,8 @@ def program_name(action: DaskAction) -> str:
 
 
 @pytest.fixture
-def calls(tmp_path: Path, toolkit: Toolkit, monkeypatch: pytest.MonkeyPatch) -> Calls:
-    return Calls(tmp_path, toolkit.nvcc, monkeypatch)
+def calls(tmp_path: Path, whole_toolkit: Toolkit, monkeypatch: pytest.MonkeyPatch) -> Calls:
+    return Calls(tmp_path, whole_toolkit.nvcc, monkeypatch)
 
 
 def test_the_compilers_run_on_workers_and_make_the_same_bytes(calls: Calls) -> None:
