@@ -203,7 +203,7 @@ def _table(report: Release) -> FittingTable:
         )
     )
     for wheel in report.wheels:
-        purpose = " ".join(wheel.targets) or wheel.role
+        purpose = wheel.label
         table.add_row(f"{wheel.size / 1e6:.2f} MB", wheel.file, purpose, wheel.sha256[:16])
     total = sum(wheel.size for wheel in report.wheels)
     table.add_row(f"{total / 1e6:.2f} MB", f"together, {len(report.wheels)} wheels", "", "")

@@ -140,7 +140,7 @@ def _is_unused(facts: ContainerFacts) -> bool:
 
 def release_costs(report: Release, *, name: str) -> TargetCosts:
     """Return the costs of a build's plugins; a GPU takes the best of them, as of images."""
-    sizes = {Target.parse(wheel.targets[0]): wheel.size for wheel in report.wheels if wheel.targets}
+    sizes = {Target.parse(one.plugin.targets[0]): one.size for one in report.plugins if one.plugin}
     return TargetCosts(
         name=name,
         size=sum(wheel.size for wheel in report.wheels),
