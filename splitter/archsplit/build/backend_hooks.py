@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from archsplit.formats.elf import ElfMachine
     from archsplit.recipe.model import Recipe
     from archsplit.release.context import Effects
-    from archsplit.release.wheel_plans import Product
     from archsplit.wheels.metadata import CoreMetadata
+    from archsplit.wheels.writer import WheelDraft
 
 METADATA_FILE = "METADATA"
 
@@ -152,22 +152,21 @@ def build_editable_core(order: BuildRequest, effects: Effects, *, out: Path) -> 
         output_dir(out) as folder,
     ):
         compile_plan(plan, effects, session)
-        product = _editable(plan, effects)
-        return write_wheel(folder, product.draft, epoch=plan.site.epoch)
+        return write_wheel(folder, _editable(plan, effects), epoch=plan.site.epoch)
 
 
-def _editable(plan: BuildPlan, effects: Effects) -> Product:
+def _editable(plan: BuildPlan, effects: Effects) -> WheelDraft:
     recipe, identity = plan.site.recipe, plan.identity
     machine: ElfMachine = "aarch64" if effects.machine == "aarch64" else "x86_64"
     loader = copy_loader(folder=plan.site.folder, machine=machine)
     packer = WheelPlanner(recipe=recipe, identity=identity, generator=f"archsplit {__version__}")
     # Only this machine installs the wheel. An index refuses the tag, as it should.
-    product = packer.core(loader, (f"linux_{machine}",))
+    core = packer.core(loader, (f"linux_{machine}",))
     # The package's own files are imported from the source tree.
     sources = {str(path) for path in recipe.python.files}
-    made = [member for member in product.draft.members if member.name not in sources]
+    made = [member for member in core.members if member.name not in sources]
     members = (*made, *_hook_members(recipe), *_plugin_members(plan))
-    return replace(product, draft=replace(product.draft, members=members))
+    return replace(core, members=members)
 
 
 def _plugin_members(plan: BuildPlan) -> Iterator[WheelMember]:

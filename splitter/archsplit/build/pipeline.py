@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from archsplit import __version__
 from archsplit.build.context import find_recipe_toolkits
@@ -22,7 +22,7 @@ from archsplit.build.link import check_library
 from archsplit.build.plan import plan_build
 from archsplit.build.provenance import add_bill, built_manifest, read_origins
 from archsplit.compiler.cache_session import open_build_session
-from archsplit.errors import BudgetError, InputError, OutputError
+from archsplit.errors import InputError, OutputError
 from archsplit.nvcc.warnings import fold_warnings
 from archsplit.release.checks import CheckScope
 from archsplit.release.identity import ReleaseKind
@@ -40,7 +40,6 @@ from archsplit.release.report import (
 from archsplit.release.verify import open_tag_judge, verify_wheel_set
 from archsplit.release.wheel_plans import (
     CudaReleases,
-    Product,
     WheelPlanner,
     core_metadata,
     pack_source,
@@ -78,6 +77,7 @@ if TYPE_CHECKING:
     from archsplit.scheduler.graph import Graph
     from archsplit.scheduler.outcome import FinishedStep
     from archsplit.wheels.platform_tags import PlatformTagCache
+    from archsplit.wheels.writer import WheelDraft
 
 
 def build_recipe(order: BuildRequest, effects: Effects, *, out: Path) -> Release:
@@ -111,7 +111,9 @@ def build_recipe(order: BuildRequest, effects: Effects, *, out: Path) -> Release
                 " id. archsplit build of all targets, or gather, makes a core with digests"
             )
         report = _report(plan, _write_wheels(plan, origins, judge, effects, staging))
-        _check_budget(plan, report.together_with(folder))
+        # Limits belong to policies: a release may be as large as its targets need.
+        if policy := plan.site.recipe.policy:
+            report.together_with(folder).check_budget(policy, plan.site.recipe.applied)
         names = [wheel.file for wheel in report.wheels]
         effects.progress.begin_stage("checking all wheels", 0, "Checked all wheels")
         with temporary_dir(plan.site.folder) as scratch:
@@ -244,16 +246,26 @@ def _write_wheels(
         generator=f"archsplit {__version__}",
         plugin_requires=plan.site.plugin_requires,
     )
-    products = list(_products(plan, packer, judge, effects))
-    effects.progress.begin_stage("writing wheels", len(products), "Wrote {} wheels")
+    drafts = list(_drafts(plan, packer, judge, effects))
+    effects.progress.begin_stage("writing wheels", len(drafts), "Wrote {} wheels")
     paths = write_wheels(
         folder,
-        [add_bill(product.draft, origins, epoch=plan.site.epoch) for product in products],
+        [add_bill(draft, origins, epoch=plan.site.epoch) for _, draft in drafts],
         epoch=plan.site.epoch,
         threads=effects.jobs,
         on_written=lambda path, seconds: effects.progress.finish_step(path.name, seconds),
     )
-    return tuple(_entry(product, path) for product, path in zip(products, paths, strict=True))
+    return tuple(
+        ReleaseWheel(
+            file=path.name,
+            size=path.stat().st_size,
+            sha256=sha256(path),
+            role="plugin" if isinstance(role, Plugin) else role,
+            distribution=draft.metadata.name,
+            plugin=role if isinstance(role, Plugin) else None,
+        )
+        for (role, draft), path in zip(drafts, paths, strict=True)
+    )
 
 
 def _with_digests(identity: Identity, libraries: Mapping[Target, Path]) -> Identity:
@@ -268,14 +280,15 @@ def _with_digests(identity: Identity, libraries: Mapping[Target, Path]) -> Ident
     return replace(identity, digests={name: sha256(built[name]) for name in identity.targets})
 
 
-def _products(
+def _drafts(
     plan: BuildPlan, packer: WheelPlanner, judge: PlatformTagCache, effects: Effects
-) -> Iterator[Product]:
+) -> Iterator[tuple[Plugin | Literal["core", "meta"], WheelDraft]]:
     policy = plan.site.recipe.targets.manylinux
     tags = []
     for target, library in plan.libraries.items():
         tags.append(judge.promised({library.name: library}, plan.identity.provided, policy))
-        yield packer.plugin(target, library, tags[-1])
+        plugin = Plugin(kind="library", name=str(target), targets=(str(target),))
+        yield plugin, packer.plugin(target, library, tags[-1])
     if plan.core:
         # nvcc exists for these two machines only.
         machine: ElfMachine = "aarch64" if effects.machine == "aarch64" else "x86_64"
@@ -284,38 +297,9 @@ def _products(
         # The core of a part is the same on all machines, whichever targets they build.
         if len(tags) == len(plan.identity.targets):
             platforms = core_platforms(platforms, tags)
-        yield packer.core(loader, platforms)
+        yield "core", packer.core(loader, platforms)
         if plan.site.recipe.install.mode == "meta":
-            yield packer.meta()
-
-
-def _entry(product: Product, path: Path) -> ReleaseWheel:
-    targets = tuple(map(str, product.targets))
-    plugin = Plugin(kind="library", name=", ".join(targets), targets=targets) if targets else None
-    return ReleaseWheel(
-        file=path.name,
-        size=path.stat().st_size,
-        sha256=sha256(path),
-        role=product.role,
-        distribution=product.draft.metadata.name,
-        plugin=plugin,
-    )
-
-
-def _check_budget(plan: BuildPlan, report: Release) -> None:
-    policy, name = plan.site.recipe.policy, plan.site.recipe.applied
-    # Limits belong to policies: a release may be as large as its targets need.
-    if policy is None:
-        return
-    sizes = {
-        f"{wheel.file} ({', '.join(wheel.targets) or wheel.role})": wheel.size
-        for wheel in report.wheels
-    }
-    if findings := list(policy.exceeded(sizes)):
-        raise BudgetError(
-            "\n  ".join([f"the wheels of policy {name} are too big:", *findings]),
-            hint="`archsplit advise` says which targets fit; or raise the limit in the recipe",
-        )
+            yield "meta", packer.meta()
 
 
 def _report(plan: BuildPlan, wheels: tuple[ReleaseWheel, ...]) -> Release:

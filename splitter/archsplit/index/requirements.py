@@ -100,8 +100,7 @@ def dropped_targets(release: UploadRelease, page: IndexPage, index: Index) -> It
 
 def _read_metadata(path: Path) -> RawMetadata:
     with open_wheel(path, same_tags=False, full_record=False) as wheel:
-        # Unchecked: the core of a split has upstream's METADATA, which indexes take as it is.
-        return parse_email(wheel.read(f"{wheel.dist_info}/METADATA"))[0]
+        return wheel.raw_metadata
 
 
 def _outside(release: UploadRelease) -> Iterator[Requirement]:

@@ -13,8 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit, urlunsplit
 
-from packaging.metadata import parse_email
-
 from archsplit import __version__
 from archsplit.arch.gpu_list import parse_gpu_targets
 from archsplit.arch.target import Capability
@@ -46,6 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     import requests
+    from packaging.metadata import RawMetadata
 
     from archsplit.index.retry import RetryPolicy
     from archsplit.mirror.model import MirrorEdit, ResolvedWheel
@@ -223,13 +222,12 @@ class EditedWheel:
     paths: tuple[Path, ...] = field(repr=False)
 
 
-def change_ban(metadata: bytes) -> str:
+def change_ban(raw: RawMetadata) -> str:
     """Return the licence in METADATA that forbids changes, or "".
 
     The names of proprietary licences are recognized: NVIDIA's licence of the CUDA toolkit forbids
     to modify its parts. A licence without such a name is not judged.
     """
-    raw, _ = parse_email(metadata)
     classifiers = (
         text.removeprefix(_CLASSIFIER)
         for text in raw.get("classifiers", [])
@@ -252,7 +250,7 @@ def describe_original(path: Path, resolved: ResolvedWheel) -> OriginalWheel:
     """
     # Wheels of others have small faults, which the edit judges, not this record.
     with open_wheel(path, same_tags=False, full_record=False) as wheel:
-        license_name = change_ban(wheel.read(f"{wheel.dist_info}/METADATA"))
+        license_name = change_ban(wheel.raw_metadata)
     # For an index without digests: `--verify` compares later downloads with this one.
     digest = resolved.sha256 or sha256(path)
     return OriginalWheel(

@@ -13,7 +13,7 @@ from collections.abc import Mapping  # noqa: TC003 - pydantic reads the annotati
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 
-from archsplit.errors import InputError, OutputError
+from archsplit.errors import BudgetError, InputError, OutputError
 from archsplit.release.identity import ReleaseKind
 from archsplit.system.fs import read_file
 from archsplit.system.schema import schema_faults, type_adapter
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pydantic import TypeAdapter
+
+    from archsplit.recipe.policy import Policy
 
 __pure__ = True
 
@@ -266,6 +268,19 @@ class Release:
         if earlier is None or (earlier.build_id, earlier.version) != own:
             return self
         return replace(self, wheels=merge_listings(self.wheels, earlier.wheels, folder))
+
+    def check_budget(self, policy: Policy, name: str) -> None:
+        """Refuse wheels beyond the limits of a policy.
+
+        Raises:
+            BudgetError: names all of them.
+        """
+        sizes = {f"{wheel.file} ({wheel.label})": wheel.size for wheel in self.wheels}
+        if findings := list(policy.exceeded(sizes)):
+            raise BudgetError(
+                "\n  ".join([f"the wheels of policy {name} are too big:", *findings]),
+                hint="`archsplit advise` says which targets fit; or raise the limit in the recipe",
+            )
 
     def as_json(self) -> str:
         """Return the text of the file: sorted keys, one final newline."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 import gzip
 import io
 import tarfile
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from archsplit import __version__
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from archsplit.arch.target import Target
     from archsplit.recipe.model import Project, Recipe
     from archsplit.release.identity import Identity
-    from archsplit.release.report import Release, Role
+    from archsplit.release.report import Release
 
 
 def core_metadata(recipe: Recipe) -> CoreMetadata:
@@ -62,9 +62,7 @@ def core_metadata(recipe: Recipe) -> CoreMetadata:
         **pinned_extras(target_extras(plugins), plugins, project.version),
         **dropped_extras(dropped, distribution_name(project.name), project.version),
     }
-    return _metadata(
-        recipe, project.name, summary=project.summary, requires=project.dependencies, extras=extras
-    )
+    return replace(project_metadata(project, recipe.root), extras=extras)
 
 
 def plugin_metadata(recipe: Recipe, target: Target, requires: tuple[str, ...]) -> CoreMetadata:
@@ -73,26 +71,13 @@ def plugin_metadata(recipe: Recipe, target: Target, requires: tuple[str, ...]) -
     Args:
         requires: the requirements of each plugin beside its core.
     """
-    return _metadata(
-        recipe,
-        plugin_distribution(recipe.project.name, str(target)),
-        summary=f"{recipe.project.summary.rstrip('.')}: device code for {target}.",
-        requires=(exact_pin(recipe.project.name, recipe.project.version), *requires),
+    project = recipe.project
+    return replace(
+        project_metadata(project, recipe.root),
+        name=plugin_distribution(project.name, str(target)),
+        summary=f"{project.summary.rstrip('.')}: device code for {target}.",
+        requires=(exact_pin(project.name, project.version), *requires),
     )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Product:
-    """A wheel to write.
-
-    Attributes:
-        role: ``core``, ``plugin`` or ``meta``.
-        targets: whose device code is inside.
-    """
-
-    role: Role
-    targets: tuple[Target, ...]
-    draft: WheelDraft
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,22 +95,20 @@ class WheelPlanner:
     generator: str
     plugin_requires: tuple[str, ...] = ()
 
-    def plugin(self, target: Target, library: Path, platforms: tuple[str, ...]) -> Product:
+    def plugin(self, target: Target, library: Path, platforms: tuple[str, ...]) -> WheelDraft:
         """Plan the wheel with one target's library; it requires exactly this build's core."""
         recipe = self.recipe
         path = plugin_path(recipe.python.package, str(target), recipe.link.library)
         metadata = plugin_metadata(recipe, target, self.plugin_requires)
         member = WheelMember(name=path, content=library, mode=0o755)
-        draft = self._draft(metadata, platforms, (member,))
-        return Product(role="plugin", targets=(target,), draft=draft)
+        return self._draft(metadata, platforms, (member,))
 
-    def core(self, loader: Path, platforms: tuple[str, ...]) -> Product:
+    def core(self, loader: Path, platforms: tuple[str, ...]) -> WheelDraft:
         """Plan the wheel that users import, with the loader and without device code."""
         files = CoreFiles(identity=self.identity)
         members = tuple(self._members(files, loader))
         points = (files.entry_points() or b"").decode()
-        draft = self._draft(core_metadata(self.recipe), platforms, members, entry_points=points)
-        return Product(role="core", targets=(), draft=draft)
+        return self._draft(core_metadata(self.recipe), platforms, members, entry_points=points)
 
     def core_libraries(self, loader: Path) -> dict[str, Path]:
         """Return the core's ELF files by their names in it."""
@@ -137,12 +120,11 @@ class WheelPlanner:
         own = {name: path for name, path in python.items() if is_elf(path)}
         return {**own, CoreFiles(identity=self.identity).library: loader}
 
-    def meta(self) -> Product:
+    def meta(self) -> WheelDraft:
         """Plan the wheel that requires the core and every plugin."""
-        common = _metadata(self.recipe, self.recipe.project.name, summary="", requires=())
+        common = project_metadata(self.recipe.project, self.recipe.root)
         # The meta wheel has no files, so it is the same on all platforms.
-        draft = self._draft(meta_metadata(common), ("any",), (), purelib=True)
-        return Product(role="meta", targets=(), draft=draft)
+        return self._draft(meta_metadata(common), ("any",), (), purelib=True)
 
     def _members(self, files: CoreFiles, loader: Path) -> Iterator[WheelMember]:
         recipe = self.recipe
@@ -183,29 +165,8 @@ def is_elf(path: Path) -> bool:
     return open_file(path).data[: len(ELF_MAGIC)].tobytes() == ELF_MAGIC
 
 
-def _metadata(
-    recipe: Recipe,
-    name: str,
-    *,
-    summary: str,
-    requires: tuple[str, ...],
-    extras: dict[str, tuple[str, ...]] | None = None,
-) -> CoreMetadata:
-    return project_metadata(
-        recipe.project, recipe.root, name, summary=summary, requires=requires, extras=extras
-    )
-
-
-def project_metadata(
-    project: Project,
-    root: Path,
-    name: str,
-    *,
-    summary: str,
-    requires: tuple[str, ...],
-    extras: dict[str, tuple[str, ...]] | None = None,
-) -> CoreMetadata:
-    """Return the metadata that all distributions of a project have in common.
+def project_metadata(project: Project, root: Path) -> CoreMetadata:
+    """Return the metadata of a project's table.
 
     Args:
         root: the recipe's folder.
@@ -215,9 +176,9 @@ def project_metadata(
     """
     readme = project.readme
     return CoreMetadata(
-        name=name,
+        name=project.name,
         version=project.version,
-        summary=summary,
+        summary=project.summary,
         description=read_file(root / readme).decode() if readme else "",
         description_content_type=project.readme_type,
         license_expression=project.license,
@@ -227,8 +188,7 @@ def project_metadata(
         classifiers=project.classifiers,
         urls=project.urls,
         requires_python=project.requires_python,
-        requires=requires,
-        extras=extras or {},
+        requires=project.dependencies,
     )
 
 

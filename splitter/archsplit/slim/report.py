@@ -121,21 +121,8 @@ class SlimReport:
 
     def as_json(self) -> str:
         """Return the report as JSON with a final newline."""
-        content = {
-            "schema": SLIM_SCHEMA,
-            "source": self.source,
-            "output": self.output,
-            "size_before": self.size_before,
-            "size_after": self.size_after,
-            "sha256": self.sha256,
-            "choice": self.choice,
-            "files": [asdict(file) for file in self.files],
-            "effects": list(map(_effect_json, self.effects)),
-            "checks": list(self.checks),
-            "notes": list(self.notes),
-            "newest_ptx_bytes": self.newest_ptx_bytes,
-            "zstd_saves": self.zstd_saves,
-        }
+        content = {"schema": SLIM_SCHEMA, **asdict(replace(self, effects=()))}
+        content["effects"] = list(map(_effect_json, self.effects))
         return json.dumps(content, indent=2) + "\n"
 
 

@@ -116,12 +116,7 @@ class SlimJournal:
 
     def encode(self) -> str:
         """Return the journal as JSON."""
-        content = {
-            "schema": SLIM_JOURNAL_SCHEMA,
-            "state": self.state.value,
-            "choice": self.choice,
-            "changes": [asdict(change) for change in self.changes],
-        }
+        content = {"schema": SLIM_JOURNAL_SCHEMA, **asdict(self), "state": self.state.value}
         return json.dumps(content, indent=1) + "\n"
 
 

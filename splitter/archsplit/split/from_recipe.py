@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from archsplit.devicecode.partition import PackBy, plan_packs
 from archsplit.devicecode.recompress import recompress_level
 from archsplit.devicecode.registered import registered_containers
-from archsplit.errors import BudgetError, NothingToDoError, TargetError, ToolFailedError
+from archsplit.errors import NothingToDoError, TargetError, ToolFailedError
 from archsplit.formats.elf import Elf
 from archsplit.formats.reader import open_file
 from archsplit.nvcc.toolkit import choose_toolkit, nvcc_candidates, probe_toolkits
@@ -54,7 +54,6 @@ if TYPE_CHECKING:
     from archsplit.formats.fatbin import FatbinEntry
     from archsplit.nvcc.toolkit import Toolkit
     from archsplit.recipe.model import Project
-    from archsplit.recipe.policy import Policy
     from archsplit.recipe.prebuilt import SplitRecipe
     from archsplit.release.context import Effects
     from archsplit.release.report import Release, UnmovedCode
@@ -307,7 +306,7 @@ def _split_product(recipe: SplitRecipe, request: SplitRequest, effects: Effects)
         report = _split(recipe, replace(request, out=staging), effects)
         # The split has only seen the staging folder.
         refuse_other_release(target, report.build_id)
-        _check_budget(recipe, recipe.policy, report)
+        report.check_budget(recipe.policy, recipe.applied)
         names = sorted(path.name for path in staging.iterdir())
         replace_all(names, source=staging, target=target)
     return report
@@ -350,15 +349,6 @@ def _split(recipe: SplitRecipe, request: SplitRequest, effects: Effects) -> Rele
     return split_library(request, effects, library_project(recipe.project, recipe))
 
 
-def _check_budget(recipe: SplitRecipe, policy: Policy, report: Release) -> None:
-    sizes = {f"{wheel.file} ({wheel.label})": wheel.size for wheel in report.wheels}
-    if findings := list(policy.exceeded(sizes)):
-        raise BudgetError(
-            "\n  ".join([f"the wheels of policy {recipe.applied} are too big:", *findings]),
-            hint="`archsplit advise` says which targets fit; or raise the limit in the recipe",
-        )
-
-
 def library_project(project: Project, recipe: SplitRecipe) -> LibraryProject:
     """Return the project of a recipe's library: metadata, Python files and licenses of its core.
 
@@ -366,11 +356,8 @@ def library_project(project: Project, recipe: SplitRecipe) -> LibraryProject:
         InputError: the readme can't be read.
     """
     root, python = recipe.root, recipe.python
-    metadata = project_metadata(
-        project, root, project.name, summary=project.summary, requires=project.dependencies
-    )
     return LibraryProject(
-        metadata=metadata,
+        metadata=project_metadata(project, root),
         package=python.package if python else project.name.replace("-", "_"),
         files={str(path): root / python.root / path for path in python.files} if python else {},
         licenses={str(path): root / path for path in project.license_files},
@@ -482,8 +469,11 @@ def plan_split(recipe: SplitRecipe, targets: tuple[Target, ...] | None = None) -
 def _with_packs(plan: SplitPlan, request: SplitRequest, *, is_wheel: bool) -> SplitPlan:
     with temporary_dir() as folder:
         # Libraries of a wheel are unpacked to be read.
-        read_containers = _wheel_containers if is_wheel else _library_containers
-        containers, unmoved = read_containers(request.source, folder)
+        containers, unmoved = (
+            _wheel_containers(request.source, folder)
+            if is_wheel
+            else _library_containers(request.source)
+        )
         pack_plan = plan_packs(containers, request.by, request.targets)
         packs = tuple(_planned_pack(contents, containers) for contents in pack_plan.packs)
     return replace(plan, packs=packs, extras=planned_extras(pack_plan), stays=unmoved)
@@ -495,15 +485,13 @@ def _wheel_containers(path: Path, folder: Path) -> tuple[_Containers, tuple[Unmo
     containers: _Containers = []
     unmoved = list(scan.unmoved)
     for library in scan.libraries:
-        library_containers, library_unmoved = _library_containers(library.path, folder)
+        library_containers, library_unmoved = _library_containers(library.path)
         containers += library_containers
         unmoved += [replace(one, name=library.name) for one in library_unmoved]
     return containers, tuple(unmoved)
 
 
-def _library_containers(path: Path, folder: Path) -> tuple[_Containers, tuple[UnmovedCode, ...]]:
-    # Same signature as `_wheel_containers`.
-    del folder
+def _library_containers(path: Path) -> tuple[_Containers, tuple[UnmovedCode, ...]]:
     registered = registered_containers(Elf(open_file(path)))
     movable = [one.entries for one in registered if one.wrapper is not None]
     return movable, tuple(unmoved_images(path.name, registered))

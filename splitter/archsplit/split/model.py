@@ -14,8 +14,6 @@ import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from packaging.metadata import parse_email
-
 from archsplit.arch.compat import GPU_BY_CAPABILITY
 from archsplit.devicecode.partition import PackBy, ReleaseCores, divide_packs, plan_packs
 from archsplit.devicecode.recompress import LEVELS
@@ -29,8 +27,6 @@ from archsplit.wheels.filename import distribution_name
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
-
-    from packaging.metadata import RawMetadata
 
     from archsplit.arch.target import Capability, Target
     from archsplit.devicecode.partition import PackFile, PackPlan
@@ -179,13 +175,6 @@ class Core:
         # Byte for byte: tags and project may be spelled in several ways that are equal for an
         # installer, and an index would have two files of one wheel.
         return self.wheel.path.name if self.name == self.wheel.name else str(self.name)
-
-    @property
-    def raw_metadata(self) -> RawMetadata:
-        """Return the fat wheel's METADATA, unchecked."""
-        # Unchecked, because the fat wheel was published with it: only what is added has to be
-        # valid.
-        return parse_email(self.wheel.read(f"{self.wheel.dist_info}/METADATA"))[0]
 
     @property
     def table(self) -> bytes:

@@ -144,7 +144,7 @@ def _bill(
     *,
     of_release: bool = False,
 ) -> Bill:
-    raw = core.raw_metadata
+    raw = core.wheel.raw_metadata
     license_name = raw.get("license_expression", "")
     return Bill(
         subject=wheel_component(
@@ -263,7 +263,7 @@ def _metadata(core: Core, text: bytes) -> bytes:
 
 def meta_draft(core: Core, generator: str) -> WheelDraft:
     """Return the wheel that requires a core and all of its packs."""
-    name, raw, project = meta_name(core.name), core.raw_metadata, core.name.project
+    name, raw, project = meta_name(core.name), core.wheel.raw_metadata, core.name.project
     common = CoreMetadata(
         name=project,
         version=name.version,
@@ -388,7 +388,7 @@ class PackWriter:
         )
 
     def _metadata(self, file: PackFile, name: WheelName) -> CoreMetadata:
-        raw = self.core.raw_metadata
+        raw = self.core.wheel.raw_metadata
         project, pack_name = self.core.name.project, file.pack.name
         serves = file.pack.serves
         gpus = f"GPUs of capability {', '.join(map(str, serves))}" if serves else pack_name

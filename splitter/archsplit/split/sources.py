@@ -174,7 +174,7 @@ def split_by_cuda(request: SplitRequest, effects: Effects) -> CudaReleases:
             )
             releases[major] = split_wheel(part, effects)
         with open_wheel(paths[0], same_tags=False) as wheel:
-            requires_python = _requires_python(wheel)
+            requires_python = wheel.raw_metadata.get("requires_python", "")
         front = write_front_package(
             staging,
             project,
@@ -220,9 +220,7 @@ def find_cuda_major(wheel: Wheel) -> int:
     Raises:
         InputError: nothing says so, or not all of it agrees.
     """
-    metadata = wheel.read(f"{wheel.dist_info}/METADATA")
-    requires = re.findall(rb"^Requires-Dist:\s*(.+?)\s*$", metadata, re.MULTILINE | re.IGNORECASE)
-    texts = [text.decode(errors="replace") for text in requires]
+    texts = wheel.raw_metadata.get("requires_dist", [])
     evidence: dict[int, str] = {}
     for major, source in (*_own_majors(wheel.name), *_required_majors(texts)):
         evidence.setdefault(major, source)
@@ -257,9 +255,3 @@ def _required_majors(texts: Iterable[str]) -> Iterator[tuple[int, str]]:
             for one in requirement.specifier:
                 if one.operator in {"==", "~=", ">="}:
                     yield int(one.version.partition(".")[0]), f"the requirement {text}"
-
-
-def _requires_python(wheel: Wheel) -> str:
-    content = wheel.read(f"{wheel.dist_info}/METADATA")
-    found = re.search(rb"^Requires-Python:\s*(.+?)\s*$", content, re.MULTILINE | re.IGNORECASE)
-    return found[1].decode() if found else ""

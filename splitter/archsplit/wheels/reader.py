@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, BinaryIO, TypeVar
 
 from isal import isal_zlib
 from isal.igzip_lib import IsalError
+from packaging.metadata import parse_email
 
 from archsplit.errors import InputError, WheelError
 from archsplit.system.fs import hash_stream, input_errors, output_errors
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from zipfile import ZipInfo
 
-    from packaging.metadata import Metadata
+    from packaging.metadata import Metadata, RawMetadata
 
     from archsplit.wheels.zip_reader import Archive
 
@@ -284,6 +285,11 @@ class Wheel:
         """
         with self.open(name) as stream:
             return stream.read()
+
+    @property
+    def raw_metadata(self) -> RawMetadata:
+        """METADATA as it is: wheels are published with fields that an index would refuse."""
+        return parse_email(self.read(f"{self.dist_info}/METADATA"))[0]
 
     def metadata(self) -> Metadata:
         """Read METADATA as strictly as the index does.

@@ -95,21 +95,17 @@ class WheelDraft:
         if findings:
             raise WheelError("\n".join([f"{self.name} can't be written:", *findings]))
 
-    @property
-    def info(self) -> WheelInfo:
-        """Content of WHEEL."""
-        return WheelInfo(
+    def contents(self) -> tuple[WheelMember, ...]:
+        """Return all members but RECORD, in the archive's order."""
+        dist_info = f"{self.name.dist_info}/"
+        # RECORD isn't among them: it has the digests of all others.
+        info = WheelInfo(
             generator=self.generator,
             tags=self.name.tags,
             purelib=self.purelib,
             build=self.name.build,
         )
-
-    def contents(self) -> tuple[WheelMember, ...]:
-        """Return all members but RECORD, in the archive's order."""
-        dist_info = f"{self.name.dist_info}/"
-        # RECORD isn't among them: it has the digests of all others.
-        texts = {"METADATA": metadata.encode_metadata(self.metadata), "WHEEL": self.info.encode()}
+        texts = {"METADATA": metadata.encode_metadata(self.metadata), "WHEEL": info.encode()}
         if self.entry_points:
             texts["entry_points.txt"] = self.entry_points.encode()
         return (
@@ -175,12 +171,9 @@ def write_wheel(
         OutputError: the folder can't be written.
     """
     path = folder / str(draft.name)
-    with contextlib.ExitStack() as stack:
-        shared = deflater or stack.enter_context(contextlib.closing(ParallelDeflater()))
-        temporary = stack.enter_context(atomic_replace(path))
-        # The name appears when the last byte is written.
-        with temporary.open("wb") as file:
-            draft.write(file, epoch=epoch, deflater=shared)
+    # The name appears when the last byte is written.
+    with atomic_replace(path) as temporary, temporary.open("wb") as file:
+        draft.write(file, epoch=epoch, deflater=deflater)
     return path
 
 
