@@ -73,7 +73,8 @@ def find_encoder(raw: bytes, payload: bytes, compression: Compression) -> Encode
     if compression is Compression.LZ4:
         lz4 = (one for one in Encoder if one.compression is Compression.LZ4)
         size = len(payload)
-        return next((one for one in lz4 if len(_encode_lz4(one, raw, size, payload)) == size), None)
+        block = ctypes.create_string_buffer(size)
+        return next((one for one in lz4 if _encode_lz4(one, raw, block, payload) == size), None)
     if compression is Compression.ZSTD and compress_zstd(raw, 5) == payload:
         return Encoder.ZSTD5_1_5_7
     return None
@@ -84,7 +85,9 @@ def encode_payload(encoder: Encoder, raw: bytes, size: int) -> bytes:
     if encoder is Encoder.NONE:
         payload = raw
     elif encoder.compression is Compression.LZ4:
-        payload = _encode_lz4(encoder, raw, size)
+        block = ctypes.create_string_buffer(size)
+        written = _encode_lz4(encoder, raw, block)
+        payload = block.raw[:written]
     else:
         payload = compress_zstd(raw, _ZSTD_LEVELS[encoder])
     return payload if len(payload) == size else b""
@@ -127,12 +130,13 @@ def _zstd_writer() -> Callable[[bytes, int], bytes]:
     return lambda raw, level: zstandard.ZstdCompressor(level=level).compress(raw)
 
 
-def _encode_lz4(encoder: Encoder, raw: bytes, size: int, expected: bytes | None = None) -> bytes:
-    """Return a block of up to ``size`` bytes; b"" if it is longer, or not the expected one."""
+def _encode_lz4(
+    encoder: Encoder, raw: bytes, block: ctypes.Array[ctypes.c_char], expected: bytes | None = None
+) -> int:
+    """Fill a block; return its bytes, 0 if it needs more room or differs from the expected one."""
     # A foreign function leaves the interpreter to other threads.
-    block = ctypes.create_string_buffer(size)
-    written = _library().archsplit_lz4_encode(encoder, raw, len(raw), block, size, expected)
-    return block.raw[:written]
+    size: int = _library().archsplit_lz4_encode(encoder, raw, len(raw), block, len(block), expected)
+    return size
 
 
 @lru_cache(maxsize=1)

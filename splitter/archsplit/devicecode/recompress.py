@@ -118,7 +118,8 @@ def recompress_image(container: Container, entry: FatbinEntry, *, level: int) ->
     except BinaryFormatError:
         return ImageResult(kept=KeptReason.UNREADABLE)
     # First what costs less: most of the time goes into the frame.
-    encoder = find_encoder(raw, payload.to_bytes(), entry.compression)
+    block = payload.to_bytes()
+    encoder = find_encoder(raw, block, entry.compression)
     if encoder is None:
         # Level 19 is as small as it gets, and isn't tried: making it again takes as long.
         is_zstd = entry.compression is Compression.ZSTD
@@ -126,21 +127,22 @@ def recompress_image(container: Container, entry: FatbinEntry, *, level: int) ->
     content = frame_entry(container, entry, compress_zstd(raw, level), len(raw))
     if len(content) >= entry.size:
         return ImageResult(kept=KeptReason.NOT_SMALLER)
-    vendor = container.body.at(entry.offset, entry.size, "image")
+    # Bytes: a memoryview compares them one by one.
+    vendor = container.body.at(entry.offset, entry.size, "image").to_bytes()
     form = ImageForm(
         encoder=encoder,
         size=entry.size,
         compressed_size=entry.compressed_size,
         uncompressed_size=entry.uncompressed_size,
         flags=entry.flags,
-        digest=hashlib.sha256(vendor.data).digest(),
+        digest=hashlib.sha256(vendor).digest(),
         raw_digest=hashlib.sha256(raw).digest(),
     )
     # Both ways: the frame gives the raw bytes, and `find_encoder` has made the payload of these.
     # Padding that isn't zeros can't be made again, for example.
     header = content[: entry.header_size]
     is_same = _unpacked(content) == raw
-    if not is_same or _vendor_entry(header, payload.to_bytes(), form) != vendor.data:
+    if not is_same or _vendor_entry(header, block, form) != vendor:
         return ImageResult(kept=KeptReason.UNMATCHED)
     return ImageResult(content=content, digest=hashlib.sha256(content).digest(), form=form)
 
