@@ -16,6 +16,7 @@ import ctypes
 import enum
 import hashlib
 import platform
+from contextlib import suppress
 from functools import lru_cache
 from importlib import import_module, resources
 from typing import TYPE_CHECKING
@@ -47,17 +48,11 @@ class Encoder(enum.IntEnum):
     @property
     def compression(self) -> Compression:
         """Return the compression of the payloads that it makes."""
-        return _COMPRESSIONS[self]
+        if self in _ZSTD_LEVELS:
+            return Compression.ZSTD
+        return Compression.NONE if self is Encoder.NONE else Compression.LZ4
 
 
-_COMPRESSIONS: Mapping[Encoder, Compression] = {
-    Encoder.LZ4HC1_1_9_4: Compression.LZ4,
-    Encoder.LZ4HC1_1_10: Compression.LZ4,
-    Encoder.LZ4HC3: Compression.LZ4,
-    Encoder.NONE: Compression.NONE,
-    Encoder.ZSTD5_1_5_7: Compression.ZSTD,
-    Encoder.ZSTD19_1_5_7: Compression.ZSTD,
-}
 _ZSTD_LEVELS: Mapping[Encoder, int] = {Encoder.ZSTD5_1_5_7: 5, Encoder.ZSTD19_1_5_7: 19}
 
 
@@ -72,9 +67,10 @@ def find_encoder(raw: bytes, payload: bytes, compression: Compression) -> Encode
         return Encoder.NONE if raw == payload else None
     if compression is Compression.LZ4:
         lz4 = (one for one in Encoder if one.compression is Compression.LZ4)
-        size = len(payload)
-        block = ctypes.create_string_buffer(size)
-        return next((one for one in lz4 if _encode_lz4(one, raw, block, payload) == size), None)
+        block = ctypes.create_string_buffer(len(payload))
+        return next(
+            (one for one in lz4 if _encode_lz4(one, raw, block, payload) == len(block)), None
+        )
     if compression is Compression.ZSTD and compress_zstd(raw, 5) == payload:
         return Encoder.ZSTD5_1_5_7
     return None
@@ -118,16 +114,14 @@ def _zstd_writer() -> Callable[[bytes, int], bytes]:
     if zstd.zstd_version == _LIBZSTD:
         return zstd.compress
     # A Python 3.14 that links another release; the zstandard wheel has libzstd inside.
-    try:
+    with suppress(ImportError):
         zstandard = import_module("zstandard")
-    except ImportError:
-        zstandard = None
-    if zstandard is None or zstandard.ZSTD_VERSION != (1, 5, 7):
-        raise ToolFailedError(
-            f"this Python has libzstd {zstd.zstd_version}, expected {_LIBZSTD}",
-            hint="pip install zstandard==0.25.0",
-        )
-    return lambda raw, level: zstandard.ZstdCompressor(level=level).compress(raw)
+        if zstandard.ZSTD_VERSION == (1, 5, 7):
+            return lambda raw, level: zstandard.ZstdCompressor(level=level).compress(raw)
+    raise ToolFailedError(
+        f"this Python has libzstd {zstd.zstd_version}, expected {_LIBZSTD}",
+        hint="pip install zstandard==0.25.0",
+    )
 
 
 def _encode_lz4(
@@ -135,8 +129,8 @@ def _encode_lz4(
 ) -> int:
     """Fill a block; return its bytes, 0 if it needs more room or differs from the expected one."""
     # A foreign function leaves the interpreter to other threads.
-    size: int = _library().archsplit_lz4_encode(encoder, raw, len(raw), block, len(block), expected)
-    return size
+    size = _library().archsplit_lz4_encode(encoder, raw, len(raw), block, len(block), expected)
+    return int(size)
 
 
 @lru_cache(maxsize=1)

@@ -314,20 +314,19 @@ class File:
         """Number of units inside of the fatbin sections."""
         return sum(unit.place is not Place.OUTSIDE for unit in self.units)
 
-    def zstd_share(self, image: Image) -> float:
-        """Return the share of an image's bytes that it keeps as a zstd frame."""
-        # A frame of several images stays as it is.
-        zstd = {} if image.is_share else self.zstd or {}
-        return zstd.get((image.kind, image.compression), 1.0)
+    def zstd_size(self, unit: Unit, image: Image) -> int:
+        """Return the bytes of an image in the form that split would store."""
+        # A linker can't read zstd, and a frame of several images stays as it is.
+        can_change = unit.place is Place.EXECUTABLE and not image.is_share
+        zstd = self.zstd if can_change and self.zstd else {}
+        return int(zstd.get((image.kind, image.compression), 1.0) * image.file_bytes)
 
     @property
     def zstd_saves(self) -> int:
         """Bytes of the file that zstd level 9 would save."""
         return sum(
-            int((1 - self.zstd_share(image)) * image.file_bytes)
+            image.file_bytes - self.zstd_size(unit, image)
             for unit in self.units
-            # A linker can't read zstd: its input stays as it is.
-            if unit.place is Place.EXECUTABLE
             for image in unit.images
         )
 

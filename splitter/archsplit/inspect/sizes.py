@@ -107,15 +107,13 @@ class CodeGroup:
     def add(self, unit: Unit, file: File | None) -> None:
         """Add a container; ``file`` has the estimate of its images as zstd frames."""
         self.containers += 1
-        # A linker can't read zstd: its input stays as it is.
-        frames = file if unit.place is Place.EXECUTABLE else None
         for image in unit.images:
             if image.target is None or not is_code(image):
                 self.other += image.weight
                 continue
             self.sizes[image.target] += image.weight
-            packed = 0 if frames is None else int(frames.zstd_share(image) * image.file_bytes)
-            self.packed[image.target] += min(image.weight, packed or image.weight)
+            packed = image.weight if file is None else file.zstd_size(unit, image)
+            self.packed[image.target] += min(image.weight, packed)
 
 
 def code_groups(inventory: Inventory) -> tuple[CodeGroup, ...]:
