@@ -80,7 +80,8 @@ def test_names_that_are_there_cost_nothing_and_go_first() -> None:
     made = plan(what, view(what, old=("foo-sm4", "foo")))
     assert made.steps[0].artifact.project == "foo-sm4"
     assert [step.standing for step in made.steps][::5] == [NameStatus.TAKEN] * 2
-    assert "foo-sm4 is on the index already; only the upload" in plan_text(made)
+    # A line for each would be as long as the release, from the second version on.
+    assert "warning: on the index already: foo, foo-sm4; only the upload" in plan_text(made)
 
 
 def test_other_content_and_what_was_yanked_are_conflicts() -> None:

@@ -273,9 +273,9 @@ def _wheel_key(file: str) -> tuple[Version, BuildTag, frozenset[Tag]] | None:
 def _notes(
     release: UploadRelease, steps: list[UploadStep], state: IndexState, rules: Rules
 ) -> Iterator[str]:
-    taken = {step.artifact.project for step in steps if step.standing is NameStatus.TAKEN}
-    for name in sorted(taken):
-        yield f"{name} is on the index already; only the upload shows whether you have permission"
+    if taken := {step.artifact.project for step in steps if step.standing is NameStatus.TAKEN}:
+        names = ", ".join(sorted(taken))
+        yield f"on the index already: {names}; only the upload shows whether you have permission"
     for name, project in sorted(state.projects.items()):
         if project.unmeasured and rules.project_bytes is not None:
             yield f"{name}: the index lists no size for {project.unmeasured} of its files"

@@ -79,6 +79,7 @@ def dropped_targets(release: UploadRelease, page: IndexPage, index: Index) -> It
     version, served = earlier
     # The wheel itself may have gigabytes, so an index without metadata files is not searched.
     if served.metadata is None:
+        yield f"{core.project} {version} has no metadata on the index, so targets are not compared"
         return
     last = parse_email(index.read(served.metadata_url))[0]
     before = _plugin_extras(last, core.project)
@@ -180,8 +181,7 @@ def _last_core(page: IndexPage, version: Version) -> tuple[Version, IndexFile] |
         and found < version
         and (version.is_prerelease or not found.is_prerelease)
     ]
-    if not wheels:
-        return None
-    newest = max(found for found, _ in wheels)
+    newest = max((found for found, _ in wheels), default=version)
     cores = [served for found, served in wheels if found == newest]
-    return newest, min(cores, key=lambda one: (one.metadata is None, one.name))
+    core = min(cores, key=lambda one: (one.metadata is None, one.name), default=None)
+    return None if core is None else (newest, core)
