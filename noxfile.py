@@ -25,6 +25,9 @@ PURE = [
 ]
 """Modules that declare that they have no effects: every branch is covered by tests."""
 
+UV = "uv|venv"
+"""Of the sessions in each change's way: uv installs in a third of pip's CPU seconds."""
+
 QUICK = ("--no-compile",)
 """Options of pip: Python compiles what is imported, which is a small part of what is installed."""
 
@@ -35,13 +38,16 @@ TEST_FOLDERS = sorted({path.parent for path in Path("tests").glob("*/test_*.py")
 
 
 def _install(session: nox.Session, *what: str) -> None:
-    """Install by the newest pip, which resolves in half the time of the one in Python 3.11."""
+    """Install by uv, or by the newest pip, which resolves in half the time of Python 3.11's."""
+    if session.venv_backend == "uv":
+        session.install(*what)
+        return
     # With its bytecode: each start of pip reads most of it.
     session.install("--upgrade", "pip")
     session.install(*QUICK, *what)
 
 
-@nox.session
+@nox.session(venv_backend=UV)
 def lint(session: nox.Session) -> None:
     """Formatting, lint, types, and the import contract."""
     _install(session, "-e", ".[lint]")
@@ -63,7 +69,7 @@ def lint(session: nox.Session) -> None:
     session.run("python", "tools/schemas.py", "--check")
 
 
-@nox.session
+@nox.session(venv_backend=UV)
 def quick(session: nox.Session) -> None:
     """Tests of the pure Python parts: a minute on two cores, without nvcc and networks."""
     _install(session, "-e", ".[test-imports]", "pytest-timeout>=2.4", "pytest-xdist>=3.8")
@@ -71,7 +77,7 @@ def quick(session: nox.Session) -> None:
     session.run("pytest", "-q", "-n", "auto", *markers, *session.posargs, env=KEPT_BYTECODE)
 
 
-@nox.session
+@nox.session(venv_backend=UV)
 def tests(session: nox.Session) -> None:
     """All tests that need neither a GPU nor a download."""
     _install(session, "-e", ".[nvcc,test]")
