@@ -90,6 +90,13 @@ def test_image_is_smaller_and_gives_the_vendor_bytes_again(form: str, level: int
     assert result.form.digest == hashlib.sha256(vendor).digest()
 
 
+@pytest.mark.parametrize("flag", [0, 0x100_0000, 1 << 63], ids=hex)
+def test_zstd_image_has_the_other_flags_of_the_vendor(flag: int) -> None:
+    # 0x1000000 is on all images for 10.0 and later.
+    result = recompressed(entry_bytes(lz4_block(RAW), raw=len(RAW), flags=LZ4 | flag))
+    assert one_image(result.content)[1].flags == 0x11 | ZSTD | flag
+
+
 def test_level_5_becomes_19_and_19_stays() -> None:
     five = entry_bytes(compress_zstd(RAW, 5), raw=len(RAW), flags=ZSTD)
     assert recompressed(five, 9).kept is KeptReason.ZSTD

@@ -53,7 +53,8 @@ _SPEED = {9: 70_000_000, 19: 2_700_000}
 _SIZES, _SIZES_AT = Struct("<QI"), 8
 _FLAGS, _FLAGS_AT, _UNCOMPRESSED_AT = Struct("<Q"), 40, 56
 _ALIGNMENT = 8
-_COMPRESSED = EntryFlag.LZ4 | EntryFlag.ZSTD
+# A number: from Python 3.11, `~` of an IntFlag has no bits above the members that it knows.
+_COMPRESSED = int(EntryFlag.LZ4 | EntryFlag.ZSTD)
 _KINDS = {EntryKind.CUBIN, EntryKind.PTX}
 _LEVEL_19 = 19
 _PICKS, _PART = 12, 2 << 20
