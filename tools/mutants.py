@@ -111,7 +111,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="mutants at once")
     parser.add_argument("--minutes", type=float, default=600, help="begin no mutant after these")
     parser.add_argument("--seconds", type=float, default=300, help="of tests for each mutant")
-    parser.add_argument("--survivors", type=Path, help="try what survived a run with this output")
+    parser.add_argument("--survivors", type=Path, help="try what a run didn't kill")
     parser.add_argument("folder", type=Path, help="for copies of the tree; it is replaced")
     options = parser.parse_args()
     folder = options.folder.absolute()
@@ -187,7 +187,7 @@ def build_loader(tree: Path) -> bool:
 def print_table(counts: Counter[tuple[str, str]]) -> None:
     """Print a line for each package, and the share of mutants that was killed."""
     for package in (*sorted({package for package, _ in counts}), "all"):
-        of = {"killed": 0, "survived": 0, "invalid": 0, "left out": 0}
+        of = {"killed": 0, "survived": 0, "not judged": 0, "invalid": 0, "left out": 0}
         for (each, result), count in counts.items():
             of[result] += count if package in (each, "all") else 0
         judged = of["killed"] + of["survived"]
@@ -197,7 +197,9 @@ def print_table(counts: Counter[tuple[str, str]]) -> None:
 
 def survivors(tree: Path, packages: Sequence[str], output: str) -> list[Mutant]:
     """Return the mutants that an earlier run's output names as survivors, wherever they are now."""
-    pattern = re.compile(r"^survived: (.+?):\d+: (.*?)(?: \[\d+ s.*\])?$", re.MULTILINE)
+    pattern = re.compile(
+        r"^(?:survived|not judged): (.+?):\d+: (.*?)(?: \[\d+ s.*\])?$", re.MULTILINE
+    )
     wanted = {(Path(file), change) for file, change in pattern.findall(output)}
     changed = {change.partition("  ->  ")[0] for _, change in wanted}
     found: dict[tuple[Path, str], Mutant] = {}
@@ -388,8 +390,9 @@ class Judge:
     known: dict[str, frozenset[str]] = field(default_factory=dict)
 
     def outcome(self, tree: Path, mutant: Mutant) -> tuple[str, str]:
-        """Return ``killed``, ``survived`` or, for C that can't be compiled, ``invalid``; by what.
+        """Return ``killed``, ``survived``, ``not judged`` or ``invalid``, and by what.
 
+        C that can't be compiled is invalid. A mutant is not judged if the time is up.
         A mutant that stops pytest, or its collection, was killed as well.
         """
         path = tree / mutant.file
@@ -414,13 +417,15 @@ class Judge:
             leave_out = [word for name in sorted(broken) for word in ("--deselect", name)]
             whole = [file for file in tests if file not in broken]
             code, output = run_tests(tree, whole, left, "-x", *leave_out)
-            if code in (None, 0, NO_TESTS):
-                return "survived", "" if code is not None else "time is up"
+            if code is None:
+                break
+            if code in (0, NO_TESTS):
+                return "survived", ""
             failed = FAILURE.search(output)
             name = failed[1] if failed else ""
             if not failed or name not in self.broken(name.partition("::")[0]):
                 return "killed", name or output.strip().rpartition("\n")[2]
-        return "survived", "time is up"
+        return "not judged", "time is up"
 
     def broken(self, file: str) -> frozenset[str]:
         """Return the tests of a file that fail on the clean tree."""
