@@ -7,8 +7,11 @@ import signal
 import sys
 from typing import TYPE_CHECKING
 
+from archsplit.system.fs import atomic_replace
+
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 CHANGES = {
     *("os.rename", "os.link", "os.remove", "os.rmdir", "os.mkdir", "os.symlink"),
@@ -40,3 +43,15 @@ def is_killed(action: Callable[[], object], at: int) -> bool:
     status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     assert status in {0, -signal.SIGKILL}, status
     return status != 0
+
+
+def leave_half_an_output(path: Path) -> set[Path]:
+    """Write an output in a child that is killed; return what the child leaves beside it."""
+    before = set(path.parent.iterdir())
+    child = os.fork()
+    if child == 0:
+        with atomic_replace(path) as temporary:
+            temporary.write_text("half")
+            os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(child, 0)
+    return set(path.parent.iterdir()) - before

@@ -23,6 +23,7 @@ from archsplit.index.static_model import IndexRelease, RetentionLimits
 from archsplit.index.static_update import IndexChange, IndexUpdate, update_index
 from archsplit.wheels.filename import distribution_name
 from archsplit.wheels.writer import write_wheel
+from killed_children import leave_half_an_output
 
 HERE = Path(__file__).parent
 
@@ -207,7 +208,6 @@ def test_pages_are_written_again(tmp_path: Path) -> None:
     before = files(root)
     (root / "index.html").unlink()
     (root / "toy" / "index.html").write_text("half")
-    (root / "toy" / ".index.html.abcd1_xy").write_text("killed")
     with pytest.raises(VerifyError, match=r"index\.html: is missing[\s\S]*writes pages again"):
         check_index(open_folder(root))
     update(root)
@@ -218,18 +218,24 @@ def test_foreign_files_in_the_index_folder_stay(tmp_path: Path) -> None:
     """The folder may have more in it than an index: a project, a web server's settings."""
     build = build_folder(tmp_path / "dist", "1.0")
     update(tmp_path, build)
-    own = (".htaccess", ".toy-1.0-py3-none-any.whl.bak", ".index.html.saved", "draft.whl")
+    own = (
+        ".htaccess",
+        ".toy-1.0-py3-none-any.whl.k3_x9abz",
+        ".archsplit-notes",
+        ".index.html.saved",
+        "draft.whl",
+    )
     foreign = [tmp_path / folder / name for folder in ("toy", "src") for name in own]
     (tmp_path / "src").mkdir()
     for path in foreign:
         path.write_text("mine")
-    begun = tmp_path / "toy" / ".toy-1.0-py3-none-any.whl.k3_x9abz"
-    begun.write_text("killed")
+    left = leave_half_an_output(tmp_path / "toy" / "toy-1.0-py3-none-any.whl")
+    assert {path.exists() for path in left} == {True}
     wheels = sorted(build.iterdir())
     assert update(tmp_path, day=1).waiting == ()
     assert sorted(build.iterdir()) == wheels
     assert all(path.exists() for path in foreign)
-    assert not begun.exists()
+    assert {path.exists() for path in left} == {False}
 
 
 def test_website_is_refused_as_an_index(tmp_path: Path) -> None:
@@ -352,7 +358,7 @@ CHILD = """
 import os, shutil, signal, sys
 from pathlib import Path
 here, folder = sys.argv[1:]
-sys.path.insert(0, here)
+sys.path[:0] = [here, str(Path(here).parent)]
 from test_index_update import update_of_the_third_day
 
 def counting(real):

@@ -73,7 +73,7 @@ def test_the_command_killed_at_any_time(environment: Environment, tmp_path: Path
 
 
 @pytest.mark.parametrize("step", ["40", pytest.param("1", marks=pytest.mark.stress)])
-def test_a_verb_that_is_killed_over_an_earlier_output_loses_no_file(
+def test_a_verb_that_is_killed_loses_no_file_and_its_next_run_leaves_none(
     step: str, tmp_path: Path
 ) -> None:
     argv = [sys.executable, str(HERE / "verbs_killed.py"), str(tmp_path), step]

@@ -1,8 +1,8 @@
 """Verbs over an earlier output, in processes that are killed before each change to the disk.
 
 ``python verbs_killed.py FOLDER STEP`` kills each verb before every STEPth change, prints how many
-kills there were, and ends with an error as soon as a file of the earlier output is missing, or is
-neither the old nor the new one.
+kills there were, and ends with an error as soon as a file of the earlier output is missing or
+empty, or the same command afterwards leaves a file of the killed one.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 import sys
 from functools import partial
 from pathlib import Path
@@ -43,26 +44,43 @@ def run(words: Sequence[str], epoch: int) -> None:
         raise SystemExit(code)
 
 
-def killed(words: Sequence[str], out: Path, step: int) -> int:
-    """Kill a verb at each of its changes; return the number of kills."""
+def names(folder: Path) -> set[str]:
+    """Return all names in a folder, with hidden ones."""
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*")}
+
+
+def finish(words: Sequence[str], epoch: int) -> None:
     pid = os.fork()
     if pid == 0:
-        run(words, 1700000000)
+        run(words, epoch)
         os._exit(0)
     assert os.waitpid(pid, 0)[1] == 0, words
+
+
+def killed(words: Sequence[str], out: Path, step: int, earlier: Sequence[str]) -> int:
+    """Kill a verb at each of its changes; return the number of kills."""
+    finish(earlier, 1700000000)
     old = digests(out)
     assert old, words
+    kept = out.with_name(f"{out.name}-kept")
+    shutil.copytree(out, kept, symlinks=True)
+    finish(words, 1600000000)
+    complete = names(out)
     at = kills = 0
-    while is_killed(partial(run, words, 1600000000), at):
+    while True:
+        shutil.rmtree(out)
+        shutil.copytree(kept, out, symlinks=True)
+        if not is_killed(partial(run, words, 1600000000), at):
+            break
         found = digests(out)
         assert old.keys() <= found.keys(), (words, at, sorted(old.keys() - found.keys()))
-        changed = {name for name in old if found[name] != old[name]}
-        for name in changed:
-            assert (out / name).stat().st_size > 0, (words, at, name)
+        for name in old:
+            assert found[name] == old[name] or (out / name).stat().st_size > 0, (words, at, name)
+        finish(words, 1600000000)
+        assert names(out) == complete, (words, at, sorted(names(out) ^ complete))
         at += step
         kills += 1
-    new = digests(out)
-    assert old.keys() <= new.keys(), words
+    assert old.keys() <= digests(out).keys(), words
     return kills
 
 
@@ -70,20 +88,33 @@ def main(folder: Path, step: int) -> None:
     place = folder / "in"
     place.mkdir()
     wheel = str(fat_wheel(place))
+    second = str(fat_wheel(place, name="second-1-py3-none-manylinux_2_17_x86_64.whl"))
     library = str(place / "library/libsample.so")
-    split = folder / "split"
+    split, index = folder / "split", folder / "index"
+    only_fat, both = folder / "fat.txt", folder / "both.txt"
+    only_fat.write_text(f"--no-index\n--find-links {place}\nfat\n")
+    both.write_text(f"{only_fat.read_text()}second\n")
+    mirror = ["--lock-name", "all", "--device", "9.0", "--out"]
     verbs = {
         "slim": (["slim", wheel, "--device", "9.0", "--out"], folder / "slim"),
         "slim-file": (["slim", library, "--device", "9.0", "--out"], folder / "file"),
         "split": (["split", wheel, "--out"], split),
+        "variants": (["split", wheel, "--variants", "--out"], folder / "variants"),
         "gather": (["gather", str(split), "--out"], folder / "gathered"),
         "join": (["join", str(split), "--out"], folder / "joined"),
-        "index": (["index", "--add", wheel], folder / "index"),
+        "index": (["index", "--add", wheel, "--add", second], index),
+        "mirror": (["mirror", str(both), *mirror], folder / "mirror"),
     }
+    # Later runs have more to write, because both go on where an earlier run has ended.
+    before = {"index": ["index", "--add", wheel], "mirror": ["mirror", str(only_fat), *mirror]}
     counts = {}
     for name, (words, out) in verbs.items():
-        argv = [words[0], str(out), *words[1:]] if name == "index" else [*words, str(out)]
-        counts[name] = killed(argv, out, step)
+        last, first = (
+            [each[0], str(out), *each[1:]] if name == "index" else [*each, str(out)]
+            for each in (words, before.get(name, words))
+        )
+        # An index has few changes.
+        counts[name] = killed(last, out, max(1, step // 10) if name == "index" else step, first)
     sys.stdout.write(json.dumps(counts) + "\n")
 
 

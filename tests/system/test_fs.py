@@ -13,6 +13,7 @@ import pytest
 
 from archsplit.errors import DiskFullError, InputError, OutputError
 from archsplit.system import fs
+from killed_children import leave_half_an_output
 
 
 def test_a_file_is_replaced_as_a_whole(tmp_path: Path) -> None:
@@ -180,6 +181,39 @@ def test_the_folder_of_a_killed_process_is_removed(tmp_path: Path) -> None:
     assert [path.name for path in left.iterdir()] == ["half-written.whl"]
     with fs.temporary_dir(tmp_path) as folder:
         assert set(os.listdir(tmp_path)) == {folder.name, f"{folder.name}.lock"}
+    assert os.listdir(tmp_path) == []
+
+
+def test_the_next_output_in_a_folder_removes_what_a_killed_writer_left(tmp_path: Path) -> None:
+    path = tmp_path / "toy.whl"
+    path.write_text("old")
+    (tmp_path / ".toy.whl.1a2b3c4d").write_text("mine")
+    left = leave_half_an_output(path)
+    assert len(left) == 2  # a folder and its marker
+    assert path.read_text() == "old"
+    fs.write_file(path, "new")
+    assert sorted(os.listdir(tmp_path)) == [".toy.whl.1a2b3c4d", "toy.whl"]
+
+
+@pytest.mark.parametrize("has_unnamed_files", [True, False])
+def test_a_killed_process_leaves_no_marker_without_its_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, has_unnamed_files: bool
+) -> None:
+    """On a file system without unnamed files, the marker is there before its text."""
+    if not has_unnamed_files:
+        monkeypatch.setattr(os, "O_TMPFILE", os.O_DIRECTORY)
+    seen: list[int] = []
+    real = fs.try_lock
+
+    def watch(descriptor: int) -> bool:
+        seen.append(len(os.listdir(tmp_path)))
+        return real(descriptor)
+
+    monkeypatch.setattr(fs, "try_lock", watch)
+    with fs.temporary_dir(tmp_path) as folder:
+        marker = tmp_path / f"{folder.name}.lock"
+        assert marker.read_text() == f"temporary folder {folder.name} of archsplit\n"
+    assert seen == [0 if has_unnamed_files else 1]
     assert os.listdir(tmp_path) == []
 
 

@@ -10,9 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import re
 from dataclasses import dataclass, field
-from itertools import chain
 from typing import TYPE_CHECKING
 
 from packaging.utils import canonicalize_name
@@ -36,7 +34,14 @@ from archsplit.index.static_pages import (
     root_json,
 )
 from archsplit.system.file_lock import lock
-from archsplit.system.fs import input_errors, output_errors, read_file, sha256, write_file
+from archsplit.system.fs import (
+    input_errors,
+    output_errors,
+    read_file,
+    remove_abandoned_dirs,
+    sha256,
+    write_file,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -50,10 +55,6 @@ LOCK = ".archsplit.lock"
 LEFT = ".archsplit-left.json"
 _PAGES = (JSON_FILE, HTML_FILE)
 _SUFFIXES = (".whl", f".whl{METADATA_SUFFIX}")
-_BEGUN = re.compile(
-    r"\.(index\.html|index\.json|\.archsplit-left\.json|[^/]+\.whl(\.metadata)?)\.[a-z0-9_]{8}"
-)
-"""The names under which `archsplit.system.fs.atomic_replace` writes an index's files."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,12 +190,9 @@ class IndexFolder:
         Args:
             names: of the projects whose folders are searched; None for all folders.
         """
-        folders = ("*",) if names is None else names
-        for path in (*self.root.glob(".*"), *chain(*(self.root.glob(f"{x}/.*") for x in folders))):
-            # Only names of this tool: a web server may have hidden files such as .htaccess.
-            if _BEGUN.fullmatch(path.name):
-                with contextlib.suppress(OSError):
-                    path.unlink()
+        folders = self.root.iterdir() if names is None else (self.root / name for name in names)
+        for folder in (self.root, *folders):
+            remove_abandoned_dirs(folder)
 
     def left(self) -> dict[str, int]:
         """Return the time of each file's removal from all pages, in seconds since 1970."""

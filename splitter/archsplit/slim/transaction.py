@@ -37,6 +37,7 @@ from archsplit.system.fs import (
     is_sha256,
     output_errors,
     read_file,
+    remove_abandoned_dirs,
     sha256,
     sync_file,
     sync_folder,
@@ -232,9 +233,8 @@ class Transaction:
         if self.has_old_files():
             return
         shutil.rmtree(self.old, ignore_errors=True)
-        # A killed process may have left an unfinished journal or marker.
-        for path in self.folder.glob(".*"):
-            path.unlink(missing_ok=True)
+        # A killed process may have left an unfinished journal.
+        remove_abandoned_dirs(self.folder)
         # The marker goes last, and only with the folder: other files in it are somebody's.
         if {path.name for path in self.folder.iterdir()} <= {_MARKER}:
             (self.folder / _MARKER).unlink(missing_ok=True)

@@ -4,7 +4,8 @@ Every verb writes through this module. The idea is write beside, then rename: a 
 name is complete, and several files appear together or not at all. An output that exists and isn't a
 regular file (a device, a FIFO, a link) is written to, never replaced or removed: `put_file` has
 that rule. A temporary folder has a marker beside it, a file that its process has locked. So a later
-process can recognize and remove the folders of killed processes, and removes nothing else.
+process can recognize and remove the folders of killed processes, and removes nothing else. A single
+output is also written in such a folder.
 `output_errors` and `input_errors` turn an `OSError` into an error of archsplit.
 """
 
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import hashlib
 import os
 import re
@@ -151,7 +153,9 @@ def hash_blocks(
 def atomic_replace(path: Path, *, mode: int = 0o644) -> Iterator[Path]:
     """Yield a temporary path, which replaces ``path`` on success and is removed on failure.
 
-    See `put_file` for a ``path`` that is not a regular file.
+    See `put_file` for a ``path`` that is not a regular file. The temporary path is in a folder of
+    `temporary_dir`, so the next file that is written to the same folder removes what a killed
+    process has left of it.
 
     Args:
         path: the output.
@@ -160,24 +164,23 @@ def atomic_replace(path: Path, *, mode: int = 0o644) -> Iterator[Path]:
     Raises:
         OutputError: see `output_errors`.
     """
-    with output_errors(path):
-        # Beside a device (/dev) there may be no room or permission for a temporary file.
-        folder = path.parent if is_replaceable(path) else _temporary_root()
-        # Named before it is made, unlike by mkstemp: Ctrl-C just after that must not leave it.
-        temporary = folder / f".{path.name}.{os.urandom(4).hex()}"
-        try:
-            os.close(os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-            yield temporary
-            temporary.chmod(mode)
-            put_file(temporary, path)
-        finally:
-            temporary.unlink(missing_ok=True)
+    # Beside a device (/dev) there may be no room or permission for a temporary folder.
+    parent_dir = _resolve_parent(path.parent if is_replaceable(path) else None)
+    _remove_abandoned_once(parent_dir)
+    with output_errors(path), _marked_dir(parent_dir) as folder:
+        temporary = folder / path.name
+        temporary.touch(mode=0o600)
+        yield temporary
+        temporary.chmod(mode)
+        put_file(temporary, path)
 
 
-def _temporary_root() -> Path:
-    import tempfile  # noqa: PLC0415 - with `random`, 4 ms of the 50 that a hit in the cache may take
+def _resolve_parent(folder: Path | None) -> Path:
+    if folder is None:
+        import tempfile  # noqa: PLC0415 - with `random`, 4 ms of the 50 that a cache hit may take
 
-    return Path(tempfile.gettempdir())
+        folder = Path(tempfile.gettempdir())
+    return folder.resolve()
 
 
 def write_file(path: Path, content: bytes | str) -> None:
@@ -249,7 +252,7 @@ def output_dir(path: Path) -> Iterator[Path]:
     Raises:
         OutputError: the folder can't be made, is a file, or is not writable.
     """
-    import tempfile  # noqa: PLC0415 - see `atomic_replace`
+    import tempfile  # noqa: PLC0415 - see `_resolve_parent`
 
     path = path.absolute()
     # Only the folders that are made here are removed again.
@@ -286,25 +289,29 @@ def temporary_dir(parent: Path | None = None) -> Iterator[Path]:
     Raises:
         OutputError: the folder can't be made.
     """
-    import tempfile  # noqa: PLC0415 - see `atomic_replace`
+    parent_dir = _resolve_parent(parent)
+    remove_abandoned_dirs(parent_dir)
+    with contextlib.ExitStack() as stack:
+        with output_errors(parent_dir):
+            folder = stack.enter_context(_marked_dir(parent_dir))
+        yield folder
 
-    parent_dir = (parent or Path(tempfile.gettempdir())).resolve()
-    # Folders of killed processes only take space.
-    with contextlib.suppress(OSError):
-        _remove_abandoned_dirs(parent_dir)
+
+@contextlib.contextmanager
+def _marked_dir(parent_dir: Path) -> Iterator[Path]:
+    """Yield a folder with a marker, and remove both; `temporary_dir` has the rules.
+
+    Raises:
+        OSError: the folder can't be made.
+    """
     folder = parent_dir / f"{_TEMPORARY_PREFIX}{os.urandom(4).hex()}"
     while os.path.lexists(folder) or os.path.lexists(_marker(folder)):
         folder = parent_dir / f"{_TEMPORARY_PREFIX}{os.urandom(4).hex()}"
     descriptor = -1
     # Named before it is made: a signal in between would leave a folder without an owner.
     try:
-        with output_errors(parent_dir):
-            descriptor = os.open(_marker(folder), os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
-            # The text comes after the lock: another process removes no folder with a locked marker.
-            with contextlib.suppress(OSError):
-                try_lock(descriptor)
-            os.write(descriptor, _marker_text(folder))
-            folder.mkdir(mode=0o700)
+        descriptor = _make_marker(folder)
+        folder.mkdir(mode=0o700)
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -313,6 +320,38 @@ def temporary_dir(parent: Path | None = None) -> Iterator[Path]:
             _marker(folder).unlink(missing_ok=True)
         if descriptor >= 0:
             os.close(descriptor)
+
+
+def _make_marker(folder: Path) -> int:
+    """Make the locked marker of a folder that comes next; return its descriptor.
+
+    Raises:
+        OSError: the marker can't be made.
+    """
+    marker = _marker(folder)
+    # Not on every file system, and not without /proc.
+    with contextlib.suppress(OSError):
+        # Without a name until it is locked and complete: a kill leaves no empty marker.
+        unnamed = os.open(folder.parent, os.O_RDWR | os.O_TMPFILE, 0o600)
+        return _fill_marker(unnamed, folder, name=marker)
+    named = os.open(marker, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+    return _fill_marker(named, folder)
+
+
+def _fill_marker(descriptor: int, folder: Path, *, name: Path | None = None) -> int:
+    """Lock a marker, write its text, and give it a name; return its descriptor."""
+    try:
+        # The text comes after the lock: another process removes no folder with a locked marker.
+        with contextlib.suppress(OSError):
+            try_lock(descriptor)
+        os.write(descriptor, _marker_text(folder))
+        if name is not None:
+            # With a folder's descriptor, as link(2) by itself doesn't follow the link in /proc.
+            os.link(f"/proc/self/fd/{descriptor}", name, src_dir_fd=descriptor)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
 
 
 def _marker(folder: Path) -> Path:
@@ -335,7 +374,7 @@ def stable_dir(subject: str) -> Iterator[Path]:
     Raises:
         OutputError: the folder can't be made.
     """
-    import tempfile  # noqa: PLC0415 - see `atomic_replace`
+    import tempfile  # noqa: PLC0415 - see `_resolve_parent`
 
     # As long as other names of `temporary_dir`: some outputs depend on the length of the path.
     name = (
@@ -408,10 +447,13 @@ def _is_open_file(descriptor: int, path: Path) -> bool:
         return False
 
 
-def _remove_abandoned_dirs(parent_dir: Path) -> None:
-    """Remove the temporary folders of processes that were killed."""
+def remove_abandoned_dirs(parent_dir: Path) -> None:
+    """Remove what killed processes have left in a folder: see `temporary_dir`."""
     # A killed process can't remove its folder, and /tmp is often cleaned only at a restart.
-    for marker in parent_dir.glob(f"{_TEMPORARY_PREFIX}*{_MARKER_SUFFIX}"):
+    markers: list[Path] = []
+    with contextlib.suppress(OSError):
+        markers += parent_dir.glob(f"{_TEMPORARY_PREFIX}*{_MARKER_SUFFIX}")
+    for marker in markers:
         if _TEMPORARY_NAME.fullmatch(marker.stem):
             with contextlib.suppress(OSError):
                 descriptor = os.open(marker, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -419,6 +461,10 @@ def _remove_abandoned_dirs(parent_dir: Path) -> None:
                     _remove_if_abandoned(marker, descriptor)
                 finally:
                     os.close(descriptor)
+
+
+# An index writes thousands of files to one folder, which is too long to be listed each time.
+_remove_abandoned_once = functools.lru_cache(maxsize=64)(remove_abandoned_dirs)
 
 
 def _remove_if_abandoned(marker: Path, descriptor: int) -> None:
