@@ -78,3 +78,8 @@ def test_unreadable_file_is_a_damaged_wheel_or_pack() -> None:
     found = [error_finding(ReleaseKind.SPLIT, "a.whl", error) for error in errors]
     assert [one.code for one in found] == ["damaged-pack", "damaged-wheel"]
     assert [one.found for one in found] == ["short", "short"]
+
+
+def test_hint_for_a_part_of_a_build_names_both_ways_on() -> None:
+    hint = finding(ReleaseKind.BUILT, "missing-plugin", "a", "no wheel", target="sm_90").hint
+    assert hint == "build --targets sm_90 and gather, or build --release"

@@ -66,7 +66,7 @@ HINTS: Mapping[str, str | tuple[str, ...]] = {
         "build the other targets too, or give --partial if more parts come",
         _ALL_WHEELS,
     ),
-    "missing-plugin": ("build it with --targets {target}", _ALL_WHEELS),
+    "missing-plugin": ("build --targets {target} and gather, or build --release", _ALL_WHEELS),
     # What a wheel says of itself
     "wrong-digest": ("build core and plugins together", _AGAIN[1]),
     "wrong-tag": _AGAIN,
