@@ -16,6 +16,7 @@ from archsplit.release.identity import (
     Identity,
     PackIdentity,
     ReleaseKind,
+    hook_entry_points,
     parse_identity,
 )
 from archsplit.release.requirements import dropped_extras, plugin_extras
@@ -149,9 +150,9 @@ def test_a_project_keeps_its_own_doctor_and_hooks() -> None:
     files = CoreFiles(identity=IDENTITY, existing=["toy/doctor.py"])
     assert "toy/doctor.py" not in files.members()
     assert "toy/doctor.py" in replace(files, existing=()).members()
-    assert files.entry_points(b"[pyinstaller40]\nhook-dirs = toy:hooks\n") is None
+    assert hook_entry_points("toy", b"[pyinstaller40]\nhook-dirs = toy:hooks\n") is None
     console = b"[console_scripts]\ntoy = toy:main\n"
-    points = files.entry_points(console)
+    points = hook_entry_points("toy", console)
     assert points is not None
     assert points.startswith(console)
     assert b"hook-dirs = toy_pyinstaller:hook_dirs" in points

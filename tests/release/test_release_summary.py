@@ -49,7 +49,7 @@ DETAILS = SplitDetails(
         UnmovedCode(name="libb.a", images=3, size=MB, why="a static library"),
         UnmovedCode(name="libc.so", images=0, size=0, why="can't be read"),
     ),
-    notes=("WHEEL had no tag",),
+    notes=("toy.whl: WHEEL had no tag",),
 )
 SPLIT = Release(
     project="toy",

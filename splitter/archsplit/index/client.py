@@ -210,7 +210,7 @@ class Index:
         # For a missing project pypiserver redirects to the public index, which is another index.
         if response.status_code in _MISSING or response.is_redirect:
             return None
-        self._check(response, url)
+        check_status(response, url, self._retry)
         return response
 
     def _blocks(self, url: str) -> Iterator[bytes]:
@@ -221,22 +221,29 @@ class Index:
                 # Retryable: a CDN may serve a page before the new file that the page lists.
                 if response.status_code in _MISSING:
                     raise RetryableError(f"{response.status_code} {response.reason}")
-                self._check(response, url)
+                check_status(response, url, self._retry)
                 yield from response.iter_content(_BLOCK)
         except requests.RequestException as error:
             raise request_failure(error, url) from None
 
-    def _check(self, response: requests.Response, url: str) -> None:
-        status = response.status_code
-        # Checked before the general case: 429 and 5xx are temporary, other codes from 400 are not.
-        if is_retryable(status):
-            wait = retry_after_seconds(response.headers, self._retry.clock.now())
-            raise RetryableError(f"{status} {response.reason}", wait=wait)
-        if status >= _FAULT:
-            raise IndexRefusedError(
-                f"{url}: {status} {response.reason}",
-                hint="where reading needs a password, write it into ~/.netrc",
-            )
+
+def check_status(response: requests.Response, url: str, retry: RetryPolicy) -> None:
+    """Refuse a response without the content.
+
+    Raises:
+        RetryableError: a later attempt may have it.
+        IndexRefusedError: the server refuses it.
+    """
+    status = response.status_code
+    # Checked before the general case: 429 and 5xx are temporary, other codes from 400 are not.
+    if is_retryable(status):
+        wait = retry_after_seconds(response.headers, retry.clock.now())
+        raise RetryableError(f"{status} {response.reason}", wait=wait)
+    if status >= _FAULT:
+        raise IndexRefusedError(
+            f"{url}: {status} {response.reason}",
+            hint="where reading needs a password, write it into ~/.netrc",
+        )
 
 
 def _session() -> requests.Session:

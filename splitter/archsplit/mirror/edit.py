@@ -19,7 +19,6 @@ from archsplit.arch.target import Capability
 from archsplit.devicecode.select import PtxPolicy, Selection
 from archsplit.errors import (
     BinaryFormatError,
-    IndexRefusedError,
     InputError,
     NothingToDoError,
     TargetError,
@@ -28,8 +27,8 @@ from archsplit.errors import (
     VerifyError,
     WheelError,
 )
-from archsplit.index.client import request_failure
-from archsplit.index.retry import RetryableError, is_retryable, retry_after_seconds
+from archsplit.index.client import check_status, request_failure
+from archsplit.index.retry import RetryableError
 from archsplit.mirror.model import KEEP, MirroredFile, MirroredWheel, OriginalWheel
 from archsplit.slim.request import SlimRequest
 from archsplit.slim.wheel import slim_wheel
@@ -57,7 +56,6 @@ _CHUNK = 1 << 16
 """Bytes of a transfer that are lost when the connection breaks, at most."""
 _PARTIAL = 206
 _NO_SUCH_RANGE = 416
-_CLIENT_ERROR = 400
 
 
 def public_url(url: str) -> str:
@@ -154,22 +152,11 @@ class Downloader:
                 # The part was complete: no bytes are left to send.
                 if have and reply.status_code == _NO_SUCH_RANGE:
                     return
-                self._check_status(reply, url)
+                check_status(reply, public_url(url), self.retry)
                 # A server that doesn't support ranges sends the whole file.
                 _write_body(reply, part, append=reply.status_code == _PARTIAL)
         except requests.RequestException as error:
             raise request_failure(error, public_url(url)) from None
-
-    def _check_status(self, reply: requests.Response, url: str) -> None:
-        status = reply.status_code
-        if is_retryable(status):
-            wait = retry_after_seconds(reply.headers, self.retry.clock.now())
-            raise RetryableError(f"{status} {reply.reason}", wait=wait)
-        if status >= _CLIENT_ERROR:
-            raise IndexRefusedError(
-                f"{public_url(url)}: {status} {reply.reason}",
-                hint="if the index needs a password, write it into ~/.netrc",
-            )
 
 
 def _remove(part: Path) -> None:

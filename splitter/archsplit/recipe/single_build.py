@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from archsplit.arch.target import CodeKind
 from archsplit.errors import UsageError
 from archsplit.recipe.document import RecipeFault, translate_faults
 from archsplit.recipe.policy import POLICIES, POLICY_TABLE, find_version_fault
@@ -64,17 +63,14 @@ def apply_policy(recipe: Recipe, name: str, *, day: str) -> Recipe:
         UsageError: the recipe has no such policy.
     """
     policy = select_policy(recipe, name)
-    targets = policy.targets(recipe.release)
+    kept = keep_targets(recipe, frozenset(policy.targets(recipe.release)))
     version = policy.version_on(day, recipe.project.version)
+    # nvcc still gets the targets of a release.
     return replace(
         recipe,
         applied=name,
         project=replace(recipe.project, version=version),
-        targets=replace(
-            recipe.targets,
-            sass=tuple(target for target in targets if target.kind is CodeKind.SASS),
-            ptx=tuple(target for target in targets if target.kind is CodeKind.PTX),
-        ),
+        targets=kept.targets,
     )
 
 

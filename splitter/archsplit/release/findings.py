@@ -45,7 +45,8 @@ HINTS: Mapping[str, str | tuple[str, ...]] = {
     "changed-file": ("build it again, or take it from where the others come from", _COPY[1]),
     "unreadable-report": ("build again, or remove the file", "split again, or remove the file"),
     "missing-report": (
-        "build again into an empty folder, or copy the file from where it was built",
+        "archsplit build into an empty folder (pip and other frontends write none), or copy the"
+        " file from where it was built",
         "split again into an empty folder, or copy the file from where it was split",
     ),
     # Whose wheels

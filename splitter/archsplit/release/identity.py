@@ -278,20 +278,16 @@ class CoreFiles:
         # A project's own file wins: it may call the hook itself.
         return {name: text for name, text in files.items() if name not in self.existing}
 
-    def entry_points(self, existing: bytes = b"") -> bytes | None:
-        """Return ``entry_points.txt`` with the section that announces the hook.
-
-        Args:
-            existing: the content of the file in the project's own wheel.
-
-        Returns:
-            None for a project that gives PyInstaller hooks of its own.
-        """
-        return hook_entry_points(self.identity.import_package, existing)
-
 
 def hook_entry_points(package: str, existing: bytes = b"") -> bytes | None:
-    """Return ``entry_points.txt`` of a core; see `CoreFiles.entry_points`."""
+    """Return ``entry_points.txt`` of a core, with the section that announces its hook.
+
+    Args:
+        existing: the content of the file in the project's own wheel.
+
+    Returns:
+        None for a project that gives PyInstaller hooks of its own.
+    """
     if f"[{HOOK_GROUP}]".encode() in existing:
         return None
     before = existing.rstrip() + b"\n\n" if existing.strip() else b""

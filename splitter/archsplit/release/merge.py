@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from archsplit.release.report import ReleaseWheel, SplitDetails
+    from archsplit.release.report import ReleaseWheel
 
 _Record = TypeVar("_Record", Release, Manifest)
 _Item = TypeVar("_Item")
@@ -238,7 +238,7 @@ def _with_all_splits(parts: Mapping[Path, Release]) -> Mapping[Path, Release]:
     Splits of wheels for several Pythons and platforms have their own sources and libraries, and
     all else in common.
     """
-    splits = [_by_core(part.split) for part in parts.values() if part.split]
+    splits = [part.split for part in parts.values() if part.split]
     if not splits:
         return parts
     sources = sorted({one for split in splits for one in split.sources}, key=lambda one: one.core)
@@ -255,20 +255,6 @@ def _with_all_splits(parts: Mapping[Path, Release]) -> Mapping[Path, Release]:
         folder: replace(part, split=part.split and replace(part.split, **common))
         for folder, part in parts.items()
     }
-
-
-def _by_core(split: SplitDetails) -> SplitDetails:
-    """Return the split of one core with the core's file beside each library and note."""
-    # A split of several wheels has written the names of its cores itself.
-    if len(split.sources) != 1:
-        return split
-    core = split.sources[0].core
-    return replace(
-        split,
-        libraries=tuple(replace(one, core=core) for one in split.libraries),
-        unmoved=tuple(replace(one, core=core) for one in split.unmoved),
-        notes=tuple(f"{core}: {note}" for note in split.notes),
-    )
 
 
 def _distinct(items: Iterable[_Item]) -> tuple[_Item, ...]:

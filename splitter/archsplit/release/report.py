@@ -138,7 +138,7 @@ class SplitLibrary:
     """A library that was split: its size before and after, and its containers.
 
     Attributes:
-        core: the core's file, if the release has several.
+        core: the core's file.
     """
 
     name: str
@@ -158,7 +158,7 @@ class UnmovedCode:
         images: their number; 0 if the code can't be read.
         size: of the images, in bytes.
         why: the obstacle.
-        core: the core's file, if the release has several.
+        core: the core's file.
     """
 
     name: str
@@ -199,7 +199,7 @@ class SplitDetails:
         sources: the fat wheels or libraries, one for each core.
         needs: the packs that each capability needs.
         unmoved: device code that could not be moved.
-        notes: repaired faults of the fat wheel.
+        notes: repaired faults of a fat wheel, after the core's file and a colon.
     """
 
     sources: tuple[SplitSource, ...]
@@ -316,6 +316,13 @@ def require_report(folder: Path) -> Release:
     """
     release = find_report(folder)
     if release is None:
+        if any(folder.glob("*.whl")):
+            raise InputError(
+                f"{folder} has wheels and no {REPORT_FILE}: pip and other frontends of builds write"
+                " none, so nothing says which wheels are one release, and their core has no digests"
+                " of its plugins",
+                hint="archsplit build RECIPE --out DIR makes the same wheels, with a report",
+            )
         raise InputError(
             f"{folder} has no {REPORT_FILE}",
             hint="give the folders that archsplit build or archsplit split wrote to",

@@ -54,7 +54,7 @@ def _details_rows(details: SplitDetails) -> Iterator[tuple[str, str]]:
         yield code.core, f"{code.name}: kept {what}: {code.why}"
     for note in details.notes:
         core, _, text = note.partition(": ")
-        yield (core, text) if len(details.sources) > 1 else ("", note)
+        yield core, text
 
 
 def _merged(rows: Iterable[tuple[str, str]], count: int) -> Iterator[str]:

@@ -20,7 +20,7 @@ from archsplit import __version__
 from archsplit.errors import OutputError
 from archsplit.formats.elf import ELF_MAGIC
 from archsplit.formats.reader import open_file
-from archsplit.release.identity import CoreFiles
+from archsplit.release.identity import CoreFiles, hook_entry_points
 from archsplit.release.requirements import (
     dropped_extras,
     exact_pin,
@@ -107,7 +107,7 @@ class WheelPlanner:
         """Plan the wheel that users import, with the loader and without device code."""
         files = CoreFiles(identity=self.identity)
         members = tuple(self._members(files, loader))
-        points = (files.entry_points() or b"").decode()
+        points = (hook_entry_points(self.recipe.python.package) or b"").decode()
         return self._draft(core_metadata(self.recipe), platforms, members, entry_points=points)
 
     def core_libraries(self, loader: Path) -> dict[str, Path]:

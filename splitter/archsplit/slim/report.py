@@ -220,17 +220,20 @@ def removal_record(
 
 def earlier_slim_hint(texts: Iterable[bytes]) -> str | None:
     """Return a hint that names the earlier choices of removal records, or None."""
-    choices = sorted({choice for text in texts if (choice := _read_choice(text))})
+    choices = sorted({record[0] for record in map(_read_record, texts) if record})
     if not choices:
         return None
     options = ", ".join(f"`{choice}`" for choice in choices)
     return f"device code was removed from it by {options}; slim the original instead"
 
 
-def _read_choice(text: bytes) -> str | None:
+def _read_record(text: bytes) -> tuple[str, bool] | None:
+    """Return the choice of a removal record, and True for an environment."""
     try:
-        return str(json.loads(text)["choice"])
-    # The file comes from a wheel, which anyone may have edited.
+        content = json.loads(text)
+        # Records of wheels that were slimmed before their installation name a file instead.
+        return str(content["choice"]), "distribution" in content.get("source", {})
+    # The file may come from a wheel, which anyone may have edited.
     except (ValueError, KeyError, TypeError):
         return None
 
@@ -459,7 +462,7 @@ def read_slimmed(site: Path) -> tuple[SlimmedDistribution, ...]:
     Raises:
         InputError: a removal record can't be read.
     """
-    return tuple(_read_records(sorted(site.glob(f"*.dist-info/{SLIM_NOTE_FILE}"))))
+    return tuple(_slimmed_distributions(site))
 
 
 def slimmed_in_place(site: Path) -> Iterator[str]:
@@ -468,24 +471,21 @@ def slimmed_in_place(site: Path) -> Iterator[str]:
     Raises:
         InputError: a removal record can't be read.
     """
-    for path in site.glob(f"*.dist-info/{SLIM_NOTE_FILE}"):
-        # Records of wheels that were slimmed before their installation name a file instead.
-        with contextlib.suppress(ValueError, KeyError, TypeError):
-            if "distribution" in json.loads(read_file(path))["source"]:
-                yield path.parent.name.removesuffix(".dist-info")
+    return (name for name, (_, is_here) in _read_records(site) if is_here)
 
 
-def _read_records(paths: Iterable[Path]) -> Iterator[SlimmedDistribution]:
-    for path in paths:
-        try:
-            choice = str(json.loads(read_file(path))["choice"])
-            targets = tuple(_targets(choice))
-        # The file may come from a wheel, which anyone may have edited.
-        except (ValueError, KeyError, TypeError, ArchsplitError):
-            continue
-        if targets:
-            name = path.parent.name.removesuffix(".dist-info")
-            yield SlimmedDistribution(name=name, choice=choice, targets=targets)
+def _read_records(site: Path) -> Iterator[tuple[str, tuple[str, bool]]]:
+    for path in sorted(site.glob(f"*.dist-info/{SLIM_NOTE_FILE}")):
+        if record := _read_record(read_file(path)):
+            yield path.parent.name.removesuffix(".dist-info"), record
+
+
+def _slimmed_distributions(site: Path) -> Iterator[SlimmedDistribution]:
+    for name, (choice, _) in _read_records(site):
+        # Any text may be there.
+        with contextlib.suppress(ArchsplitError):
+            if targets := tuple(_targets(choice)):
+                yield SlimmedDistribution(name=name, choice=choice, targets=targets)
 
 
 def _targets(choice: str) -> Iterator[Target]:

@@ -75,12 +75,17 @@ _Containers = list[tuple["FatbinEntry", ...]]
 
 @contextlib.contextmanager
 def find_product(
-    recipe: SplitRecipe, effects: Effects, options: OwnBuild | None = None
+    recipe: SplitRecipe,
+    effects: Effects,
+    *,
+    nvcc: Path | None = None,
+    targets: tuple[Target, ...] | None = None,
 ) -> Iterator[Path]:
     """Yield the file to split; a built file is removed afterwards.
 
     Args:
-        options: of the command; None for the recipe's own.
+        nvcc: the value of ``--nvcc``.
+        targets: the targets to build for; None for the recipe's.
 
     Raises:
         ToolNotFoundError: the command's program is not found.
@@ -99,7 +104,8 @@ def find_product(
             folders.temporary.mkdir()
         # A pattern inside of the source tree may match files of earlier builds.
         before = folders.find_matches()
-        _run_build(folders, effects, options or OwnBuild())
+        targets = recipe.targets if targets is None else targets
+        _run_build(folders, effects, nvcc, targets or ())
         yield folders.product(before)
 
 
@@ -185,23 +191,11 @@ class OutputFolder:
         return str(path)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OwnBuild:
-    """The options of a recipe's command.
-
-    Attributes:
-        nvcc: the value of ``--nvcc``.
-        targets: the targets to build for; None for the recipe's.
-    """
-
-    nvcc: Path | None = None
-    targets: tuple[Target, ...] | None = None
-
-
-def _run_build(folders: OutputFolder, effects: Effects, options: OwnBuild) -> None:
+def _run_build(
+    folders: OutputFolder, effects: Effects, nvcc: Path | None, targets: tuple[Target, ...]
+) -> None:
     recipe, progress = folders.recipe, effects.progress
-    targets = (recipe.targets if options.targets is None else options.targets) or ()
-    toolkit = _find_toolkit(effects, options.nvcc) if recipe.source.wrapper else None
+    toolkit = _find_toolkit(effects, nvcc) if recipe.source.wrapper else None
     links = folders.folder
     if toolkit is not None:
         links = wrapped_toolkit(
@@ -281,7 +275,7 @@ def split_by_recipe(
         BudgetError: a wheel is larger than the policy allows.
         ArchsplitError: the build or the split failed; ``out`` is unchanged.
     """
-    with find_product(recipe, effects, OwnBuild(nvcc=nvcc, targets=targets)) as product:
+    with find_product(recipe, effects, nvcc=nvcc, targets=targets) as product:
         request = split_request(recipe, product, out=out, targets=targets)
         try:
             report = _split_product(recipe, request, effects)

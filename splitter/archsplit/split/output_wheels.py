@@ -34,7 +34,7 @@ from archsplit.formats.device_pack import (
 )
 from archsplit.formats.fatbin import Compression, EntryKind
 from archsplit.formats.reader import Window
-from archsplit.release.identity import CoreFiles
+from archsplit.release.identity import CoreFiles, hook_entry_points
 from archsplit.release.manifest import Manifest, Tool, pack_images, wheel_records
 from archsplit.release.requirements import (
     dropped_extras,
@@ -207,7 +207,8 @@ def write_core(file: BinaryIO, core: Core, *, loader: Path, stub: Path) -> None:
     added = {name: pack(content) for name, content in files.members().items()}
     has_entry_points = entry_points in fat.names
     # One entry point announces the hook for PyInstaller; the project may have others of its own.
-    content = files.entry_points(fat.read(entry_points) if has_entry_points else b"")
+    old_points = fat.read(entry_points) if has_entry_points else b""
+    content = hook_entry_points(core.package, old_points)
     if content is not None:
         if has_entry_points:
             changed[entry_points] = pack(content)

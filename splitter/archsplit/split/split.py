@@ -340,10 +340,7 @@ class _Split:
         cuda: int,
     ) -> Release:
         first = cores[0]
-        details = [
-            _details(core, source, cuda, several=len(cores) > 1)
-            for core, source in zip(cores, sources, strict=True)
-        ]
+        details = [_details(*each, cuda) for each in zip(cores, sources, strict=True)]
         return Release(
             project=first.name.project,
             version=first.name.version,
@@ -355,18 +352,17 @@ class _Split:
                 needs={str(one): names for one, names in first.pack_plan.needs.items()},
                 libraries=tuple(one for each in details for one in each.libraries),
                 unmoved=tuple(one for each in details for one in each.unmoved),
-                notes=tuple(dict.fromkeys(note for each in details for note in each.notes)),
+                notes=tuple(note for each in details for note in each.notes),
             ),
         )
 
 
-def _details(core: Core, source: _Source, cuda: int, *, several: bool) -> SplitDetails:
+def _details(core: Core, source: _Source, cuda: int) -> SplitDetails:
     """Return the part of a report that is about one core.
 
     Args:
         cuda: the CUDA version of the packs.
     """
-    file = core.file if several else ""
     libraries = tuple(
         SplitLibrary(
             name=part.name,
@@ -374,7 +370,7 @@ def _details(core: Core, source: _Source, cuda: int, *, several: bool) -> SplitD
             size_after=part.sizes[1],
             containers=len(part.moved),
             notes=part.notes,
-            core=file,
+            core=core.file,
         )
         for part in core.libraries
     )
@@ -391,8 +387,8 @@ def _details(core: Core, source: _Source, cuda: int, *, several: bool) -> SplitD
     return SplitDetails(
         sources=(own,),
         libraries=libraries,
-        unmoved=tuple(replace(one, core=file) for one in unmoved),
-        notes=tuple(f"{file}: {note}" for note in notes) if several else notes,
+        unmoved=tuple(replace(one, core=core.file) for one in unmoved),
+        notes=tuple(f"{core.file}: {note}" for note in notes),
     )
 
 
