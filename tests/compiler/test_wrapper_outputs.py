@@ -106,6 +106,26 @@ def test_a_hit_and_a_miss_leave_the_same(folder: Folder, null_device: Path) -> N
     assert (done.returncode, done.stdout) == (0, folder.read("t.o"))
 
 
+@pytest.mark.parametrize("line", ["-c bad.cu -o t.o", "-cubin bad.cu -o t.o", "-c t.cu bad.cu"])
+def test_failed_compilation_leaves_the_old_objects_that_nvcc_leaves(
+    folder: Folder, line: str
+) -> None:
+    left = []
+    for program in ("archsplit-nvcc", str(folder.toolkit.nvcc)):
+        for name in ("t.o", "bad.o"):
+            (folder.path / name).write_text("old")
+        own = () if program == "archsplit-nvcc" else ("-arch=sm_80",)
+        done = (
+            subprocess.run((program, *own, *line.split()), cwd=folder.path, check=False)
+            if own
+            else folder.run(line)
+        )
+        assert done.returncode
+        left.append({name: folder.read(name) == b"old" for name in ("t.o", "bad.o")})
+    assert left[0] == left[1]
+    assert left[0]["bad.o"]
+
+
 @pytest.mark.parametrize(
     ("line", "code", "message"),
     [

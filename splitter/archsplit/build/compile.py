@@ -27,7 +27,7 @@ from archsplit.compiler.object_cache import (
     group_by_target,
 )
 from archsplit.compiler.wrapper_graph import step_from_nvcc
-from archsplit.errors import OutputError, RecipeError, StepError
+from archsplit.errors import DiskFullError, OutputError, RecipeError, StepError, ToolFailedError
 from archsplit.formats.elf import Elf, SectionType
 from archsplit.formats.elf_dynamic import section_symbols
 from archsplit.formats.reader import open_file
@@ -40,6 +40,7 @@ from archsplit.recipe.inputs import (
     find_unlisted_inputs,
     relative_name,
 )
+from archsplit.scheduler.runner import NO_SPACE_HINT, is_full
 from archsplit.system.parallel import ThreadPool
 from archsplit.system.process import run_checked
 
@@ -223,7 +224,13 @@ class Compiler:
 
     def _transcript(self, one: CompilePass, folder: Path) -> Transcript:
         command = self.site.command(self._dryrun(one, folder), timeout=DRYRUN_SECONDS)
-        reply = run_checked(self.runner, command, what="nvcc --dryrun").stderr
+        try:
+            reply = run_checked(self.runner, command, what="nvcc --dryrun").stderr
+        except ToolFailedError as error:
+            # nvcc doesn't say why its first preprocessing failed.
+            if is_full(folder):
+                raise DiskFullError(error.message, hint=NO_SPACE_HINT) from error
+            raise
         return parse_dryrun(reply, folder=folder, cwd=self.site.recipe.root)
 
     def _list_includes(self, part: PassOutput) -> PassOutput:

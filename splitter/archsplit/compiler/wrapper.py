@@ -17,9 +17,10 @@ import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from archsplit.cache.usage import stamp_text
 from archsplit.compiler.invocation import with_all_options
 from archsplit.compiler.wrapper_graph import plan_compilation, query_dryrun
-from archsplit.errors import VerifyError
+from archsplit.errors import OutputError, VerifyError
 from archsplit.nvcc.cmdline import FallBackToNvccError
 from archsplit.nvcc.depfile import depfile_text, has_other_outputs
 from archsplit.scheduler.outcome import format_graph_dot, format_steps_table
@@ -82,7 +83,12 @@ def _compile(invocation: Invocation, context: WrapperContext, cache: WrapperCach
         verify = invocation.verify
         outcome = _run_verified(compilation) if verify else _run(compilation, step_cache)
         _write_output(compilation, outcome)
-        _write_depfiles(compilation, outcome)
+        try:
+            _write_depfiles(compilation, outcome)
+        except OutputError:
+            # An object without its rules would be up to date for make.
+            _remove_outputs(compilation, 0)
+            raise
         _place_outputs(compilation, outcome)
         if invocation.files.any:
             write_reports(compilation, outcome)
@@ -188,10 +194,10 @@ def _rename_folder(path: Path, folder: Path, kept_prefix: str) -> None:
 
 
 def _remove_outputs(compilation: Compilation, first: int) -> None:
-    """Remove the outputs of the steps from ``first`` on."""
+    """Remove what the steps from ``first`` on have written; nvcc keeps an old output as well."""
     for step in compilation.graph.steps[first:]:
         for path in step.writes:
-            if not path.is_relative_to(compilation.folder):
+            if stamp_text(str(path)) != compilation.before.get(path):
                 path.unlink(missing_ok=True)
 
 

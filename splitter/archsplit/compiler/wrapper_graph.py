@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from archsplit.cache.usage import stamp_text
 from archsplit.compiler.hidden_folders import HiddenFolders
 from archsplit.compiler.keys import has_line_info, has_unsupported_flags
 from archsplit.compiler.preprocessed import with_assertion_places
@@ -118,6 +119,7 @@ class Compilation:
         texts: files that must be there before the steps, with their content.
         staged: final places of outputs, by their places in the private folder: of archives, and of
             outputs that exist and are no regular files.
+        before: stamps of outputs, taken before the steps run.
     """
 
     dryrun: DryRunResult
@@ -125,6 +127,7 @@ class Compilation:
     graph: Graph
     texts: Mapping[Path, str]
     staged: Mapping[Path, Path]
+    before: Mapping[Path, str]
 
     @property
     def invocation(self) -> Invocation:
@@ -194,6 +197,7 @@ def plan_compilation(dryrun: DryRunResult, context: WrapperContext) -> Compilati
         ),
         texts=dryrun.plan.texts,
         staged={private: final for final, private in places.items()},
+        before={path: stamp_text(str(path)) for step in needed for path in step.writes},
     )
 
 

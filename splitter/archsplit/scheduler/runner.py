@@ -69,7 +69,8 @@ _IDLE_RETRY = 1.0
 """Longest wait in seconds between two attempts to start steps."""
 _LOOKUP_THREADS = 64
 """Lookups at a time; each may wait for another process that computes the same step."""
-_NO_SPACE = "No space left on device"
+_NO_SPACE = re.compile("No space left on device|fatal error: when writing output to")
+NO_SPACE_HINT = "the disk is full: free space where TMPDIR points, and run the command again"
 _MIN_FREE_BYTES = 1 << 20
 """Bytes; a compiler that fails with less free space most likely fails for that reason."""
 _COMPILER_TOO_NEW = re.compile(r"gcc versions later than (\d+) are not supported")
@@ -166,8 +167,9 @@ def check_outcome(
 
 def is_disk_full(step: Step, failed: FinishedStep) -> bool:
     """Return True if a step failed because the disk is full."""
-    # gcc calls a full disk "No such file or directory", so its message is not enough.
-    return _NO_SPACE in failed.stderr or any(_is_full(path.parent) for path in step.writes)
+    # gcc's reason may be "No such file or directory", and there is space when it has ended.
+    is_said = _NO_SPACE.search(failed.stderr) is not None
+    return is_said or any(is_full(path.parent) for path in step.writes)
 
 
 def _failure_error(step: Step, failed: FinishedStep) -> StepError | DiskFullError:
@@ -177,8 +179,7 @@ def _failure_error(step: Step, failed: FinishedStep) -> StepError | DiskFullErro
     command = culprit.command_for(failed.cores).text()
     message = f"{culprit.name} {failed.fault}\n  {command}\n{output}"
     if is_disk_full(step, failed):
-        hint = "the disk is full: free space where TMPDIR points, and run the command again"
-        return DiskFullError(message, hint=hint)
+        return DiskFullError(message, hint=NO_SPACE_HINT)
     # What CUDA's crt/host_config.h says of a g++ that came out after the toolkit.
     if newest := _COMPILER_TOO_NEW.search(failed.stderr):
         program = f"g++-{newest[1]}"
@@ -190,7 +191,8 @@ def _failure_error(step: Step, failed: FinishedStep) -> StepError | DiskFullErro
     return StepError(message)
 
 
-def _is_full(folder: Path) -> bool:
+def is_full(folder: Path) -> bool:
+    """Return True if a folder's disk has no room for a tool's file."""
     if not folder.is_dir():
         return False
     disk = os.statvfs(folder)
