@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 from pydantic import TypeAdapter, ValidationError
 
 from archsplit.errors import (
+    DiskFullError,
     IndexRefusedError,
     InputError,
     ToolFailedError,
@@ -26,6 +27,7 @@ from archsplit.errors import (
 )
 from archsplit.index.plan import NameStatus
 from archsplit.index.retry import RetryableError, is_retryable, retry_after_seconds, utc_text
+from archsplit.scheduler.runner import NO_SPACE_HINT, is_full
 from archsplit.system.fs import read_file, sha256, temporary_dir
 from archsplit.system.process import Command
 
@@ -195,7 +197,10 @@ class Twine:
                 # A full disk leaves half of it.
                 return _RESULT.validate_json(read_file(result))
             except (InputError, ValidationError):
-                raise ToolFailedError(f"twine {verb} crashed: {_last_line(done)}") from None
+                message = f"twine {verb} crashed: {_last_line(done)}"
+                if is_full(folder):
+                    raise DiskFullError(message, hint=NO_SPACE_HINT) from None
+                raise ToolFailedError(message) from None
 
     def _command(self, words: tuple[str, ...], folder: Path, seconds: float) -> Command:
         own = {"PYTHONPATH": self.python_path, "NO_COLOR": "1", "TERM": "dumb"}
