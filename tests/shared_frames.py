@@ -43,11 +43,12 @@ def frame(
     size: int | None = None,
     raw: int | None = None,
     table_at: int = 64,
+    content: bytes = b"",
 ) -> bytes:
     """Return an entry with a frame of images; numbers that are given are written as they are."""
     table = b"".join(content for content, _ in records)
     real = sum(one for _, one in records) if raw is None else raw
-    payload = zstd.compress(bytes(real))
+    payload = zstd.compress(content or bytes(real))
     numbers = (len(records) if count is None else count, len(table) + 8 if size is None else size)
     header = struct.pack("<II", *numbers) + table
     padded = len(payload) + -len(payload) % 8

@@ -63,4 +63,7 @@ def test_targets_in_one_frame_do_not_move(maker: Maker) -> None:
     path.write_bytes(content)
     found, *_ = registered_containers(Elf(open_file(path)))
     assert found.wrapper is None
-    assert found.obstacle == "they hold several targets in one frame (nvFatbin -concat)"
+    assert (
+        found.obstacle
+        == "they are in frames of several images, which join can't make again from packs"
+    )

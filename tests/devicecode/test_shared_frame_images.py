@@ -1,22 +1,34 @@
-"""Images in frames of several: counted for each target, and left where they are."""
+"""Images in frames of several: counted for each target, and taken out of their frame."""
 
 from __future__ import annotations
 
+import random
 from typing import TYPE_CHECKING
 
+import pytest
+
 from archsplit.arch.target import Capability
-from archsplit.devicecode.apply import check_code_stays, coverage_changes, has_code_for
+from archsplit.devicecode.apply import (
+    check_code_stays,
+    check_plan,
+    coverage_changes,
+    has_code_for,
+)
+from archsplit.devicecode.edits import image_content
 from archsplit.devicecode.file_plan import FileEdit, plan_rewrite
 from archsplit.devicecode.kernels import read_kernels
 from archsplit.devicecode.model import File
 from archsplit.devicecode.scan import read_contents
 from archsplit.devicecode.select import Coverage
-from archsplit.formats.fatbin import Compression, EntryKind
+from archsplit.errors import VerifyError
+from archsplit.formats.cubin import ZSTD_MAGIC
+from archsplit.formats.fatbin import Compression, EntryKind, read_container
 from archsplit.formats.reader import Window
-from handmade_samples import container, for_devices, image
+from handmade_samples import container, content_of, for_devices, image
 from shared_frames import frame, record
 
 if TYPE_CHECKING:
+    from archsplit.devicecode.file_plan import FilePlan
     from archsplit.devicecode.model import Image
 
 FRAME = frame(record("sm_80", 0, 24), record("sm_90", 24, 16), record("compute_90", 40, 8))
@@ -69,14 +81,57 @@ def test_kernels_of_a_frame_are_named_as_unread() -> None:
     assert "a frame of several (kind 256)" in table.problem
 
 
-def test_frame_stays_and_serves_its_gpus_after_others_went() -> None:
-    content = container(FRAME) + container(image("sm_80"), image("sm_90"))
-    selection = for_devices("9.0")
-    plan = plan_rewrite(Window(content, source="made"), FileEdit(selection=selection))
+def plan_for_90(content: bytes) -> FilePlan:
+    window = Window(content, source="made")
+    return plan_rewrite(window, FileEdit(selection=for_devices("9.0")))
+
+
+def new_file(plan: FilePlan) -> Window:
+    return Window(content_of(plan, plan.window.to_bytes()), source="new")
+
+
+def test_image_is_taken_out_of_a_frame_beside_plain_ones() -> None:
+    plan = plan_for_90(container(FRAME, image("sm_75")) + container(image("sm_80")))
+    assert [str(one.target) for one in plan.containers[0].kept] == ["sm_90"]
+    assert [len(one.shared) for one in plan.containers] == [0, 0]
+    new = new_file(plan)
+    check_plan(plan, new)
+    (entry,) = read_container(new, 0).entries()
+    assert (entry.header_size, entry.flags, entry.uncompressed_size) == (64, 0x8011, 16)
+    assert image_content(read_container(new, 0), entry) == bytes(16)
+    after = {one.capability: one.after for one in coverage_changes(plan.containers)}
+    assert after[Capability(8, 0)] == {Coverage.NONE: 2}
+    assert Capability(9, 0) not in after
+
+
+def test_image_that_differs_from_the_one_in_the_frame_is_found() -> None:
+    noise = random.Random(1).randbytes(40)
+    both = frame(record("sm_80", 0, 24), record("sm_90", 24, 16), content=noise)
+    plan = plan_for_90(container(both))
+    new = new_file(plan).to_bytes()
+    check_plan(plan, Window(new, source="new"))
+    # The frame has a block of these bytes as they are.
+    assert noise[24:] in new
+    with pytest.raises(VerifyError, match="differs from the old one"):
+        check_plan(plan, Window(new.replace(noise[24:], noise[:16]), source="new"))
+
+
+def test_frame_stays_that_is_smaller_whole() -> None:
+    noise = random.Random(1).randbytes(2000)
+    records = (record("sm_80", 0, 8), record("sm_90", 8, 2000), record("sm_90", 2008, 2000))
+    shared = container(frame(*records, content=bytes(8) + noise * 2))
+    plan = plan_for_90(shared + container(image("sm_80")))
     assert [len(one.shared) for one in plan.containers] == [3, 0]
-    assert plan.size == len(container(FRAME) + container(image("sm_90")))
+    assert plan.size == len(shared + container())
     after = {one.capability: one.after for one in coverage_changes(plan.containers)}
     assert after[Capability(8, 0)] == {Coverage.NATIVE: 1, Coverage.NONE: 1}
+
+
+def test_damaged_frame_stays() -> None:
+    content = container(FRAME.replace(ZSTD_MAGIC, b"\0\0\0\0"), image("sm_80"))
+    plan = plan_for_90(content)
+    assert [len(one.shared) for one in plan.containers] == [3]
+    assert plan.size == len(content) - len(image("sm_80"))
 
 
 def test_code_in_a_frame_counts_as_code_for_its_gpus() -> None:

@@ -5,18 +5,21 @@ from __future__ import annotations
 import ctypes
 import subprocess
 from collections import Counter
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pytest
 
-from archsplit.devicecode.edits import decompress
-from archsplit.formats.fatbin import read_container
+from archsplit.devicecode.edits import image_content
+from archsplit.devicecode.encoders import compress_zstd
+from archsplit.devicecode.recompress import frame_entry
+from archsplit.devicecode.select import PtxPolicy
+from archsplit.formats.fatbin import EntryKind, read_container
 from archsplit.formats.reader import Window
-from handmade_samples import container
+from handmade_samples import container, for_devices, slimmed
 from shared_frames import frame, record
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from archsplit.formats.fatbin import Container, FatbinEntry
@@ -45,9 +48,12 @@ def test_images_of_a_frame_are_read_from_its_table() -> None:
     )
     found = read(entry)
     assert [str(one.target) for one in found] == ["sm_80", "sm_90a", "compute_90", "sm_120"]
-    assert [(one.header_size, one.padded_size) for one in found] == [
+    assert [(one.frame_start, one.padded_size) for one in found] == [
         *((0, 16), (16, 24), (40, 8), (48, 8)),
     ]
+    # The name and the options, with their NUL.
+    assert [one.header_size for one in found] == [64, 72, 104, 80]
+    assert sum(one.size for one in found) == len(entry)
 
 
 @pytest.mark.parametrize(
@@ -73,14 +79,15 @@ def test_table_that_does_not_describe_its_frame_is_unknown(entry: bytes) -> None
     assert read(entry) == ()
 
 
-def make_fatbin(library: ctypes.CDLL, images: dict[str, bytes]) -> bytes:
+def make_fatbin(library: ctypes.CDLL, images: dict[str, bytes], *more: bytes) -> bytes:
     handle, size = ctypes.c_void_p(), ctypes.c_size_t()
 
     def call(name: str, *arguments: object) -> None:
         assert library[name](*arguments) == 0, name
 
-    options = (ctypes.c_char_p * 2)(b"-64", b"-concat")
-    call("nvFatbinCreate", ctypes.byref(handle), options, ctypes.c_size_t(2))
+    words = (b"-64", b"-compress-all", *more)
+    options = (ctypes.c_char_p * len(words))(*words)
+    call("nvFatbinCreate", ctypes.byref(handle), options, ctypes.c_size_t(len(words)))
     for target, content in images.items():
         kind, _, arch = target.partition("_")
         data = (handle, content, ctypes.c_size_t(len(content)), arch.encode(), target.encode())
@@ -95,15 +102,22 @@ def make_fatbin(library: ctypes.CDLL, images: dict[str, bytes]) -> bytes:
     return fatbin.raw
 
 
-def inner_images(fatbin: Container) -> Iterator[tuple[str, bytes]]:
-    for entry in fatbin.entries():
-        raw = decompress(entry, fatbin.payload(entry))
-        for one in fatbin.inner_entries(entry):
-            yield str(one.target), raw[one.header_size : one.header_size + one.padded_size]
+def opened(fatbin: bytes) -> tuple[Container, tuple[FatbinEntry, ...]]:
+    found = read_container(Window(fatbin, source="made"), 0)
+    return found, found.images(found.entries())
 
 
-@pytest.mark.nvcc
-def test_every_image_that_nvfatbin_concatenates_is_found(toolkit: Toolkit, tmp_path: Path) -> None:
+@dataclass(frozen=True)
+class Compiled:
+    """Images by target, and nvFatbin."""
+
+    library: ctypes.CDLL
+    images: dict[str, bytes]
+
+
+@pytest.fixture(scope="module")
+def compiled(toolkit: Toolkit, tmp_path_factory: pytest.TempPathFactory) -> Compiled:
+    tmp_path = tmp_path_factory.mktemp("frames")
     libraries = sorted(toolkit.nvcc.parents[1].glob("lib*/libnvfatbin.so.13"))
     if not libraries:
         pytest.skip("nvidia-nvfatbin is not installed")
@@ -115,10 +129,47 @@ def test_every_image_that_nvfatbin_concatenates_is_found(toolkit: Toolkit, tmp_p
         command = [str(toolkit.nvcc), form, f"-arch={target}", str(source), "-o", str(output)]
         subprocess.run(command, check=True)
         images[target] = output.read_bytes() + b"\0" * (form == "-ptx")
-    fatbin = make_fatbin(ctypes.CDLL(str(libraries[0])), images)
-    found = list(inner_images(read_container(Window(fatbin, source="made"), 0)))
-    assert Counter(target for target, _ in found) == Counter(TARGETS)
-    for target, content in found:
+    return Compiled(ctypes.CDLL(str(libraries[0])), images)
+
+
+@pytest.mark.nvcc
+def test_every_image_that_nvfatbin_concatenates_is_found(compiled: Compiled) -> None:
+    fatbin, found = opened(make_fatbin(compiled.library, compiled.images, b"-concat"))
+    assert Counter(str(one.target) for one in found) == Counter(TARGETS)
+    for one in found:
+        content = image_content(fatbin, one)
         # PTX has lost its comments.
-        is_ptx = target.startswith("compute_")
-        assert b".target sm_90\n" in content if is_ptx else content == images[target]
+        if one.kind is EntryKind.PTX:
+            assert b".target sm_90\n" in content
+        else:
+            assert content == compiled.images[str(one.target)]
+
+
+@pytest.mark.nvcc
+def test_image_out_of_a_frame_is_the_one_that_nvfatbin_writes_by_itself(compiled: Compiled) -> None:
+    fatbin, found = opened(make_fatbin(compiled.library, compiled.images, b"-concat"))
+    by_target = {str(one.target): one for one in found}
+    plain, entries = opened(make_fatbin(compiled.library, compiled.images))
+    for entry in entries:
+        one = by_target[str(entry.target)]
+        raw = image_content(fatbin, one)
+        # In a frame, PTX has NULs up to a multiple of eight bytes.
+        raw = raw.rstrip(b"\0") + b"\0" if entry.kind is EntryKind.PTX else raw
+        made = frame_entry(fatbin, one, compress_zstd(raw, 5), len(raw))
+        assert made == plain.body.at(entry.offset, entry.size, "entry").to_bytes()
+
+
+@pytest.mark.nvcc
+def test_cuobjdump_reads_what_slim_takes_out_of_frames(
+    compiled: Compiled, toolkit: Toolkit, tmp_path: Path
+) -> None:
+    path = tmp_path / "all.fatbin"
+    path.write_bytes(make_fatbin(compiled.library, compiled.images, b"-concat"))
+    new, plan = slimmed(path, for_devices("9.0", ptx=PtxPolicy.NEWEST))
+    assert new.stat().st_size < path.stat().st_size
+    assert {str(one.target) for one in plan.containers[0].kept} == {"sm_90a", "compute_90"}
+    cuobjdump = [str(toolkit.nvcc.with_name("cuobjdump"))]
+    subprocess.run([*cuobjdump, "-xelf", "all", str(new)], cwd=tmp_path, check=True)
+    assert [one.read_bytes() for one in tmp_path.glob("*.cubin")] == [compiled.images["sm_90a"]]
+    words = subprocess.check_output([*cuobjdump, "-lptx", str(new)], text=True)
+    assert words.count(".ptx") == 1

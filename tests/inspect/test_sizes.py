@@ -204,18 +204,18 @@ def test_inspect_and_slim_agree_to_the_byte(samples: Samples, sm: int) -> None:
     assert sizes.whole - sizes.slimmed == sum(removed)
 
 
-def test_frames_of_several_images_are_neither_cut_nor_moved() -> None:
+def test_frames_of_several_images_are_cut_and_not_moved() -> None:
     shares = (image(name, 500)._replace(is_share=True) for name in ("sm_80", "sm_90"))
     found = inventory(unit(*shares))
     sizes = usage(found, H100)
-    assert (sizes.used, sizes.unused, sizes.slimmed) == (500, 500, found.size)
+    assert (sizes.used, sizes.unused, sizes.slimmed) == (500, 500, found.size - 500)
     assert (sizes.core, sizes.pack) == (None, None)
     assert sizes.containers[Coverage.NATIVE] == 1
     # Small machine code in a frame is not a stub, as nvcc writes it.
     assert usage(found, P100).containers[Coverage.NONE] == 1
 
 
-def test_shares_of_frames_are_named_and_no_slim_is_proposed(tmp_path: Path) -> None:
+def test_shares_of_frames_are_named_and_slim_is_proposed(tmp_path: Path) -> None:
     path = tmp_path / "shared.fatbin"
     path.write_bytes(container(frame(record("sm_80", 0, 24), record("sm_90", 24, 16))))
     found = read_inventory(InspectRequest(subject=str(path)))
@@ -225,4 +225,6 @@ def test_shares_of_frames_are_named_and_no_slim_is_proposed(tmp_path: Path) -> N
     assert "its share by uncompressed size" in text
     lines = list(map(str, inventory_text(found, device_usage(found, [H100]), is_asked=True)))
     assert text in lines
-    assert not any(line.startswith("next: ") for line in lines)
+    assert [line for line in lines if line.startswith("next: ")] == [
+        f"next: archsplit slim {path} --device 9.0"
+    ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import random
 from typing import TYPE_CHECKING
 
 import pytest
@@ -20,6 +21,8 @@ from archsplit.errors import (
     TargetError,
     UsageError,
 )
+from archsplit.formats.fatbin import read_containers
+from archsplit.formats.reader import open_file
 from handmade_samples import THREE, Maker, container, held, image, in_memory, lz4_image
 from shared_frames import frame, record
 
@@ -79,19 +82,33 @@ def test_json(library: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str])
     }
 
 
-def test_images_in_shared_frames_are_named_as_staying(
+def test_images_of_other_gpus_leave_shared_frames(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shared = container(frame(record("sm_80", 0, 24), record("sm_90", 24, 16)))
     fatbin = tmp_path / "shared.fatbin"
     fatbin.write_bytes(shared + container(image("sm_80"), image("sm_90")))
-    assert run(fatbin, "--device", "9.0", "--out", tmp_path / "out") == 0
+    assert run(fatbin, "--device", "9.0", "--json", "--out", tmp_path / "out") == 0
+    (file,) = json.loads(capsys.readouterr().out)["files"]
+    assert [(row["target"], row["count"]) for row in file["removed"]] == [("sm_80", 2)]
     new = tmp_path / "out" / "shared.slim.cc90.fatbin"
-    assert new.read_bytes() == shared + container(image("sm_90"))
-    words = "in frames of several images (kind 256), which slim doesn't take apart"
-    assert f"2 images stay: they are {words}" in capsys.readouterr().out
+    first, second = read_containers(open_file(new))
+    assert [str(one.target) for one in first.entries()] == ["sm_90"]
+    assert second.body.to_bytes() == image("sm_90")
+
+
+def test_images_that_stay_in_shared_frames_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    noise = random.Random(1).randbytes(2000)
+    records = (record("sm_80", 0, 8), record("sm_90", 8, 2000), record("sm_90", 2008, 2000))
+    shared = container(frame(*records, content=bytes(8) + noise * 2))
+    fatbin = tmp_path / "shared.fatbin"
+    fatbin.write_bytes(shared + container(image("sm_80"), image("sm_90")))
+    assert run(fatbin, "--device", "9.0", "--out", tmp_path / "out") == 0
+    assert "3 images stay: they are in frames of several (kind 256)" in capsys.readouterr().out
     fatbin.write_bytes(shared)
-    with pytest.raises(NothingToDoError, match=r"shared\.fatbin: 2 images, \d+ B, in frames of"):
+    with pytest.raises(NothingToDoError, match=r"shared\.fatbin: 3 images, 2\.29 kB, in frames of"):
         run(fatbin, "--device", "9.0", "--out", tmp_path / "out")
 
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from archsplit.arch.compat import GPU_BY_CAPABILITY, best_target
 from archsplit.arch.target import CodeKind
-from archsplit.devicecode.edits import CopiedBytes, NewBytes, ZeroBytes, decompress
+from archsplit.devicecode.edits import CopiedBytes, NewBytes, ZeroBytes, image_content
 from archsplit.devicecode.file_plan import container_holders, is_stub, plan_rewrite
 from archsplit.devicecode.linker_view import linker_findings, planned_words
 from archsplit.devicecode.scan import release_pages
@@ -111,11 +111,10 @@ def _identity(entry: FatbinEntry) -> tuple[object, ...]:
 
 
 def _is_same_image(before: Container, old: FatbinEntry, after: Container, new: FatbinEntry) -> bool:
-    old_payload, new_payload = before.payload(old), after.payload(new)
     # Images that were compressed anew are equal when decompressed.
-    if old.compression is new.compression:
-        return are_equal(old_payload.data, new_payload.data)
-    return decompress(old, old_payload) == decompress(new, new_payload)
+    if old.compression is new.compression and not old.frame:
+        return are_equal(before.payload(old).data, after.payload(new).data)
+    return image_content(before, old) == image_content(after, new)
 
 
 def _wrapper_findings(before: Elf, after: Elf) -> Iterator[str]:

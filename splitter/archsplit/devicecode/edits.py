@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import lz4.block  # type: ignore[import-untyped] # it ships no types
 
 from archsplit.errors import BinaryFormatError
-from archsplit.formats.fatbin import CONTAINER_LAYOUT, FATBIN_MAGIC, Compression
+from archsplit.formats.fatbin import CONTAINER_LAYOUT, FATBIN_MAGIC, Compression, read_entry
 from archsplit.formats.zstd import zstd
 
 if TYPE_CHECKING:
@@ -182,7 +182,7 @@ class FilteredContainer:
 
     @property
     def shared(self) -> tuple[FatbinEntry, ...]:
-        """Images in frames of several (kind 256), which stay."""
+        """Images in frames of several (kind 256), which stay whole."""
         return tuple(one for entry in self.kept for one in self.container.inner_entries(entry))
 
     @property
@@ -290,6 +290,19 @@ def _lz4(payload: Window, size: int) -> bytes:
     except lz4.block.LZ4BlockError as error:
         raise payload.fault(0, "LZ4 block", str(error), "undamaged data") from error
     return content
+
+
+def image_content(container: Container, entry: FatbinEntry) -> bytes:
+    """Return a decompressed image of a container, also of one in a frame of several.
+
+    Raises:
+        BinaryFormatError: as for `decompress`.
+    """
+    if not entry.frame:
+        return decompress(entry, container.payload(entry))
+    frame = read_entry(container.body, entry.frame - container.body.start)
+    content = decompress(frame, container.payload(frame))
+    return content[entry.frame_start : entry.frame_start + entry.padded_size]
 
 
 def decompress_head(frame: Window, size: int) -> bytes:

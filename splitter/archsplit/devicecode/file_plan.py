@@ -13,7 +13,9 @@ of it.
 from __future__ import annotations
 
 import enum
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from archsplit.arch.target import CodeKind
@@ -23,12 +25,13 @@ from archsplit.devicecode.edits import (
     NewBytes,
     apply_edits,
     copy_entry,
-    decompress,
     filter_container,
+    image_content,
     total_size,
     zero_in_place,
 )
 from archsplit.devicecode.elf_shrink import NotShrinkableError, shrink_elf
+from archsplit.devicecode.recompress import frame_image
 from archsplit.devicecode.scan import (
     HEAD_SIZE,
     PE_PLACES,
@@ -241,14 +244,23 @@ class ContainerHolder:
     def read(self, edit: FileEdit) -> Iterator[FilteredContainer]:
         """Yield the containers after the edit; raise the same errors as `containers`."""
         linked = () if self.elf is None else linked_containers(self.elf)
-        linked_entries, passed = [tuple(one.entries()) for one in linked], 0
+        linked_images, passed = [one.images(one.entries()) for one in linked], 0
         for section, container in self.containers():
             entries = tuple(container.entries())
+            images = container.images(entries)
             is_input = section is not None and section.name == RELOCATABLE
-            kept = edit.selection.kept(entries, linked_entries if is_input else ())
+            keep = partial(edit.selection.kept, linked=linked_images if is_input else ())
             is_linked = self.is_linked(section)
             encode = edit.encode if is_linked else copy_entry
-            new = filter_container(container, entries, kept, section=section, encode=encode)
+            filtered = partial(filter_container, container, section=section)
+            new = filtered(entries, keep(entries), encode=encode)
+            # A linker may read only what its own release of nvFatbin writes.
+            if is_linked and images != entries and len(kept := keep(images)) < len(images):
+                # A damaged frame is somebody else's to report, and stays.
+                with suppress(BinaryFormatError):
+                    one = filtered(images, kept, encode=partial(frame_image, encode=encode))
+                    # Images of a frame have much in common: most of them are smaller together.
+                    new = min(new, one, key=lambda each: each.size)
             yield new if is_linked else replace(new, is_linked=False)
             passed += container.size
             # Each header brings in 64 KiB, and as many libraries are planned as there are cores.
@@ -321,7 +333,7 @@ def _is_stub_image(filtered: FilteredContainer, entry: FatbinEntry) -> bool:
     if not is_sass or max(entry.payload_size, entry.uncompressed_size) > _MAX_STUB:
         return False
     try:
-        content = decompress(entry, filtered.container.payload(entry))
+        content = image_content(filtered.container, entry)
         elf = Cubin(Window(content, source="an image")).elf
         return not any(map(_is_code_or_data, (part.name for part in elf.sections()))) and not any(
             symbol.name and symbol.type != _SECTION_SYMBOL

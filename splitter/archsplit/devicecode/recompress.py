@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from struct import Struct
 from typing import TYPE_CHECKING
 
-from archsplit.devicecode.edits import NewBytes, copy_entry, decompress
+from archsplit.devicecode.edits import NewBytes, copy_entry, decompress, image_content
 from archsplit.devicecode.encoders import (
     Encoder,
     compress_zstd,
@@ -38,7 +38,7 @@ from archsplit.system.resources import available_cores
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from archsplit.devicecode.edits import EditPiece
+    from archsplit.devicecode.edits import EditPiece, ImageEncoder
     from archsplit.formats.device_pack import PackImage
     from archsplit.formats.fatbin import Container, FatbinEntry
 
@@ -48,8 +48,9 @@ LEVELS = (9, 19)
 _SPEED = {9: 70_000_000, 19: 2_700_000}
 """Raw bytes that one thread compresses in a second."""
 
-# The fields of an entry's header that differ between two forms: padded size, compressed size,
-# flags, uncompressed size.
+# The fields of an entry's header that differ between two forms: header size, padded size,
+# compressed size, flags, uncompressed size.
+_HEADER_SIZE, _HEADER_SIZE_AT = Struct("<I"), 4
 _SIZES, _SIZES_AT = Struct("<QI"), 8
 _FLAGS, _FLAGS_AT, _UNCOMPRESSED_AT = Struct("<Q"), 40, 56
 _ALIGNMENT = 8
@@ -176,6 +177,16 @@ def smaller_entry(container: Container, entry: FatbinEntry, *, level: int) -> tu
     return (NewBytes(content),) if len(content) < entry.size else copy_entry(container, entry)
 
 
+def frame_image(
+    container: Container, entry: FatbinEntry, *, encode: ImageEncoder
+) -> tuple[EditPiece, ...]:
+    """Return an image of a frame as nvFatbin writes it outside of one; encode other images."""
+    if not entry.frame:
+        return encode(container, entry)
+    raw = image_content(container, entry)
+    return (NewBytes(frame_entry(container, entry, compress_zstd(raw, LEVELS[0]), len(raw))),)
+
+
 def remake_image(content: bytes | memoryview, form: ImageForm) -> bytes:
     """Return the vendor's entry from the stored one.
 
@@ -220,6 +231,8 @@ def frame_entry(container: Container, entry: FatbinEntry, frame: bytes, raw_size
     """Return an entry with a zstd frame as its payload, as nvcc writes it."""
     header = bytearray(container.body.at(entry.offset, entry.header_size, "header").to_bytes())
     padding = -len(frame) % _ALIGNMENT
+    # The header of an image in a frame has another number in this field.
+    _HEADER_SIZE.pack_into(header, _HEADER_SIZE_AT, entry.header_size)
     _SIZES.pack_into(header, _SIZES_AT, len(frame) + padding, len(frame))
     _FLAGS.pack_into(header, _FLAGS_AT, entry.flags & ~_COMPRESSED | EntryFlag.ZSTD)
     _FLAGS.pack_into(header, _UNCOMPRESSED_AT, raw_size)
@@ -271,7 +284,7 @@ def _sample(
 
 def _share(container: Container, entry: FatbinEntry) -> float:
     try:
-        raw = decompress(entry, container.payload(entry))
+        raw = image_content(container, entry)
     except BinaryFormatError:
         return 1.0
     start = max(0, len(raw) - _PART) // 2

@@ -130,7 +130,9 @@ def _classify(
         elif section.name == RELOCATABLE and not is_linked:
             obstacle = "they are input of a device link that was not done: nothing registers them"
         elif any(entry.kind is EntryKind.CONCATENATED for entry in entries):
-            obstacle = "they hold several targets in one frame (nvFatbin -concat)"
+            obstacle = (
+                "they are in frames of several images, which join can't make again from packs"
+            )
         # LTO IR and unknown kinds are read by a linker, not by the driver.
         elif not all(map(is_code, entries)):
             obstacle = "they hold entries that are not GPU code, such as LTO IR"

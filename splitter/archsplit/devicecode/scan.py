@@ -433,24 +433,18 @@ def _entry_images(
     whole, inner = entry_image(entry, wheel_share), container.inner_entries(entry)
     if not inner:
         yield whole
-    wheel_bytes, end = whole.wheel_bytes, 0
+    end = 0
     for one in inner:
-        start, end = end, end + one.padded_size
-        # From the sums, not from each size: together the rounded shares are the whole.
-        low, high = start / entry.uncompressed_size, end / entry.uncompressed_size
-        yield entry_image(one, None)._replace(
-            compression=whole.compression,
-            file_bytes=int(high * whole.file_bytes) - int(low * whole.file_bytes),
-            wheel_bytes=None
-            if wheel_bytes is None
-            else int(high * wheel_bytes) - int(low * wheel_bytes),
-            is_share=True,
-        )
+        start, end = end, end + one.size
+        part = whole.wheel_bytes
+        if part is not None:
+            part = end * part // entry.size - start * part // entry.size
+        yield entry_image(one, None)._replace(wheel_bytes=part, is_share=True)
 
 
 def entry_image(entry: FatbinEntry, wheel_share: WheelShare) -> Image:
     """Return an entry of a container as an image."""
-    size = entry.header_size + entry.padded_size
+    size = entry.size
     return Image(
         kind=entry.kind,
         kind_number=entry.kind_number,

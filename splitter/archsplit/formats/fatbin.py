@@ -24,7 +24,7 @@ from archsplit.formats.elf import FileType, Machine, SectionType
 from archsplit.formats.elf_dynamic import RELA, SYMBOL, Dynamic, read_pointers, relocation_type
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from archsplit.arch.target import Suffix
     from archsplit.formats.elf import Elf, Section
@@ -120,6 +120,9 @@ class FatbinEntry(NamedTuple):
         padded_size: from the payload's start to the next entry.
         compressed_size, uncompressed_size: 0 for a payload that is not compressed.
         options_offset, name_offset: within the header; 0 if absent.
+        frame: for an image in a frame of several, the frame's offset; else 0.
+        frame_start: the image's offset in the decompressed frame.
+        frame_share: the part of the frame's bytes that it stands for, by uncompressed size.
     """
 
     offset: int
@@ -138,11 +141,14 @@ class FatbinEntry(NamedTuple):
     options_offset: int
     name_offset: int
     name_size: int
+    frame: int = 0
+    frame_start: int = 0
+    frame_share: int = 0
 
     @property
     def size(self) -> int:
-        """Bytes in the file: the header and the padded payload."""
-        return self.header_size + self.padded_size
+        """Bytes in the file: the header and the padded payload, or a share of a frame."""
+        return self.frame_share if self.frame else self.header_size + self.padded_size
 
     @property
     def payload_offset(self) -> int:
@@ -207,10 +213,11 @@ class Container:
             count records: an entry's header, then its name and its options
 
         A name ends with a NUL. Options begin with their offset in the record and their length (two
-        u32), and end with a NUL. A record ends at a multiple of eight bytes. Its ``header_size`` is
-        the offset of the payload in the decompressed frame, ``padded_size`` its bytes there; the
-        compression is the frame's. Payloads lie back to back, and fill the frame. Measured on
-        libnvfatbin 13.5.
+        u32), and end with a NUL. A record ends at a multiple of eight bytes. In the file, its
+        ``header_size`` is the offset of the payload in the decompressed frame, and ``padded_size``
+        its bytes there. With its own size in place of the offset, a record is the header that the
+        image has outside of frames, and so it is returned, with the frame's compression. Payloads
+        lie back to back, and fill the frame. Measured on libnvfatbin 13.5.
         """
         if entry.kind is not EntryKind.CONCATENATED:
             return ()
@@ -218,10 +225,14 @@ class Container:
             header = self.body.at(entry.offset, entry.header_size, "header of a frame")
             count, size = header.unpack(_PAIR, entry.options_offset, "images of a frame")
             table = header.part(entry.options_offset, size, "images of a frame")
-            return tuple(_read_records(table, count, entry.uncompressed_size))
+            return tuple(_read_records(table, count, entry))
         except BinaryFormatError:
             # A later nvFatbin may write another table; the rest of the file can be read.
             return ()
+
+    def images(self, entries: Iterable[FatbinEntry]) -> tuple[FatbinEntry, ...]:
+        """Return entries with the images of each frame in its place."""
+        return tuple(one for each in entries for one in self.inner_entries(each) or (each,))
 
     def name(self, entry: FatbinEntry) -> bytes:
         """Return the name in an entry's header; empty for most entries."""
@@ -330,18 +341,25 @@ def read_entry(window: Window, offset: int) -> FatbinEntry:
     return entry
 
 
-def _read_records(table: Window, count: int, uncompressed_size: int) -> Iterator[FatbinEntry]:
-    at, start = _PAIR.size, 0
+def _read_records(table: Window, count: int, frame: FatbinEntry) -> Iterator[FatbinEntry]:
+    at, start, raw = _PAIR.size, 0, frame.uncompressed_size
     # Each record has 64 bytes or more, so the table's size limits the count.
     for _ in range(count):
         fields = table.unpack(_ENTRY, at, "image of a frame")
-        size = _record_size(table, at, fields)
-        if fields[2] != start or not is_sound_header((*fields[:2], size, *fields[3:])):
+        size, end = _record_size(table, at, fields), start + fields[3]
+        own = (*fields[:2], size, *fields[3:])
+        if fields[2] != start or not start < end <= raw or not is_sound_header(own):
             raise table.fault(at, "image of a frame", str(fields), f"one with a payload at {start}")
-        yield _to_entry(table.start + at, fields)
-        at, start = at + size, start + fields[3]
-    if not start or (at, start) != (len(table), uncompressed_size):
-        raise table.fault(0, "frame", f"{start} bytes", f"{uncompressed_size}, but not 0")
+        yield _to_entry(table.start + at, own)._replace(
+            compression=frame.compression,
+            frame=frame.offset,
+            frame_start=start,
+            # From the ends, not from each size: together the rounded shares are the whole.
+            frame_share=end * frame.size // raw - start * frame.size // raw,
+        )
+        at, start = at + size, end
+    if (at, start) != (len(table), raw):
+        raise table.fault(0, "frame", f"{start} bytes", str(raw))
 
 
 def _record_size(table: Window, at: int, fields: tuple[int, ...]) -> int:

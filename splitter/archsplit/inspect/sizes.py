@@ -149,7 +149,7 @@ def _facts(
     is_run, is_linked = unit.place is Place.EXECUTABLE, unit.is_device_linked
     # A cubin or fatbin that is a file of its own is read by a program.
     in_library = unit.section in {EXECUTABLE, RELOCATABLE} and unit.member is None
-    # Neither slim nor split takes a frame of several images apart.
+    # Slim takes a frame of several images apart, if no linker reads it; split never does.
     is_apart = not any(image.is_share for image in unit.images)
     is_file = unit.member is None or unit.fat is not None
     return ContainerFacts(
@@ -159,7 +159,7 @@ def _facts(
         input=inputs if is_linked and is_run else frozenset(),
         is_stub=is_run and _is_stub(unit),
         # A static library is input of a linker.
-        is_cut=unit.place is not Place.OUTSIDE and is_file and is_apart,
+        is_cut=unit.place is not Place.OUTSIDE and is_file and (is_run or is_apart),
         is_moved=in_library
         and (is_run or is_linked)
         and is_apart

@@ -127,9 +127,6 @@ def next_commands(inventory: Inventory, sizes: Iterable[DeviceUsage]) -> Iterato
     path = shlex.quote(inventory.path)
     if not gpus or not Path(inventory.path).is_file():
         return
-    # Nothing of such frames can be left out.
-    if all(image.is_share for unit in inventory.units() for image in unit.images):
-        return
     names = ",".join(str(one.capability) for one in gpus)
     # A command that is wrapped inside of a word can't be pasted.
     yield Text(f"next: archsplit slim {path} --device {names}", no_wrap=True, overflow="ignore")
@@ -171,7 +168,7 @@ def shares_text(inventory: Inventory) -> str:
     size = size_text(sum(image.weight for image in images))
     return (
         f"{len(images)} images ({size}) are in frames of several images (kind 256): the bytes of"
-        " each are its share by uncompressed size; slim and split leave such frames"
+        " each are its share by uncompressed size; split leaves such frames"
     )
 
 

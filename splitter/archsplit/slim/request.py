@@ -97,7 +97,7 @@ class SlimRequest:
 
 
 NO_CODE = "it has no device code"
-SHARED_FRAMES = "in frames of several images (kind 256), which slim doesn't take apart"
+SHARED_FRAMES = "in frames of several (kind 256), which are smaller whole, or which a linker reads"
 
 
 def kept_code_reasons(name: str, path: Path, choice: str) -> Iterator[str]:
