@@ -13,6 +13,7 @@ import pytest
 from split_samples import compile_c, container, image, python, unpacked
 
 from archsplit.arch.target import Capability
+from archsplit.devicecode.partition import PackBy
 from archsplit.errors import NothingToDoError
 from archsplit.inspect.inspect import InspectRequest, read_inventory
 from archsplit.inspect.sizes import device_usage
@@ -55,8 +56,8 @@ def usage(path: Path) -> Mapping[str, str]:
     return {str(one.capability): " ".join(map(str, one.targets)) for one in found}
 
 
-def split(path: Path, out: Path, effects: Effects) -> None:
-    split_library(SplitRequest(source=path, out=out), effects, minimal_project("rdc", "1"))
+def split(path: Path, out: Path, effects: Effects, *, by: PackBy = PackBy.CAPABILITY) -> None:
+    split_library(SplitRequest(source=path, out=out, by=by), effects, minimal_project("rdc", "1"))
 
 
 @pytest.mark.parametrize(
@@ -101,6 +102,26 @@ def test_linked_code_leaves_its_input_to_the_pack_that_only_join_needs(
     # compute_80 stays for GPUs that are newer than all linked code.
     found = pack_targets(tmp_path / "out")
     assert found == {"cc80": ["sm_80"], "cc90": ["sm_90"], "ptx": ["compute_80"], "rest": ["sm_80"]}
+    (joined,) = join_split(tmp_path / "out", tmp_path / "joined")
+    assert joined.path.read_bytes() == path.read_bytes()
+
+
+def test_packs_by_target_have_no_input_that_linked_code_replaces(
+    tmp_path: Path, effects: Effects
+) -> None:
+    path = library(tmp_path, linked=("sm_80", "sm_90"))
+    split(path, tmp_path / "out", effects, by=PackBy.TARGET)
+    found = pack_targets(tmp_path / "out")
+    assert found == {
+        **{name: [name] for name in ("sm_80", "sm_90", "compute_80")},
+        "rest": ["sm_80"],
+    }
+    needs = verify_release(tmp_path / "out").needs
+    assert [needs[gpu] for gpu in ("8.0", "9.0", "10.0")] == [
+        ("sm_80",),
+        ("sm_90",),
+        ("compute_80",),
+    ]
     (joined,) = join_split(tmp_path / "out", tmp_path / "joined")
     assert joined.path.read_bytes() == path.read_bytes()
 

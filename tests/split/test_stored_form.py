@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 import split_samples
 
-from archsplit.arch.target import Target
+from archsplit.arch.target import Capability, Target
 from archsplit.cli.main import main
 from archsplit.devicecode.recompress import ImageResult, KeptReason, recompress_image
 from archsplit.errors import VerifyError
@@ -28,6 +28,8 @@ from archsplit.formats.device_pack import (
 )
 from archsplit.formats.fatbin import read_container
 from archsplit.formats.reader import Window
+from archsplit.inspect.inspect import InspectRequest, read_inventory
+from archsplit.inspect.sizes import device_usage
 from archsplit.release.wheel_set import _digest_images
 from archsplit.split.model import SplitRequest, StoredImages
 from archsplit.split.restore import _library_images, join_split
@@ -189,6 +191,26 @@ def test_no_pack_is_larger_than_with_the_vendors_bytes(
     assert (sum(after.values()) < 0.8 * sum(before.values())) == (size == 0x14000)
 
 
+def pack_drivers(out: Path) -> list[int]:
+    """The driver that the index of each pack asks for."""
+    found = []
+    for path in out.glob("*_*-1.0-*.whl"):
+        with zipfile.ZipFile(path) as archive:
+            (name,) = (one for one in archive.namelist() if one.endswith("/device.pack"))
+            found.append(read_pack(Window(archive.read(name), source=name)).driver_version)
+    return found
+
+
+def test_only_packs_with_frames_ask_for_the_driver_of_cuda_12_4(
+    tmp_path: Path, effects: Effects, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fat = fat_wheel_of(tmp_path, monkeypatch, repeated, 0x14000)
+    for level, driver in ((9, 12040), (None, 0)):
+        out = tmp_path / f"{level}"
+        split_wheel(SplitRequest(source=fat, out=out, recompress=level), effects)
+        assert set(pack_drivers(out)) == {driver}
+
+
 REAL = {
     "xgboost==3.2.0": 0.64,
     "cupy-cuda12x==14.2.0": 0.66,
@@ -215,6 +237,23 @@ def test_no_pack_of_a_published_wheel_is_larger_than_before(
     with zipfile.ZipFile(fat) as archive:
         for library in join_split(tmp_path / "new", tmp_path / "joined"):
             assert library.path.read_bytes() == archive.read(library.name)
+
+
+@pytest.mark.download
+def test_inspect_predicts_the_download_of_a_gpu_within_3_percent(
+    tmp_path: Path, downloads: Path, effects: Effects
+) -> None:
+    fat = index_wheel(downloads, "xgboost==3.2.0")
+    release = split_wheel(SplitRequest(source=fat, out=tmp_path, recompress=9), effects)
+    assert release.split is not None
+    gpus = [Capability.parse(name) for name in ("7.0", "8.0", "9.0", "10.0", "12.0")]
+    found = read_inventory(InspectRequest(subject=str(fat), zstd=True))
+    for sizes in device_usage(found, gpus):
+        assert sizes.core is not None
+        assert sizes.pack is not None
+        packs = release.split.needs[str(sizes.capability)]
+        real = sum(one.size for one in release.wheels if one.role == "core" or one.label in packs)
+        assert abs((sizes.core + sizes.pack) / real - 1) < 0.03
 
 
 def test_report_names_the_driver_that_a_wheel_of_cuda_12_promises() -> None:

@@ -96,7 +96,8 @@ def plan_packs(
     Raises:
         InputError: no image is for one of the targets.
     """
-    images_by_capability = _images_by_capability(containers, unneeded or [()] * len(containers))
+    unneeded = unneeded or [()] * len(containers)
+    images_by_capability = _images_by_capability(containers, unneeded)
     size_by_image = {
         (number, entry.offset): entry.size
         for number, each in enumerate(containers)
@@ -106,7 +107,7 @@ def plan_packs(
     if by is PackBy.CAPABILITY:
         plan = _fold_tiny(_divide_by_capability(containers, images_by_capability), size_by_image)
     else:
-        plan = _divide_by_target(containers, images_by_capability)
+        plan = _divide_by_target(containers, images_by_capability, unneeded)
     rest = _remaining(containers, plan.packs)
     # Restoring the fat library needs every image.
     if any(rest):
@@ -297,11 +298,22 @@ def _shared_name(names: Sequence[str], names_in_use: Collection[str]) -> str:
 def _divide_by_target(
     containers: Sequence[Sequence[FatbinEntry]],
     images_by_capability: dict[Capability, tuple[frozenset[int], ...]],
+    unneeded: Sequence[Collection[Capability]],
 ) -> PackPlan:
-    targets = sorted({target for each in containers for target in code_targets(each)})
-    packs = tuple(
-        PackContents(name=str(target), serves=(), offsets=_target_images(containers, target))
+    every = tuple(images_by_capability.values())
+    # Input of a device link that linked code replaces for all of its GPUs is only for `join`.
+    packed = [
+        [one for one in each if not none or any(one.offset in images[number] for images in every)]
+        for number, (each, none) in enumerate(zip(containers, unneeded, strict=True))
+    ]
+    targets = sorted({target for each in packed for target in code_targets(each)})
+    offsets = (
+        tuple(frozenset(one.offset for one in each if one.target == target) for each in packed)
         for target in targets
+    )
+    packs = tuple(
+        PackContents(name=str(target), serves=(), offsets=each)
+        for target, each in zip(targets, offsets, strict=True)
     )
     needs = {
         capability: tuple(
@@ -312,14 +324,6 @@ def _divide_by_target(
         for capability, images in images_by_capability.items()
     }
     return PackPlan(packs=packs, needs=needs)
-
-
-def _target_images(
-    containers: Iterable[Sequence[FatbinEntry]], target: Target
-) -> tuple[frozenset[int], ...]:
-    return tuple(
-        frozenset(one.offset for one in each if one.target == target) for each in containers
-    )
 
 
 def _remaining(
