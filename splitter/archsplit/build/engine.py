@@ -8,7 +8,7 @@ check of a farm before a build needs no plan: it compares only the tools of each
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -44,24 +44,14 @@ if TYPE_CHECKING:
 _RUNTIME_LIBRARIES = ("libcudart_static.a", STATIC_DEVICE_RUNTIME)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FarmPlan:
-    """The actions of a build on a farm.
-
-    Attributes:
-        graph: the steps, each of which is an action.
-        wanted: files that the build reads on this machine.
-    """
-
-    graph: Graph
-    wanted: frozenset[Path]
-
-
-def plan_farm(plan: BuildPlan, known: Mapping[str, StepEstimate]) -> FarmPlan:
+def plan_farm(plan: BuildPlan, known: Mapping[str, StepEstimate]) -> tuple[Graph, frozenset[Path]]:
     """Group the steps of a plan into actions.
 
     Args:
         known: measurements of earlier builds by the keys of steps.
+
+    Returns:
+        The steps, each of which is an action, and the files that the build reads here.
     """
     checked = (path for step in plan.graph.steps if step.check for path in step.writes)
     wanted = frozenset([*plan.libraries.values(), *checked])
@@ -79,10 +69,7 @@ def plan_farm(plan: BuildPlan, known: Mapping[str, StepEstimate]) -> FarmPlan:
     graph = Graph(
         steps=tuple(replace(step, weight=_expected_seconds(step, known)) for step in groups.steps)
     )
-    return FarmPlan(
-        graph=graph,
-        wanted=wanted,
-    )
+    return graph, wanted
 
 
 def _expected_seconds(step: Step, known: Mapping[str, StepEstimate]) -> float:
@@ -134,30 +121,27 @@ def open_farm(
     """
     site = plan.site
     tools = _tool_files(site, effects)
-    farm = plan_farm(plan, build_history(plan, effects.environment).estimates)
-    lengths = farm.graph.critical_path()
+    graph, wanted = plan_farm(plan, build_history(plan, effects.environment).estimates)
+    lengths = graph.critical_path()
     # Lower numbers first; a tenth of a second is exact enough.
     priorities = {
-        step.name: -round(10 * length)
-        for step, length in zip(farm.graph.steps, lengths, strict=True)
+        step.name: -round(10 * length) for step, length in zip(graph.steps, lengths, strict=True)
     }
     paths = PathMap(site.recipe.root, site.folder)
-    wanted, results = farm.wanted, None
+    results = None
     # A farm has an action cache, and its results needn't come here. Verifying runs all steps.
     keeps = cache is not None and cache.settings.mode != "verify"
     if cache is not None and keeps and isinstance(choice.endpoint, DaskEndpoint):
         results = ActionResults(cache, paths, tools)
-        wanted = frozenset(path for step in farm.graph.steps for path in step.writes)
+        wanted = frozenset(path for step in graph.steps for path in step.writes)
         for folder in {path.parent for path in wanted}:
             folder.mkdir(parents=True, exist_ok=True)
     settings = ExecutorSettings(paths=paths, tools=tools, wanted=wanted, priorities=priorities)
-    opened = open_executor(choice.endpoint, farm.graph, settings, note=effects.progress.note)
+    opened = open_executor(choice.endpoint, graph, settings, note=effects.progress.note)
     with opened as executor:
-        yield farm.graph, LocalPool(choice.jobs), executor, results
+        yield graph, LocalPool(choice.jobs), executor, results
     if results is not None:
-        effects.progress.note(
-            f"{results.hits} of {len(farm.graph.steps)} steps from the compile cache"
-        )
+        effects.progress.note(f"{results.hits} of {len(graph.steps)} steps from the compile cache")
     tools.save()
 
 

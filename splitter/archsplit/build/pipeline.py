@@ -43,8 +43,7 @@ from archsplit.release.wheel_plans import (
     WheelPlanner,
     core_metadata,
     pack_source,
-    refuse_cuda_folders,
-    write_front_package,
+    write_cuda_releases,
 )
 from archsplit.release.wheel_set import read_wheel_set
 from archsplit.scheduler.find_pool import find_pool
@@ -322,25 +321,21 @@ def build_cuda_majors(order: BuildRequest, effects: Effects, *, out: Path) -> Cu
     """
     recipe = order.recipe
     toolkits = find_recipe_toolkits(recipe, order.nvcc, effects)
-    with output_dir(out) as folder, temporary_dir(folder) as staging:
-        refuse_cuda_folders(folder, toolkits)
-        releases = {}
-        for major, toolkit in sorted(toolkits.items()):
-            if left_out := [str(one) for one in recipe.release if one not in toolkit.targets]:
-                effects.progress.note(
-                    f"CUDA {toolkit.release} has no {', '.join(left_out)}: not in the release"
-                    f" cu{major}"
-                )
-            part = replace(order, cuda_major=major, nvcc=(toolkit.nvcc,))
-            releases[major] = build_recipe(part, effects, out=staging / f"cu{major}")
-        front = write_front_package(
-            staging,
-            recipe.project.name,
-            # A policy may have given all releases another version.
-            next(iter(releases.values())).version,
-            releases,
-            requires_python=recipe.project.requires_python,
-            epoch=source_date_epoch(effects.environment),
-        )
-        replace_all([*(f"cu{major}" for major in releases), front], source=staging, target=folder)
-    return CudaReleases(front=front, releases=releases)
+    for major, toolkit in sorted(toolkits.items()):
+        if left_out := [str(one) for one in recipe.release if one not in toolkit.targets]:
+            effects.progress.note(
+                f"CUDA {toolkit.release} has no {', '.join(left_out)}: not in the release cu{major}"
+            )
+
+    def write(major: int, folder: Path) -> Release:
+        part = replace(order, cuda_major=major, nvcc=(toolkits[major].nvcc,))
+        return build_recipe(part, effects, out=folder)
+
+    return write_cuda_releases(
+        out,
+        toolkits,
+        write,
+        project=recipe.project.name,
+        requires_python=recipe.project.requires_python,
+        epoch=source_date_epoch(effects.environment),
+    )

@@ -193,13 +193,7 @@ class Publisher:
         refuse(plan)
         read_back = self._read_back_check()
         uploader = Uploader(twine=self.twine, read_back=read_back, retry=self.retry)
-        run = _Run(
-            plan=plan,
-            retry=self.retry,
-            progress=self.effects.progress,
-            read_back=read_back,
-            uploader=uploader,
-        )
+        run = _Run(plan=plan, progress=self.effects.progress, uploader=uploader)
         return Publication(
             plan=plan, live=tuple(run.execute()), requirement=install_requirement(release)
         )
@@ -216,9 +210,7 @@ class _Run:
     """A run of a plan: plugins, then core and source, then the meta wheel."""
 
     plan: PublishPlan
-    retry: RetryPolicy
     progress: ProgressSink
-    read_back: ReadBack
     uploader: Uploader
 
     def execute(self) -> Iterator[LiveFile]:
@@ -226,12 +218,9 @@ class _Run:
         for roles in ((PLUGIN,), (CORE, SOURCE), (META,)):
             yield from self._upload_roles(*roles)
 
-    def _steps(self, *roles: str) -> list[UploadStep]:
-        return [step for step in self.plan.steps if step.artifact.role in roles]
-
     def _upload_roles(self, *roles: str) -> list[LiveFile]:
         """Upload the files of these roles, and read them back."""
-        steps = self._steps(*roles)
+        steps = [step for step in self.plan.steps if step.artifact.role in roles]
         uploads = [step for step in steps if step.action is Action.UPLOAD]
         if uploads:
             kinds = " and ".join(dict.fromkeys(step.artifact.role for step in uploads))
@@ -241,7 +230,7 @@ class _Run:
         return self._verify_live(steps)
 
     def _upload(self, step: UploadStep) -> None:
-        clock = self.retry.clock
+        clock = self.uploader.retry.clock
         began = clock.monotonic()
         self.progress.start_step(f"{step.artifact.path.name}, {size_text(step.artifact.size)}")
         self.uploader.upload(step)
@@ -250,7 +239,7 @@ class _Run:
     def _verify_live(self, steps: list[UploadStep]) -> list[LiveFile]:
         if steps:
             self.progress.begin_stage("reading back", 0, "Read the files back from the index")
-        served = self.read_back.verify([step.artifact for step in steps])
+        served = self.uploader.read_back.verify([step.artifact for step in steps])
         return [
             LiveFile(
                 artifact=step.artifact,

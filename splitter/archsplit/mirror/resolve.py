@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urldefrag, urlsplit
@@ -151,28 +153,37 @@ def _resolve_for_other_python(
     paths: Iterable[Path], python: TargetPython, runner: Runner, environment: Mapping[str, str]
 ) -> tuple[ResolvedWheel, ...]:
     paths = tuple(paths)
-    names = ", ".join(map(str, paths))
     for path in paths:
         read_file(path)
-    uv = find_uv(environment)
+    # pip takes markers from its own Python.
+    words = ("pip", "compile", "--only-binary=:all:", *python.uv_options(), *map(str, paths))
+    what = f"resolve {', '.join(map(str, paths))} for {python}"
+    hint = "every project needs a wheel for that Python and platform"
+    command = Command(argv=words, cwd=Path.cwd(), env=environment)
+    with _uv_lock(command, runner, what=what, hint=hint) as lock:
+        return tuple(_select(lock, paths[0], extras=(), groups=(), python=python))
+
+
+@contextmanager
+def _uv_lock(command: Command, runner: Runner, *, what: str, hint: str) -> Iterator[Path]:
+    """Yield a lock that uv writes.
+
+    Args:
+        command: its words after ``uv``.
+        what: its task, for messages.
+        hint: for a failure.
+    """
+    uv = find_uv(command.env)
     if uv is None:
-        raise ToolNotFoundError(
-            f"{python} needs uv, which is not installed: pip takes markers from its own Python",
-            hint="pip install uv",
-        )
+        raise ToolNotFoundError(f"uv is not installed, and has to {what}", hint="pip install uv")
     with temporary_dir() as folder:
         lock = folder / "pylock.toml"
-        words = ["pip", "compile", "--quiet", "--no-header", "--format=pylock.toml"]
-        words += ["--only-binary=:all:", *python.uv_options(), f"--output-file={lock}"]
-        command = Command(argv=(uv, *words, *map(str, paths)), cwd=Path.cwd(), env=environment)
-        done = runner.run(command)
+        words = ("--quiet", "--no-header", "--format=pylock.toml", f"--output-file={lock}")
+        done = runner.run(replace(command, argv=(uv, *command.argv, *words)))
         if done.returncode != 0 or not lock.exists():
-            refuse_offline(done.stderr, subject=names)
-            raise InputError(
-                f"uv can't resolve {names} for {python}:\n  {_last_errors(done.stderr)}",
-                hint="every project needs a wheel for that Python and platform",
-            )
-        return tuple(_select(lock, paths[0], extras=(), groups=(), python=python))
+            refuse_offline(done.stderr, subject=what)
+            raise InputError(f"uv can't {what}:\n  {_last_errors(done.stderr)}", hint=hint)
+        yield lock
 
 
 def _refuse_sources(where: str, refused: list[str]) -> None:
@@ -187,23 +198,13 @@ def _resolve_uv_lock(
     path: Path, request: MirrorRequest, runner: Runner, environment: Mapping[str, str]
 ) -> tuple[ResolvedWheel, ...]:
     read_file(path)
-    uv = find_uv(environment)
-    if uv is None:
-        raise ToolNotFoundError(f"{path} needs uv, which is not installed", hint="pip install uv")
-    with temporary_dir() as folder:
-        lock = folder / "pylock.toml"
-        words = ["export", "--frozen", "--format=pylock.toml", "--quiet", "--no-header"]
-        # The project itself has no wheel in an index.
-        words += ["--no-emit-project", "--no-default-groups", f"--output-file={lock}"]
-        words += [f"--extra={name}" for name in request.extras]
-        words += [f"--group={name}" for name in request.groups]
-        command = Command(argv=(uv, *words), cwd=path.resolve().parent, env=environment)
-        done = runner.run(command)
-        if done.returncode != 0 or not lock.exists():
-            raise InputError(
-                f"uv can't export {path}:\n  {_last_errors(done.stderr)}",
-                hint="the lock needs the pyproject.toml beside it, of the same state: uv lock",
-            )
+    # The project itself has no wheel in an index.
+    words = ["export", "--frozen", "--no-emit-project", "--no-default-groups"]
+    words += [f"--extra={name}" for name in request.extras]
+    words += [f"--group={name}" for name in request.groups]
+    command = Command(argv=tuple(words), cwd=path.resolve().parent, env=environment)
+    hint = "the lock needs the pyproject.toml beside it, of the same state: uv lock"
+    with _uv_lock(command, runner, what=f"export {path}", hint=hint) as lock:
         return tuple(_select(lock, path, extras=(), groups=(), python=request.python))
 
 

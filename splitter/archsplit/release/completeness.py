@@ -30,6 +30,7 @@ from archsplit.formats.elf import Elf
 from archsplit.formats.fatbin import host_containers, read_entry
 from archsplit.formats.reader import Window, open_file
 from archsplit.release.checks import CheckScope, release_faults
+from archsplit.release.device_checks import targets_by_container
 from archsplit.release.findings import finding
 from archsplit.release.identity import ReleaseKind
 from archsplit.release.install_test import Installer, installers
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from archsplit.formats.device_pack import Pack, PackImage
     from archsplit.formats.fatbin import FatbinEntry
     from archsplit.release.context import Effects
     from archsplit.release.findings import DescriptionCheck
@@ -58,8 +58,6 @@ Names = frozenset[str]
 _PTX_ENTRY = re.compile(rb"\.entry\s+([A-Za-z_$%][\w$]*)")
 _SHOWN = 5
 _LONGEST_NAME = 60
-
-_Key = tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,16 +113,17 @@ class Reader:
         """Return the kernels of a window with a single image."""
         # Packs share images, and decompression is most of the time.
         if digest not in self._cached:
-            self._cached[digest] = self._read(window, lambda: read_entry(window, 0))
+            self._cached[digest] = self.entry(window)
         return self._cached[digest]
 
-    def entry(self, window: Window, entry: FatbinEntry) -> Names:
-        """Return the kernels of an entry; empty, with a line in `unread`, if it is unreadable."""
-        return self._read(window, lambda: entry)
+    def entry(self, window: Window, entry: FatbinEntry | None = None) -> Names:
+        """Return the kernels of an entry; empty, with a line in `unread`, if it is unreadable.
 
-    def _read(self, window: Window, find_entry: Callable[[], FatbinEntry]) -> Names:
+        Args:
+            entry: None for the first one.
+        """
         try:
-            return kernels_of_entry(window, find_entry())
+            return kernels_of_entry(window, entry or read_entry(window, 0))
         # An unreadable image is a remark and not a fault: newer toolkits have newer formats.
         except BinaryFormatError as error:
             self.unread.append(str(error))
@@ -219,19 +218,24 @@ def _library_selections(release: WheelSet, reader: Reader) -> dict[str, dict[str
         return {}
     packs = {name: wheel.pack for name, wheel in release.plugins.items() if wheel.pack is not None}
     found: dict[str, dict[str, Names]] = {}
+    containers = targets_by_container(table)
     for capability, names in release.identity.needs.items():
         # A pack that is missing or damaged has a finding of its own.
         if not packs.keys() >= set(names):
             continue
         images = {
-            key: (packs[name].content(image), image)
+            key: (packs[name].content(image), image.digest)
             for name in names
             for key, image in packs[name].images_in(table)
         }
-        for number, library in enumerate(table.libraries):
-            selected = _select_images(table, images, Capability.parse(capability), number)
-            kernels = [reader.image(window, image.digest) for window, image in selected]
-            found.setdefault(library.name, {})[capability] = frozenset().union(*kernels)
+        for library in table.libraries:
+            found.setdefault(library.name, {})[capability] = frozenset()
+        for (number, _), (targets, keys) in containers.items():
+            # As the driver chooses: only the selected image has to have the kernels.
+            best = best_target(Capability.parse(capability), targets)
+            selected = [images[key] for key in keys.get(best, ()) if key in images] if best else []
+            kernels = [reader.image(*image) for image in selected]
+            found[table.libraries[number].name][capability] |= frozenset().union(*kernels)
     return found
 
 
@@ -258,30 +262,6 @@ def _short_name(name: str) -> str:
     plain = name.removeprefix("void ").replace("(anonymous namespace)::", "")
     plain = re.split(r"[<(]", plain, maxsplit=1)[0]
     return plain if len(plain) <= _LONGEST_NAME else f"{plain[: _LONGEST_NAME - 1]}…"
-
-
-def _select_images(
-    table: Pack,
-    images: Mapping[_Key, tuple[Window, PackImage]],
-    capability: Capability,
-    library: int,
-) -> list[tuple[Window, PackImage]]:
-    """Return the image that a GPU selects of each container of a library.
-
-    Args:
-        library: its number in the table.
-    """
-    containers: dict[tuple[int, int], list[tuple[_Key, PackImage]]] = {}
-    for key, image in table.images():
-        if key[0] != library:
-            continue
-        containers.setdefault(key[:2], []).append((key, image))
-    selected = []
-    for listed in containers.values():
-        # As the driver chooses: only the selected image has to have the kernels.
-        best = best_target(capability, {image.target for _, image in listed})
-        selected += [images[key] for key, image in listed if image.target == best and key in images]
-    return selected
 
 
 if TYPE_CHECKING:

@@ -28,7 +28,8 @@ from archsplit.release.requirements import (
     pinned_extras,
     target_extras,
 )
-from archsplit.system.fs import atomic_replace, read_file
+from archsplit.system.file_lock import locked_folder
+from archsplit.system.fs import atomic_replace, output_dir, read_file, replace_all, temporary_dir
 from archsplit.wheels import metadata
 from archsplit.wheels.filename import (
     WheelName,
@@ -42,7 +43,7 @@ from archsplit.wheels.reader import open_wheel
 from archsplit.wheels.writer import WheelDraft, WheelMember, wheel_members, write_wheel
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from archsplit.arch.target import Target
@@ -205,12 +206,7 @@ class CudaReleases:
     releases: Mapping[int, Release] = field(repr=False)
 
 
-def refuse_cuda_folders(out: Path, majors: Iterable[int]) -> None:
-    """Refuse an output folder that has the release of a major.
-
-    Raises:
-        OutputError: it has one.
-    """
+def _refuse_cuda_folders(out: Path, majors: Iterable[int]) -> None:
     # Folders can't be exchanged at once, so there is none before.
     if existing := [f"cu{major}" for major in majors if (out / f"cu{major}").exists()]:
         raise OutputError(
@@ -218,34 +214,49 @@ def refuse_cuda_folders(out: Path, majors: Iterable[int]) -> None:
         )
 
 
-def write_front_package(
-    folder: Path,
-    project: str,
-    version: str,
-    releases: Mapping[int, Release],
+def write_cuda_releases(
+    out: Path,
+    majors: Collection[int],
+    write: Callable[[int, Path], Release],
     *,
+    project: str,
     requires_python: str,
     epoch: int,
-) -> str:
-    """Write the front package beside the folders of the releases; return its file name.
+) -> CudaReleases:
+    """Write the releases of all majors into ``cu12``, ``cu13``, and the front package; or nothing.
 
     Args:
-        folder: has the release of each major in ``cu12``, ``cu13``.
+        write: writes the release of a major into a folder.
+
+    Raises:
+        OutputError: the folder has the release of a major, or can't be written.
+        ArchsplitError: see ``write``.
     """
-    metadata = CoreMetadata(
-        name=project,
-        version=version,
-        summary=f"{project} for one major version of CUDA, chosen by an extra.",
-        # `twine check --strict` refuses a page without a text.
-        description=_description(project, sorted(releases)),
-        description_content_type="text/markdown",
-        requires_python=requires_python,
-        extras=dict(_extras(project, version, releases, folder)),
-    )
-    name = WheelName(project=distribution_name(project), version=version, platforms=("any",))
-    generator = f"archsplit {__version__}"
-    draft = WheelDraft(name=name, metadata=metadata, generator=generator, purelib=True)
-    return write_wheel(folder, draft, epoch=epoch).name
+    with output_dir(out) as target, temporary_dir(target) as staging:
+        _refuse_cuda_folders(target, majors)
+        releases = {major: write(major, staging / f"cu{major}") for major in sorted(majors)}
+        # A policy may have given all releases another version.
+        version = next(iter(releases.values())).version
+        metadata = CoreMetadata(
+            name=project,
+            version=version,
+            summary=f"{project} for one major version of CUDA, chosen by an extra.",
+            # `twine check --strict` refuses a page without a text.
+            description=_description(project, sorted(releases)),
+            description_content_type="text/markdown",
+            requires_python=requires_python,
+            extras=dict(_extras(project, version, releases, staging)),
+        )
+        name = WheelName(project=distribution_name(project), version=version, platforms=("any",))
+        generator = f"archsplit {__version__}"
+        draft = WheelDraft(name=name, metadata=metadata, generator=generator, purelib=True)
+        front = write_wheel(staging, draft, epoch=epoch).name
+        # Two at once have both passed the check before the work: the second is refused here.
+        with locked_folder(target):
+            _refuse_cuda_folders(target, releases)
+            names = [*(f"cu{major}" for major in releases), front]
+            replace_all(names, source=staging, target=target)
+    return CudaReleases(front=front, releases=releases)
 
 
 def _extras(

@@ -21,6 +21,7 @@ from rich.text import Text
 
 from archsplit.arch.compat import GPU_BY_CAPABILITY, can_run_on
 from archsplit.arch.target import Capability, CodeKind, Target
+from archsplit.devicecode.apply import coverage_changes
 from archsplit.devicecode.code_files import cubin_family
 from archsplit.devicecode.recompress import ZSTD_DRIVER, estimate_shares
 from archsplit.devicecode.select import Coverage, PtxPolicy
@@ -124,6 +125,31 @@ class SlimReport:
         content = {"schema": SLIM_SCHEMA, **asdict(replace(self, effects=()))}
         content["effects"] = list(map(_effect_json, self.effects))
         return json.dumps(content, indent=2) + "\n"
+
+
+def plan_report(
+    request: SlimRequest, plans: Mapping[str, FilePlan], notes: tuple[str, ...] = ()
+) -> SlimReport:
+    """Return the report of a dry run.
+
+    Args:
+        plans: by the names of their files.
+    """
+    changed, mode = plans.values(), request.mode.value
+    files = [describe_file(name, plan, mode) for name, plan in plans.items()]
+    return SlimReport(
+        source=str(request.source),
+        output=None,
+        size_before=sum(file.size_before for file in files),
+        size_after=sum(file.size_after for file in files),
+        sha256=None,
+        choice=request.choice,
+        files=tuple(files),
+        effects=coverage_changes(one for plan in changed for one in plan.containers),
+        newest_ptx_bytes=newest_ptx_bytes(changed, request.selection),
+        zstd_saves=zstd_saves(changed, request),
+        notes=notes,
+    )
 
 
 def _effect_json(effect: CoverageChange) -> Mapping[str, object]:

@@ -11,7 +11,6 @@ import os
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from archsplit.devicecode.apply import coverage_changes
 from archsplit.devicecode.scan import Form
 from archsplit.errors import InputError, TargetError, UndoError, UsageError, VerifyError
 from archsplit.release.trial import Trial, trial_results
@@ -19,11 +18,9 @@ from archsplit.slim.installed import check_digests, plan_installation
 from archsplit.slim.report import (
     SLIM_NOTE_FILE,
     SlimReport,
-    describe_file,
     earlier_slim_hint,
-    newest_ptx_bytes,
+    plan_report,
     slimmed_in_place,
-    zstd_saves,
 )
 from archsplit.slim.transaction import (
     SlimJournal,
@@ -163,18 +160,8 @@ def _resume(transaction: Transaction, journal: SlimJournal, request: SlimRequest
         raise VerifyError(f"the new files for {', '.join(damaged)} are damaged", hint="use --undo")
     transaction.apply(journal)
     note = f"an interrupted run was finished: {len(journal.changes)} files are in place"
-    return SlimReport(
-        source=str(request.source),
-        output=str(transaction.site),
-        # Unknown: the run that computed the sizes was killed.
-        size_before=0,
-        size_after=None,
-        sha256=None,
-        choice=request.choice,
-        files=(),
-        effects=(),
-        notes=(note,),
-    )
+    # The sizes are unknown: the run that computed them was killed.
+    return replace(plan_report(request, {}, (note,)), output=str(transaction.site), size_after=None)
 
 
 def _interrupted_commit(transaction: Transaction) -> UsageError:
@@ -210,21 +197,9 @@ def _report(
     is_done: bool = False,
     checks: tuple[str, ...] = (),
 ) -> SlimReport:
-    libraries = [each.library for each in installation.owned]
-    return SlimReport(
-        source=str(request.source),
-        output=str(request.source) if is_done else None,
-        size_before=sum(len(each.plan.window) for each in libraries),
-        size_after=sum(each.plan.size for each in libraries),
-        sha256=None,
-        choice=request.choice,
-        files=tuple(describe_file(each.name, each.plan, request.mode.value) for each in libraries),
-        effects=coverage_changes(one for each in libraries for one in each.plan.containers),
-        newest_ptx_bytes=newest_ptx_bytes((one.plan for one in libraries), request.selection),
-        zstd_saves=zstd_saves((one.plan for one in libraries), request),
-        checks=checks,
-        notes=installation.notes,
-    )
+    plans = {each.library.name: each.library.plan for each in installation.owned}
+    output = str(request.source) if is_done else None
+    return replace(plan_report(request, plans, installation.notes), output=output, checks=checks)
 
 
 def undo_site(path: Path, *, force: bool = False) -> tuple[str, ...]:

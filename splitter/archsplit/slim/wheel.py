@@ -17,7 +17,6 @@ from archsplit.devicecode.apply import (
     check_code_stays,
     check_coverage_stays,
     check_plan,
-    coverage_changes,
     plan_file,
     write_plan,
 )
@@ -37,10 +36,9 @@ from archsplit.slim.report import (
     SlimReport,
     describe_file,
     earlier_slim_hint,
-    newest_ptx_bytes,
+    plan_report,
     removal_note,
     removal_record,
-    zstd_saves,
 )
 from archsplit.slim.request import NO_CODE, kept_code_reasons, wheel_kept_code_reasons
 from archsplit.system.fs import output_dir, output_errors, put_file, sha256, temporary_dir
@@ -361,20 +359,14 @@ def _report(
     output: Path | None = None,
     checks: tuple[str, ...] = (),
 ) -> SlimReport:
-    return SlimReport(
-        source=str(request.source),
+    return replace(
+        plan_report(request, {one.name: one.plan for one in libraries}, notes),
         output=None if output is None else str(output),
         # Of the download, not of the files: that is what the limits of an index are about.
         size_before=request.source.stat().st_size,
         size_after=None if output is None else output.stat().st_size,
         sha256=None if output is None else sha256(output),
-        choice=request.choice,
-        files=_describe_files(request, libraries),
-        effects=coverage_changes(one for each in libraries for one in each.plan.containers),
-        newest_ptx_bytes=newest_ptx_bytes((one.plan for one in libraries), request.selection),
-        zstd_saves=zstd_saves((one.plan for one in libraries), request),
         checks=checks,
-        notes=notes,
     )
 
 
@@ -462,17 +454,9 @@ def _file_report(
     notes: tuple[str, ...] = ()
     if not plan.is_changed:
         notes = tuple(kept_code_reasons(name, request.source, request.choice)) or (NO_CODE,)
-    return SlimReport(
-        source=str(request.source),
+    return replace(
+        plan_report(request, {name: plan}, notes),
         output=None if output is None else str(output),
-        size_before=len(plan.window),
-        size_after=plan.size,
         sha256=None if output is None else sha256(output),
-        choice=request.choice,
-        files=(describe_file(name, plan, request.mode.value),),
-        effects=coverage_changes(plan.containers),
-        newest_ptx_bytes=newest_ptx_bytes((plan,), request.selection),
-        zstd_saves=zstd_saves((plan,), request),
         checks=checks,
-        notes=notes,
     )

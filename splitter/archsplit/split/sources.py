@@ -23,11 +23,10 @@ from archsplit.errors import InputError, UsageError, WheelError
 from archsplit.formats.elf import MACHINE_NAMES, Elf
 from archsplit.formats.reader import open_file
 from archsplit.release.manifest import SourceFile
-from archsplit.release.wheel_plans import CudaReleases, refuse_cuda_folders, write_front_package
+from archsplit.release.wheel_plans import write_cuda_releases
 from archsplit.split.split import split_wheel
 from archsplit.system.env import ZIP_EPOCH, clean_environment, source_date_epoch
-from archsplit.system.file_lock import locked_folder
-from archsplit.system.fs import output_dir, replace_all, sha256, temporary_dir
+from archsplit.system.fs import sha256, temporary_dir
 from archsplit.wheels.filename import CUDA_IN_NAME, WheelName, distribution_name
 from archsplit.wheels.metadata import CoreMetadata
 from archsplit.wheels.platform_tags import find_platform_tags
@@ -40,6 +39,7 @@ if TYPE_CHECKING:
 
     from archsplit.release.context import Effects
     from archsplit.release.report import Release
+    from archsplit.release.wheel_plans import CudaReleases
     from archsplit.split.model import SplitRequest
     from archsplit.wheels.reader import Wheel
 
@@ -160,33 +160,29 @@ def split_by_cuda(request: SplitRequest, effects: Effects) -> CudaReleases:
     """
     paths = (request.source, *request.others)
     groups, (project, version) = _group_by_major(paths)
-    with output_dir(request.out) as out, temporary_dir(out) as staging:
-        refuse_cuda_folders(out, groups)
-        releases = {}
-        for major, (first, *others) in sorted(groups.items()):
-            part = replace(
-                request,
-                source=first,
-                others=tuple(others),
-                out=staging / f"cu{major}",
-                name=f"{project}-cu{major}",
-                version=version,
-            )
-            releases[major] = split_wheel(part, effects)
-        with open_wheel(paths[0], same_tags=False) as wheel:
-            requires_python = wheel.raw_metadata.get("requires_python", "")
-        front = write_front_package(
-            staging,
-            project,
-            version,
-            releases,
-            requires_python=requires_python,
-            epoch=source_date_epoch(effects.environment),
+    with open_wheel(paths[0], same_tags=False) as wheel:
+        requires_python = wheel.raw_metadata.get("requires_python", "")
+
+    def write(major: int, folder: Path) -> Release:
+        first, *others = groups[major]
+        part = replace(
+            request,
+            source=first,
+            others=tuple(others),
+            out=folder,
+            name=f"{project}-cu{major}",
+            version=version,
         )
-        with locked_folder(out):
-            refuse_cuda_folders(out, groups)
-            replace_all([*(f"cu{major}" for major in groups), front], source=staging, target=out)
-    return CudaReleases(front=front, releases=releases)
+        return split_wheel(part, effects)
+
+    return write_cuda_releases(
+        request.out,
+        groups,
+        write,
+        project=project,
+        requires_python=requires_python,
+        epoch=source_date_epoch(effects.environment),
+    )
 
 
 def _group_by_major(
