@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pathlib import Path
 
-COPIES = ("bin/nvcc", "bin/nvcc.profile")
-"""Files by whose folder nvcc finds its headers; the others are links."""
+COPIES = ("nvcc", "nvcc.profile", "*.h", "*.hpp")
+"""Files beside which nvcc and gcc look for others, behind links; the others are links."""
 
 HEADERS = {
     # Declarations for `kernel<<<1, 32>>>()`, its host code and `assert`, as in NVIDIA's headers.
@@ -40,6 +40,9 @@ static inline cudaError_t __cudaLaunchKernel_helper(
     cudaKernel_t kernel, dim3 grid, dim3 block, void **args, size_t shared, cudaStream_t stream) {
   return __cudaLaunchKernel(kernel, grid, block, args, shared, stream);
 }
+template <class T> static __inline__ __host__ cudaError_t cudaMalloc(T **pointer, size_t size) {
+  return ::cudaMalloc((void **)(void *)pointer, size);
+}
 #endif
 #undef __CUDA_INCLUDE_COMPILER_INTERNAL_HEADERS__
 """,
@@ -48,20 +51,28 @@ static inline cudaError_t __cudaLaunchKernel_helper(
 }
 
 
-def make_small_toolkit(nvcc: Path, root: Path) -> Path:
-    """Return the nvcc of a toolkit of links with the small headers."""
+def make_small_toolkit(nvcc: Path, site: Path) -> Path:
+    """Return the nvcc of a toolkit of links with the small headers.
+
+    Beside it are links to the metadata of NVIDIA's wheels, which have the licenses.
+    """
     original = nvcc.parent.parent
+    root = site.joinpath(*original.parts[-2:])
     for name, text in HEADERS.items():
         (root / "include" / name).parent.mkdir(parents=True, exist_ok=True)
         (root / "include" / name).write_text(text)
     (root / "bin").mkdir()
-    for name in COPIES:
-        shutil.copy(original / name, root / name)
     for folder in ("", "bin", "include", "include/crt"):
         for path in (original / folder).iterdir():
-            link = root / folder / path.name
-            if not link.exists():
-                link.symlink_to(path)
+            own = root / folder / path.name
+            if own.exists():
+                continue
+            if any(path.match(name) for name in COPIES):
+                shutil.copy(path, own)
+            else:
+                own.symlink_to(path)
+    for path in original.parents[1].glob("nvidia_*.dist-info"):
+        (site / path.name).symlink_to(path)
     # The cache trusts the times of files that are older than two seconds, as a toolkit's are.
     time.sleep(2.1)
     return root / "bin" / "nvcc"

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -17,10 +18,18 @@ from archsplit.cli.verbs import VERB_GROUPS, VERBS
 from archsplit.split.model import InstallDefaults
 from child_processes import running
 
+if TYPE_CHECKING:
+    from archsplit.nvcc.toolkit import Toolkit
+
 TINYVEC = Path(__file__).parents[1] / "tinyvec"
 ARCHSPLIT = str(Path(sys.executable).with_name("archsplit"))
 
 pytestmark = pytest.mark.nvcc
+
+
+@pytest.fixture(autouse=True)
+def _small_headers(small_toolkit: Toolkit, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_HOME", str(small_toolkit.root))
 
 
 def archsplit(*arguments: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -20,7 +20,14 @@ from archsplit.system.terminal import SilentProgress
 from made_once import made_once
 
 if TYPE_CHECKING:
+    from archsplit.nvcc.toolkit import Toolkit
     from archsplit.release.report import Release
+
+
+@pytest.fixture(scope="session")
+def environment(environment: dict[str, str], small_toolkit: Toolkit) -> dict[str, str]:
+    """Build with small headers: the recipes below tests/ use no others."""
+    return {**environment, "CUDA_HOME": str(small_toolkit.root)}
 
 
 @pytest.fixture(scope="session")
