@@ -155,8 +155,10 @@ def test_wrong_record_is_named_and_with_an_option_replaced(
     words = ["split", str(fat), "--out", str(tmp_path / "out")]
     assert main(words) == WheelError.exit_code
     fault = (
-        r"WHEEL: \d+ bytes, and 92 bytes in RECORD \(row \d+\)\nhint: .*--ignore-record splits it"
+        r"WHEEL: \d+ bytes, and 92 bytes in RECORD \(row \d+\)\nhint: .*--ignore-record takes it"
     )
+    assert re.search(fault, capsys.readouterr().err)
+    assert main(["slim", *words[1:], "--keep", "sm_80"]) == WheelError.exit_code
     assert re.search(fault, capsys.readouterr().err)
     assert not (tmp_path / "out").exists()
     assert main([*words, "--ignore-record"]) == 0

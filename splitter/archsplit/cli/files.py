@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from archsplit.cli.options import show_activity
-from archsplit.errors import BudgetError, InputError, UsageError, VerifyError
+from archsplit.errors import BudgetError, InputError, UsageError, VerifyError, WheelError
 from archsplit.system.env import without_credentials
 from archsplit.system.finding import Finding
 from archsplit.system.fs import copy_into, input_errors, output_errors, write_file
@@ -264,6 +264,19 @@ def _write(
         write_file(arguments.sarif, sarif_report(findings, checked=checked))
     if arguments.junit is not None:
         write_file(arguments.junit, junit_report(findings, checked=checked, check=check))
+
+
+@contextlib.contextmanager
+def record_hint(*wheels: Path) -> Iterator[None]:
+    """Add the option that mends RECORD to an error about a wheel with a wrong one."""
+    from archsplit.wheels.reader import is_sound_without_record
+
+    try:
+        yield
+    except WheelError as error:
+        if error.hint is None and any(map(is_sound_without_record, wheels)):
+            error.hint = "pip installs it; --ignore-record takes it, and writes a right RECORD"
+        raise
 
 
 def copy_unchanged(source: Path, out: Path, nothing: NothingToDoError, console: Console) -> Path:

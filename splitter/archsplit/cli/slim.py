@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from archsplit.cli import options
-from archsplit.cli.files import check_folder, copy_unchanged, find_file
+from archsplit.cli.files import check_folder, copy_unchanged, find_file, record_hint
 from archsplit.cli.verbs import add_verb
 from archsplit.errors import NothingToDoError, UsageError
 from archsplit.system.fs import sha256
@@ -90,7 +90,8 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     elif _is_choice(arguments) or not arguments.commit:
         request = _request(arguments)
         done = f"{'Looked through' if request.dry_run else 'Slimmed'} {request.source}"
-        with options.show_activity(console, f"slimming {request.source}", done) as workers:
+        activity = options.show_activity(console, f"slimming {request.source}", done)
+        with record_hint(request.source), activity as workers:
             report = _slim(request, arguments)(request, replace(effects, workers=workers))
         nothing = _nothing_to_do(report, request)
         if nothing is not None and arguments.copy and not request.dry_run:

@@ -11,10 +11,10 @@ import json
 from typing import TYPE_CHECKING
 
 from archsplit.cli import options
-from archsplit.cli.files import check_folder, copy_unchanged, find_file
+from archsplit.cli.files import check_folder, copy_unchanged, find_file, record_hint
 from archsplit.cli.options import write_split_variants
 from archsplit.cli.verbs import add_verb
-from archsplit.errors import BinaryFormatError, NothingToDoError, UsageError, WheelError
+from archsplit.errors import BinaryFormatError, NothingToDoError, UsageError
 from archsplit.system.fs import input_errors
 
 if TYPE_CHECKING:
@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     from archsplit.split.model import SplitRequest
 
 JOIN_SCHEMA = 1
-
-
-_WRONG_RECORD = "pip installs it; --ignore-record splits it, and writes a right RECORD"
 
 
 _OPTIONS = f"""
@@ -198,17 +195,11 @@ def _check_library(path: Path) -> None:
 def _split(request: SplitRequest, arguments: argparse.Namespace, console: Console) -> Release:
     from archsplit.split.sources import minimal_project, split_library
     from archsplit.split.split import split_wheel
-    from archsplit.wheels.reader import is_sound_without_record
 
     with options.effects(console) as effects:
         if request.source.suffix == ".whl":
-            try:
+            with record_hint(request.source, *request.others):
                 return split_wheel(request, effects)
-            except WheelError as error:
-                wheels = (request.source, *request.others)
-                if error.hint is None and any(map(is_sound_without_record, wheels)):
-                    error.hint = _WRONG_RECORD
-                raise
         owner = minimal_project(arguments.name, arguments.version or "0")
         return split_library(request, effects, owner)
 
