@@ -392,6 +392,16 @@ def test_a_name_is_installed_from_an_index(
     assert place.installed() == {f"toyfat{one}-{NEWER}" for one in ("", "-cc90", "-cc80")}
 
 
+def test_uv_that_is_only_beside_archsplit_installs_the_packs_too(
+    tmp_path: Path, index: str
+) -> None:
+    place = empty(tmp_path, "uv", index)
+    words = ("install", "--python", place.python, "toyfat", "--gpu", "9.0", "--index-url", index)
+    done = place.run("env", f"PATH={os.defpath}", *ARCHSPLIT, *words)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert place.installed() == {f"toyfat-{NEWER}", f"toyfat-cc90-{NEWER}"}
+
+
 def test_an_address_is_installed(place: Place, sample: Sample) -> None:
     url = f"{place.index}toyfat/{sample.wheel().name}"
     done = archsplit(place, url, "--gpu", "9.0", "--index-url", place.index)

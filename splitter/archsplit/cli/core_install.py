@@ -142,8 +142,6 @@ class Environment:
 
     def installed(self) -> dict[str, Distribution]:
         """Return all distributions by normalized name; the first on the path counts."""
-        from packaging.utils import canonicalize_name
-
         found: dict[str, Distribution] = {}
         for each in distributions(path=list(self.folders)):
             # As Python imports: the first folder of the path wins.
@@ -177,7 +175,10 @@ def install_core(
     words = ["--dry-run"] if arguments.dry_run else []
     words += [word for each in gpus for word in ("--gpu", each)]
     # The installed core's own doctor decides: its loader is the one that chooses later.
-    done = _run((environment.python, str(loader), "--install", *words, *sources))
+    # The doctor looks for uv on the PATH, and uv may be only beside this Python.
+    path = os.pathsep.join((os.environ.get("PATH", os.defpath), str(Path(sys.executable).parent)))
+    command = (environment.python, str(loader), "--install", *words, *sources)
+    done = _run(command, {**os.environ, "PATH": path})
     print(done.stdout, end="")  # noqa: T201 - the report
     print(done.stderr, end="", file=sys.stderr)  # noqa: T201 - and talk
     return done.returncode
@@ -565,5 +566,4 @@ def _ask(argv: tuple[str, ...], name: str) -> str | None:
 
 def _run(argv: tuple[str, ...], environment: Mapping[str, str] | None = None) -> CompletedProcess:
     """Run a program; by default in the environment of this process."""
-    env = os.environ if environment is None else environment
-    return SubprocessRunner().run(Command(argv=argv, cwd=Path.cwd(), env=env))
+    return SubprocessRunner().run(Command(argv=argv, cwd=Path.cwd(), env=environment or os.environ))

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 from archsplit.cli.options import show_activity
 from archsplit.errors import BudgetError, InputError, UsageError, VerifyError, WheelError
 from archsplit.system.env import without_credentials
-from archsplit.system.finding import Finding
+from archsplit.system.finding import Finding, junit_report, sarif_report
 from archsplit.system.fs import copy_into, input_errors, output_errors, write_file
 from archsplit.system.installers import pip_command, refuse_offline
 
@@ -256,10 +256,6 @@ def finding_files(arguments: argparse.Namespace, *, check: str, checked: str) ->
 def _write(
     arguments: argparse.Namespace, findings: Sequence[Finding], *, check: str, checked: str
 ) -> None:
-    if arguments.sarif is None and arguments.junit is None:
-        return
-    from archsplit.system.finding import junit_report, sarif_report
-
     if arguments.sarif is not None:
         write_file(arguments.sarif, sarif_report(findings, checked=checked))
     if arguments.junit is not None:
@@ -268,7 +264,7 @@ def _write(
 
 @contextlib.contextmanager
 def record_hint(*wheels: Path) -> Iterator[None]:
-    """Add the option that mends RECORD to an error about a wheel with a wrong one."""
+    """Add a hint to the error about a wheel whose RECORD is wrong."""
     from archsplit.wheels.reader import is_sound_without_record
 
     try:
