@@ -23,6 +23,7 @@ from archsplit.compiler.keys import (
     OUTPUT,
     RULES,
     CompileRequest,
+    StepKey,
     compile_request,
     debug_folder,
     has_line_info,
@@ -349,6 +350,37 @@ def test_key_of_a_host_compile_has_the_included_stub(tmp_path: Path) -> None:
     names = [path.name for path in found.inputs]
     assert names == ["k.ii", "k.compute_80.cudafe1.cpp", "k.fatbin.c"]
     assert found.label == "host compile to assembly"
+
+
+@pytest.mark.parametrize("precise", [True, False])
+def test_only_debug_information_of_a_host_compile_is_marked(
+    tmp_path: Path, *, precise: bool
+) -> None:
+    """The mark has the length of the private folder, whose name it replaces in the object."""
+    source = str(tmp_path / "k.ii")
+    flags = ("-o", str(tmp_path / "k.ptx"), "-MD", "-MF", "x.d")
+    host = step_key(step(tmp_path, "gcc", "-c", source, *flags), tmp_path, precise=precise)
+    device = step_key(step(tmp_path, "ptxas", source), tmp_path, precise=precise)
+    assert host is not None
+    assert device is not None
+    assert len(host.mark) == (len(str(tmp_path)) if precise else 0)
+    assert host.mark.startswith(b"\0archsplit:private" if precise else b"")
+    assert device.mark == b""
+
+
+@pytest.mark.parametrize("precise", [True, False])
+def test_only_debug_information_names_the_source_of_machine_code(
+    tmp_path: Path, *, precise: bool
+) -> None:
+    def key(name: str) -> StepKey:
+        words = ("-arch=sm_90", str(tmp_path / "k.ii"), "-o", str(tmp_path / f"{name}.cubin"))
+        listed = str(tmp_path / f"{name}.ptx")
+        found = step_key(step(tmp_path, "ptxas", *words, listed), tmp_path, precise=precise)
+        assert found is not None
+        return found
+
+    assert (key("one").flags == key("other").flags) is not precise
+    assert key("one").is_anonymous is not precise
 
 
 def test_key_of_the_writer_lacks_the_included_stub(tmp_path: Path) -> None:

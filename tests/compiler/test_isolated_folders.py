@@ -221,6 +221,23 @@ def test_names_are_hidden_and_restored() -> None:
     assert isolated.hide_text(f"/mnt{one}/a.h".encode()) is None
 
 
+@pytest.mark.parametrize(
+    ("text", "may"),
+    [
+        (b'#include "a.h"\n', False),
+        (b"#include <a.h>\n", False),
+        (b'#include "a.h"\n#include NAME\n', True),
+        (b"#include <a.h>\n# include /* x */ NAME(a)\n", True),
+        (b'#include "/work/top/a.h"\n', True),
+        (b'#include "/work/topmost/a.h"\n', False),
+        (b"int include = NAME;\n", False),
+    ],
+)
+def test_includes_by_macros_and_absolute_names_are_found(text: bytes, *, may: bool) -> None:
+    assert HiddenFolders(bases=("/work/top",)).may_include_by_base(text) is may
+    assert not HiddenFolders().may_include_by_base(text)
+
+
 def test_names_in_code_are_found() -> None:
     isolated = HiddenFolders(("/tmp/tmp00000001",))
     marker = b'# 1 "/tmp/tmp00000001/a.h" 1\n'

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import subprocess
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -28,6 +29,8 @@ from archsplit.formats.reader import Window, open_file
 from compiled_samples import TARGETS
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from archsplit.devicecode.scan import FileContents
     from compiled_samples import Samples
 
@@ -256,3 +259,24 @@ def test_sections_of_equal_bytes_are_refused(samples: Samples) -> None:
     search = scan.ContainerSearch(None, 100)
     with pytest.raises(BinaryFormatError, match="no overlaps"):
         list(search.search_data_sections(library))
+
+
+@pytest.mark.parametrize("last", ["section headers", "program headers", "content"])
+def test_size_of_an_elf_file_inside_of_another_is_the_end_of_its_last_part(
+    last: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "libtoy.so"
+    subprocess.run(["gcc", "-shared", "-x", "c", "/dev/null", "-o", path], check=True)
+    data = bytearray(path.read_bytes())
+    programs_at, sections_at = struct.unpack_from("<QQ", data, 32)
+    programs, sections = struct.unpack_from("<H", data, 56)[0], struct.unpack_from("<H", data, 60)
+    assert len(data) == sections_at + 64 * sections[0]
+    if last == "program headers":
+        struct.pack_into("<Q", data, 32, len(data))
+        data += data[programs_at : programs_at + 56 * programs]
+    elif last == "content":
+        # Offset and size of the last section, which has their names.
+        struct.pack_into("<QQ", data, len(data) - 64 + 24, len(data), 40)
+        data += bytes(40)
+    followed = Window(bytes(data) + bytes(100), source="followed")
+    assert scan._elf_size(Elf(followed)) == len(data)

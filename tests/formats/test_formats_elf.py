@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import struct
+import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -186,6 +187,19 @@ def test_notes_of_every_alignment() -> None:
     assert {note.owner for note in notes} >= {"GNU"}
     alignments = {part.alignment for part in elf.segments if part.type == SegmentType.NOTE}
     assert alignments >= {4, 8}
+
+
+def test_only_sections_of_notes_are_read_where_there_are_no_segments(tmp_path: Path) -> None:
+    source = tmp_path / "toy.s"
+    source.write_text(
+        '.section .note.toy,"",@note\n.long 4, 0, 7\n.asciz "toy"\n'
+        '.section .plain,"",@progbits\n.long 4, 0, 8\n.asciz "not"\n'
+        '.section .zeros,"aw",@nobits\n.zero 16\n'
+    )
+    subprocess.run(["gcc", "-c", source.name, "-o", "toy.o"], cwd=tmp_path, check=True)
+    elf = Elf(open_file(tmp_path / "toy.o"))
+    assert not elf.segments
+    assert [(note.owner, note.type) for note in read_notes(elf)] == [("toy", 7)]
 
 
 def test_refuses_notes_that_overlap(samples: Samples) -> None:

@@ -61,7 +61,6 @@ class EntryKind(enum.IntEnum):
 class EntryFlag(enum.IntFlag):
     """The bits of ``flags`` with a known meaning."""
 
-    DEBUG = 0x2
     LZ4 = 0x2000
     ZSTD = 0x8000
     ARCH_SPECIFIC = 0x10_0000
