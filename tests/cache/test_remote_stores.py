@@ -341,7 +341,7 @@ def test_slow_hits_of_expensive_entries_keep_the_remote_in_use(
     assert all(machine.cache.find(each.components) for each in dear)
     assert machine.said == []
     machine.cache.close()
-    # Hits aren't counted as slow replies, or the next process would leave the remote alone.
+    # Hits aren't counted as slow replies: the next process would not ask this remote.
     second = Machine(tmp_path, server.address, seconds=1.5)
     assert second.cache.find(dear[0].components)
     assert second.said == []

@@ -9,11 +9,13 @@ import subprocess
 import sys
 import threading
 import zipfile
+from itertools import chain
 from pathlib import Path
 
 import pytest
 from slim_wheel_samples import METADATA, NAME, fat_wheel
 
+from archsplit.cli.verbs import VERB_GROUPS
 from archsplit.errors import ToolNotFoundError
 from archsplit.system.safe_output import SafeConsole, SafeStream, printable
 from handmade_samples import THREE, Maker
@@ -105,6 +107,10 @@ VERBS = {
     "no-verb": [HOSTILE],
     "no-option": ["slim", f"--{HOSTILE}"],
 }
+
+
+def test_each_verb_gets_hostile_names() -> None:
+    assert {words[0] for words in VERBS.values()} >= {*chain(*VERB_GROUPS.values())}
 
 
 @pytest.mark.parametrize("name", VERBS)
