@@ -339,7 +339,7 @@ class CoreAllocator:
         ends: Mapping[int, float],
         now: float,
     ) -> int:
-        """Return the number of cores for a ready candidate: several if some are idle.
+        """Return the number of cores for a candidate that has its slot: several if some are idle.
 
         Args:
             position: the step, for which `is_candidate` is True.
@@ -359,7 +359,8 @@ class CoreAllocator:
         return allocate_cores(
             seconds,
             slots=self._pool.slots,
-            idle=self._pool.idle_slots(),
+            # The step's own slot is one of them.
+            idle=self._pool.idle_slots() + 1,
             waiting=len(ready) + max(0, len(soon) - len(ending)),
             parallel=sum(map(self._can_run_parallel, ready))
             + max(len(parallel_now), len(parallel_soon)),

@@ -269,12 +269,10 @@ class GraphRunner:
             seconds, memory = self._estimates.seconds[position], self._memory(position)
             if not admission.admits(memory, seconds=seconds):
                 continue
-            # Count idle cores before the slot is acquired: the step's own slot is one of them.
-            cores = self._cores(position)
             request = PoolRequest(memory, self._urgency[position], is_remote)
             grant = self._pool.acquire(request)
             if not isinstance(grant, Denied):
-                self._start(position, grant, memory, cores)
+                self._start(position, grant, memory)
                 admission.count_started(memory, seconds=seconds)
                 continue
             retry = min(retry, grant.retry or retry)
@@ -325,8 +323,9 @@ class GraphRunner:
         ends |= dict.fromkeys(self._lookups.active, math.inf)
         return self._allocator.cores(position, self._active, ends, self._log.now())
 
-    def _start(self, position: int, grant: Grant, memory: int, cores: int) -> None:
+    def _start(self, position: int, grant: Grant, memory: int) -> None:
         try:
+            cores = self._cores(position)
             running = self._executor.start(
                 self._graph.steps[position], cores=cores, ended=partial(self._put_end, position)
             )
