@@ -161,8 +161,10 @@ _READS = re.compile(
 _MENTIONED = re.compile(rb"\.(?:inc|irp|macro|altmacro)")
 _JOINT = re.compile(rb'(?:\)\w{0,16})?"(?:\s|^#[^\n]*\n)*(?:u8)?(?:R"\w{0,16}\(|")', re.MULTILINE)
 """Strings beside each other are one, also with a line marker between them."""
-_PLAIN_JOINT = re.compile(rb'"(?:\s|^#[^\n]*\n)*(?:u8)?"', re.MULTILINE)
-"""`_JOINT` without raw strings; it takes a third of the time."""
+_CUT = re.compile(
+    rb'\.(?:[aimAIM]\w*%b|%b[aimAIM")])' % (_JOINT.pattern, _JOINT.pattern), re.MULTILINE
+)
+"""A joint within a directive's name; it is found in a tenth of the time of all joints."""
 _ESCAPE = re.compile(
     rb"\\(?:x([0-9a-fA-F]{1,4})|([0-7]{1,3})|u00([0-9a-fA-F]{2})|U000000([0-9a-fA-F]{2}))"
 )
@@ -188,8 +190,10 @@ def reads_more(text: bytes, own: str = "") -> bool:
     if b"asm" not in text:
         return False
     statements = b";".join(found[0] for found in _STATEMENT.finditer(text))
-    joint = _JOINT if b'R"' in statements else _PLAIN_JOINT
-    return _reads(joint.sub(b"", _ESCAPE.sub(_character, statements)), own)
+    statements = _ESCAPE.sub(_character, statements)
+    # Without a cut, a directive stands in one string.
+    joined = _JOINT.sub(b"", statements) if _CUT.search(statements) else statements
+    return _reads(joined, own)
 
 
 def has_macro_in_assembly(text: bytes) -> bool:

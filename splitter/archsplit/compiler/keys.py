@@ -35,10 +35,8 @@ if TYPE_CHECKING:
 
 __pure__ = True
 
-_CUDAS = (
-    *(StepKind.CUDAFE, StepKind.CICC, StepKind.PTXAS, StepKind.TILEIRAS),
-    *(StepKind.FATBINARY, StepKind.NVLINK),
-)
+# Neither fatbinary nor the assembler: both take less than a lookup of what they read.
+_CUDAS = (StepKind.CUDAFE, StepKind.CICC, StepKind.PTXAS, StepKind.TILEIRAS, StepKind.NVLINK)
 _PROGRAMS = {kind.value: kind for kind in _CUDAS}
 _HOST = {StepKind.HOST_COMPILE, StepKind.HOST_ASSEMBLY}
 _MARK = b"\0archsplit:private"
@@ -210,10 +208,8 @@ def _kind(argv: tuple[str, ...]) -> StepKind | None:
         return _PROGRAMS.get(program)
     if "-S" in argv:
         return StepKind.HOST_ASSEMBLY
-    if "assembler" in argv:
-        return StepKind.ASSEMBLE
-    compiles = "-c" in argv and not any(word.endswith(".s") for word in argv[1:])
-    return StepKind.HOST_COMPILE if compiles else None
+    assembles = "assembler" in argv or any(word.endswith(".s") for word in argv[1:])
+    return StepKind.HOST_COMPILE if "-c" in argv and not assembles else None
 
 
 def _preprocesses(argv: tuple[str, ...]) -> bool:

@@ -53,7 +53,6 @@ _TEXTS = {".s", ".c", ".cpp", ".ptx", ".gpu"}
 _FILE = "file "
 
 _LINES = "lines"
-_ASSEMBLING = {StepKind.ASSEMBLE, StepKind.HOST_COMPILE}
 _MOST_DIFFERENCES = 3
 _FOR_LINK = {"-olto", "-lto", "--lto"}
 
@@ -157,7 +156,7 @@ class _StepLookup:
     """The cache key of a step, and the inputs that it was computed from.
 
     Attributes:
-        lines: the digest of the inputs with their line markers, which are part of the warnings.
+        lines: digests of the inputs with their line markers, which are part of the warnings.
         resolver: how the host's compiler looks for includes; None where there are none.
         hidden: the folders whose names are neither in the key nor in the result.
     """
@@ -310,7 +309,7 @@ class StepCache:
             texts = {path: path.read_bytes() for path in found.inputs}
         except OSError:
             return None
-        if found.kind in _ASSEMBLING and self._reads_more(texts.values()):
+        if found.kind is StepKind.HOST_COMPILE and self._reads_more(texts.values()):
             return None
         bare = found.kind is StepKind.CICC and not names_files
         inputs = [(path, to_placeholder(text, str(found.folder))) for path, text in texts.items()]
@@ -323,7 +322,7 @@ class StepCache:
         # Code that may name a folder has it in the key.
         if len(texts_without_bases) < len(inputs):
             return self._look_up(step, NO_FOLDERS)
-        lines = text_digest(b"".join(texts_without_bases.values()))
+        digests = {path: text_digest(text) for path, text in texts_without_bases.items()}
         parts = (
             KeyComponent("step", found.kind.value),
             KeyComponent("salt", self._cache.settings.salt),
@@ -345,7 +344,7 @@ class StepCache:
             *(
                 KeyComponent(
                     f"input {path.suffix if found.is_anonymous else path.name}",
-                    text_digest(strip_unused_line_markers(text) if bare else text),
+                    text_digest(strip_unused_line_markers(text)) if bare else digests[path],
                 )
                 for path, text in texts_without_bases.items()
             ),
@@ -353,7 +352,7 @@ class StepCache:
         return _StepLookup(
             step_key=found,
             parts=parts,
-            lines=lines,
+            lines=" ".join(digests.values()),
             resolver=self._resolver(step) if found.listing is not None else None,
             hidden=hidden,
         )
