@@ -515,7 +515,7 @@ TOOLS = {
     "nvvm/libdevice/libdevice.10.bc": "cicc compute_80",
     "bin/ptxas": "ptxas sm_80",
     "bin/cudafe++": "cudafe++",
-    "bin/fatbinary": "fatbinary",
+    "bin/fatbinary": "",
     "bin/nvlink": "nvlink sm_80",
     "bin/nvcc.profile": "",
 }

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from archsplit.cache.config import resolve_settings
 from archsplit.compiler.direct_hit import (
-    RECORDS_FOLDER,
-    invocation_key,
-    read_record,
+    find_record,
+    invocation_keys,
+    record_bases,
     restore_hit,
 )
 from archsplit.compiler.invocation import Invocation, ReportFiles, WrapperContext, WrapperRunner
@@ -81,7 +81,7 @@ class Project:
             files=ReportFiles(),
         )
         direct = DirectHit.of(order)
-        said = carried_out(replace(order, direct_key=direct.key))
+        said = carried_out(replace(order, direct_key=direct.key, shared_key=direct.shared_key))
         direct.check(said)
         return tuple(line.removeprefix("archsplit: ") for line in said.splitlines())
 
@@ -103,34 +103,41 @@ class DirectHit:
 
     Attributes:
         key: of the record.
+        shared_key: of the record for all checkouts; "" for none.
         found: whether there was one.
         made: contents of the files that it wrote, which aren't there any more.
     """
 
     key: str
+    shared_key: str
     found: bool
     made: dict[Path, bytes | None]
 
     @classmethod
     def of(cls, order: Invocation) -> DirectHit:
-        key = invocation_key(
+        bases = record_bases(str(order.cwd), order.environment)
+        key, shared = invocation_keys(
             order.command.argv,
             cwd=str(order.cwd),
             environment=order.environment,
             nvcc=str(order.nvcc),
             version="1",
+            bases=bases,
         )
-        record = read_record(str(cache_folder(order.environment) / RECORDS_FOLDER / key))
+        store = str(cache_folder(order.environment))
+        _, record = find_record(store, key, shared_key=shared, bases=bases)
         places = [] if record is None else [Path(path) for path in record["places"][::4]]
         before = {path: _content(path) for path in places}
-        restored = restore_hit(key, order.environment, counted=False)
+        restored = restore_hit(
+            key, order.environment, shared_key=shared, bases=bases, counted=False
+        )
         made = {path: _content(path) for path in places}
         for path, content in before.items():
             if content is not None:
                 path.write_bytes(content)
             else:
                 path.unlink(missing_ok=True)
-        return cls(key=key, found=restored is not None, made=made)
+        return cls(key=key, shared_key=shared, found=restored is not None, made=made)
 
     def check(self, said: str) -> None:
         """Never a hit where the whole way finds none, and never other files."""

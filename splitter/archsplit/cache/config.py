@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from archsplit.errors import UsageError
+from archsplit.system.env import config_dir
 from archsplit.system.fs import cache_folder
 from archsplit.system.units import parse_size
 
@@ -257,10 +258,4 @@ def _text(value: object) -> str:
 def config_file(environment: Mapping[str, str]) -> Path:
     """Return the path of the file with settings; the file may be missing."""
     named = environment.get(FILE_VARIABLE)
-    return Path(named) if named else _config_folder(environment) / "cache.toml"
-
-
-def _config_folder(environment: Mapping[str, str]) -> Path:
-    home = environment.get("XDG_CONFIG_HOME")
-    folder = Path(home) if home else Path(environment.get("HOME") or "/") / ".config"
-    return folder / "archsplit"
+    return Path(named or f"{config_dir(environment)}/cache.toml")

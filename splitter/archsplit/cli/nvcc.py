@@ -11,7 +11,7 @@ import os
 import sys
 
 from archsplit import __version__
-from archsplit.compiler.direct_hit import EPOCH, invocation_key, restore_hit
+from archsplit.compiler.direct_hit import EPOCH, invocation_keys, record_bases, restore_hit
 from archsplit.nvcc.driver_search import TRIED_VARIABLE, find_real_nvcc, split_launcher, tried_paths
 from archsplit.system.env import original_environment
 
@@ -105,8 +105,11 @@ def _launch() -> int:
         if not nvcc:
             raise
         _become_nvcc(nvcc, argv, "the working folder was removed")
-    key = invocation_key(argv, cwd=cwd, environment=environment, nvcc=nvcc, version=__version__)
-    restored = restore_hit(key, environment)
+    bases = record_bases(cwd, environment)
+    key, shared = invocation_keys(
+        argv, cwd=cwd, environment=environment, nvcc=nvcc, version=__version__, bases=bases
+    )
+    restored = restore_hit(key, environment, shared_key=shared, bases=bases)
     if restored is not None:
         _print(restored)
         _record_call("cached")
@@ -121,7 +124,7 @@ def _launch() -> int:
             _check_compiles(command, environment)
         arguments = _parse_options_variable(options)
         nvcc = nvcc or _real_nvcc(arguments.nvcc)
-        return _compile(arguments, nvcc, command, key)
+        return _compile(arguments, nvcc, command, (key, shared))
     except FallBackToNvccError as reason:
         _become_nvcc(nvcc, argv, str(reason))
 
@@ -200,7 +203,10 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _compile(
-    arguments: argparse.Namespace, nvcc: str, command: CommandLine, direct_key: str = ""
+    arguments: argparse.Namespace,
+    nvcc: str,
+    command: CommandLine,
+    keys: tuple[str, str] = ("", ""),
 ) -> int:
     """Carry out a command line of nvcc, and return its exit code.
 
@@ -215,7 +221,7 @@ def _compile(
     restore_child_signal()
     runner = SubprocessRunner()
     return _remove_outputs_on_signal(
-        runner, lambda: _run_wrapper(arguments, nvcc, command, runner, direct_key)
+        runner, lambda: _run_wrapper(arguments, nvcc, command, runner, keys)
     )
 
 
@@ -257,7 +263,7 @@ def _run_wrapper(
     nvcc: str,
     command: CommandLine,
     runner: SubprocessRunner,
-    direct_key: str,
+    keys: tuple[str, str],
 ) -> int:
     import contextlib
     from pathlib import Path
@@ -276,7 +282,8 @@ def _run_wrapper(
         # SOURCE_DATE_EPOCH is set for builds with the same bytes each time.
         reproducible=arguments.reproducible or EPOCH in os.environ,
         verify=arguments.verify,
-        direct_key=direct_key,
+        direct_key=keys[0],
+        shared_key=keys[1],
         files=ReportFiles(
             graph=arguments.graph,
             table=arguments.table,

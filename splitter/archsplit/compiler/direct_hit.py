@@ -14,6 +14,9 @@ condition of the hit in a form that system calls can check, and where the output
     folders     a path                                 no new file may shadow one that was read
     watched     a path, and its times                  the folders of files that could do so
 
+A second record, by a key without the names of the folders of ``base-dir``, has placeholders for
+them. Another checkout finds it, compares all contents, and gets a record of its own.
+
 In: an invocation. Out: the outputs, what the tools said, a line in the statistics; or None, and the
 whole way is taken: after damage, or in doubt. A file with other times and the same content is the
 same file. `archsplit.compiler.wrapper_cache` writes the records.
@@ -29,12 +32,12 @@ import time
 
 from archsplit.cache.sealed import DamagedError, seal, sealed_digest, sha256_digest, unseal
 from archsplit.cache.usage import append_counts, mark_used, settled_stamp, stamp_text
-from archsplit.system.env import cache_dir, find_program
+from archsplit.system.env import cache_dir, config_dir, find_program
 from archsplit.system.outputs import overwrite_file, read_stored_file, store_file
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from archsplit.cache.entry import KeyComponent
 
@@ -225,17 +228,28 @@ _OURS = "ARCHSPLIT_"
 _MODE = "ARCHSPLIT_CACHE"
 _MODES = {"on", "read-only"}
 _PLACES = (
-    *("PATH", "PWD", "HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "CUDA_HOME", "CUDA_PATH"),
+    *("PATH", "PWD", "CUDA_HOME", "CUDA_PATH"),
     *_WRITES,
 )
-"""Variables by which programs, folders and settings are found, or by which nothing is cached."""
+"""Variables by which programs and folders are found, or by which nothing is cached."""
+_PERSONAL = ("HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME")
+"""Variables by which the store and the file of settings are found."""
+_BASE_DIR = "ARCHSPLIT_CACHE_BASE_DIR"
+_SETTINGS_FILE = "ARCHSPLIT_CACHE_CONFIG"
+_BASE = "<base %d>"
 _PAIR, _TRIPLE, _FOUR = 2, 3, 4
 
 
-def invocation_key(
-    argv: Sequence[str], *, cwd: str, environment: Mapping[str, str], nvcc: str, version: str
-) -> str:
-    """Return the key of an invocation's record.
+def invocation_keys(
+    argv: Sequence[str],
+    *,
+    cwd: str,
+    environment: Mapping[str, str],
+    nvcc: str,
+    version: str,
+    bases: Sequence[str] = (),
+) -> tuple[str, str]:
+    """Return the keys of an invocation's own record, and of the one for all checkouts or "".
 
     Args:
         argv: nvcc's arguments.
@@ -243,29 +257,75 @@ def invocation_key(
         environment: what nvcc would see, with the wrapper's own variables.
         nvcc: the real nvcc.
         version: archsplit's own.
+        bases: see `record_bases`.
     """
+    # Times and numbers of files are one machine's own.
+    texts = [_FORMAT, version, os.uname().nodename, nvcc, cwd, str(len(argv)), *argv]
     # A store without writes has the same hits.
     named = sorted(
         name
         for name in environment
         if name in _PLACES or (name.startswith(_OURS) and name != _MODE)
     )
-    names = [*named, *hashed_variables(environment, driver=True)]
-    # Times and numbers of files are one machine's own.
-    texts = [_FORMAT, version, os.uname().nodename, nvcc, cwd, str(len(argv)), *argv]
-    for name in names:
+    for name in (*named, *hashed_variables(environment, driver=True)):
         texts += (name, environment[name])
+    personal = [text for name in _PERSONAL for text in (name, environment.get(name, ""))]
+    own = _texts_key([*texts, *personal])
+    # A word with a placeholder of its own would be taken for another.
+    if not bases or any("<base " in text for text in texts):
+        return own, ""
+    hidden = (_without_bases(text, bases) for text in texts)
+    return own, _texts_key([str(len(bases)), *hidden])
+
+
+def _texts_key(texts: Iterable[str]) -> str:
     # No argument, path or variable has a NUL.
     return sha256_digest(_SEPARATOR.join(texts).encode(errors="surrogateescape")).hex()
 
 
+def record_bases(cwd: str, environment: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the folders of ``base-dir`` that a record for all checkouts doesn't name.
+
+    Such records are written and found only if the settings are in variables.
+    """
+    setting, named = environment.get(_BASE_DIR, ""), environment.get("PWD", "")
+    settings = os.path.join(config_dir(environment), "cache.toml")
+    if not setting or _SETTINGS_FILE in environment or os.path.lexists(settings):
+        return ()
+    # As compilers name the folder: see `archsplit.compiler.keys.debug_folder`.
+    is_same = named.startswith("/") and os.path.exists(named) and os.path.samefile(named, cwd)
+    return tuple(find_base_dirs(setting, (cwd, named if is_same else cwd)))
+
+
+def _without_bases(text: str, bases: Sequence[str]) -> str:
+    """Return a word or a list of paths with placeholders for paths of bases."""
+    for number, base in sorted(enumerate(bases, 1), key=lambda each: -len(each[1])):
+        pieces = text.split(base)
+        for at in range(1, len(pieces)):
+            before, after = pieces[at - 1], pieces[at]
+            # The base may be in the middle of another path.
+            is_option = before.startswith("-") and "/" not in before
+            begins = not before or before.endswith(("=", ":", ",")) or is_option
+            ends = not after or after.startswith(("/", ":", ","))
+            pieces[at] = (_BASE % number if begins and ends else base) + after
+        text = "".join(pieces)
+    return text
+
+
 def restore_hit(
-    key: str, environment: Mapping[str, str], *, counted: bool = True
+    key: str,
+    environment: Mapping[str, str],
+    *,
+    shared_key: str = "",
+    bases: Sequence[str] = (),
+    counted: bool = True,
 ) -> tuple[str, str, str] | None:
     """Write what a known compilation made; None where the whole way must be taken.
 
     Args:
-        key: see `invocation_key`.
+        key: see `invocation_keys`.
+        shared_key: of the record for all checkouts; "" for none.
+        bases: see `record_bases`.
         environment: the invocation's.
         counted: whether the statistics count a hit.
 
@@ -277,13 +337,14 @@ def restore_hit(
     if mode not in _MODES:
         return None
     folder = cache_dir(environment)
-    path = os.path.join(folder, RECORDS_FOLDER, key)
-    record = read_record(path)
+    own, since = os.path.join(folder, RECORDS_FOLDER, key), time.time_ns()
+    path, record = find_record(folder, key, shared_key=shared_key, bases=bases)
+    is_shared = path != own
     if record is None:
         return None
     # Files first: the source is what changes most.
     digests = _current_files(record["files"])
-    if digests is None or not _is_current(record, environment):
+    if digests is None or not _is_current(record, environment, is_new=is_shared):
         return None
     request, entry, digest, cpu_seconds, stdout, stderr, note = record["head"]
     content = _entry_content(_store_path(folder, entry), digest)
@@ -295,19 +356,47 @@ def restore_hit(
         # Who takes the whole way needs the manifest as long as the entry is of use.
         for used in (path, _store_path(folder, entry), _store_path(folder, request)):
             mark_used(used)
+        if is_shared:
+            record["watched"] = watched_texts(record["folders"], record["names"], since=since)
         # The next hit needn't read these files again.
-        if digests != record["files"]:
-            write_record(path, {**record, "files": digests})
+        if digests != record["files"] or is_shared:
+            write_record(own, {**record, "files": digests})
     return stdout, stderr, note
 
 
-def read_record(path: str) -> dict[str, list[str]] | None:
-    """Return the sections of a record; None where there is none that can be read."""
+def find_record(
+    folder: str, key: str, *, shared_key: str = "", bases: Sequence[str] = ()
+) -> tuple[str, dict[str, list[str]] | None]:
+    """Return the path and the sections of the own record, or else of the shared one.
+
+    Args:
+        folder: of the store.
+        key: see `restore_hit`.
+        shared_key: see `restore_hit`.
+        bases: see `restore_hit`.
+    """
+    path = os.path.join(folder, RECORDS_FOLDER, key)
+    record = read_record(path)
+    if record is None and shared_key:
+        path = os.path.join(folder, RECORDS_FOLDER, shared_key)
+        record = read_record(path, bases)
+    return path, record
+
+
+def read_record(path: str, bases: Sequence[str] = ()) -> dict[str, list[str]] | None:
+    """Return the sections of a record; None where there is none that can be read.
+
+    Args:
+        bases: the folders that placeholders stand for.
+    """
     try:
         content = unseal(read_stored_file(path)[0])
     except (OSError, DamagedError):
         return None
-    texts = content.decode(errors="surrogateescape").split(_SEPARATOR)
+    text = content.decode(errors="surrogateescape")
+    for number, base in enumerate(bases, 1):
+        text = text.replace(_BASE % number, base)
+    texts = text.split(_SEPARATOR)
     # The seal is whole, so that a record of this format has all sections.
     if texts[:2] != [_FORMAT, os.path.basename(path)]:
         return None
@@ -319,17 +408,27 @@ def read_record(path: str) -> dict[str, list[str]] | None:
     return sections
 
 
-def write_record(path: str, sections: Mapping[str, Sequence[str]]) -> None:
-    """Write a record; where that can't be done, the next call takes the whole way."""
+def write_record(
+    path: str,
+    sections: Mapping[str, Sequence[str]],
+    hide: Callable[[bytes], bytes | None] = lambda content: content,
+) -> None:
+    """Write a record; where that can't be done, the next call takes the whole way.
+
+    Args:
+        hide: returns the content with placeholders; None if that can't be done.
+    """
     texts = [_FORMAT, os.path.basename(path)]
     for name in SECTIONS:
         texts += (str(len(sections[name])), *sections[name])
     # A tool may print a NUL. Such a result has only the whole way.
     if any(_SEPARATOR in text for text in texts):
         return
-    blob = seal(_SEPARATOR.join(texts).encode(errors="surrogateescape"))
+    content = hide(_SEPARATOR.join(texts).encode(errors="surrogateescape"))
+    if content is None:
+        return
     try:
-        store_file(path, blob)
+        store_file(path, seal(content))
     except OSError:
         return
 
@@ -408,7 +507,9 @@ def _current_files(files: Sequence[str]) -> list[str] | None:
     return current
 
 
-def _is_current(record: Mapping[str, list[str]], environment: Mapping[str, str]) -> bool:
+def _is_current(
+    record: Mapping[str, list[str]], environment: Mapping[str, str], *, is_new: bool
+) -> bool:
     search = environment.get("PATH", "")
     return (
         all(os.path.realpath(path) == end for path, end in _groups(record["links"], _PAIR))
@@ -420,7 +521,7 @@ def _is_current(record: Mapping[str, list[str]], environment: Mapping[str, str])
         )
         and all(stamp_text(path) == stamp for path, stamp in _groups(record["stamps"], _PAIR))
         and _has_same_bases(record["bases"])
-        and not _is_shadowed(record)
+        and not _is_shadowed(record, is_new=is_new)
     )
 
 
@@ -431,17 +532,28 @@ def _has_same_bases(bases: Sequence[str]) -> bool:
     return find_base_dirs(setting, (cwd, named)) == found
 
 
-def _is_shadowed(record: Mapping[str, list[str]]) -> bool:
-    """Return True if other files than before could be read in place of others."""
+def _is_shadowed(record: Mapping[str, list[str]], *, is_new: bool) -> bool:
+    """Return True if other files than before could be read in place of others.
+
+    Args:
+        is_new: the folders were not looked at before.
+    """
     # In a folder with the same times are the same names: no listing, and no stat for each.
     watched = _groups(record["watched"], _PAIR)
-    changed = [path for path, stamp in watched if stamp_text(path) != stamp]
+    # A folder without settled times may be gone since.
+    changed = [path for path, stamp in watched if not stamp or stamp_text(path) != stamp]
     folders, shadowing = record["folders"], record["shadowing"]
     # Most often only the folder of the output has changed.
-    if {*folders}.issuperset(changed):
+    if not is_new and {*folders}.issuperset(changed):
         starts = tuple(os.path.join(folder, "") for folder in changed)
         folders, shadowing = changed, [path for path in shadowing if path.startswith(starts)]
     return bool(shadow_changes(folders, record["names"], record["files"][::_TRIPLE], shadowing))
+
+
+def watched_texts(folders: Sequence[str], names: Sequence[str], *, since: int) -> list[str]:
+    """Return `watched_paths` as a section of a record."""
+    watched = watched_paths(folders, shadow_candidates(folders, names), since=since)
+    return [text for pair in watched.items() for text in pair]
 
 
 def watched_paths(

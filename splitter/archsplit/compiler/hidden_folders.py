@@ -124,6 +124,14 @@ class HiddenFolders:
             text = text.replace(name.encode(), os.fsencode(folder))
         return text
 
+    def hide_record(self, text: bytes) -> bytes | None:
+        """Return a direct record without the names of bases; None if that can't be undone."""
+        hidden = text
+        for name, folder in self._named():
+            named = rb"(?<![\w./-])%s(?=[/\0]|\Z)" % re.escape(os.fsencode(folder))
+            hidden = re.sub(named, name.encode(), hidden)
+        return hidden if self.restore_text(hidden) == text and not self.is_named(hidden) else None
+
     def hide_message(self, text: str) -> str | None:
         """Return the output of a tool as in `hide_text`."""
         hidden = self.hide_text(text.encode(errors="surrogateescape"))
@@ -248,7 +256,7 @@ def find_hidden_folders(
     """
     paths: dict[str, None] = {}
     linked: set[str] = set()
-    for value in filter(None, map(_include_folder, options)):
+    for value in include_folders(options):
         isolated = _isolated_folder(value)
         if isolated is not None:
             paths[isolated] = None
@@ -290,6 +298,11 @@ def _without_base(word: str, option: Option, hidden: HiddenFolders) -> str:
         return word.removesuffix(value) + hidden.hide_word(value)
     path = word if not name else value if name in _FORCED else _include_folder(option)
     return word.removesuffix(path) + hidden.hide(path)
+
+
+def include_folders(options: Iterable[Option]) -> list[str]:
+    """Return the absolute include folders of a command line."""
+    return list(filter(None, map(_include_folder, options)))
 
 
 def _include_folder(option: Option) -> str:

@@ -48,6 +48,7 @@ class Invocation:
         verify: run nvcc too, and compare.
         files: reports to write.
         direct_key: the key of the direct record; "" for none.
+        shared_key: the same of the record for all checkouts.
         bases: the folders of ``base-dir``.
         option_files: the files whose options are in ``command``, as absolute paths.
     """
@@ -60,6 +61,7 @@ class Invocation:
     verify: bool = False
     files: ReportFiles
     direct_key: str = ""
+    shared_key: str = ""
     bases: tuple[str, ...] = ()
     option_files: tuple[str, ...] = ()
 
@@ -106,6 +108,8 @@ def with_all_options(invocation: Invocation) -> Invocation:
         environment=environment,
         option_files=files,
         direct_key="" if is_expanded else invocation.direct_key,
+        # The words in a file may name another checkout.
+        shared_key="" if is_expanded or files else invocation.shared_key,
     )
 
 

@@ -24,12 +24,16 @@ from archsplit.compiler.direct_cache import WHOLE, CompletedCompile, DirectCache
 from archsplit.compiler.direct_hit import (
     RECORDS_FOLDER,
     find_base_dirs,
-    shadow_candidates,
-    watched_paths,
+    record_bases,
+    watched_texts,
     write_record,
 )
 from archsplit.compiler.file_resolver import VARIABLE_PREFIX, FileResolver
-from archsplit.compiler.hidden_folders import HiddenFolders, find_hidden_folders
+from archsplit.compiler.hidden_folders import (
+    HiddenFolders,
+    find_hidden_folders,
+    include_folders,
+)
 from archsplit.compiler.keys import (
     DEPFILE_FLAG,
     compile_request,
@@ -224,10 +228,10 @@ class WrapperCache:
         texts = {str(request.path(role)): text for role, text in self._depfiles(hit).items()}
         try:
             digest = sealed_digest(blob)
-            sections = {
+            sections: dict[str, list[str]] = {
                 **_conditions(hit.row, observed, resolver, replies),
                 "head": [request.key, hit.key, digest, saved, hit.stdout, hit.stderr, note],
-                "bases": _base_condition(cache.settings.base_dir, invocation),
+                "bases": [*_base_condition(cache.settings.base_dir, invocation)],
                 "links": [str(invocation.nvcc), nvcc],
                 "places": [
                     *_output_places(blob, places),
@@ -240,7 +244,29 @@ class WrapperCache:
             }
         except (_UncheckableError, DamagedError):
             return
-        write_record(str(folder / RECORDS_FOLDER / invocation.direct_key), sections)
+        records = folder / RECORDS_FOLDER
+        write_record(str(records / invocation.direct_key), sections)
+        if self._is_for_all_checkouts(request):
+            # In another checkout, a folder may be a link, and so another one a second time.
+            folders = include_folders(invocation.command.dryrun_options)
+            sections["links"] += [
+                text for each in folders for text in (each, os.path.realpath(each))
+            ]
+            # The file of settings, which isn't there, has another place for another user.
+            at = sections["files"].index(str(config_file(invocation.environment)))
+            del sections["files"][at : at + 3]
+            shared = str(records / invocation.shared_key)
+            write_record(shared, sections, request.hidden.hide_record)
+
+    def _is_for_all_checkouts(self, request: CompileRequest) -> bool:
+        invocation, hidden = self._invocation, request.hidden
+        bases = record_bases(str(invocation.cwd), invocation.environment)
+        texts = (part.value.encode(errors="surrogateescape") for part in request.parts)
+        return (
+            invocation.shared_key != ""
+            and hidden == HiddenFolders(bases=bases)
+            and not any(map(hidden.is_named, texts))
+        )
 
     def _write_outputs(self, hit: CachedResult, request: CompileRequest) -> bool:
         try:
@@ -404,14 +430,13 @@ def _conditions(
     for path in observed:
         files += (path, _digest(path, resolver), settled_stamp(path, since=since))
     folders = list(map(resolver.resolve, row.folders))
-    watched = watched_paths(folders, shadow_candidates(folders, row.names), since=since)
     return {
         "variables": variables,
         "programs": programs,
         "stamps": stamps,
         "files": files,
         "folders": folders,
-        "watched": [text for pair in watched.items() for text in pair],
+        "watched": watched_texts(folders, row.names, since=since),
         "names": list(row.names),
         "shadowing": list(map(resolver.resolve, row.shadowing)),
     }

@@ -127,6 +127,14 @@ def cache_dir(environment: Mapping[str, str]) -> str:
     return user_folder(environment, "CACHE", ".cache")
 
 
+def config_dir(environment: Mapping[str, str]) -> str:
+    """Return the folder for settings; it may not exist."""
+    home = environment.get("XDG_CONFIG_HOME")
+    return os.path.join(
+        home or os.path.join(environment.get("HOME") or "/", ".config"), "archsplit"
+    )
+
+
 def source_date_epoch(environment: Mapping[str, str]) -> int:
     """Return the seconds since 1970 that stand for "now" in every output.
 

@@ -1,0 +1,130 @@
+"""The record for all checkouts: another checkout's hit without the whole way."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+from wrapper_project import KNOWN, Project, settle
+
+from archsplit.compiler.direct_hit import invocation_keys, record_bases
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from archsplit.nvcc.toolkit import Toolkit
+
+SOURCE = (
+    '#include "h.h"\n#if __has_include("more.h")\n#define N 2\n#endif\nint run() { return N; }\n'
+)
+
+
+def checkout(tmp_path: Path, toolkit: Toolkit, name: str) -> Project:
+    project = Project(
+        folder=tmp_path / name,
+        store=tmp_path / "store",
+        nvcc=toolkit.nvcc,
+        extra={"ARCHSPLIT_CACHE_BASE_DIR": "auto", "HOME": str(tmp_path / f"home of {name}")},
+    )
+    project.write(".git/HEAD", "ref: refs/heads/main\n")
+    project.write("src/n.cpp", SOURCE)
+    project.write("inc/h.h", "#pragma once\n#ifndef N\n#define N 1\n#endif\n")
+    return project
+
+
+def lines_of(project: Project, *flags: str) -> tuple[str, ...]:
+    folder = project.folder
+    make = f"-MD -MF {folder}/k.d -I{folder}/inc -c {folder}/src/n.cpp"
+    return project.compile(*flags, make=make)
+
+
+def records(project: Project) -> set[str]:
+    return set(os.listdir(project.store / "direct"))
+
+
+@pytest.mark.nvcc
+def test_another_checkout_takes_the_record_without_the_whole_way(
+    tmp_path: Path, toolkit: Toolkit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = (checkout(tmp_path, toolkit, name) for name in ("one", "two"))
+    lines_of(one)
+    before = records(one)
+    assert len(before) == 2
+    # The whole way is a miss, and the comparison of both ways fails.
+    monkeypatch.setattr("archsplit.compiler.wrapper_cache.WrapperCache.restore", lambda _: False)
+    with pytest.raises(AssertionError, match="not looked at"):
+        lines_of(two)
+    monkeypatch.undo()
+    assert len(records(one) - before) == 1
+    assert lines_of(two)[-1:] == KNOWN
+    assert str(one.folder) not in (two.folder / "k.d").read_text()
+    assert (two.folder / "k.o").read_bytes() == (one.folder / "k.o").read_bytes()
+
+
+@pytest.mark.nvcc
+@pytest.mark.parametrize("name", ["src/more.h", "inc/more.h"])
+def test_file_that_only_the_other_checkout_has_is_no_hit(
+    tmp_path: Path, toolkit: Toolkit, name: str
+) -> None:
+    one, two = (checkout(tmp_path, toolkit, name) for name in ("one", "two"))
+    two.write(name, "")
+    lines_of(one)
+    assert KNOWN[0] not in lines_of(two)
+    three = checkout(tmp_path, toolkit, "three")
+    three.write(name, "")
+    shutil.rmtree(one.folder)
+    assert lines_of(three)[-1:] == KNOWN
+    (three.folder / name).unlink()
+    settle()
+    assert lines_of(three)[-1:] == KNOWN
+    assert three.is_fresh(make=f"-I{three.folder}/inc -c {three.folder}/src/n.cpp")
+
+
+@pytest.mark.nvcc
+def test_folder_in_a_macro_or_an_option_file_has_no_record_for_all(
+    tmp_path: Path, toolkit: Toolkit
+) -> None:
+    one = checkout(tmp_path, toolkit, "one")
+    lines_of(one, f'-DPLACE="{one.folder}/src"')
+    one.write("flags", f"-I{one.folder}/inc")
+    lines_of(one, "-optf", f"{one.folder}/flags")
+    assert len(records(one)) == 2
+    settings = one.folder.parent / "home of one" / ".config" / "archsplit" / "cache.toml"
+    settings.parent.mkdir(parents=True)
+    settings.write_text("")
+    lines_of(one)
+    assert len(records(one)) == 3
+
+
+def test_keys_of_checkouts_are_equal_if_bases_begin_the_paths(tmp_path: Path) -> None:
+    def keys(name: str, *argv: str, **more: str) -> tuple[str, str]:
+        folder = tmp_path / name
+        (folder / ".git").mkdir(parents=True, exist_ok=True)
+        environment: Mapping[str, str] = {
+            "ARCHSPLIT_CACHE_BASE_DIR": "auto",
+            "HOME": str(tmp_path / f"home of {name}"),
+            "PATH": f"/usr/bin:{folder}/bin",
+            **more,
+        }
+        words = [word.replace("TOP", str(folder)) for word in argv]
+        bases = record_bases(str(folder), environment)
+        return invocation_keys(
+            words, cwd=str(folder), environment=environment, nvcc="nvcc", version="1", bases=bases
+        )
+
+    for argv in (("-ITOP", "-c", "TOP/k.cu"), ("-I", "TOP/inc"), ("--include-path=TOP,TOP/x",)):
+        (own, shared), (other, again) = keys("one", *argv), keys("two", *argv)
+        assert own != other
+        assert shared == again != ""
+    for word in ("/aTOP/k.cu", "-I/aTOP", "TOP2/k.cu"):
+        assert keys("one", word)[1] != keys("two", word)[1], word
+    assert keys("one", "<base 1>/k.cu")[1] == ""
+    assert keys("one", "k.cu", ARCHSPLIT_CACHE_BASE_DIR="")[1] == ""
+    assert keys("one", "k.cu", ARCHSPLIT_CACHE_CONFIG="/x")[1] == ""
+    (tmp_path / "link").symlink_to("one")
+    linked = keys("one", "k.cu", PWD=str(tmp_path / "link"))
+    assert linked[1] != keys("one", "k.cu", PWD=str(tmp_path / "one"))[1]
+    assert keys("one", "k.cu", PWD="/nowhere")[1] != ""
