@@ -95,9 +95,6 @@ class Worker:
     def find_fault(self, step: Step, done: CompletedProcess) -> str:
         return f"{step.name} failed" if done.returncode else ""
 
-    def find_placement(self, step: Step) -> None:
-        del step
-
     def kill_unawaited(self) -> None:
         raise AssertionError("`close` ends all")
 

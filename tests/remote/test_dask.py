@@ -273,8 +273,7 @@ def test_wheels_have_the_same_bytes_though_a_worker_is_killed(
     assert build.returncode == 0, stderr
     assert digests(stdout) == digests(here)
     events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
-    names = [event["args"]["name"] for event in events if event["ph"] == "M" and event["pid"] == 2]
-    assert {name.partition(" ")[2] for name in names} == {"slot 0"}
+    assert any(event["ph"] == "X" and "cicc" in event["name"] for event in events)
     assert re.search(r" running, 0 remaining, [\d.]+ MB moved \(", stderr), stderr
     assert re.search(r"steps were run; [\d.]+ MB sent, [\d.]+ MB received", stderr), stderr
 

@@ -397,9 +397,7 @@ def test_wheels_have_the_same_bytes_as_on_this_machine(
     killer.join()
     assert killed.is_set()
     events = json.loads((tmp_path / "cold.json").read_text())["traceEvents"]
-    there = [event for event in events if event["pid"] == 2]
-    assert {event["name"] for event in there} > {"input fetch", "execution", "output upload"}
-    assert any(event["ph"] == "M" for event in there)
+    assert any(event["ph"] == "X" and "cicc" in event["name"] for event in events)
     # Another checkout, as on another machine.
     shutil.copytree(TINYVEC, tmp_path / "a copy")
     assert build(tmp_path / "a copy", "warm", choice) == here

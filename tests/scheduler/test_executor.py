@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from scheduler_samples import step
 
-from archsplit.scheduler.executor import DaemonThreads, Placement
+from archsplit.scheduler.executor import DaemonThreads
 from archsplit.scheduler.graph import Graph, Step
 from archsplit.scheduler.pool import (
     ALL_MEMORY,
@@ -53,14 +53,11 @@ class FakeExecutor:
         self.started.append(step.name)
         self.moved += 1_500_000
         code = 137 if step.name.startswith("bad") else 0
-        ended(CompletedProcess(returncode=code, stdout="", stderr="", seconds=0.0))
+        ended(CompletedProcess(returncode=code, stdout="", stderr="", seconds=2.5))
         return FakeStep()
 
     def find_fault(self, step: Step, done: CompletedProcess) -> str:
         return f"{step.name} ended with {done.returncode}" if done.returncode else ""
-
-    def find_placement(self, step: Step) -> Placement | None:
-        return Placement(worker=f"worker of {step.name}", stages=())
 
     def kill_unawaited(self) -> None:
         raise AssertionError("nothing is left")
@@ -104,7 +101,7 @@ def test_many_steps_take_no_threads_and_no_more_questions_than_events() -> None:
     assert executor.is_closed
     assert {done.slot for done in outcome.finished} == set(range(300))
     first = outcome.finished[0]
-    assert first.placement == Placement(worker=f"worker of {first.name}", stages=())
+    assert first.worker_seconds == 2.5
 
 
 class Labels(SilentProgress):

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from scheduler_samples import MB, step
 
 from archsplit.scheduler import history as module
-from archsplit.scheduler.executor import Placement, Stage
 from archsplit.scheduler.graph import Graph
 from archsplit.scheduler.history import History, merge_estimates
 from archsplit.scheduler.outcome import FinishedStep, Outcome
@@ -65,19 +64,13 @@ def test_the_sizes_of_outputs_are_there_next_time(tmp_path: Path) -> None:
 
 
 def test_farm_measures_only_the_time_on_its_worker(tmp_path: Path) -> None:
-    stages = (
-        Stage(name="queue", begin=0.0, seconds=60.0, is_on_worker=False),
-        Stage(name="execution", begin=60.0, seconds=3.0, is_on_worker=True),
-    )
-    there = replace(
-        finished(0, 64.0), peak_memory=0, placement=Placement(worker="one", stages=stages)
-    )
+    there = replace(finished(0, 64.0), peak_memory=0, worker_seconds=3.0)
     history = History(tmp_path, "g")
     history.update(KEYED, outcome(there))
     assert history.estimates["k1"] == StepEstimate(3.0, 0)
     history.update(KEYED, outcome(finished(0, 3.0)))
     # Farms measure no memory, and a result that a farm had took no time.
-    hit = replace(finished(0, 0.1), placement=Placement(worker="", stages=()))
+    hit = replace(finished(0, 0.1), worker_seconds=0.0)
     for one in (there, hit):
         history.update(KEYED, outcome(one))
         assert history.estimates["k1"] == StepEstimate(3.0, 100 * MB)

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 import pytest
 from scheduler_samples import MB, shell, step
 
-from archsplit.scheduler.executor import Placement, Stage
 from archsplit.scheduler.graph import Graph
 from archsplit.scheduler.outcome import (
     TABLE_HEADER,
@@ -81,62 +80,6 @@ def test_the_trace_has_a_bar_for_each_step_on_its_slot() -> None:
     assert (bars[2]["ts"], bars[2]["dur"]) == (250_000, 3_000_000)
     assert bars[1]["args"]["exit status"] == 1
     assert (bars[0]["args"]["peak memory"], bars[0]["args"]["cores"]) == (300 * MB, 2)
-
-
-def placed(worker: str, began: float, *stages: tuple[str, float, float, bool]) -> Placement:
-    return Placement(
-        worker=worker,
-        began=began,
-        stages=tuple(
-            Stage(name=name, begin=begin, seconds=seconds, is_on_worker=there)
-            for name, begin, seconds, there in stages
-        ),
-    )
-
-
-FARM = Outcome(
-    finished=(
-        finished(
-            0,
-            0.0,
-            2.0,
-            placement=placed(
-                "w1",
-                # Its reply came 0.25 s late.
-                100.25,
-                ("queue", 0.0, 0.5, False),
-                ("input fetch", 0.5, 0.25, True),
-                ("execution", 0.75, 1.0, True),
-            ),
-        ),
-        finished(1, 2.0, 2.5, placement=placed("", 0.0, ("lookup", 0.0, 0.5, False))),
-        finished(
-            2, 0.25, 3.25, slot=2, placement=placed("w1", 101.25, ("execution", 1.0, 2.0, True))
-        ),
-        finished(1, 3.5, 4.0, placement=placed("w1", 103.5, ("execution", 0.0, 0.25, True))),
-    ),
-    failure=None,
-    seconds=3.25,
-)
-
-
-def test_the_trace_of_a_farm_has_a_row_for_each_slot_of_a_worker() -> None:
-    events = json.loads(format_chrome_trace(FARM))["traceEvents"]
-    farm = [event for event in events if event["pid"] == 2]
-    rows = {event["args"]["name"]: event["tid"] for event in farm if event["ph"] == "M"}
-    assert rows == {"w1 slot 0": 0, "w1 slot 1": 1}
-    bars = [(bar["name"], bar["tid"], bar["ts"], bar["dur"]) for bar in farm if bar["ph"] == "X"]
-    assert bars == [
-        ('cicc "sm_90"', 0, 250_000, 1_250_000),
-        ("input fetch", 0, 250_000, 250_000),
-        ("execution", 0, 500_000, 1_000_000),
-        ("host", 1, 1_250_000, 2_000_000),
-        ("execution", 1, 1_250_000, 2_000_000),
-        ("ptxas", 0, 3_500_000, 250_000),
-        ("execution", 0, 3_500_000, 250_000),
-    ]
-    here = [event["name"] for event in events if event["pid"] == 1 and event.get("cat") == "farm"]
-    assert here == ["queue", "input fetch", "execution", "lookup", "execution", "execution"]
 
 
 def test_the_drawing_has_steps_and_edges() -> None:

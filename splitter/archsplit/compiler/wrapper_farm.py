@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
     from archsplit.compiler.wrapper_graph import Compilation
     from archsplit.remote.endpoint import EngineChoice
-    from archsplit.scheduler.executor import Ended, Executor, Placement, RunningStep
+    from archsplit.scheduler.executor import Ended, Executor, RunningStep
     from archsplit.scheduler.graph import Step
     from archsplit.system.process import CompletedProcess, Runner, Starter
 
@@ -216,12 +216,6 @@ class WrapperFarm:
         if self._there is None or not step.is_remote:
             return self._here.find_fault(step, done)
         return self._there.find_fault(step, done)
-
-    def find_placement(self, step: Step) -> Placement | None:
-        """See `Executor.find_placement`."""
-        if self._there is None or not step.is_remote:
-            return None
-        return self._there.find_placement(step)
 
     def kill_unawaited(self) -> None:
         """See `Executor.kill_unawaited`."""

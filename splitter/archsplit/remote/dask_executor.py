@@ -24,7 +24,6 @@ from archsplit.remote.action import (
     OTHER_TOOLS_STATUS,
     TOOLS_FILE,
     PathMap,
-    StepClock,
     action_spec,
     failed_part,
     other_tools_error,
@@ -92,7 +91,6 @@ class DaskExecutor(FarmExecutor):
 
     def start(self, step: Step, *, cores: int, ended: Ended) -> DaskStep:
         """See `Executor.start`."""
-        clock = StepClock()
         spec = action_spec(step, self._paths, tuple(self._tools(step)), cores=cores)
         made = {name: path for name, path in spec.inputs.items() if path in self._futures}
         action = plain_action(spec, made)
@@ -105,7 +103,7 @@ class DaskExecutor(FarmExecutor):
         )
         running = DaskStep(result)
         self._running[step.name] = ended
-        end = partial(self._end, step, spec.outputs, running, clock)
+        end = partial(self._end, step, spec.outputs, running)
         # The library calls all clients' functions in one thread, which must not wait for a file.
         result.add_done_callback(lambda _: self._threads.call(end))
         return running
@@ -123,7 +121,6 @@ class DaskExecutor(FarmExecutor):
         step: Step,
         outputs: Mapping[PurePosixPath, Path],
         running: DaskStep,
-        clock: StepClock,
     ) -> None:
         """Take a result and pass its exit on; called in a thread."""
         done: CompletedProcess | BaseException
@@ -131,7 +128,7 @@ class DaskExecutor(FarmExecutor):
             done = (
                 CompletedProcess(returncode=-15, stdout="", stderr="canceled", seconds=0.0)
                 if running.is_canceled
-                else self._done(step, outputs, running.result, clock)
+                else self._done(step, outputs, running.result)
             )
         # All that the library raises for what its lost connection has taken along.
         except (CancelledError, asyncio.CancelledError, OSError):
@@ -172,7 +169,6 @@ class DaskExecutor(FarmExecutor):
         step: Step,
         outputs: Mapping[PurePosixPath, Path],
         result: Any,
-        clock: StepClock,
     ) -> CompletedProcess:
         if result.status == "cancelled":
             raise self._gone()
@@ -187,13 +183,10 @@ class DaskExecutor(FarmExecutor):
             raise error
         names = [str(name) for name, path in outputs.items() if path in self._wanted]
         done = self._read(result, names)
-        clock.end_remote(done["worker"] or "a worker", done["stages"])
         if done["returncode"] == OTHER_TOOLS_STATUS:
             raise other_tools_error(step.name, done["stdout"], self._endpoint.address)
         if done["returncode"] == 0:
             self._take_outputs(step, outputs, result, done)
-        clock.end_stage("download")
-        self._placements[step.name] = clock.placement()
         with self._lock:
             self.runs += 1
             self.traffic.received += sum(map(len, done["files"].values()))

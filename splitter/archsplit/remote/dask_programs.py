@@ -88,8 +88,7 @@ def run_on_worker(action: DaskAction, made: list[DaskResult]) -> DaskResult:
         worker = get_worker()
     except ValueError:
         return run_action(action, made)
-    result: DaskResult = _find_plugin(worker).run(thread_state.key, action, made)
-    return {**result, "worker": worker.address}
+    return _find_plugin(worker).run(thread_state.key, action, made)
 
 
 def read_result(key: object, names: list[str], dask_worker: Any) -> DaskResult | None:

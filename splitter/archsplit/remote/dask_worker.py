@@ -8,7 +8,6 @@ needs them. No object of a client is called here, and nothing of the network is 
 from __future__ import annotations
 
 import tempfile
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
@@ -48,8 +47,6 @@ class DaskResult(TypedDict):
     Attributes:
         sizes: bytes of the outputs that exist, by name.
         files: the content of these outputs, or of some of them.
-        worker: address of the worker.
-        stages: names, begins and ends, by a clock of the worker's.
     """
 
     returncode: int
@@ -58,8 +55,6 @@ class DaskResult(TypedDict):
     seconds: float
     sizes: dict[str, int]
     files: dict[str, bytes]
-    worker: str
-    stages: list[tuple[str, float, float]]
 
 
 def run_action(
@@ -80,7 +75,6 @@ def run_action(
     Raises:
         InterruptedByUserError: the runner was canceled.
     """
-    began = time.monotonic()
     if others := find_other_tools(action["tools"], digests or FileDigests(None)):
         return _refused(others)
     files = dict(action["files"])
@@ -99,9 +93,7 @@ def run_action(
         for name in action["outputs"]:
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
         command = Command(argv=tuple(action["argv"]), cwd=folder, env=action["environment"])
-        started = time.monotonic()
         done = (runner or SubprocessRunner()).run(command)
-        ended = time.monotonic()
         paths = {name: folder / name for name in action["outputs"]}
         # A failed tool leaves no outputs, or some: its exit status decides, at the client.
         outputs = {name: path.read_bytes() for name, path in paths.items() if path.is_file()}
@@ -111,12 +103,6 @@ def run_action(
         "stderr": done.stderr,
         "seconds": done.seconds,
         "sizes": {name: len(content) for name, content in outputs.items()},
-        "worker": "",
-        "stages": [
-            ("input fetch", began, started),
-            ("execution", started, ended),
-            ("output upload", ended, time.monotonic()),
-        ],
         "files": outputs,
     }
 
@@ -130,8 +116,6 @@ def _refused(others: Iterable[str]) -> DaskResult:
         "seconds": 0.0,
         "sizes": {},
         "files": {},
-        "worker": "",
-        "stages": [],
     }
 
 

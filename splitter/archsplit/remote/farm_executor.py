@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from archsplit.remote.action import PathMap, ToolFile
-    from archsplit.scheduler.executor import Placement
     from archsplit.scheduler.graph import Step
     from archsplit.system.process import CompletedProcess
 
@@ -61,7 +60,6 @@ class FarmExecutor:
         self._wanted = frozenset(settings["wanted"])
         self._priorities = settings["priorities"]
         self._missing: dict[str, str] = {}
-        self._placements: dict[str, Placement] = {}
 
     @property
     def moved(self) -> int:
@@ -73,10 +71,6 @@ class FarmExecutor:
         if done.returncode != 0:
             return f"failed with exit status {done.returncode}"
         return self._missing.get(step.name, "")
-
-    def find_placement(self, step: Step) -> Placement | None:
-        """See `Executor.find_placement`."""
-        return self._placements.get(step.name)
 
     def kill_unawaited(self) -> None:
         """See `Executor.kill_unawaited`; `close` ends all actions."""

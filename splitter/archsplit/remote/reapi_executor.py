@@ -23,7 +23,6 @@ from archsplit.errors import EngineRefusedError, EngineUnavailableError, WorkerL
 from archsplit.formats.reapi_messages import encode_message, new_message
 from archsplit.remote.action import (
     OTHER_TOOLS_STATUS,
-    StepClock,
     action_spec,
     failed_part,
     other_tools_error,
@@ -135,38 +134,34 @@ class ReapiExecutor(FarmExecutor):
             ) from error
 
     async def _find_or_execute(self, step: Step, cores: int) -> CompletedProcess:
-        began = time.monotonic()
-        clock = StepClock()
         if self._is_quick(step):
             spec, blobs = self._prepare(step, cores)
         else:
             spec, blobs = await asyncio.to_thread(self._prepare, step, cores)
             self._programs |= _programs(step)
         action = next(reversed(blobs))
-        result = None
+        result, seconds = None, 0.0
         if self._misses < _MISSES:
             result = await self._client.cached_result(action)
             self._misses += result is None
-        clock.end_stage("lookup")
         if result is not None and await self._is_usable(result):
             self._add_hit()
         else:
             again = result is not None
-            result = await self._execute(step, spec, blobs, clock, again=again)
+            result = await self._execute(step, spec, blobs, again=again)
+            seconds = _worker_seconds(result.execution_metadata)
         stdout, stderr = await self._read_output(result)
         if result.exit_code == OTHER_TOOLS_STATUS:
             raise other_tools_error(step.name, stdout, self._client.endpoint.address)
         if result.exit_code == 0:
             await self._take_outputs(step, spec, result)
-        clock.end_stage("download")
-        self._placements[step.name] = clock.placement()
         part, stderr = failed_part(stderr)
         return CompletedProcess(
             returncode=result.exit_code,
             stdout=stdout,
             stderr=stderr,
             failed_part=part,
-            seconds=time.monotonic() - began,
+            seconds=seconds,
         )
 
     def _add_hit(self) -> None:
@@ -241,7 +236,6 @@ class ReapiExecutor(FarmExecutor):
         step: Step,
         spec: ActionSpec,
         blobs: dict[Digest, bytes | Path],
-        clock: StepClock,
         *,
         again: bool,
     ) -> Any:
@@ -251,7 +245,6 @@ class ReapiExecutor(FarmExecutor):
             step: the step.
             spec: its action.
             blobs: the blobs of the action, its own at the end.
-            clock: gets the stages.
             again: True for a result in the action cache that can't be used: a failure may be that
                 of a worker, and outputs may be lost.
         """
@@ -259,7 +252,6 @@ class ReapiExecutor(FarmExecutor):
         wanted = [str(name) for name, path in spec.outputs.items() if path in self._wanted]
         for attempt in range(_ATTEMPTS):
             await self._client.upload(blobs)
-            clock.end_stage("upload")
             reply = await self._in_time(
                 self._client.execute(
                     action,
@@ -270,7 +262,6 @@ class ReapiExecutor(FarmExecutor):
                 )
             )
             self._add_progress(step.name)
-            clock.end_remote(*_worker_stages(reply.result.execution_metadata))
             if reply.status.code == grpc.StatusCode.FAILED_PRECONDITION.value[0]:
                 # The storage has evicted an input since its upload: send all of them once more.
                 self._client.forget_uploads()
@@ -409,17 +400,14 @@ def _report(ended: Ended, future: Future[CompletedProcess]) -> None:
         ended(future.exception() or future.result())
 
 
-def _worker_stages(metadata: Any) -> tuple[str, list[tuple[str, float, float]]]:
-    """Return the name of the worker, and its stages by its own clock."""
-    stages = [
-        (
-            name.replace("_", " "),
-            _seconds(getattr(metadata, f"{name}_start_timestamp")),
-            _seconds(getattr(metadata, f"{name}_completed_timestamp")),
-        )
-        for name in ("input_fetch", "execution", "output_upload")
-    ]
-    return metadata.worker or "a worker", stages
+def _worker_seconds(metadata: Any) -> float:
+    """Return the seconds of a worker, as far as the server says them."""
+    stages = ("input_fetch", "execution", "output_upload")
+    times = (
+        [_seconds(getattr(metadata, f"{name}_{end}_timestamp")) for end in ("start", "completed")]
+        for name in stages
+    )
+    return sum(end - begin for begin, end in times if 0 < begin <= end)
 
 
 def _seconds(timestamp: Any) -> float:

@@ -12,7 +12,6 @@ was killed or failed for want of memory is not at fault: the scheduler runs it a
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
 from functools import partial
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Protocol
@@ -53,36 +52,6 @@ _REACTION = 0.15
 """Seconds from a measurement until the memory of a killed step is free."""
 _OTHERS_SECONDS = 0.3
 """Seconds that another process, which has the youngest step, has to kill it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stage:
-    """A part of a step's time on a farm.
-
-    Attributes:
-        begin: seconds since the start of the step.
-        is_on_worker: False for the transfers and waits of this machine.
-    """
-
-    name: str
-    begin: float
-    seconds: float
-    is_on_worker: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Placement:
-    """The place and the times of a step that another machine ran.
-
-    Attributes:
-        worker: its name; "" for a result that the farm had.
-        stages: in the order of time.
-        began: begin of the first stage on the worker, by the clock of the worker.
-    """
-
-    worker: str
-    stages: tuple[Stage, ...]
-    began: float = 0.0
 
 
 class RunningStep(Protocol):
@@ -129,10 +98,6 @@ class Executor(Protocol):
         """Return the fault of an ended step; "" for a success."""
         ...
 
-    def find_placement(self, step: Step) -> Placement | None:
-        """Return the place and the times of an ended step; None for this machine."""
-        ...
-
     def kill_unawaited(self) -> None:
         """Kill what was started and is in no list of the caller's; see `Starter`."""
         ...
@@ -169,11 +134,6 @@ class LocalExecutor:
             if not path.is_file() or path.stat().st_size == 0:
                 return f"succeeded, but left no {path.name}"
         return ""
-
-    def find_placement(self, step: Step) -> Placement | None:
-        """See `Executor.find_placement`."""
-        del step
-        return None
 
     def kill_unawaited(self) -> None:
         """See `Executor.kill_unawaited`."""

@@ -56,7 +56,7 @@ class History:
         for one in outcome.finished:
             step = graph.steps[one.position]
             # The farm had the result: nothing was measured.
-            is_hit = one.placement is not None and not one.placement.worker
+            is_hit = one.worker_seconds == 0
             if step.key and one.attempts and not one.fault and not is_hit:
                 # Moved to the end, because only the last rows are kept: unused keys get lost.
                 old = known.pop(step.key, None)
@@ -99,10 +99,9 @@ def measure_step(one: FinishedStep, writes: Iterable[Path] = ()) -> StepEstimate
         one: the step; its seconds are those on one core.
         writes: its outputs.
     """
-    if one.placement is not None:
-        # Without the waits for a worker and the transfers; and its outputs may have stayed there.
-        ran = sum(stage.seconds for stage in one.placement.stages if stage.is_on_worker)
-        return StepEstimate(round(ran, 3), one.peak_memory)
+    if one.worker_seconds is not None:
+        # Its outputs may have stayed there.
+        return StepEstimate(round(one.worker_seconds, 3), one.peak_memory)
     seconds = one.seconds if one.cores == 1 else one.cpu_seconds
     return StepEstimate(round(seconds, 3), one.peak_memory, tuple(map(_size, writes)))
 

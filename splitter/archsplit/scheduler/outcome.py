@@ -11,15 +11,13 @@ import io
 import json
 import time
 from dataclasses import dataclass
-from itertools import count
-from operator import itemgetter
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from archsplit.scheduler.executor import Placement, RunningTask
+    from archsplit.scheduler.executor import RunningTask
     from archsplit.scheduler.graph import Graph
     from archsplit.system.process import CompletedProcess
 
@@ -27,10 +25,6 @@ __pure__ = True
 
 TABLE_HEADER = ("step", "seconds", "cpu seconds", "peak memory", "bytes read", "bytes written")
 _MICROSECONDS = 1e6
-_FARM = 2
-"""The trace's process of all workers; 1 is this machine."""
-_ROUNDING = 1e-6
-"""Seconds; sums of floats differ by less."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +39,8 @@ class FinishedStep:
             success.
         peak_memory: bytes; 0 where the runner doesn't measure.
         attempts: 1, plus one for each restart for want of memory; 0 for a cached result.
-        placement: None for a step of this machine.
+        worker_seconds: seconds on another machine, without waits and transfers; 0 for a result that
+            a farm had; None for a step of this machine.
         failed_part: see `CompletedProcess`.
     """
 
@@ -62,7 +57,7 @@ class FinishedStep:
     cpu_seconds: float
     peak_memory: int
     attempts: int
-    placement: Placement | None = None
+    worker_seconds: float | None = None
     failed_part: int = 0
 
     @property
@@ -114,11 +109,7 @@ class RunLog:
         self._attempts[position] += 1
 
     def add_finished(
-        self,
-        active: RunningTask,
-        done: CompletedProcess,
-        fault: str,
-        placement: Placement | None = None,
+        self, active: RunningTask, done: CompletedProcess, fault: str, *, is_remote: bool = False
     ) -> None:
         """Add the final end of a step."""
         position = active.position
@@ -138,7 +129,7 @@ class RunLog:
             # processes.
             peak_memory=max(done.peak_memory, active.peak_memory),
             attempts=self._attempts[position],
-            placement=placement,
+            worker_seconds=done.seconds if is_remote else None,
             failed_part=done.failed_part,
         )
 
@@ -231,8 +222,7 @@ def format_chrome_trace(outcome: Outcome) -> str:
         for slot in slots
     ]
     bars = [_bar(done) for done in outcome.finished]
-    places = list(_farm_events(outcome))
-    document = {"traceEvents": [*names, *bars, *places], "displayTimeUnit": "ms"}
+    document = {"traceEvents": [*names, *bars], "displayTimeUnit": "ms"}
     return json.dumps(document, indent=1) + "\n"
 
 
@@ -252,49 +242,4 @@ def _bar(done: FinishedStep) -> dict[str, object]:
             "attempts": done.attempts,
             "exit status": done.returncode,
         },
-    }
-
-
-def _farm_events(outcome: Outcome) -> Iterator[dict[str, object]]:
-    """Yield the stages of each step, and a row for each worker's slot."""
-    placed = [(done, done.placement) for done in outcome.finished if done.placement is not None]
-    ran = []
-    # Replies come late, but never early: the smallest difference is the clocks' own.
-    shifts: dict[str, float] = {}
-    for done, placement in placed:
-        for stage in placement.stages:
-            yield _stage_bar(stage.name, done.started + stage.begin, stage.seconds, 1, done.slot)
-        if there := [stage for stage in placement.stages if stage.is_on_worker]:
-            ran.append((placement.began, done, placement, there))
-            shift = done.started + there[0].begin - placement.began
-            shifts[placement.worker] = min(shift, shifts.get(placement.worker, shift))
-    ends: dict[tuple[str, int], float] = {}
-    rows: dict[tuple[str, int], int] = {}
-    for _, done, placement, there in sorted(ran, key=itemgetter(0)):
-        begin = placement.began + shifts[placement.worker]
-        end = begin + there[-1].begin + there[-1].seconds - there[0].begin
-        # A farm has no numbers of slots: the first row that is free has as many as ran at a time.
-        slots = ((placement.worker, slot) for slot in count())
-        row = next(each for each in slots if ends.get(each, begin) <= begin + _ROUNDING)
-        ends[row] = end
-        if row not in rows:
-            rows[row] = len(rows)
-            title = {"name": f"{row[0]} slot {row[1]}"}
-            tid = rows[row]
-            yield {"ph": "M", "name": "thread_name", "pid": _FARM, "tid": tid, "args": title}
-        yield _stage_bar(done.name, begin, end - begin, _FARM, rows[row])
-        for stage in there:
-            start = begin + stage.begin - there[0].begin
-            yield _stage_bar(stage.name, start, stage.seconds, _FARM, rows[row])
-
-
-def _stage_bar(name: str, began: float, seconds: float, pid: int, tid: int) -> dict[str, object]:
-    return {
-        "ph": "X",
-        "name": name,
-        "cat": "farm",
-        "pid": pid,
-        "tid": tid,
-        "ts": round(began * _MICROSECONDS),
-        "dur": round(seconds * _MICROSECONDS),
     }

@@ -426,7 +426,7 @@ class GraphRunner:
         if fault and (task.killed_for_memory or starved):
             self._restart(task, step)
             return
-        self._log.add_finished(task, done, fault, self._executor.find_placement(step))
+        self._log.add_finished(task, done, fault, is_remote=not is_here)
         if fault:
             running: dict[int, RunningTask | Lookup] = {**self._active, **self._lookups.active}
             for each in self._schedule.fail(position):
