@@ -249,7 +249,9 @@ def invocation_keys(
     version: str,
     bases: Sequence[str] = (),
 ) -> tuple[str, str]:
-    """Return the keys of an invocation's own record, and of the one for all checkouts or "".
+    """Return the keys of an invocation's own record and of the shared one.
+
+    The second is the key of the record for all checkouts; "" for none.
 
     Args:
         argv: nvcc's arguments.
@@ -367,7 +369,7 @@ def restore_hit(
 def find_record(
     folder: str, key: str, *, shared_key: str = "", bases: Sequence[str] = ()
 ) -> tuple[str, dict[str, list[str]] | None]:
-    """Return the path and the sections of the own record, or else of the shared one.
+    """Return path and sections of the own record, or else of the shared one.
 
     Args:
         folder: of the store.
