@@ -17,14 +17,13 @@ from hypothesis import strategies as st
 from archsplit.errors import InputError, WheelError
 from archsplit.wheels.reader import extract_member
 from archsplit.wheels.record import RecordRow
-from archsplit.wheels.zip_reader import open_archive
+from archsplit.wheels.zip_reader import open_archive, read_packed_blocks
 from archsplit.wheels.zip_writer import (
     ArchiveWriter,
     BlockStream,
     ParallelDeflater,
     pack,
     pack_blocks,
-    read_packed_blocks,
 )
 
 CONTENT = bytes(range(256)) * 9000

@@ -76,21 +76,12 @@ class Linker:
         files = {}
         for target, paths in objects.items():
             note = self.site.folder / f"descriptor.{target}.s"
-            texts[note] = _note_source(self._descriptor(target))
+            cuda = self.site.toolkit.cuda_version
+            descriptor = self.identity.descriptor((target,), cuda=cuda, shape=Shape.LIBRARY)
+            texts[note] = _note_source(descriptor)
             files[target] = self.site.folder / f"{target}-{self.site.recipe.link.library}"
             steps += self._link(target, note, paths, exports, files[target])
         return Libraries(steps=tuple(steps), texts=texts, files=files)
-
-    def _descriptor(self, target: Target) -> Descriptor:
-        return Descriptor(
-            package=self.identity.package,
-            version=self.identity.version,
-            build_id=bytes.fromhex(self.identity.build_id),
-            interface_hash=bytes.fromhex(self.identity.interface_hash),
-            cuda_version=self.site.toolkit.cuda_version,
-            shape=Shape.LIBRARY,
-            targets=(target,),
-        )
 
     def _version_script(self) -> str:
         symbols = "".join(f"    {symbol};\n" for symbol in self.site.recipe.interface.symbols)

@@ -29,7 +29,7 @@ def mirror_text(report: MirrorReport) -> Iterator[RenderableType]:
             yield f"{wheel.original.file} stays as it is: {wheel.unchanged}"
     if report.removed:
         yield f"no lock needs {', '.join(report.removed)} any more: removed from the pages"
-    before = _before(report.wheels)
+    before = sum(wheel.original.size for wheel in report.wheels)
     changed = sum(not wheel.unchanged for wheel in report.wheels)
     yield (
         f"{report.out}: {len(report.wheels)} wheels, {changed} of them edited,"
@@ -41,12 +41,10 @@ def mirror_text(report: MirrorReport) -> Iterator[RenderableType]:
     yield f"locks: {', '.join(report.locks)}"
 
 
-def _before(wheels: tuple[MirroredWheel, ...]) -> int:
-    return sum(wheel.original.size for wheel in wheels)
-
-
 def _sizes(report: MirrorReport) -> FittingTable:
-    devices = sized_devices(report)
+    # Without packs, all GPUs download the same.
+    is_split = any(file.role == "plugin" for wheel in report.wheels for file in wheel.files)
+    devices = report.devices if is_split else report.devices[:1]
     titles = [f"MB for {one}" for one in devices] if len(devices) > 1 else ["MB after"]
     table = FittingTable(
         (
@@ -60,7 +58,8 @@ def _sizes(report: MirrorReport) -> FittingTable:
     )
     for wheel in sorted(report.wheels, key=lambda each: -each.original.size):
         sizes = [wheel.size_for(device) for device in devices]
-        saved = wheel.original.size - largest_download(wheel, report)
+        # No user gets less than the report says.
+        saved = wheel.original.size - max(wheel.size_for(device) for device in report.devices)
         table.add_row(
             wheel.name,
             wheel.version,
@@ -70,21 +69,6 @@ def _sizes(report: MirrorReport) -> FittingTable:
             "" if wheel.unchanged else f"{saved / wheel.original.size:.0%}",
         )
     return table
-
-
-def sized_devices(report: MirrorReport) -> tuple[str, ...]:
-    """Return the GPUs whose downloads differ: all if wheels were split, else the first."""
-    return report.devices if _is_split(report) else report.devices[:1]
-
-
-def largest_download(wheel: MirroredWheel, report: MirrorReport) -> int:
-    """Return the bytes for the GPU with the largest download."""
-    # No user gets less than the report says.
-    return max(wheel.size_for(device) for device in report.devices)
-
-
-def _is_split(report: MirrorReport) -> bool:
-    return any(file.role == "plugin" for wheel in report.wheels for file in wheel.files)
 
 
 def license_warning(wheels: tuple[MirroredWheel, ...]) -> str | None:

@@ -33,7 +33,7 @@ from archsplit.system.fs import is_sha256
 from archsplit.system.schema import type_adapter
 
 if TYPE_CHECKING:
-    from collections.abc import Container
+    from collections.abc import Container, Iterable
 
     from pydantic import ConfigDict
 
@@ -140,6 +140,22 @@ class Identity:
             return self.needs
         return {target: (target,) for target in self.targets}
 
+    def descriptor(self, targets: Iterable[Target], *, cuda: int, shape: Shape) -> Descriptor:
+        """Return the descriptor of a library, a pack or a table of this core.
+
+        Args:
+            cuda: as in a descriptor, 12040 for 12.4.
+        """
+        return Descriptor(
+            package=self.package,
+            version=self.version,
+            build_id=bytes.fromhex(self.build_id),
+            interface_hash=bytes.fromhex(self.interface_hash),
+            cuda_version=cuda,
+            shape=shape,
+            targets=tuple(targets),
+        )
+
     def as_json(self) -> str:
         """Return the content of ``core.json``."""
         content = {"schema": IDENTITY_SCHEMA, **asdict(self)}
@@ -187,15 +203,8 @@ def library_table(identity: Identity) -> bytes:
     library = PackLibrary(
         name=identity.library, stub=identity.library, containers=(row,) if images else ()
     )
-    descriptor = Descriptor(
-        package=identity.package,
-        version=identity.version,
-        build_id=bytes.fromhex(identity.build_id),
-        interface_hash=bytes.fromhex(identity.interface_hash),
-        cuda_version=_ANY_CUDA,
-        shape=Shape.LIBRARY,
-        targets=tuple(map(Target.parse, identity.targets)),
-    )
+    targets = map(Target.parse, identity.targets)
+    descriptor = identity.descriptor(targets, cuda=_ANY_CUDA, shape=Shape.LIBRARY)
     return encode_table(descriptor, (library,))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import fields, is_dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -26,10 +25,9 @@ from archsplit.system.file_lock import locked_folder
 from archsplit.system.fs import (
     atomic_replace,
     check_targets,
+    copy_into,
     hash_stream,
-    input_errors,
     output_dir,
-    output_errors,
     replace_all,
     sha256,
     temporary_dir,
@@ -189,7 +187,12 @@ def core_platforms(core: tuple[str, ...], plugins: Sequence[tuple[str, ...]]) ->
 def _copy_wheels(parts: Mapping[Path, Release], staging: Path) -> None:
     for folder, part in parts.items():
         for wheel in part.wheels:
-            _copy(folder / wheel.file, staging / wheel.file)
+            if not (folder / wheel.file).exists():
+                raise InputError(
+                    f"{folder} has no {wheel.file}, which its {REPORT_FILE} lists",
+                    hint="copy the folder again from where it was written",
+                )
+            copy_into(folder / wheel.file, staging)
 
 
 def _check_copies(release: Release, staging: Path) -> None:
@@ -333,16 +336,3 @@ def _differing(first: object, other: object) -> Iterator[str]:
             yield from _differing(left, right)
         elif left != right and field.name != "wheels":
             yield field.name
-
-
-def _copy(source: Path, target: Path) -> None:
-    if not source.exists():
-        raise InputError(
-            f"{source.parent} has no {source.name}, which its {REPORT_FILE} lists",
-            hint="copy the folder again from where it was written",
-        )
-    with input_errors(source):
-        # `copyfile` reports one error for both paths; this shows which of them failed.
-        source.open("rb").close()
-    with output_errors(target):
-        shutil.copyfile(source, target)

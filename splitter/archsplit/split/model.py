@@ -18,14 +18,14 @@ from archsplit.arch.compat import GPU_BY_CAPABILITY
 from archsplit.devicecode.partition import PackBy, ReleaseCores, divide_packs, plan_packs
 from archsplit.devicecode.recompress import LEVELS
 from archsplit.devicecode.select import code_targets, replaces_input
-from archsplit.formats.descriptor import Descriptor, Shape
+from archsplit.formats.descriptor import Shape
 from archsplit.formats.device_pack import PACK_FILE, encode_table
 from archsplit.release.identity import Identity, PackIdentity
 from archsplit.release.requirements import pack_extras
 from archsplit.wheels.filename import distribution_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from archsplit.arch.target import Capability, Target
@@ -186,7 +186,7 @@ class Core:
             for row in library.rows
             for image in row.images
         }
-        descriptor = self.descriptor(targets, cuda=OLDEST_CUDA)
+        descriptor = self.identity.descriptor(sorted(targets), cuda=OLDEST_CUDA, shape=Shape.DEVICE)
         tables = (one.written.result().table for one in self.libraries)
         return encode_table(descriptor, map(self.stored.library, tables))
 
@@ -194,18 +194,6 @@ class Core:
         """Return the distribution of a pack's wheel."""
         # `sm_90a` becomes `foo-sm90a`: the index treats `-`, `_` and `.` alike, and people don't.
         return distribution_name(f"{self.name.project}-{pack.replace('_', '')}")
-
-    def descriptor(self, targets: Iterable[Target], *, cuda: int) -> Descriptor:
-        """Return the descriptor of a pack, or of the table."""
-        return Descriptor(
-            package=self.name.project,
-            version=self.name.version,
-            build_id=bytes.fromhex(self.build_id),
-            interface_hash=bytes.fromhex(self.interface_hash),
-            cuda_version=cuda,
-            shape=Shape.DEVICE,
-            targets=tuple(sorted(targets)),
-        )
 
 
 def planned_extras(plan: PackPlan) -> dict[str, tuple[str, ...]]:

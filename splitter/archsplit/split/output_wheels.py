@@ -24,6 +24,7 @@ from archsplit.devicecode.edits import decompress
 from archsplit.devicecode.scan import release_pages
 from archsplit.errors import BinaryFormatError
 from archsplit.formats.cubin import Cubin
+from archsplit.formats.descriptor import Shape
 from archsplit.formats.device_pack import (
     PACK_FILE,
     TABLE_FILE,
@@ -351,7 +352,7 @@ class PackWriter:
         isa = _ptx_isa_versions(entries) or _ptx_isa_versions(everything)
         # Machine code has no ISA version, but a note of the toolkit.
         cuda = min_cuda_version(isa) if isa else self._oldest_toolkit(file.pack)
-        return self.core.descriptor(targets, cuda=cuda)
+        return self.core.identity.descriptor(sorted(targets), cuda=cuda, shape=Shape.DEVICE)
 
     def name(self, file: PackFile) -> WheelName:
         """Return the wheel's name: for any Python, or with the tags of its cores.

@@ -37,9 +37,9 @@ from archsplit.wheels.zip_reader import (
     BAD_DATA,
     damage_error,
     open_archive,
+    read_packed_blocks,
     unsound_wheel,
 )
-from archsplit.wheels.zip_writer import read_packed_blocks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping

@@ -344,6 +344,28 @@ class PackedOffsets:
         return start + (offset - low) * (end - start) // (high - low)
 
 
+def read_packed_blocks(source: BinaryIO, info: ZipInfo, size: int = BLOCK) -> Iterator[bytes]:
+    """Yield the packed bytes of a member from the open file of its archive.
+
+    Args:
+        size: of each block but the last.
+
+    Raises:
+        WheelError: the file ends too early.
+    """
+    # The checks of `open_archive` have compared this header with the directory.
+    source.seek(info.header_offset + _NAME_SIZES_AT)
+    sizes = _NAME_SIZES.unpack(source.read(_NAME_SIZES.size))
+    source.seek(info.header_offset + _LOCAL_SIZE + sum(sizes))
+    remaining = info.compress_size
+    while remaining:
+        block = source.read(min(size, remaining))
+        if not block:
+            raise WheelError(f"{info.filename} ends too early")
+        remaining -= len(block)
+        yield block
+
+
 def read_head(archive: Archive, info: ZipInfo, size: int) -> bytes:
     """Return up to ``size`` first bytes of a member, without unpacking the rest.
 
@@ -408,15 +430,12 @@ def _inflate_pieces(archive: Archive, info: ZipInfo) -> Iterator[tuple[bytes, in
     """Yield pieces of the content, each with the packed offset of its end."""
     inflate = zlib.decompressobj(_RAW)
     is_stored = info.compress_type == zipfile.ZIP_STORED
+    position = 0
     with input_errors(archive.path), archive.path.open("rb") as file:
-        # The checks of `open_archive` have compared this header with the directory.
-        file.seek(info.header_offset + _NAME_SIZES_AT)
-        sizes = _NAME_SIZES.unpack(file.read(_NAME_SIZES.size))
-        file.seek(info.header_offset + _LOCAL_SIZE + sum(sizes))
-        for position in range(0, info.compress_size, _STEP):
-            packed = file.read(min(_STEP, info.compress_size - position))
+        for packed in read_packed_blocks(file, info, _STEP):
+            position += len(packed)
             try:
                 piece = packed if is_stored else inflate.decompress(packed)
             except zlib.error as error:
                 raise damage_error(f"{archive.path}: {info.filename}", BAD_DATA) from error
-            yield piece, position + len(packed)
+            yield piece, position

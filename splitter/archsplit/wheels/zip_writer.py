@@ -17,7 +17,6 @@ import contextlib
 import hashlib
 import io
 import stat
-import struct
 import threading
 import time
 import zipfile
@@ -28,15 +27,14 @@ from typing import TYPE_CHECKING
 
 import deflate
 
-from archsplit.errors import InputError, WheelError
+from archsplit.errors import InputError
 from archsplit.system.env import ZIP_EPOCH
 from archsplit.system.fs import input_errors
 from archsplit.system.parallel import ThreadPool
 from archsplit.system.resources import available_cores
-from archsplit.system.units import BLOCK
 from archsplit.wheels.final_block import without_final_block
 from archsplit.wheels.record import FILE_MODE
-from archsplit.wheels.zip_reader import UTF8_NAME
+from archsplit.wheels.zip_reader import UTF8_NAME, read_packed_blocks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -54,8 +52,6 @@ PACK_LEVEL = 6
 LATEST_ZIP_TIME = 4354819198
 """2107-12-31 23:59:58 UTC, the latest time of a zip member (APPNOTE 4.4.6)."""
 
-_NAME_SIZES = struct.Struct("<HH")
-_NAME_SIZES_AT, _LOCAL_SIZE = 26, 30
 _SIZES_FOLLOW = 0x8
 _UNIX = 3
 
@@ -290,25 +286,6 @@ def _packed_blocks(archive: Archive, name: str) -> Iterator[bytes]:
     # Without the writes: an error of the new archive's disk is not the old archive's.
     with input_errors(archive.path), archive.path.open("rb") as source:
         yield from read_packed_blocks(source, archive.members[name])
-
-
-def read_packed_blocks(source: BinaryIO, info: zipfile.ZipInfo) -> Iterator[bytes]:
-    """Yield the packed bytes of a member from the open file of its archive.
-
-    Raises:
-        WheelError: the file ends too early.
-    """
-    # The checks of `open_archive` have compared this header with the directory.
-    source.seek(info.header_offset + _NAME_SIZES_AT)
-    sizes = _NAME_SIZES.unpack(source.read(_NAME_SIZES.size))
-    source.seek(info.header_offset + _LOCAL_SIZE + sum(sizes))
-    remaining = info.compress_size
-    while remaining:
-        block = source.read(min(BLOCK, remaining))
-        if not block:
-            raise WheelError(f"{info.filename} ends too early")
-        remaining -= len(block)
-        yield block
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
