@@ -7,8 +7,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from cyclonedx.schema import SchemaVersion
-from cyclonedx.validation.json import JsonStrictValidator
 from packageurl import PackageURL
 from release_samples import OLD_BILL
 
@@ -45,6 +43,10 @@ def bill_of(wheel: Path, name: str) -> dict[str, Any]:
 
 
 def is_valid(bill: bytes) -> bool:
+    # The validator compiles a grammar when it is imported, for a second and a half.
+    from cyclonedx.schema import SchemaVersion  # noqa: PLC0415 (see above)
+    from cyclonedx.validation.json import JsonStrictValidator  # noqa: PLC0415 (see above)
+
     return JsonStrictValidator(SchemaVersion.V1_6).validate_str(bill.decode()) is None
 
 

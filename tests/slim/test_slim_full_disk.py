@@ -9,14 +9,14 @@ import sys
 from pathlib import Path
 
 import pytest
-from full_disk import archsplit
+from slim_full_disk import archsplit
 from slim_site_samples import made
 from slim_wheel_samples import fat_wheel
 
 from handmade_samples import THREE, Maker, container, image
 
 pytestmark = pytest.mark.stress
-DRIVER = Path(__file__).with_name("full_disk.py")
+DRIVER = Path(__file__).with_name("slim_full_disk.py")
 UNSHARE = ("unshare", "--mount", "--map-root-user")
 ALLOWS_MOUNTS = subprocess.run([*UNSHARE, "true"], capture_output=True, check=False).returncode == 0
 
