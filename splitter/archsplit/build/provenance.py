@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from archsplit import __version__
 from archsplit.release.identity import LOADER_LIBRARY
-from archsplit.release.manifest import Manifest, SourceFile, Tool, library_images, wheel_records
+from archsplit.release.manifest import SourceFile, Tool, library_images, release_manifest
 from archsplit.release.sbom import (
     BUILT,
     Bill,
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from archsplit.build.context import BuildContext
     from archsplit.recipe.model import Recipe
     from archsplit.release.identity import Identity
+    from archsplit.release.manifest import Manifest
     from archsplit.release.report import Release
     from archsplit.wheels.metadata import CoreMetadata
     from archsplit.wheels.writer import WheelDraft
@@ -100,17 +101,12 @@ def built_manifest(
         target: library_images(path, plugin_path(identity.import_package, target, identity.library))
         for target, path in libraries.items()
     }
-    return Manifest(
-        origin="recipe",
-        project=report.project,
-        version=report.version,
-        build_id=report.build_id,
-        interface_hash=report.interface_hash,
-        epoch=None if report.build is None else report.build.epoch,
-        sources=tuple(sorted(origins.sources, key=lambda source: source.path)),
+    return release_manifest(
+        report,
+        images,
+        sources=origins.sources,
         toolchain=origins.toolchain,
         flags=origins.flags,
-        wheels=wheel_records(report.wheels, images),
     )
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from archsplit.formats.device_pack import PackLibrary
-    from archsplit.release.report import ReleaseWheel
+    from archsplit.release.report import Release
 
 __pure__ = True
 
@@ -153,15 +153,20 @@ class Manifest:
         return json.dumps(content, indent=1, sort_keys=True) + "\n"
 
 
-def wheel_records(
-    wheels: Iterable[ReleaseWheel], images: Mapping[str, tuple[ManifestImage, ...]]
-) -> tuple[WheelRecord, ...]:
-    """Return the rows of a report's wheels, sorted by file name.
+def release_manifest(
+    report: Release,
+    images: Mapping[str, tuple[ManifestImage, ...]],
+    *,
+    sources: Iterable[SourceFile],
+    toolchain: Iterable[Tool],
+    flags: Mapping[str, tuple[str, ...]],
+) -> Manifest:
+    """Return the manifest of a release with this report.
 
     Args:
         images: by the name of the plugin, or by the file: a pack may have several files.
     """
-    return tuple(
+    wheels = tuple(
         WheelRecord(
             file=wheel.file,
             role=wheel.role,
@@ -173,7 +178,20 @@ def wheel_records(
             # By file first: files of one pack for several Pythons have different images.
             images=images.get(wheel.file, images.get(wheel.label, ())),
         )
-        for wheel in sorted(wheels, key=lambda wheel: wheel.file)
+        for wheel in sorted(report.wheels, key=lambda wheel: wheel.file)
+    )
+    return Manifest(
+        origin="recipe" if report.split is None else "wheel",
+        project=report.project,
+        version=report.version,
+        build_id=report.build_id,
+        interface_hash=report.interface_hash,
+        # A split has no build date.
+        epoch=None if report.build is None else report.build.epoch,
+        sources=tuple(sorted(sources, key=lambda source: source.path)),
+        toolchain=tuple(toolchain),
+        flags=flags,
+        wheels=wheels,
     )
 
 

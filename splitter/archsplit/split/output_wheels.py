@@ -36,7 +36,7 @@ from archsplit.formats.device_pack import (
 from archsplit.formats.fatbin import Compression, EntryKind
 from archsplit.formats.reader import Window
 from archsplit.release.identity import CoreFiles, hook_entry_points
-from archsplit.release.manifest import Manifest, Tool, pack_images, wheel_records
+from archsplit.release.manifest import Tool, pack_images, release_manifest
 from archsplit.release.requirements import (
     dropped_extras,
     meta_metadata,
@@ -73,7 +73,7 @@ from archsplit.wheels.writer import WheelDraft, WheelMember, wheel_members
 from archsplit.wheels.zip_writer import pack, pack_blocks
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping
     from concurrent.futures import Future
     from pathlib import Path
     from typing import BinaryIO
@@ -83,81 +83,52 @@ if TYPE_CHECKING:
     from archsplit.formats.descriptor import Descriptor
     from archsplit.formats.device_pack import PackImage
     from archsplit.formats.fatbin import FatbinEntry
-    from archsplit.release.report import ReleaseWheel
+    from archsplit.release.manifest import Manifest
+    from archsplit.release.report import Release
     from archsplit.split.model import Core, ReleaseContents, SharedContainer, SplitRequest
     from archsplit.wheels.filename import WheelName
     from archsplit.wheels.zip_writer import PackedContent, ParallelDeflater
 
 
-def split_manifest(
-    cores: Sequence[Core],
-    libraries_by_file: Mapping[str, tuple[PackLibrary, ...]],
-    wheels: tuple[ReleaseWheel, ...],
-    request: SplitRequest,
-) -> Manifest:
-    """Return the manifest of a split.
-
-    Args:
-        libraries_by_file: the libraries with the images of each pack, by the wheel's file name.
-    """
-    core = cores[0]
+def split_manifest(writer: PackWriter, report: Release, request: SplitRequest) -> Manifest:
+    """Return the manifest of a split."""
     # The images as written, read from the rows of each pack.
-    images = {file: tuple(pack_images(libraries)) for file, libraries in libraries_by_file.items()}
+    images = {
+        str(writer.name(file)): tuple(pack_images(writer.libraries(file)))
+        for file in writer.contents.files
+    }
     flags: Mapping[str, tuple[str, ...]] = {
         "by": (request.by.value,),
-        "install": (core.install.value,),
+        "install": (request.install.value,),
         "targets": () if request.targets is None else tuple(map(str, request.targets)),
     }
-    return Manifest(
-        origin="wheel",
-        project=core.name.project,
-        version=core.name.version,
-        build_id=core.build_id,
-        interface_hash=core.interface_hash,
-        # A split has no build date.
-        epoch=None,
-        sources=tuple(each.source for each in cores),
-        toolchain=tuple(_tools()),
-        flags=flags,
-        wheels=wheel_records(wheels, images),
-    )
+    sources = (core.source for core in writer.cores)
+    return release_manifest(report, images, sources=sources, toolchain=_tools(), flags=flags)
 
 
-def core_bill(core: Core, loader: Path) -> bytes:
-    """Return the bill of the core: its fat wheel, and the loader."""
-    parts = (loader_part(sha256(loader), __version__),)
-    return encode_bill(_bill(core, core.name.project, "", parts=parts))
+def _bill(core: Core, distribution: str, summary: str = "", loader: Path | None = None) -> bytes:
+    """Return the bill of a wheel.
 
+    The ancestor of a pack is the release or library: no wheel of the release is named, because a
+    pack is the same whichever of them were split.
 
-def pack_bill(core: Core, distribution: str, summary: str) -> bytes:
-    """Return the bill of a pack; its ancestor is the release or library.
-
-    No wheel of the release is named, because a pack is the same whichever of them were split.
+    Args:
+        loader: in the core; None for a pack.
     """
-    return encode_bill(_bill(core, distribution, summary, of_release=True))
-
-
-def _bill(
-    core: Core,
-    distribution: str,
-    summary: str,
-    parts: tuple[BillComponent, ...] = (),
-    *,
-    of_release: bool = False,
-) -> Bill:
     raw = core.wheel.raw_metadata
     license_name = raw.get("license_expression", "")
-    return Bill(
+    bill = Bill(
         subject=wheel_component(
             distribution,
             core.name.version,
             license_name=license_name,
             summary=summary or raw.get("summary", ""),
         ),
-        parts=parts,
+        parts=() if loader is None else (loader_part(sha256(loader), __version__),),
         tools=tuple(map(tool_component, _tools())),
-        ancestor=_ancestor(core, license_name, of_release=of_release),
+        ancestor=_ancestor(core, license_name, of_release=loader is None),
     )
+    return encode_bill(bill)
 
 
 def _ancestor(core: Core, license_name: str, *, of_release: bool) -> BillComponent:
@@ -220,7 +191,7 @@ def write_core(file: BinaryIO, core: Core, *, loader: Path, stub: Path) -> None:
     added[files.library] = pack(loader)
     # A wheel that was split before has a bill with more of its origin than this split knows.
     if f"{fat.dist_info}/sboms/{SPLIT}" not in fat.names:
-        added[f"{dist_info}/sboms/{SPLIT}"] = pack(core_bill(core, loader))
+        added[f"{dist_info}/sboms/{SPLIT}"] = pack(_bill(core, core.name.project, loader=loader))
     WheelRewrite(wheel=fat, name=core.name, changed=changed, added=added).write(file)
 
 
@@ -377,7 +348,7 @@ class PackWriter:
         """Return the wheel of a pack's file."""
         name = self.name(file)
         metadata = self._metadata(file, name)
-        bill = pack_bill(self.core, metadata.name, metadata.summary)
+        bill = _bill(self.core, metadata.name, metadata.summary)
         place = f"{self.core.package}_plugins/cuda/{file.pack.name}/{PACK_FILE}"
         return WheelDraft(
             name=name,

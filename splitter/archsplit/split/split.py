@@ -61,7 +61,6 @@ if TYPE_CHECKING:
 
     from archsplit.formats.elf import ElfMachine
     from archsplit.release.context import Effects
-    from archsplit.release.manifest import Manifest
     from archsplit.release.report import UnmovedCode
     from archsplit.split.model import ReleaseContents, SplitRequest, StoredImages
     from archsplit.split.take_apart import StrippedLibrary
@@ -243,7 +242,9 @@ class _Split:
             report = self._report(cores, jobs.write(self.loaders), sources, cuda)
             with output_errors(staging):
                 (staging / REPORT_FILE).write_text(report.as_json())
-                (staging / MANIFEST).write_text(self._manifest(writer, report.wheels).as_json())
+                (staging / MANIFEST).write_text(
+                    split_manifest(writer, report, self.request).as_json()
+                )
             self._verify(staging, cores, reads)
         names = sorted(path.name for path in staging.iterdir())
         with output_errors(staging):
@@ -327,10 +328,6 @@ class _Split:
             install=self.request.install,
             dropped=self.request.dropped,
         )
-
-    def _manifest(self, writer: PackWriter, wheels: tuple[ReleaseWheel, ...]) -> Manifest:
-        indexes = {str(writer.name(file)): writer.libraries(file) for file in writer.contents.files}
-        return split_manifest(writer.cores, indexes, wheels, self.request)
 
     def _report(
         self,
