@@ -237,15 +237,25 @@ def test_units_of_one_checkout_have_different_names(project: Project) -> None:
 
 @NVCC
 @pytest.mark.skipif(shutil.which("gdb") is None, reason="needs gdb")
-def test_debugger_finds_the_sources_of_a_hit(project: Project) -> None:
-    compile_by_absolute_names(project, "n.cpp", "-g")
+@pytest.mark.parametrize(
+    ("source", "line"),
+    [
+        ("n.cpp", "const char *run() { return file() + VALUE; }"),
+        ("k.cu", "const char *run(int *p) { kernel<<<1, 32>>>(p); return file(); }"),
+    ],
+)
+def test_debugger_finds_the_sources_of_a_hit(project: Project, source: str, line: str) -> None:
+    flags = ("-g", "-arch=sm_80")
+    compile_by_absolute_names(project, source, *flags)
     other = checkout(project, "another")
-    assert compile_by_absolute_names(other, "n.cpp", "-g") == KNOWN
+    assert compile_by_absolute_names(other, source, *flags)[-1:] == KNOWN
     shutil.rmtree(project.folder)
-    argv = ["gdb", "-nx", "-batch", "-ex", "list run", "-ex", "info source", "k.o"]
-    done = subprocess.run(argv, cwd=other.folder, capture_output=True, text=True, check=True)
-    assert "const char *run() { return file() + VALUE; }" in done.stdout
-    assert f"Located in {other.folder}/src/n.cpp" in done.stdout
+    header = "inline const char *file() { return __FILE__; }"
+    for function, file, text in (("run", f"src/{source}", line), ("file", "inc/h.h", header)):
+        argv = ["gdb", "-nx", "-batch", "-ex", f"list {function}", "-ex", "info source", "k.o"]
+        done = subprocess.run(argv, cwd=other.folder, capture_output=True, text=True, check=True)
+        assert text in done.stdout
+        assert f"Located in {other.folder}/{file}" in done.stdout
 
 
 OTHER_USER = 65534

@@ -32,12 +32,22 @@ SUITES = ("nvcc", "nvcc_direct", "nvcc_ldir")
 _UNUSED = "# Specified define, but unused"
 _COUNTER = re.compile(r"(expect_stat (\w+)) (\d+)")
 OTHER_RULES = {
+    # A script that adds flags to gcc's. archsplit asks nvcc for its steps and has no type of a
+    # compiler to set: a program that isn't nvcc is run without the cache.
     "Enabled CCACHE_BASEDIR in preprocessor mode": "its compiler is a script, not nvcc",
+    # Names both checkouts at once. `auto` finds each checkout, and its build folder.
     "Several entries in CCACHE_BASEDIR": "base-dir is one folder",
+    # Expects a hit for `-I$PWD//./subdir/../include` after `-I$PWD/include`. A build spells a
+    # folder in one way, and with a link below, `..` doesn't lead where the text says.
     "Path normalization": "another spelling of a folder is another command line",
+    # `build1/src` and `build2/src` are links to two folders. GCC leaves out a folder that it has
+    # twice by a link, so what a link leads to can change which header is found.
     "Symlinked source dir inside build dir": "a folder that is a link is of one checkout",
+    # The same source without -o, with `-o test.o`, with `-o $PWD/test.o`, and by an absolute name.
     "Object token path in dependency file": "with -o or without is another command line",
 }
+"""Tests that differ by design. In each, archsplit compiles where ccache has a hit."""
+
 _ACTUAL_FOLDER = re.compile(r"\n    # Actual CWD \(e\.g.*?cache_miss 1\n", re.DOTALL)
 """A part of "Symlinked build dir inside source dir": another spelling, as above."""
 _UPWARDS = "$CCACHE $REAL_NVCC -I$(pwd)/../"
