@@ -38,3 +38,19 @@ def test_earlier_wheels_are_whole_on_a_full_disk(
     assert done.code == 0, done.stderr
     assert done.after.keys() == done.before.keys()
     assert done.after != done.before
+
+
+def test_full_folder_of_the_cache_costs_a_line(
+    built: tuple[Path, Release], recipe: Path, tmp_path: Path, environment: dict[str, str]
+) -> None:
+    (none := tmp_path / "none").mkdir()
+    (temporary := tmp_path / "temporary").mkdir()
+    variables = {"ARCHSPLIT_CACHE": "on", "TMPDIR": str(temporary)}
+    variables["ARCHSPLIT_CACHE_DIR"] = str(tmp_path / "disk/cache")
+    archsplit = str(Path(sys.executable).with_name("archsplit"))
+    argv = (archsplit, "build", str(recipe), "--out", str(tmp_path / "dist"))
+    done = run_on_full_disk(tmp_path, argv, outputs=none, free=0, **{**environment, **variables})
+    assert done.code == 0, done.stderr
+    assert done.stderr.count("can't be written: No space left on device") == 1
+    for path in built[0].glob("*.whl"):
+        assert (tmp_path / "dist" / path.name).read_bytes() == path.read_bytes()
