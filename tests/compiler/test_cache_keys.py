@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -514,6 +515,9 @@ def test_facts_of_a_header_hold_while_it_is_the_same(
 
     remember()
     assert opened().find(str(header)) is None, "it has just been written, and may be again"
+    os.utime(header, (0, 0))
+    remember()
+    assert opened().find(str(header)) is None, "its time is old, but not the change of its time"
     # From here on, a file's age is of no matter.
     monkeypatch.setattr(include_scan, "SETTLED_NS", -(10**12))
     remember(other)
