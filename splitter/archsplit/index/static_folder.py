@@ -38,8 +38,8 @@ from archsplit.system.fs import (
     input_errors,
     output_errors,
     read_file,
-    remove_abandoned_dirs,
     sha256,
+    temporary_dir,
     write_file,
 )
 
@@ -63,11 +63,13 @@ class IndexFolder:
 
     Attributes:
         root: absolute path.
+        scratch: a temporary folder for what is being written; None for an index that is only read.
         written: paths of written files in order, relative to the root.
         deleted: paths of deleted files, likewise.
     """
 
     root: Path
+    scratch: Path | None = None
     written: list[str] = field(default_factory=list, repr=False)
     deleted: list[str] = field(default_factory=list, repr=False)
 
@@ -184,16 +186,6 @@ class IndexFolder:
                 (self.root / path).unlink(missing_ok=True)
             self.deleted.append(path)
 
-    def sweep(self, names: Collection[NormalizedName] | None = None) -> None:
-        """Remove the temporary files of a killed run.
-
-        Args:
-            names: of the projects whose folders are searched; None for all folders.
-        """
-        folders = self.root.iterdir() if names is None else (self.root / name for name in names)
-        for folder in (self.root, *folders):
-            remove_abandoned_dirs(folder)
-
     def left(self) -> dict[str, int]:
         """Return the time of each file's removal from all pages, in seconds since 1970."""
         path = self.root / LEFT
@@ -210,13 +202,13 @@ class IndexFolder:
         # An index without waiting files gets no extra file.
         if left or (self.root / LEFT).exists():
             text = json.dumps({"schema": 1, "left": dict(sorted(left.items()))}, indent=1)
-            write_file(self.root / LEFT, f"{text}\n")
+            write_file(self.root / LEFT, f"{text}\n", private=self.scratch)
 
     def _write(self, name: str, text: str) -> None:
         path = self.root / name
         # An unchanged page keeps its time, so web servers and mirrors don't send it again.
         if not (path.exists() and read_file(path) == text.encode()):
-            write_file(path, text)
+            write_file(path, text, private=self.scratch)
             self.written.append(name)
 
 
@@ -263,7 +255,9 @@ def lock_folder(root: Path) -> Iterator[IndexFolder]:
                 f"can't lock {root / LOCK}: {error.strerror}",
                 hint="keep the index on a file system with file locks",
             ) from error
-        yield IndexFolder(root=root.resolve())
+        # It also removes what a killed run has left.
+        with temporary_dir(root) as scratch:
+            yield IndexFolder(root=root.resolve(), scratch=scratch)
     finally:
         os.close(descriptor)
 

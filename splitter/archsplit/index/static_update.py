@@ -136,9 +136,11 @@ def copy_in(one: NewWheel, folder: IndexFolder) -> None:
     """
     project, name = one.entry.release.project, one.entry.file
     folder.make_folder(project)
-    write_file(folder.place(project, f"{name}{METADATA_SUFFIX}"), one.metadata)
+    page, private = folder.place(project, f"{name}{METADATA_SUFFIX}"), folder.scratch
+    write_file(page, one.metadata, private=private)
     folder.written.append(f"{project}/{name}{METADATA_SUFFIX}")
-    with atomic_replace(folder.place(project, name)) as temporary, temporary.open("wb") as file:
+    path = folder.place(project, name)
+    with atomic_replace(path, private=private) as temporary, temporary.open("wb") as file:
         digest, _ = hash_blocks(read_blocks(one.path), copy_to=file)
         # The page lists the digest from before, so a file that changed since then is refused.
         if digest.hex() != one.entry.sha256:
@@ -210,7 +212,6 @@ def update_index(folder: IndexFolder, change: IndexChange) -> IndexUpdate:
     coming = [read_new_wheel(*each, now=change.now) for each in new_wheels(change.add)]
     # A change costs what it changes: other pages are neither read nor written.
     names = None if _needs_all(change) else _touched(folder, coming, change)
-    folder.sweep(names)
     projects = folder.projects(names)
     new, unchanged = _split_by_state(coming, projects)
     restored = [one for one in unchanged if not folder.has(one.entry)]
