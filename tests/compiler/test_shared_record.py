@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from typing import TYPE_CHECKING
 
 import pytest
 from wrapper_project import KNOWN, Project, settle
 
-from archsplit.compiler.direct_hit import invocation_keys, record_bases
+from archsplit.cache.sealed import seal, sealed_digest
+from archsplit.compiler.direct_hit import (
+    SECTIONS,
+    invocation_keys,
+    record_bases,
+    restore_hit,
+    watched_texts,
+    write_record,
+)
+from archsplit.compiler.hidden_folders import HiddenFolders
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -128,3 +138,39 @@ def test_keys_of_checkouts_are_equal_if_bases_begin_the_paths(tmp_path: Path) ->
     linked = keys("one", "k.cu", PWD=str(tmp_path / "link"))
     assert linked[1] != keys("one", "k.cu", PWD=str(tmp_path / "one"))[1]
     assert keys("one", "k.cu", PWD="/nowhere")[1] != ""
+
+
+def test_watched_folder_that_is_gone_is_no_hit(tmp_path: Path) -> None:
+    store, key = tmp_path / "store", "ab" * 32
+    entry = store / "ac" / "cd" / ("cd" * 32)
+    entry.parent.mkdir(parents=True)
+    entry.write_bytes(seal(b"object"))
+    near = tmp_path / "near"
+    near.mkdir()
+    (near / "asked.h").write_text("")
+    # A folder that has just changed has no settled times.
+    watched = watched_texts([str(near)], ["asked.h"], since=time.time_ns())
+    assert watched == [str(near), ""]
+    record: dict[str, list[str]] = {name: [] for name in SECTIONS}
+    record |= {
+        "head": ["ef" * 32, entry.name, sealed_digest(entry.read_bytes()), "1.0", "", "", ""],
+        "places": [str(tmp_path / "k.o"), "0", "6", ""],
+        "folders": [str(near)],
+        "names": ["asked.h"],
+        "shadowing": [str(near / "asked.h")],
+        "watched": watched,
+    }
+    write_record(str(store / "direct" / key), record)
+    environment = {"ARCHSPLIT_CACHE_DIR": str(store)}
+    assert restore_hit(key, environment, counted=False) is not None
+    shutil.rmtree(near)
+    assert restore_hit(key, environment, counted=False) is None
+
+
+def test_record_that_names_a_base_in_another_way_is_not_shared(tmp_path: Path) -> None:
+    path, hidden = tmp_path / "record", HiddenFolders(bases=("/one", "/one/real"))
+    record: dict[str, list[str]] = {name: [] for name in SECTIONS}
+    for text in ("see /one2", "/x/one/k.cu", "in /one.", "<base 1>/k.cu"):
+        write_record(str(path), {**record, "head": [text, "/one/k.cu"]}, hidden.hide_record)
+        assert path.exists() is (text == "see /one2"), text
+        path.unlink(missing_ok=True)
