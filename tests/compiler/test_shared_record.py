@@ -170,7 +170,7 @@ def test_watched_folder_that_is_gone_is_no_hit(tmp_path: Path) -> None:
 def test_record_that_names_a_base_in_another_way_is_not_shared(tmp_path: Path) -> None:
     path, hidden = tmp_path / "record", HiddenFolders(bases=("/one", "/one/real"))
     record: dict[str, list[str]] = {name: [] for name in SECTIONS}
-    for text in ("see /one2", "/x/one/k.cu", "in /one.", "<base 1>/k.cu"):
+    for text in ("see /one2", "/x/one/k.cu", "in /one:", "<base 1>/k.cu"):
         write_record(str(path), {**record, "head": [text, "/one/k.cu"]}, hidden.hide_record)
         assert path.exists() is (text == "see /one2"), text
         path.unlink(missing_ok=True)
