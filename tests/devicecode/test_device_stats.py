@@ -103,6 +103,8 @@ def test_changes_are_added_up_by_template_and_renamed_kernels_are_paired() -> No
     assert (other.name, other.target, other.growth) == ("other", "sm_90", -600)
     assert add.name == "ns::add (3 kernels, 2 renamed)"
     assert (add.target, add.old, add.new) == ("sm_80 sm_90", 1800, 1950)
+    (one,) = template_changes(changed(f"sm_{n}", "_Z5otherPf", 7, 0) for n in (80, 90, 100))
+    assert one.target == "3 targets"
 
 
 def test_no_limits_no_findings(samples: Samples) -> None:

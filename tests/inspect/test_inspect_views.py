@@ -372,9 +372,9 @@ def test_white_on_every_color_can_be_read(color: str) -> None:
     assert contrast("#fff", color) >= 4.5
 
 
-def style_color(selector: str, property_name: str) -> str:
+def style_color(selector: str, property_name: str, indent: str = "") -> str:
     css = files("archsplit.inspect").joinpath("page.css").read_text()
-    rules = re.findall(rf"^{re.escape(selector)} {{([^}}]*)}}", css, re.MULTILINE)
+    rules = re.findall(rf"^{indent}{re.escape(selector)} {{([^}}]*)}}", css, re.MULTILINE)
     (found,) = re.findall(rf"(?:^|[; ]){property_name}:[^#;]*(#\w+)", " ".join(rules))
     assert isinstance(found, str)
     return found
@@ -390,6 +390,18 @@ def test_boxes_of_a_gpu_can_be_told_apart_and_read() -> None:
     assert min(contrast(edge, each) for each in (used, unused, rest, "#fff")) >= 3
     assert contrast("#fff", used) >= 4.5
     assert min(contrast(ink, each) for each in (unused, rest)) >= 4.5
+
+
+def test_boxes_of_a_gpu_can_be_told_apart_on_a_dark_page() -> None:
+    names = ("used", "unused", "rest")
+    boxes = {name: style_color(f".tile.{name}", "background-color", "  ") for name in names}
+    assert contrast(boxes["used"], boxes["unused"]) >= 3
+    edge = style_color(EDGED, "border-color", "  ")
+    assert min(contrast(edge, boxes[name]) for name in ("unused", "rest")) >= 3
+    for name, box in boxes.items():
+        ink = style_color(f".tile.{name}", "color", "  ")
+        assert contrast(ink, box) >= 4.5, name
+        assert contrast(box, "#ffffff") >= 2, "no white box on a dark page"
 
 
 EDGED = ".tile.used, .tile.unused, .tile.rest"

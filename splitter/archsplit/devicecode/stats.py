@@ -128,8 +128,10 @@ def _sum_template(name: str, changes: list[SizeChange]) -> SizeChange:
     renamed = (went & came).total()
     notes = [f"{len(changes) - renamed} kernels"] if len(changes) > 1 + renamed else []
     notes += [f"{renamed} renamed"] if renamed else []
+    targets = sorted({change.target for change in changes})
     return SizeChange(
-        target=" ".join(dict.fromkeys(change.target for change in changes)),
+        # A list of ten targets would be wider than a terminal.
+        target=f"{len(targets)} targets" if targets[2:] else " ".join(targets),
         name=f"{name} ({', '.join(notes)})" if notes else name,
         old=sum(change.old for change in changes),
         new=sum(change.new for change in changes),

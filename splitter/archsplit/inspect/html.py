@@ -316,12 +316,12 @@ _TEXTURES = {"": "", "PTX": "ptx", "link code": "link", "unregistered": "outside
 
 
 def _gpu_data(inventory: Inventory, device: DeviceUsage) -> dict[str, Any]:
-    text = f"{size_text(device.slimmed)} of {size_text(device.whole)} stay after archsplit slim"
+    text = f"archsplit slim leaves {size_text(device.slimmed)} of {size_text(device.whole)}"
     if device.core is not None and device.pack is not None:
         name = PurePath(inventory.path).name
         text = (
-            f"archsplit split {shlex.quote(name)} --out split gives a core of"
-            f" {size_text(device.core)} and a pack of {size_text(device.pack)} for this GPU; {text}"
+            f"{text}; a split gives this GPU a core of {size_text(device.core)} and a pack of"
+            f" {size_text(device.pack)}: archsplit split {shlex.quote(name)} --out split"
         )
     return {
         "id": str(device.capability),
