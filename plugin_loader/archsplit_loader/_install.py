@@ -49,7 +49,7 @@ class Order(NamedTuple):
     gpus: tuple[str, ...] = ()
     """Capabilities or names of GPUs; () for the GPUs of this machine."""
     source: Source = Source()
-    """The places of the wheels; empty for those that are on record."""
+    """Places of the wheels; empty for those that are on record."""
     dry_run: bool = False
 
 

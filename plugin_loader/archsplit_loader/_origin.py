@@ -55,7 +55,7 @@ class Program(NamedTuple):
 
     name: str
     install: tuple[str, ...]
-    """The command line up to its first option."""
+    """Command line up to its first option."""
     uninstall: tuple[str, ...]
     target: str | None
     """A folder outside of an environment; None if the core is in one."""
@@ -137,9 +137,9 @@ def _names(core: Core) -> tuple[str, ...]:
 
 class _Records(NamedTuple):
     place: str | None
-    """The first recorded folder or page of the core's and the plugins' wheels."""
+    """First recorded folder or page of the core's and the plugins' wheels."""
     installer: str
-    """The core's."""
+    """Installer of the core, as its INSTALLER file names it."""
     remembered: Source
 
 

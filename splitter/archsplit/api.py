@@ -1,4 +1,4 @@
-"""The public Python API: one function for each verb that reports, and the records they return.
+"""Public Python API: one function for each verb that reports, and the records they return.
 
     from archsplit import api
 
@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -182,9 +181,8 @@ def slim(
         label=label,
         dry_run=dry_run,
     )
-    with _effects(jobs=1) as effects:
-        # By suffix, as on the command line: a wheel must have its name to be installed.
-        return (slim_wheel if request.source.suffix == ".whl" else slim_file)(request, effects)
+    # By suffix, as on the command line: a wheel must have its name to be installed.
+    return (slim_wheel if request.source.suffix == ".whl" else slim_file)(request, _effects())
 
 
 def split(
@@ -232,11 +230,10 @@ def split(
     # Refused, because silently ignoring it would publish another version.
     if is_wheel and version is not None:
         raise UsageError(f"{request.source.name} has a version", hint="leave out version")
-    with _effects(jobs=1) as effects:
-        # One job: the split has two workers of its own.
-        if is_wheel:
-            return split_wheel(request, effects)
-        return split_library(request, effects, minimal_project(name, version or "0"))
+    # One job: the split has two workers of its own.
+    if is_wheel:
+        return split_wheel(request, _effects())
+    return split_library(request, _effects(), minimal_project(name, version or "0"))
 
 
 def join(folder: StrPath, *, out: StrPath) -> tuple[Joined, ...]:
@@ -318,8 +315,7 @@ def mirror(
         unregistered=unregistered or "",
         now=output_time(os.environ),
     )
-    with _effects(jobs=1) as effects:
-        return update_mirror(request, effects)
+    return update_mirror(request, _effects())
 
 
 def build(
@@ -353,26 +349,26 @@ def build(
     from archsplit.recipe.prebuilt import SplitRecipe
 
     known = load(Path(recipe))
-    with _effects(jobs=jobs) as effects:
-        # The same file name, two kinds of recipes: `[source]` instead of sources to compile.
-        if isinstance(known, SplitRecipe):
-            from archsplit.split.from_recipe import split_by_recipe
-            from archsplit.system.env import build_date
+    effects = _effects(jobs=jobs)
+    # The same file name, two kinds of recipes: `[source]` instead of sources to compile.
+    if isinstance(known, SplitRecipe):
+        from archsplit.split.from_recipe import split_by_recipe
+        from archsplit.system.env import build_date
 
-            if policy is not None:
-                known = apply_policy_to_prebuilt(known, policy, day=build_date(effects.environment))
-            return split_by_recipe(known, effects, out=Path(out), targets=_targets(targets))
-        from archsplit.build.pipeline import build_recipe as build_wheels
-        from archsplit.build.plan import BuildRequest
+        if policy is not None:
+            known = apply_policy_to_prebuilt(known, policy, day=build_date(effects.environment))
+        return split_by_recipe(known, effects, out=Path(out), targets=_targets(targets))
+    from archsplit.build.pipeline import build_recipe as build_wheels
+    from archsplit.build.plan import BuildRequest
 
-        request = BuildRequest(
-            recipe=known,
-            targets=_targets(targets),
-            core=core,
-            nvcc=() if nvcc is None else (Path(nvcc),),
-            policy=policy,
-        )
-        return build_wheels(request, _with_cache(effects), out=Path(out))
+    request = BuildRequest(
+        recipe=known,
+        targets=_targets(targets),
+        core=core,
+        nvcc=() if nvcc is None else (Path(nvcc),),
+        policy=policy,
+    )
+    return build_wheels(request, _with_cache(effects), out=Path(out))
 
 
 def verify(folder: StrPath, *, targets: Spellings | None = None) -> CheckedRelease:
@@ -389,8 +385,7 @@ def verify(folder: StrPath, *, targets: Spellings | None = None) -> CheckedRelea
     from archsplit.release.checks import CheckScope
     from archsplit.release.verify import verify_release
 
-    with _effects(jobs=1) as effects:
-        return verify_release(Path(folder), effects, CheckScope(targets=_targets(targets)))
+    return verify_release(Path(folder), _effects(), CheckScope(targets=_targets(targets)))
 
 
 def doctor(package: str, *, full: bool = False) -> DoctorReport:
@@ -411,14 +406,13 @@ def doctor(package: str, *, full: bool = False) -> DoctorReport:
     return diagnose_core(package, full=full, environment=os.environ)
 
 
-@contextmanager
-def _effects(*, jobs: int | None) -> Iterator[Effects]:
+def _effects(*, jobs: int | None = 1) -> Effects:
     from archsplit.release.context import Effects
     from archsplit.system.resources import available_cores
     from archsplit.system.terminal import SilentProgress
 
     # No progress: a library that prints disturbs notebooks and services.
-    yield Effects(
+    return Effects(
         progress=SilentProgress(),
         environment=os.environ,
         jobs=available_cores() if jobs is None else jobs,

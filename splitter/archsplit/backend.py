@@ -1,4 +1,4 @@
-"""The build backend (PEP 517, PEP 660): a project with a recipe.toml beside its pyproject.toml.
+"""Build backend (PEP 517, PEP 660): a project with a recipe.toml beside its pyproject.toml.
 
 ``python -m build --wheel`` gives the core, ``--config-setting target=sm_90`` a plugin, both by the
 code that ``archsplit build`` runs. ``--config-setting nvcc=PATH``, ``jobs=N`` and ``policy=NAME``
@@ -189,8 +189,8 @@ def _check_metadata(call: _Call, folder: str | None) -> None:
     metadata, _ = read_metadata(call.order, call.effects, target=call.target)
     if read_file(Path(folder) / METADATA_FILE) != encode_metadata(metadata):
         raise VerifyError(
-            f"the metadata of {metadata.name} {metadata.version} is not that in {folder}",
-            hint="run the build again: a file, a setting or the date has changed meanwhile",
+            f"the metadata of {metadata.name} {metadata.version} differs from the one in {folder}",
+            hint="run the build again: a file, a setting or the date has changed in the meantime",
         )
 
 
@@ -230,8 +230,8 @@ def _engine(settings: Mapping[str, str]) -> EngineChoice | None:
         # Without its address the build would silently run on this machine.
         if given := sorted(settings.keys() & {*_FARM_SETTINGS}):
             raise UsageError(
-                f"--config-setting {given[0]} is for a farm, and none is named",
-                hint="--config-setting remote=grpcs://host:port/instance",
+                f"--config-setting {given[0]} needs a build farm",
+                hint="name one: --config-setting remote=grpcs://host:port/instance",
             )
         return None
     ca, cert, key = (

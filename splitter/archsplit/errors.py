@@ -1,4 +1,4 @@
-"""The expected failures of archsplit: one class and exit code for each kind of problem.
+"""Expected failures of archsplit: one class and exit code for each kind of problem.
 
 A message has the fault, its place, and the value found against the value expected; the hint has the
 next thing to do. Only the command line turns these exceptions into exit codes.

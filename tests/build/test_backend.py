@@ -121,7 +121,7 @@ def test_a_setting_that_makes_no_sense_is_refused(
     with pytest.raises(UsageError, match="target is given more than once"):
         build_wheel(str(tmp_path), {"target": ["sm_80", "sm_90"]})
     for settings, fault in (
-        ({"remote-jobs": "8"}, "remote-jobs is for a farm, and none is named"),
+        ({"remote-jobs": "8"}, "remote-jobs needs a build farm"),
         ({"remote": "ray://head"}, "'ray://head' is not the address of a build farm"),
         ({"remote": "tcp://head:8786"}, "is not the address of a dask scheduler"),
         ({"remote": "http://farm"}, "is not the address of a build farm"),

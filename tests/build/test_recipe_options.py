@@ -212,7 +212,7 @@ def test_a_version_is_read_from_the_file_where_no_wheel_has_one(
     ("old", "new", "message", "hint"),
     [
         ("API int dotty_version", "int dotty_version", "the visibility is hidden", "-fvisibility"),
-        ('extern "C" int dotty_v', "int dotty_v", "a function of C++", 'extern "C"'),
+        ('extern "C" int dotty_v', "int dotty_v", "C++ mangles the name", 'extern "C"'),
     ],
 )
 def test_symbol_that_cannot_be_exported_fails_before_the_long_compile(

@@ -130,7 +130,7 @@ def test_conflict_and_unknown_places_have_exit_codes_of_their_own(command: Comma
     assert "CONFLICT" in done.stderr
     done = command.run(scene.dist, repository=("--repository", "nowhere"))
     assert done.code == 2
-    assert "twine knows no such repository" in done.stderr
+    assert "twine doesn't know this repository" in done.stderr
     url = f"http://{USER}:{SECRET}@127.0.0.1:1/"
     done = command.run(scene.dist, repository=("--repository-url", url))
     assert done.code == 2

@@ -146,7 +146,7 @@ def test_advise_without_a_fitting_choice_is_an_error(
     out, err = capsys.readouterr()
     assert "over the budget" in out
     assert "plugins would have more than 1.0 kB for 7.5, 8.0, 9.0" in out
-    assert "no list of targets keeps the budget: the smallest, compute_90, has" in err.replace(
+    assert "no list of targets fits the budget: the smallest, compute_90, has" in err.replace(
         "\n", " "
     )
     assert main([*words, "--json"]) == BudgetError.exit_code

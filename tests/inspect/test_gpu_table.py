@@ -115,13 +115,13 @@ def test_share_of_zero_is_left_out() -> None:
         ("gpu,share\nT4,nan\n", "x:2: the share 'nan' is not a number"),
         ("gpu,share\nT4,1_0\n", "x:2: the share '1_0' is not a number"),
         ("gpu,share\nT4\n#\n\nA10,?\n", "x:2: the share '' is not a number of 0 or more\nx:5: the"),
-        ("gpu,share\nVoodoo,1\n", "x has no share of a known GPU, but of Voodoo\n"),
+        ("gpu,share\nVoodoo,1\n", "x has no users of a known GPU, only of Voodoo\n"),
         (
             "gpu,share\n" + "".join(f"Voodoo {number},1\n" for number in range(7)),
-            "x has no share of a known GPU, but of Voodoo 0, Voodoo 1, Voodoo 2, Voodoo 3,"
+            "x has no users of a known GPU, only of Voodoo 0, Voodoo 1, Voodoo 2, Voodoo 3,"
             " Voodoo 4 and 2 more",
         ),
-        ("gpu,share\nT4,0\n", "x has no share of a known GPU"),
+        ("gpu,share\nT4,0\n", "x has no users of a known GPU"),
     ],
 )
 def test_fault_of_a_gpu_table_is_named_with_its_line(table: str, message: str) -> None:

@@ -202,7 +202,7 @@ def test_verify_downloads_and_edits_again(
     own: Path, index: ServedIndex, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert mirror("--verify", "--out", own) == 0
-    assert "2 originals, edited again, make the 2 wheels" in capsys.readouterr().out
+    assert "edited 2 originals again: all 2 wheels of the index" in capsys.readouterr().out
     assert [path.rpartition("/")[2] for path, _ in index.downloads()] == [FAT, PLAIN]
 
 
@@ -513,11 +513,11 @@ def test_other_bytes_under_a_known_name_are_refused(
     [
         (["--out", "out"], "name requirements or a lock"),
         (["a.txt", "--out", "out"], "name the GPUs"),
-        (["a.txt", "--verify", "--out", "out"], "--verify goes only with --out"),
+        (["a.txt", "--verify", "--out", "out"], "--verify can be combined only with"),
         (["a", "--device", "9.0", "--split", "--keep-ptx", "all", "--out", "o"], "--keep-ptx"),
         (["a", "--device", "9.0", "--lock-name", "a.b", "--out", "o"], "name of a lock"),
         (["a", "--device", "9.0", "--split", "--unregistered", "keep", "--out", "o"], "in cores"),
-        (["--verify", "--platform", "win_amd64", "--out", "o"], "--verify goes only"),
+        (["--verify", "--platform", "win_amd64", "--out", "o"], "--verify can be combined"),
     ],
 )
 def test_options_that_do_not_go_together(

@@ -52,7 +52,7 @@ def check_release(folder: Path, effects: Effects, demands: Requirements) -> Chec
 def complaint(folder: Path, effects: Effects, demands: Requirements = STAY) -> str:
     with pytest.raises(VerifyError) as caught:
         check_release(folder, effects, demands)
-    assert str(caught.value).startswith(f"{folder} is not a release to publish:")
+    assert str(caught.value).startswith(f"{folder} can't be published:")
     return "\n".join(map(str, caught.value.findings))
 
 

@@ -155,7 +155,7 @@ def test_libraries_are_loaded_against_what_they_need(
     more = ("--site-packages", maker.folder)
     assert run(*words, *more) == 0
     assert "libfat.so: loads" in capsys.readouterr().out
-    with pytest.raises(UsageError, match="says where to load its libraries from"):
+    with pytest.raises(UsageError, match="only says where --try-load finds libraries"):
         run(*words[:-1], *more)
 
 

@@ -415,7 +415,7 @@ def test_an_address_is_installed(place: Place, sample: Sample) -> None:
         ((), 2, "missing: NAME|DIR|URL"),
         (("http://127.0.0.1:1/simple/",), 2, "for an index, archsplit install NAME"),
         (("no such/thing",), 2, "is not the name of a project"),
-        ((".",), 14, "has no core's wheel for Python"),
+        ((".",), 14, "has no wheel of a core for Python"),
     ],
 )
 def test_install_that_cannot_succeed_is_an_error(

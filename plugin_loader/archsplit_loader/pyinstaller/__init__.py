@@ -1,4 +1,4 @@
-"""The core's hook for PyInstaller, which finds its folder through an entry point.
+"""Core's hook for PyInstaller, which finds its folder through an entry point.
 
 This folder is copied into every core wheel as ``<package>_pyinstaller``: there it can be imported
 without the core.

@@ -33,7 +33,7 @@ __pure__ = True
 GPU_BY_CAPABILITY: Mapping[Capability, GpuRow] = MappingProxyType(
     {Capability.from_sm_number(row.sm): row for row in GPUS}
 )
-"""The published capabilities with their rows of the table, ascending."""
+"""Published capabilities with their rows of the table, ascending."""
 
 RENAMED_CAPABILITIES: Mapping[Capability, Capability] = MappingProxyType(
     {

@@ -1,4 +1,4 @@
-"""The published compute capabilities: the one place where a GPU is added.
+"""Published compute capabilities: the one place where a GPU is added.
 
 Capabilities are named by their sm numbers (90 is 9.0), as in target names. The rules that follow
 from the table are in `archsplit.arch.compat`. `python tools/gpu_tables.py` writes the loader's C

@@ -43,7 +43,7 @@ _MINOR_LIMIT = 10
 # on all later capabilities.
 @dataclass(frozen=True, slots=True, order=True)
 class Capability:
-    """The compute capability of a GPU: ``Capability(9, 0)`` is 9.0.
+    """Compute capability of a GPU: ``Capability(9, 0)`` is 9.0.
 
     The minor number has one digit, because the last digit of an sm number is the minor one:
     sm_103 is 10.3.
@@ -89,7 +89,7 @@ class Capability:
 
 
 class CodeKind(enum.Enum):
-    """The two forms of device code; the value is the word before the number in a target's name."""
+    """Two forms of device code; the value is the word before the number in a target's name."""
 
     SASS = "sm"
     PTX = "compute"
@@ -98,7 +98,7 @@ class CodeKind(enum.Enum):
 @functools.total_ordering
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """The architecture that device code was built for: ``sm_90a``, ``compute_120``.
+    """Architecture that device code was built for: ``sm_90a``, ``compute_120``.
 
     Any capability is accepted, also of GPUs to come; see `archsplit.arch.compat.is_published`.
     Targets sort SASS first, then by capability, then by suffix.

@@ -361,7 +361,7 @@ def check_visibility(path: Path, source: PurePosixPath, symbols: Sequence[str]) 
         )
     if mangled:
         raise StepError(
-            f"{source}: {', '.join(sorted(set(mangled)))} can't be exported: a function of C++",
+            f"{source}: {', '.join(sorted(set(mangled)))} can't be exported: C++ mangles the name",
             hint=LINKAGE_HINT,
         )
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from archsplit.cli import options
 from archsplit.cli.files import find_subject
-from archsplit.cli.inspect import places, print_all, report_problems
+from archsplit.cli.inspect import places, report_problems
 from archsplit.cli.verbs import add_verb
 from archsplit.errors import BudgetError, InputError, TargetError
 from archsplit.system.fs import read_file
@@ -65,11 +65,11 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     if arguments.json:
         print(advice_json(advice, subject=subject))  # noqa: T201 - standard output is where data goes
     else:
-        print_all(advice_text(advice, subject=subject))
+        options.print_all(advice_text(advice, subject=subject))
     # After the report: it shows how much is missing.
     if advice.best is None:
         raise BudgetError(
-            f"no list of targets keeps the budget: {_least(advice)}",
+            f"no list of targets fits the budget: {_least(advice)}",
             hint="raise the budget, or split it: `archsplit split` gives each GPU a wheel",
         )
     return 0

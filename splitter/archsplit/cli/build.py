@@ -122,7 +122,7 @@ def _release_build(recipe: Recipe, arguments: argparse.Namespace) -> Build:
     from archsplit.build.pipeline import build_recipe
 
     if arguments.release and arguments.targets is None:
-        raise UsageError("--release is for a build of some targets", hint="--targets sm_80,sm_90")
+        raise UsageError("--release needs --targets", hint="--targets sm_80,sm_90")
     request = dataclasses.replace(
         options.build_request(recipe, arguments),
         core=not arguments.no_core,
@@ -130,10 +130,10 @@ def _release_build(recipe: Recipe, arguments: argparse.Namespace) -> Build:
     )
     # Checked before the compilation, which may take hours.
     if arguments.variants and arguments.no_core:
-        raise UsageError("--variants needs the core, and --no-core builds none")
+        raise UsageError("--variants can't be combined with --no-core: it needs the core")
     if arguments.core_only:
         if request.targets is not None:
-            raise UsageError("--core-only builds no target's plugin, and --targets names some")
+            raise UsageError("--core-only can't be combined with --targets: it builds no plugin")
         # An empty list of targets builds no plugin; None would mean all of them.
         request = dataclasses.replace(request, targets=())
     return lambda effects, out: build_recipe(request, effects, out=out)
@@ -164,8 +164,7 @@ def _document(done: Release | CudaReleases) -> object:
 
     if isinstance(done, Release):
         return json.loads(done.as_json())
-    reports = {str(major): json.loads(one.as_json()) for major, one in done.releases.items()}
-    return {"schema": 1, "front": done.front, "majors": reports}
+    return options.majors_document(done)
 
 
 def _print(done: Release | CudaReleases, folder: Path) -> None:
@@ -176,8 +175,7 @@ def _print(done: Release | CudaReleases, folder: Path) -> None:
         return
     for major, report in done.releases.items():
         _print_report(report, folder / f"cu{major}")
-    majors = ", ".join(f"cu{major}" for major in done.releases)
-    print(f"{done.front}: the front package, with the extras {majors}")  # noqa: T201 - data
+    print(options.front_text(done))  # noqa: T201 - data
 
 
 def _print_report(report: Release, folder: Path) -> None:

@@ -171,7 +171,7 @@ def install_core(
         core = environment.installed().get(name)
         loader = None if core is None else loader_folder(core)
     if loader is None:
-        raise InputError(f"{name} is installed as a fat wheel: what was installed is not a core")
+        raise InputError(f"{name} was installed, but as a fat wheel, not as a core")
     words = ["--dry-run"] if arguments.dry_run else []
     words += [word for each in gpus for word in ("--gpu", each)]
     # The installed core's own doctor decides: its loader is the one that chooses later.
@@ -494,7 +494,7 @@ def core_wheel(folder: Path, environment: Environment) -> Path:
     projects = {name.project for name, _ in fitting}
     # A folder of several cores gives no way to choose one.
     if len(projects) != 1:
-        found = f"cores of {', '.join(sorted(projects))}" if projects else "no core's wheel"
+        found = f"cores of {', '.join(sorted(projects))}" if projects else "no wheel of a core"
         raise InputError(
             f"{folder} has {found} for Python {'.'.join(map(str, environment.version))}",
             hint="name the wheel itself, or the folder that archsplit split wrote",

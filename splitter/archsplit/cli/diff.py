@@ -101,7 +101,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     if arguments.json:
         print(growth_json(old, new, growth))  # noqa: T201 - standard output is where data goes
     else:
-        inspect_verb.print_all(growth_text(growth))
+        options.print_all(growth_text(growth))
     # At the end: the table may be long, and warnings before it would scroll away.
     for inventory in (old, new):
         inspect_verb.report_problems(inventory, console)
@@ -158,7 +158,7 @@ def _run_history(arguments: argparse.Namespace, console: Console) -> int:
         lines = [json.loads(release.as_line()) for release in releases]
         print(json.dumps({"schema": HISTORY_SCHEMA, "releases": lines}, indent=2))  # noqa: T201 - data
     else:
-        inspect_verb.print_all([_table(releases)])
+        options.print_all([_table(releases)])
     last = releases[-1].name if releases else str(arguments.log)
     with finding_files(arguments, check="diff", checked=last):
         _check_growth(releases, arguments.max_growth)

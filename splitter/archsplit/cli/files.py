@@ -130,14 +130,16 @@ def find_subject(text: str, site_folders: Iterable[Path], console: Console) -> s
 
 def _missing_input(text: str, folders: list[str]) -> tuple[str, str | None]:
     """Return the message about a path that does not exist, and its hint."""
+    from importlib.metadata import distributions
+
     # A path with a folder or an ending can't be a project's name: look for a similar file instead.
     if not _PROJECT.fullmatch(text) or text.endswith(_ENDINGS):
         return f"no such file: {text}", _near(Path(text))
-    if installed := _installed_version(text, folders):
+    if installed := next(iter(distributions(name=text, path=folders)), None):
         return (
-            f"no such file: {text} (version {installed} is installed)",
+            f"no such file: {text} (version {installed.version} is installed)",
             f"archsplit inspect {text} shows its device code; for its wheel, name"
-            f" {text}=={installed}",
+            f" {text}=={installed.version}",
         )
     return (
         f"no such file or installed package: {text}",
@@ -155,12 +157,6 @@ def _near(path: Path) -> str | None:
     names = [each.name for each in path.parent.iterdir()]
     near = difflib.get_close_matches(path.name, names, n=1)
     return f"did you mean {path.parent / near[0]}?" if near else None
-
-
-def _installed_version(name: str, folders: list[str]) -> str | None:
-    from importlib.metadata import distributions
-
-    return next((each.version for each in distributions(name=name, path=folders)), None)
 
 
 def is_on_index(text: str) -> bool:

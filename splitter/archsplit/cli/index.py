@@ -98,7 +98,7 @@ def _update(arguments: argparse.Namespace, console: Console) -> None:
     # No error: the newest release of a project is never removed.
     if limit is not None and done.size is not None and done.size > limit:
         console.print(
-            f"warning: the newest wheels of all projects have {size_text(done.size)}, more than"
+            f"warning: the newest wheels of all projects take {size_text(done.size)}, more than"
             f" the limit of {size_text(limit)}",
             markup=False,
             soft_wrap=True,
@@ -121,38 +121,23 @@ def _change(arguments: argparse.Namespace) -> IndexChange:
 def _limits(texts: list[str]) -> RetentionLimits:
     from archsplit.index.static_model import RetentionLimits
 
-    seconds = size = None
+    readers = {"age": _age, "size": parse_size}
+    found: dict[str, int] = {}
     for text in texts:
         name, _, value = text.partition("=")
-        if name == "age":
-            seconds = _seconds(value)
-        elif name == "size":
-            size = _size(value)
-        else:
-            raise UsageError(f"{text!r} is not a limit", hint=_LIMIT_HINT)
-    return RetentionLimits(seconds=seconds, size=size)
-
-
-def _size(text: str) -> int:
-    try:
-        return parse_size(text)
-    except UsageError:
-        # The hint has the form of a whole limit, not only of a size.
-        raise UsageError(f"{text!r} is not a limit", hint=_LIMIT_HINT) from None
-
-
-def _seconds(text: str) -> int:
-    match = _AGE.fullmatch(text)
-    if match is None:
-        raise UsageError(f"{text!r} is not a limit", hint=_LIMIT_HINT)
-    return int(match[1]) * _SECONDS[match[2]]
+        try:
+            found[name] = readers[name](value)
+        # The hint has the form of a whole limit.
+        except (KeyError, UsageError, argparse.ArgumentTypeError):
+            raise UsageError(f"{text!r} is not a limit", hint=_LIMIT_HINT) from None
+    return RetentionLimits(seconds=found.get("age"), size=found.get("size"))
 
 
 def _age(text: str) -> int:
-    try:
-        return _seconds(text)
-    except UsageError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a time, such as 30m or 1h") from None
+    match = _AGE.fullmatch(text)
+    if match is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time, such as 30m or 1h")
+    return int(match[1]) * _SECONDS[match[2]]
 
 
 def _release(text: str) -> IndexRelease:

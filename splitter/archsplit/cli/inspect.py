@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Iterable, Iterator
 
-    from rich.console import Console, RenderableType
+    from rich.console import Console
 
     from archsplit.arch.target import Capability
     from archsplit.devicecode.model import Inventory
@@ -147,19 +147,6 @@ def page_origin(arguments: argparse.Namespace) -> PageOrigin:
     return PageOrigin(command=arguments.command_line, date=date)
 
 
-def print_all(parts: Iterable[RenderableType]) -> None:
-    """Print to standard output; as wide as the terminal, or wide enough for tables in a pipe."""
-    from archsplit.system.safe_output import SafeConsole
-
-    out = SafeConsole(file=sys.stdout, highlight=False, markup=False, emoji=False)
-    # rich assumes 80 columns for a pipe, which would cut the table.
-    if not out.is_terminal:
-        out.width = 140
-    for part in parts:
-        # A command or a table of a recipe that is wrapped can't be pasted.
-        out.print(part, soft_wrap=isinstance(part, str))
-
-
 def _show(
     inventory: Inventory, devices: tuple[DeviceUsage, ...], arguments: argparse.Namespace
 ) -> None:
@@ -177,7 +164,7 @@ def _show(
     if arguments.json:
         print(inventory_json(inventory, devices))  # noqa: T201 - standard output is where data goes
     else:
-        print_all(
+        options.print_all(
             inventory_text(
                 inventory,
                 devices,

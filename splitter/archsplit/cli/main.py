@@ -1,4 +1,4 @@
-"""The command ``archsplit``: find the verb, run it, turn errors into exit codes.
+"""Command ``archsplit``: find the verb, run it, turn errors into exit codes.
 
 A verb is imported when it is asked for, and nothing but the standard library before that:
 ``--version`` takes little more than Python's start. The completion scripts are made here, too, of
@@ -45,7 +45,7 @@ _FILES = {"subject", "files", "gpus"}
 EXIT_CODES_TOPIC = "exit-codes"
 """``archsplit help exit-codes``: the one page of help that is not about a verb."""
 _CLOSED_PIPE = 128 + signal.SIGPIPE
-"""The exit code of a command whose reader has gone: what a shell says of SIGPIPE."""
+"""Exit code of a command whose reader has gone: what a shell says of SIGPIPE."""
 
 
 _MORE_HELP = """\

@@ -76,11 +76,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     if arguments.json:
         print(mirror_json(report))  # noqa: T201 - standard output is where data goes
     else:
-        from archsplit.system.safe_output import SafeConsole
-
-        screen = SafeConsole()
-        for part in mirror_text(report):
-            screen.print(part, highlight=False, markup=False, soft_wrap=isinstance(part, str))
+        options.print_all(mirror_text(report), 80)
     warning = license_warning(report.wheels)
     # On stderr also with --json: such a mirror must not be published by mistake.
     if warning is not None:
@@ -94,7 +90,8 @@ def _verify(arguments: argparse.Namespace, console: Console) -> int:
     with options.effects(console) as effects:
         verified = verify_mirror(arguments.out, effects, downloads=arguments.downloads)
     print(  # noqa: T201 - standard output is where data goes
-        f"{verified.wheels} originals, edited again, make the {verified.files} wheels of the index"
+        f"edited {verified.wheels} originals again: all {verified.files} wheels of the index are"
+        " the same"
     )
     return 0
 
@@ -107,7 +104,9 @@ def _check(arguments: argparse.Namespace) -> None:
     """
     other = arguments.python_version or arguments.platform
     if arguments.verify and (arguments.inputs or arguments.device or other):
-        raise UsageError("--verify goes only with --out", hint="the mirror records its inputs")
+        raise UsageError(
+            "--verify can be combined only with --out", hint="the mirror records its inputs"
+        )
     if not (arguments.verify or arguments.inputs):
         raise UsageError("name requirements or a lock to mirror, or --verify")
     # No default: a mirror for wrong GPUs would install, and fail at the first kernel.

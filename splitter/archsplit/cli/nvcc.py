@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 OPTIONS_VARIABLE = "ARCHSPLIT_NVCC_OPTIONS"
 _CALLS_VARIABLE = "ARCHSPLIT_NVCC_CALLS"
 _BROKEN_PIPE = 128 + 13
-"""The exit code that a shell gives to a program that SIGPIPE ended."""
+"""Exit code that a shell gives to a program that SIGPIPE ended."""
 
 
 class _StoppedError(BaseException):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import os
 import re
 import threading
@@ -18,9 +19,9 @@ from archsplit.system.signals import deferred_signals
 from archsplit.system.units import parse_size
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from rich.console import Console
+    from rich.console import Console, RenderableType
 
     from archsplit.arch.target import Capability, Target
     from archsplit.build.plan import BuildRequest
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from archsplit.release.context import Effects
     from archsplit.release.report import Release
     from archsplit.release.variants import Variant
+    from archsplit.release.wheel_plans import CudaReleases
     from archsplit.remote.endpoint import DaskEndpoint, Endpoint, EngineChoice
     from archsplit.system.terminal import ActivityBar
     from archsplit.system.worker_processes import WorkerProcesses
@@ -270,6 +272,19 @@ def target_patterns(texts: Sequence[str]) -> tuple[str, ...]:
     return parse_target_patterns(",".join(texts)) if texts else ()
 
 
+def print_all(parts: Iterable[RenderableType], width: int = 140) -> None:
+    """Print to standard output: as wide as the terminal, or ``width`` in a pipe."""
+    from archsplit.system.safe_output import SafeConsole
+
+    out = SafeConsole(highlight=False, markup=False, emoji=False)
+    # rich assumes 80 columns for a pipe, which would cut tables.
+    if not out.is_terminal:
+        out.width = width
+    for part in parts:
+        # A command or a table of a recipe that is wrapped can't be pasted.
+        out.print(part, soft_wrap=isinstance(part, str))
+
+
 @contextlib.contextmanager
 def effects(console: Console, *, jobs: int = 1, quiet: bool = False) -> Iterator[Effects]:
     """Yield the real effects: child processes, this environment, a display on ``console``."""
@@ -398,6 +413,18 @@ def cache_settings(
     return None if settings.mode == "off" else settings
 
 
+def majors_document(done: CudaReleases) -> dict[str, object]:
+    """Return the reports of the releases for several CUDA majors, for ``--json``."""
+    reports = {str(major): json.loads(one.as_json()) for major, one in done.releases.items()}
+    return {"schema": 1, "front": done.front, "majors": reports}
+
+
+def front_text(done: CudaReleases) -> str:
+    """Return the line about the front package of such releases."""
+    majors = ", ".join(f"cu{major}" for major in done.releases)
+    return f"{done.front}: the front package, with the extras {majors}"
+
+
 def write_built_variants(report: Release, out: Path, console: Console) -> None:
     """Write the variants of a build.
 
@@ -424,13 +451,11 @@ def write_split_variants(report: Release, out: Path, console: Console) -> None:
     from archsplit.release.requirements import exact_pin
     from archsplit.release.variants import split_variants
 
-    # The verb has checked both; this is for callers of another kind.
-    if report.core is None or report.split is None:
-        raise ValueError("only a split with a core has variants")
+    needs = {} if report.split is None else report.split.needs
     requirements = {
         wheel.label: exact_pin(wheel.distribution, report.version) for wheel in report.plugins
     }
-    variants = split_variants(report.split.needs, requirements)
+    variants = split_variants(needs, requirements)
     # Packs have one name for all Pythons, so the index's list is the same for all cores.
     for core in report.cores:
         _write(out / core.file, variants, console)

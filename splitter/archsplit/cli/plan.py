@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from archsplit.build.plan import BuildPlan
-    from archsplit.recipe.model import Recipe
-    from archsplit.recipe.prebuilt import SplitRecipe
 
 PLAN_DOCUMENT_SCHEMA = 1
 
@@ -44,12 +42,18 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     from archsplit.build.plan import plan_build
     from archsplit.cache.config import resolve_settings
     from archsplit.recipe.load import load
+    from archsplit.recipe.model import Recipe
     from archsplit.recipe.prebuilt import SplitRecipe
+    from archsplit.recipe.pyproject_table import check_project_table, names_backend
 
     check_path(arguments.recipe)
     recipe = load(arguments.recipe)
     if arguments.check:
-        return _check(recipe, arguments.recipe)
+        # Only a project with this backend has a table that must agree with the recipe.
+        if isinstance(recipe, Recipe) and names_backend(recipe.root):
+            check_project_table(recipe.project, recipe.root)
+        print(f"{arguments.recipe}: ok")  # noqa: T201 - standard output is where data goes
+        return 0
     if isinstance(recipe, SplitRecipe):
         # Imported here: a recipe with sources doesn't need it.
         from archsplit.cli.build import plan_prebuilt
@@ -70,18 +74,6 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     ):
         text = _as_json(plan) if arguments.json else _as_text(plan)
     print(text)  # noqa: T201 - standard output is where data goes
-    return 0
-
-
-def _check(recipe: Recipe | SplitRecipe, path: Path) -> int:
-    """Compare a recipe that was read with the table of its project."""
-    from archsplit.recipe.model import Recipe
-    from archsplit.recipe.pyproject_table import check_project_table, names_backend
-
-    # Only a project with this backend has a table that must agree with the recipe.
-    if isinstance(recipe, Recipe) and names_backend(recipe.root):
-        check_project_table(recipe.project, recipe.root)
-    print(f"{path}: ok")  # noqa: T201 - standard output is where data goes
     return 0
 
 

@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from archsplit.index.client import Repository
-    from archsplit.index.plan import PublishPlan, Rules
+    from archsplit.index.plan import PublishPlan
     from archsplit.index.publish import Publication, Publisher
     from archsplit.index.release import UploadRelease
     from archsplit.index.retry import RetryPolicy
@@ -81,7 +80,14 @@ def add_to(verbs: options.Verbs) -> None:
 def run(arguments: argparse.Namespace, console: Console) -> int:
     """Publish, and print the files that are live."""
     from archsplit.index.client import find_repository, index_address
-    from archsplit.index.plan import PublishPlan, plan_document, plan_text
+    from archsplit.index.plan import (
+        FILE_BYTES,
+        PROJECT_BYTES,
+        PublishPlan,
+        Rules,
+        plan_document,
+        plan_text,
+    )
     from archsplit.index.preflight import preflight_check
     from archsplit.index.publish import Publisher, refuse
     from archsplit.index.release import read_release
@@ -111,11 +117,16 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
             console.print(f"warning: {warning}", markup=False, soft_wrap=True)
         effects.progress.begin_stage("asking the index", 0, "Asked the index")
         repository = find_repository(address, index, _retry_policy(effects))
+        limits = (FILE_BYTES, PROJECT_BYTES) if repository.is_public else (None, None)
         publisher = Publisher(
             effects=effects,
             twine=twine,
             repository=repository,
-            rules=_rules(arguments, repository),
+            rules=Rules(
+                is_public=repository.is_public,
+                file_bytes=arguments.max_file_size or limits[0],
+                project_bytes=arguments.max_project_size or limits[1],
+            ),
             retry=_retry_policy(effects),
             others=others,
             only=frozenset(map(distribution_name, arguments.only)),
@@ -179,17 +190,6 @@ def _retry_policy(effects: Effects) -> RetryPolicy:
     from archsplit.index.retry import RetryPolicy, SystemClock
 
     return RetryPolicy(seconds=_PATIENCE, clock=SystemClock(), note=effects.progress.note)
-
-
-def _rules(arguments: argparse.Namespace, repository: Repository) -> Rules:
-    from archsplit.index.plan import FILE_BYTES, PROJECT_BYTES, Rules
-
-    return Rules(
-        is_public=repository.is_public,
-        file_bytes=arguments.max_file_size or (FILE_BYTES if repository.is_public else None),
-        project_bytes=arguments.max_project_size
-        or (PROJECT_BYTES if repository.is_public else None),
-    )
 
 
 def _confirm_plan(plan: PublishPlan, arguments: argparse.Namespace, console: Console) -> None:

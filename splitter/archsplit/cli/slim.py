@@ -146,7 +146,7 @@ def _check(arguments: argparse.Namespace) -> None:
         )
     if not is_site and arguments.site_packages and not arguments.try_load:
         raise UsageError(
-            "--site-packages with a file says where to load its libraries from",
+            "with a file, --site-packages only says where --try-load finds libraries",
             hint="add --try-load, or name no file to slim the environment",
         )
     # A restored environment has no old files, so --commit after it would mean nothing.
@@ -178,14 +178,11 @@ def _slim(
 
 def _show(report: SlimReport, request: SlimRequest, arguments: argparse.Namespace) -> None:
     from archsplit.slim.report import slim_text
-    from archsplit.system.safe_output import SafeConsole
 
     if arguments.json:
         print(report.as_json(), end="")  # noqa: T201 - standard output is where data goes
-        return
-    screen = SafeConsole()
-    for part in slim_text(report, request):
-        screen.print(part, highlight=False, soft_wrap=isinstance(part, str))
+    else:
+        options.print_all(slim_text(report, request), 80)
 
 
 def _recompress(arguments: argparse.Namespace) -> int | None:

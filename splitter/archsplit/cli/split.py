@@ -169,13 +169,11 @@ def _split_by_cuda(request: SplitRequest, arguments: argparse.Namespace, console
     with options.effects(console) as effects:
         done = split_by_cuda(request, effects)
     if arguments.json:
-        reports = {str(major): json.loads(one.as_json()) for major, one in done.releases.items()}
-        return json.dumps({"schema": 1, "front": done.front, "majors": reports}, indent=2)
+        return json.dumps(options.majors_document(done), indent=2)
     texts = [
         f"CUDA {major}, in cu{major}:\n{split_summary(one)}" for major, one in done.releases.items()
     ]
-    majors = ", ".join(f"cu{major}" for major in done.releases)
-    return "\n".join([*texts, f"{done.front}: the front package, with the extras {majors}"])
+    return "\n".join([*texts, options.front_text(done)])
 
 
 def _check_library(path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The verbs of the command line: their groups, their one-line descriptions, their parsers.
+"""Verbs of the command line: their groups, their one-line descriptions, their parsers.
 
 In comes a name, out comes a parser with the description of that name and its examples. All
 parsers raise `UsageError` where argparse would print its usage and exit.

@@ -132,5 +132,5 @@ def preflight_check(
         findings += folder_findings(folder, next(iter(release.reports.values())).kind)
     if findings:
         found = tuple(dict.fromkeys(findings))
-        raise VerifyError("this is not a release to publish:", findings=found)
+        raise VerifyError("this release can't be published:", findings=found)
     return tuple(dict.fromkeys(warnings))

@@ -147,7 +147,7 @@ class Twine:
         """
         result = self._call("where", self._place(), seconds=_WHERE_SECONDS)
         if not result.is_done:
-            raise UsageError(f"twine knows no such repository: {result.reply()}")
+            raise UsageError(f"twine doesn't know this repository: {result.reply()}")
         return result.reason
 
     def check(self, paths: Sequence[Path]) -> tuple[DescriptionReport, ...]:

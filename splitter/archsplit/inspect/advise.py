@@ -29,7 +29,7 @@ _MEGABYTE = 10**6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdviceRequest:
-    """The limits of a proposal.
+    """Limits of a proposal.
 
     Attributes:
         budget: bytes of the whole, with the chosen targets; None for any.
@@ -47,7 +47,7 @@ class AdviceRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetListEffect:
-    """The effect of a list of targets on the GPUs of one capability.
+    """Effect of a list of targets on the GPUs of one capability.
 
     Attributes:
         share: of the users.
@@ -68,7 +68,7 @@ class TargetListEffect:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advice:
-    """The proposals, and the best of them.
+    """Proposals, and the best of them.
 
     Attributes:
         best: the proposal of the highest score that keeps the budget; None if none does.

@@ -1,4 +1,4 @@
-"""The numbers of all views: device code by target, and files for compilers and tests; pure.
+"""Numbers of all views: device code by target, and files for compilers and tests; pure.
 
 Each GPU generation has one color. A machine that only runs programs seldom reads headers, static
 libraries and profilers. They are not device code in libraries, so `archsplit slim` leaves them. A
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 __pure__ = True
 
 REST_COLOR = "#c9ccd1"
-"""The color of bytes that are no device code."""
+"""Color of bytes that are no device code."""
 
 OTHER_COLOR = "#6a5669"
-"""The color of device code without a target."""
+"""Color of device code without a target."""
 
 _BY_MAJOR = {
     2: "#6b4f2a",
@@ -50,7 +50,7 @@ more, for readers with deuteranopia, protanopia and tritanopia too.
 _NUMBER = re.compile(r"(?:sm|compute|lto)_([0-9]+)[0-9][af]?")
 
 REST_LABEL = "everything else"
-"""The label of host code, Python and data."""
+"""Label of host code, Python and data."""
 
 PLACE_WORDS = {
     Place.EXECUTABLE: "",
@@ -185,7 +185,7 @@ _PROFILERS = re.compile(
 )
 _TEST_FOLDERS = {"test", "tests"}
 BITCODE = "bitcode for "
-"""The kind of a file with LLVM bitcode for one GPU begins with it; the target follows."""
+"""Beginning of the kind of a file with LLVM bitcode for one GPU; the target follows."""
 _BITCODE_NAME = re.compile(r"[_.-](sm_[0-9]+[af]?)\.bc$")
 
 

@@ -1,4 +1,4 @@
-"""The table of the GPUs that users have, which a project supplies as CSV.
+"""Table of the GPUs that users have, which a project supplies as CSV.
 
 In goes the text; out comes a `GpuTable` with the share of each capability. GPUs of unknown
 capability keep their rows, so that a report can name them.
@@ -41,7 +41,7 @@ class UnknownGpu:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuTable:
-    """The GPUs to serve.
+    """GPUs to serve.
 
     Attributes:
         shares: of the known GPUs, ascending by capability; together 1.
@@ -88,7 +88,7 @@ def read_gpu_table(text: str, *, where: str) -> GpuTable:
     listed = [row for row in rows if row.capability is not None]
     listed_share = sum(row.share for row in listed)
     if not listed_share:
-        raise InputError(f"{where} has no share of a known GPU{_unknown_names(rows)}", hint=_HINT)
+        raise InputError(f"{where} has no users of a known GPU{_unknown_names(rows)}", hint=_HINT)
     without_capability = (row for row in rows if row.capability is None)
     return GpuTable(
         shares=_shares(listed, listed_share),
@@ -109,7 +109,7 @@ def _unknown_names(rows: list[_Row]) -> str:
     """Return the first GPUs of unknown capability, for a message."""
     names = [row.gpu for row in rows if row.capability is None]
     more = f" and {len(names) - _MAX_SHOWN} more" if len(names) > _MAX_SHOWN else ""
-    return f", but of {', '.join(names[:_MAX_SHOWN])}{more}" if names else ""
+    return f", only of {', '.join(names[:_MAX_SHOWN])}{more}" if names else ""
 
 
 def _rows(text: str, faults: list[str]) -> Iterator[_Row]:

@@ -29,7 +29,7 @@ LOG_SCHEMA = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReleaseSize:
-    """The bytes of one release.
+    """Bytes of one release.
 
     Attributes:
         name: the file's name.
@@ -65,17 +65,14 @@ def measure_release(inventory: Inventory) -> ReleaseSize:
         raise InputError(
             f"{inventory.path} is not a file", hint="name wheels or libraries, one for each release"
         )
+    name = inventory.name
     return ReleaseSize(
-        name=inventory.name,
-        version=_version(inventory.name),
+        name=name,
+        version=WheelName.parse(name).version if name.endswith(".whl") else name,
         sha256=inventory.sha256,
         size=inventory.size,
         targets=dict(target_sizes(inventory, in_download=inventory.is_wheel)),
     )
-
-
-def _version(name: str) -> str:
-    return WheelName.parse(name).version if name.endswith(".whl") else name
 
 
 def read_log(text: str, *, where: str) -> tuple[ReleaseSize, ...]:

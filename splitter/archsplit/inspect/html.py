@@ -69,7 +69,7 @@ TERMS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageOrigin:
-    """The origin of a page, which its header shows.
+    """Origin of a page, which its header shows.
 
     Attributes:
         command: the arguments of the command; () for a page of the Python API.
@@ -312,7 +312,7 @@ def _legend(inventory: Inventory) -> str:
 
 
 _TEXTURES = {"": "", "PTX": "ptx", "link code": "link", "unregistered": "outside"}
-"""The class of the texture of each form of code: plain for machine code."""
+"""Class of the texture of each form of code: plain for machine code."""
 
 
 def _gpu_data(inventory: Inventory, device: DeviceUsage) -> dict[str, Any]:

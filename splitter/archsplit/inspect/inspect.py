@@ -1,4 +1,4 @@
-"""The inventory of a file, wheel, folder or installed package.
+"""Inventory of a file, wheel, folder or installed package.
 
 In goes a path or a name; out comes an `Inventory` with the device code of all files. In folders,
 packages and wheels a damaged file becomes a problem of its own; a single damaged file is an error.
@@ -49,7 +49,7 @@ _FILE_WORK = 1 << 14
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InspectRequest:
-    """The subject of an inspection, and the level of detail.
+    """Subject of an inspection, and the level of detail.
 
     Attributes:
         subject: a path, or the name of an installed package.

@@ -36,10 +36,7 @@ def inventory_json(inventory: Inventory, devices: Iterable[DeviceUsage]) -> str:
         "files": [_file(file) for file in inventory.files],
         "totals": _images(inventory.rows()),
         "devices": [_device(device) for device in devices],
-        "other_files": [
-            {"kind": one.kind, "count": one.count, "size": one.size}
-            for one in inventory.other_files
-        ],
+        "other_files": [_attributes(one, "kind", "count", "size") for one in inventory.other_files],
         "zstd_saves": sum(file.zstd_saves for file in inventory.files),
     }
     return json.dumps(content, indent=2)
@@ -49,18 +46,14 @@ def growth_json(old: Inventory, new: Inventory, growth: Growth) -> str:
     """Return the output of ``archsplit diff --json``."""
     content = {
         "schema": INVENTORY_SCHEMA,
-        "old": _identity(old),
-        "new": _identity(new),
+        "old": _attributes(old, "path", "sha256", "size"),
+        "new": _attributes(new, "path", "sha256", "size"),
         # Two numbers are compared in one unit: see `Growth.in_download`.
         "unit": "wheel_bytes" if growth.in_download else "file_bytes",
         "targets": [_change(change) for change in growth.targets],
         "kernels": [_change(change) for change in growth.kernels],
     }
     return json.dumps(content, indent=2)
-
-
-def _identity(inventory: Inventory) -> dict[str, Any]:
-    return {"path": inventory.path, "sha256": inventory.sha256, "size": inventory.size}
 
 
 def _file(file: File) -> dict[str, Any]:
@@ -76,30 +69,18 @@ def _file(file: File) -> dict[str, Any]:
         content["problem"] = file.problem
     if file.kernels:
         content["kernels"] = [
-            {
-                "target": kernel.target,
-                "name": kernel.name,
-                "count": kernel.count,
-                "code_bytes": kernel.code_bytes,
-            }
-            for kernel in file.kernels
+            _attributes(kernel, "target", "name", "count", "code_bytes") for kernel in file.kernels
         ]
     return content
 
 
 def _images(rows: Iterable[InventoryRow]) -> list[dict[str, Any]]:
-    return [
-        {
-            "kind": row.kind,
-            "target": row.target,
-            "section": row.section,
-            "compression": row.compression,
-            "count": row.count,
-            "file_bytes": row.file_bytes,
-            "wheel_bytes": row.wheel_bytes,
-        }
-        for row in rows
-    ]
+    names = ("kind", "target", "section", "compression", "count", "file_bytes", "wheel_bytes")
+    return [_attributes(row, *names) for row in rows]
+
+
+def _attributes(record: object, *names: str) -> dict[str, Any]:
+    return {name: getattr(record, name) for name in names}
 
 
 def _device(device: DeviceUsage) -> dict[str, Any]:

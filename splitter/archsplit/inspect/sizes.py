@@ -40,7 +40,7 @@ _LETTERS_WITH_AN = "AEFHILMNORSX"
 """Letters whose names begin with a vowel: an H100, a T4."""
 _BRANDS = ("GeForce ", "Tesla ")
 _LEAST_MOVED = 0.001
-"""The least share of all bytes for which a split is worth a line."""
+"""Least share of all bytes for which a split is worth a line."""
 _STUB = 2048
 """Largest image of a stub container; see `archsplit.devicecode.file_plan.is_stub`.
 

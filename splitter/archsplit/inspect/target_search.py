@@ -75,7 +75,7 @@ class ContainerGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetCosts:
-    """The targets of a subject, and their bytes.
+    """Targets of a subject, and their bytes.
 
     Attributes:
         name: to show.
@@ -155,6 +155,7 @@ class Proposal:
     """A list of targets.
 
     Attributes:
+        mask: the list's bits.
         targets: ascending.
         size: bytes of the subject with this list.
         machine_code: the part of the users that runs machine code of it.
@@ -162,6 +163,7 @@ class Proposal:
         coverage_by_capability: the coverage of each capability.
     """
 
+    mask: int
     targets: tuple[Target, ...]
     size: int
     machine_code: float
@@ -169,24 +171,14 @@ class Proposal:
     coverage_by_capability: Mapping[Capability, Coverage] = field(repr=False)
 
     @property
-    def score(self) -> tuple[float, float, int]:
-        """Rank of a proposal: machine code first, then any code, then fewer bytes."""
-        return (self.machine_code, self.served, -self.size)
-
-
-@dataclass(frozen=True, slots=True)
-class ListScore:
-    """The numbers by which lists are compared: the fields of `Proposal`, and the list's bits."""
-
-    size: int
-    machine_code: float
-    served: float
-    mask: int
-
-    @property
     def order(self) -> tuple[float, ...]:
         """Sort key: by size, then by users served."""
         return (self.size, -self.machine_code, -self.served, self.mask)
+
+    @property
+    def score(self) -> tuple[float, float, int]:
+        """Rank of a proposal: machine code first, then any code, then fewer bytes."""
+        return (self.machine_code, self.served, -self.size)
 
 
 class TargetSearch:
@@ -231,7 +223,7 @@ class TargetSearch:
         for number, target in enumerate(self.targets):
             less = new & ~(1 << number)
             if mask >> number & 1 and target.kind is CodeKind.PTX and new != mask:
-                point = self._score_list(less)
+                point = self.proposal(less)
                 # PTX that no GPU runs any more only costs bytes.
                 if (point.machine_code, point.served) == (now.machine_code, now.served):
                     new = less
@@ -239,23 +231,24 @@ class TargetSearch:
 
     def proposal(self, mask: int) -> Proposal:
         """Return the list of some bits as a proposal."""
-        point = self._score_list(mask)
-        return Proposal(
-            targets=tuple(
-                sorted(target for bit, target in enumerate(self.targets) if mask >> bit & 1)
-            ),
-            size=point.size,
-            machine_code=point.machine_code,
-            served=point.served,
-            coverage_by_capability={
-                capability: _ORDER[_worst_coverage(preferences, mask)]
-                for capability, preferences in self._preferences.items()
-            },
+        numbers = [number for number in range(len(self.targets)) if mask >> number & 1]
+        worst = {
+            capability: _worst_coverage(preferences, mask)
+            for capability, preferences in self._preferences.items()
+        }
+        machine_code, served = (
+            # Sums of the same shares in another order differ in their last bits.
+            round(sum(self._shares[one] for one, grade in worst.items() if grade < end), _DIGITS)
+            for end in (_PTX, _NONE)
         )
-
-    def score_lists(self, masks: Iterable[int]) -> Iterator[ListScore]:
-        """Weigh many lists."""
-        return map(self._score_list, masks)
+        return Proposal(
+            mask=mask,
+            targets=tuple(sorted(self.targets[number] for number in numbers)),
+            size=self._fixed + sum(self._sizes[number] for number in numbers),
+            machine_code=machine_code,
+            served=served,
+            coverage_by_capability={one: _ORDER[grade] for one, grade in worst.items()},
+        )
 
     def greedy_lists(self, useful: tuple[int, ...]) -> Iterator[int]:
         """Yield the lists of a greedy search: upwards from none, then downwards from all.
@@ -282,22 +275,9 @@ class TargetSearch:
         return mask
 
     def _gain(self, less: int, more: int) -> tuple[float, float]:
-        first, second = self._score_list(less), self._score_list(more)
+        first, second = self.proposal(less), self.proposal(more)
         users = second.machine_code - first.machine_code + (second.served - first.served) / 2
         return (users / max(1, second.size - first.size), first.size - second.size)
-
-    def _score_list(self, mask: int) -> ListScore:
-        size = self._fixed
-        for number, weight in enumerate(self._sizes):
-            if mask >> number & 1:
-                size += weight
-        machine_code = served = 0.0
-        for capability, share in self._shares.items():
-            worst = _worst_coverage(self._preferences[capability], mask)
-            machine_code += share if worst < _PTX else 0
-            served += share if worst < _NONE else 0
-        # Sums of the same shares in another order differ in their last bits.
-        return ListScore(size, round(machine_code, _DIGITS), round(served, _DIGITS), mask)
 
     def _preference_order(self, costs: TargetCosts, capability: Capability) -> _Preferences:
         """Return for each kind of container the targets that a GPU prefers, best first."""
@@ -324,7 +304,7 @@ def _worst_coverage(preferences: _Preferences, mask: int) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proposals:
-    """The result of a search.
+    """Result of a search.
 
     Attributes:
         everything: the list of all targets.
@@ -355,16 +335,16 @@ def search_targets(costs: TargetCosts, users: GpuTable, candidates: Iterable[Tar
     search = TargetSearch(costs, users, tuple(candidates))
     lists = search.greedy_lists(search.useful)
     # PTX is updated afterwards: in the search, older PTX wins by its bytes.
-    front = _best_by_size(search.score_lists(lists))
+    front = _best_by_size(map(search.proposal, lists))
     return Proposals(
         everything=search.proposal((1 << len(search.targets)) - 1),
-        front=tuple(search.proposal(point.mask) for point in front),
-        updated=tuple(search.proposal(search.with_new_ptx(point.mask)) for point in front),
+        front=tuple(front),
+        updated=tuple(search.proposal(search.with_new_ptx(one.mask)) for one in front),
     )
 
 
-def _best_by_size(points: Iterable[ListScore]) -> list[ListScore]:
-    front: list[ListScore] = []
+def _best_by_size(points: Iterable[Proposal]) -> list[Proposal]:
+    front: list[Proposal] = []
     for point in sorted(points, key=lambda point: point.order):
         if point.served and not any(
             other.machine_code >= point.machine_code and other.served >= point.served

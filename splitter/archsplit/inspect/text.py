@@ -54,7 +54,7 @@ _USED, _UNUSED = "green", "bright_black"
 _ANSI = ("cyan", "magenta", "yellow", "blue", "green", "red")
 _MAX_SHOWN = 20
 _NOTABLE = 0.01
-"""The least share of all bytes for which files of another kind are named."""
+"""Least share of all bytes for which files of another kind are named."""
 _MAX_NAME = 240
 """Letters of a kernel's name."""
 ADVICE_SCHEMA = 1

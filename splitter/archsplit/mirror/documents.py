@@ -1,4 +1,4 @@
-"""The documents of a mirror: lock files and the bill of materials; pure.
+"""Documents of a mirror: lock files and the bill of materials; pure.
 
 A lock (``pylock.toml`` of PEP 751, or requirements with hashes) names every wheel that a machine
 installs, with its new digest. Paths are relative to the lock, so the folder may be mounted or
@@ -125,7 +125,7 @@ def requirements_text(
 
 
 BILL_FILE = "archsplit-mirror.cdx.json"
-"""The bill beside the state."""
+"""Bill beside the state."""
 
 
 def mirror_bill(state: MirrorState) -> bytes:

@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from archsplit.release.context import Effects
 
 _DOWNLOADS = ".downloads"
-"""The folder of originals that are not complete or not edited yet."""
+"""Folder of originals that are not complete or not edited yet."""
 
 _GRACE = 3600
 """Seconds for which a wheel stays after it left all pages; the default of `archsplit index`."""
@@ -71,7 +71,7 @@ _AHEAD = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MirrorReport:
-    """The result of a run.
+    """Result of a run.
 
     Attributes:
         wheels: of this resolution, sorted by name.
@@ -274,7 +274,7 @@ def _mirror_downloader(folder: Path, effects: Effects) -> Downloader:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifiedMirror:
-    """The result of a check without a finding.
+    """Result of a check without a finding.
 
     Attributes:
         wheels: the number of originals that were fetched and edited again.
@@ -318,7 +318,7 @@ def verify_mirror(root: Path, effects: Effects, *, downloads: Path | None = None
             effects.progress.finish_step(wheel.original.file, clock.monotonic() - began)
     if findings:
         raise VerifyError(
-            f"{root}: the originals make other wheels:",
+            f"{root}: the originals give different wheels today:",
             findings=tuple(findings),
             hint="an edit depends on the version of archsplit: use the recorded one, or make the"
             " mirror again in another folder",

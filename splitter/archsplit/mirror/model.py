@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 MIRROR_SCHEMA = 1
 STATE_FILE = "archsplit-mirror.json"
-"""The state of a mirror, beside the pages of the index."""
+"""State of a mirror, beside the pages of the index."""
 
 FileRole = Literal["wheel", "core", "plugin"]
 Unregistered = Literal["", "keep", "zero"]
-"""The treatment of code that only a library finds; "" for zeros only in proven files."""
+"""Treatment of code that only a library finds; "" for zeros only in proven files."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +51,7 @@ class ResolvedWheel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MirrorRequest:
-    """The settings of a mirror.
+    """Settings of a mirror.
 
     Attributes:
         inputs: requirement files, ``pylock.toml`` or ``uv.lock`` files.
@@ -131,7 +131,7 @@ class MirrorEdit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OriginalWheel:
-    """The wheel that a mirrored wheel was made from.
+    """Wheel that a mirrored wheel was made from.
 
     Attributes:
         url: the source, without credentials.
@@ -210,7 +210,7 @@ class MirrorLock:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MirrorState:
-    """The content of the state file: all wheels and all locks of a mirror."""
+    """Content of the state file: all wheels and all locks of a mirror."""
 
     wheels: tuple[MirroredWheel, ...] = ()
     locks: tuple[MirrorLock, ...] = ()
@@ -268,7 +268,7 @@ class MirrorState:
 
 
 KEEP = MirrorEdit(kind="keep")
-"""The edit of a wheel that stays as it is on request."""
+"""Edit of a wheel that stays as it is on request."""
 
 _STATE = TypeAdapter(MirrorState)
 

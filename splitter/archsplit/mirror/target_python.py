@@ -1,4 +1,4 @@
-"""The Python and the platform of the machines that install from a mirror; pure.
+"""Python and the platform of the machines that install from a mirror; pure.
 
 In: a version and the platform tag of a wheel. Out: the same in the words of uv, as tags (PEP 425)
 and as markers (PEP 508), for a resolution on another machine than those that install.
@@ -26,7 +26,7 @@ _VERSION = re.compile(r"3\.(\d+)(\.\d+)?")
 _LINUX = re.compile(r"manylinux_2_(\d+)_(x86_64|aarch64)")
 _WINDOWS = {"win_amd64": ("x86_64", "AMD64"), "win_arm64": ("aarch64", "ARM64")}
 _OLD_NAMES = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}
-"""The platform tags before PEP 600, by the minor version of glibc."""
+"""Platform tags before PEP 600, by the minor version of glibc."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,1 +1,1 @@
-"""The recipe file: sources, targets, names and policies."""
+"""Recipe file: sources, targets, names and policies."""

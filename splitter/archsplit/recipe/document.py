@@ -88,7 +88,7 @@ def _key_path(text: str) -> KeyPath:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecipeDocument:
-    """The content of a recipe's file.
+    """Content of a recipe's file.
 
     Attributes:
         file: path of the recipe.

@@ -50,9 +50,9 @@ _NO_CODE = re.compile(
 
 
 _Include = tuple[int, Path, "PurePosixPath | None"]
-"""The line of an ``#include``, the file, and its name; None for one outside of the recipe."""
+"""Line of an ``#include``, the file, and its name; None for one outside of the recipe."""
 ReadIncludes = dict[tuple[PurePosixPath, tuple[PurePosixPath, ...]], tuple[_Include, ...]]
-"""The includes of files, by the file and the searched folders."""
+"""Includes of files, by the file and the searched folders."""
 
 
 def find_included_files(

@@ -1,4 +1,4 @@
-"""The loader of recipes: a file and its folder in, a record or all faults out.
+"""Loader of recipes: a file and its folder in, a record or all faults out.
 
 A recipe with sources becomes a `Recipe`. A recipe for a prebuilt wheel, a library or a project's
 own build becomes a `SplitRecipe`. A wheel has its version, so its policies choose packs and limit

@@ -1,4 +1,4 @@
-"""The tables of ``recipe.toml`` as records, and the types of their values.
+"""Tables of ``recipe.toml`` as records, and the types of their values.
 
 In: tables that a TOML parser has read; out: records, which pydantic checks. A key of the file is
 the attribute's name with ``-`` for ``_``, and the docstrings are the schema's descriptions. Paths
@@ -322,7 +322,7 @@ class Author:
 @with_config(TABLE_CONFIG)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Project:
-    """The metadata of the core's distribution on the index.
+    """Metadata of the core's distribution on the index.
 
     Attributes:
         name: the distribution's name; kept normalized (PEP 503).
@@ -396,7 +396,7 @@ class SourceGroup:
 @with_config(TABLE_CONFIG)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """The sources.
+    """Sources.
 
     Attributes:
         files: patterns of the sources; each must match a file. They are compiled sorted by path.
@@ -429,7 +429,7 @@ class Source:
 @with_config(TABLE_CONFIG)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compile:
-    """The options of the compilation.
+    """Options of the compilation.
 
     Attributes:
         std: the C++ standard.
@@ -461,7 +461,7 @@ class Compile:
 @with_config(TABLE_CONFIG)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Link:
-    """The options of the link.
+    """Options of the link.
 
     Attributes:
         library: the file name of the library in every plugin; lib<package>.so if left out.
@@ -483,7 +483,7 @@ class Link:
 @with_config(TABLE_CONFIG)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Targets:
-    """The targets, each of which becomes a plugin of its own.
+    """Targets, each of which becomes a plugin of its own.
 
     Attributes:
         sass: machine code, as in sm_90, sm_90a or sm_120f.
@@ -514,7 +514,7 @@ class Targets:
 @with_config(TABLE_CONFIG)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cuda:
-    """The major versions of CUDA, each a release of its own.
+    """Major versions of CUDA, each a release of its own.
 
     Attributes:
         majors: the majors, as in 12 and 13. Each is built with a toolkit of its own, as NAME-cu12;
@@ -527,7 +527,7 @@ class Cuda:
 @with_config(TABLE_CONFIG)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interface:
-    """The functions that the library offers to the core; their hash ties plugins to cores.
+    """Functions that the library offers to the core; their hash ties plugins to cores.
 
     Attributes:
         header: the public C header.
@@ -542,7 +542,7 @@ class Interface:
 @with_config(TABLE_CONFIG)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Python:
-    """The Python side of the core.
+    """Python side of the core.
 
     Attributes:
         package: the import package; the project's name with "_" for "-" if left out.
@@ -561,7 +561,7 @@ class Python:
 @with_config(TABLE_CONFIG)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Install:
-    """The wheels for users to install.
+    """Wheels for users to install.
 
     Attributes:
         mode: core builds the core and the plugins; meta also builds a wheel that requires them all.
@@ -608,7 +608,7 @@ class Recipe:
 
 
 LISTED_TABLES: dict[str, type] = {"authors": Author, "group": SourceGroup}
-"""The record of the tables in a list, by the key of the list."""
+"""Record of the tables in a list, by the key of the list."""
 
 RECIPE_TABLES: dict[str, type] = {
     "project": Project,
@@ -621,4 +621,4 @@ RECIPE_TABLES: dict[str, type] = {
     "python": Python,
     "install": Install,
 }
-"""The record of each table by its name, in the order of the manual."""
+"""Record of each table by its name, in the order of the manual."""

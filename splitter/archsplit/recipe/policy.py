@@ -1,4 +1,4 @@
-"""The tables ``[policy.<name>]``: smaller builds of the same recipe, such as nightlies.
+"""Tables ``[policy.<name>]``: smaller builds of the same recipe, such as nightlies.
 
 A policy changes the targets and the version of a build, never nvcc's view of the sources: nvcc gets
 all targets of the recipe, so device code is the same as a release's, and so is its key in the
@@ -25,7 +25,7 @@ from archsplit.system.units import parse_size, size_text
 __pure__ = True
 
 POLICY_TABLE = "policy"
-"""The table that the policies are in."""
+"""Table that the policies are in."""
 
 _FIELDS = ("next", "date")
 _SOME_DAY = "20260131"
@@ -124,7 +124,7 @@ class Policy:
 
 
 POLICIES = TypeAdapter(dict[PolicyName, Policy])
-"""The reader of the table of all policies."""
+"""Reader of the table of all policies."""
 
 
 def next_version(release: str) -> str:

@@ -1,4 +1,4 @@
-"""The tables of a recipe whose device code is compiled already: a wheel, a library, or a build.
+"""Tables of a recipe whose device code is compiled already: a wheel, a library, or a build.
 
 Their docstrings are the schema's descriptions, as those in `archsplit.recipe.model`.
 """
@@ -63,7 +63,7 @@ BuildCommand = Annotated[str, AfterValidator(_command)]
 @with_config(TABLE_CONFIG)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrebuiltSource:
-    """The prebuilt wheel or library to split, or the command that makes it.
+    """Prebuilt wheel or library to split, or the command that makes it.
 
     Attributes:
         wheel: a pattern that one wheel matches. Beside build, {out}/ at its start is the output
@@ -102,7 +102,7 @@ class PrebuiltSource:
 @with_config(TABLE_CONFIG)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitTable:
-    """The options of the split.
+    """Options of the split.
 
     Attributes:
         name: the core's distribution, if its name is not the wheel's.
@@ -127,7 +127,7 @@ class SplitTable:
 @with_config(TABLE_CONFIG)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitInstallTable:
-    """The wheels for users to install.
+    """Wheels for users to install.
 
     Attributes:
         mode: core leaves the packs to extras; all has the core require every pack; meta also
@@ -189,7 +189,7 @@ PREBUILT_TABLES: dict[str, type] = {
     "python": Python,
     "install": SplitInstallTable,
 }
-"""The record of each table of such a recipe by its name."""
+"""Record of each table of such a recipe by its name."""
 
 
 def is_prebuilt(content: Mapping[str, object]) -> bool:

@@ -1,4 +1,4 @@
-"""The ``[project]`` table of a ``pyproject.toml`` beside a recipe.
+"""``[project]`` table of a ``pyproject.toml`` beside a recipe.
 
 Resolvers read that table without running the build backend: uv, pip's dependency groups, editors.
 The recipe is the one source of the metadata. So the table has the recipe's name, and all other
@@ -44,7 +44,7 @@ _FIELDS = {
     "urls": "urls",
     "version": "version",
 }
-"""The fields that a recipe has, with the attributes of `Project`."""
+"""Fields that a recipe has, with the attributes of `Project`."""
 
 
 def names_backend(root: Path) -> bool:

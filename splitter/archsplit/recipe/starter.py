@@ -1,4 +1,4 @@
-"""The first recipe of a project, as text with comments.
+"""First recipe of a project, as text with comments.
 
 In: a source tree and the targets of the toolkit here. Out: the text of a ``recipe.toml``. Build
 files are not searched for hints: a project that pip can build keeps its own build, whose wheel is

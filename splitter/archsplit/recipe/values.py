@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 __pure__ = True
 
 TABLE_CONFIG = ConfigDict(extra="forbid", alias_generator=lambda name: name.replace("_", "-"))
-"""The configuration of pydantic for a table of a recipe."""
+"""Configuration of pydantic for a table of a recipe."""
 
 _Item = TypeVar("_Item")
 
@@ -179,7 +179,7 @@ OneOrMore = Annotated[
     AfterValidator(_some),
     Field(json_schema_extra={"uniqueItems": True, "minItems": 1}),
 ]
-"""The same, with at least one entry."""
+"""Same, with at least one entry."""
 
 
 def matching_files(root: Path, pattern: PurePosixPath) -> tuple[PurePosixPath, ...]:
@@ -270,7 +270,7 @@ _NVCC_NAMES = {
 RELOCATABLE_FLAGS = frozenset(
     ("-rdc=true", "--relocatable-device-code=true", "-dc", "--device-c"),
 )
-"""The flags with the meaning of ``compile.rdc``."""
+"""Flags with the meaning of ``compile.rdc``."""
 
 _HOST_NAMES = (
     (r"-std\b.*", "write it as compile.std"),

@@ -349,7 +349,7 @@ def check_release(
     if findings or release.identity is None:
         # Two checks may find the same fault.
         found = tuple(dict.fromkeys(findings))
-        raise VerifyError(f"{folder} is not a release to publish:", findings=found)
+        raise VerifyError(f"{folder} can't be published:", findings=found)
     # For mypy: a missing report is a finding.
     cells = () if report is None else release_matrix(report)
     return CheckResult(

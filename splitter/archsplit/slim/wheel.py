@@ -419,7 +419,7 @@ def _check_form(source: Path, plan: FilePlan) -> None:
         )
     if is_linker_input(plan.window, plan.form):
         raise UsageError(
-            f"{source} is input of a linker, which no driver loads",
+            f"{source} is linker input, which no driver loads",
             hint="nvprune removes targets from objects and static libraries",
         )
     if plan.form is None:

@@ -69,7 +69,7 @@ def minimal_project(name: str | None, version: str) -> LibraryProject:
     """
     if name is None:
         # Not made of the file name: `libfoo.so.1` is rarely what a project is called.
-        raise UsageError("a library has no name as a project", hint="add --name")
+        raise UsageError("a library needs a project name", hint="add --name")
     project = distribution_name(name)
     metadata = CoreMetadata(
         name=project,

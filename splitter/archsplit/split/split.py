@@ -154,7 +154,7 @@ def _check_one_release(wheels: Sequence[Wheel]) -> None:
             other = wheel_by_tag.setdefault(tag, wheel)
             if other is not wheel:
                 raise InputError(
-                    f"{other.path} and {wheel.path} are both for {tag}", hint="give one of them"
+                    f"{other.path} and {wheel.path} are both for {tag}", hint="name one of them"
                 )
 
 
