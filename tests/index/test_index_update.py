@@ -243,7 +243,7 @@ def test_website_is_refused_as_an_index(tmp_path: Path) -> None:
     site = tmp_path / "site"
     site.mkdir()
     (site / "index.html").write_text("<h1>Welcome</h1>")
-    with pytest.raises(InputError, match=r"index\.html is not a page of an index"):
+    with pytest.raises(InputError, match=r"index\.html is not an index page"):
         update(site, build)
     assert (site / "index.html").read_text() == "<h1>Welcome</h1>"
     assert not (site / "toy").exists()

@@ -266,9 +266,7 @@ def _refuse_others(root: Path) -> None:
     """Refuse a folder with pages of another website."""
     page = root / HTML_FILE
     if page.exists() and not (root / JSON_FILE).exists() and not is_page(read_file(page)):
-        raise InputError(
-            f"{page} is not a page of an index", hint="keep the index in a folder of its own"
-        )
+        raise InputError(f"{page} is not an index page", hint="keep the index in its own folder")
 
 
 def open_folder(root: Path) -> IndexFolder:
