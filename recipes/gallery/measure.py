@@ -243,6 +243,7 @@ def main() -> int:
                 found = {"problems": [f"download: {error}"]}
         content["wheels"][project] = found
         content["day"] = time.strftime("%Y-%m-%d")
+        content["archsplit"] = run("archsplit", "--version").split()[-1]
         partial = arguments.out.with_suffix(".part")
         partial.write_text(json.dumps(content, indent=1) + "\n")
         partial.replace(arguments.out)

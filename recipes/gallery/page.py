@@ -83,6 +83,7 @@ def page(content: dict[str, Any]) -> str:
         **commands,
         "count": str(len(wheels)),
         "measured": str(sum(bool(one.get("device_code")) for one in content["wheels"].values())),
+        "archsplit": content["archsplit"],
         "day": content["day"],
         "sort": SORT.strip(),
         "main": table(
