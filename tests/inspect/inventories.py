@@ -33,7 +33,13 @@ def unit(
     linked: bool = False,
     section: str | None = ".nv_fatbin",
 ) -> Unit:
-    return Unit(section=section, place=place, images=images, is_device_linked=linked)
+    return Unit(
+        section=section,
+        place=place,
+        images=images,
+        is_device_linked=linked,
+        is_registered=section is not None and place is not Place.OUTSIDE,
+    )
 
 
 def inventory(*units: Unit, rest: int = 1000, packed: bool = True) -> Inventory:

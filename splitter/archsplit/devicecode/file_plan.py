@@ -37,6 +37,7 @@ from archsplit.devicecode.scan import (
     PE_PLACES,
     Form,
     detect_form,
+    known_wrappers,
     linked_containers,
     release_pages,
     released_blocks,
@@ -243,7 +244,7 @@ class ContainerHolder:
 
     def read(self, edit: FileEdit) -> Iterator[FilteredContainer]:
         """Yield the containers after the edit; raise the same errors as `containers`."""
-        linked = () if self.elf is None else linked_containers(self.elf)
+        linked = () if self.elf is None else linked_containers(known_wrappers(self.elf))
         linked_images, passed = [one.images(one.entries()) for one in linked], 0
         for section, container in self.containers():
             entries = tuple(container.entries())

@@ -118,6 +118,7 @@ class Unit(NamedTuple):
         fat: the container of the fat library that a pack has a part of; None for a whole one.
         is_device_linked: True for the result of a library's device link, and for its input, which
             the driver links for GPUs that the result has no code for.
+        is_registered: True for a container of a library that exactly one wrapper points at.
     """
 
     section: str | None
@@ -126,6 +127,7 @@ class Unit(NamedTuple):
     member: str | None = None
     fat: FatContainer | None = None
     is_device_linked: bool = False
+    is_registered: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,6 +14,8 @@ import enum
 import mmap
 import os
 import struct
+from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -44,10 +46,10 @@ from archsplit.system.parallel import SHORT_SEARCH, find_bytes
 from archsplit.system.units import BLOCK
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from archsplit.formats.elf import Section
-    from archsplit.formats.fatbin import Container, FatbinEntry
+    from archsplit.formats.fatbin import Container, FatbinEntry, Wrapper
     from archsplit.formats.libraries import PeSection
     from archsplit.formats.reader import Window
 
@@ -362,7 +364,9 @@ def section_units(
     Raises:
         BinaryFormatError: it is damaged.
     """
-    linked = {container.offset for container in linked_containers(elf)}
+    wrappers = known_wrappers(elf)
+    linked = {container.offset for container in linked_containers(wrappers)}
+    found = Counter(one.container.offset for one in wrappers or () if one.container is not None)
     for section, container in host_containers(elf):
         # Code for a device link runs nowhere by itself, so the two are counted apart.
         place = Place.EXECUTABLE if section.name == EXECUTABLE else Place.RELOCATABLE
@@ -371,27 +375,23 @@ def section_units(
         )
         if linked and (place is Place.RELOCATABLE or container.offset in linked):
             unit = unit._replace(is_device_linked=True)
-        yield unit
+        yield unit._replace(is_registered=found[container.offset] == 1)
         release_pages(elf.window)
 
 
-def linked_containers(elf: Elf) -> tuple[Container, ...]:
-    """Return the containers that a device link wrote beside its input; none in an object."""
-    if elf.header.type == FileType.OBJECT:
-        return ()
-    # Wrappers are found through all relocations of a file, so only such libraries are searched.
-    if all(section.name != RELOCATABLE for section in elf.sections()):
-        return ()
-    try:
-        wrappers = tuple(read_wrappers(elf))
-    except BinaryFormatError:
+def known_wrappers(elf: Elf) -> tuple[Wrapper, ...] | None:
+    """Return the wrappers of a library or program; None for an object, or if they are damaged."""
+    if elf.header.type != FileType.OBJECT:
         # The containers can be read without their wrappers.
-        return ()
-    return tuple(
-        wrapper.container
-        for wrapper in wrappers
-        if wrapper.version == LINKED and wrapper.container is not None
-    )
+        with suppress(BinaryFormatError):
+            return tuple(read_wrappers(elf))
+    return None
+
+
+def linked_containers(wrappers: Iterable[Wrapper] | None) -> tuple[Container, ...]:
+    """Return the containers that a device link wrote."""
+    linked = (wrapper.container for wrapper in wrappers or () if wrapper.version == LINKED)
+    return tuple(container for container in linked if container is not None)
 
 
 def pe_section_units(section: PeSection, wheel_share: WheelShare) -> Iterator[Unit]:

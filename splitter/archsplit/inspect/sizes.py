@@ -24,7 +24,6 @@ from archsplit.devicecode.select import (
     kept_bitcode,
     replaces_input,
 )
-from archsplit.formats.fatbin import EXECUTABLE, RELOCATABLE
 from archsplit.inspect.breakdown import BITCODE, share_text
 from archsplit.system.units import size_text
 
@@ -147,8 +146,6 @@ def _facts(
     unit: Unit, linked: frozenset[frozenset[Target]], inputs: frozenset[Target]
 ) -> ContainerFacts:
     is_run, is_linked = unit.place is Place.EXECUTABLE, unit.is_device_linked
-    # A cubin or fatbin that is a file of its own is read by a program.
-    in_library = unit.section in {EXECUTABLE, RELOCATABLE} and unit.member is None
     # Slim takes a frame of several images apart, if no linker reads it; split never does.
     is_apart = not any(image.is_share for image in unit.images)
     is_file = unit.member is None or unit.fat is not None
@@ -160,7 +157,7 @@ def _facts(
         is_stub=is_run and _is_stub(unit),
         # A static library is input of a linker.
         is_cut=unit.place is not Place.OUTSIDE and is_file and (is_run or is_apart),
-        is_moved=in_library
+        is_moved=unit.is_registered
         and (is_run or is_linked)
         and is_apart
         and all(map(is_code, unit.images)),
