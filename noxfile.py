@@ -83,8 +83,9 @@ def tests(session: nox.Session) -> None:
     _install(session, "-e", ".[nvcc,test]")
     # One more than cores, for tests also wait: for servers, disks, and what is killed in the end.
     workers = ("-n", str((os.cpu_count() or 1) + 1))
-    # A file's tests stay with one worker, so that what they share is made once.
-    shared = (*workers, "--dist", "loadfile")
+    # A file's tests stay with one worker, so that what they share is made once. The files keep the
+    # order of tests/conftest.py: by default xdist begins with those that have the most tests.
+    shared = (*workers, "--dist", "loadfile", "--no-loadscope-reorder")
     if session.posargs:
         session.run("pytest", *shared, *session.posargs, env=KEPT_BYTECODE)
         return

@@ -56,6 +56,16 @@ NOT_QUICK = {"whole_toolkit", "samples", "host", "test_remote_stores", "test_mem
 """Fixtures that compile, and files with servers or seconds of waiting."""
 
 
+LONGEST = (
+    *("test_docs_pages", "test_release_check", "test_split_install", "test_command"),
+    *("test_stale_hits", "test_slim_faults", "test_loader_hardening", "test_wrapper_cache"),
+    *("test_mirror", "test_hostile_names", "test_recipe_cache", "test_base_dir", "test_slim_wheel"),
+    *("test_standing_in", "test_wrapper_farm", "test_isolated_folders", "test_loader_quick_look"),
+    *("test_loader_wreck", "test_rdc", "test_build_systems", "test_split_wheel"),
+)
+"""Files of more than ten CPU seconds, longest first: workers begin with them and end together."""
+
+
 def pytest_configure() -> None:
     # Under nohup, or in the background of a script, SIGINT is ignored, and children inherit that:
     # Ctrl-C would never reach the programs that tests interrupt.
@@ -76,6 +86,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         is_compiled = not NOT_QUICK.isdisjoint(names) or item.get_closest_marker("nvcc")
         if item.path.parent.name in QUICK and not is_compiled:
             item.add_marker("quick")
+    rank = {name: place for place, name in enumerate(LONGEST)}
+    # Of the others, what compiles and waits comes before thousands of short tests.
+    items.sort(
+        key=lambda item: (
+            rank.get(item.path.stem, len(rank)),
+            item.get_closest_marker("quick") is not None,
+        )
+    )
     # Traced tests take up to three times as long, and these are of whole commands and programs.
     # What the examples of a property reach must be reached by a test of its own, too.
     if os.environ.get("ARCHSPLIT_TEST_COVERAGE") == "pure":
