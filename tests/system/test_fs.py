@@ -3,6 +3,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import shutil
 import signal
 import tempfile
 import threading
@@ -260,3 +261,16 @@ def test_a_stable_folder_never_replaces_a_folder_without_a_marker(
     with fs.stable_dir("one") as other:
         assert other != first
     assert (first / "mine").read_text() == "x"
+
+
+def test_a_temporary_folder_that_cant_be_removed_keeps_its_marker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "rmtree", lambda *_, **__: None)
+        with fs.temporary_dir(tmp_path) as folder:
+            pass
+    assert set(os.listdir(tmp_path)) == {folder.name, f"{folder.name}.lock"}
+    with fs.temporary_dir(tmp_path):
+        assert not folder.exists()
+    assert os.listdir(tmp_path) == []

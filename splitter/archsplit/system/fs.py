@@ -319,9 +319,10 @@ def _marked_dir(parent_dir: Path) -> Iterator[Path]:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-        # The next call removes a marker that stays.
-        with contextlib.suppress(OSError):
-            _marker(folder).unlink(missing_ok=True)
+        # A folder that can't be removed keeps its marker, and the next call removes both.
+        if not os.path.lexists(folder):
+            with contextlib.suppress(OSError):
+                _marker(folder).unlink(missing_ok=True)
         if descriptor >= 0:
             os.close(descriptor)
 
