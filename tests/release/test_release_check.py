@@ -100,7 +100,7 @@ def test_a_missing_target(dist: Path, effects: Effects) -> None:
     gone = only(dist, "tinyvec_sm90*")
     gone.unlink()
     text = complaint(dist, effects, Requirements())
-    assert "tinyvec-sm90: no wheel, but the core names it for sm_90; build it with" in text
+    assert "tinyvec-sm90: no wheel, but the core names it for sm_90; build --targets sm_90" in text
     assert f"{gone.name}: {MANIFEST} lists it, but it is not here; build it again" in text
     assert "pip can't install tinyvec[all]==1.2.3 from the folder" in text
     assert "uv can't install tinyvec[all]==1.2.3 from the folder" in text
@@ -195,7 +195,7 @@ def test_a_manifest_that_cannot_be_read(dist: Path, effects: Effects) -> None:
 def test_folder_without_a_list_is_refused(dist: Path, effects: Effects, name: str) -> None:
     (dist / name).unlink()
     text = complaint(dist, effects, STAY)
-    assert text.startswith(f"{name}: is not in {dist}; build again into an empty folder")
+    assert text.startswith(f"{name}: is not in {dist}; archsplit build into an empty folder")
 
 
 def test_a_core_that_cannot_be_read(dist: Path, effects: Effects) -> None:

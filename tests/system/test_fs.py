@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from archsplit.errors import DiskFullError, InputError, OutputError
-from archsplit.system import fs
+from archsplit.system import file_lock, fs
 from killed_children import leave_half_an_output
 
 
@@ -204,7 +204,7 @@ def test_a_killed_process_leaves_no_marker_without_its_text(
     if not has_unnamed_files:
         monkeypatch.setattr(os, "O_TMPFILE", os.O_DIRECTORY)
     seen: list[int] = []
-    real = fs.try_lock
+    real = file_lock.try_lock
 
     def watch(descriptor: int) -> bool:
         seen.append(len(os.listdir(tmp_path)))
