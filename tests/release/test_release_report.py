@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from archsplit.errors import InputError, OutputError
+from archsplit.errors import BudgetError, InputError, OutputError
+from archsplit.recipe.policy import Policy
 from archsplit.release.identity import ReleaseKind
 from archsplit.release.report import (
     REPORT_FILE,
@@ -166,3 +167,10 @@ def test_wheels_of_another_frontend_have_no_report_and_say_so(tmp_path: Path) ->
     with pytest.raises(InputError, match="their core has no digests") as caught:
         require_report(tmp_path)
     assert "archsplit build RECIPE" in (caught.value.hint or "")
+
+
+def test_wheels_beyond_a_policy_are_refused_by_name() -> None:
+    BUILT.check_budget(Policy(budget=14), "nightly")
+    with pytest.raises(BudgetError, match="wheels of policy nightly are too big") as refused:
+        BUILT.check_budget(Policy(budget=13), "nightly")
+    assert "toy_sm90-1.2-py3-none-manylinux_2_17_x86_64.whl" in refused.value.message
