@@ -43,7 +43,9 @@ settings.register_profile("random", deadline=None, database=_DATABASE, max_examp
 settings.load_profile("archsplit")
 
 
-NOT_MEASURED = {"api", "build", "cli", "docs", "house", "lightgbm", "loader", "slim", "split"}
+NOT_MEASURED = {
+    *("api", "build", "cli", "docs", "house", "lightgbm", "loader", "mirror", "slim", "split"),
+}
 """Folders whose tests are not needed for the floor of the pure modules; see noxfile.py."""
 
 
@@ -99,7 +101,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if os.environ.get("ARCHSPLIT_TEST_COVERAGE") == "pure":
         for item in items:
             folder = item.path.relative_to(Path(__file__).parent).parts[0]
-            if folder in NOT_MEASURED or is_hypothesis_test(getattr(item, "obj", None)):
+            is_quick = item.get_closest_marker("quick") is not None
+            is_needed = folder not in NOT_MEASURED and (is_quick or folder != "compiler")
+            if not is_needed or is_hypothesis_test(getattr(item, "obj", None)):
                 item.add_marker("no_cover")
 
 
