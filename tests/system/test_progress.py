@@ -53,6 +53,14 @@ def test_a_log_has_no_line_for_a_stage_that_failed() -> None:
     assert console.file.getvalue() == ""
 
 
+def test_a_log_counts_no_step_of_an_empty_stage() -> None:
+    console = Console(file=io.StringIO(), force_terminal=False, width=60)
+    with progress_display(console) as progress:
+        progress.begin_stage("mirroring", 0, "Mirrored {} wheels")
+    assert isinstance(console.file, io.StringIO)
+    assert console.file.getvalue().startswith("Mirrored 0 wheels in ")
+
+
 def test_a_terminal_keeps_a_line_for_each_stage() -> None:
     text = shown(terminal=True)
     for line in ("a note [with brackets]", "Compiled 2 files in ", "Checked all in "):

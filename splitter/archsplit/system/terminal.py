@@ -93,7 +93,7 @@ class PlainLines(SilentProgress):
     def end_stage(self) -> None:
         """Print the line of a stage without steps."""
         if self._said and not self._total:
-            self.note(f"{self._said} in {time.monotonic() - self._began:.1f} s")
+            self.note(f"{self._said.format(0)} in {time.monotonic() - self._began:.1f} s")
         self._said = ""
 
     def finish_step(self, label: str, seconds: float) -> None:
