@@ -128,7 +128,7 @@ def whole_toolkit() -> Toolkit:
 
 @pytest.fixture(scope="session")
 def toolkit(whole_toolkit: Toolkit) -> Toolkit:
-    """The same, but in the folders whose conftest takes the one with small headers."""
+    """Whole toolkit; some folders' conftest takes the one with small headers instead."""
     return whole_toolkit
 
 
@@ -136,7 +136,7 @@ def toolkit(whole_toolkit: Toolkit) -> Toolkit:
 def small_toolkit(
     whole_toolkit: Toolkit, tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config
 ) -> Toolkit:
-    """The same tools with small headers; the stress session takes the whole toolkit."""
+    """Toolkit with the same tools and small headers; the whole one in the stress session."""
     if pytestconfig.option.markexpr == "stress":
         return whole_toolkit
 

@@ -357,7 +357,7 @@ def test_key_of_a_host_compile_has_the_included_stub(tmp_path: Path) -> None:
 def test_only_debug_information_of_a_host_compile_is_marked(
     tmp_path: Path, *, precise: bool
 ) -> None:
-    """The mark has the length of the private folder, whose name it replaces in the object."""
+    """A mark is as long as the private folder's name, which it replaces in the object."""
     source = str(tmp_path / "k.ii")
     flags = ("-o", str(tmp_path / "k.ptx"), "-MD", "-MF", "x.d")
     host = step_key(step(tmp_path, "gcc", "-c", source, *flags), tmp_path, precise=precise)

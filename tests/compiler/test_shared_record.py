@@ -1,4 +1,4 @@
-"""The record for all checkouts: another checkout's hit without the whole way."""
+"""Records for all checkouts give another checkout a hit without a full lookup."""
 
 from __future__ import annotations
 

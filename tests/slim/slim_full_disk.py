@@ -1,4 +1,4 @@
-"""One verb over earlier outputs on a disk that fills: ``slim_full_disk.py VERB FOLDER``.
+"""Run a verb over earlier outputs on a disk that fills: ``slim_full_disk.py VERB FOLDER``.
 
 To be run in a mount namespace of its own. Prints a line of JSON for each size of the free space:
 the exit code, the error, and the earlier outputs that differ.

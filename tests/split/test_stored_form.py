@@ -192,7 +192,7 @@ def test_no_pack_is_larger_than_with_the_vendors_bytes(
 
 
 def pack_drivers(out: Path) -> list[int]:
-    """The driver that the index of each pack asks for."""
+    """Return the driver that the index of each pack asks for."""
     found = []
     for path in out.glob("*_*-1.0-*.whl"):
         with zipfile.ZipFile(path) as archive:
