@@ -1,6 +1,6 @@
 """Direct mode without reading nvcc's command line: the way to a hit that imports next to nothing.
 
-The whole way to a hit reads nvcc's command line, looks for option files and settings, and asks what
+A full lookup reads nvcc's command line, looks for option files and settings, and asks what
 nvcc is, only to find the key of a request. All of that follows from the invocation (arguments,
 folder, variables) and from a few files. So a record, by the key of the invocation, keeps each
 condition of the hit in a form that system calls can check, and where the outputs belong:
@@ -18,7 +18,7 @@ A second record, by a key without the names of the folders of ``base-dir``, has 
 them. Another checkout finds it, compares all contents, and gets a record of its own.
 
 In: an invocation. Out: the outputs, what the tools said, a line in the statistics; or None, and the
-whole way is taken: after damage, or in doubt. A file with other times and the same content is the
+full lookup is done: after damage, or in doubt. A file with other times and the same content is the
 same file. `archsplit.compiler.wrapper_cache` writes the records.
 
 A hit may take 50 ms, and each import is counted: see ``tests/compiler/test_direct_record.py``.
@@ -322,7 +322,7 @@ def restore_hit(
     bases: Sequence[str] = (),
     counted: bool = True,
 ) -> tuple[str, str, str] | None:
-    """Write what a known compilation made; None where the whole way must be taken.
+    """Write what a known compilation made; None where a full lookup is needed.
 
     Args:
         key: see `invocation_keys`.
@@ -355,7 +355,7 @@ def restore_hit(
     if mode == "on":
         if counted:
             append_counts(folder, f'[["{REQUEST_STEP}", "", "local", 1, {cpu_seconds}]]')
-        # Who takes the whole way needs the manifest as long as the entry is of use.
+        # A full lookup needs the manifest as long as the entry is of use.
         for used in (path, _store_path(folder, entry), _store_path(folder, request)):
             mark_used(used)
         if is_shared:
@@ -415,7 +415,7 @@ def write_record(
     sections: Mapping[str, Sequence[str]],
     hide: Callable[[bytes], bytes | None] = lambda content: content,
 ) -> None:
-    """Write a record; where that can't be done, the next call takes the whole way.
+    """Write a record; where that can't be done, the next call does a full lookup.
 
     Args:
         hide: returns the content with placeholders; None if that can't be done.
@@ -423,7 +423,7 @@ def write_record(
     texts = [_FORMAT, os.path.basename(path)]
     for name in SECTIONS:
         texts += (str(len(sections[name])), *sections[name])
-    # A tool may print a NUL. Such a result has only the whole way.
+    # A tool may print a NUL. Such a result has only the full lookup.
     if any(_SEPARATOR in text for text in texts):
         return
     content = hide(_SEPARATOR.join(texts).encode(errors="surrogateescape"))

@@ -126,7 +126,7 @@ class WrapperCache:
         # An output that can't be written is reported by nvcc, in its words.
         if not self._write_outputs(hit, request):
             return False
-        # A hit of the whole way is a direct hit the next time.
+        # A hit of a full lookup is a direct hit the next time.
         self._save_direct_record(hit, request)
         self._context.write_output(hit.stdout, hit.stderr)
         if self._context.explain_cache:
@@ -199,7 +199,7 @@ class WrapperCache:
                 yield request
 
     def _save_direct_record(self, hit: CachedResult, request: CompileRequest) -> None:
-        """Save a record of the hit, by which `direct_hit` finds it without the whole way.
+        """Save a record of the hit, by which `direct_hit` finds it without a full lookup.
 
         A hit without such conditions on paths, names and times has no record.
         """
@@ -386,7 +386,7 @@ def _hit_note(tier: str) -> str:
 
 
 class _UncheckableError(Exception):
-    """Only the whole way can check a condition."""
+    """Only a full lookup can check a condition."""
 
 
 def _conditions(
