@@ -7,6 +7,7 @@ mutant in an annotation, a docstring or the flags of a dataclass, so these are l
 
 Each job has a copy of the tree. A mutant's tests run from the nearest file to the farthest, until
 one fails or the time is up. A test that fails counts only if it passes without the mutant.
+A run that ends early names what it left out, and --survivors of its output goes on there.
 """
 
 from __future__ import annotations
@@ -109,7 +110,7 @@ def main() -> None:
     parser.add_argument("--seed", default="1")
     parser.add_argument("--package", action="append", choices=[*PACKAGES, "loader"])
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="mutants at once")
-    parser.add_argument("--minutes", type=float, default=600, help="begin no mutant after these")
+    parser.add_argument("--minutes", type=float, default=600, help="end after these")
     parser.add_argument("--seconds", type=float, default=300, help="of tests for each mutant")
     parser.add_argument("--survivors", type=Path, help="try what a run didn't kill")
     parser.add_argument("folder", type=Path, help="for copies of the tree; it is replaced")
@@ -125,15 +126,13 @@ def main() -> None:
         found = survivors(ROOT, packages, options.survivors.read_text())
     else:
         found = list(mutants(ROOT, packages, clock, options.count))
-    judge = Judge(clean=copy_tree(folder / "clean"), seconds=options.seconds)
+    end = time.monotonic() + 60 * options.minutes
+    judge = Judge(clean=copy_tree(folder / "clean"), seconds=options.seconds, end=end)
     # Before the machine is full: what they share is compiled.
     with ThreadPoolExecutor() as pool:
         list(pool.map(judge.broken, COMPILING))
-    end = time.monotonic() + 60 * options.minutes
 
     def attempt(mutant: Mutant) -> tuple[str, str]:
-        if time.monotonic() > end:
-            return mutant.package, "left out"
         tree = trees.get()
         began = time.monotonic()
         result, by = judge.outcome(tree, mutant)
@@ -198,7 +197,7 @@ def print_table(counts: Counter[tuple[str, str]]) -> None:
 def survivors(tree: Path, packages: Sequence[str], output: str) -> list[Mutant]:
     """Return the mutants that an earlier run's output names as survivors, wherever they are now."""
     pattern = re.compile(
-        r"^(?:survived|not judged): (.+?):\d+: (.*?)(?: \[\d+ s.*\])?$", re.MULTILINE
+        r"^(?:survived|not judged|left out): (.+?):\d+: (.*?)(?: \[\d+ s.*\])?$", re.MULTILINE
     )
     wanted = {(Path(file), change) for file, change in pattern.findall(output)}
     changed = {change.partition("  ->  ")[0] for _, change in wanted}
@@ -379,25 +378,30 @@ class Judge:
     Attributes:
         clean: a tree without a mutant.
         seconds: of tests for each mutant.
+        end: of all tests, by the monotonic clock.
         locks: one for each file of tests.
         known: the tests of each file that fail without a mutant.
+        sound: the tests that pass without a mutant.
     """
 
     clean: Path
     seconds: float
+    end: float
     lock: threading.Lock = field(default_factory=threading.Lock)
     locks: dict[str, threading.Lock] = field(default_factory=dict)
     known: dict[str, frozenset[str]] = field(default_factory=dict)
+    sound: set[str] = field(default_factory=set)
 
     def outcome(self, tree: Path, mutant: Mutant) -> tuple[str, str]:
-        """Return ``killed``, ``survived``, ``not judged`` or ``invalid``, and by what.
+        """Return the result, as in the table, and by what.
 
-        C that can't be compiled is invalid. A mutant is not judged if the time is up.
+        C that can't be compiled is invalid. A mutant is not judged if its time is up, and left out
+        if the run's time is up.
         A mutant that stops pytest, or its collection, was killed as well.
         """
         path = tree / mutant.file
         old = path.read_text()
-        path.write_text(mutant.text)
+        replace_source(path, mutant.text)
         try:
             if path.suffix == ".c":
                 words = (*C_CHECK, "-I", str(tree / "plugin_loader" / "include"), str(path))
@@ -407,11 +411,11 @@ class Judge:
                     return "invalid", ""
             return self.killer(tree, nearest(tree, mutant.file))
         finally:
-            path.write_text(old)
+            replace_source(path, old)
 
     def killer(self, tree: Path, tests: Sequence[str]) -> tuple[str, str]:
         """Run tests until one fails that passes on the clean tree."""
-        end = time.monotonic() + self.seconds
+        end = min(time.monotonic() + self.seconds, self.end)
         while (left := end - time.monotonic()) > 0:
             broken = {name for file in tests for name in self.known.get(file, ())}
             leave_out = [word for name in sorted(broken) for word in ("--deselect", name)]
@@ -429,9 +433,20 @@ class Judge:
                 if collected in (0, NO_TESTS):
                     self.known[name] = frozenset({name})
                     continue
-            if not failed or name not in self.broken(name.partition("::")[0]):
+            is_killed = not failed or self.is_sound(name)
+            if is_killed and time.monotonic() < self.end:
                 return "killed", name or output.strip().rpartition("\n")[2]
-        return "not judged", "time is up"
+        return ("left out", "") if end == self.end else ("not judged", "time is up")
+
+    def is_sound(self, name: str) -> bool:
+        """Return True if a test passes on the clean tree."""
+        if name not in self.sound:
+            # By itself first: its file may take minutes.
+            code, _ = run_tests(self.clean, [name], min(10 * SECONDS, self.end - time.monotonic()))
+            if code and name in self.broken(name.partition("::")[0]):
+                return False
+            self.sound.add(name)
+        return True
 
     def broken(self, file: str) -> frozenset[str]:
         """Return the tests of a file that fail on the clean tree."""
@@ -439,7 +454,8 @@ class Judge:
             lock = self.locks.setdefault(file, threading.Lock())
         with lock:
             if file not in self.known:
-                _, output = run_tests(self.clean, [file], 10 * SECONDS)
+                left = min(10 * SECONDS, self.end - time.monotonic())
+                _, output = run_tests(self.clean, [file], left)
                 failed = frozenset(match[1] for match in FAILURE.finditer(output))
                 if failed:
                     why = re.findall(r"^E +(.*)", output, re.MULTILINE)[:1]
@@ -448,17 +464,27 @@ class Judge:
             return self.known[file]
 
 
+def replace_source(path: Path, text: str) -> None:
+    """Write a source file; Python can't tell its bytecode from that of an earlier second."""
+    path.write_text(text)
+    for each in path.parent.glob(f"__pycache__/{path.stem}.*"):
+        each.unlink()
+
+
 def run_tests(
     tree: Path, tests: Sequence[str], seconds: float, *options: str
 ) -> tuple[int | None, str]:
     """Run tests on a copy of the tree; return the exit code, or None if the time was up."""
     sources = os.pathsep.join(str(tree / name) for name in ("splitter", "plugin_loader"))
-    own = {"PYTHONPATH": sources, "PYTHONDONTWRITEBYTECODE": "1"}
+    # Without bytecode each start takes five times the CPU seconds.
+    own = {"PYTHONPATH": sources, "PYTHONDONTWRITEBYTECODE": ""}
     own["ARCHSPLIT_CACHE_DIR"] = str(tree.parent / "cache")
     # Several files are run on the clean tree at once, and each ends with its folder.
     own["TMPDIR"] = tempfile.mkdtemp(dir=tree.parent)
+    # Some tests start programs as another user.
+    Path(own["TMPDIR"]).chmod(0o1777)
     # Made without archsplit: as good for each mutant, and half a minute of compiling.
-    samples = tree.parents[1] / "samples"
+    samples = Path(os.environ.get("ARCHSPLIT_TEST_SAMPLES", tree.parents[1] / "samples"))
     samples.mkdir(exist_ok=True)
     own["ARCHSPLIT_TEST_SAMPLES"] = str(samples)
     # Without fixtures, which compile when the machine is full.
