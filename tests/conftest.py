@@ -86,14 +86,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         is_compiled = not NOT_QUICK.isdisjoint(names) or item.get_closest_marker("nvcc")
         if item.path.parent.name in QUICK and not is_compiled:
             item.add_marker("quick")
-    rank = {name: place for place, name in enumerate(LONGEST)}
-    # Of the others, what compiles and waits comes before thousands of short tests.
-    items.sort(
-        key=lambda item: (
-            rank.get(item.path.stem, len(rank)),
-            item.get_closest_marker("quick") is not None,
+    # One process keeps the order of its command line, as tools/mutants.py needs it.
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        rank = {name: place for place, name in enumerate(LONGEST)}
+        # Of the others, what compiles and waits comes before thousands of short tests.
+        items.sort(
+            key=lambda item: (
+                rank.get(item.path.stem, len(rank)),
+                item.get_closest_marker("quick") is not None,
+            )
         )
-    )
     # Traced tests take up to three times as long, and these are of whole commands and programs.
     # What the examples of a property reach must be reached by a test of its own, too.
     if os.environ.get("ARCHSPLIT_TEST_COVERAGE") == "pure":

@@ -465,7 +465,7 @@ class Judge:
 
 
 def replace_source(path: Path, text: str) -> None:
-    """Write a source file; Python can't tell its bytecode from that of an earlier second."""
+    """Write a source file, and remove its bytecode, which Python compares by the second."""
     path.write_text(text)
     for each in path.parent.glob(f"__pycache__/{path.stem}.*"):
         each.unlink()
