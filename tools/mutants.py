@@ -115,19 +115,22 @@ def main() -> None:
     parser.add_argument("--survivors", type=Path, help="try what a run didn't kill")
     parser.add_argument("folder", type=Path, help="for copies of the tree; it is replaced")
     options = parser.parse_args()
+    end = time.monotonic() + 60 * options.minutes
     folder = options.folder.absolute()
     shutil.rmtree(folder, ignore_errors=True)
+    with ThreadPoolExecutor() as pool:
+        folders = [folder / name for name in ("clean", *map(str, range(options.jobs)))]
+        clean, *copies = pool.map(copy_tree, folders)
     trees: SimpleQueue[Path] = SimpleQueue()
-    for number in range(options.jobs):
-        trees.put(copy_tree(folder / str(number)))
+    for tree in copies:
+        trees.put(tree)
     clock = random.Random(options.seed)
     packages = options.package or [*PACKAGES, "loader"]
     if options.survivors:
         found = survivors(ROOT, packages, options.survivors.read_text())
     else:
         found = list(mutants(ROOT, packages, clock, options.count))
-    end = time.monotonic() + 60 * options.minutes
-    judge = Judge(clean=copy_tree(folder / "clean"), seconds=options.seconds, end=end)
+    judge = Judge(clean=clean, seconds=options.seconds, end=end)
     # Before the machine is full: what they share is compiled.
     with ThreadPoolExecutor() as pool:
         list(pool.map(judge.broken, COMPILING))
