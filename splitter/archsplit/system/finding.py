@@ -15,7 +15,6 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import quote
-from xml.sax.saxutils import quoteattr
 
 from archsplit import __version__
 
@@ -58,6 +57,11 @@ class Finding:
 _SARIF_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Characters that no XML document may have, not even escaped."""
+# xml.sax.saxutils has the same, and imports urllib.request: 65 ms at the start of each command.
+_ESCAPED = str.maketrans(
+    {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;"}
+    | {"\n": "&#10;", "\r": "&#13;", "\t": "&#9;"}
+)
 
 
 def sarif_report(findings: Sequence[Finding], *, checked: str) -> str:
@@ -117,4 +121,5 @@ def _message(finding: Finding) -> str:
 
 def _attribute(text: str) -> str:
     # Names come from other people's wheels, and a test report must stay readable.
-    return quoteattr(_NOT_XML.sub("\ufffd", text), {"\n": "&#10;"})
+    escaped = _NOT_XML.sub("\ufffd", text).translate(_ESCAPED)
+    return f'"{escaped}"'
