@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import http.server
-import os
-import pty
 import subprocess
 import sys
 import threading
 import zipfile
 from itertools import chain
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from slim_wheel_samples import METADATA, NAME, fat_wheel
@@ -19,8 +18,11 @@ from archsplit.cli.verbs import VERB_GROUPS
 from archsplit.errors import ToolNotFoundError
 from archsplit.system.safe_output import SafeConsole, SafeStream, printable
 from handmade_samples import THREE, Maker
+from in_process import exit_code, run_on_terminal
 
-ARCHSPLIT = str(Path(sys.executable).with_name("archsplit"))
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 HOSTILE = "\x1b]0;own\x07\x1b[2J\x9b31m\u202egnp\u2028\u2066\x85"
 RAW = ("\x1b]0;", "\x1b[2J", "\x9b", "\u202e", "\u2028", "\u2066", "\x85", "\x07")
 
@@ -43,25 +45,11 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def run_in_pty(words: list[str], folder: Path) -> tuple[int, str]:
-    """Run a command on a terminal; return its exit code and all that the terminal got."""
-    reader, writer = pty.openpty()
-    environment = {**os.environ, "COLUMNS": "120", "TERM": "xterm-256color"}
-    child = subprocess.Popen(
-        words, cwd=folder, stdin=writer, stdout=writer, stderr=writer, env=environment
-    )
-    os.close(writer)
-    screen = b""
-    while True:
-        try:
-            block = os.read(reader, 1 << 16)
-        except OSError:
-            break
-        if not block:
-            break
-        screen += block
-    os.close(reader)
-    return child.wait(), screen.decode(errors="replace")
+def run_in_pty(
+    words: list[str], folder: Path, run: Callable[[list[str]], int] = exit_code
+) -> tuple[int, str]:
+    """Run a command on a wide terminal; return its exit code and all that the terminal got."""
+    return run_on_terminal(words, folder, run=run, COLUMNS="120", TERM="xterm-256color")
 
 
 LIBRARY = f"lib{HOSTILE}.so"
@@ -115,7 +103,7 @@ def test_each_verb_gets_hostile_names() -> None:
 
 @pytest.mark.parametrize("name", VERBS)
 def test_no_name_reaches_the_terminal_raw(place: Path, name: str) -> None:
-    code, screen = run_in_pty([ARCHSPLIT, *VERBS[name]], place)
+    code, screen = run_in_pty(VERBS[name], place)
     assert code != 1, screen
     assert screen
     found = [repr(raw) for raw in RAW if raw in screen]
@@ -125,7 +113,7 @@ def test_no_name_reaches_the_terminal_raw(place: Path, name: str) -> None:
 def test_wrapper_as_a_compiler_escapes_names(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ARCHSPLIT_NVCC_OPTIONS", f"--nvcc '{HOSTILE}'")
     wrapper = str(Path(sys.executable).with_name("archsplit-nvcc"))
-    code, screen = run_in_pty([wrapper, "-c", "k.cu"], place)
+    code, screen = run_in_pty([wrapper, "-c", "k.cu"], place, subprocess.call)
     assert code == ToolNotFoundError.exit_code
     assert "\\x1b[2J" in screen
     assert not [repr(raw) for raw in RAW if raw in screen], screen
@@ -152,7 +140,7 @@ def test_text_of_an_index_does_not_reach_the_terminal_raw(
 ) -> None:
     for name in ("TWINE_USERNAME", "TWINE_PASSWORD"):
         monkeypatch.setenv(name, "a")
-    run_in_pty([ARCHSPLIT, "split", NAME, "--release", "--out", "release"], place)
+    run_in_pty(["split", NAME, "--release", "--out", "release"], place)
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Hostile) as server:
         threading.Thread(target=server.serve_forever).start()
         url = f"http://127.0.0.1:{server.server_port}/"
@@ -162,7 +150,7 @@ def test_text_of_an_index_does_not_reach_the_terminal_raw(
             "install": ["fat", "--index-url", url, "--python", sys.executable],
             "mirror": ["requirements.txt", "--out", "mirrored", "--device", "9.0"],
         }[verb]
-        code, screen = run_in_pty([ARCHSPLIT, verb, *words], place)
+        code, screen = run_in_pty([verb, *words], place)
         server.shutdown()
     assert code not in {0, 1}, screen
     assert not [repr(raw) for raw in RAW if raw in screen], screen
