@@ -3,7 +3,7 @@
 In: a seed and a number of mutants. Out: a line for each mutant, and the share that was killed.
 cosmic-ray makes the mutants of the Python packages; the rules for the loader's C are here. The
 sample is random by place, so that an expression with many operators counts once. No test can see a
-mutant in an annotation, a docstring or the flags of a dataclass, so these are left out.
+mutant in an annotation, a docstring or the flags of a record, so these are left out.
 
 Each job has a copy of the tree. A mutant's tests run from the nearest file to the farthest, until
 one fails or the time is up. A test that fails counts only if it passes without the mutant.
@@ -118,14 +118,14 @@ def main() -> None:
     end = time.monotonic() + 60 * options.minutes
     folder = options.folder.absolute()
     shutil.rmtree(folder, ignore_errors=True)
+    packages = options.package or [*PACKAGES, "loader"]
     with ThreadPoolExecutor() as pool:
         folders = [folder / name for name in ("clean", *map(str, range(options.jobs)))]
-        clean, *copies = pool.map(copy_tree, folders)
+        clean, *copies = pool.map(partial(copy_tree, builds="loader" in packages), folders)
     trees: SimpleQueue[Path] = SimpleQueue()
     for tree in copies:
         trees.put(tree)
     clock = random.Random(options.seed)
-    packages = options.package or [*PACKAGES, "loader"]
     if options.survivors:
         found = survivors(ROOT, packages, options.survivors.read_text())
     else:
@@ -151,15 +151,21 @@ def main() -> None:
     print_table(counts)
 
 
-def copy_tree(folder: Path) -> Path:
-    """Copy what tests read of the tree into a folder, and return the copy."""
+def copy_tree(folder: Path, *, builds: bool) -> Path:
+    """Copy what tests read of the tree into a folder, and return the copy.
+
+    Args:
+        builds: compile the loader, too. On a new system it is larger than the wheel's, and needs a
+            newer glibc, so that tests of whole releases fail.
+    """
     tree = folder / "tree"
     for name in FOLDERS:
         shutil.copytree(ROOT / name, tree / name, ignore=shutil.ignore_patterns("__pycache__"))
     for path in ROOT.glob("*.*"):
         if path.is_file():
             shutil.copy(path, tree)
-    build_loader(tree)
+    if builds:
+        build_loader(tree)
     return tree
 
 
@@ -198,11 +204,11 @@ def print_table(counts: Counter[tuple[str, str]]) -> None:
 
 
 def survivors(tree: Path, packages: Sequence[str], output: str) -> list[Mutant]:
-    """Return the mutants that an earlier run's output names as survivors, wherever they are now."""
+    """Return what an earlier run's output names as not killed, in its order, wherever it is now."""
     pattern = re.compile(
         r"^(?:survived|not judged|left out): (.+?):\d+: (.*?)(?: \[\d+ s.*\])?$", re.MULTILINE
     )
-    wanted = {(Path(file), change) for file, change in pattern.findall(output)}
+    wanted = dict.fromkeys((Path(file), change) for file, change in pattern.findall(output))
     changed = {change.partition("  ->  ")[0] for _, change in wanted}
     found: dict[tuple[Path, str], Mutant] = {}
     for (path, line, _), edit in (*python_edits(tree, packages), *c_edits(tree, packages)):
@@ -211,9 +217,9 @@ def survivors(tree: Path, packages: Sequence[str], output: str) -> list[Mutant]:
             mutant = make_mutant(tree, path, line, old, new)
             if (mutant.file, mutant.change) in wanted:
                 found.setdefault((mutant.file, mutant.change), mutant)
-    for file, change in sorted(wanted - found.keys()):
+    for file, change in sorted(wanted.keys() - found.keys()):
         print(f"no longer there: {file}: {change}")
-    return list(found.values())
+    return [found[each] for each in wanted if each in found]
 
 
 def make_mutant(tree: Path, path: Path, line: int, old: str, new: str) -> Mutant:
@@ -298,6 +304,8 @@ def meaning(text: str) -> str:
         for name in ("annotation", "returns"):
             if hasattr(node, name):
                 setattr(node, name, None)
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "field":
+            node.keywords = [word for word in node.keywords if word.arg != "repr"]
         decorators = getattr(node, "decorator_list", None)
         if isinstance(decorators, list):
             kept = [one for one in decorators if ast.unparse(one).partition("(")[0] not in CACHES]
@@ -418,6 +426,7 @@ class Judge:
 
     def killer(self, tree: Path, tests: Sequence[str]) -> tuple[str, str]:
         """Run tests until one fails that passes on the clean tree."""
+        tests = list(tests)
         end = min(time.monotonic() + self.seconds, self.end)
         while (left := end - time.monotonic()) > 0:
             broken = {name for file in tests for name in self.known.get(file, ())}
@@ -430,6 +439,10 @@ class Judge:
                 return "survived", ""
             failed = FAILURE.search(output)
             name = failed[1] if failed else ""
+            file = name.partition("::")[0]
+            if "::" in name and file in tests:
+                # The files before it passed.
+                del tests[: tests.index(file)]
             if name.endswith(".py"):
                 # Helpers of one name: a file that can be read by itself, but not after another.
                 collected, _ = run_tests(tree, [name], left, "--collect-only")
