@@ -78,7 +78,7 @@ C_RULES = (
     (r" >= ", " > "), (r" && ", " || "), (r" \|\| ", " && "), (r" \+ ", " - "), (r" - ", " + "),
     (r"\+\+", "--"), (r"\b1\b", "2"), (r"\b0\b", "1"), (r"\btrue\b", "false"),
     (r"\bfalse\b", "true"), (r"\breturn -1;", "return 0;"), (r"\bcontinue;", "break;"),
-    (r"^( +)[a-z_]+\(.*\);$", r"\1;"),
+    (r"^( +)(?!va_end)[a-z_]+\(.*\);$", r"\1;"),
 )  # fmt: skip
 
 
@@ -331,14 +331,14 @@ def is_silent(node: ast.AST) -> bool:
 def nearest(tree: Path, file: Path) -> list[str]:
     """Return test files, the nearest first.
 
-    Of C: the loader's tests that name the module, or else all of them. Of Python: by name, then by
+    Of C: the loader's tests, first those that name the module. Of Python: by name, then by
     the number of imports to the module, and last the rest of its package's folder. A file that
     compiles comes after those that don't.
     """
     if file.suffix == ".c":
         tests = sorted((tree / "tests" / "loader").glob("test_*.py"))
-        named = [path for path in tests if file.stem in path.stem + path.read_text()]
-        return [str(path.relative_to(tree)) for path in named or tests]
+        tests.sort(key=lambda path: file.stem not in path.stem + path.read_text())
+        return [str(path.relative_to(tree)) for path in tests]
     far = distances(tree, f"{file.parent.name}.{file.stem}")
     texts = {path: path.read_text() for path in (tree / "tests").glob("*/*.py")}
     # Tests may reach a module by what several of them share.
