@@ -32,7 +32,7 @@ from archsplit import api
 from archsplit.arch.target import Capability
 from archsplit.cli.main import main
 from archsplit.devicecode.select import PtxPolicy
-from archsplit.errors import UsageError
+from archsplit.errors import ToolNotFoundError, UsageError
 from archsplit.index.client import request_failure
 from archsplit.mirror.model import MirrorRequest
 from archsplit.mirror.resolve import select_wheels
@@ -263,6 +263,18 @@ def test_fault_of_pip_itself_is_reported_with_its_reason(
     Path("broken-1-py3-none-any.whl").write_bytes(b"not a zip file")
     assert mirror("broken-1-py3-none-any.whl", "--device", "9.0", "--out", "out") == 14
     assert "ERROR: " in capsys.readouterr().err
+
+
+def test_missing_extra_is_found_before_anything_is_resolved(
+    index: ServedIndex, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("archsplit.system.installers.find_spec", lambda _: None)
+    Path("r.txt").write_text("toy\n")
+    assert mirror("r.txt", "--device", "9.0", "--out", "out") == ToolNotFoundError.exit_code
+    error = capsys.readouterr().err
+    assert "requests is not installed" in error
+    assert "pip install 'archsplit[mirror]'" in error
+    assert index.requests == []
 
 
 def test_index_that_is_not_reached_may_be_offline() -> None:

@@ -254,6 +254,26 @@ def test_an_import_that_needs_the_driver_is_a_note(dist: Path, effects: Effects)
     )
 
 
+@pytest.mark.parametrize(
+    ("module", "is_note"), [("archsplit_has_no_such_module.sub", True), ("toy.left_out", False)]
+)
+def test_module_that_the_fat_wheel_does_not_require_is_a_note(
+    packs: Path, effects: Effects, module: str, is_note: bool
+) -> None:
+    def importing(name: str, content: bytes) -> bytes:
+        return f"import {module}\n".encode() if name == "toy/__init__.py" else content
+
+    rewrite(only(packs, "toy-2*"), importing)
+    relist(packs)
+    if not is_note:
+        assert "import toy fails" in complaint(packs, effects, Requirements())
+        return
+    assert check_release(packs, effects, Requirements()).notes[-1] == (
+        "import toy can't be shown here: it needs archsplit_has_no_such_module, which the fat wheel"
+        " doesn't require either"
+    )
+
+
 def test_without_pip_and_uv(dist: Path, effects: Effects, monkeypatch: pytest.MonkeyPatch) -> None:
     bare = dist.parent / "bare"
     bare.mkdir()

@@ -9,13 +9,13 @@ from __future__ import annotations
 import json
 import sys
 from functools import partial
-from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from archsplit.cli import options
 from archsplit.cli.files import check_folder
 from archsplit.cli.verbs import add_verb
-from archsplit.errors import InterruptedByUserError, ToolNotFoundError, UsageError
+from archsplit.errors import InterruptedByUserError, UsageError
+from archsplit.system.installers import check_extra
 
 if TYPE_CHECKING:
     import argparse
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 
 _REPOSITORY_VARIABLES = ("TWINE_REPOSITORY", "TWINE_REPOSITORY_URL")
-_NEEDED = ("twine", "pypi_simple")
 _PATIENCE = 300.0
 """Seconds for the retries of one request."""
 
@@ -96,12 +95,8 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
 
     for folder in arguments.folders:
         check_folder(folder)
-    for name in _NEEDED:
-        # All tools are checked before the first request, which may already need a password.
-        if find_spec(name) is None:
-            raise ToolNotFoundError(
-                f"{name} is not installed", hint="pip install 'archsplit[publish]'"
-            )
+    # Before the first request, which may already need a password.
+    check_extra("publish", "twine", "pypi_simple")
     with options.effects(console, quiet=arguments.quiet) as effects:
         effects.progress.begin_stage("checking the release", 0, "Checked the release")
         # Faults of the command line are reported before the first request.

@@ -7,7 +7,7 @@ as JSON. Plugins go before their core.
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
@@ -357,7 +357,6 @@ def plan_text(plan: PublishPlan) -> str:
 
 def plan_document(plan: PublishPlan) -> dict[str, object]:
     """Return the plan for programs; ``schema`` changes when a field is renamed or removed."""
-    rules = plan.rules
     return {
         "schema": PUBLISH_PLAN_SCHEMA,
         "project": plan.project,
@@ -365,11 +364,7 @@ def plan_document(plan: PublishPlan) -> dict[str, object]:
         "repository": plan.repository.upload,
         "index": plan.repository.index,
         "made": utc_text(plan.made),
-        "rules": {
-            "file_bytes": rules.file_bytes,
-            "project_bytes": rules.project_bytes,
-            "is_public": rules.is_public,
-        },
+        "rules": asdict(plan.rules),
         "files": [_file(step) for step in plan.steps],
         "new_names": list(plan.new_names),
         "refused": list(plan.refused),
@@ -402,7 +397,7 @@ def _lines(plan: PublishPlan) -> Iterator[str]:
     for number, step in enumerate(plan.steps, 1):
         one = step.artifact
         name, role = one.path.name.ljust(widths[0]), one.role.ljust(widths[1])
-        yield f"{number:3}. {role}  {name} {one.size / 1e6:8.2f} MB  {_action_text(step)}"
+        yield f"{number:3}. {role}  {name} {size_text(one.size):>9}  {_action_text(step)}"
     uploads = plan.uploads
     total = sum(step.artifact.size for step in uploads)
     yield f"{len(uploads)} to upload, {size_text(total)}{_limits_text(plan.rules)}"

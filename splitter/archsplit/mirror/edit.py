@@ -23,7 +23,6 @@ from archsplit.errors import (
     NothingToDoError,
     TargetError,
     ToolFailedError,
-    ToolNotFoundError,
     VerifyError,
     WheelError,
 )
@@ -84,7 +83,6 @@ class Downloader:
             InputError: a local file can't be read.
             IndexUnreachableError: the index can't be reached, or failed until the time limit.
             IndexRefusedError: the index refuses the file.
-            ToolNotFoundError: ``requests`` is missing.
             OutputError: the file can't be written.
         """
         target = self.folder / wheel.file
@@ -138,12 +136,8 @@ class Downloader:
             RetryableError: the connection failed or broke; the received bytes are kept.
             IndexRefusedError: the server refuses the file.
         """
-        try:
-            import requests  # noqa: PLC0415 - an extra
-        except ImportError:
-            raise ToolNotFoundError(
-                "the package requests is not installed", hint="pip install 'archsplit[mirror]'"
-            ) from None
+        import requests  # noqa: PLC0415 - an extra
+
         have = part.stat().st_size if part.exists() else 0
         # A range counts bytes of the file, not of a compressed transfer.
         headers = {"Accept-Encoding": "identity", **({"Range": f"bytes={have}-"} if have else {})}

@@ -46,6 +46,7 @@ from archsplit.mirror.model import (
 from archsplit.mirror.resolve import resolve_inputs
 from archsplit.system.finding import Finding
 from archsplit.system.fs import output_errors, temporary_dir, write_file
+from archsplit.system.installers import check_extra
 from archsplit.system.parallel import ThreadPool
 from archsplit.system.terminal import SilentProgress
 
@@ -99,7 +100,9 @@ def update_mirror(request: MirrorRequest, effects: Effects) -> MirrorReport:
         ConflictError: the index has other bytes under the name of a new wheel.
         IndexUnreachableError: a wheel can't be downloaded.
         OutputError: the folder can't be written; a second run goes on.
+        ToolNotFoundError: the extra `mirror` is not installed.
     """
+    check_extra("mirror", "requests")
     effects.progress.begin_stage("resolving", 0, "Resolved the inputs")
     resolved = resolve_inputs(request, effects.runner, effects.environment)
     with lock_folder(request.out) as folder:
@@ -295,10 +298,12 @@ def verify_mirror(root: Path, effects: Effects, *, downloads: Path | None = None
         VerifyError: the index differs from its pages, or an output from the repeated edit.
         InputError: the folder is not a mirror.
         IndexUnreachableError: an original can't be downloaded.
+        ToolNotFoundError: the extra `mirror` is not installed.
     """
     state = read_state(root)
     if not state.wheels:
         raise InputError(f"{root} is not a mirror: it has no {STATE_FILE}")
+    check_extra("mirror", "requests")
     # The pages first: a wrong digest there would be blamed on the edit.
     files = check_index(open_folder(root))
     findings: list[Finding] = []

@@ -23,6 +23,7 @@ import packaging
 from packaging.requirements import Requirement
 
 from archsplit.errors import ToolNotFoundError
+from archsplit.release.identity import ReleaseKind
 from archsplit.system.env import without_credentials
 from archsplit.system.installers import find_uv, has_pip
 from archsplit.system.process import Command
@@ -129,6 +130,7 @@ _SECONDS = 900.0
 # Settings that lead an installation elsewhere, or make it smaller than a user's.
 _DISTURBING = ("PIP_USER", "PIP_TARGET", "PIP_PREFIX", "PIP_NO_DEPS", "PYTHONPATH", "VIRTUAL_ENV")
 _DRIVER = re.compile(r"\b(libcuda|libnvidia-[\w-]+)\.so[\d.]*: cannot open shared object file")
+_MODULE = re.compile(r"^ModuleNotFoundError: No module named '(\w+)", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,11 +186,10 @@ class Installer:
         names = installers(self.environment)
         uv = (find_uv(self.environment) or "uv", "--no-cache", "--no-progress")
         commands = {"pip": (sys.executable, "-m", "pip"), "uv": uv}
-        programs = {name: commands[name] if name in names else None for name in commands}
         # One installer is enough: both follow the same standards for these wheels.
-        for name, program in programs.items():
-            if program is None:
-                self.notes.append(f"{name} was not tried, because it is not installed")
+        for name in sorted(commands.keys() - {*names}):
+            self.notes.append(f"{name} was not tried, because it is not installed")
+        programs = {name: commands[name] for name in names}
         found = find_interpreters(
             [core.name for core in self.release.cores],
             own=sys.executable,
@@ -209,7 +210,7 @@ class Installer:
         self,
         view: WheelSet,
         python: Interpreter,
-        programs: Mapping[str, tuple[str, ...] | None],
+        programs: Mapping[str, tuple[str, ...]],
         number: int,
     ) -> Iterator[Finding]:
         """Install one core with its plugins, with each installer."""
@@ -221,9 +222,8 @@ class Installer:
             return
         self.installed.append(f"{core.place} with Python {python.version}")
         for name, program in programs.items():
-            if program is not None:
-                folder = self.scratch / f"{number}-{python.version}-{name}"
-                yield from self._install(name, program, view, python, wanted, folder)
+            folder = self.scratch / f"{number}-{python.version}-{name}"
+            yield from self._install(name, program, view, python, wanted, folder)
 
     def _install(
         self,
@@ -268,13 +268,28 @@ class Installer:
         """Import the core."""
         package = wanted.package
         done = self._run((python, "-c", f"import {package}"))
-        if done.returncode != 0 and (missing := _DRIVER.search(done.stderr)):
-            self.notes.append(
-                f"import {package} can't be shown here: it needs {missing[1]} of NVIDIA's driver"
-            )
-        elif done.returncode != 0:
-            found = f"with only {installed} installed, import {package} fails:\n{_indented(done)}"
-            yield self.release.fault("import-failed", installed, found)
+        if done.returncode == 0:
+            return
+        if need := self._foreign_need(done.stderr, package):
+            self.notes.append(f"import {package} can't be shown here: it needs {need}")
+            return
+        found = f"with only {installed} installed, import {package} fails:\n{_indented(done)}"
+        yield self.release.fault("import-failed", installed, found)
+
+    def _foreign_need(self, error: str, package: str) -> str:
+        """Return the need of an import that no wheel of the release has promised; "" for none."""
+        if missing := _DRIVER.search(error):
+            return f"{missing[1]} of NVIDIA's driver"
+        missing = _MODULE.search(error)
+        # A split keeps all modules and requirements, so another project's module is as missing
+        # beside the fat wheel: torchaudio imports torch, and doesn't require it.
+        if (
+            not missing
+            or self.release.kind is ReleaseKind.BUILT
+            or missing[1] in package.split(".")
+        ):
+            return ""
+        return f"{missing[1]}, which the fat wheel doesn't require either"
 
     def _pip_for(
         self, program: tuple[str, ...], python: str, interpreter: Interpreter
@@ -350,14 +365,10 @@ def _gpu_extras(metadata: Metadata, plugins: Mapping[str, str]) -> list[str]:
 def _reason(core: WheelFacts, found: tuple[Interpreter, ...]) -> str:
     """Return the reason why no interpreter of this machine takes a core."""
     name = core.name
-    same_python = any(set(name.pythons) & set(_interpreter_tags(one)) for one in found)
-    if same_python:
+    here = {tag.partition("-")[0] for one in found for tag in one.tags}
+    if here.intersection(name.pythons):
         return f"this machine takes no wheel for {', '.join(name.platforms)}"
     return f"no Python for {', '.join(name.pythons)} is here; name one with --python"
-
-
-def _interpreter_tags(python: Interpreter) -> set[str]:
-    return {tag.partition("-")[0] for tag in python.tags}
 
 
 def _is_plugin(requirement: Requirement, core: str, version: str) -> bool:
@@ -396,10 +407,7 @@ def _steps(
     if wanted.outside:
         yield (
             f"install what the wheels need of others ({', '.join(wanted.outside)})",
-            (
-                *install,
-                *wanted.outside,
-            ),
+            (*install, *wanted.outside),
         )
     for requirement in (*([wanted.core] if pip else []), *wanted.requirements):
         yield (

@@ -24,6 +24,19 @@ def has_pip() -> bool:
     return find_spec("pip") is not None
 
 
+def check_extra(extra: str, *modules: str) -> None:
+    """Refuse a verb whose extra of archsplit is not installed, before the verb does anything.
+
+    Raises:
+        ToolNotFoundError: names the first module that is missing.
+    """
+    for name in modules:
+        if find_spec(name) is None:
+            raise ToolNotFoundError(
+                f"{name} is not installed", hint=f"pip install 'archsplit[{extra}]'"
+            )
+
+
 def find_uv(environment: Mapping[str, str]) -> str | None:
     """Return the path of uv on PATH or beside this Python, or None."""
     beside = str(Path(sys.executable).parent)
