@@ -31,6 +31,8 @@ from archsplit.cache.local import (
 from archsplit.cache.sealed import encode_result
 from archsplit.cache.stats import CacheStats, MissLog, read_counts
 from archsplit.cache.usage import SETTLED_NS
+from archsplit.system.fs import atomic_replace
+from killed_children import leave_half_an_output
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -402,15 +404,18 @@ def test_a_pass_is_due_when_much_was_written_or_time_has_passed(tmp_path: Path) 
     assert not is_eviction_due(tmp_path, written=0, maximum=100)
 
 
-def test_eviction_removes_old_temporary_files(tmp_path: Path) -> None:
+def test_eviction_removes_what_killed_writers_left(tmp_path: Path) -> None:
     fill(tmp_path, 1)
-    old, new = tmp_path / "cas" / "00" / ".old", tmp_path / "cas" / "00" / ".new"
-    old.parent.mkdir(exist_ok=True)
-    for path in (old, new):
-        path.touch()
-    os.utime(old, (0, 0))
-    evict(tmp_path, maximum=100, warn=print)
-    assert (old.exists(), new.exists()) == (False, True)
+    folder = tmp_path / "cas" / "00"
+    folder.mkdir(exist_ok=True)
+    left = leave_half_an_output(folder / "00killed")
+    assert left
+    with atomic_replace(folder / "00written") as new:
+        sizes = store_size(tmp_path)
+        evict(tmp_path, maximum=0, warn=print)
+        assert new.exists()
+    assert sizes[0] == 1
+    assert os.listdir(folder) == ["00written"]
 
 
 def test_clearing_leaves_nothing_but_what_isnt_the_stores(tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ TESTS = Path(__file__).parents[1]
 LATER, EARLIER = "1600000000", "1700000000"
 RERUN = 4
 """Every so many kills, the same command is run to its end."""
-TEMPORARY = re.compile(r"\.archsplit-|\..+\.[0-9a-f]{8}$|\.[0-9a-f]{16}\.tmp$")
+TEMPORARY = re.compile(r"\.archsplit-")
 """Names of temporary folders and files; what a killed run leaves of them harms no output."""
 USER = ("TWINE_USERNAME", "TWINE_PASSWORD")
 

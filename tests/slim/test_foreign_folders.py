@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
     import pytest
 
-FOREIGN = (".archsplit-cache", ".archsplit-notes", ".archsplit-slim", ".archsplit-1a2b3c4d")
+FOREIGN = (
+    *(".archsplit-cache", ".archsplit-notes", ".archsplit-slim", ".archsplit-1a2b3c4d"),
+    ".archsplit-1a2b3c4d5e6f7a8b.d",
+)
 WHEEL = f"in/{NAME}"
 VERBS = (
     # words, exit code; in this order, because some read what others have written

@@ -8,13 +8,16 @@ import signal
 import tempfile
 import threading
 import time
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from archsplit.errors import DiskFullError, InputError, OutputError
-from archsplit.system import file_lock, fs
+from archsplit.system import file_lock, fs, temporary_files
 from killed_children import leave_half_an_output
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def test_a_file_is_replaced_as_a_whole(tmp_path: Path) -> None:
@@ -141,12 +144,14 @@ def test_a_temporary_folder_is_removed_on_success_and_failure(tmp_path: Path) ->
 def test_ctrl_c_just_after_a_temporary_folder_leaves_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
-    def interrupt(folder: Path | int, mode: int = 0o700) -> None:
-        if isinstance(folder, Path):
-            os.mkdir(folder, mode)  # noqa: PTH102 - Path.mkdir is replaced
+    make = os.mkdir
+
+    def interrupt(folder: str | int, mode: int = 0o700) -> None:
+        if isinstance(folder, str):
+            make(folder, mode)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Path if moment == "mkdir" else fs, moment, interrupt)
+    monkeypatch.setattr(os if moment == "mkdir" else temporary_files, moment, interrupt)
     with pytest.raises(KeyboardInterrupt), fs.temporary_dir(tmp_path):
         pass
     assert os.listdir(tmp_path) == []
@@ -181,7 +186,7 @@ def test_the_folder_of_a_killed_process_is_removed(tmp_path: Path) -> None:
     left = abandoned(tmp_path)
     assert [path.name for path in left.iterdir()] == ["half-written.whl"]
     with fs.temporary_dir(tmp_path) as folder:
-        assert set(os.listdir(tmp_path)) == {folder.name, f"{folder.name}.lock"}
+        assert set(os.listdir(tmp_path)) == {folder.name, folder.stem}
     assert os.listdir(tmp_path) == []
 
 
@@ -190,57 +195,80 @@ def test_the_next_output_in_a_folder_removes_what_a_killed_writer_left(tmp_path:
     path.write_text("old")
     (tmp_path / ".toy.whl.1a2b3c4d").write_text("mine")
     left = leave_half_an_output(path)
-    assert len(left) == 2  # a folder and its marker
+    assert len(left) == 1
     assert path.read_text() == "old"
     fs.write_file(path, "new")
     assert sorted(os.listdir(tmp_path)) == [".toy.whl.1a2b3c4d", "toy.whl"]
 
 
-@pytest.mark.parametrize("has_unnamed_files", [True, False])
-def test_a_killed_process_leaves_no_marker_without_its_text(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, has_unnamed_files: bool
+def test_a_file_that_is_removed_before_it_is_locked_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On a file system without unnamed files, the marker is there before its text."""
-    if not has_unnamed_files:
-        monkeypatch.setattr(os, "O_TMPFILE", os.O_DIRECTORY)
-    seen: list[int] = []
-    real = file_lock.try_lock
+    """Another process may take a new file for abandoned, for a moment."""
+    lock = file_lock.try_lock
+    seen: list[str] = []
 
-    def watch(descriptor: int) -> bool:
-        seen.append(len(os.listdir(tmp_path)))
-        return real(descriptor)
+    def remove_first(descriptor: int) -> bool:
+        if not seen:
+            seen.extend(os.listdir(tmp_path))
+            temporary_files.remove_abandoned(str(tmp_path))
+            assert os.listdir(tmp_path) == []
+        return lock(descriptor)
 
-    monkeypatch.setattr(fs, "try_lock", watch)
+    monkeypatch.setattr(temporary_files, "try_lock", remove_first)
+    fs.write_file(tmp_path / "file", "new")
+    assert len(seen) == 1
+    assert os.listdir(tmp_path) == ["file"]
+
+
+def test_a_file_that_another_process_removes_now_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock = file_lock.try_lock
+    answers = iter([False, True])
+    monkeypatch.setattr(
+        temporary_files, "try_lock", lambda descriptor: next(answers) and lock(descriptor)
+    )
     with fs.temporary_dir(tmp_path) as folder:
-        marker = tmp_path / f"{folder.name}.lock"
-        assert marker.read_text() == f"temporary folder {folder.name} of archsplit\n"
-    assert seen == [0 if has_unnamed_files else 1]
-    assert os.listdir(tmp_path) == []
+        assert folder.is_dir()
+    assert next(answers, None) is None
 
 
 @pytest.mark.parametrize(
-    ("folder", "marker"),
+    "name",
     [
-        (".archsplit-slim", None),
-        (".archsplit-cache", None),
-        (".archsplit-1a2b3c4d", None),
-        (".archsplit-1a2b3c4d", ""),
-        (".archsplit-1a2b3c4d", "temporary folder .archsplit-00000000 of archsplit\n"),
-        (".archsplit-notes", "temporary folder .archsplit-notes of archsplit\n"),
+        ".archsplit-slim",
+        ".archsplit-cache",
+        ".archsplit-notes",
+        ".archsplit-1a2b3c4d",
+        ".archsplit-1a2b3c4d00000000",
+        ".archsplit-1a2b3c4d00000000.d",
+        ".archsplit-1A2B3C4D51668534",
+        ".archsplit- 1a 2b51668534",
     ],
 )
-def test_a_folder_without_a_valid_marker_survives(
-    tmp_path: Path, folder: str, marker: str | None
-) -> None:
-    (tmp_path / folder).mkdir()
-    (tmp_path / folder / "mine").write_text("x")
-    if marker is not None:
-        (tmp_path / f"{folder}.lock").write_text(marker)
-    for path in tmp_path.iterdir():
-        os.utime(path, (0, 0))
+def test_a_file_or_folder_with_another_name_survives(tmp_path: Path, name: str) -> None:
+    assert temporary_files.marked_name(bytes.fromhex("1a2b3c4d")) == ".archsplit-1a2b3c4d51668534"
+    (tmp_path / "folders" / name).mkdir(parents=True)
+    (tmp_path / "folders" / name / "mine").write_text("x")
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files" / name).write_text("x")
+    (tmp_path / "files" / f"{name}.lock").write_text("x")
+    for folder in ("folders", "files"):
+        for path in (tmp_path / folder).iterdir():
+            os.utime(path, (0, 0))
+        with fs.temporary_dir(tmp_path / folder):
+            pass
+    assert (tmp_path / "folders" / name / "mine").read_text() == "x"
+    assert sorted(os.listdir(tmp_path / "files")) == [name, f"{name}.lock"]
+
+
+def test_a_folder_without_its_marker_survives(tmp_path: Path) -> None:
+    left = abandoned(tmp_path)
+    left.with_suffix("").unlink()
     with fs.temporary_dir(tmp_path):
         pass
-    assert (tmp_path / folder / "mine").read_text() == "x"
+    assert os.listdir(tmp_path) == [left.name]
 
 
 def test_a_folder_in_use_is_not_removed(tmp_path: Path) -> None:
@@ -269,8 +297,8 @@ def test_a_temporary_folder_that_cant_be_removed_keeps_its_marker(
     with monkeypatch.context() as patch:
         patch.setattr(shutil, "rmtree", lambda *_, **__: None)
         with fs.temporary_dir(tmp_path) as folder:
-            pass
-    assert set(os.listdir(tmp_path)) == {folder.name, f"{folder.name}.lock"}
+            (folder / "busy").write_text("x")
+    assert set(os.listdir(tmp_path)) == {folder.name, folder.stem}
     with fs.temporary_dir(tmp_path):
         assert not folder.exists()
     assert os.listdir(tmp_path) == []

@@ -35,6 +35,7 @@ from archsplit.system.outputs import (
     remove_irregular,
     store_file,
 )
+from archsplit.system.temporary_files import is_marked_name, remove_abandoned
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -45,14 +46,13 @@ MAX_ENTRY_BYTES = 1 << 30
 _MISS_ERRORS = {errno.ENOENT, errno.ENOTDIR, errno.ESTALE}
 _PATH_CONFLICT_ERRORS = {errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENOTEMPTY}
 _REFUSED_ERRORS = {errno.EACCES, errno.EPERM, errno.EROFS}
-_TEMPORARY_PREFIX = "."
 
 _EVICTION_TARGET = 0.9
 """Share of the maximum that eviction leaves, so that the next eviction isn't due soon."""
 _EVICTION_INTERVAL = 300.0
 _EVICTION_SHARE = 0.05
 _ABANDONED_SECONDS = 3600.0
-"""Age in seconds from which a temporary file or lease counts as abandoned."""
+"""Age in seconds from which a lease counts as abandoned."""
 _EVICTION_STAMP = "last-eviction"
 _OTHER_FOLDERS = (
     "direct",
@@ -165,7 +165,7 @@ class LocalStore:
         """Return the keys of a kind, sorted."""
         for prefix in sorted_names(self.folder / kind.value):
             for name in sorted_names(self.folder / kind.value / prefix):
-                if not name.startswith(_TEMPORARY_PREFIX):
+                if not is_marked_name(name):
                     yield name
 
     def _warn_of_error(self, action: str, error: OSError) -> None:
@@ -394,7 +394,7 @@ def store_size(folder: Path) -> tuple[int, int]:
 
 
 def _files(folder: Path) -> Iterator[_File]:
-    """Return every file with its last use; remove abandoned temporary files and leases."""
+    """Yield every file with its last use; remove what killed processes have left."""
     for subdirectory in _subdirectories(folder):
         yield from _files_below(subdirectory)
 
@@ -406,21 +406,20 @@ def _subdirectories(folder: Path) -> Iterator[Path]:
 
 
 def _files_below(folder: Path) -> Iterator[_File]:
+    remove_abandoned(str(folder))
     with contextlib.suppress(OSError), os.scandir(folder) as items:
         for item in items:
+            # Others are being written.
+            if is_marked_name(item.name):
+                continue
             with contextlib.suppress(OSError):
                 status = item.stat(follow_symlinks=False)
                 if item.is_dir(follow_symlinks=False):
                     yield from _files_below(folder / item.name)
-                elif _is_abandoned(folder, item.name, status.st_mtime):
+                elif folder.name == "lease" and time.time() - status.st_mtime > _ABANDONED_SECONDS:
                     os.unlink(item.path)  # noqa: PTH108 - see `_evict_files`
                 else:
                     yield _File(status.st_mtime, item.path, status.st_size)
-
-
-def _is_abandoned(folder: Path, name: str, written: float) -> bool:
-    unfinished = name.startswith(".") or folder.name == "lease"
-    return unfinished and time.time() - written > _ABANDONED_SECONDS
 
 
 def clear_store(folder: Path) -> EvictionResult:

@@ -21,7 +21,7 @@ from archsplit.release.report import (
 )
 from archsplit.release.verify import file_faults
 from archsplit.release.wheel_set import read_identity
-from archsplit.system.file_lock import locked_folder
+from archsplit.system.file_lock import LockedFolder
 from archsplit.system.fs import (
     atomic_replace,
     check_targets,
@@ -99,7 +99,7 @@ def gather(
     manifest = _merged(manifests, hint)
     for folder, part in parts.items():
         _check_lists(folder, part, manifests[folder])
-    with output_dir(out) as target, temporary_dir(target) as staging, locked_folder(target):
+    with output_dir(out) as target, temporary_dir(target) as staging, LockedFolder(target):
         check_targets(target, [MANIFEST_FILE, REPORT_FILE])
         refuse_other_release(target, release.build_id)
         _copy_wheels(parts, staging)

@@ -28,7 +28,7 @@ from archsplit.release.requirements import (
     pinned_extras,
     target_extras,
 )
-from archsplit.system.file_lock import locked_folder
+from archsplit.system.file_lock import LockedFolder
 from archsplit.system.fs import atomic_replace, output_dir, read_file, replace_all, temporary_dir
 from archsplit.wheels import metadata
 from archsplit.wheels.filename import (
@@ -252,7 +252,7 @@ def write_cuda_releases(
         draft = WheelDraft(name=name, metadata=metadata, generator=generator, purelib=True)
         front = write_wheel(staging, draft, epoch=epoch).name
         # Two at once have both passed the check before the work: the second is refused here.
-        with locked_folder(target):
+        with LockedFolder(target):
             _refuse_cuda_folders(target, releases)
             names = [*(f"cu{major}" for major in releases), front]
             replace_all(names, source=staging, target=target)

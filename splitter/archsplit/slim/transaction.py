@@ -37,13 +37,12 @@ from archsplit.system.fs import (
     is_sha256,
     output_errors,
     read_file,
-    remove_abandoned_dirs,
     sha256,
-    sync_file,
-    sync_folder,
+    sync_path,
     write_file,
 )
 from archsplit.system.parallel import map_on_cores
+from archsplit.system.temporary_files import remove_abandoned
 from archsplit.system.worker_processes import map_in_processes
 from archsplit.wheels.record import RecordRow, member_fault, read_distribution
 
@@ -234,7 +233,7 @@ class Transaction:
             return
         shutil.rmtree(self.old, ignore_errors=True)
         # A killed process may have left an unfinished journal.
-        remove_abandoned_dirs(self.folder)
+        remove_abandoned(str(self.folder))
         # The marker goes last, and only with the folder: other files in it are somebody's.
         if {path.name for path in self.folder.iterdir()} <= {_MARKER}:
             (self.folder / _MARKER).unlink(missing_ok=True)
@@ -264,7 +263,7 @@ class Transaction:
         # The name of the journal, and the name of its folder.
         for folder in (self.folder, self.site):
             with output_errors(folder):
-                sync_folder(folder)
+                sync_path(folder)
 
     def is_damaged(self, change: FileChange) -> bool:
         """Return True if a waiting new file is damaged, as after a power failure."""
@@ -302,7 +301,7 @@ class Transaction:
             # An earlier run may have put it in place.
             if new.exists():
                 with output_errors(new):
-                    sync_file(new)
+                    sync_path(new)
         self._sync_folders(journal)
 
     def _sync_folders(self, journal: SlimJournal) -> None:
@@ -315,7 +314,7 @@ class Transaction:
         for folder in {parent for path in paths for parent in (path, *path.parents)}:
             if folder.is_relative_to(self.site) and folder.is_dir():
                 with output_errors(folder):
-                    sync_folder(folder)
+                    sync_path(folder)
 
     def roll_back(self, journal: SlimJournal) -> None:
         """Restore all old files, and remove the journal.
@@ -353,7 +352,7 @@ class Transaction:
                 shutil.rmtree(self.old)
         with output_errors(self.journal_file):
             self.journal_file.unlink()
-            sync_folder(self.folder)
+            sync_path(self.folder)
         self.remove_folder()
 
     def _put_file(self, change: FileChange) -> None:

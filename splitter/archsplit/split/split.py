@@ -46,7 +46,7 @@ from archsplit.split.output_wheels import (
 from archsplit.split.stored_images import store_images, stored_notes
 from archsplit.split.take_apart import StripTools
 from archsplit.split.wheel_jobs import WheelJobs, wheel_workers
-from archsplit.system.file_lock import locked_folder
+from archsplit.system.file_lock import LockedFolder
 from archsplit.system.fs import output_dir, output_errors, replace_all, sha256, temporary_dir
 from archsplit.system.parallel import ThreadPool
 from archsplit.system.resources import SystemMemory
@@ -252,7 +252,7 @@ class _Split:
                 # The umask of the user who splits must not decide who can read a release.
                 (staging / name).chmod(0o644)
         # Two splits at once have both passed the check before the work: the second is refused here.
-        with locked_folder(out):
+        with LockedFolder(out):
             _refuse_other_split(out, cores)
             replace_all(names, source=staging, target=out)
         return report

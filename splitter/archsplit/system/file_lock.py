@@ -4,18 +4,16 @@ The package ``filelock`` isn't used: it imports asyncio, 50 ms of CPU in each st
 wrapper where ``fcntl`` takes none, and it locks paths: the pool needs the descriptors of files that
 carry data, and private folders lock themselves.
 
-A small module of its own, because the pool and the file helpers both need it.
+A small module of its own, because the pool and private folders both need it.
 """
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import os
-from typing import TYPE_CHECKING
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 
@@ -48,20 +46,22 @@ def unlock(descriptor: int) -> None:
     fcntl.flock(descriptor, fcntl.LOCK_UN)
 
 
-@contextlib.contextmanager
-def locked_folder(folder: Path) -> Iterator[None]:
-    """Lock a folder; block until the lock is free.
-
-    On a file system without locks the folder is not locked.
+class LockedFolder:
+    """A lock on a folder, except on a file system without locks; the entry waits for it.
 
     Raises:
         OSError: the folder can't be opened.
     """
-    # The folder itself, so no file is left in it.
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        with contextlib.suppress(OSError):
-            lock(descriptor)
-        yield
-    finally:
-        os.close(descriptor)
+
+    def __init__(self, folder: Path) -> None:
+        # The folder itself, so no file is left in it.
+        self._descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+
+    def __enter__(self) -> None:
+        try:
+            lock(self._descriptor)
+        except OSError:
+            pass
+
+    def __exit__(self, *error: object) -> None:
+        os.close(self._descriptor)

@@ -3,9 +3,9 @@
 Every verb writes through this module. The idea is write beside, then rename: a file under its final
 name is complete, and several files appear together or not at all. An output that exists and isn't a
 regular file (a device, a FIFO, a link) is written to, never replaced or removed: `put_file` has
-that rule. A temporary folder has a marker beside it, a file that its process has locked. So a later
-process can recognize and remove the folders of killed processes, and removes nothing else. A single
-output is also written in such a folder.
+that rule. Until then it is a file of `archsplit.system.temporary_files`, or in a folder with such a
+file as its marker. So a later process recognizes and removes what killed processes have left, and
+nothing else.
 `output_errors` and `input_errors` turn an `OSError` into an error of archsplit.
 """
 
@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import functools
 import hashlib
 import os
 import re
@@ -25,9 +24,18 @@ from typing import TYPE_CHECKING, Protocol
 
 from archsplit.errors import DiskFullError, InputError, OutputError
 from archsplit.system.env import cache_dir
-from archsplit.system.file_lock import lock, try_lock
+from archsplit.system.file_lock import lock
 from archsplit.system.outputs import is_replaceable, write_in_place
 from archsplit.system.signals import STOP_SIGNALS
+from archsplit.system.temporary_files import (
+    DIR_SUFFIX,
+    TemporaryFile,
+    is_open_file,
+    is_own_file,
+    marked_name,
+    remove_abandoned,
+    remove_dir,
+)
 from archsplit.system.units import BLOCK
 
 if TYPE_CHECKING:
@@ -35,11 +43,6 @@ if TYPE_CHECKING:
     from typing import BinaryIO
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-_TEMPORARY_PREFIX = ".archsplit-"
-_TEMPORARY_NAME = re.compile(r"\.archsplit-[0-9a-f]{8}")
-_MARKER_SUFFIX = ".lock"
-_MARKER_LIMIT = 128
-"""Bytes to read of a marker: more than its text has."""
 
 
 @contextlib.contextmanager
@@ -153,30 +156,25 @@ def hash_blocks(
 def atomic_replace(path: Path, *, mode: int = 0o644, private: Path | None = None) -> Iterator[Path]:
     """Yield a temporary path, which replaces ``path`` on success and is removed on failure.
 
-    See `put_file` for a ``path`` that is not a regular file. The temporary path is in a folder of
-    `temporary_dir`, so the next file that is written to the same folder removes what a killed
-    process has left of it.
+    See `put_file` for a ``path`` that is not a regular file. The next file that is written to the
+    same folder removes what a killed process has left.
 
     Args:
         path: the output.
         mode: permissions of the output.
-        private: a folder of `temporary_dir`; for many outputs, which take half the time with one.
+        private: a folder of `temporary_dir` on the same file system, for outputs in many folders.
 
     Raises:
         OutputError: see `output_errors`.
     """
-    with output_errors(path), contextlib.ExitStack() as stack:
-        if private is None:
-            # Beside a device (/dev) there may be no room or permission for a temporary folder.
-            parent_dir = _resolve_parent(path.parent if is_replaceable(path) else None)
-            _remove_abandoned_once(parent_dir)
-            private = stack.enter_context(_marked_dir(parent_dir))
-        # Not the output's name: a page of an index would be found below the temporary folder, too.
-        temporary = private / os.urandom(4).hex()
-        temporary.touch(mode=0o600)
-        yield temporary
-        temporary.chmod(mode)
-        put_file(temporary, path)
+    with output_errors(path):
+        # Beside a device (/dev) there may be no room or permission for a temporary file.
+        parent_dir = private or _resolve_parent(path.parent if is_replaceable(path) else None)
+        with TemporaryFile(str(parent_dir)) as new:
+            temporary = Path(new.path)
+            yield temporary
+            temporary.chmod(mode)
+            put_file(temporary, path)
 
 
 def _resolve_parent(folder: Path | None) -> Path:
@@ -221,28 +219,15 @@ def put_file(finished: Path, path: Path) -> None:
             shutil.copyfile(finished, beside)
 
 
-def sync_file(path: Path) -> None:
-    """Flush the content of a file to the disk.
-
-    Raises:
-        OSError: the file can't be flushed; the caller writes the message.
-    """
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def sync_folder(path: Path) -> None:
-    """Flush the names in a folder to the disk.
+def sync_path(path: Path) -> None:
+    """Flush the content of a file, or the names in a folder, to the disk.
 
     After a power cut, a file that was flushed by itself may have lost its name.
 
     Raises:
-        OSError: the folder can't be flushed; the caller writes the message.
+        OSError: the path can't be flushed; the caller writes the message.
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
@@ -256,8 +241,6 @@ def output_dir(path: Path) -> Iterator[Path]:
     Raises:
         OutputError: the folder can't be made, is a file, or is not writable.
     """
-    import tempfile  # noqa: PLC0415 - see `_resolve_parent`
-
     path = path.absolute()
     # Only the folders that are made here are removed again.
     created = [folder for folder in (path, *path.parents) if not folder.exists()]
@@ -268,7 +251,7 @@ def output_dir(path: Path) -> Iterator[Path]:
         with output_errors(path):
             path.mkdir(parents=True, exist_ok=True)
             # Tried, because permissions don't tell everything (read-only mounts, quotas).
-            with tempfile.TemporaryFile(dir=path):
+            with TemporaryFile(str(path)):
                 pass
         yield path.resolve()
     except BaseException:
@@ -283,9 +266,8 @@ def output_dir(path: Path) -> Iterator[Path]:
 def temporary_dir(parent: Path | None = None) -> Iterator[Path]:
     """Yield an empty folder that only this user can enter, and remove it afterwards.
 
-    The folders of killed processes are removed by the next call with the same parent. Such a folder
-    has a marker beside it, ``.archsplit-1a2b3c4d.lock``, which only this module writes: nothing
-    without a marker is ever removed.
+    The folders of killed processes are removed by the next call with the same parent. A folder that
+    can't be removed is left to it, too.
 
     Args:
         parent: where to make the folder; None for the system's temporary folder.
@@ -294,78 +276,15 @@ def temporary_dir(parent: Path | None = None) -> Iterator[Path]:
         OutputError: the folder can't be made.
     """
     parent_dir = _resolve_parent(parent)
-    remove_abandoned_dirs(parent_dir)
+    remove_abandoned(str(parent_dir))
     with contextlib.ExitStack() as stack:
         with output_errors(parent_dir):
-            folder = stack.enter_context(_marked_dir(parent_dir))
+            marker = stack.enter_context(TemporaryFile(str(parent_dir)))
+            folder = Path(marker.path + DIR_SUFFIX)
+            # Before it is made: a signal in between would leave it.
+            stack.callback(remove_dir, str(folder))
+            folder.mkdir(mode=0o700)
         yield folder
-
-
-@contextlib.contextmanager
-def _marked_dir(parent_dir: Path) -> Iterator[Path]:
-    """Yield a folder with a marker, and remove both; `temporary_dir` has the rules.
-
-    Raises:
-        OSError: the folder can't be made.
-    """
-    folder = parent_dir / f"{_TEMPORARY_PREFIX}{os.urandom(4).hex()}"
-    while os.path.lexists(folder) or os.path.lexists(_marker(folder)):
-        folder = parent_dir / f"{_TEMPORARY_PREFIX}{os.urandom(4).hex()}"
-    descriptor = -1
-    # Named before it is made: a signal in between would leave a folder without an owner.
-    try:
-        descriptor = _make_marker(folder)
-        folder.mkdir(mode=0o700)
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-        # A folder that can't be removed keeps its marker, and the next call removes both.
-        if not os.path.lexists(folder):
-            with contextlib.suppress(OSError):
-                _marker(folder).unlink(missing_ok=True)
-        if descriptor >= 0:
-            os.close(descriptor)
-
-
-def _make_marker(folder: Path) -> int:
-    """Make the locked marker of a folder that comes next; return its descriptor.
-
-    Raises:
-        OSError: the marker can't be made.
-    """
-    marker = _marker(folder)
-    # Not on every file system, and not without /proc.
-    with contextlib.suppress(OSError):
-        # Without a name until it is locked and complete: a kill leaves no empty marker.
-        unnamed = os.open(folder.parent, os.O_RDWR | os.O_TMPFILE, 0o600)
-        return _fill_marker(unnamed, folder, name=marker)
-    named = os.open(marker, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
-    return _fill_marker(named, folder)
-
-
-def _fill_marker(descriptor: int, folder: Path, *, name: Path | None = None) -> int:
-    """Lock a marker, write its text, and give it a name; return its descriptor."""
-    try:
-        # The text comes after the lock: another process removes no folder with a locked marker.
-        with contextlib.suppress(OSError):
-            try_lock(descriptor)
-        os.write(descriptor, _marker_text(folder))
-        if name is not None:
-            # With a folder's descriptor, as link(2) by itself doesn't follow the link in /proc.
-            os.link(f"/proc/self/fd/{descriptor}", name, src_dir_fd=descriptor)
-    except BaseException:
-        os.close(descriptor)
-        raise
-    return descriptor
-
-
-def _marker(folder: Path) -> Path:
-    return folder.with_name(folder.name + _MARKER_SUFFIX)
-
-
-def _marker_text(folder: Path) -> bytes:
-    # With the name: a copy under another name marks nothing.
-    return f"temporary folder {folder.name} of archsplit\n".encode()
 
 
 @contextlib.contextmanager
@@ -379,14 +298,11 @@ def stable_dir(subject: str) -> Iterator[Path]:
     Raises:
         OutputError: the folder can't be made.
     """
-    import tempfile  # noqa: PLC0415 - see `_resolve_parent`
-
     # As long as other names of `temporary_dir`: some outputs depend on the length of the path.
-    name = (
-        _TEMPORARY_PREFIX + hashlib.sha256(subject.encode(errors="surrogateescape")).hexdigest()[:8]
-    )
-    folder = Path(tempfile.gettempdir()).resolve() / name
-    descriptor = _make_locked_dir(folder)
+    digest = hashlib.sha256(subject.encode(errors="surrogateescape")).digest()
+    marker = _resolve_parent(None) / marked_name(digest[:4])
+    folder = Path(f"{marker}{DIR_SUFFIX}")
+    descriptor = _make_locked_dir(folder, marker)
     if descriptor is None:
         with temporary_dir() as other:
             yield other
@@ -394,14 +310,13 @@ def stable_dir(subject: str) -> Iterator[Path]:
     try:
         yield folder
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
-        _marker(folder).unlink(missing_ok=True)
+        remove_dir(str(folder))
+        marker.unlink(missing_ok=True)
         os.close(descriptor)
 
 
-def _make_locked_dir(folder: Path) -> int | None:
+def _make_locked_dir(folder: Path, marker: Path) -> int | None:
     """Lock a folder's marker and make the folder, empty; return the lock, None on failure."""
-    marker = _marker(folder)
     while True:
         try:
             # NOFOLLOW: anyone may make a link in /tmp.
@@ -410,78 +325,23 @@ def _make_locked_dir(folder: Path) -> int | None:
         except OSError:
             return None
         try:
-            if not _is_own_file(descriptor):
+            if not is_own_file(descriptor):
                 raise PermissionError
             lock(descriptor)
             # Otherwise the process that had the lock has removed the marker by now.
-            if _is_open_file(descriptor, marker):
-                _make_marked_dir(folder, descriptor)
+            if is_open_file(descriptor, str(marker)):
+                # A killed process may have left the folder; without a mark it is somebody's.
+                if os.read(descriptor, 1):
+                    remove_dir(str(folder))
+                elif os.path.lexists(folder):
+                    marker.unlink()
+                os.write(descriptor, b"1")
+                folder.mkdir(mode=0o700)
                 return descriptor
         except OSError:
             os.close(descriptor)
             return None
         os.close(descriptor)
-
-
-def _make_marked_dir(folder: Path, descriptor: int) -> None:
-    """Make a folder, and before it the text of its marker.
-
-    Raises:
-        FileExistsError: there is a folder that a killed process has not left.
-    """
-    # A killed process may have left the folder.
-    if os.pread(descriptor, _MARKER_LIMIT, 0) == _marker_text(folder):
-        shutil.rmtree(folder, ignore_errors=True)
-    elif os.path.lexists(folder):
-        raise FileExistsError
-    os.ftruncate(descriptor, 0)
-    os.pwrite(descriptor, _marker_text(folder), 0)
-    folder.mkdir(mode=0o700)
-
-
-def _is_own_file(descriptor: int) -> bool:
-    status = os.fstat(descriptor)
-    return stat.S_ISREG(status.st_mode) and status.st_uid == os.getuid()
-
-
-def _is_open_file(descriptor: int, path: Path) -> bool:
-    """Return True if the open file still has this path."""
-    try:
-        return os.path.samestat(os.fstat(descriptor), path.lstat())
-    except FileNotFoundError:
-        return False
-
-
-def remove_abandoned_dirs(parent_dir: Path) -> None:
-    """Remove what killed processes have left in a folder: see `temporary_dir`."""
-    # A killed process can't remove its folder, and /tmp is often cleaned only at a restart.
-    markers: list[Path] = []
-    with contextlib.suppress(OSError):
-        markers += parent_dir.glob(f"{_TEMPORARY_PREFIX}*{_MARKER_SUFFIX}")
-    for marker in markers:
-        if _TEMPORARY_NAME.fullmatch(marker.stem):
-            with contextlib.suppress(OSError):
-                descriptor = os.open(marker, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-                try:
-                    _remove_if_abandoned(marker, descriptor)
-                finally:
-                    os.close(descriptor)
-
-
-# A folder with thousands of outputs is too long to be listed for each.
-_remove_abandoned_once = functools.lru_cache(maxsize=64)(remove_abandoned_dirs)
-
-
-def _remove_if_abandoned(marker: Path, descriptor: int) -> None:
-    folder = marker.with_suffix("")
-    # Another user's folder stays. A marker has its text only while its process has the lock.
-    if not _is_own_file(descriptor) or os.read(descriptor, _MARKER_LIMIT) != _marker_text(folder):
-        return
-    if try_lock(descriptor) and _is_open_file(descriptor, marker):
-        shutil.rmtree(folder, ignore_errors=True)
-        # Last: what could not be removed keeps its marker.
-        if not os.path.lexists(folder):
-            marker.unlink()
 
 
 def check_targets(folder: Path, names: Sequence[str]) -> None:

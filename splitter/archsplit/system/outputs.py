@@ -5,13 +5,15 @@ written to, never replaced or removed. Files of a cache: everything but a regula
 one, is damage. It is never opened, because a FIFO would block, and it is replaced.
 
 A module of its own, because each hit of the compiler wrapper reads a cache and writes outputs: it
-imports nothing that Python's start hasn't imported.
+imports little.
 """
 
 from __future__ import annotations
 
 import os
 import stat
+
+from archsplit.system.temporary_files import TemporaryFile
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -54,19 +56,11 @@ def store_file(path: Path | str, content: bytes) -> None:
 
 
 def _replace_file(path: Path | str, content: bytes | memoryview) -> None:
-    # Random bytes, not a process id: several machines may share the folder. The name is short, for
-    # an output's own may have 255 bytes.
-    temporary = os.path.join(os.path.dirname(path), f".{os.urandom(8).hex()}.tmp")
-    try:
-        with open(temporary, "xb", buffering=0) as file:
+    # Beside the output, and not below its name, which may have 255 bytes.
+    with TemporaryFile(os.path.dirname(path), 0o666) as new:
+        with open(new.descriptor, "wb", buffering=0, closefd=False) as file:
             _write_all(file, content)
-        os.replace(temporary, path)
-    except BaseException:
-        try:
-            os.unlink(temporary)
-        except OSError:
-            pass
-        raise
+        os.replace(new.path, path)
 
 
 def remove_irregular(path: Path | str) -> None:
