@@ -138,8 +138,8 @@ def toolkit(whole_toolkit: Toolkit) -> Toolkit:
 def small_toolkit(
     whole_toolkit: Toolkit, tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config
 ) -> Toolkit:
-    """Toolkit with the same tools and small headers; the whole one in the stress session."""
-    if pytestconfig.option.markexpr == "stress":
+    """Toolkit with the same tools and small headers; the whole one for real wheels and stress."""
+    if pytestconfig.option.markexpr in {"stress", "download"}:
         return whole_toolkit
 
     def make(folder: Path) -> Path:
@@ -150,11 +150,11 @@ def small_toolkit(
 
 
 @pytest.fixture(scope="session")
-def samples(whole_toolkit: Toolkit, tmp_path_factory: pytest.TempPathFactory) -> Samples:
+def samples(small_toolkit: Toolkit, tmp_path_factory: pytest.TempPathFactory) -> Samples:
     """Real files of every form that holds device code, compiled once."""
 
     def make(folder: Path) -> Samples:
-        return make_samples(Samples(folder=folder, nvcc=str(whole_toolkit.nvcc)))
+        return make_samples(Samples(folder=folder, nvcc=str(small_toolkit.nvcc)))
 
     return made_once(tmp_path_factory, "samples", make, is_product=False)
 

@@ -25,12 +25,23 @@ if TYPE_CHECKING:
 
 
 def run_archsplit(
-    *words: str | Path, cwd: Path | None = None, environment: Mapping[str, str] | None = None
+    *words: str | Path,
+    cwd: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    inherits: bool = True,
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command line; return its exit code and all that it and its children print."""
+    """Run a command line; return its exit code and all that it and its children print.
+
+    Args:
+        environment: variables to set.
+        inherits: False to unset all others.
+    """
     arguments = [str(word) for word in words]
     with TemporaryFile("w+") as stdout, TemporaryFile("w+") as stderr:
-        with _surroundings(cwd, environment or {}), _streams(0, stdout.fileno(), stderr.fileno()):
+        with (
+            _surroundings(cwd, environment or {}, inherits=inherits),
+            _streams(0, stdout.fileno(), stderr.fileno()),
+        ):
             code = exit_code(arguments)
         printed = []
         for file in (stdout, stderr):
@@ -73,8 +84,12 @@ def _read_terminal(reader: int, blocks: list[bytes]) -> None:
 
 
 @contextlib.contextmanager
-def _surroundings(cwd: Path | None, environment: Mapping[str, str]) -> Iterator[None]:
+def _surroundings(
+    cwd: Path | None, environment: Mapping[str, str], *, inherits: bool = True
+) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
+        for name in [] if inherits else set(os.environ).difference(environment):
+            patch.delenv(name)
         for name, text in environment.items():
             patch.setenv(name, text)
         if cwd is not None:

@@ -16,6 +16,7 @@ from archsplit.wheels.filename import WheelName
 from archsplit.wheels.rewrite import write_members
 from archsplit.wheels.zip_writer import pack
 from handmade_samples import container, image
+from in_process import run_archsplit
 
 ARCHSPLIT = str(Path(sys.executable).with_name("archsplit"))
 WINDOWS = "foo-1.0-py3-none-win_amd64.whl"
@@ -180,7 +181,10 @@ def test_a_mistake_gets_its_message(
 def run(
     folder: Path, *words: str, before: tuple[str, ...] = (), **environment: str
 ) -> tuple[int, str]:
-    """Run archsplit; return its exit code and its message."""
+    """Run archsplit, in a process behind the words ``before``; return its exit code and message."""
+    if not before:
+        done = run_archsplit(*words, cwd=folder, environment=environment)
+        return done.returncode, done.stderr
     done = subprocess.run(
         [*before, ARCHSPLIT, *words],
         capture_output=True,
