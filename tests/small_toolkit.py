@@ -29,6 +29,10 @@ HEADERS = {
 #include "vector_functions.h"
 #include "device_launch_parameters.h"
 #if defined(__CUDACC__) && defined(__cplusplus)
+#ifdef __CUDACC_EXTENDED_LAMBDA__
+#include <utility>
+struct __device_builtin__ __nv_lambda_preheader_injection {};
+#endif
 extern "C" __host__ __device__ unsigned CUDARTAPI __cudaPushCallConfiguration(
     dim3 grid, dim3 block = 1, size_t shared = 0, struct CUstream_st *stream = 0);
 extern "C" cudaError_t CUDARTAPI __cudaGetKernel(cudaKernel_t *, const void *);

@@ -46,7 +46,7 @@ FLAGS = ("-arch=sm_80", "--extended-lambda", "-std=c++17")
 
 @pytest.fixture(params=["", pytest.param("{folder}/one", marks=pytest.mark.stress)])
 def project(tmp_path: Path, request: pytest.FixtureRequest) -> Project:
-    toolkit = request.getfixturevalue("whole_toolkit")
+    toolkit = request.getfixturevalue("small_toolkit")
     made = Project(
         folder=tmp_path / "one",
         store=tmp_path / "store",
