@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import sys
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-ARCHSPLIT = str(Path(sys.executable).with_name("archsplit"))
+from in_process import run_archsplit
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
 _TRY = """
 source "$1"; shift
 COMP_WORDS=("$@"); COMP_CWORD=$(($#-1)); COMPREPLY=()
@@ -20,9 +23,7 @@ printf '%s\\n' "${COMPREPLY[@]}"
 
 @pytest.fixture(scope="module")
 def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    done = subprocess.run(
-        [ARCHSPLIT, "--print-completion", "bash"], capture_output=True, text=True, check=True
-    )
+    done = run_archsplit("--print-completion", "bash")
     path = tmp_path_factory.mktemp("completion") / "archsplit.bash"
     path.write_text(done.stdout)
     return path
@@ -56,9 +57,7 @@ def test_bash_completes(script: Path, tmp_path: Path, words: str, found: list[st
 
 @pytest.mark.parametrize("shell", ["zsh", "tcsh"])
 def test_other_shells_have_a_script(shell: str) -> None:
-    done = subprocess.run(
-        [ARCHSPLIT, "--print-completion", shell], capture_output=True, text=True, check=True
-    )
+    done = run_archsplit("--print-completion", shell)
     assert "archsplit" in done.stdout
     if shutil.which(shell):
         subprocess.run([shell, "-n"], input=done.stdout, text=True, check=True)

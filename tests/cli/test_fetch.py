@@ -19,6 +19,7 @@ from archsplit.wheels.filename import WheelName
 from archsplit.wheels.rewrite import write_members
 from archsplit.wheels.zip_writer import pack
 from handmade_samples import container, image
+from in_process import run_archsplit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -68,14 +69,8 @@ def archsplit(
         "PIP_FIND_LINKS": folder.as_uri(),
         "PIP_CONFIG_FILE": "/dev/null",
     }
-    return subprocess.run(
-        [ARCHSPLIT, *words],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=cache.parent,
-        env={**os.environ, **settings, "ARCHSPLIT_CACHE_DIR": str(cache)},
-    )
+    own = {**settings, "ARCHSPLIT_CACHE_DIR": str(cache)}
+    return run_archsplit(*words, cwd=cache.parent, environment=own)
 
 
 def test_a_pinned_project_is_fetched_once(folder: Path, tmp_path: Path) -> None:

@@ -174,8 +174,8 @@ def program_name(action: DaskAction) -> str:
 
 
 @pytest.fixture
-def calls(tmp_path: Path, whole_toolkit: Toolkit, monkeypatch: pytest.MonkeyPatch) -> Calls:
-    return Calls(tmp_path, whole_toolkit.nvcc, monkeypatch)
+def calls(tmp_path: Path, small_toolkit: Toolkit, monkeypatch: pytest.MonkeyPatch) -> Calls:
+    return Calls(tmp_path, small_toolkit.nvcc, monkeypatch)
 
 
 def test_the_compilers_run_on_workers_and_make_the_same_bytes(calls: Calls) -> None:
@@ -216,8 +216,9 @@ void run(int *p) { kernel<<<1, 1>>>(p, nullptr); }
 
 
 @pytest.fixture
-def debugged(calls: Calls) -> Calls:
+def debugged(tmp_path: Path, whole_toolkit: Toolkit, monkeypatch: pytest.MonkeyPatch) -> Calls:
     """Calls for a source whose headers are in the results of all compilers."""
+    calls = Calls(tmp_path, whole_toolkit.nvcc, monkeypatch)
     (calls.folder / "deep").mkdir()
     (calls.folder / "inline.h").write_text(
         "__host__ __device__ __forceinline__ int twice(int x) { return x * 7 + x; }\n"
