@@ -15,6 +15,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from warm_twine import WarmTwine
+
 from archsplit.index.client import Repository
 from archsplit.index.plan import Rules
 from archsplit.index.publish import Publisher
@@ -293,7 +295,7 @@ class Scene:
         return Publisher(
             effects=effects,
             twine=Twine(
-                runner=effects.runner,
+                runner=WarmTwine(),
                 environment=environment,
                 python_path=effects.python_path,
                 repository_url=self.server.url,

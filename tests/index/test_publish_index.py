@@ -66,7 +66,11 @@ def test_plugins_go_first_and_a_second_run_uploads_nothing(scene: Scene) -> None
 
 
 @pytest.mark.parametrize(
-    "tags", [("cp310", "cp311"), ("cp310", "cp311", "cp312", "cp313", "cp314")]
+    "tags",
+    [
+        ("cp310", "cp311"),
+        pytest.param(("cp310", "cp311", "cp312", "cp313", "cp314"), marks=pytest.mark.stress),
+    ],
 )
 def test_release_for_pythons_whose_images_differ_is_complete(
     scene: Scene, tmp_path: Path, tags: tuple[str, ...]
