@@ -36,9 +36,9 @@ def test_the_measured_parts_of_each_wheel_add_up_to_its_download() -> None:
 
 @pytest.mark.nvcc
 def test_a_wheel_interrupted_after_inspect_gets_the_missing_steps(
-    tmp_path: Path, toolkit: Toolkit, downloads: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, small_toolkit: Toolkit, downloads: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    desk = desk_with_wheel(tmp_path, toolkit, downloads)
+    desk = desk_with_wheel(tmp_path, small_toolkit, downloads)
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(desk.folder))
     spec = importlib.util.spec_from_file_location("measure", GALLERY / "measure.py")

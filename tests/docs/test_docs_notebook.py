@@ -34,8 +34,8 @@ def test_the_notebook_has_the_output_of_the_real_wheel() -> None:
 
 
 @pytest.mark.nvcc
-def test_the_notebook_runs(tmp_path: Path, toolkit: Toolkit, downloads: Path) -> None:
-    desk = desk_with_wheel(tmp_path, toolkit, downloads)
+def test_the_notebook_runs(tmp_path: Path, small_toolkit: Toolkit, downloads: Path) -> None:
+    desk = desk_with_wheel(tmp_path, small_toolkit, downloads)
     assert (desk.folder / FAT).exists()
     path = desk.folder / "sizes.ipynb"
     path.write_text(NOTEBOOK.read_text())

@@ -89,7 +89,11 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def desk(
-    tmp_path: Path, made: Path, toolkit: Toolkit, downloads: Path, request: pytest.FixtureRequest
+    tmp_path: Path,
+    made: Path,
+    small_toolkit: Toolkit,
+    downloads: Path,
+    request: pytest.FixtureRequest,
 ) -> Desk:
     folder, index = tmp_path / "desk", tmp_path / "index"
     folder.mkdir()
@@ -100,7 +104,7 @@ def desk(
         index=index,
         made=made,
         cache=made / "cache",
-        toolkit=toolkit,
+        toolkit=small_toolkit,
         real=real,
         downloads=downloads,
         port=free_port(),
