@@ -28,6 +28,7 @@ from archsplit.cache.sealed import (
     encode_result,
     entry_action,
     is_sealed,
+    most_unpacked,
     seal,
     unseal,
 )
@@ -309,3 +310,15 @@ def test_content_that_compresses_too_well_is_stored_without_compression() -> Non
     blob = seal(content)
     assert len(blob) > len(content)
     assert unseal(blob) == content
+
+
+def test_each_compressed_byte_may_stand_for_64_bytes() -> None:
+    free = 64 << 20
+    assert [most_unpacked(size) for size in (0, 1 << 20, (1 << 20) + 1)] == [free, free, free + 64]
+
+
+def test_small_content_is_sealed_without_zstandard() -> None:
+    # The import of Zstandard takes longer than zlib with less than 256 KiB.
+    for size, start in (((1 << 18) - 1, b"\x78"), (1 << 18, b"\x28\xb5\x2f\xfd")):
+        (file,) = decode_message("ActionResult", seal(bytes(size))).output_files
+        assert file.contents.startswith(start)

@@ -440,6 +440,13 @@ def test_line_markers_lose_the_names_of_bases_and_get_them_back() -> None:
     assert HiddenFolders().hide_markers(text) == text
 
 
+def test_base_below_another_base_has_its_own_name() -> None:
+    hidden, later = HiddenFolders(bases=("/w", "/w/a")), HiddenFolders(bases=("/b", "/c"))
+    found = hidden.hide_markers(b'# 1 "/w/a/k.cu"\n# 0 "/w/k.h"\n')
+    assert found is not None
+    assert later.restore_markers(found) == b'# 1 "/c/k.cu"\n# 0 "/b/k.h"\n'
+
+
 def test_sources_that_may_include_by_the_name_of_a_base_are_found() -> None:
     hidden = HiddenFolders(bases=("/w/a",))
     for text in (

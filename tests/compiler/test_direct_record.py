@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shlex
@@ -279,6 +280,26 @@ def test_another_program_of_the_name_earlier_on_path_is_no_hit(tmp_path: Path) -
     assert restore_hit(key, environment, counted=False) is None
     first.unlink()
     assert restore_hit(key, environment, counted=False) is not None
+
+
+def test_folder_in_place_of_a_file_is_no_hit(tmp_path: Path) -> None:
+    store, key, header = tmp_path / "store", "ab" * 32, tmp_path / "k.h"
+    entry = store / "ac" / "cd" / ("cd" * 32)
+    entry.parent.mkdir(parents=True)
+    entry.write_bytes(seal(b"object"))
+    header.write_text("")
+    record: dict[str, list[str]] = {name: [] for name in SECTIONS}
+    head = ["ef" * 32, entry.name, sealed_digest(entry.read_bytes()), "1.0", "", "", ""]
+    files = [str(header), hashlib.sha256(b"").hexdigest(), "before"]
+    places = [str(tmp_path / "k.o"), "0", "6", ""]
+    write_record(
+        str(store / "direct" / key), {**record, "head": head, "files": files, "places": places}
+    )
+    environment = {"ARCHSPLIT_CACHE_DIR": str(store)}
+    assert restore_hit(key, environment, counted=False) is not None
+    header.unlink()
+    header.mkdir()
+    assert restore_hit(key, environment, counted=False) is None
 
 
 def gcc() -> str:

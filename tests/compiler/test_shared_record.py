@@ -140,6 +140,32 @@ def test_keys_of_checkouts_are_equal_if_bases_begin_the_paths(tmp_path: Path) ->
     assert keys("one", "k.cu", PWD="/nowhere")[1] != ""
 
 
+def test_command_line_has_the_name_of_the_nearest_base() -> None:
+    def shared(word: str, *bases: str) -> str:
+        return invocation_keys(
+            [word], cwd="/", environment={}, nvcc="nvcc", version="1", bases=bases
+        )[1]
+
+    assert shared("/w/a/k.cu", "/w", "/w/a") == shared("/v/b/k.cu", "/v", "/v/b") != ""
+
+
+@pytest.mark.parametrize("shared", ["00" * 32, "ff" * 32])
+def test_hit_of_a_shared_record_makes_one_for_the_checkout(tmp_path: Path, shared: str) -> None:
+    store, key = tmp_path / "store", "ab" * 32
+    entry = store / "ac" / "cd" / ("cd" * 32)
+    entry.parent.mkdir(parents=True)
+    entry.write_bytes(seal(b"object"))
+    record: dict[str, list[str]] = {name: [] for name in SECTIONS}
+    record |= {
+        "head": ["ef" * 32, entry.name, sealed_digest(entry.read_bytes()), "1.0", "", "", ""],
+        "places": [str(tmp_path / "k.o"), "0", "6", ""],
+    }
+    write_record(str(store / "direct" / shared), record)
+    environment = {"ARCHSPLIT_CACHE_DIR": str(store)}
+    assert restore_hit(key, environment, shared_key=shared, counted=False) is not None
+    assert (store / "direct" / key).exists()
+
+
 def test_watched_folder_that_is_gone_is_no_hit(tmp_path: Path) -> None:
     store, key = tmp_path / "store", "ab" * 32
     entry = store / "ac" / "cd" / ("cd" * 32)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import os
 import random
@@ -23,6 +24,7 @@ from archsplit.errors import (
 )
 from archsplit.formats.fatbin import read_containers
 from archsplit.formats.reader import open_file
+from archsplit.slim.report import RemovedImages, SlimmedFile, SlimReport, _slimmed_files
 from handmade_samples import THREE, Maker, container, held, image, in_memory, lz4_image
 from shared_frames import frame, record
 
@@ -292,3 +294,53 @@ def test_notes_after_the_eighth_are_counted(
     assert [note for note in notes if note in said] == notes[:8]
     assert (f"{left} more notes: --json has all" in said) == (left > 0)
     assert ("more notes" in said) == (left > 0)
+
+
+def many_files(count: int, targets: int) -> SlimReport:
+    removed = tuple(
+        RemovedImages(kind="SASS", target=f"sm_{80 + number}", count=1, file_bytes=1000)
+        for number in range(targets)
+    )
+    files = tuple(
+        SlimmedFile(
+            path=f"lib{number}.so",
+            size_before=10_000,
+            size_after=5000 + number,
+            mode="shrink",
+            note=None,
+            removed=removed,
+        )
+        for number in range(count)
+    )
+    return SlimReport(
+        source="x.whl",
+        output=None,
+        size_before=10_000,
+        size_after=5000,
+        sha256=None,
+        choice="--device 9.0",
+        files=files,
+        effects=(),
+    )
+
+
+def table_of(report: SlimReport) -> str:
+    console = Console(width=200, record=True, file=io.StringIO())
+    console.print(_slimmed_files(report))
+    return console.export_text()
+
+
+@pytest.mark.parametrize(("targets", "left"), [(3, 0), (4, 1), (8, 5)])
+def test_targets_after_the_third_are_counted(targets: int, left: int) -> None:
+    said = table_of(many_files(1, targets))
+    assert said.count("sm_") == 3
+    assert (f", {left} more" in said) == (left > 0)
+    assert ("more" in said) == (left > 0)
+
+
+@pytest.mark.parametrize(("count", "left"), [(12, 0), (13, 1), (20, 8)])
+def test_files_after_the_twelfth_are_added_up(count: int, left: int) -> None:
+    said = table_of(many_files(count, 1))
+    assert said.count(".so") == 12
+    assert (f"{left} more files" in said) == (left > 0)
+    assert ("more files" in said) == (left > 0)

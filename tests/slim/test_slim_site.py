@@ -114,10 +114,11 @@ def test_the_note_says_what_was_removed(site: Path) -> None:
     assert {row["target"] for row in file["removed"]} >= {"sm_80", "sm_86", "compute_90"}
 
 
-def test_permissions_stay(site: Path) -> None:
-    (site / LIBRARY).chmod(0o444)
+@pytest.mark.parametrize("mode", [0o444, 0o755])
+def test_permissions_stay(site: Path, mode: int) -> None:
+    (site / LIBRARY).chmod(mode)
     slim(site)
-    assert (site / LIBRARY).stat().st_mode & 0o7777 == 0o444
+    assert (site / LIBRARY).stat().st_mode & 0o7777 == mode
 
 
 def test_undo_puts_the_very_same_files_back(site: Path) -> None:

@@ -391,6 +391,7 @@ def member(name: str, **changes: int) -> zipfile.ZipInfo:
         (member("toy\\evil.py"), "toy\\evil.py: it has a backslash"),
         (member("toy/evil.py", external_attr=0o120777 << 16), "it is a symbolic link"),
         (member("toy/evil.py", external_attr=0o010644 << 16), "neither a file nor a folder"),
+        (member("toy/evil.py", external_attr=0o140644 << 16), "neither a file nor a folder"),
         (member("toy/evil/", external_attr=0o100644 << 16), "neither a file nor a folder"),
         (member("toy/evil.py", compress_type=zipfile.ZIP_BZIP2), "method 12, neither stored"),
         (member("toy/evil.py", compress_type=zipfile.ZIP_LZMA), "method 14, neither stored"),
@@ -505,6 +506,7 @@ def test_a_folder_with_content(tmp_path: Path) -> None:
     [
         (b"#!/bin/sh\n", b"", "bytes before the first member"),
         (b"", b"more", "bytes after the end"),
+        (b"", b"\xff" * 22, "bytes after the end"),
     ],
 )
 def test_bytes_around_the_archive(
