@@ -206,20 +206,24 @@ def print_table(counts: Counter[tuple[str, str]]) -> None:
 def survivors(tree: Path, packages: Sequence[str], output: str) -> list[Mutant]:
     """Return what an earlier run's output names as not killed, in its order, wherever it is now."""
     pattern = re.compile(
-        r"^(?:survived|not judged|left out): (.+?):\d+: (.*?)(?: \[\d+ s.*\])?$", re.MULTILINE
+        r"^(?:survived|not judged|left out): (.+?):(\d+): (.*?)(?: \[\d+ s.*\])?$", re.MULTILINE
     )
-    wanted = dict.fromkeys((Path(file), change) for file, change in pattern.findall(output))
-    changed = {change.partition("  ->  ")[0] for _, change in wanted}
-    found: dict[tuple[Path, str], Mutant] = {}
+    rows = [(Path(file), int(line), change) for file, line, change in pattern.findall(output)]
+    changed = {change.partition("  ->  ")[0] for *_, change in rows}
+    found: dict[tuple[Path, str], list[Mutant]] = {}
     for (path, line, _), edit in (*python_edits(tree, packages), *c_edits(tree, packages)):
         old = path.read_text()
         if old.splitlines()[line - 1].strip() in changed and (new := edit(old)) is not None:
             mutant = make_mutant(tree, path, line, old, new)
-            if (mutant.file, mutant.change) in wanted:
-                found.setdefault((mutant.file, mutant.change), mutant)
-    for file, change in sorted(wanted.keys() - found.keys()):
-        print(f"no longer there: {file}: {change}")
-    return [found[each] for each in wanted if each in found]
+            found.setdefault((mutant.file, mutant.change), []).append(mutant)
+    wanted = []
+    for file, line, change in rows:
+        if same := found.get((file, change)):
+            # Lines of one text: the nearest to where it was.
+            wanted.append(min(same, key=lambda each: abs(each.line - line)))
+        else:
+            print(f"no longer there: {file}:{line}: {change}")
+    return wanted
 
 
 def make_mutant(tree: Path, path: Path, line: int, old: str, new: str) -> Mutant:
