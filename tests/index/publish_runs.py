@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from publish_samples import SECRET, USER, Asked, Fault, Scene
 
 from child_processes import running
+from in_process import run_archsplit
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,10 +42,20 @@ class Command:
     )
     running: list[int] = field(default_factory=list)
 
-    def run(self, *words: str | Path, repository: tuple[str, ...] | None = None) -> Done:
+    def call(self, *words: str | Path, repository: tuple[str, ...] | None = None) -> Done:
+        """Run the command in this process, for what it prints and sends."""
+        place = self._place(repository)
+        environment = self.environment()
+        done = run_archsplit("publish", *words, *place, environment=environment, inherits=False)
+        return Done(code=done.returncode, stdout=done.stdout, stderr=done.stderr)
+
+    def _place(self, repository: tuple[str, ...] | None) -> tuple[str, ...]:
         self.home.mkdir(exist_ok=True)
-        own = ("--repository-url", self.scene.server.url)
-        place = own if repository is None else repository
+        return ("--repository-url", self.scene.server.url) if repository is None else repository
+
+    def run(self, *words: str | Path) -> Done:
+        """Run the command in a process, which may be killed."""
+        place = self._place(None)
         code = "import sys; from archsplit.cli.main import main; sys.exit(main(sys.argv[1:]))"
         argv = (sys.executable, "-c", code, "publish", *map(str, words), *place)
         with running(

@@ -82,7 +82,7 @@ def test_killed_at_every_request(command: Command, *, answered: bool) -> None:
 
 def test_plan_is_shown_and_nothing_is_uploaded(command: Command) -> None:
     scene = command.scene
-    done = command.run(scene.dist, "--plan", "--json")
+    done = command.call(scene.dist, "--plan", "--json")
     assert done.code == 0, done.stderr
     plan = json.loads(done.stdout)
     assert [(row["role"], row["action"], row["name"]) for row in plan["files"]] == [
@@ -115,7 +115,7 @@ def test_only_twine_reads_pypirc(command: Command) -> None:
         return Fault(status=403, reason="No", body=f"{password} {echo[-1]}".encode())
 
     scene.server.before = refuse
-    done = command.run(scene.dist, repository=("--repository", "ours"))
+    done = command.call(scene.dist, repository=("--repository", "ours"))
     assert done.code == 21, done.stderr
     assert "403 No" in done.stderr
     assert len(echo) == 1
@@ -125,17 +125,17 @@ def test_only_twine_reads_pypirc(command: Command) -> None:
 def test_conflict_and_unknown_places_have_exit_codes_of_their_own(command: Command) -> None:
     scene = command.scene
     (scene.files / scene.wheel("_cc90").name).write_bytes(b"something else")
-    done = command.run(scene.dist)
+    done = command.call(scene.dist)
     assert (done.code, scene.server.uploads()) == (22, [])
     assert "CONFLICT" in done.stderr
-    done = command.run(scene.dist, repository=("--repository", "nowhere"))
+    done = command.call(scene.dist, repository=("--repository", "nowhere"))
     assert done.code == 2
     assert "twine doesn't know this repository" in done.stderr
     url = f"http://{USER}:{SECRET}@127.0.0.1:1/"
-    done = command.run(scene.dist, repository=("--repository-url", url))
+    done = command.call(scene.dist, repository=("--repository-url", url))
     assert done.code == 2
     assert SECRET not in done.stderr
-    done = command.run(command.home)
+    done = command.call(command.home)
     assert done.code == 14
     assert "archsplit-report.json" in done.stderr
 
@@ -144,12 +144,12 @@ def test_wheels_that_fail_our_check_are_not_published(command: Command, tmp_path
     dist = make_release(tmp_path / "other", "1.0", "+cu130")
     command.scene.dist = dist
     # A private index answers for itself.
-    done = command.run(dist, "--plan")
+    done = command.call(dist, "--plan")
     assert done.code == 0, done.stderr
     report = dist / "archsplit-report.json"
     path = command.scene.wheel("_cc90")
     path.write_bytes(path.read_bytes()[:-1])
-    done = command.run(dist)
+    done = command.call(dist)
     assert done.code == 9
     assert "is not the file that archsplit-report.json lists" in done.stderr
     assert path.name in report.read_text()
@@ -175,11 +175,11 @@ def test_interrupted_upload_ends_at_once(command: Command) -> None:
 
 def test_variables_of_twine_name_the_index(command: Command) -> None:
     command.variables["TWINE_REPOSITORY_URL"] = command.scene.server.url
-    done = command.run(command.scene.dist, "--plan", repository=())
+    done = command.call(command.scene.dist, "--plan", repository=())
     assert done.code == 0, done.stderr
     assert f"toyfat 1.0 to {command.scene.server.url}, read at" in done.stdout
     del command.variables["TWINE_REPOSITORY_URL"]
-    done = command.run(command.scene.dist, repository=())
+    done = command.call(command.scene.dist, repository=())
     assert done.code == 2
     assert "no index to publish to" in done.stderr
 

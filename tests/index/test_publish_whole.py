@@ -49,7 +49,7 @@ def test_from_a_recipe_to_its_users(
     effects = Effects(progress=SilentProgress(), environment=environment, jobs=2, cache=known)
     build_recipe(BuildRequest(recipe=load_recipe(recipe)), effects, out=tmp_path / "wheels")
     command = Command(scene=scene, home=tmp_path / "home")
-    done = command.run(tmp_path / "wheels", "--json")
+    done = command.call(tmp_path / "wheels", "--json")
     assert done.code == 0, done.stderr
     published = json.loads(done.stdout)
     roles = [row["role"] for row in published["live"]]
@@ -67,7 +67,7 @@ def test_from_a_recipe_to_its_users(
             check=False,
         )
         assert used.returncode == 0, used.stderr
-    assert command.run(tmp_path / "wheels").code == 0
+    assert command.call(tmp_path / "wheels").code == 0
     assert len(scene.server.uploads()) == 4
 
 

@@ -17,6 +17,7 @@ from split_samples import Sample, environment, hand_made, split
 from archsplit.errors import IndexUnreachableError, InputError
 from archsplit.release.verify import verify_release
 from archsplit.system.units import size_text
+from in_process import run_archsplit
 from index_server import pypiserver, serve, write_required
 from target_lists import parse_targets
 
@@ -53,14 +54,20 @@ class Place:
         (found,) = self.folder.glob("lib/python*/site-packages")
         return found
 
+    def environment(self, gpus: str | None = None) -> dict[str, str]:
+        own = {"HOME": str(self.scratch), "PIP_INDEX_URL": self.index, "UV_INDEX_URL": self.index}
+        own |= {"PIP_NO_CACHE_DIR": "1", "UV_NO_CACHE": "1", "PIP_NO_COMPILE": "1"}
+        found = {**environment(self.scratch, gpus), **own}
+        return {**found, "PATH": f"{UV.parent}{os.pathsep}{found['PATH']}"}
+
     def run(
         self, *words: str, gpus: str | None = None, **more: str
     ) -> subprocess.CompletedProcess[str]:
-        own = {"HOME": str(self.scratch), "PIP_INDEX_URL": self.index, "UV_INDEX_URL": self.index}
-        own |= {"PIP_NO_CACHE_DIR": "1", "UV_NO_CACHE": "1", "PIP_NO_COMPILE": "1"}
-        child = {**environment(self.scratch, gpus), **own, **more}
-        child["PATH"] = f"{UV.parent}{os.pathsep}{child['PATH']}"
+        child = {**self.environment(gpus), **more}
         return subprocess.run(words, env=child, capture_output=True, text=True, check=False)
+
+    def archsplit(self, *words: str) -> subprocess.CompletedProcess[str]:
+        return run_archsplit(*words, environment=self.environment(), inherits=False)
 
     def install(self, *words: str) -> None:
         pip = (self.python, "-m", "pip", "install", "-q")
@@ -302,7 +309,7 @@ def test_a_folder_that_is_no_environment(place: Place, sample: Sample) -> None:
 
 
 def archsplit(place: Place, *words: str) -> subprocess.CompletedProcess[str]:
-    return place.run(*ARCHSPLIT, "install", "--python", place.python, *words)
+    return place.archsplit("install", "--python", place.python, *words)
 
 
 @pytest.mark.parametrize(
@@ -324,6 +331,7 @@ def test_a_folder_is_installed_by_its_core(place: Place, sample: Sample, fat_ind
     assert own.installed() == {"toyfat-1.0", "toyfat-cc90-1.0"}
     # The fat wheel of the same version takes the core's place.
     own.install("--no-deps", "--no-index", again(own), str(sample.fat))
+    # This process finds a folder of that name beside the tests.
     result = own.run(*ARCHSPLIT, "doctor", "toyfat")
     assert result.returncode == InputError.exit_code
     assert "toyfat is not installed" in result.stderr, "it is in another environment"
@@ -421,27 +429,15 @@ def test_an_address_is_installed(place: Place, sample: Sample) -> None:
 def test_install_that_cannot_succeed_is_an_error(
     words: tuple[str, ...], code: int, message: str, tmp_path: Path
 ) -> None:
-    done = subprocess.run(
-        (*ARCHSPLIT, "install", *words),
-        cwd=tmp_path,
-        env={"PATH": os.environ["PATH"], "VIRTUAL_ENV": sys.prefix},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    active = {"PATH": os.environ["PATH"], "VIRTUAL_ENV": sys.prefix}
+    done = run_archsplit("install", *words, cwd=tmp_path, environment=active, inherits=False)
     assert done.returncode == code, done.stderr
     assert message in done.stderr
 
 
 def test_own_environment_of_the_tool_is_left_unless_it_is_named(tmp_path: Path) -> None:
-    done = subprocess.run(
-        (*ARCHSPLIT, "install", "packaging"),
-        cwd=tmp_path,
-        env={"PATH": os.environ["PATH"]},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    path = {"PATH": os.environ["PATH"]}
+    done = run_archsplit("install", "packaging", cwd=tmp_path, environment=path, inherits=False)
     assert done.returncode == 2
     assert "no environment is active, and " in done.stderr
     assert "hint: activate one, or name its Python: --python .venv/bin/python" in done.stderr
