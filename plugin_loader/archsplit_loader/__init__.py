@@ -126,4 +126,4 @@ def _number(device: int) -> int:
     try:
         return index(device)
     except TypeError:
-        raise PluginError(f"{device!r} is not a device's number; write it as in 0") from None
+        raise PluginError(f"{device!r} is not a device's number; write it like 0") from None

@@ -236,5 +236,5 @@ def numbers(capability: object) -> tuple[int, int]:
     # A float is refused too: 12.0 and 12.00 would be equal, and 9.10 would become 9.1.
     match = isinstance(capability, str) and re.fullmatch("([1-9][0-9]{0,2})[.]([0-9])", capability)
     if not match:
-        raise PluginError(f"{capability!r} is not a compute capability; write it as in '9.0'")
+        raise PluginError(f"{capability!r} is not a compute capability; write it like '9.0'")
     return int(match[1]), int(match[2])

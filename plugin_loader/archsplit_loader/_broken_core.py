@@ -39,8 +39,8 @@ class BrokenCore:
     def text(self) -> str:
         """For people."""
         lines = [f"core: damaged: {self.error}"]
-        lines += ["plugins: not looked into", *(f"  {path}" for path in self.files)]
-        lines += [] if self.command is None else [f"to mend it: {self.command}"]
+        lines += ["plugins: not checked", *(f"  {path}" for path in self.files)]
+        lines += [] if self.command is None else [f"to fix it: {self.command}"]
         return "\n".join(lines)
 
     def _plugins(self) -> Iterator[str]:

@@ -429,7 +429,7 @@ def _libraries(libraries: tuple[LoadedLibrary, ...]) -> Iterator[str]:
 
 
 def _purpose(served: Served) -> str:
-    return "to mend it" if served.target is None else f"better, with {served.needs}"
+    return "to fix it" if served.target is None else f"better, with {served.needs}"
 
 
 def _plugins(candidates: tuple[Candidate, ...]) -> Iterator[str]:

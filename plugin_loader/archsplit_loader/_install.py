@@ -85,7 +85,7 @@ def install(order: Order) -> int:
         _say(f"{core.distribution} {core.version} has nothing for capability {each}")
     # The exit status is about the GPUs: nothing to install may be because there is nothing.
     if not plan.wanted:
-        _say("nothing is to be installed")
+        _say("there is nothing to install")
         return 1 if plan.unserved else 0
     command = _command(core, plan, order)
     words = without_credentials(shlex.join(command))
@@ -132,7 +132,7 @@ def _present(loader: Loader) -> tuple[tuple[str, str], ...]:
     # A guess would download hundreds of megabytes for a GPU that is not there.
     if not devices:
         reason = _bindings.text(summary.driver_reason)
-        raise DeviceError(f"{reason or 'no GPU is here'}\nhint: name the GPUs, as in --gpu 9.0")
+        raise DeviceError(f"{reason or 'no GPU found'}\nhint: name the GPUs, such as --gpu 9.0")
     found = tuple((f"{one.major}.{one.minor}", _bindings.text(one.name)) for one in devices)
     if "ARCHSPLIT_CAPABILITY" in os.environ:
         known = dict(_bindings.known_capabilities(loader.library))
@@ -153,7 +153,7 @@ def _asked(loader: Loader, gpus: Sequence[str]) -> tuple[tuple[str, str], ...]:
         match = _CAPABILITY.fullmatch(text.strip().lower())
         capability = f"{match[1]}.{match[2]}" if match else _capability_of(text, known)
         if capability is None:
-            raise PluginError(f"unknown GPU {text!r}\nhint: write the capability, as in --gpu 9.0")
+            raise PluginError(f"unknown GPU {text!r}\nhint: write the capability: --gpu 9.0")
         _check_known(capability, known)
         found.append((capability, known[capability]))
     return tuple(found)

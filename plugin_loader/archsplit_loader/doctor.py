@@ -56,7 +56,7 @@ def _add_install(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--install",
         action="store_true",
-        help="install the plugins that serve this machine's GPUs, with pip or uv, and mend others",
+        help="install the plugins that serve this machine's GPUs, with pip or uv; repair others",
     )
     group.add_argument("--dry-run", action="store_true", help="print the command, and run nothing")
     group.add_argument(

@@ -42,7 +42,7 @@ from archsplit.remote.endpoint import EngineChoice, parse_engine
 from archsplit.system.fs import read_file, temporary_dir
 from archsplit.system.resources import available_cores, parse_job_count
 from archsplit.system.safe_output import SafeConsole
-from archsplit.system.terminal import PlainLines
+from archsplit.system.terminal import SilentProgress, progress_display
 from archsplit.wheels.metadata import encode_metadata
 
 if TYPE_CHECKING:
@@ -55,6 +55,7 @@ _FARM_SETTINGS = ("remote", "remote-jobs", "remote-ca", "remote-cert", "remote-k
 _SETTINGS = ("target", "nvcc", "jobs", "policy", "cache", *_FARM_SETTINGS)
 _FARM_JOBS = "64"
 _TOKEN_VARIABLE = "ARCHSPLIT_REMOTE_TOKEN"
+_CONSOLE = SafeConsole(stderr=True, highlight=False, emoji=False)
 
 
 def build_wheel(
@@ -74,8 +75,9 @@ def build_wheel(
     order = replace(call.order, targets=() if target is None else (target,), core=target is None)
     _check_metadata(call, metadata_directory)
     wanted = "core" if target is None else "plugin"
-    with temporary_dir() as folder:
-        report = build_recipe(order, call.effects, out=folder)
+    # The display ends with the line of the last stage.
+    with temporary_dir() as folder, progress_display(_CONSOLE) as progress:
+        report = build_recipe(order, replace(call.effects, progress=progress), out=folder)
         (name,) = (wheel.file for wheel in report.wheels if wheel.role == wanted)
         shutil.copyfile(folder / name, Path(wheel_directory) / name)
     return name
@@ -94,7 +96,9 @@ def build_editable(
     call = _call(config_settings, several_targets=True)
     _check_metadata(call, metadata_directory)
     order = replace(call.order, targets=call.targets)
-    return build_editable_core(order, call.effects, out=Path(wheel_directory)).name
+    with progress_display(_CONSOLE) as progress:
+        effects = replace(call.effects, progress=progress)
+        return build_editable_core(order, effects, out=Path(wheel_directory)).name
 
 
 def prepare_metadata_for_build_wheel(
@@ -199,7 +203,7 @@ def _checked(settings: Mapping[str, str | list[str]]) -> Mapping[str, str]:
     if unknown:
         raise UsageError(
             f"unknown --config-setting {', '.join(unknown)}",
-            hint=f"there are {', '.join(_SETTINGS)}",
+            hint=f"known settings: {', '.join(_SETTINGS)}",
         )
     repeated = sorted(name for name, value in settings.items() if not isinstance(value, str))
     if repeated:
@@ -212,7 +216,7 @@ def _targets(text: str, *, several: bool) -> tuple[Target, ...]:
     if len(targets) != 1 and not several:
         raise UsageError(
             f"--config-setting target={text} is more than one target",
-            hint="one wheel is built at a time: name one, as in sm_90",
+            hint="one wheel is built at a time: name one target, such as sm_90",
         )
     return targets
 
@@ -255,7 +259,7 @@ def _cache(settings: Mapping[str, str]) -> Settings | None:
 
 def _effects(settings: Mapping[str, str]) -> Effects:
     return Effects(
-        progress=PlainLines(SafeConsole(stderr=True, highlight=False, emoji=False)),
+        progress=SilentProgress(),
         environment=os.environ,
         jobs=_jobs(settings.get("jobs", str(available_cores()))),
     )

@@ -62,7 +62,7 @@ def test_every_spelling_is_read(text: str, expected: str) -> None:
 def test_words_without_a_fixed_set_are_refused_with_a_reason(text: str) -> None:
     with pytest.raises(TargetError, match="is not a fixed set of targets: it means") as caught:
         parse_targets(text)
-    assert caught.value.hint == "list the targets, as in sm_80,sm_90,compute_90"
+    assert caught.value.hint == "list the targets, such as sm_80,sm_90,compute_90"
 
 
 def test_the_words_are_refused_in_any_spelling_too() -> None:

@@ -69,10 +69,10 @@ def test_other_text_is_refused_with_a_hint(text: str) -> None:
         ("sm-100a", "did you mean sm_100a?"),
         ("compute120", "did you mean compute_120?"),
         ("sm_9O", "did you mean sm_90?"),
-        ("gfx942", "write SASS targets as in"),
-        ("H100", "write SASS targets as in"),
-        ("smaller than all of them", "write SASS targets as in"),
-        ("", "write SASS targets as in"),
+        ("gfx942", "write SASS targets like"),
+        ("H100", "write SASS targets like"),
+        ("smaller than all of them", "write SASS targets like"),
+        ("", "write SASS targets like"),
     ],
 )
 def test_the_hint_proposes_the_nearest_target(text: str, hint: str) -> None:

@@ -200,7 +200,7 @@ def test_the_budget_counts_what_other_machines_have_built(
     ]
     report = build_recipe(orders[0], effects, out=out)
     assert len(report.wheels) == 1
-    with pytest.raises(BudgetError, match=r"all have .* more than budget = 300.0 kB"):
+    with pytest.raises(BudgetError, match=r"together .* more than budget = 300.0 kB"):
         build_recipe(orders[1], effects, out=out)
     assert len(list(out.glob("*.whl"))) == 1
 

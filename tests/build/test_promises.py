@@ -120,7 +120,7 @@ def test_a_plugin_that_promises_a_later_glibc_than_its_core() -> None:
     assert faults(*seen) == []
     (found,) = findings(*seen, scope=CheckScope(published=True))
     assert (found.code, found.subject) == ("other-glibc", "foo-sm90.whl")
-    assert found.found == "needs glibc 2.34, the core 2.17: between the two pip finds only the core"
+    assert found.found == "with glibc 2.17 to 2.33 pip finds the core, but no plugin"
     assert 'manylinux = "2_34" in [targets]' in found.hint
     # As after that: all wheels promise what the recipe says.
     for glibc in (new, (2, 39)):

@@ -46,7 +46,7 @@ def test_a_target_that_the_core_does_not_name(dist: Path, effects: Effects) -> N
 
 def test_a_missing_core(dist: Path, effects: Effects) -> None:
     only(dist, "tinyvec-1*").unlink()
-    assert "one core is needed, and there is none" in complaint(dist, effects)
+    assert "one core is needed, but found none" in complaint(dist, effects)
 
 
 def test_two_releases_in_one_folder(dist: Path, recipe: Path, effects: Effects) -> None:

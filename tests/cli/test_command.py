@@ -294,7 +294,7 @@ def test_an_interrupted_build_leaves_nothing(
         process.send_signal(signum)
         rest = process.stderr.read()
     assert process.returncode == 130, rest
-    assert "interrupted; nothing half-made was left" in rest
+    assert "interrupted; no partial output was left" in rest
     assert not (tmp_path / "out").exists()
     assert os.listdir(temporary) == []
     assert snapshot(recipe) == before

@@ -117,7 +117,9 @@ def test_a_version_that_is_not_there_names_those_that_are(folder: Path, tmp_path
     assert first.startswith("error: the index has no wheel of toyfat==2.0 for Python 3.")
     assert hint == "hint: the newest are 1.0"
     unknown = archsplit(folder, tmp_path / "cache", "split", "gone==2.0", "--out", "o")
-    assert unknown.stderr.endswith("hint: is it gone on the index in use? See: pip config list\n")
+    assert unknown.stderr.endswith(
+        "hint: check the name gone, and the index: pip config list shows it\n"
+    )
 
 
 def test_a_terminal_shows_that_work_goes_on(folder: Path, tmp_path: Path) -> None:

@@ -151,7 +151,7 @@ def test_another_checkout_reuses_steps_after_an_edit(project: Project) -> None:
     [
         ("#define ME __builtin_FILE()\n", (), "__builtin_FILE"),
         ('#define ME __FILE__\n#define H "h.h"\n#include H\n', (), "includes a file by a macro"),
-        ("#define ME __FILE__\n", ("-lineinfo",), "cicc -generate-line-info writes names of files"),
+        ("#define ME __FILE__\n", ("-lineinfo",), "cicc -generate-line-info writes file names"),
         ("#define ME __FILE__\n", ("-G",), "cicc"),
         ("#define ME __FILE__\n", ("-dlto", "-rdc=true"), "cicc"),
         ("#define ME __FILE__\n", ("-DROOT={folder}",), "flag"),

@@ -67,7 +67,7 @@ def test_option_file_that_nvcc_refuses_is_not_expanded(tmp_path: Path) -> None:
 
 def test_option_file_without_an_end_falls_back_to_nvcc(tmp_path: Path) -> None:
     (tmp_path / "self").write_text("-DA -optf self")
-    with pytest.raises(FallBackToNvccError, match="too many files"):
+    with pytest.raises(FallBackToNvccError, match="too many option files"):
         expanded("-optf", "self", folder=tmp_path)
     with pytest.raises(FallBackToNvccError, match="not a regular file"):
         expanded("-optf", "/dev/null", folder=tmp_path)

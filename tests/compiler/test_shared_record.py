@@ -65,7 +65,7 @@ def test_another_checkout_takes_the_record_without_the_whole_way(
     assert len(before) == 2
     # The whole way is a miss, and the comparison of both ways fails.
     monkeypatch.setattr("archsplit.compiler.wrapper_cache.WrapperCache.restore", lambda _: False)
-    with pytest.raises(AssertionError, match="not looked at"):
+    with pytest.raises(AssertionError, match="not scanned"):
         lines_of(two)
     monkeypatch.undo()
     assert len(records(one) - before) == 1

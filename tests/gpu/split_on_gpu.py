@@ -75,9 +75,7 @@ def doctor(site: Path, package: str) -> str:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     lines = [line.strip() for line in done.stdout.splitlines()]
     told = [
-        line
-        for line in lines
-        if line.startswith(("device", "served", "not ", "to mend", "verdict"))
+        line for line in lines if line.startswith(("device", "served", "not ", "to fix", "verdict"))
     ]
     return f"[{done.returncode}] " + " | ".join(told)
 

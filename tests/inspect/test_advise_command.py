@@ -192,7 +192,7 @@ def test_a_build_is_weighed_by_its_wheels(
 @pytest.mark.parametrize("name", ["Bad Name", "a]", ""])
 def test_a_policy_that_no_recipe_could_have(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["advise", "x.whl", "--gpus", str(GPUS), "--policy", name]) == 2
-    assert "is not a policy's name, as in nightly" in capsys.readouterr().err
+    assert "is not a policy name, such as nightly" in capsys.readouterr().err
 
 
 def test_many_strangers_are_counted(

@@ -67,9 +67,16 @@ def test_inspect_writes_a_page(samples: Samples, tmp_path: Path) -> None:
     assert page.read_text().startswith("<!DOCTYPE html>")
 
 
-@pytest.mark.parametrize(("target", "gpu"), [("sm_80", "8.0"), ("sm_90", "9.0")])
-def test_page_opens_on_the_required_gpu_and_has_no_path_of_this_machine(
-    samples: Samples, tmp_path: Path, target: str, gpu: str
+@pytest.mark.parametrize(
+    ("target", "gpu", "name"), [("sm_80", "8.0", "A100"), ("sm_90", "9.0", "H100")]
+)
+def test_text_and_page_open_on_the_required_gpu_and_the_page_has_no_path_of_this_machine(
+    samples: Samples,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    target: str,
+    gpu: str,
+    name: str,
 ) -> None:
     page = tmp_path / "page.html"
     limits = ("--forbid", "sm_50", "--require", f"{target},compute_*")
@@ -77,6 +84,7 @@ def test_page_opens_on_the_required_gpu_and_has_no_path_of_this_machine(
         run("inspect", str(samples / WHEEL), *limits, "--html", str(page))
     text = page.read_text()
     assert f'"gpu":"{gpu}"' in text
+    assert f"\nAn {name} " in capsys.readouterr().out
     assert str(samples.folder) not in text
     assert str(tmp_path) not in text
 

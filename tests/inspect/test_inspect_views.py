@@ -382,9 +382,7 @@ def style_color(selector: str, property_name: str, indent: str = "") -> str:
 
 def test_boxes_of_a_gpu_can_be_told_apart_and_read() -> None:
     """WCAG 2.2: letters have 4.5 (1.4.3), and what a picture needs has 3 (1.4.11)."""
-    used, unused, rest = (
-        style_color(f".tile.{name}", "background-color") for name in ("used", "unused", "rest")
-    )
+    used, unused, rest = (style_color(selector, "background-color") for selector in BOXES.values())
     ink, edge = style_color(".rest", "color"), style_color(EDGED, "border-color")
     assert contrast(used, unused) >= 3
     assert min(contrast(edge, each) for each in (used, unused, rest, "#fff")) >= 3
@@ -393,18 +391,19 @@ def test_boxes_of_a_gpu_can_be_told_apart_and_read() -> None:
 
 
 def test_boxes_of_a_gpu_can_be_told_apart_on_a_dark_page() -> None:
-    names = ("used", "unused", "rest")
-    boxes = {name: style_color(f".tile.{name}", "background-color", "  ") for name in names}
+    boxes = {name: style_color(one, "background-color", "  ") for name, one in BOXES.items()}
     assert contrast(boxes["used"], boxes["unused"]) >= 3
     edge = style_color(EDGED, "border-color", "  ")
     assert min(contrast(edge, boxes[name]) for name in ("unused", "rest")) >= 3
     for name, box in boxes.items():
-        ink = style_color(f".tile.{name}", "color", "  ")
+        ink = style_color(BOXES[name], "color", "  ")
         assert contrast(ink, box) >= 4.5, name
         assert contrast(box, "#ffffff") >= 2, "no white box on a dark page"
 
 
 EDGED = ".tile.used, .tile.unused, .tile.rest"
+BOXES = {"used": ".used", "unused": ".unused:not(tr)", "rest": ".rest"}
+"""Selectors of the map's boxes, and of the legend's, which have their colors."""
 
 
 def schemes() -> dict[str, dict[str, str]]:
@@ -431,7 +430,10 @@ def test_page_opens_on_the_answer_and_has_no_folder(samples: Samples) -> None:
     assert str(samples) not in page
     data = page_data(page)
     assert data["gpu"] in {gpu["id"] for gpu in data["gpus"]}
-    assert "archsplit split pkg-1.0-py3-none-any.whl" in data["gpus"][0]["text"]
+    assert data["gpus"][0]["text"].splitlines()[1::2] == [
+        f"archsplit slim pkg-1.0-py3-none-any.whl --device {data['gpus'][0]['id']}",
+        "archsplit split pkg-1.0-py3-none-any.whl --out split",
+    ]
 
 
 def test_page_of_a_library_without_device_code_has_one_sentence(samples: Samples) -> None:

@@ -56,7 +56,7 @@ def test_unserved_device_gets_the_command(workbench: Workbench, site: Path) -> N
     workbench.plugin(site, "sm_80")
     done = doctor(workbench, site, gpus="9.0;8.0")
     assert "  not served: needs the plugin for sm_90\n" in done.stdout
-    assert '  to mend it: pip install "vecsort[sm90]==1.2.3"\n' in done.stdout
+    assert '  to fix it: pip install "vecsort[sm90]==1.2.3"\n' in done.stdout
     assert "\n  the GPUs differ" in done.stdout
     assert "verdict: 1 of 2 devices served\n" in done.stdout
     assert done.returncode == 1

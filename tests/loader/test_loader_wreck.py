@@ -86,7 +86,7 @@ def test_damaged_core_gets_a_report_and_a_command(
         assert (done.returncode, done.stderr) == (1, "")
     text = asked(workbench, site, *DOCTOR).stdout
     assert text.startswith("core: damaged: ")
-    assert text.endswith(f"  {plugin}\nto mend it: {MEND}\n")
+    assert text.endswith(f"  {plugin}\nto fix it: {MEND}\n")
 
 
 def test_other_library_in_the_loaders_place_is_told(workbench: Workbench, site: Path) -> None:
@@ -94,14 +94,14 @@ def test_other_library_in_the_loaders_place_is_told(workbench: Workbench, site: 
     done = asked(workbench, site, *DOCTOR)
     assert "can't open the loader: " in done.stdout
     assert "undefined symbol: archsplit_loader_create" in done.stdout
-    assert f"to mend it: {MEND}" in done.stdout
+    assert f"to fix it: {MEND}" in done.stdout
 
 
 def test_no_command_is_made_up_where_pip_knows_nothing(workbench: Workbench, site: Path) -> None:
     shutil.rmtree(site / "vecsort-1.2.3.dist-info")
     (face(site) / "core.json").unlink()
     assert json.loads(asked(workbench, site, *DOCTOR, "--json").stdout)["command"] is None
-    assert "to mend it" not in asked(workbench, site, *DOCTOR).stdout
+    assert "to fix it" not in asked(workbench, site, *DOCTOR).stdout
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def test_face_that_is_damaged_itself_says_so_in_a_line(
 def test_tool_finds_a_core_without_an_identity(workbench: Workbench, site: Path) -> None:
     (face(site) / "core.json").unlink()
     done = by_tool(workbench, site, "vecsort")
-    assert f"to mend it: {MEND}" in done.stdout
+    assert f"to fix it: {MEND}" in done.stdout
     assert done.returncode == 1
     nothing = by_tool(workbench, site, "json")
     assert "json is not a core" in nothing.stderr
@@ -152,7 +152,7 @@ def test_unreadable_folder_is_told(workbench: Workbench, site: Path) -> None:
     plugins.symlink_to("cuda")  # root may list every folder but this
     done = asked(workbench, site, *DOCTOR)
     assert f"  unreadable: {plugins}\n    it can't be listed: " in done.stdout
-    assert f"to mend it: chmod -R a+rX {plugins.parent}\n" in done.stdout.replace(" \\\n     ", "")
+    assert f"to fix it: chmod -R a+rX {plugins.parent}\n" in done.stdout.replace(" \\\n     ", "")
     assert done.returncode == 1
 
 

@@ -45,7 +45,7 @@ def test_an_unknown_target_names_the_version_and_the_nearest(toolkit: Toolkit) -
         toolkit.check_targets([Target.parse("sm_151"), Target.parse("sm_90")])
     text = str(caught.value)
     assert toolkit.release in text
-    assert "sm_151: the nearest it knows are" in text
+    assert "sm_151: the nearest that it knows are" in text
     assert "sm_121" in text
     assert "sm_90:" not in text
 
@@ -64,7 +64,7 @@ def test_an_unsupported_target_is_explained(name: str, what: str) -> None:
     supported = {Target.parse("sm_90"), Target.parse("compute_90")}
     text = unsupported_target_text(Target.parse(name), supported)
     kind = name.partition("_")[0]
-    assert text == f"{name}: the nearest it knows are {kind}_90; {what}"
+    assert text == f"{name}: the nearest that it knows are {kind}_90; {what}"
 
 
 def test_the_order_is_flag_then_variables_then_path_then_wheels(tmp_path: Path) -> None:
@@ -107,7 +107,7 @@ def test_without_any_every_place_and_its_reason_are_listed(tmp_path: Path) -> No
     text = str(caught.value)
     for expected in (
         f"CUDA_HOME: {old}: CUDA 10.2.89 is too old: 11.8 or newer is needed",
-        f"CUDA_PATH: {odd}: its --version doesn't look like nvcc's",
+        f"CUDA_PATH: {odd}: its --version is not like nvcc's",
         "PATH: nowhere: not found",
         "index wheels: nowhere: not found",
         "hint: pip install 'archsplit[nvcc]'",
@@ -143,7 +143,7 @@ def test_wheels_of_different_versions_are_skipped(tmp_path: Path, toolkit: Toolk
 def test_an_nvcc_without_a_toolkit_folder(tmp_path: Path) -> None:
     script = 'case $1 in --version) echo "release 13.0, V13.0.88";; esac'
     (attempt,) = probe(explicit=program(tmp_path / "nvcc", script), environment={})
-    assert attempt.reason == "its --dryrun doesn't say where its toolkit is"
+    assert attempt.reason == "its --dryrun prints no toolkit folder"
 
 
 def test_an_nvcc_that_fails(tmp_path: Path) -> None:

@@ -158,7 +158,7 @@ def test_five_mistakes_are_reported_at_once_each_with_line_key_and_hint(tmp_path
 recipe.toml has 6 faults
 recipe.toml:1: project.summary: is missing
 recipe.toml:3: project.version: '1.2.3+cu13' has a local part, which the public index refuses
-    hint: write 1.2.3; the CUDA version belongs into the project's name
+    hint: write 1.2.3; the CUDA version belongs in the project's name
 recipe.toml:4: project.sumary: unknown key
     hint: did you mean summary?
 recipe.toml:9: source.files[0]: no file matches src/*.cpp

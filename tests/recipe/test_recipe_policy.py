@@ -112,8 +112,8 @@ def test_a_nightly_sorts_between_its_version_and_the_next(
         ('version = "{next}+{date}"', "the public index refuses its local part"),
         ('version = "{next}.dev0{date}"', "which is not normalized: 1.2.4.dev20260131"),
         ('version = "1.2.3"', "gives the release's own version, whose wheels are others"),
-        ('max-wheel = "big"', "max-wheel: 'big' is not a size\n    hint: write it as in 100MB"),
-        ("budget = 3", 'budget: must be text, not 3\n    hint: write it as in "100MB"'),
+        ('max-wheel = "big"', "max-wheel: 'big' is not a size\n    hint: write it like 100MB"),
+        ("budget = 3", 'budget: must be text, not 3\n    hint: write it like "100MB"'),
         ('buget = "3"', "buget: unknown key\n    hint: did you mean budget?"),
     ],
 )
@@ -141,7 +141,7 @@ def test_without_sass_and_ptx_there_is_nothing_to_build(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ('[policy]\nbudget = "1MB"\n', "policy.budget: must be a table, not '1MB'"),
-        ("[policy.Nightly]\n", "policy.Nightly: 'Nightly' is not a policy's name, as in nightly"),
+        ("[policy.Nightly]\n", "policy.Nightly: 'Nightly' is not a policy name, such as nightly"),
         (
             "[polcy.nightly]\n",
             "polcy: unknown key\n    hint: did you mean po",
@@ -164,8 +164,8 @@ def test_exceeded_limits_are_listed_with_the_excess() -> None:
     policy = Policy(max_wheel=5_000_000, budget=8_000_000)
     assert list(policy.exceeded({"a": 5_000_000, "b": 3_000_000})) == []
     assert list(policy.exceeded({"a": 5_500_000, "b": 3_000_000})) == [
-        "a has 5.5 MB, 500.0 kB more than max-wheel = 5.0 MB",
-        "all have 8.5 MB, 500.0 kB more than budget = 8.0 MB\n        5.5 MB a\n        3.0 MB b",
+        "a is 5.5 MB, 500.0 kB more than max-wheel = 5.0 MB",
+        "together 8.5 MB, 500.0 kB more than budget = 8.0 MB\n        5.5 MB a\n        3.0 MB b",
     ]
     assert list(Policy().exceeded({"a": 1 << 40})) == []
 

@@ -250,7 +250,7 @@ def test_an_import_that_needs_the_driver_is_a_note(dist: Path, effects: Effects)
     rewrite(only(dist, "tinyvec-1*"), driven)
     verdict = check_release(relist(dist), effects, Requirements())
     assert verdict.notes[-1] == (
-        "import tinyvec can't be shown here: it needs libcuda of NVIDIA's driver"
+        "import tinyvec can't be tested here: it needs libcuda of NVIDIA's driver"
     )
 
 
@@ -269,8 +269,8 @@ def test_module_that_the_fat_wheel_does_not_require_is_a_note(
         assert "import toy fails" in complaint(packs, effects, Requirements())
         return
     assert check_release(packs, effects, Requirements()).notes[-1] == (
-        "import toy can't be shown here: it needs archsplit_has_no_such_module, which the fat wheel"
-        " doesn't require either"
+        "import toy can't be tested here: it needs archsplit_has_no_such_module, which the fat"
+        " wheel doesn't require either"
     )
 
 

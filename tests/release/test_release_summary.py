@@ -70,9 +70,8 @@ def test_summary_lists_wheels_kept_code_and_downloads() -> None:
     assert split_summary(SPLIT).splitlines() == [
         "toy.whl is now",
         "     2.0 MB  toy-1.0-py3-none-linux_x86_64.whl  core",
-        "     4.0 MB  toy_cc80-1.0-py3-none-linux_x86_64.whl  GPUs of capability 8.0, 8.6",
-        "     1.0 MB  toy_commoncc80-1.0-py3-none-linux_x86_64.whl"
-        "  part for GPUs of capability 8.0, 8.6",
+        "     4.0 MB  toy_cc80-1.0-py3-none-linux_x86_64.whl",
+        "     1.0 MB  toy_commoncc80-1.0-py3-none-linux_x86_64.whl  part for 8.0, 8.6",
         "     1.0 MB  toy_rest-1.0-py3-none-linux_x86_64.whl  rest",
         "together 8.0 MB, 0.80 times the fat wheel's 10.0 MB",
         "names on the index: 3",

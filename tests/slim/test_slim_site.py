@@ -92,7 +92,7 @@ def test_libraries_get_smaller_and_load(site: Path) -> None:
     assert (site / LIBRARY).stat().st_size < size
     assert report.checks == (
         f"{LIBRARY}: loads",
-        "other/libother.so: can't be loaded here, as it couldn't before: libneighbour.so: cannot "
+        "other/libother.so: can't be loaded here, and couldn't be before: libneighbour.so: cannot "
         "open shared object file: No such file or directory",
         "1 of 2 changed libraries could not be tried here",
     )
@@ -341,7 +341,7 @@ def test_a_distribution_that_was_removed_stays_so(environment: Environment) -> N
     said = undo_site(site)
     assert said == (
         "3 files were restored",
-        f"{OWN} was changed since, and is left unchanged",
+        f"{OWN} has changed since, and is left as it is",
     )
     assert contents(site) == {n: s for n, s in before.items() if not n.startswith("fat")}
 
@@ -354,7 +354,7 @@ def test_a_distribution_that_was_installed_anew_stays_so(
     name = "fat-2-py3-none-manylinux_2_17_x86_64.whl"
     environment.install(fat_wheel(tmp_path, name=name, library=b"another one"))
     said = undo_site(site)
-    assert said[1:] == (f"{OWN} was changed since, and is left unchanged",)
+    assert said[1:] == (f"{OWN} has changed since, and is left as it is",)
     assert (site / LIBRARY).read_bytes() == b"another one"
 
 
@@ -550,7 +550,7 @@ def test_second_slim_of_a_site_is_refused(site: Path) -> None:
 
 
 def test_a_full_disk_is_known_before(site: Path) -> None:
-    with pytest.raises(DiskFullError, match="are needed beside the old files"):
+    with pytest.raises(DiskFullError, match="are needed in addition to the old files"):
         check_free_space(site, 1 << 60)
 
 

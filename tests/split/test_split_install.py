@@ -133,7 +133,7 @@ def test_the_packs_of_the_gpus_come_from_the_index(place: Place) -> None:
     assert place.installed() == {"toyfat-1.0", "toyfat-cc90-1.0", "toyfat-cc80-1.0"}
     again = place.doctor("--install", gpus="9.0")
     assert again.returncode == 0
-    assert "nothing is to be installed" in again.stdout
+    assert "there is nothing to install" in again.stdout
     # An update of only the core: uv says nothing, and pip ends with 0.
     place.install("--no-deps", "-U", "toyfat")
     assert f"toyfat-{NEWER}" in place.installed()
@@ -207,7 +207,7 @@ def test_a_privately_split_wheel_is_served_from_its_folder(
         source = f"--no-index --find-links '{wheels}'"
         # A command that is longer than 80 columns continues on the next line, as in a shell.
         shown = " ".join(result.stdout.replace("\\\n", " ").split())
-        assert f'to mend it: {words} {source} "toyfat[cc90]==1.0"' in shown
+        assert f'to fix it: {words} {source} "toyfat[cc90]==1.0"' in shown
         assert "python -m toyfat.doctor --install installs what is missing" in shown
         done = place.doctor("--install", "--gpu", "H100")
         assert done.returncode == 0, done.stdout + done.stderr
@@ -265,7 +265,7 @@ def test_doctor_install_without_a_known_gpu_is_an_error(place: Place) -> None:
     place.install("toyfat==1.0")
     none = place.doctor("--install")
     assert none.returncode == 1
-    assert "hint: name the GPUs, as in --gpu 9.0" in none.stderr
+    assert "hint: name the GPUs, such as --gpu 9.0" in none.stderr
     wrong = place.doctor("--install", "--gpu", "Voodoo 2")
     assert wrong.returncode == 1
     assert "unknown GPU 'Voodoo 2'" in wrong.stderr
@@ -373,7 +373,7 @@ def test_dry_run_has_a_table_of_gpus_with_packs_and_sizes(sample: Sample, place:
 def test_index_that_no_one_answers_is_said_to_be_offline(place: Place) -> None:
     done = archsplit(place, "toyfat", "--gpu", "9.0", "--index-url", "http://127.0.0.1:1/simple/")
     assert done.returncode == IndexUnreachableError.exit_code
-    assert "no index replies about toyfat: the server is down, or this machine is offline" in (
+    assert "can't reach an index for toyfat: the server is down, or this machine is offline" in (
         done.stderr
     )
     assert "running: " not in done.stdout

@@ -147,7 +147,7 @@ def test_doctor_mends_a_pack_for_another_python_without_the_core(
     site = unpacked(tmp_path, differing.core("cp311"), differing.pack("cc90", "cp310"))
     done = python(tmp_path, "9.0", str(site / "toyfat" / "_archsplit"))
     assert "none for this core; install the plugin again" in done.stdout
-    assert 'to mend it: pip install --force-reinstall --no-deps "toyfat-cc90==1.0"\n' in done.stdout
+    assert 'to fix it: pip install --force-reinstall --no-deps "toyfat-cc90==1.0"\n' in done.stdout
 
 
 def test_extras_are_the_same_in_all_cores(differing: Matrix) -> None:
@@ -331,7 +331,9 @@ def test_a_sample_of_the_release_is_installed(
     text, talk = capsys.readouterr()
     assert f"pip and uv install {tag}-{tag}-linux_x86_64 with Python {python}\n" in text
     assert "cp399-cp399-linux_x86_64 was not installed: no Python for cp399 is here" in talk
-    unfit = f"{tag}-{tag}-manylinux_2_99_x86_64 was not installed: this machine takes no wheel for"
+    unfit = (
+        f"{tag}-{tag}-manylinux_2_99_x86_64 was not installed: this machine accepts no wheel for"
+    )
     assert f"{unfit} manylinux_2_99_x86_64" in talk
     assert main(["verify", "--release", "--python", "3.99", str(out)]) == 4
     assert "Python 3.99 is not here" in capsys.readouterr().err

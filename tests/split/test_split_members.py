@@ -106,8 +106,8 @@ def test_unmoved_library_is_reported_with_its_reason(sample: Sample) -> None:
         ("toyfat/lib/libs.a", 10, "a static library is for others' linkers"),
         ("toyfat/lib/libhidden.so", 1, "it is outside of the fatbin sections, in .rodata"),
         ("toyfat/code.fatbin", 2, "a fatbin is read by a program"),
-        ("toyfat/torn.so", 0, "it doesn't read: toyfat/torn.so: "),
-        ("toyfat/text.so", 0, "it doesn't read: toyfat/text.so: "),
+        ("toyfat/torn.so", 0, "it can't be read: toyfat/torn.so: "),
+        ("toyfat/text.so", 0, "it can't be read: toyfat/text.so: "),
     ):
         assert stays[name]["images"] == images
         assert stays[name]["why"].startswith(why)

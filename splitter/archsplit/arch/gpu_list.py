@@ -100,7 +100,7 @@ _NUMBER = re.compile(r"(?:cc)?([1-9][0-9]{1,2})([af]?)", re.IGNORECASE)
 _DOTTED = re.compile(r"([1-9][0-9]{0,2}\.[0-9])([af]?)", re.IGNORECASE)
 _LOOSE_TARGET = re.compile(r"(sm|compute)[ _-]?([0-9]+)[.]?([0-9][af]?)", re.IGNORECASE)
 _PATTERN = re.compile(r"[*?\[]")
-_SPELLINGS = 'write it as in 9.0, sm_90, H100, "RTX 4090" or native'
+_SPELLINGS = 'write it like 9.0, sm_90, H100, "RTX 4090" or native'
 
 
 def parse_capabilities(text: str, *, detect: Detector = detect_gpus) -> tuple[Capability, ...]:
@@ -251,7 +251,7 @@ def _native(detect: Detector) -> tuple[Capability, ...]:
     if not gpus:
         raise TargetError(
             "'native' needs an NVIDIA GPU, and this machine shows none",
-            hint="name the GPU, as in 9.0 or H100",
+            hint="name the GPU, such as 9.0 or H100",
         )
     return tuple(gpus)
 

@@ -34,7 +34,7 @@ Suffix = Literal["", "a", "f"]
 _CAPABILITY = re.compile(r"([1-9][0-9]{0,2})\.([0-9])")
 _TARGET = re.compile(r"(sm|compute)_([1-9][0-9]{0,2})([0-9])([af]?)")
 _SUFFIXES: dict[str, Suffix] = {"": "", "a": "a", "f": "f"}
-_SPELLING = "write SASS targets as in sm_90, sm_90a or sm_120f, and PTX targets as in compute_90"
+_SPELLING = "write SASS targets like sm_90, sm_90a or sm_120f, and PTX targets like compute_90"
 _MAJOR_LIMIT = 1000
 _MINOR_LIMIT = 10
 
@@ -66,7 +66,7 @@ class Capability:
         match = _CAPABILITY.fullmatch(text)
         if match is None:
             raise TargetError(
-                f"{text!r} is not a compute capability", hint="write it as in 9.0 or 12.1"
+                f"{text!r} is not a compute capability", hint="write it like 9.0 or 12.1"
             )
         return cls(int(match[1]), int(match[2]))
 
@@ -247,7 +247,7 @@ def _torch_word(word: str) -> tuple[str, ...]:
         _refuse(word)
         raise TargetError(
             f"{word!r} is not valid in TORCH_CUDA_ARCH_LIST",
-            hint=f"write it as in 9.0, 9.0a or 9.0+PTX; names are {', '.join(_TORCH_NAMES)}",
+            hint=f"write it like 9.0, 9.0a or 9.0+PTX; names are {', '.join(_TORCH_NAMES)}",
         )
     major, minor, suffix, ptx = match.groups()
     number = major + minor + suffix
@@ -261,7 +261,7 @@ def _cmake_word(word: str) -> tuple[str, ...]:
         _refuse(word)
         raise TargetError(
             f"{word!r} is not valid in CMAKE_CUDA_ARCHITECTURES",
-            hint="write it as in 90, 90a-real or 120-virtual",
+            hint="write it like 90, 90a-real or 120-virtual",
         )
     sass, ptx = f"sm_{match[1]}", f"compute_{match[1]}"
     return {"-real": (sass,), "-virtual": (ptx,)}.get(match[2], (sass, ptx))
@@ -271,7 +271,7 @@ def _refuse(word: str) -> None:
     if word.lower() in _REFUSED:
         raise TargetError(
             f"{word!r} is not a fixed set of targets: it means {_REFUSED[word.lower()]}",
-            hint="list the targets, as in sm_80,sm_90,compute_90",
+            hint="list the targets, such as sm_80,sm_90,compute_90",
         )
 
 
@@ -300,7 +300,7 @@ def _gencode(value: str) -> tuple[str, ...]:
     if match is None:
         raise TargetError(
             f"{value!r} is not a valid value of -gencode",
-            hint="write it as in arch=compute_90,code=sm_90 or arch=compute_90,code=[sm_90]",
+            hint="write it like arch=compute_90,code=sm_90 or arch=compute_90,code=[sm_90]",
         )
     return _codes(match[1], match[2])
 
@@ -315,7 +315,7 @@ def _codes(number: str, codes: str) -> tuple[str, ...]:
             raise TargetError(
                 f"arch=compute_{number} with code={name}: archsplit builds each target from the"
                 " virtual architecture of the same number, and no LTO code",
-                hint=f"write only the targets, as in sm_{number}",
+                hint=f"write only the targets, such as sm_{number}",
             )
     return names
 

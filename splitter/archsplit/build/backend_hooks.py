@@ -181,7 +181,7 @@ def _hook_members(recipe: Recipe) -> Iterator[WheelMember]:
     root = (recipe.root / recipe.python.root).resolve()
     if not str(root).isprintable():
         raise OutputError(
-            f"{str(root)!r} can't be imported from: the path has characters that can't be printed",
+            f"can't import from {str(root)!r}: the path has characters that can't be printed",
             hint="rename the folder",
         )
     hook = f"_{package}_editable"

@@ -70,7 +70,7 @@ LINKAGE_HINT = 'declare each with extern "C": C++ gives it another, mangled name
 _ANY_FOLDER = Path("/private")
 _UNLISTED_HINT = (
     "write the file's name in the #include, or put it into a folder of source.include: the build id"
-    " and the source distribution have only what the recipe's text leads to"
+    " and the source distribution have only files that the recipe and its sources name"
 )
 
 

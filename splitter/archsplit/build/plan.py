@@ -246,8 +246,8 @@ def _date_warnings(order: BuildRequest, effects: Effects, identity: Identity) ->
     if order.policy is None or has_epoch(effects.environment):
         return ()
     return (
-        f"SOURCE_DATE_EPOCH is not set: {identity.version} has today's date, and the same build has"
-        " other bytes tomorrow",
+        f"SOURCE_DATE_EPOCH is not set: {identity.version} has today's date, and the same build"
+        " gives other bytes tomorrow",
     )
 
 

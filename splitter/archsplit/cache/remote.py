@@ -209,7 +209,7 @@ class Remotes:
         for name, _ in remotes:
             age = breaker.open_seconds(name)
             if age is not None:
-                self._remove(name, f"it was in trouble {age:.0f} s ago")
+                self._remove(name, f"it failed {age:.0f} s ago")
 
     def get(self, kind: StoreKind, key: str) -> tuple[str, bytes] | None:
         """Return the first hit with the name of its store, or None."""

@@ -239,7 +239,7 @@ def _fields(message: memoryview) -> Iterator[tuple[int, memoryview | int]]:
         else:
             raise DamagedError("it is not a message")
         if end > len(message):
-            raise DamagedError("it is cut")
+            raise DamagedError("it is truncated")
         yield tag, message[at:end] if kind == _BYTES else value
         at = end
 
@@ -248,7 +248,7 @@ def _read_varint(message: memoryview, at: int) -> tuple[int, int]:
     number = 0
     for shift in range(0, _MOST_SHIFT + 1, 7):
         if at >= len(message):
-            raise DamagedError("it is cut")
+            raise DamagedError("it is truncated")
         byte, at = message[at], at + 1
         number |= (byte & 0x7F) << shift
         if byte <= 0x7F:  # noqa: PLR2004 - the last byte has no such bit

@@ -85,7 +85,7 @@ def _policy(text: str) -> str:
         return str(TypeAdapter(PolicyName).validate_python(text))
     except ValidationError:
         raise argparse.ArgumentTypeError(
-            f"{text!r} is not a policy's name, as in {DEFAULT_POLICY}"
+            f"{text!r} is not a policy name, such as {DEFAULT_POLICY}"
         ) from None
 
 

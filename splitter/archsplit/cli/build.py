@@ -153,7 +153,7 @@ def _majors_build(recipe: Recipe, arguments: argparse.Namespace) -> Build:
     if wrong := [name for name, is_given in given.items() if is_given]:
         raise UsageError(
             f"{wrong[0]} is for one release, and this recipe makes one for each CUDA major",
-            hint="choose the major, as in --cuda 12",
+            hint="choose the major, such as --cuda 12",
         )
     request = options.build_request(recipe, arguments)
     return lambda effects, out: build_cuda_majors(request, effects, out=out)
@@ -258,5 +258,5 @@ def _refuse_others(recipe: SplitRecipe, arguments: argparse.Namespace) -> None:
             option = f"--{name.replace('_', '-')}"
             raise UsageError(
                 f"{option} is for recipes with sources; {recipe.file} has a prebuilt file",
-                hint="--targets, --policy, --out, --variants, --json, --quiet have a meaning here",
+                hint="--targets, --policy, --out, --variants, --json, --quiet are valid here",
             )

@@ -63,7 +63,7 @@ def _run(arguments: argparse.Namespace, console: Console) -> int:
     from archsplit.cache.local import LocalStore
 
     def warn(text: str) -> None:
-        console.print(text, markup=False, soft_wrap=True)
+        console.print(f"warning: {text}", markup=False, soft_wrap=True)
 
     settings = resolve_settings(os.environ)
     # Mode `read-only` is for shared caches of CI jobs, which must not change.
@@ -98,7 +98,7 @@ def _step_targets(text: str | None) -> Iterator[str]:
 
 
 def _stats(arguments: argparse.Namespace, settings: Settings, store: LocalStore) -> None:
-    from archsplit.cache.local import downloads_folder, downloads_size, store_size
+    from archsplit.cache.local import downloads_size, store_size
 
     del store
     counts = read_counts(settings.folder)
@@ -115,11 +115,10 @@ def _stats(arguments: argparse.Namespace, settings: Settings, store: LocalStore)
     _print(f"{'step':<26}{'target':<14}{'where':<32}{'times':>8}{'CPU s':>10}")
     for step, target, tier, number, seconds in counts:
         _print(f"{step:<26}{target:<14}{tier:<32}{number:>8}{seconds:>10.1f}")
-    _print(f"{files} files, {size / _MEGABYTE:.1f} MB of at most")
-    _print(f"{settings.max_size / _MEGABYTE:.0f} MB in {settings.folder}")
+    most = f"{settings.max_size / _MEGABYTE:.0f} MB"
+    _print(f"{files} files, {size / _MEGABYTE:.1f} MB of at most {most}, in {settings.folder}")
     if wheels:
-        _print(f"{wheels} downloaded wheels, {wheel_bytes / _MEGABYTE:.1f} MB of at most as much,")
-        _print(f"in {downloads_folder(settings.folder)}")
+        _print(f"{wheels} downloaded wheels, {wheel_bytes / _MEGABYTE:.1f} MB of at most as much")
 
 
 def _hit_rate(counts: Iterable[LookupCount], saved: float) -> str:
@@ -155,11 +154,11 @@ def _trim(arguments: argparse.Namespace, settings: Settings, store: LocalStore) 
 def _clear(arguments: argparse.Namespace, settings: Settings, store: LocalStore) -> None:
     from archsplit.cache.local import clear_store, trim_downloads
 
-    del arguments, store
+    del arguments
     done = clear_store(settings.folder)
     _print(f"{done.removed} files removed ({done.freed / _MEGABYTE:.1f} MB)")
     if done.files:
-        _print(f"warning: {done.files} files can't be deleted: they are in another user's folders")
+        store.warn(f"{done.files} files can't be deleted: they are in another user's folders")
     wheels = trim_downloads(settings.folder, maximum=0)
     if wheels.removed:
         _print(f"{wheels.removed} downloaded wheels removed ({wheels.freed / _MEGABYTE:.1f} MB)")
@@ -202,7 +201,7 @@ def _import(arguments: argparse.Namespace, settings: Settings, store: LocalStore
     with input_errors(arguments.file), arguments.file.open("rb") as file:
         count, total = import_store(store, file, where=str(arguments.file))
     if count < total:
-        _print(f"{total - count} files are damaged")
+        store.warn(f"{total - count} files are damaged")
     _print(f"{count} of {total} files imported into {settings.folder}")
 
 

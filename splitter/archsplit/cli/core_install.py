@@ -467,7 +467,7 @@ def _subject(text: str, environment: Environment) -> tuple[str, str | None]:
     except InvalidRequirement:
         raise UsageError(
             f"{text!r} is not the name of a project, and not a folder or wheel that exists",
-            hint="as in xgboost, or wheels/",
+            hint="name one, such as xgboost or wheels/",
         ) from None
 
 

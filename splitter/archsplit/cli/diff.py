@@ -169,7 +169,7 @@ def _percent(text: str) -> float:
     try:
         value = float(text.removesuffix("%"))
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a percentage, as in 5%") from None
+        raise argparse.ArgumentTypeError(f"{text!r} is not a percentage, such as 5%") from None
     return value / 100
 
 

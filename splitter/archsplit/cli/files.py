@@ -217,7 +217,7 @@ def _download_error(subject: str, log: str) -> InputError:
         # pip also lists versions with only a source distribution, but not other platforms' wheels.
         return InputError(
             f"the index has no wheel of {subject} for Python {python} on this machine",
-            hint=newest or f"is it {name} on the index in use? See: pip config list",
+            hint=newest or f"check the name {name}, and the index: pip config list shows it",
         )
     lines = [line.strip() for line in log.splitlines() if line.strip()]
     # pip's advice about its own version would hide the reason.
@@ -267,7 +267,7 @@ def record_hint(*wheels: Path) -> Iterator[None]:
         yield
     except WheelError as error:
         if error.hint is None and any(map(is_sound_without_record, wheels)):
-            error.hint = "pip installs it; --ignore-record takes it, and writes a right RECORD"
+            error.hint = "pip installs it; --ignore-record accepts it, and writes a correct RECORD"
         raise
 
 

@@ -169,6 +169,7 @@ def _show(
                 inventory,
                 devices,
                 is_asked=bool(arguments.device),
+                required=_required_gpu(arguments),
                 names=_names(arguments.device),
                 targets=arguments.targets,
             )
@@ -209,6 +210,6 @@ def _limits(arguments: argparse.Namespace) -> SizeLimits:
 def _target_limits(text: str) -> Iterator[tuple[str, int]]:
     names, equals, size = text.rpartition("=")
     if not (names and equals):
-        raise UsageError(f"invalid limit for a target: {text!r}", hint="write it as in sm_90=30MB")
+        raise UsageError(f"invalid limit for a target: {text!r}", hint="write it like sm_90=30MB")
     for pattern in options.target_patterns([names]):
         yield pattern, parse_size(size)

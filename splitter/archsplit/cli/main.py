@@ -92,7 +92,7 @@ def main(argv: Sequence[str]) -> int:
     except (KeyboardInterrupt, Exception) as error:
         if not _is_interrupt(error):
             raise
-        _say("error: interrupted; nothing half-made was left")
+        _say("error: interrupted; no partial output was left")
         return InterruptedByUserError.exit_code
     return code
 
@@ -278,7 +278,7 @@ def exit_codes() -> str:
     kinds = sorted(_kinds(ArchsplitError), key=lambda kind: kind.exit_code)
     lines = [f"  {kind.exit_code:3} {(kind.__doc__ or '').splitlines()[0]}" for kind in kinds]
     own = ("    0 Success.", "    1 A bug in archsplit.")
-    closed = f"  {_CLOSED_PIPE} The reader of standard output has gone."
+    closed = f"  {_CLOSED_PIPE} Standard output was closed by its reader."
     return "\n".join(["exit codes:", *own, *lines, closed])
 
 

@@ -274,6 +274,8 @@ def target_patterns(texts: Sequence[str]) -> tuple[str, ...]:
 
 def print_all(parts: Iterable[RenderableType], width: int = 140) -> None:
     """Print to standard output: as wide as the terminal, or ``width`` in a pipe."""
+    from rich.text import Text
+
     from archsplit.system.safe_output import SafeConsole
 
     out = SafeConsole(highlight=False, markup=False, emoji=False)
@@ -281,8 +283,9 @@ def print_all(parts: Iterable[RenderableType], width: int = 140) -> None:
     if not out.is_terminal:
         out.width = width
     for part in parts:
-        # A command or a table of a recipe that is wrapped can't be pasted.
-        out.print(part, soft_wrap=isinstance(part, str))
+        # A command or a table of a recipe that is wrapped can't be pasted; a log has long lines.
+        is_whole = isinstance(part, str) or (not out.is_terminal and isinstance(part, Text))
+        out.print(part, soft_wrap=is_whole)
 
 
 @contextlib.contextmanager

@@ -258,7 +258,7 @@ class DirectCache:
             parts = _key_components(row, key, portion)
             entry = _hidden_entry(self._new_entry(done, markers, portion, parts), hidden)
             if entry is None:
-                self.unshared = "a result names the folder"
+                self.unshared = "a result has the folder's name"
             elif self._cache.store(entry):
                 self.stored[portion] = _cached_result(row, entry, LOCAL_TIER, hidden)
         if self.stored:
@@ -276,13 +276,13 @@ class DirectCache:
         for program, *words in done.commands:
             flag = line_info_flag(words)
             if any("lto" in word for word in words) or (flag and not is_host_compiler(program)):
-                return f"{Path(program).name} {flag or '-lto'} writes names of files"
+                return f"{Path(program).name} {flag or '-lto'} writes file names"
         if None in map(hidden.hide_markers, texts.values()):
-            return "the code names the folder, or asks for its file by __builtin_FILE"
+            return "the code has the folder's name, or uses __builtin_FILE"
         for name, digest in read.row.files:
             text = read.texts.get(digest)
             if text is not None and hidden.may_include_by_base(join_continued_lines(text)):
-                return f"{name} names the folder, or includes a file by a macro"
+                return f"{name} has the folder's name, or includes a file by a macro"
         return ""
 
     def _has_only_gnu(self, done: CompletedCompile) -> bool:

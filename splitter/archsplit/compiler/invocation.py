@@ -99,7 +99,7 @@ def with_all_options(invocation: Invocation) -> Invocation:
     command, files = expand_options(command, invocation.cwd)
     command.check_supported()
     if name := extra_outputs(environment):
-        raise FallBackToNvccError(f"{name} asks the host compiler for rules of its own")
+        raise FallBackToNvccError(f"{name} asks the host compiler for dependency rules")
     # The shell of nvcc replaces variables, and the key of a direct record has not all of them.
     is_expanded = any("$" in word for word in (str(invocation.cwd), *command.argv))
     return replace(
@@ -128,7 +128,7 @@ def expand_options(command: CommandLine, cwd: Path) -> tuple[CommandLine, tuple[
         path = cwd / name
         # A file may name itself.
         if len(names) > _MOST_FILES:
-            raise FallBackToNvccError("it has too many files of options")
+            raise FallBackToNvccError("it has too many option files")
         # The content of a FIFO is gone once it has been read.
         if path.exists() and not path.is_file():
             raise FallBackToNvccError(f"its options are in {name}, which is not a regular file")
@@ -140,7 +140,7 @@ def expand_options(command: CommandLine, cwd: Path) -> tuple[CommandLine, tuple[
         return command, ()
     # The dry run gets the words as arguments, which the kernel limits.
     if names and sum(map(len, expanded.argv)) > _MOST_CHARACTERS:
-        raise FallBackToNvccError("there are too many options in its files")
+        raise FallBackToNvccError("its option files have too many options")
     return expanded, tuple(str(cwd / name) for name in names)
 
 

@@ -187,7 +187,7 @@ class ObjectCache:
     def explain(self, unit: SourceUnit) -> tuple[str, ...]:
         """Return the reasons why a source wasn't found in the cache, a line each."""
         looked = self._lookups.get(unit.request.key)
-        return ("its includes were not looked at",) if looked is None else looked.explain()
+        return ("its includes were not scanned",) if looked is None else looked.explain()
 
     def store(
         self,

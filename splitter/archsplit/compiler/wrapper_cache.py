@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 
 _COMPILED = {StepKind.CUDAFE, StepKind.CICC, StepKind.PTXAS, StepKind.TILEIRAS, StepKind.FATBINARY}
 _COMPILED |= {StepKind.PREPROCESS, StepKind.HOST_COMPILE}
-_OTHER_OUTPUTS = "makes more than rules"
+_OTHER_OUTPUTS = "makes more than dependency rules"
 """A note of an entry with more than rules for make: rules name the output as their target then."""
 
 
@@ -162,7 +162,7 @@ class WrapperCache:
     def _miss_reasons(self) -> list[str]:
         """Return the differences from the nearest earlier compilation."""
         if not self._direct:
-            return ["its includes were not looked at"]
+            return ["its includes were not scanned"]
         with_rows = (direct for direct in self._direct if direct.rows)
         return [*next(with_rows, self._direct[0]).explain()]
 

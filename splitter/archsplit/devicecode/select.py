@@ -184,7 +184,7 @@ class Selection:
         if sum(map(bool, (self.devices, self.keep, self.drop))) != 1:
             raise UsageError(
                 "say what to keep: --device GPU, --keep LIST or --drop LIST",
-                hint="give one of them, such as --device 9.0",
+                hint="for example --device 9.0",
             )
 
     def kept(

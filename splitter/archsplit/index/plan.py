@@ -225,7 +225,7 @@ def _refused(
     yield from rules.size_faults(sizes, sizes_on_index)
     for name, project in sorted(state.projects.items()):
         if project.status in _CLOSED and sizes[name]:
-            yield f"{name} is {project.status} on the index, and takes no files"
+            yield f"{name} is {project.status} on the index, and accepts no files"
 
 
 def _conflicts(release: UploadRelease, state: IndexState) -> Iterator[str]:

@@ -124,12 +124,12 @@ class RetryPolicy:
         if failure.wait is not None and failure.wait > self.seconds:
             return TryLaterError(
                 f"{what}: {failure}",
-                hint=f"the index takes no request before {self._after(failure.wait)};"
+                hint=f"the index accepts no request before {self._after(failure.wait)};"
                 " run the same command again then",
             )
         return IndexUnreachableError(
             f"{what}: {failure}; gave up after {self.seconds:.0f} s",
-            hint="run the same command again: it goes on where this one stopped",
+            hint="run the same command again: it continues where this one stopped",
         )
 
     def _after(self, seconds: float) -> str:

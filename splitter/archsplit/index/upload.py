@@ -221,11 +221,11 @@ def make_refusal(artifact: Artifact, result: TwineResult) -> IndexRefusedError:
         401: "the index doesn't know these credentials: TWINE_USERNAME, TWINE_PASSWORD, ~/.pypirc",
         403: f"the credentials may not upload to {artifact.project}: the name may be somebody"
         " else's, a token may be for other projects, or a trusted publisher may be missing",
-        413: "the index takes no file of that size",
+        413: "the index accepts no file of that size",
     }
     return IndexRefusedError(
         f"{artifact.path.name}: {result.reply()}",
-        hint=hints.get(result.status, "nothing else was uploaded after it; the core is not live"),
+        hint=hints.get(result.status, "nothing was uploaded after it; the core is not live"),
     )
 
 
@@ -293,8 +293,8 @@ class Uploader:
     def _later(self, result: TwineResult, wait: float) -> TryLaterError:
         when = utc_text(self.retry.clock.now() + timedelta(seconds=wait))
         return TryLaterError(
-            f"the index takes no more new names for now: {result.reply()}",
-            hint=f"run the same command again at {when}; it goes on where this one stopped",
+            f"the index accepts no more new names for now: {result.reply()}",
+            hint=f"run the same command again at {when}; it continues where this one stopped",
         )
 
 

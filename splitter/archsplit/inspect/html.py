@@ -119,7 +119,11 @@ def render_page(
     # The policy enforces it: browsers load nothing, and run nothing but this script, even if a
     # name on the page were markup.
     policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
-    rows = (f"<dt>{escape(term)}</dt><dd>{escape(text)}</dd>" for term, text in terms.items())
+    # A page of few words explains those only.
+    words = f"{headline} {body}".lower()
+    rows = (
+        f"<dt>{n}</dt><dd>{escape(text)}</dd>" for n, text in terms.items() if n.lower() in words
+    )
     return Template(_asset("page.html")).substitute(
         policy=policy,
         version=__version__,
@@ -141,7 +145,6 @@ def render_table(
     rows: Iterable[str],
     *,
     style: str = "",
-    terms: Mapping[str, str] = TERMS,
 ) -> str:
     """Return a table that scrolls by itself on a narrow screen.
 
@@ -152,7 +155,7 @@ def render_table(
         name = head.lstrip("#.")
         style_of = ' class="number"' if head.startswith("#") else ""
         style_of = ' class="wide"' if head == "." else style_of
-        text = f'<abbr title="{escape(terms[name])}">{name}</abbr>' if name in terms else name
+        text = f'<abbr title="{escape(TERMS[name])}">{name}</abbr>' if name in TERMS else name
         # A screen reader skips a heading without words.
         cells.append(f'<th scope="col"{style_of}>{text}' if name else f"<td{style_of}>")
     return (
@@ -269,10 +272,11 @@ def _map(inventory: Inventory, devices: Iterable[DeviceUsage]) -> str:
     )
     gpus = f"""<div id="gpus" class="gpus" role="group" aria-label="my GPU">{buttons}
 <button type="button" data-gpu="" aria-pressed="false">all targets</button></div>"""
-    measure = _choice("measure", "Bytes:", dict(_measures(inventory)))
+    items = "".join(f'<option value="{key}">{text}</option>' for key, text in _measures(inventory))
+    measure = f'<label>Bytes: <select id="measure">{items}</select></label>'
     return f"""<noscript><p>The map needs JavaScript; the tables have its numbers.</p></noscript>
 <div class="needs-script" hidden>
-<p id="gpu-note" class="note" role="status"></p>
+<pre id="gpu-note" tabindex="0" aria-live="polite"></pre>
 <div class="controls">
 {gpus}
 {measure if inventory.is_wheel else ""}
@@ -287,20 +291,13 @@ shows the parts, Escape goes back. A target of the legend marks its boxes.</p>
 </div>"""
 
 
-def _choice(name: str, label: str, options: dict[str, str]) -> str:
-    items = "".join(
-        f'<option value="{key}">{escape(text)}</option>' for key, text in options.items()
-    )
-    return f'<label>{label} <select id="{name}">{items}</select></label>'
-
-
 def _legend(inventory: Inventory) -> str:
     """Return the colors and textures that the map uses."""
     parts = breakdown(inventory.rows())
     swatches = dict.fromkeys(
         (part.name, part.label, part.color, _TEXTURES[part.form]) for part in parts
     )
-    swatches[REST_LABEL, REST_LABEL, REST_COLOR, ""] = None
+    swatches[REST_LABEL, REST_LABEL, REST_COLOR, "rest"] = None
     # A button for each, so that the mouse, the keyboard and a screen reader mark its boxes alike.
     items = (
         f'<li><button type="button" aria-pressed="false" data-target="{escape(label)}"'
@@ -316,13 +313,12 @@ _TEXTURES = {"": "", "PTX": "ptx", "link code": "link", "unregistered": "outside
 
 
 def _gpu_data(inventory: Inventory, device: DeviceUsage) -> dict[str, Any]:
-    text = f"archsplit slim leaves {size_text(device.slimmed)} of {size_text(device.whole)}"
-    if device.core is not None and device.pack is not None:
-        name = PurePath(inventory.path).name
-        text = (
-            f"{text}; a split gives this GPU a core of {size_text(device.core)} and a pack of"
-            f" {size_text(device.pack)}: archsplit split {shlex.quote(name)} --out split"
-        )
+    name = shlex.quote(PurePath(inventory.path).name)
+    text = f"# slim leaves {size_text(device.slimmed)} of {size_text(device.whole)}\n"
+    text += f"archsplit slim {name} --device {device.capability}"
+    if inventory.is_wheel and device.core is not None and device.pack is not None:
+        sizes = f"core {size_text(device.core)} + pack {size_text(device.pack)}, estimated"
+        text += f"\n# {sizes}\narchsplit split {name} --out split"
     return {
         "id": str(device.capability),
         "targets": [str(target) for target in device.targets],

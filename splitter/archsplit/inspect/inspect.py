@@ -291,9 +291,7 @@ def _check_build(file: File, path: Path, build: str) -> File:
     plugin_build = _build_id(path)
     if plugin_build == build:
         return file
-    problem = (
-        f"it is of build {(plugin_build or 'unknown')[:16]}, and its core of build {build[:16]}"
-    )
+    problem = f"its build is {(plugin_build or 'unknown')[:16]}, and its core's {build[:16]}"
     return replace(file, units=(), kernels=(), problem=f"{problem}: the loader refuses it")
 
 

@@ -198,6 +198,12 @@ function judge() {
   for (const button of find("gpus").querySelectorAll("button"))
     button.setAttribute("aria-pressed", String(button.dataset.gpu === state.gpu));
   find("gpu-note").textContent = gpu ? gpu.text : "";
+  // The legend has the colors of the map.
+  for (const { dataset, firstChild } of document.querySelectorAll(".legend button")) {
+    const node = { ...dataset, live: !["link", "outside"].includes(dataset.texture) };
+    firstChild.classList.toggle("used", Boolean(gpu && takes(gpu, node)));
+    firstChild.classList.toggle("unused", Boolean(gpu && !takes(gpu, node) && dataset.texture !== "rest"));
+  }
   if (gpu) find("answer").textContent = gpu.answer;
 }
 

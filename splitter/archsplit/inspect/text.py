@@ -73,6 +73,7 @@ def inventory_text(
     devices: Iterable[DeviceUsage],
     *,
     is_asked: bool = False,
+    required: Capability | None = None,
     names: Mapping[Capability, str] | None = None,
     targets: bool = False,
 ) -> Iterator[RenderableType]:
@@ -82,20 +83,21 @@ def inventory_text(
         inventory: to show.
         devices: the GPUs to judge it for.
         is_asked: True if the user named these GPUs; else a table has them all.
+        required: the GPU that must have code, which is answered first if no other is asked for.
         names: the GPUs as the user wrote them.
         targets: True to add the tables of targets and files.
     """
     yield Text(inventory.path, style="bold", overflow="fold")
-    yield summarize(inventory)
+    yield Text(summarize(inventory))
     rows, usages = inventory.rows(), tuple(devices)
     if usages and _is_run(inventory, usages):
-        # Without a question the answer is about the GPU that uses most.
-        shown = usages if is_asked else (max(usages, key=_native_code),)
+        # Without a question the answer is about the required GPU, or the one that uses most.
+        shown = usages if is_asked else (max(usages, key=lambda one: _rank(one, required)),)
         for one in shown:
             answer = answer_text(one, (names or {}).get(one.capability, ""))
-            yield from ("", answer)
+            yield from ("", Text(answer))
             if one.used:
-                yield from (_three_sizes(inventory, one), _parts(one))
+                yield from (_three_sizes(inventory, one), Text(_parts(one)))
         if len(usages) > 1:
             yield from ("", *_devices(usages))
         yield from next_commands(inventory, shown)
@@ -109,16 +111,16 @@ def inventory_text(
     for line in filter(
         None, (shares_text(inventory), zstd_text(inventory), other_files_text(inventory))
     ):
-        yield from ("", line)
+        yield from ("", Text(line))
     kernels = inventory.kernels()
     if kernels:
         yield from ("", *_kernels(kernels))
 
 
-def _native_code(usage: DeviceUsage) -> tuple[int, bool, int]:
+def _rank(usage: DeviceUsage, required: Capability | None) -> tuple[bool, int, bool, int]:
     """Return a rank by the code that was compiled for the GPU, cards first."""
-    gpu = GPU_BY_CAPABILITY.get(usage.capability)
-    return usage.containers[Coverage.NATIVE], not (gpu and gpu.embedded), usage.used
+    gpu, count = GPU_BY_CAPABILITY.get(usage.capability), usage.containers[Coverage.NATIVE]
+    return usage.capability == required, count, not (gpu and gpu.embedded), usage.used
 
 
 def next_commands(inventory: Inventory, sizes: Iterable[DeviceUsage]) -> Iterator[Text]:
@@ -156,7 +158,7 @@ def _parts(sizes: DeviceUsage) -> str:
         "link code": sizes.link_code,
         "not device code": sizes.other,
     }
-    words = " + ".join(f"{size_text(size)} {name}" for name, size in parts.items())
+    words = " + ".join(f"{size_text(size)} {name}" for name, size in parts.items() if size)
     return f"{words} = {size_text(sizes.whole)}"
 
 

@@ -175,7 +175,7 @@ def _uv_lock(command: Command, runner: Runner, *, what: str, hint: str) -> Itera
     """
     uv = find_uv(command.env)
     if uv is None:
-        raise ToolNotFoundError(f"uv is not installed, and has to {what}", hint="pip install uv")
+        raise ToolNotFoundError(f"uv is required to {what}", hint="pip install uv")
     with temporary_dir() as folder:
         lock = folder / "pylock.toml"
         words = ("--quiet", "--no-header", "--format=pylock.toml", f"--output-file={lock}")
@@ -190,7 +190,7 @@ def _refuse_sources(where: str, refused: list[str]) -> None:
     if refused:
         raise InputError(
             "\n  ".join([f"{where} has projects without a wheel:", *sorted(refused)]),
-            hint="build wheels of them, and name these in place of the sources",
+            hint="build wheels of them, and name those instead of the sources",
         )
 
 
@@ -203,7 +203,7 @@ def _resolve_uv_lock(
     words += [f"--extra={name}" for name in request.extras]
     words += [f"--group={name}" for name in request.groups]
     command = Command(argv=tuple(words), cwd=path.resolve().parent, env=environment)
-    hint = "the lock needs the pyproject.toml beside it, of the same state: uv lock"
+    hint = "the lock file needs its pyproject.toml beside it, and in step with it: uv lock"
     with _uv_lock(command, runner, what=f"export {path}", hint=hint) as lock:
         return tuple(_select(lock, path, extras=(), groups=(), python=request.python))
 

@@ -539,6 +539,6 @@ class _Reader:
 
 def _unknown(what: str, line: str) -> TranscriptError:
     return TranscriptError(
-        f"nvcc --dryrun printed a step of which archsplit doesn't understand {what}:\n  {line}",
+        f"nvcc --dryrun printed a step that archsplit can't read: {what}:\n  {line}",
         hint="take the flag that causes it out of the recipe, and report this line",
     )

@@ -212,7 +212,7 @@ def choose_toolkit(probes: Sequence[ToolkitProbe]) -> Toolkit:
 def unsupported_target_text(target: Target, supported: AbstractSet[Target]) -> str:
     """Return a line with the toolkit's nearest targets and facts about the target."""
     nearest = _nearest_targets(target, supported)
-    return f"{target}: the nearest it knows are {nearest}; {_describe_target(target)}"
+    return f"{target}: the nearest that it knows are {nearest}; {_describe_target(target)}"
 
 
 def _version_in_name(path: Path) -> list[int]:
@@ -252,14 +252,14 @@ def _probe(candidate: NvccCandidate, runner: Runner) -> ToolkitProbe:
 def _query(nvcc: Path, origin: str, runner: Runner) -> Toolkit:
     release = _RELEASE.search(_run_nvcc(nvcc, ("--version",), runner))
     if release is None:
-        raise ToolNotFoundError("its --version doesn't look like nvcc's")
+        raise ToolNotFoundError("its --version is not like nvcc's")
     if (int(release[1]), int(release[2])) < _OLDEST:
         oldest = ".".join(map(str, _OLDEST))
         raise ToolNotFoundError(f"CUDA {release[3]} is too old: {oldest} or newer is needed")
     # nvcc may be a link or a script: only nvcc itself has the toolkit's folder.
     top = _TOP.search(_run_nvcc(nvcc, ("--dryrun", "-c", "probe.cu"), runner))
     if top is None:
-        raise ToolNotFoundError("its --dryrun doesn't say where its toolkit is")
+        raise ToolNotFoundError("its --dryrun prints no toolkit folder")
     root = Path(top[1]).resolve()
     _check_wheels_match(root, release[3])
     return Toolkit(

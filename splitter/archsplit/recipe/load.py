@@ -267,7 +267,7 @@ def find_prebuilt_policy_faults(tables: dict[str, Any]) -> Iterator[RecipeFault]
             yield RecipeFault(
                 path=(POLICY_TABLE, name, "version"),
                 message="is for libraries: a wheel has a version, which stays",
-                hint="have what builds the wheel give it another one",
+                hint="change the version in the project that builds the wheel",
             )
 
 

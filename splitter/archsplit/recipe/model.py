@@ -144,12 +144,12 @@ def parse_file_pattern(value: object) -> PurePosixPath:
     # The pattern "." has no parts.
     if not path.parts:
         raise InvalidValue(
-            f"{value!r} is a folder, not a pattern of files", hint="write it as in *.cu"
+            f"{value!r} is a folder, not a pattern of files", hint="write it like *.cu"
         )
     # Python's own globs changed the meaning of `a**` between versions, so it is refused.
     if any("**" in part and part != "**" for part in path.parts):
         raise InvalidValue(
-            f"in {value!r}, '**' is only a part of a name", hint="write it as in **/*.cu"
+            f"in {value!r}, '**' is only a part of a name", hint="write it like **/*.cu"
         )
     return path
 
@@ -224,7 +224,7 @@ def _parsed(parse: Callable[[str], _T], text: str, what: str, hint: str) -> _T:
         return parse(text)
     # The errors of `packaging` for versions, specifiers, requirements and licenses.
     except ValueError:
-        raise InvalidValue(f"{text!r} is not {what}", hint=f"write it as in {hint}") from None
+        raise InvalidValue(f"{text!r} is not {what}", hint=f"write it like {hint}") from None
 
 
 def _version(text: str) -> str:
@@ -233,7 +233,7 @@ def _version(text: str) -> str:
     if version.local:
         raise InvalidValue(
             f"{text!r} has a local part, which the public index refuses",
-            hint=f"write {version.public}; the CUDA version belongs into the project's name",
+            hint=f"write {version.public}; the CUDA version belongs in the project's name",
         )
     # Wheel names have the normalized form; two forms of one version would confuse the plugins'
     # pins.
@@ -266,8 +266,8 @@ def _classifier(text: str) -> str:
     # PEP 639: an index refuses a license expression beside license classifiers.
     if text.startswith("License ::"):
         raise InvalidValue(
-            f"{text!r} says again what project.license says",
-            hint="leave it out: the index refuses it beside a license expression",
+            f"{text!r} repeats project.license",
+            hint="leave it out: the index refuses it together with a license expression",
         )
     return _one_line(text)
 
@@ -297,7 +297,7 @@ Classifier = Annotated[str, AfterValidator(_classifier)]
 Keyword = Annotated[str, AfterValidator(_without_comma)]
 Person = Annotated[str, AfterValidator(_without_comma)]
 Label = Annotated[str, AfterValidator(_label)]
-Address = Annotated[str, Matching(r"https?://[!-~]+", "an address, as in https://example.org")]
+Address = Annotated[str, Matching(r"https?://[!-~]+", "an address, such as https://example.org")]
 Email = Annotated[str, Matching(r"[^@\s,<>\"]+@[^@\s,<>\"]+", "an e-mail address")]
 
 

@@ -31,7 +31,7 @@ _FIELDS = ("next", "date")
 _SOME_DAY = "20260131"
 
 PolicyName = Annotated[
-    str, Matching(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", "a policy's name, as in nightly")
+    str, Matching(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", "a policy name, such as nightly")
 ]
 
 
@@ -50,7 +50,7 @@ def _template(text: str) -> str:
 
 def _size(value: object) -> int:
     if not isinstance(value, str):
-        raise InvalidValue(f"must be text, not {value!r}", hint='write it as in "100MB"')
+        raise InvalidValue(f"must be text, not {value!r}", hint='write it like "100MB"')
     try:
         return parse_size(value)
     except UsageError as error:
@@ -113,14 +113,14 @@ class Policy:
             if self.max_wheel is not None and size > self.max_wheel:
                 over = size_text(size - self.max_wheel)
                 limit = size_text(self.max_wheel)
-                yield f"{name} has {size_text(size)}, {over} more than max-wheel = {limit}"
+                yield f"{name} is {size_text(size)}, {over} more than max-wheel = {limit}"
         total = sum(sizes.values())
         if self.budget is not None and total > self.budget:
             over, limit = size_text(total - self.budget), size_text(self.budget)
             # The largest wheels first: a user looks there for bytes to save.
             parts = sorted(sizes.items(), key=lambda item: -item[1])
             weights = "".join(f"\n    {size_text(size):>10} {name}" for name, size in parts)
-            yield f"all have {size_text(total)}, {over} more than budget = {limit}{weights}"
+            yield f"together {size_text(total)}, {over} more than budget = {limit}{weights}"
 
 
 POLICIES = TypeAdapter(dict[PolicyName, Policy])

@@ -47,7 +47,7 @@ def find_policy_faults(tables: dict[str, Any]) -> Iterator[RecipeFault]:
             yield from _target_faults(name, policy, targets)
         project = tables.get("project")
         if project and (message := find_version_fault(policy, project.version)):
-            hint = 'write it as in "{next}.dev{date}" or "1.1.0.dev{date}"'
+            hint = 'write it like "{next}.dev{date}" or "1.1.0.dev{date}"'
             yield RecipeFault(path=(POLICY_TABLE, name, "version"), message=message, hint=hint)
 
 
@@ -129,7 +129,7 @@ def check_cuda_major(recipe: Recipe, major: int | None) -> None:
     if major is None and recipe.cuda.majors:
         raise UsageError(
             f"the recipe is for CUDA {majors}, and makes a release for each",
-            hint="choose one, as in --cuda 12; `archsplit build` without it builds all",
+            hint="choose one, such as --cuda 12; `archsplit build` without it builds all",
         )
     if major is not None and major not in recipe.cuda.majors:
         raise UsageError(

@@ -72,7 +72,7 @@ def check_package_name(text: str) -> str:
     """Return the name of an import package, or raise `InvalidValue`."""
     if not (text.isascii() and text.isidentifier()) or keyword.iskeyword(text):
         raise InvalidValue(
-            f"{text!r} can't be imported", hint="write one Python identifier, as in vecsort"
+            f"{text!r} can't be imported", hint="write one Python identifier, such as vecsort"
         )
     return text
 
@@ -104,7 +104,7 @@ def _unique(items: tuple[_Item, ...]) -> tuple[_Item, ...]:
     for index, item in enumerate(items):
         # A quadratic search: such lists have some ten entries.
         if item in items[:index]:
-            raise InvalidValue(f"{item} is there twice", at=(index,))
+            raise InvalidValue(f"{item} is listed twice", at=(index,))
     return items
 
 
@@ -146,26 +146,26 @@ class Matching:
 
 MacroDefinition = Annotated[
     str,
-    Matching(r"[A-Za-z_]\w*(=[ -~]*)?", "a define, as in NAME or NAME=VALUE"),
+    Matching(r"[A-Za-z_]\w*(=[ -~]*)?", "a define, such as NAME or NAME=VALUE"),
     AfterValidator(_define),
 ]
-CppStandard = Annotated[str, Matching(r"c\+\+\d\d", "a C++ standard, as in c++17")]
+CppStandard = Annotated[str, Matching(r"c\+\+\d\d", "a C++ standard, such as c++17")]
 GlibcPolicy = Annotated[
-    str, Matching(r"2_(1[7-9]|[2-9]\d)", "the glibc of a manylinux policy, as in 2_28")
+    str, Matching(r"2_(1[7-9]|[2-9]\d)", "the glibc of a manylinux policy, such as 2_28")
 ]
 LibraryFile = Annotated[
-    str, Matching(r"\w[\w.+-]*\.so", "the file name of a library, as in libvecsort.so")
+    str, Matching(r"\w[\w.+-]*\.so", "the file name of a library, such as libvecsort.so")
 ]
-LibraryName = Annotated[str, Matching(r"\w[\w.+-]*", "the name of a library, as in pthread")]
+LibraryName = Annotated[str, Matching(r"\w[\w.+-]*", "the name of a library, such as pthread")]
 CudaMajor = Annotated[int, Field(strict=True, ge=11, le=99)]
 CudaLibraryName = Annotated[str, AfterValidator(_cuda_library)]
 ProvidedLibrary = Annotated[
     str,
-    Matching(r"\w[\w.+-]*\.so(\.[\d.]+)?", "the name of a shared library, as in libgomp.so.1"),
+    Matching(r"\w[\w.+-]*\.so(\.[\d.]+)?", "the name of a shared library, such as libgomp.so.1"),
 ]
 SymbolName = Annotated[str, Matching(r"[A-Za-z_]\w*", "a C identifier")]
 PackageName = Annotated[str, AfterValidator(check_package_name)]
-DroppedExtra = Annotated[str, Matching(DROPPED_EXTRA.pattern, "the extra of a pack, as in cc70")]
+DroppedExtra = Annotated[str, Matching(DROPPED_EXTRA.pattern, "the extra of a pack, such as cc70")]
 Sass = Annotated[
     Target, PlainValidator(partial(_target, CodeKind.SASS), json_schema_input_type=str)
 ]
@@ -227,7 +227,7 @@ _UNHASHED = "write the options themselves, so that the build id covers them"
 _LANGUAGE = "leave it out: the file's name says its language"
 _HEADER = "write #include in the sources"
 _FOLDER = "write the folder in source.include"
-_HERE_ONLY = "name the processor, as in -march=x86-64-v3: wheels run on other machines, too"
+_HERE_ONLY = "name the processor, such as -march=x86-64-v3: wheels also run on other machines"
 
 _NVCC_NAMES = {
     name: hint

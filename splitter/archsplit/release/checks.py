@@ -330,8 +330,8 @@ def _other_glibc(subject: _Subject) -> Findings:
     for wheel in subject.release.plugins.values():
         tags = PlatformTags.parse(wheel.name.platforms)
         if known is not None and tags is not None and tags.glibc > known.glibc:
-            low, high = (each.policy.replace("_", ".") for each in (known, tags))
-            found = f"needs glibc {high}, the core {low}: between the two pip finds only the core"
+            low, (major, minor) = known.policy.replace("_", "."), tags.glibc
+            found = f"with glibc {low} to {major}.{minor - 1} pip finds the core, but no plugin"
             yield subject.release.fault("other-glibc", wheel.file, found, policy=tags.policy)
 
 

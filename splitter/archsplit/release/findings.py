@@ -51,7 +51,7 @@ HINTS: Mapping[str, str | tuple[str, ...]] = {
     ),
     # Whose wheels
     "one-core": "put only the wheels of one release into the folder",
-    "duplicate-wheel": "leave one of them in the folder",
+    "duplicate-wheel": "leave only one of them in the folder",
     "not-of-release": _TAKE_OUT,
     "foreign-build": (
         "build core and plugins from the same sources with the same tools",
@@ -78,8 +78,8 @@ HINTS: Mapping[str, str | tuple[str, ...]] = {
     "wrong-root": _AGAIN,
     "wrong-name": _CORE_AGAIN,
     "bad-description": (
-        "name a readme in [project] of the recipe, or mend its markup, and build again",
-        "mend the description of the fat wheel's project, and split its next wheel",
+        "name a readme in [project] of the recipe, or fix its markup, and build again",
+        "fix the description of the fat wheel's project, and split its next wheel",
     ),
     "missing-license": _AGAIN,
     "wrong-requirement": _PINS,
@@ -108,7 +108,7 @@ HINTS: Mapping[str, str | tuple[str, ...]] = {
     "install-failed": f"see what {{program}} says, {_NO_INSTALL}",
     "import-failed": (
         "repair the package: it must be imported without plugins and without a GPU, too",
-        f"if the fat wheel can be imported, see `archsplit doctor`; else repair it, {_NO_INSTALL}",
+        f"if the fat wheel can be imported, run `archsplit doctor`; else repair it, {_NO_INSTALL}",
     ),
     "tool-failed": "repair the program that failed, and check again",
     # Anything that a reader refuses

@@ -240,7 +240,7 @@ class Installer:
         made = self._run((interpreter.program, "-m", "venv", "--without-pip", str(folder)))
         # Debian's Python has no venv module without the package python3-venv.
         if made.returncode != 0:
-            found = f"no environment can be made for {name} to install in:\n{made.tail()}"
+            found = f"can't make an environment to install {name} in:\n{made.tail()}"
             yield view.fault("no-environment", wanted.requirement, found)
             return
         python = str(folder / "bin" / "python")
@@ -271,7 +271,7 @@ class Installer:
         if done.returncode == 0:
             return
         if need := self._foreign_need(done.stderr, package):
-            self.notes.append(f"import {package} can't be shown here: it needs {need}")
+            self.notes.append(f"import {package} can't be tested here: it needs {need}")
             return
         found = f"with only {installed} installed, import {package} fails:\n{_indented(done)}"
         yield self.release.fault("import-failed", installed, found)
@@ -367,7 +367,7 @@ def _reason(core: WheelFacts, found: tuple[Interpreter, ...]) -> str:
     name = core.name
     here = {tag.partition("-")[0] for one in found for tag in one.tags}
     if here.intersection(name.pythons):
-        return f"this machine takes no wheel for {', '.join(name.platforms)}"
+        return f"this machine accepts no wheel for {', '.join(name.platforms)}"
     return f"no Python for {', '.join(name.pythons)} is here; name one with --python"
 
 

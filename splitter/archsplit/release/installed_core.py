@@ -291,7 +291,7 @@ def missing_core_text(name: str, fat: Distribution, installed: Iterable[Distribu
         return f"{name} {fat.version} is installed as a fat wheel, not as a core"
     return (
         f"{name} {fat.version} is installed as a fat wheel, so {', '.join(plugins)} are never used"
-        f"\nhint: archsplit install {name}, which replaces it by its core; or pip uninstall"
+        f"\nhint: archsplit install {name}, which replaces it with its core; or pip uninstall"
         f" {' '.join(plugins)}"
     )
 

@@ -319,7 +319,7 @@ def require_report(folder: Path) -> Release:
         if any(folder.glob("*.whl")):
             raise InputError(
                 f"{folder} has wheels and no {REPORT_FILE}: pip and other frontends of builds write"
-                " none, so nothing says which wheels are one release, and their core has no digests"
+                " none, so it is unknown which wheels are one release, and the core has no digests"
                 " of its plugins",
                 hint="archsplit build RECIPE --out DIR makes the same wheels, with a report",
             )

@@ -35,7 +35,7 @@ def split_summary(release: Release) -> str:
     verb = "is" if len(details.sources) == 1 else "are"
     lines = [f"{', '.join(source.file for source in details.sources)} {verb} now"]
     lines += [
-        f"  {size_text(wheel.size):>9}  {wheel.file}  {_purpose(wheel, details)}"
+        f"  {size_text(wheel.size):>9}  {wheel.file}  {_purpose(wheel, details)}".rstrip()
         for wheel in release.wheels
     ]
     lines += _totals(release, details)
@@ -68,10 +68,11 @@ def _merged(rows: Iterable[tuple[str, str]], count: int) -> Iterator[str]:
 
 
 def _purpose(wheel: ReleaseWheel, details: SplitDetails) -> str:
+    # The table below has these GPUs, and a terminal has no room for them here.
     if wheel.gpus:
-        return f"GPUs of capability {', '.join(wheel.gpus)}"
+        return ""
     gpus = [one for one, packs in details.needs.items() if wheel.label in packs]
-    return f"part for GPUs of capability {', '.join(gpus)}" if gpus else wheel.label
+    return f"part for {', '.join(gpus)}" if gpus else wheel.label
 
 
 def _totals(release: Release, details: SplitDetails) -> Iterator[str]:

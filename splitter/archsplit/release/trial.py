@@ -135,7 +135,7 @@ class Trial:
         # Only a difference between old and new is a fault of this tool.
         if self._load(old, folders).returncode == 0:
             raise VerifyError(f"{new.name} can't be loaded, but could before: {_words(done)}")
-        return f"can't be loaded here, as it couldn't before: {_words(done)}"
+        return f"can't be loaded here, and couldn't be before: {_words(done)}"
 
     def install(self, wheel: Path, name: WheelName, target: Path) -> str | None:
         """Install a wheel without its dependencies into ``target`` with pip.

@@ -226,7 +226,7 @@ def core_faults(release: WheelSet) -> Iterator[Finding]:
             yield release.fault("not-of-release", wheel.file, text)
     if release.identity is None:
         names = ", ".join(core.file for core in cores) or "none"
-        found = f"one core is needed, and there is {names}"
+        found = f"one core is needed, but found {names}"
         yield release.fault("one-core", str(release.folder), found)
 
 

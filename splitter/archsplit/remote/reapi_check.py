@@ -99,7 +99,7 @@ class ReapiChecks:
         return (
             "a second build has hits"
             if self._run_probe()
-            else "none: each build runs all steps, as the action cache takes no results"
+            else "none: each build runs all steps, because the action cache accepts no results"
         )
 
     def _run_probe(self) -> bool:

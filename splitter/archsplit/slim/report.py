@@ -218,7 +218,7 @@ def removal_note(files: Iterable[SlimmedFile]) -> str:
             totals[row.target or row.kind] += row.file_bytes
     parts = [f"{target} ({short_size(size)})" for target, size in sorted(totals.items())]
     # With --recompress a file may change without losing an image.
-    removed = ", ".join(parts) or "none, it was only packed again"
+    removed = ", ".join(parts) or "none; it was only compressed again"
     return f"This wheel was slimmed with archsplit. Device code that was removed: {removed}."
 
 

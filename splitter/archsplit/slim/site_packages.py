@@ -240,12 +240,12 @@ def undo_site(path: Path, *, force: bool = False) -> tuple[str, ...]:
         changed = [each.path for each in changes if not _is_unchanged(transaction, journal, each)]
         if changed and not force:
             raise VerifyError(
-                f"these files of {transaction.site} were changed since: {', '.join(changed)}",
-                hint="--ignore-record replaces them by the files from before slimming",
+                f"these files of {transaction.site} have changed since: {', '.join(changed)}",
+                hint="--ignore-record replaces them with the files from before slimming",
             )
         # Files of the distributions left out stay as pip wrote them.
         transaction.roll_back(replace(journal, changes=changes))
-    unchanged = (f"{each} was changed since, and is left unchanged" for each in sorted(replaced))
+    unchanged = (f"{each} has changed since, and is left as it is" for each in sorted(replaced))
     return (f"{len(changes)} files were restored", *unchanged)
 
 
@@ -301,8 +301,8 @@ def _freed_text(old_bytes: int, new_bytes: int) -> str:
     # uv installs hard links: the new files are then the environment's own, and cost space.
     if old_bytes < new_bytes:
         shared = "the old files are shared with a cache or other environments"
-        return f"{new - old:.1f} MB more are used than before slimming: {shared}; {warning}"
-    return f"{old - new:.1f} MB are free: {old:.1f} MB of old files became {new:.1f} MB; {warning}"
+        return f"slimming takes {new - old:.1f} MB more than before: {shared}; {warning}"
+    return f"freed {old - new:.1f} MB: {old:.1f} MB of old files became {new:.1f} MB; {warning}"
 
 
 def _is_replaced(transaction: Transaction, journal: SlimJournal, change: FileChange) -> bool:

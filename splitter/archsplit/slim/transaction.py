@@ -540,7 +540,7 @@ def check_free_space(site: Path, needed: int) -> None:
         free = shutil.disk_usage(site).free
     if free < needed + _RESERVE:
         raise DiskFullError(
-            f"{site}: {needed / 1e6:.1f} MB are needed beside the old files, and "
+            f"{site}: {needed / 1e6:.1f} MB are needed in addition to the old files, and "
             f"{free / 1e6:.1f} MB are free",
             hint="free some space and run the command again",
         )

@@ -151,10 +151,8 @@ def stored_notes(stored: StoredImages, rows: Iterable[PackContainer], cuda: int)
         yield f"{count} images are stored as zstd frames"
         # With zstd images of the vendor, older drivers never ran the wheel.
         if (promise := _PROMISES.get(cuda // 1000)) and not kept[KeptReason.ZSTD]:
-            yield (
-                f"the packs need {ZSTD_DRIVER}, or libzstd.so.1; a wheel of"
-                f" CUDA {cuda // 1000} promises {promise}, which --recompress off keeps"
-            )
+            yield f"the packs need {ZSTD_DRIVER}, or libzstd.so.1"
+            yield f"wheels of CUDA {cuda // 1000} promise {promise}; --recompress off keeps that"
     for reason, count in kept.most_common():
         if reason is not None:
             yield f"{count} images keep the vendor's bytes: {reason.value}"

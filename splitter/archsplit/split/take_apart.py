@@ -389,7 +389,7 @@ def unsplit_images(name: str, path: Path, form: Form, why: str) -> Iterator[Unmo
     except BinaryFormatError as error:
         # The path of the unpacked copy would mean nothing to the user.
         reason = str(error).partition("\n")[0].replace(f"{path}", name)
-        yield UnmovedCode(name=name, images=0, size=0, why=f"it doesn't read: {reason}")
+        yield UnmovedCode(name=name, images=0, size=0, why=f"it can't be read: {reason}")
         return
     if units:
         # A file without images isn't worth a line of the report.

@@ -153,7 +153,7 @@ def source_date_epoch(environment: Mapping[str, str]) -> int:
     if not (text.isascii() and text.isdigit()):
         raise UsageError(
             f"SOURCE_DATE_EPOCH is {text!r}, not a number of seconds",
-            hint="set it as in SOURCE_DATE_EPOCH=$(git log -1 --format=%ct), or unset it",
+            hint="set it with SOURCE_DATE_EPOCH=$(git log -1 --format=%ct), or unset it",
         )
     # Python refuses to convert thousands of digits, with another error.
     seconds = int(text) if len(text) <= len(str(_YEAR_10000)) else _YEAR_10000

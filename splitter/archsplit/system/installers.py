@@ -84,7 +84,7 @@ def refuse_offline(output: str, *, subject: str) -> None:
     """
     if _NO_CONNECTION.search(output):
         raise IndexUnreachableError(
-            f"no index replies about {subject}: the server is down, or this machine is offline",
-            hint="the address is in the settings: pip config list; wheels in a folder need no"
-            " index: --find-links DIR",
+            f"can't reach an index for {subject}: the server is down, or this machine is offline",
+            hint="pip config list shows the index in use; wheels in a folder need no index:"
+            " --find-links DIR",
         )

@@ -64,7 +64,7 @@ def parse_size(text: str) -> int:
     """
     match = _SIZE.fullmatch(text.strip())
     if match is None:
-        raise UsageError(f"{text!r} is not a size", hint="write it as in 100MB, 20G or 1.5GiB")
+        raise UsageError(f"{text!r} is not a size", hint="write it like 100MB, 20G or 1.5GiB")
     factor: int = _UNITS[match[2].upper()]
     # Rounded, not cut: 1.1M is 1,100,000, and a float may have less.
     return round(float(match[1]) * factor)

@@ -85,7 +85,7 @@ def plugins_package(package: str) -> str:
     if not package.isidentifier():
         raise WheelError(
             f"{package!r} is not the name of an import package",
-            hint="write one Python identifier, as in vecsort",
+            hint="write one Python identifier, such as vecsort",
         )
     return f"{package}_plugins"
 
@@ -209,7 +209,7 @@ class WheelName:
         except InvalidVersion:
             raise WheelError(
                 f"{label!r} is not a local version label",
-                hint="use letters, digits and dots, as in slim.sm90",
+                hint="use letters, digits and dots, such as slim.sm90",
             ) from None
 
     @property
