@@ -152,6 +152,9 @@ def lacks(lacking: dict[str, int]) -> str:
 def brief(problem: str) -> str:
     """Return the first letters of a problem; results.json has all of it."""
     text = " ".join(problem.split())
+    step, _, rest = text.partition(": ")
+    if rest.startswith("exit code 17: "):
+        return f"{step} finds nothing to take out"
     return text if len(text) <= _MOST_LETTERS else f"{text[:_MOST_LETTERS].rstrip()} …"
 
 
