@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+import pytest
 from slim_site_samples import made, slim, snapshot
 from slim_wheel_samples import NAME, fat_wheel
 
@@ -13,8 +14,7 @@ from archsplit.cli.main import main
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import pytest
-
+pytestmark = pytest.mark.usefixtures("zipfile_for_pip")
 FOREIGN = (
     *(".archsplit-cache", ".archsplit-notes", ".archsplit-slim", ".archsplit-1a2b3c4d"),
     ".archsplit-1a2b3c4d5e6f7a8b.d",

@@ -17,6 +17,7 @@ from archsplit.cli.main import main
 from archsplit.slim.report import SLIM_NOTE_FILE
 from archsplit.wheels.reader import open_wheel
 
+pytestmark = pytest.mark.usefixtures("zipfile_for_pip")
 NAME = "flashinfer_cubin-0.6-py3-none-any.whl"
 FOLDER = "flashinfer_cubin/cubins/digest"
 OURS, OTHERS = f"{FOLDER}/gemm_sm90.cubin", f"{FOLDER}/gemm_sm100.cubin"

@@ -23,6 +23,7 @@ from handmade_samples import Maker, container, image
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.usefixtures("zipfile_for_pip")
 SECTION = '.section .ldata,"aw"\n.incbin "{}"\n'
 LIBRARY = "fat/libfat.so"
 ZERO = NAME.replace("1.2.3-", "1.2.3-0slim.cc90.zero-")

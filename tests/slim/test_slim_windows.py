@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 from index_wheels import index_wheel
 
+pytestmark = pytest.mark.usefixtures("zipfile_for_pip")
 NAME = "fat-1.2.3-py3-none-win_amd64.whl"
 ALIGNMENT = 0x200
 _OPTIONAL = 240
