@@ -57,11 +57,13 @@ NOT_QUICK = {"whole_toolkit", "samples", "host", "test_remote_stores", "test_mem
 
 
 LONGEST = (
-    *("test_docs_pages", "test_release_check", "test_split_install", "test_command"),
-    *("test_stale_hits", "test_slim_faults", "test_loader_hardening", "test_wrapper_cache"),
-    *("test_mirror", "test_hostile_names", "test_recipe_cache", "test_base_dir", "test_slim_wheel"),
-    *("test_standing_in", "test_wrapper_farm", "test_isolated_folders", "test_loader_quick_look"),
-    *("test_loader_wreck", "test_rdc", "test_build_systems", "test_split_wheel"),
+    *("test_docs_pages", "test_release_check", "test_split_install", "test_slim_site_kill"),
+    *("test_stale_hits", "test_mirror", "test_loader_hardening", "test_wrapper_cache"),
+    *("test_publish_command", "test_base_dir", "test_publish_index", "test_slim_faults"),
+    *("test_recipe_cache", "test_loader_quick_look", "test_standing_in", "test_wrapper_farm"),
+    *("test_command", "test_split_wheel", "test_wrapper_outputs", "test_rules_of_hits"),
+    *("test_loader_wreck", "test_rdc", "test_build_systems", "test_dask", "test_backend_metadata"),
+    *("test_build", "test_nightly_build", "test_install", "test_backend"),
 )
 """Files of more than ten CPU seconds, longest first: workers begin with them and end together."""
 
