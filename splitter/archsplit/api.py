@@ -262,8 +262,6 @@ def mirror(
     keep_proprietary: bool = False,
     extras: Iterable[str] = (),
     groups: Iterable[str] = (),
-    python_version: str | None = None,
-    platform: str | None = None,
     lock_name: str = "",
     url: str = "",
     downloads: StrPath | None = None,
@@ -280,20 +278,17 @@ def mirror(
         keep_proprietary: leave wheels as they are whose licence forbids changes.
         extras: extras of a lock.
         groups: dependency groups of a lock.
-        python_version: of the machines that install; None for this Python.
-        platform: their platform tag; None for this machine.
         lock_name: the name of the lock; a mirror may have several.
         url: the address at which the index is served; "" for relative paths in the lock.
         downloads: a folder that keeps the originals; None to remove them after use.
 
     Raises:
-        UsageError: no input, or an unknown Python or platform.
+        UsageError: no input.
         ArchsplitError: as above, or a wheel can't be resolved, downloaded or written.
     """
     from archsplit.devicecode.select import PtxPolicy
     from archsplit.mirror.mirror import update_mirror
     from archsplit.mirror.model import MirrorRequest
-    from archsplit.mirror.resolve import target_python
     from archsplit.system.env import output_time
 
     # An empty resolution would remove every wheel of an earlier one.
@@ -311,7 +306,6 @@ def mirror(
         downloads=None if downloads is None else Path(downloads),
         extras=tuple(extras),
         groups=tuple(groups),
-        python=target_python(python_version, platform),
         unregistered=unregistered or "",
         now=output_time(os.environ),
     )

@@ -29,14 +29,9 @@ from mirror_samples import (
 )
 
 from archsplit import api
-from archsplit.arch.target import Capability
 from archsplit.cli.main import main
-from archsplit.devicecode.select import PtxPolicy
 from archsplit.errors import ToolNotFoundError, UsageError
 from archsplit.index.client import request_failure
-from archsplit.mirror.model import MirrorRequest
-from archsplit.mirror.resolve import select_wheels
-from archsplit.mirror.target_python import TargetPython
 from handmade_samples import held as container_targets
 
 SITE = Path("site")
@@ -529,7 +524,6 @@ def test_other_bytes_under_a_known_name_are_refused(
         (["a", "--device", "9.0", "--split", "--keep-ptx", "all", "--out", "o"], "--keep-ptx"),
         (["a", "--device", "9.0", "--lock-name", "a.b", "--out", "o"], "name of a lock"),
         (["a", "--device", "9.0", "--split", "--unregistered", "keep", "--out", "o"], "in cores"),
-        (["--verify", "--platform", "win_amd64", "--out", "o"], "--verify can be combined"),
     ],
 )
 def test_options_that_do_not_go_together(
@@ -539,83 +533,7 @@ def test_options_that_do_not_go_together(
     assert words in capsys.readouterr().err
 
 
-# Another Python, and code that only a library finds
-
-
-def test_uv_resolves_for_another_python_and_platform(index: ServedIndex) -> None:
-    Path("r.txt").write_text(
-        'plain; python_version == "3.19" and platform_machine == "aarch64"\n'
-        'fat; sys_platform == "win32"\n'
-    )
-    other = ("--python-version", "3.19", "--platform", "manylinux_2_28_aarch64")
-    assert mirror("r.txt", "--device", "9.0", *other, "--out", "out") == 0
-    assert wheel_files(Path("out")) == {PLAIN}
-
-
-@pytest.mark.parametrize(
-    ("option", "text", "words"),
-    [
-        ("--platform", "musllinux_1_2_x86_64", "is not a platform with CUDA wheels"),
-        ("--python-version", "2.7", "is not the version of a Python 3"),
-    ],
-)
-def test_another_python_is_one_that_cuda_wheels_are_for(
-    tmp_path: Path, option: str, text: str, words: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "r.txt").write_text("plain\n")
-    choice = ("--device", "9.0", option, text, "--out", tmp_path / "out")
-    assert mirror(tmp_path / "r.txt", *choice) == 2
-    assert f"'{text}' {words}" in capsys.readouterr().err
-
-
-def test_a_platform_without_a_wheel_is_refused(
-    index: ServedIndex, capsys: pytest.CaptureFixture[str]
-) -> None:
-    Path("r.txt").write_text("fat\n")
-    assert mirror("r.txt", "--device", "9.0", "--platform", "win_amd64", "--out", "out") == 14
-    error = capsys.readouterr().err
-    assert "uv can't resolve r.txt for Python 3." in error
-    assert "on win_amd64" in error
-
-
-def test_a_lock_is_selected_for_another_python(tmp_path: Path) -> None:
-    head = 'lock-version = "1.0"\ncreated-by = "a test"\n[[packages]]\nname = "a"\nversion = "1"\n'
-    names = [
-        f"a-1-cp312-abi3-{platform}.whl" for platform in ("manylinux2014_aarch64", "win_amd64")
-    ]
-    rows = [
-        f'{{ url = "https://files.example/{name}", hashes = {{ sha256 = "{"0" * 64}" }} }}'
-        for name in names
-    ]
-    lock = tmp_path / "pylock.toml"
-    lock.write_text(f"{head}wheels = [{', '.join(rows)}]\n")
-    for platform, name in zip(("manylinux_2_28_aarch64", "win_amd64"), names, strict=True):
-        request = MirrorRequest(
-            inputs=(lock,),
-            out=tmp_path,
-            devices=(Capability(9, 0),),
-            ptx=PtxPolicy.NEWEST,
-            python=TargetPython(version="3.13.1", platform=platform),
-        )
-        assert [wheel.file for wheel in select_wheels(lock, request)] == [name]
-
-
-@pytest.mark.parametrize(
-    ("version", "platform", "words", "oldest", "machine"),
-    [
-        ("3.12", "manylinux_2_28_x86_64", "x86_64-manylinux_2_28", "manylinux1_x86_64", "x86_64"),
-        ("3.9.1", "manylinux_2_17_aarch64", "aarch64-manylinux_2_17", "linux_aarch64", "aarch64"),
-        ("3.12", "win_arm64", "aarch64-pc-windows-msvc", "win_arm64", "ARM64"),
-    ],
-)
-def test_a_target_python_is_known_to_uv_and_by_its_tags(
-    version: str, platform: str, words: str, oldest: str, machine: str
-) -> None:
-    python = TargetPython(version=version, platform=platform)
-    assert python.uv_options() == ("--python-version", version, "--python-platform", words)
-    assert oldest in {tag.platform for tag in python.tags()}
-    assert python.markers()["platform_machine"] == machine
-    assert python.markers()["python_full_version"].count(".") == 2
+# Code that only a library finds, and recompression
 
 
 def test_unregistered_code_is_kept_or_zeroed_as_for_slim(make: Maker, own: Path) -> None:

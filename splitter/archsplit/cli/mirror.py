@@ -34,10 +34,6 @@ inputs FILE*      requirements for pip, a wheel, a pylock.toml (PEP 751) or a uv
                   them as they are (default: %(default)s)
 --extra EXTRA...  an extra of a lock
 --group GROUP...  a dependency group of a lock
---python-version 3.12  the Python of the machines that install (default: the one that runs
-                  archsplit)
---platform TAG    their platform, as in the name of a wheel: manylinux_2_28_x86_64 (default: this
-                  machine's)
 --lock-name NAME  write pylock.NAME.toml, for several locks in one mirror (default: pylock.toml)
 {options.URL}
 --downloads DIR   keep the originals in this folder (default: they are removed after use)
@@ -102,8 +98,7 @@ def _check(arguments: argparse.Namespace) -> None:
     Raises:
         UsageError: says which.
     """
-    other = arguments.python_version or arguments.platform
-    if arguments.verify and (arguments.inputs or arguments.device or other):
+    if arguments.verify and (arguments.inputs or arguments.device):
         raise UsageError(
             "--verify can be combined only with --out", hint="the mirror records its inputs"
         )
@@ -128,7 +123,6 @@ def _request(arguments: argparse.Namespace) -> MirrorRequest:
     from archsplit.devicecode.recompress import recompress_level
     from archsplit.devicecode.select import PtxPolicy
     from archsplit.mirror.model import MirrorRequest
-    from archsplit.mirror.resolve import target_python
 
     return MirrorRequest(
         inputs=tuple(arguments.inputs),
@@ -142,7 +136,6 @@ def _request(arguments: argparse.Namespace) -> MirrorRequest:
         downloads=arguments.downloads,
         extras=tuple(arguments.extra),
         groups=tuple(arguments.group),
-        python=target_python(arguments.python_version, arguments.platform),
         unregistered=arguments.unregistered or "",
         recompress=recompress_level(arguments.recompress),
         now=output_time(os.environ),

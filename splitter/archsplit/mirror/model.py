@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from archsplit.arch.target import Capability
     from archsplit.devicecode.select import PtxPolicy
-    from archsplit.mirror.target_python import TargetPython
 
 MIRROR_SCHEMA = 1
 STATE_FILE = "archsplit-mirror.json"
@@ -63,7 +62,6 @@ class MirrorRequest:
         url: the address at which the index is served, for the lock; "" for relative paths.
         downloads: a folder that keeps the originals; None to remove them after use.
         extras, groups: of a lock, to install.
-        python: of the machines that install; None for this Python and machine.
         unregistered: code that only a library finds: ``keep``, ``zero``, or "" for zeros only in
             proven files.
         recompress: the level of zstd frames for images; None keeps the vendor's bytes.
@@ -81,7 +79,6 @@ class MirrorRequest:
     downloads: Path | None = None
     extras: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
-    python: TargetPython | None = None
     unregistered: Unregistered = ""
     recompress: int | None = None
     now: int = 0

@@ -2,16 +2,12 @@
 
 In: requirement files, ``pylock.toml`` (PEP 751) or ``uv.lock`` files. Out: one wheel
 for each project. pip resolves requirements, uv exports its lock, `packaging` selects from a lock.
-The Python that runs archsplit decides about markers and tags, as for an installation; for another
-Python or platform uv resolves, because pip takes markers from its own Python.
+The Python that runs archsplit decides about markers and tags, as for an installation.
 """
 
 from __future__ import annotations
 
 import json
-import sys
-from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urldefrag, urlsplit
@@ -25,12 +21,10 @@ from packaging.pylock import (
     PylockValidationError,
     is_valid_pylock_path,
 )
-from packaging.tags import platform_tags
 from packaging.utils import canonicalize_name
 
 from archsplit.errors import ConflictError, InputError, ToolNotFoundError
 from archsplit.mirror.model import ResolvedWheel
-from archsplit.mirror.target_python import TargetPython
 from archsplit.system.env import without_credentials
 from archsplit.system.fs import read_file, temporary_dir
 from archsplit.system.installers import find_uv, pip_command, refuse_offline
@@ -49,22 +43,6 @@ _LINES = 6
 """Lines of another program's errors in a message."""
 
 
-def target_python(version: str | None, platform: str | None) -> TargetPython | None:
-    """Return another Python than this one; None if neither is given.
-
-    Args:
-        version: None for this Python's.
-        platform: a platform tag; None for this machine's.
-
-    Raises:
-        UsageError: it is not a version of Python 3, or no platform with CUDA wheels.
-    """
-    if version is None and platform is None:
-        return None
-    own = f"{sys.version_info.major}.{sys.version_info.minor}"
-    return TargetPython(version=version or own, platform=platform or next(platform_tags()))
-
-
 def resolve_inputs(
     request: MirrorRequest, runner: Runner, environment: Mapping[str, str]
 ) -> tuple[ResolvedWheel, ...]:
@@ -79,15 +57,13 @@ def resolve_inputs(
     found: list[ResolvedWheel] = []
     own = without_credentials(environment)
     # Together, because pip resolves all requirements of an environment at once.
-    if requirements and request.python is not None:
-        found += _resolve_for_other_python(requirements, request.python, runner, own)
-    elif requirements:
+    if requirements:
         found += _resolve_requirements(requirements, runner, own)
     for path in request.inputs:
         if path.name == UV_LOCK:
             found += _resolve_uv_lock(path, request, runner, own)
         elif is_valid_pylock_path(path):
-            found += select_wheels(path, request)
+            found += _select(path, path, extras=request.extras, groups=request.groups)
     wheels: dict[str, ResolvedWheel] = {}
     for wheel in found:
         other = wheels.setdefault(wheel.name, wheel)
@@ -149,43 +125,6 @@ def _resolve_requirements(
     _refuse_sources(names, refused)
 
 
-def _resolve_for_other_python(
-    paths: Iterable[Path], python: TargetPython, runner: Runner, environment: Mapping[str, str]
-) -> tuple[ResolvedWheel, ...]:
-    paths = tuple(paths)
-    for path in paths:
-        read_file(path)
-    # pip takes markers from its own Python.
-    words = ("pip", "compile", "--only-binary=:all:", *python.uv_options(), *map(str, paths))
-    what = f"resolve {', '.join(map(str, paths))} for {python}"
-    hint = "every project needs a wheel for that Python and platform"
-    command = Command(argv=words, cwd=Path.cwd(), env=environment)
-    with _uv_lock(command, runner, what=what, hint=hint) as lock:
-        return tuple(_select(lock, paths[0], extras=(), groups=(), python=python))
-
-
-@contextmanager
-def _uv_lock(command: Command, runner: Runner, *, what: str, hint: str) -> Iterator[Path]:
-    """Yield a lock that uv writes.
-
-    Args:
-        command: its words after ``uv``.
-        what: its task, for messages.
-        hint: for a failure.
-    """
-    uv = find_uv(command.env)
-    if uv is None:
-        raise ToolNotFoundError(f"uv is required to {what}", hint="pip install uv")
-    with temporary_dir() as folder:
-        lock = folder / "pylock.toml"
-        words = ("--quiet", "--no-header", "--format=pylock.toml", f"--output-file={lock}")
-        done = runner.run(replace(command, argv=(uv, *command.argv, *words)))
-        if done.returncode != 0 or not lock.exists():
-            refuse_offline(done.stderr, subject=what)
-            raise InputError(f"uv can't {what}:\n  {_last_errors(done.stderr)}", hint=hint)
-        yield lock
-
-
 def _refuse_sources(where: str, refused: list[str]) -> None:
     if refused:
         raise InputError(
@@ -202,43 +141,39 @@ def _resolve_uv_lock(
     words = ["export", "--frozen", "--no-emit-project", "--no-default-groups"]
     words += [f"--extra={name}" for name in request.extras]
     words += [f"--group={name}" for name in request.groups]
-    command = Command(argv=tuple(words), cwd=path.resolve().parent, env=environment)
-    hint = "the lock file needs its pyproject.toml beside it, and in step with it: uv lock"
-    with _uv_lock(command, runner, what=f"export {path}", hint=hint) as lock:
-        return tuple(_select(lock, path, extras=(), groups=(), python=request.python))
-
-
-def select_wheels(path: Path, request: MirrorRequest) -> tuple[ResolvedWheel, ...]:
-    """Return the wheels that the request's Python would install from a lock (PEP 751).
-
-    Raises:
-        InputError: the lock can't be read, or has no wheel of a project for that Python.
-    """
-    return tuple(
-        _select(path, path, extras=request.extras, groups=request.groups, python=request.python)
-    )
+    uv = find_uv(environment)
+    if uv is None:
+        raise ToolNotFoundError(f"uv is required to export {path}", hint="pip install uv")
+    with temporary_dir() as folder:
+        lock = folder / "pylock.toml"
+        words += ["--quiet", "--no-header", "--format=pylock.toml", f"--output-file={lock}"]
+        done = runner.run(Command(argv=(uv, *words), cwd=path.resolve().parent, env=environment))
+        if done.returncode != 0 or not lock.exists():
+            refuse_offline(done.stderr, subject=f"export {path}")
+            raise InputError(
+                f"uv can't export {path}:\n  {_last_errors(done.stderr)}",
+                hint="the lock file needs its pyproject.toml beside it, and in step with it: uv lock",
+            )
+        return tuple(_select(lock, path, extras=(), groups=()))
 
 
 def _select(
-    path: Path,
-    origin: Path,
-    *,
-    extras: tuple[str, ...],
-    groups: tuple[str, ...],
-    python: TargetPython | None,
+    path: Path, origin: Path, *, extras: tuple[str, ...], groups: tuple[str, ...]
 ) -> Iterator[ResolvedWheel]:
-    """Yield the wheels of a lock; ``origin`` is the file that the user named."""
+    """Yield the wheels that this Python would install from a lock (PEP 751).
+
+    Args:
+        origin: the file that the user named, which uv may have exported.
+
+    Raises:
+        InputError: the lock can't be read, or has no wheel of a project for this Python.
+    """
     refused = []
     try:
         lock = Pylock.from_dict(loads(read_file(path).decode()))
         default = list(lock.default_groups or ())
         chosen = list(
-            lock.select(
-                extras=extras,
-                dependency_groups=[*default, *groups] if groups else None,
-                environment=None if python is None else python.markers(),
-                tags=None if python is None else python.tags(),
-            )
+            lock.select(extras=extras, dependency_groups=[*default, *groups] if groups else None)
         )
     except (
         ValueError,
@@ -247,9 +182,8 @@ def _select(
         PylockValidationError,
     ) as error:
         raise InputError(
-            f"{origin} can't be resolved for {python or 'this Python'}: {error}",
-            hint="lock again for that Python and platform, or name others with --python-version"
-            " and --platform",
+            f"{origin} can't be resolved for this Python: {error}",
+            hint="lock again for this Python and platform, or run archsplit with another Python",
         ) from error
     for package, artifact in chosen:
         if isinstance(artifact, PackageWheel):
