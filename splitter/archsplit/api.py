@@ -22,7 +22,7 @@ from archsplit.errors import ArchsplitError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-    from typing import Literal, TypeAlias
+    from typing import Any, Literal, TypeAlias
 
     from archsplit.arch.target import Capability, Target
     from archsplit.devicecode.model import Inventory
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from archsplit.inspect.sizes import DeviceUsage
     from archsplit.mirror.mirror import MirrorReport
     from archsplit.release.context import Effects
-    from archsplit.release.installed_core import DoctorReport
     from archsplit.release.report import Release
     from archsplit.release.verify import CheckedRelease
     from archsplit.slim.report import SlimReport
@@ -45,7 +44,6 @@ __all__ = [
     "ArchsplitError",
     "CheckedRelease",
     "DeviceUsage",
-    "DoctorReport",
     "Finding",
     "Inspection",
     "Inventory",
@@ -82,14 +80,13 @@ def _import_records() -> Iterator[type]:
     from archsplit.inspect.inspection import Inspection
     from archsplit.inspect.sizes import DeviceUsage
     from archsplit.mirror.mirror import MirrorReport
-    from archsplit.release.installed_core import DoctorReport
     from archsplit.release.report import Release
     from archsplit.release.verify import CheckedRelease
     from archsplit.slim.report import SlimReport
     from archsplit.split.restore import Joined
     from archsplit.system.finding import Finding
 
-    yield from (CheckedRelease, DeviceUsage, DoctorReport, Finding, Inspection)
+    yield from (CheckedRelease, DeviceUsage, Finding, Inspection)
     yield from (Inventory, Joined, MirrorReport, Release, SlimReport)
 
 
@@ -382,10 +379,12 @@ def verify(folder: StrPath, *, targets: Spellings | None = None) -> CheckedRelea
     return verify_release(Path(folder), _effects(), CheckScope(targets=_targets(targets)))
 
 
-def doctor(package: str, *, full: bool = False) -> DoctorReport:
+def doctor(package: str, *, full: bool = False) -> dict[str, Any]:
     """Return which plugin serves which GPU for an installed core.
 
-    The core's own doctor runs in a child process; the core is not imported.
+    The core's own doctor runs in a child process; the core is not imported. The result is the
+    content of ``python -m PACKAGE.doctor --json``; its ``schema`` changes when a field is renamed
+    or removed.
 
     Args:
         package: the core's import package, its folder, or its distribution.
@@ -395,9 +394,9 @@ def doctor(package: str, *, full: bool = False) -> DoctorReport:
         InputError: nothing of that name is installed, or it is not a core.
         ToolFailedError: the doctor crashed.
     """
-    from archsplit.release.installed_core import diagnose_core
+    from archsplit.release.installed_core import doctor_report
 
-    return diagnose_core(package, full=full, environment=os.environ)
+    return doctor_report(package, full=full, environment=os.environ)
 
 
 def _effects(*, jobs: int | None = 1) -> Effects:

@@ -8,8 +8,8 @@ it may be older than this tool, and it works where importing the core fails.
 
 from __future__ import annotations
 
+import json
 import sys
-from dataclasses import dataclass
 from importlib.machinery import PathFinder
 from importlib.metadata import Distribution, distributions
 from pathlib import Path, PurePosixPath
@@ -21,144 +21,15 @@ from packaging.utils import canonicalize_name
 from archsplit.errors import InputError, ToolFailedError
 from archsplit.release.identity import IDENTITY_ENDING, LOADER_PACKAGE
 from archsplit.system.process import Command, SubprocessRunner
-from archsplit.system.schema import type_adapter
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from archsplit.system.process import CompletedProcess, Runner
 
-DOCTOR_SCHEMA = 1
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DriverReport:
-    """The driver, as NVML describes it.
-
-    Attributes:
-        state: ``ready``, ``missing``, ``no-gpu``, ``all-hidden`` or ``failed``.
-        reason: why the driver is not ready; empty when it is.
-        version: of the driver, or empty.
-        cuda: the newest CUDA that the driver supports, as ``13.0``; None if unknown.
-    """
-
-    state: str
-    reason: str
-    version: str
-    cuda: str | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PluginCandidate:
-    """A file that may be a plugin, with the loader's verdict.
-
-    Attributes:
-        verdict: ``accepted``, ``shadowed``, or a refusal such as ``wrong-version``.
-        reason: found against expected, and what to do; empty when accepted.
-        package, version, targets, cuda: from the file; empty or None if it can't be read.
-    """
-
-    path: str
-    verdict: str
-    reason: str
-    package: str
-    version: str
-    targets: tuple[str, ...]
-    cuda: str | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ContainerCounts:
-    """Containers of a split core, by what a GPU runs of each."""
-
-    native: int
-    older_minor: int
-    ptx: int
-    missing: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CapabilityService:
-    """The plugin that serves GPUs of one capability.
-
-    Attributes:
-        target: target of the installed plugin; a sentence for a split core; None without one.
-        plugin: the file of that plugin, or None.
-        native: False for PTX, which the driver compiles at first use.
-        needs: the target (of a split core, the packs) that would serve best; None if none exists.
-        command: installs or repairs that plugin; None if it is in use or doesn't exist.
-        containers: of a split core; None for a core that was built.
-    """
-
-    capability: str
-    target: str | None
-    plugin: str | None
-    native: bool
-    needs: str | None
-    command: str | None
-    containers: ContainerCounts | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VisibleGpu:
-    """A GPU (or MIG instance) that CUDA shows to a process, under CUDA's number."""
-
-    number: int
-    name: str
-    uuid: str
-    pci_bus_id: str
-    nvml_index: int
-    served: CapabilityService
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KnownGpus:
-    """A published capability with examples of its GPUs."""
-
-    gpus: str
-    served: CapabilityService
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DoctorReport:
-    """The report of an installed core's doctor.
-
-    Attributes:
-        healthy: every visible GPU is served; without a GPU, no installed plugin is refused.
-        package, version, build_id: of the core; empty if the core is damaged.
-        driver: None if the core is damaged.
-        chosen: the plugin that the loader opens for the first GPU, or None.
-        devices: the GPUs of this machine.
-        candidates: the files that may be plugins.
-        known: the service of each published capability, installed here or not.
-        error: the damage of a core that can't be read; None for a sound core.
-        command: repairs a damaged core; None if it is sound, or of unknown origin.
-        files: the plugins of a damaged core, unread.
-    """
-
-    healthy: bool
-    package: str = ""
-    version: str = ""
-    build_id: str = ""
-    driver: DriverReport | None = None
-    chosen: str | None = None
-    devices: tuple[VisibleGpu, ...] = ()
-    candidates: tuple[PluginCandidate, ...] = ()
-    known: tuple[KnownGpus, ...] = ()
-    notes: tuple[str, ...] = ()
-    error: str | None = None
-    command: str | None = None
-    files: tuple[str, ...] = ()
-
-
-def diagnose_core(
-    name: str,
-    *,
-    full: bool = False,
-    runner: Runner | None = None,
-    environment: Mapping[str, str],
-) -> DoctorReport:
-    """Return the report of an installed core's doctor.
+def doctor_report(name: str, *, full: bool, environment: Mapping[str, str]) -> dict[str, Any]:
+    """Return the JSON of an installed core's doctor, decoded.
 
     Args:
         name: the import package, its folder, or the distribution.
@@ -166,26 +37,18 @@ def diagnose_core(
 
     Raises:
         InputError: nothing of that name is installed, or it is not a core.
-        ToolFailedError: the doctor crashed, or its report has another schema.
+        ToolFailedError: the doctor crashed.
     """
-    from pydantic import ValidationError  # noqa: PLC0415 (0.1 s, not for other commands)
-
     words = ["json", "full"] if full else ["json"]
-    done = run_doctor(name, words, runner=runner or SubprocessRunner(), environment=environment)
+    done = run_doctor(name, words, runner=SubprocessRunner(), environment=environment)
     try:
-        content = type_adapter(dict[str, Any]).validate_json(done.stdout)
-        # The core may be newer than this tool.
-        if content.pop("schema", None) != DOCTOR_SCHEMA:
-            raise ToolFailedError(
-                f"the doctor of {name} reports in another schema than {DOCTOR_SCHEMA}",
-                hint="install a newer archsplit: the core may be newer than this one",
-            )
-        return type_adapter(DoctorReport).validate_python(content)
-    except ValidationError:
+        report: dict[str, Any] = json.loads(done.stdout)
+    except ValueError:
         raise ToolFailedError(
             f"the report of the doctor of {name} can't be read:\n{done.tail()}",
             hint="install the core again",
         ) from None
+    return report
 
 
 def run_doctor(
