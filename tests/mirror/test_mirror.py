@@ -193,35 +193,6 @@ def test_a_lost_wheel_is_made_again(make: Maker, own: Path) -> None:
     assert lost.read_bytes() == content
 
 
-def test_verify_downloads_and_edits_again(
-    own: Path, index: ServedIndex, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert mirror("--verify", "--out", own) == 0
-    assert "edited 2 originals again: all 2 wheels of the index" in capsys.readouterr().out
-    assert [path.rpartition("/")[2] for path, _ in index.downloads()] == [FAT, PLAIN]
-
-
-def test_verify_names_a_wheel_that_the_original_does_not_make(
-    own: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = own / "archsplit-mirror.json"
-    path.write_text(path.read_text().replace('"newest"', '"none"'))
-    assert mirror("--verify", "--out", own) == 9
-    assert f"{SLIM}: no such file" in capsys.readouterr().err
-
-
-def test_verify_names_a_changed_wheel(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with (own / "fat" / SLIM).open("ab") as file:
-        file.write(b"x")
-    assert mirror("--verify", "--out", own) == 9
-    assert SLIM in capsys.readouterr().err
-
-
-def test_verify_needs_a_mirror(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert mirror("--verify", "--out", tmp_path) == 14
-    assert "no archsplit-mirror.json" in capsys.readouterr().err
-
-
 def test_proprietary_wheels_are_edited_with_a_warning_or_kept(
     make: Maker, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -518,9 +489,7 @@ def test_other_bytes_under_a_known_name_are_refused(
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--out", "out"], "name requirements or a lock"),
         (["a.txt", "--out", "out"], "name the GPUs"),
-        (["a.txt", "--verify", "--out", "out"], "--verify can be combined only with"),
         (["a", "--device", "9.0", "--split", "--keep-ptx", "all", "--out", "o"], "--keep-ptx"),
         (["a", "--device", "9.0", "--lock-name", "a.b", "--out", "o"], "name of a lock"),
         (["a", "--device", "9.0", "--split", "--unregistered", "keep", "--out", "o"], "in cores"),
@@ -541,7 +510,7 @@ def test_unregistered_code_is_kept_or_zeroed_as_for_slim(make: Maker, own: Path)
     edits = {wheel["edit"]["unregistered"] for wheel in state(own)["wheels"]}
     assert edits == {"", "zero"}
     assert SLIM.replace("cc90", "cc90.zero") in wheel_files(own)
-    assert mirror("--verify", "--out", own) == 0
+    assert main(["index", str(own), "--check"]) == 0
 
 
 @pytest.mark.parametrize("options", [(), ("--split",)])
@@ -552,7 +521,7 @@ def test_recompressed_wheels_are_another_edit(
     edits = {wheel["edit"]["recompress"] for wheel in state(own)["wheels"]}
     assert edits == {None, 9}
     assert options or SLIM.replace("cc90", "cc90.zstd") in wheel_files(own)
-    assert mirror("--verify", "--out", own) == 0
+    assert main(["index", str(own), "--check"]) == 0
 
 
 def test_the_api_makes_the_same_mirror(index: ServedIndex, wheels: Path, slimmed: Path) -> None:

@@ -23,7 +23,7 @@ _LOCK_NAME = re.compile(r"[A-Za-z0-9_-]+")
 
 
 _OPTIONS = f"""
-inputs FILE*      requirements for pip, a wheel, a pylock.toml (PEP 751) or a uv.lock; several for
+inputs FILE+      requirements for pip, a wheel, a pylock.toml (PEP 751) or a uv.lock; several for
                   one environment
 {options.OUT}
 {options.DEVICE}
@@ -37,7 +37,6 @@ inputs FILE*      requirements for pip, a wheel, a pylock.toml (PEP 751) or a uv
 --lock-name NAME  write pylock.NAME.toml, for several locks in one mirror (default: pylock.toml)
 {options.URL}
 --downloads DIR   keep the originals in this folder (default: they are removed after use)
---verify          download the originals again, edit them again, and compare all bytes
 {options.JSON}
 """
 
@@ -57,10 +56,8 @@ def add_to(verbs: options.Verbs) -> None:
 
 
 def run(arguments: argparse.Namespace, console: Console) -> int:
-    """Make, update or verify a mirror."""
+    """Make or update a mirror."""
     _check(arguments)
-    if arguments.verify:
-        return _verify(arguments, console)
     from archsplit.mirror.mirror import update_mirror
     from archsplit.mirror.report import license_warning, mirror_json, mirror_text
 
@@ -80,32 +77,14 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     return 0
 
 
-def _verify(arguments: argparse.Namespace, console: Console) -> int:
-    from archsplit.mirror.mirror import verify_mirror
-
-    with options.effects(console) as effects:
-        verified = verify_mirror(arguments.out, effects, downloads=arguments.downloads)
-    print(  # noqa: T201 - standard output is where data goes
-        f"edited {verified.wheels} originals again: all {verified.files} wheels of the index are"
-        " the same"
-    )
-    return 0
-
-
 def _check(arguments: argparse.Namespace) -> None:
     """Refuse options that don't go together.
 
     Raises:
         UsageError: says which.
     """
-    if arguments.verify and (arguments.inputs or arguments.device):
-        raise UsageError(
-            "--verify can be combined only with --out", hint="the mirror records its inputs"
-        )
-    if not (arguments.verify or arguments.inputs):
-        raise UsageError("name requirements or a lock to mirror, or --verify")
     # No default: a mirror for wrong GPUs would install, and fail at the first kernel.
-    if not arguments.verify and not arguments.device:
+    if not arguments.device:
         raise UsageError("name the GPUs with --device", hint="--device native, or --device 9.0")
     if arguments.split and arguments.keep_ptx is not None:
         raise UsageError("--keep-ptx has no effect with --split: a pack has the GPU's own code")

@@ -6,10 +6,6 @@
 Every wheel is in the index and in the state before the next one begins, so a kill loses at most one
 edit. Locks come last: they never name a wheel that is not in the index. Wheels that no lock names
 any more leave the index after that.
-
-`verify_mirror` compares the index with its pages first. Then each original is downloaded by the
-address and the digest of the state, and edited as the state has it; every output must have the
-recorded digest.
 """
 
 from __future__ import annotations
@@ -20,10 +16,9 @@ from typing import TYPE_CHECKING
 
 from packaging.utils import canonicalize_name
 
-from archsplit import __version__
-from archsplit.errors import ConflictError, InputError, TargetError, VerifyError
+from archsplit.errors import ConflictError, TargetError
 from archsplit.index.retry import RetryPolicy, SystemClock
-from archsplit.index.static_folder import check_index, lock_folder, open_folder
+from archsplit.index.static_folder import lock_folder
 from archsplit.index.static_update import IndexChange, update_index
 from archsplit.mirror.documents import BILL_FILE, lock_texts, mirror_bill
 from archsplit.mirror.edit import (
@@ -44,7 +39,6 @@ from archsplit.mirror.model import (
     read_state,
 )
 from archsplit.mirror.resolve import resolve_inputs
-from archsplit.system.finding import Finding
 from archsplit.system.fs import output_errors, temporary_dir, write_file
 from archsplit.system.installers import check_extra
 from archsplit.system.parallel import ThreadPool
@@ -210,7 +204,7 @@ class _MirrorRun:
             self.request.edit,
             keeps_proprietary=self.request.keeps_proprietary,
         )
-        # Only the size: `--verify` and `archsplit index --check` read the bytes.
+        # Only the size: `archsplit index --check` reads the bytes.
         complete = all(
             (path := self.folder.place(canonicalize_name(file.name), file.file)).is_file()
             and path.stat().st_size == file.size
@@ -225,8 +219,10 @@ class _MirrorRun:
         edit = keep_edit(
             original, self.request.edit, keeps_proprietary=self.request.keeps_proprietary
         )
+        # The stages of one edit would hide the mirror's.
+        quiet = replace(self.effects, progress=SilentProgress())
         with temporary_dir(self.folder.root) as scratch:
-            edited = edit_wheel(path, original, edit, scratch, _quiet(self.effects))
+            edited = edit_wheel(path, original, edit, scratch, quiet)
             _check_names(self.folder, edited, state)
             state = state.with_wheel(edited.wheel)
             change = IndexChange(add=edited.paths, yank={}, grace=_GRACE, now=self.request.now)
@@ -240,7 +236,9 @@ class _MirrorRun:
         folder = self.request.downloads or self.folder.root / _DOWNLOADS
         with output_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
-        yield _mirror_downloader(folder, self.effects)
+        note = self.effects.progress.note
+        retry = RetryPolicy(seconds=_RETRY_SECONDS, clock=SystemClock(), note=note)
+        yield Downloader(folder=folder, retry=retry)
         # Not after an error: what has come is resumed.
         if self.request.downloads is None:
             # Each wheel was removed after its edit. Other files are somebody's.
@@ -262,99 +260,3 @@ def _check_names(folder: IndexFolder, edited: EditedWheel, state: MirrorState) -
             " another version of archsplit",
             hint="make the new mirror in another folder",
         )
-
-
-def _quiet(effects: Effects) -> Effects:
-    """Return effects without progress: the stages of one edit would hide the mirror's."""
-    return replace(effects, progress=SilentProgress())
-
-
-def _mirror_downloader(folder: Path, effects: Effects) -> Downloader:
-    """Return the downloader of originals."""
-    retry = RetryPolicy(seconds=_RETRY_SECONDS, clock=SystemClock(), note=effects.progress.note)
-    return Downloader(folder=folder, retry=retry)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VerifiedMirror:
-    """Result of a check without a finding.
-
-    Attributes:
-        wheels: the number of originals that were fetched and edited again.
-        files: the number of wheels on the pages.
-    """
-
-    wheels: int
-    files: int
-
-
-def verify_mirror(root: Path, effects: Effects, *, downloads: Path | None = None) -> VerifiedMirror:
-    """Fetch the originals of a mirror again, edit them again, and compare.
-
-    Args:
-        downloads: a folder that keeps originals; None to remove each after use.
-
-    Raises:
-        VerifyError: the index differs from its pages, or an output from the repeated edit.
-        InputError: the folder is not a mirror.
-        IndexUnreachableError: an original can't be downloaded.
-        ToolNotFoundError: the extra `mirror` is not installed.
-    """
-    state = read_state(root)
-    if not state.wheels:
-        raise InputError(f"{root} is not a mirror: it has no {STATE_FILE}")
-    check_extra("mirror", "requests")
-    # The pages first: a wrong digest there would be blamed on the edit.
-    files = check_index(open_folder(root))
-    findings: list[Finding] = []
-    effects.progress.begin_stage("editing again", len(state.wheels), "Compared {} wheels")
-    with temporary_dir(downloads or root) as folder:
-        downloader = _mirror_downloader(downloads or folder, effects)
-        clock = SystemClock()
-        for wheel in state.wheels:
-            began = clock.monotonic()
-            effects.progress.start_step(wheel.original.file)
-            with temporary_dir(folder) as scratch:
-                findings += _edit_again(wheel, downloader, scratch, effects)
-            # Originals have gigabytes, so each is removed before the next download.
-            if downloads is None:
-                with output_errors(folder):
-                    (folder / wheel.original.file).unlink(missing_ok=True)
-            effects.progress.finish_step(wheel.original.file, clock.monotonic() - began)
-    if findings:
-        raise VerifyError(
-            f"{root}: the originals give different wheels today:",
-            findings=tuple(findings),
-            hint="an edit depends on the version of archsplit: use the recorded one, or make the"
-            " mirror again in another folder",
-        )
-    return VerifiedMirror(wheels=len(state.wheels), files=files)
-
-
-def _edit_again(
-    wheel: MirroredWheel, downloader: Downloader, scratch: Path, effects: Effects
-) -> Iterator[Finding]:
-    original = wheel.original
-    resolved = ResolvedWheel(
-        name=wheel.name,
-        version=wheel.version,
-        file=original.file,
-        url=original.url,
-        sha256=original.sha256,
-    )
-    path = downloader.fetch(resolved)
-    edited = edit_wheel(
-        path, describe_original(path, resolved), wheel.edit, scratch, _quiet(effects)
-    )
-    found = {file.file: file.sha256 for file in edited.wheel.files}
-    for file in wheel.files:
-        # Another version of archsplit may choose another file name, for example for a new pack.
-        again = found.get(file.file, "no such file")
-        if again != file.sha256:
-            yield Finding(
-                code="mirror-edit-differs",
-                subject=file.file,
-                found=f"{again} by archsplit {__version__}",
-                expected=f"{file.sha256} by archsplit {wheel.tool}",
-                hint="make the mirror again in another folder, or use that version",
-            )
