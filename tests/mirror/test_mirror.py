@@ -128,15 +128,6 @@ def test_the_state_has_each_original_and_its_edit(
     assert plain["files"][0]["sha256"] == plain["original"]["sha256"]
 
 
-def test_the_bill_of_materials_has_the_original_as_ancestor(slimmed: Path, wheels: Path) -> None:
-    bill = json.loads((slimmed / "archsplit-mirror.cdx.json").read_text())
-    (part,) = (one for one in bill["components"] if one["name"] == "fat")
-    (ancestor,) = part["pedigree"]["ancestors"]
-    digest = hashlib.sha256((wheels / FAT).read_bytes()).hexdigest()
-    assert ancestor["hashes"] == [{"alg": "SHA-256", "content": digest}]
-    assert "slim --device 9.0" in part["pedigree"]["notes"]
-
-
 def test_a_second_run_downloads_and_edits_nothing(
     make: Maker, own: Path, index: ServedIndex, capsys: pytest.CaptureFixture[str]
 ) -> None:

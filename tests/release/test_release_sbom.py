@@ -194,12 +194,3 @@ def test_twine_is_content(built: tuple[Path, Release], split: Path) -> None:
     command = [sys.executable, "-m", "twine", "check", "--strict", *wheels]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
-
-
-def test_changed_part_names_its_ancestor_and_the_change() -> None:
-    part = replace(WHEEL, ancestor=BillComponent(name="fat", version="1"), changes="less code")
-    content = encode_bill(Bill(subject=WHEEL, parts=(part,)))
-    assert is_valid(content)
-    [pedigree] = [part["pedigree"] for part in json.loads(content)["components"]]
-    assert [each["name"] for each in pedigree["ancestors"]] == ["fat"]
-    assert pedigree["notes"] == "less code"

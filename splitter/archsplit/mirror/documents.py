@@ -1,9 +1,8 @@
-"""Documents of a mirror: lock files and the bill of materials; pure.
+"""Lock files of a mirror; pure.
 
 A lock (``pylock.toml`` of PEP 751, or requirements with hashes) names every wheel that a machine
 installs, with its new digest. Paths are relative to the lock, so the folder may be mounted or
-copied; with an address the lock is enough. The bill has each wheel, its original, and the
-edit between them.
+copied; with an address the lock is enough.
 """
 
 from __future__ import annotations
@@ -15,25 +14,12 @@ from urllib.parse import quote
 from packaging.pylock import Pylock
 
 from archsplit.arch.target import Capability
-from archsplit.release.sbom import (
-    Bill,
-    BillComponent,
-    distribution_address,
-    encode_bill,
-    own_tools,
-    tool_component,
-)
 from archsplit.system.toml import loads
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from archsplit.mirror.model import (
-        MirroredFile,
-        MirroredWheel,
-        MirrorRequest,
-        MirrorState,
-    )
+    from archsplit.mirror.model import MirroredFile, MirroredWheel, MirrorRequest
 
 __pure__ = True
 
@@ -122,43 +108,3 @@ def requirements_text(
     for file in files:
         lines += [f"{file.name}=={file.version} \\", f"    --hash=sha256:{file.sha256}"]
     return "\n".join(lines) + "\n"
-
-
-BILL_FILE = "archsplit-mirror.cdx.json"
-"""Bill beside the state."""
-
-
-def mirror_bill(state: MirrorState) -> bytes:
-    """Return the bill: a component for each file, with the original as its ancestor."""
-    parts = [part for wheel in state.wheels for part in _components(wheel)]
-    return encode_bill(
-        Bill(
-            subject=BillComponent(name="mirror", version="", description="A package index."),
-            parts=tuple(sorted(parts, key=lambda part: part.address)),
-            tools=tuple(map(tool_component, own_tools())),
-        )
-    )
-
-
-def _components(wheel: MirroredWheel) -> Iterator[BillComponent]:
-    original = wheel.original
-    ancestor = BillComponent(
-        name=wheel.name,
-        version=wheel.version,
-        sha256=original.sha256,
-        license=original.license,
-        address=distribution_address(wheel.name, wheel.version, file=original.file),
-        description=original.url,
-    )
-    for file in wheel.files:
-        # An unchanged wheel is the original itself, not a descendant of it.
-        changed = file.sha256 != original.sha256
-        yield BillComponent(
-            name=file.name,
-            version=file.version,
-            sha256=file.sha256,
-            license=original.license,
-            address=distribution_address(file.name, file.version, file=file.file),
-            ancestor=ancestor if changed else None,
-            changes=f"archsplit {wheel.tool}: {wheel.edit}" if changed else "",
-        )

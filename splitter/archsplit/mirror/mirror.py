@@ -20,7 +20,7 @@ from archsplit.errors import ConflictError, TargetError
 from archsplit.index.retry import RetryPolicy, SystemClock
 from archsplit.index.static_folder import lock_folder
 from archsplit.index.static_update import IndexChange, update_index
-from archsplit.mirror.documents import BILL_FILE, lock_texts, mirror_bill
+from archsplit.mirror.documents import lock_texts
 from archsplit.mirror.edit import (
     NO_CODE_FOR_GPU,
     Downloader,
@@ -119,7 +119,6 @@ def update_mirror(request: MirrorRequest, effects: Effects) -> MirrorReport:
         for name, text in locks.items():
             write_file(folder.root / name, text)
         write_file(folder.root / STATE_FILE, final.as_json())
-        write_file(folder.root / BILL_FILE, mirror_bill(final))
         for name in sorted(stale - set(locks)):
             with output_errors(folder.root / name):
                 (folder.root / name).unlink(missing_ok=True)

@@ -47,8 +47,6 @@ class BillComponent:
             software that is on no package index only by this name.
         sha256: of the file; "" if it isn't a file, or is unknown.
         license: an SPDX expression, or another name in words; "" if unknown.
-        ancestor: the component that it was made from, or None.
-        changes: the difference from the ancestor, in words.
     """
 
     name: str
@@ -59,8 +57,6 @@ class BillComponent:
     sha256: str = ""
     license: str = ""
     description: str = ""
-    ancestor: BillComponent | None = None
-    changes: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,13 +126,10 @@ def _component(part: BillComponent, use: str = "") -> Component:
         use: the beginning of the reference; a document may have a package as a part and as a tool.
     """
     from cyclonedx.model import HashAlgorithm, HashType  # noqa: PLC0415
-    from cyclonedx.model.component import Component, ComponentType, Pedigree  # noqa: PLC0415
+    from cyclonedx.model.component import Component, ComponentType  # noqa: PLC0415
     from packageurl import PackageURL  # noqa: PLC0415
 
     digest = [HashType(alg=HashAlgorithm.SHA_256, content=part.sha256)] if part.sha256 else []
-    pedigree = None
-    if part.ancestor is not None:
-        pedigree = Pedigree(ancestors=[_component(part.ancestor)], notes=part.changes or None)
     return Component(
         name=part.name,
         version=part.version,
@@ -145,7 +138,6 @@ def _component(part: BillComponent, use: str = "") -> Component:
         cpe=part.cpe or None,
         purl=PackageURL.from_string(part.address) if part.address else None,
         hashes=digest,
-        pedigree=pedigree,
         licenses=_licenses(part.license),
         description=part.description or None,
     )
