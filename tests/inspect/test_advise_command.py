@@ -118,8 +118,6 @@ def test_slimming_to_the_proposal_weighs_what_was_said(
         gpus,
         "--budget",
         budget,
-        "--max-wheel",
-        "1kB",
         "--policy",
         "nightly",
     )
@@ -141,11 +139,10 @@ def test_a_list_of_gpus_is_a_table(library: Path, capsys: pytest.CaptureFixture[
 def test_advise_without_a_fitting_choice_is_an_error(
     library: Path, gpus: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ["advise", str(library), "--gpus", str(gpus), "--budget", "1kB", "--max-wheel", "1kB"]
+    words = ["advise", str(library), "--gpus", str(gpus), "--budget", "1kB"]
     assert main(words) == BudgetError.exit_code
     out, err = capsys.readouterr()
     assert "over the budget" in out
-    assert "plugins would have more than 1.0 kB for 7.5, 8.0, 9.0" in out
     assert "no list of targets fits the budget: the smallest, compute_90, has" in err.replace(
         "\n", " "
     )
@@ -182,10 +179,10 @@ def test_a_build_is_weighed_by_its_wheels(
 ) -> None:
     report = release(1000, sm_75=3000, sm_80=4000, compute_90=9000)
     (tmp_path / REPORT_FILE).write_text(report.as_json())
-    content = document(capsys, tmp_path, "--gpus", gpus, "--max-wheel", "5kB")
+    content = document(capsys, tmp_path, "--gpus", gpus, "--ptx", "none")
     assert content["best"]["targets"] == ["sm_75", "sm_80"]
     assert (content["size"], content["fixed"], content["slim"]) == (17000, 1000, [])
-    assert 'max-wheel = "5000"' in content["policy"]
+    assert content["policy"] == '[policy.nightly]\nsass = ["sm_75", "sm_80"]\n'
     assert "the core" in printed(capsys, tmp_path, "--gpus", gpus)
 
 

@@ -26,7 +26,6 @@ subject        a wheel, library, device pack or installed package with device co
 --gpus CSV!    the GPUs that users have: a file with columns share and gpu (a name) or capability
                (9.0); or a list, all alike: 9.0,H100,native
 --budget SIZE  size limit of all files together, as 100MB
---max-wheel SIZE  size limit of each plugin; for a prebuilt wheel, lists GPUs whose plugin is larger
 --ptx {{any,none}}  propose PTX, which drivers compile, or none (default: %(default)s)
 --policy NAME  print a policy of this name for a recipe (default: nightly for a build, none for a
                prebuilt file)
@@ -56,7 +55,6 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     users = _users(arguments.gpus)
     request = AdviceRequest(
         budget=arguments.budget,
-        max_wheel=arguments.max_wheel,
         ptx=arguments.ptx == "any",
         policy=arguments.policy,
     )

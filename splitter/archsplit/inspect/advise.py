@@ -33,14 +33,12 @@ class AdviceRequest:
 
     Attributes:
         budget: bytes of the whole, with the chosen targets; None for any.
-        max_wheel: bytes of each plugin; None for any.
         ptx: True if PTX may be proposed.
         policy: the name of the recipe's policy to propose; None for a policy only where the subject
             is a build, which has a recipe.
     """
 
     budget: int | None = None
-    max_wheel: int | None = None
     ptx: bool = True
     policy: str | None = None
 
@@ -81,12 +79,6 @@ class Advice:
     best: Proposal | None
     effects: tuple[TargetListEffect, ...] = field(repr=False)
 
-    @property
-    def too_big(self) -> tuple[TargetListEffect, ...]:
-        """GPUs whose own plugin would exceed the limit for a plugin."""
-        most = self.request.max_wheel
-        return tuple(effect for effect in self.effects if most is not None and effect.plugin > most)
-
     def snippet(self) -> str:
         """Return the best list as a table of a recipe.
 
@@ -105,8 +97,6 @@ class Advice:
             if targets or key == "sass":
                 names = ", ".join(f'"{target}"' for target in targets)
                 lines.append(f"{key} = [{names}]")
-        if self.request.max_wheel is not None:
-            lines.append(f'max-wheel = "{_size_literal(self.request.max_wheel)}"')
         if self.request.budget is not None:
             lines.append(f'budget = "{_size_literal(self.request.budget)}"')
         return "\n".join(lines) + "\n"
@@ -137,11 +127,7 @@ def advise(
         request: the limits.
         plugins: the bytes that each GPU of the table takes of all targets.
     """
-    candidates = [
-        target
-        for target, size in costs.sizes.items()
-        if (request.ptx or target.kind is CodeKind.SASS) and _can_propose(costs, request, size)
-    ]
+    candidates = [target for target in costs.sizes if request.ptx or target.kind is CodeKind.SASS]
     proposals = search_targets(costs, users, candidates)
     best = proposals.best(request.budget)
     # The search prefers small PTX; newer PTX is better code where the budget allows it.
@@ -179,8 +165,3 @@ def plugin_sizes(costs: TargetCosts, users: GpuTable) -> dict[Capability, int]:
 
 def _size_literal(size: int) -> str:
     return f"{size // _MEGABYTE}MB" if size % _MEGABYTE == 0 else str(size)
-
-
-def _can_propose(costs: TargetCosts, request: AdviceRequest, size: int) -> bool:
-    # In a fat wheel no target is a file of its own.
-    return not costs.is_release or request.max_wheel is None or size <= request.max_wheel

@@ -226,11 +226,6 @@ def advice_text(advice: Advice, *, subject: str) -> Iterator[RenderableType]:
     yield from _unknown_gpus(advice)
     yield from ("", _lists(advice))
     yield from ("", _gpu_effects(advice))
-    if advice.too_big:
-        yield (
-            f"plugins would have more than {size_text(advice.request.max_wheel or 0)} for "
-            + ", ".join(str(effect.capability) for effect in advice.too_big)
-        )
     if advice.best is not None:
         if warning := newer_gpus_warning(advice):
             yield f"warning: {warning}"
@@ -258,7 +253,6 @@ def advice_json(advice: Advice, *, subject: str) -> str:
         "fixed": costs.fixed,
         "targets": {str(target): size for target, size in costs.sizes.items()},
         "budget": advice.request.budget,
-        "max_wheel": advice.request.max_wheel,
         "everything": _proposal_json(advice.proposals.everything),
         "front": [_proposal_json(proposal) for proposal in advice.proposals.front],
         "best": None if best is None else _proposal_json(best),
