@@ -131,29 +131,12 @@ def test_every_limit(samples: Samples) -> None:
         max_targets=(("sm_90a", 10), ("compute_*", 10**6)),
         forbid=("compute_*",),
         require=("sm_86",),
-        same_kernels=True,
     )
-    budget, heavy, forbidden, missing, unequal = found(inventory, strict)
+    budget, heavy, forbidden, missing = found(inventory, strict)
     assert budget.endswith("more than its budget of 1.0 kB")
     assert heavy.startswith("sm_90a has ")
     assert forbidden.startswith("compute_90 is forbidden (compute_*), and has ")
     assert missing == "sm_86 is required; found sm_80, sm_90, sm_90a, compute_90"
-    assert unequal == "sm_80 lacks 1 of 3 kernels: _Z8only_newPf"
-
-
-def test_many_missing_kernels_are_counted(samples: Samples) -> None:
-    inventory = inspected(samples, "rdc.o", kernels=True)
-    (file,) = inventory.files
-    rows = [row for row in file.kernels if row.target == "sm_80"]
-    copies = tuple(
-        type(row)(target="sm_75", name=f"k{n}", count=1, code_bytes=1)
-        for row in rows[:1]
-        for n in range(9)
-    )
-    more = File(path="y", size=1, wheel_bytes=None, units=(), kernels=(*rows, *copies))
-    both = Inventory(path="x", sha256=None, size=1, is_wheel=False, files=(more,))
-    lines = found(both, SizeLimits(same_kernels=True))
-    assert any(line.endswith("k0, k1, k2, k3, k4 and 4 more") for line in lines)
 
 
 def test_comparison_lists_targets_and_kernels_that_grew(samples: Samples) -> None:

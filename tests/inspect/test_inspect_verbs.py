@@ -110,7 +110,6 @@ def test_library_without_device_code_is_not_a_failure(
         ("--max-target", "sm_90=10"),
         ("--forbid", "compute_*"),
         ("--require", "sm_86"),
-        ("--same-kernels",),
     ],
 )
 def test_a_broken_limit_is_exit_code_9(

@@ -48,7 +48,6 @@ _LIMITS = f"""
 --max-target TARGET=SIZE...  limit of the bytes of a target, as sm_90=30MB; may be repeated
 --forbid TARGET...  targets or GPUs that must have no code: compute_*, sm_90, H100
 --require TARGET...  targets or GPUs that must have code: sm_90, H100
---same-kernels     all targets must have the same kernels
 {options.FINDINGS}
 """
 
@@ -95,7 +94,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
         subject=arguments.subject,
         site_folders=places(arguments),
         digest=arguments.json,
-        kernels=arguments.kernels or arguments.same_kernels,
+        kernels=arguments.kernels,
         # An environment has hundreds of libraries; a sample of each would take minutes.
         zstd=Path(arguments.subject).is_file(),
     )
@@ -203,7 +202,6 @@ def _limits(arguments: argparse.Namespace) -> SizeLimits:
         max_targets=tuple(chain.from_iterable(map(_target_limits, arguments.max_target))),
         forbid=options.target_patterns(arguments.forbid),
         require=options.target_patterns(arguments.require),
-        same_kernels=arguments.same_kernels,
     )
 
 

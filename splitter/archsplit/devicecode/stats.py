@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from archsplit.devicecode.model import Image, Inventory, InventoryRow, Unit
 
-_MAX_SHOWN = 5
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SizeChange:
@@ -148,21 +146,18 @@ class SizeLimits:
         forbid: targets that must have no image.
         require: targets that must have an image in a container registered at run time, or in the
             input of a device link, which the driver links.
-        same_kernels: True if all targets of machine code must have the same kernels.
     """
 
     budget: int | None = None
     max_targets: tuple[tuple[str, int], ...] = ()
     forbid: tuple[str, ...] = ()
     require: tuple[str, ...] = ()
-    same_kernels: bool = False
 
 
 def limit_findings(inventory: Inventory, limits: SizeLimits) -> tuple[Finding, ...]:
     """Return a finding for each limit that an inventory exceeds; none if all hold.
 
-    Where a limit is set, an unreadable file is a finding too. For ``same_kernels`` the inventory
-    must have kernels.
+    Where a limit is set, an unreadable file is a finding too.
     """
     # Without a limit an unreadable file is shown, and fails nothing.
     if limits == SizeLimits():
@@ -174,31 +169,7 @@ def limit_findings(inventory: Inventory, limits: SizeLimits) -> tuple[Finding, .
         *_over_target_limit(rows, limits.max_targets),
         *_forbidden_targets(rows, limits.forbid),
         *_missing_targets(inventory, limits.require),
-        *(unequal_kernels(inventory) if limits.same_kernels else ()),
     )
-
-
-def unequal_kernels(inventory: Inventory) -> Iterator[Finding]:
-    """Yield for each target of machine code the kernels that only other targets have."""
-    # A target without any kernel must be found too.
-    names: dict[str, set[str]] = {
-        row.target: set()
-        for row in inventory.rows()
-        if row.kind == "SASS" and row.target is not None and row.place is Place.EXECUTABLE
-    }
-    for kernel in inventory.kernels():
-        names.setdefault(kernel.target, set()).add(kernel.name)
-    all_names = set[str]().union(*names.values())
-    for target, present in names.items():
-        missing = sorted(all_names - present)
-        if missing:
-            more = f" and {len(missing) - _MAX_SHOWN} more" if len(missing) > _MAX_SHOWN else ""
-            shown = ", ".join(missing[:_MAX_SHOWN])
-            yield _finding(
-                "unequal-kernels",
-                f"{target} lacks {len(missing)} of {len(all_names)} kernels: {shown}{more}",
-                hint="compile all sources for the same targets",
-            )
 
 
 def _finding(code: str, found: str, *, hint: str) -> Finding:
