@@ -100,8 +100,11 @@ def test_a_missing_target(dist: Path, effects: Effects) -> None:
     gone = only(dist, "tinyvec_sm90*")
     gone.unlink()
     text = complaint(dist, effects, Requirements())
-    assert "tinyvec-sm90: no wheel, but the core names it for sm_90; build --targets sm_90" in text
-    assert f"{gone.name}: {MANIFEST} lists it, but it is not here; build it again" in text
+    assert (
+        "tinyvec-sm90: no wheel, but the core names it for sm_90; add its wheel with archsplit"
+        in text
+    )
+    assert f"{gone.name}: {MANIFEST} lists it, but it is not here; copy it again" in text
     assert "pip can't install tinyvec[all]==1.2.3 from the folder" in text
     assert "uv can't install tinyvec[all]==1.2.3 from the folder" in text
 
@@ -195,7 +198,7 @@ def test_a_manifest_that_cannot_be_read(dist: Path, effects: Effects) -> None:
 def test_folder_without_a_list_is_refused(dist: Path, effects: Effects, name: str) -> None:
     (dist / name).unlink()
     text = complaint(dist, effects, STAY)
-    assert text.startswith(f"{name}: is not in {dist}; archsplit build into an empty folder")
+    assert text.startswith(f"{name}: is not in {dist}; make the release again in an empty folder")
 
 
 def test_a_core_that_cannot_be_read(dist: Path, effects: Effects) -> None:
@@ -330,7 +333,7 @@ def test_a_truncated_pack_is_to_be_copied_or_split_again(packs: Path, effects: E
         one for one in caught.value.findings if (one.code, one.subject) == ("damaged-pack", name)
     )
     assert "size of the file" in found.found
-    assert found.hint == "copy it again from where it was split, or split the fat wheel again"
+    assert found.hint == "copy it again from where it was made, or make it again"
     assert "build" not in "".join(one.hint for one in caught.value.findings)
 
 
@@ -425,7 +428,7 @@ def test_pins_of_a_split_that_are_wrong(packs: Path, effects: Effects) -> None:
     rewrite(only(packs, "toy_cc80*"), in_metadata(b"toy==2.0", b"toy"))
     text = complaint(packs, effects, FIRST_ONLY)
     assert "requires toy-cc80>=2; extra" in text
-    assert "doesn't declare the extra all; split the fat wheel again" in text
+    assert "doesn't declare the extra all; make the core again" in text
     assert "requires toy, expected toy==2.0" in text
 
 
@@ -441,7 +444,7 @@ def test_a_pack_of_another_split(packs: Path, fat: Path, tmp_path: Path, effects
     (packs / MANIFEST).unlink()
     text = complaint(packs, effects, FIRST_ONLY)
     assert "its descriptor says build id" in text
-    assert "take all wheels from one split" in text
+    assert "take all wheels from one release" in text
 
 
 def test_gaps_are_told_by_those_who_share_them() -> None:

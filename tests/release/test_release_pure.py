@@ -15,7 +15,6 @@ from archsplit.release.identity import (
     CoreFiles,
     Identity,
     PackIdentity,
-    ReleaseKind,
     hook_entry_points,
     parse_identity,
 )
@@ -86,7 +85,7 @@ def test_an_identity_that_can_not_be_read(content: bytes, message: str) -> None:
 
 def test_a_distribution_with_two_wheels_and_a_meta_wheel_with_files_are_faults() -> None:
     projects = ["toy", "toy-cc80", "toy-cc80"]
-    (twice,) = duplicate_faults(ReleaseKind.SPLIT, projects)
+    (twice,) = duplicate_faults(projects)
     assert (twice.code, twice.subject) == ("duplicate-wheel", "toy-cc80")
     meta = CoreMetadata(name="toy-all", version="2", requires=("toy[all]==2",), extras={})
     metadata = decode_metadata(encode_metadata(meta))
@@ -102,7 +101,7 @@ def test_pins_that_close() -> None:
 
 def test_an_extra_that_brings_too_little() -> None:
     assert faults(all=("toy-cc80==2",)) == [
-        "toy.whl: [all] doesn't bring toy-ptx; split the fat wheel again"
+        "toy.whl: [all] doesn't bring toy-ptx; make the core again"
     ]
 
 
@@ -115,7 +114,7 @@ def test_a_split_without_ptx_has_no_extra_for_it() -> None:
 def test_a_pin_that_is_loose() -> None:
     assert faults(cc80=("toy-cc80>=2",)) == [
         'toy.whl: requires toy-cc80>=2; extra == "cc80", expected exactly ==2;'
-        " split again: only archsplit should write these pins"
+        " make that wheel again: only archsplit should write these pins"
     ]
 
 

@@ -129,7 +129,7 @@ def preflight_check(
         findings += checked.findings
         warnings += checked.warnings
     for folder in release.folders:
-        findings += folder_findings(folder, next(iter(release.reports.values())).kind)
+        findings += folder_findings(folder)
     if findings:
         found = tuple(dict.fromkeys(findings))
         raise VerifyError("this release can't be published:", findings=found)

@@ -25,6 +25,7 @@ from archsplit.release.device_checks import (
     table_faults,
     targets_by_container,
 )
+from archsplit.release.findings import finding
 from archsplit.release.identity import (
     HOOK_SUFFIX,
     IDENTITY_FILE,
@@ -124,17 +125,17 @@ def _wrong_version(wheel: WheelFacts, subject: _Subject) -> Findings:
     found = str(metadata.version)
     # 1.0 and 1.0.0 are one version, to installers as well.
     if canonicalize_version(found) != canonicalize_version(expected):
-        yield subject.release.fault("wrong-version", wheel.file, f"is version {found}", expected)
+        yield finding("wrong-version", wheel.file, f"is version {found}", expected)
 
 
-def _wrong_python_tag(wheel: WheelFacts, subject: _Subject) -> Findings:
+def _wrong_python_tag(wheel: WheelFacts, _: _Subject) -> Findings:
     name = wheel.name
     if (name.pythons, name.abis) != (("py3",), ("none",)):
         found = f"is tagged {'.'.join(name.pythons)}-{'.'.join(name.abis)}"
-        yield subject.release.fault("wrong-tag", wheel.file, found, "py3-none")
+        yield finding("wrong-tag", wheel.file, found, "py3-none")
 
 
-def _wrong_platform_tag(wheel: WheelFacts, subject: _Subject) -> Findings:
+def _wrong_platform_tag(wheel: WheelFacts, _: _Subject) -> Findings:
     # Wheels without libraries have no tags of auditwheel.
     if not wheel.platforms:
         return
@@ -144,28 +145,28 @@ def _wrong_platform_tag(wheel: WheelFacts, subject: _Subject) -> Findings:
     if promised is None or needed is None or not needed.keep(promised):
         tags, expected = ".".join(wheel.name.platforms), ".".join(wheel.platforms)
         found = f"is tagged {tags}, but auditwheel says {expected}"
-        yield subject.release.fault("wrong-tag", wheel.file, found)
+        yield finding("wrong-tag", wheel.file, found)
 
 
-def _wrong_root(wheel: WheelFacts, subject: _Subject) -> Findings:
+def _wrong_root(wheel: WheelFacts, _: _Subject) -> Findings:
     # pip installs a purelib wheel into another folder on some systems, away from its plugins.
     if wheel.purelib == bool(wheel.libraries):
         found = f"says Root-Is-Purelib: {wheel.purelib}, and has {len(wheel.libraries)} libraries"
-        yield subject.release.fault("wrong-root", wheel.file, found)
+        yield finding("wrong-root", wheel.file, found)
 
 
-def _missing_license(wheel: WheelFacts, subject: _Subject) -> Findings:
+def _missing_license(wheel: WheelFacts, _: _Subject) -> Findings:
     named = (wheel.metadata.license_files if wheel.metadata else None) or []
     for file in sorted(set(named) - set(wheel.licenses)):
         found = f"has no {file}, but its metadata names it as a license"
-        yield subject.release.fault("missing-license", wheel.file, found)
+        yield finding("missing-license", wheel.file, found)
 
 
 def _wrong_name(wheel: WheelFacts, subject: _Subject) -> Findings:
     expected = subject.identity.distribution
     if wheel.name.project != expected:
         found = f"is {wheel.name.project}, but its {IDENTITY_FILE} says {expected}"
-        yield subject.release.fault("wrong-name", wheel.file, found)
+        yield finding("wrong-name", wheel.file, found)
 
 
 def _missing_loader(wheel: WheelFacts, subject: _Subject) -> Findings:
@@ -177,7 +178,7 @@ def _missing_loader(wheel: WheelFacts, subject: _Subject) -> Findings:
         names += stubs
     needed = {f"{package}/doctor.py", *(f"{package}/{LOADER_PACKAGE}/{name}" for name in names)}
     for name in sorted(needed - set(wheel.members)):
-        yield subject.release.fault("missing-loader", wheel.file, f"has no {name}")
+        yield finding("missing-loader", wheel.file, f"has no {name}")
 
 
 def _wrong_core_files(wheel: WheelFacts, subject: _Subject) -> Findings:
@@ -187,14 +188,14 @@ def _wrong_core_files(wheel: WheelFacts, subject: _Subject) -> Findings:
         # A file elsewhere could belong to another project.
         if not name.startswith((f"{package}/", hook)):
             found = f"installs {name}, which is not below {package}/"
-            yield subject.release.fault("wrong-files", wheel.file, found)
+            yield finding("wrong-files", wheel.file, found)
 
 
-def _code_in_core(wheel: WheelFacts, subject: _Subject) -> Findings:
+def _code_in_core(wheel: WheelFacts, _: _Subject) -> Findings:
     for name, library in wheel.libraries.items():
         if library.targets:
             found = f"{name} has device code; a core has none"
-            yield subject.release.fault("device-code-in-core", wheel.file, found)
+            yield finding("device-code-in-core", wheel.file, found)
 
 
 def _unconditional_pin(wheel: WheelFacts, subject: _Subject) -> Findings:
@@ -203,7 +204,7 @@ def _unconditional_pin(wheel: WheelFacts, subject: _Subject) -> Findings:
         # A plugin that is always required would bring the code of every GPU to each user.
         if requirement.name in plugins and requirement_holds(requirement, ""):
             found = f"requires {requirement} always; only extras may"
-            yield subject.release.fault("unconditional-pin", wheel.file, found)
+            yield finding("unconditional-pin", wheel.file, found)
 
 
 def _wrong_extras(wheel: WheelFacts, subject: _Subject) -> Findings:
@@ -211,7 +212,7 @@ def _wrong_extras(wheel: WheelFacts, subject: _Subject) -> Findings:
     extras = pinned_extras(plugin_extras(identity), identity.plugins, identity.version)
     expected = {extra: set(pins) for extra, pins in extras.items()}
     if wheel.metadata is not None:
-        yield from requirement_faults(wheel.file, wheel.metadata, expected, subject.release.kind)
+        yield from requirement_faults(wheel.file, wheel.metadata, expected)
 
 
 def _missing_pins(wheel: WheelFacts, subject: _Subject) -> Findings:
@@ -219,7 +220,7 @@ def _missing_pins(wheel: WheelFacts, subject: _Subject) -> Findings:
         yield from pin_faults(wheel.file, wheel.metadata, subject.identity)
     elif subject.scope.published:
         found = "its METADATA is one that an index refuses"
-        yield subject.release.fault("unreadable", wheel.file, found)
+        yield finding("unreadable", wheel.file, found)
 
 
 def _wrong_plugin_files(wheel: WheelFacts, subject: _Subject) -> Findings:
@@ -228,7 +229,7 @@ def _wrong_plugin_files(wheel: WheelFacts, subject: _Subject) -> Findings:
     # A second file could be shared with another plugin, and be lost when that one is removed.
     if wheel.members != (expected,):
         found = f"installs {', '.join(wheel.members) or 'nothing'}"
-        yield subject.release.fault("wrong-files", wheel.file, found, f"only {expected}")
+        yield finding("wrong-files", wheel.file, found, f"only {expected}")
 
 
 def _wrong_plugin_pins(wheel: WheelFacts, subject: _Subject) -> Findings:
@@ -252,7 +253,7 @@ def _wrong_digest(wheel: WheelFacts, subject: _Subject) -> Findings:
             found = (
                 f"{member} has the SHA-256 {digest[:16]}..., but the core has {expected[:16]}..."
             )
-            yield subject.release.fault("wrong-digest", wheel.file, found)
+            yield finding("wrong-digest", wheel.file, found)
 
 
 def _wrong_descriptor(wheel: WheelFacts, subject: _Subject) -> Findings:
@@ -266,7 +267,7 @@ def _wrong_images(wheel: WheelFacts, subject: _Subject) -> Findings:
         return
     # A pack of another split differs in every image; the finding about its descriptor is enough.
     if pack.descriptor.build_id == table.descriptor.build_id:
-        yield from image_faults(wheel, table, subject.release)
+        yield from image_faults(wheel, table)
 
 
 def _wrong_meta(wheel: WheelFacts, subject: _Subject) -> Findings:
@@ -317,7 +318,7 @@ WHEEL_CHECKS = (
 
 def _duplicates(subject: _Subject) -> Findings:
     projects = (wheel.name.project for wheel in subject.release.wheels)
-    yield from duplicate_faults(subject.release.kind, projects)
+    yield from duplicate_faults(projects)
 
 
 def _other_glibc(subject: _Subject) -> Findings:
@@ -332,14 +333,14 @@ def _other_glibc(subject: _Subject) -> Findings:
         if known is not None and tags is not None and tags.glibc > known.glibc:
             low, (major, minor) = known.policy.replace("_", "."), tags.glibc
             found = f"with glibc {low} to {major}.{minor - 1} pip finds the core, but no plugin"
-            yield subject.release.fault("other-glibc", wheel.file, found, policy=tags.policy)
+            yield finding("other-glibc", wheel.file, found, policy=tags.policy)
 
 
 def _missing_plugins(subject: _Subject) -> Findings:
     identity, needs = subject.identity, subject.needs
     wanted = subject.scope.wanted(identity)
     for gpu in sorted(set(wanted or ()) - set(identity.plugins_by_gpu)):
-        yield subject.release.fault("unknown-target", gpu, "the core names no plugin for it")
+        yield finding("unknown-target", gpu, "the core names no plugin for it")
     present = subject.release.projects
     for name in sorted({name for names in needs.values() for name in names}):
         project = identity.plugins.get(name, name)
@@ -347,7 +348,7 @@ def _missing_plugins(subject: _Subject) -> Findings:
             gpus = ", ".join(gpu for gpu, names in needs.items() if name in names)
             place = f" for {subject.release.place}" if subject.release.place else ""
             found = f"no wheel{place}, but the core names it for {gpus}"
-            yield subject.release.fault("missing-plugin", project, found, target=name)
+            yield finding("missing-plugin", project, found, target=name)
 
 
 def _missing_images(subject: _Subject) -> Findings:
@@ -365,18 +366,18 @@ def _missing_images(subject: _Subject) -> Findings:
         if keys.keys() >= set(names):
             found = frozenset().union(*(keys[name] for name in names))
             needed = needed_containers(table, containers, capability)
-            yield from service_faults(needed, found, capability, subject.release, core)
+            yield from service_faults(needed, found, capability, core)
     total, covered = count_images(subject.release)
     if subject.scope.complete and covered < total:
         found_text = f"{total - covered} of {total} images are in no pack"
-        yield subject.release.fault("missing-image", core, found_text)
+        yield finding("missing-image", core, found_text)
 
 
 def _wrong_table(subject: _Subject) -> Findings:
     # Only a split that has just been made has its fat wheels at hand.
     if subject.table is not None and subject.scope.originals:
         originals = subject.scope.originals[subject.release.cores[0].file]
-        yield from table_faults(subject.table, originals, subject.release)
+        yield from table_faults(subject.table, originals)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -428,7 +429,7 @@ def _wheel_faults(wheel: WheelFacts, subject: _Subject) -> Findings:
     if role is None:
         names = ", ".join(sorted(subject.identity.plugins.values()))
         found = f"is neither the core nor one of its plugins ({names})"
-        yield release.fault("not-of-release", wheel.file, found)
+        yield finding("not-of-release", wheel.file, found)
         return
     for check in WHEEL_CHECKS:
         if role in check.roles and check.kind in {None, release.kind}:

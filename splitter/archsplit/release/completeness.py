@@ -152,7 +152,7 @@ def kernel_faults(found: Mapping[str, Names], allowed: tuple[str, ...]) -> Itera
         first = ", ".join(sorted(shown[name] for name in missing)[:_SHOWN])
         more = f" and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""
         text = f"no {first}{more}, which {_first_of(others)} has"
-        yield finding(ReleaseKind.BUILT, "missing-kernel", ", ".join(files), text)
+        yield finding("missing-kernel", ", ".join(files), text)
 
 
 def _first_of(names: list[str]) -> str:
@@ -342,7 +342,7 @@ def check_release(
         else:
             kernels = checked.kernels
         damaged = {one.subject for one in release.damaged}
-        findings = [*folder_findings(folder, release.kind, damaged), *checked.findings]
+        findings = [*folder_findings(folder, damaged), *checked.findings]
         # An installer would only repeat that a wheel is damaged.
         if demands.install and not release.damaged:
             findings += _install_faults(release, effects, scratch, demands, unshown, sample)
@@ -399,9 +399,7 @@ def release_findings(
     return CheckedWheels(findings=found, warnings=warnings, kernels=kernels)
 
 
-def folder_findings(
-    folder: Path, kind: ReleaseKind, damaged: Collection[str] = ()
-) -> Iterator[Finding]:
+def folder_findings(folder: Path, damaged: Collection[str] = ()) -> Iterator[Finding]:
     """Compare a folder with its report and its manifest, which a release must have.
 
     Args:
@@ -409,9 +407,9 @@ def folder_findings(
     """
     for name in (REPORT_FILE, MANIFEST_FILE):
         if not (folder / name).exists():
-            yield finding(kind, "missing-report", name, f"is not in {folder}")
-    yield from report_faults(folder, kind, None, damaged)
-    yield from manifest_faults(folder, kind)
+            yield finding("missing-report", name, f"is not in {folder}")
+    yield from report_faults(folder, None, damaged)
+    yield from manifest_faults(folder)
 
 
 def _find_report(folder: Path) -> Release | None:
@@ -428,7 +426,7 @@ def _role_faults(report: Release, release: WheelSet) -> Iterator[Finding]:
         role, listed = release.role(wheel), roles.get(wheel.file)
         if None not in {role, listed} and role != listed:
             found = f"is a {role}, and {REPORT_FILE} lists a {listed}"
-            yield release.fault("changed-file", wheel.file, found)
+            yield finding("changed-file", wheel.file, found)
 
 
 def _holes(report: Release, release: WheelSet, demands: Requirements) -> Iterator[Finding]:
@@ -451,8 +449,8 @@ def _check_descriptions(
         described = describe(paths)
     # A crash of twine is one more finding: the others are still of use.
     except ToolFailedError as error:
-        return [release.fault("tool-failed", str(release.folder), error.message)], ()
-    faults = [release.fault("bad-description", *each) for each in described.faults]
+        return [finding("tool-failed", str(release.folder), error.message)], ()
+    faults = [finding("bad-description", *each) for each in described.faults]
     return faults, described.warnings
 
 
@@ -467,7 +465,7 @@ def _install_faults(
     # Without a common identity several cores are of several releases.
     if not release.cores or release.identity is None:
         found = "no wheel is a core that can be read, so nothing was installed"
-        yield release.fault("not-installed", str(release.folder), found)
+        yield finding("not-installed", str(release.folder), found)
         return
     installer = Installer(
         runner=effects.runner,

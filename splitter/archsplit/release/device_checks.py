@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from archsplit.formats.descriptor import Descriptor
     from archsplit.formats.device_pack import Pack
     from archsplit.release.identity import Identity
-    from archsplit.release.wheel_set import WheelFacts, WheelSet
+    from archsplit.release.wheel_set import WheelFacts
     from archsplit.system.finding import Finding
 
     ContainerTargets = Mapping[
@@ -40,17 +40,16 @@ def plugin_faults(
     Args:
         subject: of the findings; "" if only one library is checked.
     """
-    kind = identity.kind
     # No early end: the device code is still checked.
     if library.descriptor is None:
-        yield finding(kind, "missing-descriptor", subject, "has no descriptor")
+        yield finding("missing-descriptor", subject, "has no descriptor")
     else:
         yield from descriptor_faults(library.descriptor, identity, subject)
         targets = ", ".join(map(str, library.descriptor.targets))
         if targets != str(target):
             found = f"its descriptor says targets {targets}"
-            yield finding(kind, "foreign-build", subject, found, str(target))
-    yield from _code_faults(library, target, identity, subject)
+            yield finding("foreign-build", subject, found, str(target))
+    yield from _code_faults(library, target, subject)
 
 
 def descriptor_faults(
@@ -65,15 +64,12 @@ def descriptor_faults(
     ):
         if found != expected:
             text = f"its descriptor says {name} {found}"
-            yield finding(identity.kind, "foreign-build", subject, text, expected)
+            yield finding("foreign-build", subject, text, expected)
 
 
-def _code_faults(
-    library: Library, target: Target, identity: Identity, subject: str
-) -> Iterator[Finding]:
-    kind = identity.kind
+def _code_faults(library: Library, target: Target, subject: str) -> Iterator[Finding]:
     if not library.targets:
-        yield finding(kind, "missing-code", subject, "has no device code", str(target))
+        yield finding("missing-code", subject, "has no device code", str(target))
         return
     # A device link puts machine code into one container and leaves those that it read empty; PTX
     # stays in these, for the driver to link.
@@ -83,34 +79,33 @@ def _code_faults(
     for number, targets in enumerate((*used, *left)):
         for foreign in sorted(targets - {target}):
             found = f"container {number} has foreign code for {foreign}"
-            yield finding(kind, "foreign-code", subject, found, f"only {target}")
+            yield finding("foreign-code", subject, found, f"only {target}")
         is_used = number < len(used)
         if is_used and target not in targets:
             found = f"container {number} has no code for {target}"
-            yield finding(kind, "missing-code", subject, found)
+            yield finding("missing-code", subject, found)
         if not is_used and target in targets:
             found = f"container {number} has left-over code for {target}"
-            yield finding(kind, "foreign-code", subject, found)
+            yield finding("foreign-code", subject, found)
 
 
-def image_faults(wheel: WheelFacts, table: Pack, release: WheelSet) -> Iterator[Finding]:
+def image_faults(wheel: WheelFacts, table: Pack) -> Iterator[Finding]:
     """Compare the images of a pack with the core's table, by digest."""
     listed, subject = dict(table.images()), wheel.file
     for key, image in () if wheel.pack is None else wheel.pack.images_in(table):
         row = listed.get(key)
         if row is None or (row.target, row.size) != (image.target, image.size):
             found = f"image {key} is not one of the fat wheel's"
-            yield release.fault("foreign-image", subject, found)
+            yield finding("foreign-image", subject, found)
         elif wheel.digests[image.offset] != row.digest or image.form != row.form:
             found = f"image {key} has other bytes than in the fat wheel"
-            yield release.fault("changed-image", subject, found)
+            yield finding("changed-image", subject, found)
 
 
 def service_faults(
     containers: ContainerTargets,
     keys: frozenset[ImageKey],
     capability: str,
-    release: WheelSet,
     subject: str,
 ) -> Iterator[Finding]:
     """Check that a capability finds its image of the fat wheel in each container.
@@ -129,7 +124,7 @@ def service_faults(
         # Only the best image counts: a worse one would run slower than before the split.
         if best is not None and not keys.issuperset(keys_by_target[best]):
             found = f"container {place} has nothing for {capability}, which took {best} there"
-            yield release.fault("missing-image", subject, found)
+            yield finding("missing-image", subject, found)
 
 
 def needed_containers(
@@ -152,18 +147,16 @@ def targets_by_container(table: Pack) -> ContainerTargets:
     return {place: (frozenset(found), found) for place, found in containers.items()}
 
 
-def table_faults(
-    table: Pack, originals: Mapping[str, ContainerImages], release: WheelSet
-) -> Iterator[Finding]:
+def table_faults(table: Pack, originals: Mapping[str, ContainerImages]) -> Iterator[Finding]:
     """Compare the core's table with the images of the fat libraries that it lists."""
     for library in table.libraries:
         original = originals[library.name]
         # Different numbers make a comparison one by one meaningless.
         if len(original) != len(library.containers):
             found = f"{len(library.containers)} containers"
-            yield release.fault("wrong-table", library.name, found, str(len(original)))
+            yield finding("wrong-table", library.name, found, str(len(original)))
             continue
         for index, (images, row) in enumerate(zip(original, library.containers, strict=True)):
             if images != tuple(image.original for image in row.images):
                 found = f"the table's container {index} is not the fat library's"
-                yield release.fault("wrong-table", library.name, found)
+                yield finding("wrong-table", library.name, found)

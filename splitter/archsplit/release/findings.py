@@ -1,11 +1,10 @@
-"""Findings of a check of wheels: their codes, and a hint for each kind of release."""
+"""Findings of a check of wheels: their codes, each with a hint."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
 from archsplit.errors import ArchsplitError, DevicePackError, ToolFailedError
-from archsplit.release.identity import ReleaseKind
 from archsplit.system.finding import Finding
 
 if TYPE_CHECKING:
@@ -24,63 +23,41 @@ class DescriptionCheck(NamedTuple):
     warnings: tuple[str, ...] = ()
 
 
-_AGAIN = ("build that wheel again", "split the fat wheel again into an empty folder")
-_CORE_AGAIN = ("build the core again", "split the fat wheel again")
-_COPY = (
-    "copy it again from where it was built, or build it again",
-    "copy it again from where it was split, or split the fat wheel again",
-)
-_PINS = tuple(f"{how} again: only archsplit should write these pins" for how in ("build", "split"))
+_AGAIN = "make that wheel again, in an empty folder"
+_CORE_AGAIN = "make the core again"
+_COPY = "copy it again from where it was made, or make it again"
+_PINS = "make that wheel again: only archsplit should write these pins"
 _TAKE_OUT = "take it out of the folder"
-_ONE_SPLIT = "take all wheels from one split"
-_ALL_WHEELS = "put all wheels that split wrote into one folder"
+_ONE_RELEASE = "take all wheels from one release, made from the same files with the same tools"
 _NO_INSTALL = "or leave this out with --no-install"
 
-HINTS: Mapping[str, str | tuple[str, ...]] = {
+HINTS: Mapping[str, str] = {
     # Files
     "damaged-wheel": _COPY,
-    "damaged-pack": (_TAKE_OUT, _COPY[1]),
+    "damaged-pack": _COPY,
     "not-in-report": _TAKE_OUT,
-    "missing-file": ("build it again into this folder", _COPY[1]),
-    "changed-file": ("build it again, or take it from where the others come from", _COPY[1]),
-    "unreadable-report": ("build again, or remove the file", "split again, or remove the file"),
-    "missing-report": (
-        "archsplit build into an empty folder (pip and other frontends write none), or copy the"
-        " file from where it was built",
-        "split again into an empty folder, or copy the file from where it was split",
-    ),
+    "missing-file": _COPY,
+    "changed-file": _COPY,
+    "unreadable-report": _COPY,
+    "missing-report": "make the release again in an empty folder (pip and other frontends write"
+    " none), or copy the file from where it was made",
     # Whose wheels
     "one-core": "put only the wheels of one release into the folder",
     "duplicate-wheel": "leave only one of them in the folder",
     "not-of-release": _TAKE_OUT,
-    "foreign-build": (
-        "build core and plugins from the same sources with the same tools",
-        _ONE_SPLIT,
-    ),
+    "foreign-build": _ONE_RELEASE,
     "wrong-version": _AGAIN,
-    "unknown-target": (
-        "add the target to the recipe, and build again",
-        "leave the target out, or split a fat wheel that has code for it",
-    ),
+    "unknown-target": "leave the target out, or make all wheels again with it",
     "missing-cell": "add these wheels, or publish without them: --without {cell}",
-    "incomplete-core": (
-        "build the other targets too, or give --partial if more parts come",
-        _ALL_WHEELS,
-    ),
-    "missing-plugin": ("build --targets {target} and gather, or build --release", _ALL_WHEELS),
+    "incomplete-core": "add its other wheels, or give --partial if more parts come",
+    "missing-plugin": "add its wheel with archsplit gather, or make a release without {target}",
     # What a wheel says of itself
-    "wrong-digest": ("build core and plugins together", _AGAIN[1]),
+    "wrong-digest": "make core and plugins together",
     "wrong-tag": _AGAIN,
-    "other-glibc": (
-        'write manylinux = "{policy}" in [targets] of the recipe, and build all wheels again',
-        _AGAIN[1],
-    ),
+    "other-glibc": 'with manylinux = "{policy}" in [targets] of the recipe, make all wheels again',
     "wrong-root": _AGAIN,
     "wrong-name": _CORE_AGAIN,
-    "bad-description": (
-        "name a readme in [project] of the recipe, or fix its markup, and build again",
-        "fix the description of the fat wheel's project, and split its next wheel",
-    ),
+    "bad-description": "name a readme in the project, or fix its markup, and make the wheel again",
     "missing-license": _AGAIN,
     "wrong-requirement": _PINS,
     "loose-pin": _PINS,
@@ -90,58 +67,48 @@ HINTS: Mapping[str, str | tuple[str, ...]] = {
     # Contents
     "wrong-files": _AGAIN,
     "missing-loader": _CORE_AGAIN,
-    "device-code-in-core": (
-        "take the device code out of the core's sources, and build the core again",
-        _AGAIN[1],
-    ),
+    "device-code-in-core": "take the device code out of the core's sources, and make it again",
     "missing-descriptor": _AGAIN,
     "foreign-code": _AGAIN,
     "missing-code": _AGAIN,
-    "foreign-image": (_AGAIN[0], _ONE_SPLIT),
-    "changed-image": (_AGAIN[0], _COPY[1]),
+    "foreign-image": _ONE_RELEASE,
+    "changed-image": _COPY,
     "missing-image": _AGAIN,
     "wrong-table": _CORE_AGAIN,
-    "missing-kernel": "build it for all targets, or allow it with --allow-missing-kernels",
+    "missing-kernel": "compile it for all targets, or allow it with --allow-missing-kernels",
     # Installation
     "no-environment": f"repair this Python's venv module, {_NO_INSTALL}",
     "not-installed": "repair the core's wheel first",
     "install-failed": f"see what {{program}} says, {_NO_INSTALL}",
-    "import-failed": (
-        "repair the package: it must be imported without plugins and without a GPU, too",
-        f"if the fat wheel can be imported, run `archsplit doctor`; else repair it, {_NO_INSTALL}",
-    ),
+    "import-failed": "repair the package, which must be imported without plugins and without a GPU"
+    f" too (see archsplit doctor), {_NO_INSTALL}",
     "tool-failed": "repair the program that failed, and check again",
     # Anything that a reader refuses
     "unreadable": _COPY,
 }
-"""The hints of all findings, by code: for both kinds of releases, or for built and split ones.
+"""The hint of each finding, by its code, for builds and splits.
 
 Codes are only ever added. A word in braces is given by the check that reports the finding.
 """
 
 
-def finding(
-    kind: ReleaseKind, code: str, subject: str, found: str, expected: str = "", **words: str
-) -> Finding:
+def finding(code: str, subject: str, found: str, expected: str = "", **words: str) -> Finding:
     """Return a finding with the hint of its code.
 
     Args:
         words: for the braces in the hint.
     """
-    hint = HINTS[code]
-    if not isinstance(hint, str):
-        hint = hint[kind is ReleaseKind.SPLIT]
     return Finding(
         code=code,
         subject=subject,
         found=found,
         expected=expected,
-        hint=hint.format(**words),
+        hint=HINTS[code].format(**words),
     )
 
 
-def error_finding(kind: ReleaseKind, subject: str, error: ArchsplitError) -> Finding:
+def error_finding(subject: str, error: ArchsplitError) -> Finding:
     """Return the finding that a wheel can't be read."""
     code = "damaged-pack" if isinstance(error, DevicePackError) else "damaged-wheel"
     code = "tool-failed" if isinstance(error, ToolFailedError) else code
-    return finding(kind, code, subject, error.message)
+    return finding(code, subject, error.message)

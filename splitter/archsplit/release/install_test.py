@@ -23,6 +23,7 @@ import packaging
 from packaging.requirements import Requirement
 
 from archsplit.errors import ToolNotFoundError
+from archsplit.release.findings import finding
 from archsplit.release.identity import ReleaseKind
 from archsplit.system.env import without_credentials
 from archsplit.system.installers import find_uv, has_pip
@@ -218,7 +219,7 @@ class Installer:
         wanted = read_install_release(view, core=core.project, python=python, number=number)
         if wanted is None:
             found = "its METADATA is one that an index refuses, so nothing was installed"
-            yield view.fault("not-installed", core.project, found)
+            yield finding("not-installed", core.project, found)
             return
         self.installed.append(f"{core.place} with Python {python.version}")
         for name, program in programs.items():
@@ -241,7 +242,7 @@ class Installer:
         # Debian's Python has no venv module without the package python3-venv.
         if made.returncode != 0:
             found = f"can't make an environment to install {name} in:\n{made.tail()}"
-            yield view.fault("no-environment", wanted.requirement, found)
+            yield finding("no-environment", wanted.requirement, found)
             return
         python = str(folder / "bin" / "python")
         own = self._pip_for(program, python, interpreter) if name == "pip" else program
@@ -255,7 +256,7 @@ class Installer:
             done = self._run((*own, *words))
             if done.returncode != 0:
                 found = f"{name} can't {step}{with_python}:\n{_indented(done)}"
-                yield view.fault("install-failed", wanted.requirement, found, program=name)
+                yield finding("install-failed", wanted.requirement, found, program=name)
                 # One kind of GPU may be whole while another one is not.
                 if words[-1] in wanted.requirements[:-1]:
                     continue
@@ -274,7 +275,7 @@ class Installer:
             self.notes.append(f"import {package} can't be tested here: it needs {need}")
             return
         found = f"with only {installed} installed, import {package} fails:\n{_indented(done)}"
-        yield self.release.fault("import-failed", installed, found)
+        yield finding("import-failed", installed, found)
 
     def _foreign_need(self, error: str, package: str) -> str:
         """Return the need of an import that no wheel of the release has promised; "" for none."""

@@ -72,9 +72,9 @@ def hole_findings(release: Release, without: Sequence[str] = ()) -> Iterator[Fin
         text = f"{what} for GPUs of {', '.join(names)}" if any(names) else what
         # A core that is here names its plugins: no option allows them to be missing.
         if place in cores:
-            yield finding(release.kind, "incomplete-core", place, text)
+            yield finding("incomplete-core", place, text)
         else:
-            yield finding(release.kind, "missing-cell", place, text, cell=f"'{place}:*'")
+            yield finding("missing-cell", place, text, cell=f"'{place}:*'")
 
 
 def matrix_text(release: Release, cells: Sequence[Cell]) -> str:

@@ -49,12 +49,10 @@ if TYPE_CHECKING:
 _Record = TypeVar("_Record", Release, Manifest)
 _Item = TypeVar("_Item")
 
-_HINTS = {
-    ReleaseKind.BUILT: "build all parts from the same files, with the same tools and at the same"
-    " SOURCE_DATE_EPOCH",
-    ReleaseKind.SPLIT: "take all parts from one split: of the same wheel, with the same options; or"
-    " split all wheels of the release at once, on any machine",
-}
+_HINT = (
+    "make all parts from the same files, with the same options and tools; a build also at the same"
+    " SOURCE_DATE_EPOCH"
+)
 
 
 def gather(
@@ -200,11 +198,8 @@ def _check_copies(release: Release, staging: Path) -> None:
 
     The copies are compared, because later steps read them.
     """
-    kind = release.kind
     faults = tuple(
-        fault
-        for wheel in release.wheels
-        for fault in file_faults(staging / wheel.file, wheel, kind)
+        fault for wheel in release.wheels for fault in file_faults(staging / wheel.file, wheel)
     )
     if faults:
         raise VerifyError("wheels differ from their reports:", findings=faults)
@@ -301,7 +296,7 @@ def _hint(parts: Iterable[Release]) -> str:
     if len(machines) > 1 and releases[0].kind is ReleaseKind.BUILT:
         names = " and ".join(sorted(machines))
         return f"builds for {names} are a release each: verify and publish both folders"
-    return _HINTS[releases[0].kind]
+    return _HINT
 
 
 def _merged(parts: Mapping[Path, _Record], hint: str) -> _Record:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 def report_faults(
-    folder: Path, kind: ReleaseKind, wanted: Collection[str] | None, damaged: Collection[str] = ()
+    folder: Path, wanted: Collection[str] | None, damaged: Collection[str] = ()
 ) -> Iterator[Finding]:
     """Compare a folder with its report; a folder without one has no fault by that.
 
@@ -46,22 +46,18 @@ def report_faults(
     try:
         release = find_report(folder)
     except InputError as error:
-        yield finding(kind, "unreadable-report", "", error.message)
+        yield finding("unreadable-report", "", error.message)
         return
     for wheel in () if release is None else release.wheels:
         is_here = (folder / wheel.file).exists()
         # Who wants one target has not copied the wheels of the others.
         is_wanted = is_here or wanted is None or set(wheel.gpus) <= set(wanted)
         if is_wanted and wheel.file not in damaged:
-            yield from file_faults(folder / wheel.file, wheel, kind)
+            yield from file_faults(folder / wheel.file, wheel)
 
 
 def file_faults(
-    path: Path,
-    wheel: ReleaseWheel | WheelRecord,
-    kind: ReleaseKind,
-    *,
-    listing: str = REPORT_FILE,
+    path: Path, wheel: ReleaseWheel | WheelRecord, *, listing: str = REPORT_FILE
 ) -> Iterator[Finding]:
     """Compare a file with its row in a report or manifest, by its SHA-256.
 
@@ -70,27 +66,27 @@ def file_faults(
     """
     if not path.exists():
         found = f"{listing} lists it, but it is not here"
-        yield finding(kind, "missing-file", wheel.file, found)
+        yield finding("missing-file", wheel.file, found)
     elif sha256(path) != wheel.sha256:
         found = f"is not the file that {listing} lists"
-        yield finding(kind, "changed-file", wheel.file, found)
+        yield finding("changed-file", wheel.file, found)
 
 
-def manifest_faults(folder: Path, kind: ReleaseKind) -> Iterator[Finding]:
+def manifest_faults(folder: Path) -> Iterator[Finding]:
     """Compare a folder with its manifest; a folder without one has no fault by that."""
     if not (folder / MANIFEST_FILE).exists():
         return
     try:
         manifest = read_manifest(folder / MANIFEST_FILE)
     except InputError as error:
-        yield finding(kind, "unreadable-report", "", error.message)
+        yield finding("unreadable-report", "", error.message)
         return
     for wheel in manifest.wheels:
-        yield from file_faults(folder / wheel.file, wheel, kind, listing=MANIFEST_FILE)
+        yield from file_faults(folder / wheel.file, wheel, listing=MANIFEST_FILE)
     listed = {wheel.file for wheel in manifest.wheels}
     for path in wheels_in(folder):
         if path.name not in listed:
-            yield finding(kind, "not-in-report", path.name, f"{MANIFEST_FILE} doesn't list it")
+            yield finding("not-in-report", path.name, f"{MANIFEST_FILE} doesn't list it")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,7 +194,7 @@ def verify_release(
         extent, identity = scope or CheckScope(), release.identity
         wanted = None if identity is None else extent.wanted(identity)
         damaged = {one.subject for one in release.damaged}
-        listed = report_faults(folder, release.kind, wanted, damaged)
+        listed = report_faults(folder, wanted, damaged)
         # A split that checks its own wheels has just written the report beside them.
         return verify_wheel_set(release, extent, () if extent.originals else listed)
 

@@ -1,7 +1,6 @@
 """Checks of wheels against the core's identity, the same for built and split releases.
 
-In: the metadata of wheels, and the identity of their core. Out: findings, none if all is well. The
-hint of each finding fits the kind of the release.
+In: the metadata of wheels, and the identity of their core. Out: findings, none if all is well.
 """
 
 from __future__ import annotations
@@ -21,17 +20,17 @@ if TYPE_CHECKING:
     from packaging.metadata import Metadata
     from packaging.requirements import Requirement
 
-    from archsplit.release.identity import Identity, ReleaseKind
+    from archsplit.release.identity import Identity
     from archsplit.system.finding import Finding
 
 __pure__ = True
 
 
-def duplicate_faults(kind: ReleaseKind, projects: Iterable[str]) -> Iterator[Finding]:
+def duplicate_faults(projects: Iterable[str]) -> Iterator[Finding]:
     """Find distributions with several wheels: an installer would take either."""
     for project, count in Counter(projects).items():
         if count > 1:
-            yield finding(kind, "duplicate-wheel", project, f"{count} wheels")
+            yield finding("duplicate-wheel", project, f"{count} wheels")
 
 
 def plugin_pin_faults(
@@ -43,23 +42,22 @@ def plugin_pin_faults(
     """
     used = {_text(each) for each in metadata.requires_dist or [] if is_cuda_wheel(each.name)}
     expected = {"": {*plugin_pins(identity, plugin), *used}}
-    yield from requirement_faults(file, metadata, expected, identity.kind)
+    yield from requirement_faults(file, metadata, expected)
 
 
 def meta_faults(
     file: str, metadata: Metadata, members: Iterable[str], identity: Identity
 ) -> Iterator[Finding]:
     """Check that a meta wheel requires the core with every plugin, and installs nothing."""
-    kind = identity.kind
     expected = {"": {meta_pin(identity.distribution, identity.version)}}
-    yield from requirement_faults(file, metadata, expected, kind)
+    yield from requirement_faults(file, metadata, expected)
     for name in members:
         found = f"installs {name}; a meta wheel has no files"
-        yield finding(kind, "wrong-files", file, found)
+        yield finding("wrong-files", file, found)
 
 
 def requirement_faults(
-    file: str, metadata: Metadata, expected: Mapping[str, AbstractSet[str]], kind: ReleaseKind
+    file: str, metadata: Metadata, expected: Mapping[str, AbstractSet[str]]
 ) -> Iterator[Finding]:
     """Compare the requirements of a wheel, extra by extra.
 
@@ -76,8 +74,8 @@ def requirement_faults(
         if held != wanted:
             where = f"[{extra}] " if extra else ""
             found = f"{where}requires {', '.join(sorted(held)) or 'nothing'}"
-            yield finding(kind, "wrong-requirement", file, found, ", ".join(sorted(wanted)))
-    yield from _undeclared_extras(file, metadata, set(expected) - {""}, kind)
+            yield finding("wrong-requirement", file, found, ", ".join(sorted(wanted)))
+    yield from _undeclared_extras(file, metadata, set(expected) - {""})
 
 
 def pin_faults(file: str, metadata: Metadata, identity: Identity) -> Iterator[Finding]:
@@ -88,31 +86,30 @@ def pin_faults(file: str, metadata: Metadata, identity: Identity) -> Iterator[Fi
     Args:
         file: the core's wheel.
     """
-    kind, version = identity.kind, str(metadata.version)
+    version = str(metadata.version)
     yield from _incomplete_extras(file, metadata, identity)
-    yield from _undeclared_extras(file, metadata, set(plugin_extras(identity)), kind)
+    yield from _undeclared_extras(file, metadata, set(plugin_extras(identity)))
     for each in metadata.requires_dist or []:
         is_plugin = distribution_name(each.name) in identity.plugins.values()
         if is_plugin and str(each.specifier) != f"=={version}":
-            yield finding(kind, "loose-pin", file, f"requires {each}", f"exactly =={version}")
+            yield finding("loose-pin", file, f"requires {each}", f"exactly =={version}")
 
 
 def _incomplete_extras(file: str, metadata: Metadata, identity: Identity) -> Iterator[Finding]:
-    kind = identity.kind
     for extra, plugins in sorted(plugin_extras(identity).items()):
         wanted = {identity.plugins[one] for one in plugins if one in identity.plugins}
         held = {
             each.name for each in metadata.requires_dist or [] if requirement_holds(each, extra)
         }
         for name in sorted(wanted - held):
-            yield finding(kind, "incomplete-extra", file, f"[{extra}] doesn't bring {name}")
+            yield finding("incomplete-extra", file, f"[{extra}] doesn't bring {name}")
 
 
 def _undeclared_extras(
-    file: str, metadata: Metadata, extras: AbstractSet[str], kind: ReleaseKind
+    file: str, metadata: Metadata, extras: AbstractSet[str]
 ) -> Iterator[Finding]:
     for extra in sorted(extras - set(map(str, metadata.provides_extra or []))):
-        yield finding(kind, "undeclared-extra", file, f"doesn't declare the extra {extra}")
+        yield finding("undeclared-extra", file, f"doesn't declare the extra {extra}")
 
 
 def requirement_holds(requirement: Requirement, extra: str) -> bool:

@@ -194,12 +194,6 @@ class WheelSet:
         is_meta = wheel.name.project == f"{self.identity.distribution}-{ALL_EXTRA}"
         return "meta" if is_meta else None
 
-    def fault(
-        self, code: str, subject: str, found: str, expected: str = "", **words: str
-    ) -> Finding:
-        """Return a finding with the hint for this kind of release."""
-        return finding(self.kind, code, subject, found, expected, **words)
-
     def require_cores(self) -> tuple[WheelSet, ...]:
         """Return the views of wheels that are all sound: each has one core.
 
@@ -223,11 +217,11 @@ def core_faults(release: WheelSet) -> Iterator[Finding]:
     for wheel in release.wheels:
         if wheel.file not in taken:
             text = "is for no Python and platform of the cores here"
-            yield release.fault("not-of-release", wheel.file, text)
+            yield finding("not-of-release", wheel.file, text)
     if release.identity is None:
         names = ", ".join(core.file for core in cores) or "none"
         found = f"one core is needed, but found {names}"
-        yield release.fault("one-core", str(release.folder), found)
+        yield finding("one-core", str(release.folder), found)
 
 
 def wheels_in(folder: Path) -> tuple[Path, ...]:
@@ -324,17 +318,17 @@ def read_wheel_set(
         identity=_common_identity(cores) if cores else identity,
         wheels=wheels,
         damaged=tuple(
-            _damaged_wheel(reads.kind, path, each, reads.scratch.folder / path.name)
+            _damaged_wheel(path, each, reads.scratch.folder / path.name)
             for path, each in zip(paths, read, strict=True)
             if isinstance(each, ArchsplitError)
         ),
     )
 
 
-def _damaged_wheel(kind: ReleaseKind, path: Path, error: ArchsplitError, scratch: Path) -> Finding:
+def _damaged_wheel(path: Path, error: ArchsplitError, scratch: Path) -> Finding:
     # The path of our own copy helps no user, and differs from one reading to the next.
     plain = error.message.replace(f"{scratch}/", "")
-    return error_finding(kind, path.name, type(error)(plain))
+    return error_finding(path.name, type(error)(plain))
 
 
 def _judge_wheel(
