@@ -1,8 +1,9 @@
-"""The text that a split prints: its wheels, its downloads, and what stayed."""
+"""The text that a build or a split prints: its wheels, its downloads, and what stayed."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -15,7 +16,7 @@ from archsplit.release.report import (
     SplitSource,
     UnmovedCode,
 )
-from archsplit.release.summary import split_summary
+from archsplit.release.summary import build_summary, split_summary
 
 MB = 1_000_000
 
@@ -134,6 +135,17 @@ def test_wheels_that_grew_get_a_hint(size: int, *, is_hinted: bool) -> None:
     source = replace(DETAILS.sources[0], size=size)
     text = split_summary(replace(SPLIT, split=replace(DETAILS, sources=(source,))))
     assert ("--by target puts" in text) == is_hinted
+
+
+def test_summary_of_a_build_lists_its_wheels() -> None:
+    plugin = replace(wheel("sm_80", 4 * MB), plugin=Plugin(kind="library", name="sm_80"))
+    built = replace(SPLIT, wheels=(wheel("", 2 * MB), plugin), split=None)
+    assert build_summary(built, Path("dist")).splitlines() == [
+        "toy 1.0 in dist",
+        "     2.0 MB  toy-1.0-py3-none-linux_x86_64.whl  core",
+        "     4.0 MB  toy_sm80-1.0-py3-none-linux_x86_64.whl  sm_80",
+        "together 6.0 MB, 2 wheels",
+    ]
 
 
 def test_build_without_a_summary_is_refused() -> None:

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from archsplit.release.context import Effects
     from archsplit.release.report import Release
     from archsplit.release.wheel_plans import CudaReleases
-    from archsplit.system.terminal import FittingTable
 
     Build = Callable[[Effects, Path], Release | CudaReleases]
 
@@ -169,43 +168,14 @@ def _document(done: Release | CudaReleases) -> object:
 
 def _print(done: Release | CudaReleases, folder: Path) -> None:
     from archsplit.release.report import Release
+    from archsplit.release.summary import build_summary
 
     if isinstance(done, Release):
-        _print_report(done, folder)
+        print(build_summary(done, folder))  # noqa: T201 - standard output is where data goes
         return
     for major, report in done.releases.items():
-        _print_report(report, folder / f"cu{major}")
-    print(options.front_text(done))  # noqa: T201 - data
-
-
-def _print_report(report: Release, folder: Path) -> None:
-    from archsplit.system.safe_output import SafeConsole
-
-    # A log has no width, and a wrapped file name can't be copied from it.
-    output = SafeConsole(highlight=False)
-    if not output.is_terminal:
-        output.width = 160
-    output.print(f"{report.project} {report.version} in {folder}", markup=False)
-    output.print(_table(report))
-
-
-def _table(report: Release) -> FittingTable:
-    from archsplit.system.terminal import Column, FittingTable, name_column, word_column
-
-    table = FittingTable(
-        (
-            Column(heading="size"),
-            name_column("wheel"),
-            word_column("for", rank=1),
-            word_column("sha256", rank=2),
-        )
-    )
-    for wheel in report.wheels:
-        purpose = wheel.label
-        table.add_row(f"{wheel.size / 1e6:.2f} MB", wheel.file, purpose, wheel.sha256[:16])
-    total = sum(wheel.size for wheel in report.wheels)
-    table.add_row(f"{total / 1e6:.2f} MB", f"together, {len(report.wheels)} wheels", "", "")
-    return table
+        print(build_summary(report, folder / f"cu{major}"))  # noqa: T201 - the same
+    print(options.front_text(done))  # noqa: T201 - the same
 
 
 _SOURCE_OPTIONS = ("nvcc", "no_core", "core_only", "release", "remote", "cuda", "machine")

@@ -41,6 +41,7 @@ from archsplit.errors import (
 )
 from archsplit.release.identity import IDENTITY_FILE, LOADER_PACKAGE
 from archsplit.release.installed_core import loader_folder
+from archsplit.release.summary import download_lines
 from archsplit.system.env import without_credentials
 from archsplit.system.fs import temporary_dir
 from archsplit.system.installers import find_uv, refuse_offline
@@ -367,10 +368,7 @@ def _download_table(environment: Environment, request: CoreRequest, offer: Offer
         requirement = f'"{request.name}[{_extra(str(served[0]), offer)}]=={offer.version}"'
         names = ", ".join(name.removeprefix(f"{request.name}-") for name in packs)
         rows.append((", ".join(map(str, served)), total, requirement, names))
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        cells = (row[0].ljust(widths[0]), row[1].rjust(widths[1]), row[2].ljust(widths[2]), row[3])
-        yield "  ".join(cells).rstrip()
+    yield from download_lines(rows)
 
 
 def _present_gpus() -> tuple[Capability, ...]:

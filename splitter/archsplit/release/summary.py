@@ -1,7 +1,7 @@
-"""Summary of a split for the terminal: wheels, totals, and the downloads of each kind of GPU.
+"""Summary of a release for the terminal: wheels, totals, and the downloads of each kind of GPU.
 
-In: the report of a split. Out: text. The table of GPUs is the last part, because that is what the
-users of the release will see.
+In: the report of a build or a split. Out: text. The table of GPUs is the last part, because that is
+what the users of the release will see.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from archsplit.system.units import size_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
+    from pathlib import Path
 
     from archsplit.release.report import Release, ReleaseWheel, SplitDetails
 
@@ -27,6 +28,13 @@ _PRODUCTS = 24
 """Characters for the names of products in a row of the table."""
 
 
+def build_summary(release: Release, folder: Path) -> str:
+    """Return the summary of a build."""
+    lines = [f"{release.project} {release.version} in {folder}", *_wheel_lines(release)]
+    total = sum(wheel.size for wheel in release.wheels)
+    return "\n".join([*lines, f"together {size_text(total)}, {len(release.wheels)} wheels"])
+
+
 def split_summary(release: Release) -> str:
     """Return the summary of a split, with the table of downloads at its end."""
     details = release.split
@@ -34,10 +42,7 @@ def split_summary(release: Release) -> str:
         raise ValueError("a build has no summary of a split")
     verb = "is" if len(details.sources) == 1 else "are"
     lines = [f"{', '.join(source.file for source in details.sources)} {verb} now"]
-    lines += [
-        f"  {size_text(wheel.size):>9}  {wheel.file}  {_purpose(wheel, details)}".rstrip()
-        for wheel in release.wheels
-    ]
+    lines += _wheel_lines(release)
     lines += _totals(release, details)
     lines += _merged(_details_rows(details), len(details.sources))
     return "\n".join([*lines, *_download_table(release, details)])
@@ -67,7 +72,15 @@ def _merged(rows: Iterable[tuple[str, str]], count: int) -> Iterator[str]:
         yield f"{named}: {text}" if named else text
 
 
-def _purpose(wheel: ReleaseWheel, details: SplitDetails) -> str:
+def _wheel_lines(release: Release) -> Iterator[str]:
+    for wheel in release.wheels:
+        purpose = _purpose(wheel, release.split)
+        yield f"  {size_text(wheel.size):>9}  {wheel.file}  {purpose}".rstrip()
+
+
+def _purpose(wheel: ReleaseWheel, details: SplitDetails | None) -> str:
+    if details is None:
+        return wheel.label
     # The table below has these GPUs, and a terminal has no room for them here.
     if wheel.gpus:
         return ""
@@ -115,12 +128,14 @@ def _download_table(release: Release, details: SplitDetails) -> Iterator[str]:
         for (_, totals), gpus in sorted(groups.items(), key=lambda group: min(group[1]))
     ]
     if rows:
-        widths = [max(map(len, column)) for column in zip(*rows, _HEAD, strict=True)]
-        for gpu, download, install in (_HEAD, *rows):
-            yield f"{gpu:{widths[0]}}  {download:>{widths[1]}}  {install}"
+        yield from download_lines([("GPU", "download", "install"), *rows])
 
 
-_HEAD = ("GPU", "download", "install")
+def download_lines(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
+    """Yield the lines of a table, the head first; its second column has sizes."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    line = "  ".join(f"{{:{'<>'[n == 1]}{width}}}" for n, width in enumerate(widths))
+    yield from (line.format(*row).rstrip() for row in rows)
 
 
 def _gpu_text(gpus: Sequence[Capability]) -> str:
