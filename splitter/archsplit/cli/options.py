@@ -112,22 +112,10 @@ def _size(text: str) -> int:
     return size
 
 
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = -1.0
-    # Also refuses "nan", which would never end a retry.
-    if not 0 <= seconds < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds")
-    return seconds
-
-
 _TYPES: Mapping[str, Callable[[str], object]] = {
     **dict.fromkeys(("DIR", "FILE", "PATH"), Path),
     "MAJOR": int,
     "N": _job_count,
-    "SECONDS": _seconds,
     "SIZE": _size,
 }
 """Functions for values, by the word for the value."""

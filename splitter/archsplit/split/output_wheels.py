@@ -14,7 +14,6 @@ import threading
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from importlib.metadata import version
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -36,7 +35,7 @@ from archsplit.formats.device_pack import (
 from archsplit.formats.fatbin import Compression, EntryKind
 from archsplit.formats.reader import Window
 from archsplit.release.identity import CoreFiles, hook_entry_points
-from archsplit.release.manifest import Tool, pack_images, release_manifest
+from archsplit.release.manifest import pack_images, release_manifest
 from archsplit.release.requirements import (
     dropped_extras,
     meta_metadata,
@@ -103,7 +102,7 @@ def split_manifest(writer: PackWriter, report: Release, request: SplitRequest) -
         "targets": () if request.targets is None else tuple(map(str, request.targets)),
     }
     sources = (core.source for core in writer.cores)
-    return release_manifest(report, images, sources=sources, toolchain=_tools(), flags=flags)
+    return release_manifest(report, images, sources=sources, toolchain=own_tools(), flags=flags)
 
 
 def _bill(core: Core, distribution: str, summary: str = "", loader: Path | None = None) -> bytes:
@@ -125,7 +124,7 @@ def _bill(core: Core, distribution: str, summary: str = "", loader: Path | None 
             summary=summary or raw.get("summary", ""),
         ),
         parts=() if loader is None else (loader_part(sha256(loader), __version__),),
-        tools=tuple(map(tool_component, _tools())),
+        tools=tuple(map(tool_component, own_tools())),
         ancestor=_ancestor(core, license_name, of_release=loader is None),
     )
     return encode_bill(bill)
@@ -148,12 +147,6 @@ def _ancestor(core: Core, license_name: str, *, of_release: bool) -> BillCompone
         license=license_name,
         address=distribution_address(fat.project, fat.version, file=file) if is_wheel else "",
     )
-
-
-def _tools() -> Iterator[Tool]:
-    yield from own_tools()
-    # It makes bytes of the result, so its version belongs to it.
-    yield Tool(name="deflate", version=version("deflate"))
 
 
 def write_core(file: BinaryIO, core: Core, *, loader: Path, stub: Path) -> None:
