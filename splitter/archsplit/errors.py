@@ -98,7 +98,7 @@ class VerifyError(ArchsplitError):
 
 
 class OutputError(ArchsplitError):
-    """The output folder or a file in it can't be written."""
+    """An output folder or a file in it can't be written."""
 
     exit_code = 10
 
@@ -140,44 +140,44 @@ class NothingToDoError(ArchsplitError):
 
 
 class UndoError(ArchsplitError):
-    """The files from before slimming are gone, so nothing can be restored."""
+    """Files from before slimming are gone, so nothing can be restored."""
 
     exit_code = 18
 
 
 class IndexUnreachableError(ArchsplitError):
-    """The package index can't be reached, or failed until the time limit."""
+    """A package index can't be reached, or failed until the time limit."""
 
     exit_code = 20
 
 
 class IndexRefusedError(ArchsplitError):
-    """The package index refuses a file, a name or the credentials, or will do so."""
+    """A package index refuses a file, a name or the credentials, or will do so."""
 
     exit_code = 21
 
 
 class ConflictError(ArchsplitError):
-    """The package index has another file of the same name, or a yanked one."""
+    """A package index has another file of the same name, or a yanked one."""
 
     exit_code = 22
 
 
 # Not `IndexRefusedError`: the same command succeeds a day later.
 class TryLaterError(ArchsplitError):
-    """The daily limit of new project names on the index is used up; upload the rest later."""
+    """A daily limit of new project names on the index is used up; upload the rest later."""
 
     exit_code = 23
 
 
 class EngineUnavailableError(ArchsplitError):
-    """The build farm can't be reached, or has no worker that takes a step."""
+    """A build farm can't be reached, or has no worker that takes a step."""
 
     exit_code = 24
 
 
 class EngineRefusedError(ArchsplitError):
-    """The build farm refuses the build: credentials, missing features, or another toolkit."""
+    """A build farm refuses the build: credentials, missing features, or another toolkit."""
 
     exit_code = 25
 

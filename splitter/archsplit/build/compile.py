@@ -76,7 +76,7 @@ _UNLISTED_HINT = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectPlan:
-    """The plan for the objects of a library.
+    """Plan for the objects of a library.
 
     Attributes:
         steps: the commands to run.
@@ -97,7 +97,7 @@ class ObjectPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compiler:
-    """The planner of a recipe's objects.
+    """Planner of a recipe's objects.
 
     Attributes:
         units: the cache of objects; None to compile every source.

@@ -43,7 +43,7 @@ DRYRUN_SECONDS = 120.0
 """Timeout of ``nvcc --dryrun``, which compiles nothing: far more than a busy machine takes."""
 
 _INSTALLED = Path("/usr/local")
-"""The folder of NVIDIA's packages and images: ``/usr/local/cuda-12.9``."""
+"""Folder of NVIDIA's packages and images: ``/usr/local/cuda-12.9``."""
 _TOOLKIT_GROUP = "toolkits"
 """Group of the digests of a toolkit's files."""
 _COMPILERS_OWN = {Path("/usr/include"), Path("/usr/local/include")}
@@ -51,7 +51,7 @@ _COMPILERS_OWN = {Path("/usr/include"), Path("/usr/local/include")}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildContext:
-    """The inputs that all stages of a build from sources share.
+    """Inputs that all stages of a build from sources share.
 
     Attributes:
         tried: the places where nvcc was searched, each with its result.

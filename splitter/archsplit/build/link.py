@@ -48,7 +48,7 @@ _ROW = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Libraries:
-    """The plan for the libraries.
+    """Plan for the libraries.
 
     Attributes:
         steps: the commands to run.
@@ -63,7 +63,7 @@ class Libraries:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Linker:
-    """The planner of the libraries of a build; each belongs to the core of ``identity``."""
+    """Planner of the libraries of a build; each belongs to the core of ``identity``."""
 
     site: BuildContext
     identity: Identity
@@ -222,7 +222,7 @@ def _note_source(descriptor: Descriptor) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceLinks:
-    """The plan for the device links.
+    """Plan for the device links.
 
     Attributes:
         steps: the commands to run.
@@ -237,7 +237,7 @@ class DeviceLinks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceLinker:
-    """The planner of the device links of a build."""
+    """Planner of the device links of a build."""
 
     site: BuildContext
     runner: Runner
@@ -360,7 +360,7 @@ class DeviceLinker:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Link:
-    """The device link of one target, as ``nvcc --dryrun`` plans it."""
+    """Device link of one target, as ``nvcc --dryrun`` plans it."""
 
     target: Target
     objects: tuple[Path, ...]

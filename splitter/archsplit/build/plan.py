@@ -73,7 +73,7 @@ class BuildRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildPlan:
-    """The plan of a build: all decisions are made.
+    """Plan of a build: all decisions are made.
 
     Attributes:
         targets: the targets to build.

@@ -53,7 +53,7 @@ STATIC_RUNTIME = "libcudart_static.a"
 STATIC_DEVICE_RUNTIME = "libcudadevrt.a"
 
 _HOST_TOOLS = ("host compiler", "objcopy", "assembler", "linker")
-"""The host's tools, in the order of `HostTools.versions`."""
+"""Host's tools, in the order of `HostTools.versions`."""
 
 _CUDART = re.compile(rb"^#define\s+CUDART_VERSION\s+(\d+)", re.MULTILINE)
 _CCCL = re.compile(rb"^#define\s+CCCL_VERSION\s+(\d+)", re.MULTILINE)
@@ -63,7 +63,7 @@ _CCCL_INCLUDE = re.compile(rb"^\s*#\s*include\s*<(?:cub|thrust|cuda|nv)/", re.MU
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origins:
-    """The inputs and tools of a build.
+    """Inputs and tools of a build.
 
     Attributes:
         sources: the input files of the recipe.

@@ -251,7 +251,7 @@ _MAX_SHOWN = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoverageChange:
-    """The number of containers that serve a GPU, by coverage, before and after."""
+    """Number of containers that serve a GPU, by coverage, before and after."""
 
     capability: Capability
     before: Mapping[Coverage, int] = field(repr=False)

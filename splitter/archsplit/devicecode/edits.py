@@ -64,7 +64,7 @@ EditPiece = CopiedBytes | NewBytes | ZeroBytes
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edit:
-    """The replacement for the old file's bytes from ``start`` up to ``end``."""
+    """Replacement for the old file's bytes from ``start`` up to ``end``."""
 
     start: int
     end: int
@@ -237,19 +237,19 @@ def zero_in_place(containers: Iterable[FilteredContainer]) -> tuple[Edit, ...]:
 
 
 MAX_OUTPUT = 1 << 30
-"""The limit for one decompressed image; the largest real ones have some 100 MB."""
+"""Limit for one decompressed image; the largest real ones have some 100 MB."""
 
 FREE_OUTPUT = 1 << 27
 """Bytes that any payload may decompress to; larger images are limited by `MAX_UNPACK_RATIO`."""
 
 MAX_UNPACK_RATIO = 64
-"""The limit of decompressed bytes per byte of payload.
+"""Limit of decompressed bytes per byte of payload.
 
 A zstd frame of 33 KB can hold 1 GB of zeros, which no compiler writes.
 """
 
 _LZ4_EXPANSION = 255
-"""The format's own limit: an LZ4 length is a sum of bytes."""
+"""Format's own limit: an LZ4 length is a sum of bytes."""
 
 
 def decompress(entry: FatbinEntry, payload: Window) -> bytes:

@@ -50,7 +50,7 @@ _ADDRESS_END = 1 << 64
 _SYMBOL_TABLES = {SectionType.SYMBOLS, SectionType.DYNAMIC_SYMBOLS}
 
 PAGE_SIZES: Mapping[int, int] = {Machine.X86_64: 0x1000, Machine.AARCH64: 0x10000}
-"""The largest page size that kernels for a machine use: cuts are multiples of it.
+"""Largest page size that kernels for a machine use: cuts are multiples of it.
 
 AArch64 kernels are built with 4, 16 or 64 KiB (Linux, Documentation/arch/arm64/memory.rst).
 """
@@ -132,7 +132,7 @@ class Cut:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FreedSpace:
-    """The space behind the compacted containers of a section.
+    """Space behind the compacted containers of a section.
 
     Attributes:
         reserved: bytes behind the containers that stay, for the program headers.
@@ -345,7 +345,7 @@ def _symbol_edits(elf: Elf, compaction: Compaction, table: Section) -> Iterator[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeaderTable:
-    """The new place of the program headers: an offset in the new file, and an address."""
+    """New place of the program headers: an offset in the new file, and an address."""
 
     offset: int
     address: int

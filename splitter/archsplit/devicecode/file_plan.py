@@ -72,7 +72,7 @@ _RELEASED_BYTES = 4 << 20
 """Bytes of a mapped library that are passed before its pages are given back."""
 
 _MAX_STUB = 8192
-"""The largest image that may be a stub; in CUDA 11.8 to 13.0 stubs have 600 to 1600 bytes."""
+"""Largest image that may be a stub; in CUDA 11.8 to 13.0 stubs have 600 to 1600 bytes."""
 
 # Every cubin has symbols of its sections; they are no evidence of code.
 _SECTION_SYMBOL = 3  # STT_SECTION
@@ -80,7 +80,7 @@ _CODE_AND_DATA = (".text", ".nv.global", ".nv.constant", ".nv.shared")
 
 
 class EditMode(enum.Enum):
-    """The way in which images are removed."""
+    """Way in which images are removed."""
 
     SHRINK = "shrink"
     """The file gets shorter."""
@@ -106,7 +106,7 @@ class FileEdit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilePlan:
-    """The plan for a file without some of its images.
+    """Plan for a file without some of its images.
 
     Attributes:
         form: None for a file that can't hold containers.

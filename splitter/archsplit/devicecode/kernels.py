@@ -54,7 +54,7 @@ _EXTERNAL = re.compile(rb"\.extern\s+\.func\s*(?:\([^)]*\)\s*)?((?:__)?cuda\w+)"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelTable:
-    """The kernels of a file, and the reason why they may be incomplete, or None."""
+    """Kernels of a file, and the reason why they may be incomplete, or None."""
 
     rows: tuple[KernelRow, ...] = field(repr=False)
     problem: str | None

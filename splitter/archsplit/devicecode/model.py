@@ -35,7 +35,7 @@ _CODE_NAMES = {CodeKind.SASS: "SASS", CodeKind.PTX: "PTX"}
 
 
 class Place(enum.Enum):
-    """The use of a unit, as far as its place in the file shows."""
+    """Use of a unit, as far as its place in the file shows."""
 
     EXECUTABLE = "executable"
     """Registered at run time: a device takes the best image of each unit."""
@@ -177,7 +177,7 @@ def _join_parts(parts: list[Unit]) -> Unit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InventoryRow:
-    """The sum of all images of one kind, target, section and compression."""
+    """Sum of all images of one kind, target, section and compression."""
 
     kind: str
     target: str | None
@@ -227,7 +227,7 @@ def inventory_rows(units: Iterable[Unit]) -> tuple[InventoryRow, ...]:
 
 
 class _Sum:
-    """The sum of images that are alike, and the first of them with its unit."""
+    """Sum of images that are alike, and the first of them with its unit."""
 
     __slots__ = ("count", "file_bytes", "image", "unit", "wheel_bytes")
 
@@ -273,7 +273,7 @@ def _sort_key(group: _Sum) -> tuple[object, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelRow:
-    """The sum of all copies of a kernel for one target.
+    """Sum of all copies of a kernel for one target.
 
     A template may be instantiated in many translation units.
     """
@@ -372,7 +372,7 @@ class OtherFiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inventory:
-    """The device code of a file, wheel, folder or installed package.
+    """Device code of a file, wheel, folder or installed package.
 
     Jupyter shows an inventory as a table.
 

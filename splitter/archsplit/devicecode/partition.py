@@ -38,19 +38,19 @@ __pure__ = True
 PTX_PACK, REST_PACK, SHARED_PACK = "ptx", "rest", "shared"
 """Names of packs that no capability is named in, and the prefix of shared packs."""
 COMMON_PACK = "common_"
-"""The prefix of the common part of a pack with several files."""
+"""Prefix of the common part of a pack with several files."""
 
 _LEAST_SAVING, _SAVING_SHARE = 1_000_000, 0.03
-"""The least saving of a shared pack: bytes, and their part of all bytes."""
+"""Least saving of a shared pack: bytes, and their part of all bytes."""
 _TINY, _TINY_SHARE = 100_000, 0.001
-"""The limits of a tiny pack, which is folded: bytes, and their part of all bytes."""
+"""Limits of a tiny pack, which is folded: bytes, and their part of all bytes."""
 
 _Key = tuple[int, int]
 """A container's number, and the offset of an image in it."""
 
 
 class PackBy(enum.Enum):
-    """The unit that a pack stands for."""
+    """Unit that a pack stands for."""
 
     CAPABILITY = "capability"
     TARGET = "target"
@@ -58,7 +58,7 @@ class PackBy(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackContents:
-    """The images of one pack.
+    """Images of one pack.
 
     Attributes:
         name: ``cc90``, ``sm_90a``, ``shared_80``, ``ptx`` or ``rest``.
@@ -388,7 +388,7 @@ class PackFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReleaseCores:
-    """The cores of a release.
+    """Cores of a release.
 
     Attributes:
         machines: the machine of each core.

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from archsplit.formats.fatbin import Container, FatbinEntry
 
 LEVELS = (9, 19)
-"""The levels that make sense: 60 to 85 MB/s, and the smallest at 2 to 3 MB/s."""
+"""Levels that make sense: 60 to 85 MB/s, and the smallest at 2 to 3 MB/s."""
 
 _SPEED = {9: 70_000_000, 19: 2_700_000}
 """Raw bytes that one thread compresses in a second."""
@@ -62,7 +62,7 @@ _PICKS, _PART = 12, 2 << 20
 """Images of a sample, and bytes that are compressed of each: 0.4 CPU seconds."""
 
 ZSTD_CUDA, ZSTD_DRIVER = 12040, "driver 550.54.14 (CUDA 12.4) or later"
-"""The first driver that reads zstd frames: nvcc's documentation of ``--compress-mode``."""
+"""First driver that reads zstd frames: nvcc's documentation of ``--compress-mode``."""
 
 
 def recompress_level(word: str) -> int | None:
@@ -71,7 +71,7 @@ def recompress_level(word: str) -> int | None:
 
 
 class KeptReason(enum.Enum):
-    """The reasons for which an image keeps the vendor's bytes."""
+    """Reasons for which an image keeps the vendor's bytes."""
 
     ZSTD = "it is a zstd frame already"
     NOT_SMALLER = "a zstd frame is not smaller"

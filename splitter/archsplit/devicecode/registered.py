@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from archsplit.formats.fatbin import Container, FatbinEntry
 
 ContainerImages = tuple[tuple[PackImage, ...], ...]
-"""The images of each container of a library."""
+"""Images of each container of a library."""
 
 # PT_GNU_RELRO: written by the dynamic linker, then made read-only.
 _RELRO = 0x6474E552

@@ -57,34 +57,34 @@ if TYPE_CHECKING:
     """A function from a range of the file to bytes of the download; None without a download."""
 
 CONTAINER_MAGIC = struct.pack("<IH", FATBIN_MAGIC, 1)
-"""The first bytes of a fatbin container: its magic number and version."""
+"""First bytes of a fatbin container: its magic number and version."""
 
 CUBIN_MAGIC = b"\x7fELF\x02\x01\x01"
-"""The first bytes of a cubin: a little-endian ELF file of 64 bits."""
+"""First bytes of a cubin: a little-endian ELF file of 64 bits."""
 
 _FIRST_BYTES = (CONTAINER_MAGIC[:4], CUBIN_MAGIC, ZSTD_MAGIC)
 
 WRAPPER_MAGIC = struct.pack("<I", 0x466243B1)
-"""The first bytes of a wrapper, the record through which a container is registered."""
+"""First bytes of a wrapper, the record through which a container is registered."""
 
 _SEARCH_BLOCK = 8 << 20
 """Bytes that are searched at once. After each search a thread waits for the interpreter lock, up to
 5 ms where others run Python: with 1 MiB, most of the time."""
 
 HEAD_SIZE = 20
-"""The number of bytes of a file that `detect_form` needs."""
+"""Number of bytes of a file that `detect_form` needs."""
 
 PE_PLACES = {
     EXECUTABLE[:8]: Place.EXECUTABLE,
     RELOCATABLE[:8]: Place.RELOCATABLE,
 }
-"""The fatbin sections by their names in Windows libraries, which have eight bytes."""
+"""Fatbin sections by their names in Windows libraries, which have eight bytes."""
 
 REGISTERED, UNREGISTERED = "(registered)", "(not registered)"
 """Names in place of the section's, for files without section headers."""
 
 MAX_UNREADABLE = 64
-"""The number of false candidates after which a search ends.
+"""Number of false candidates after which a search ends.
 
 No file can make a search run without end.
 """
@@ -99,7 +99,7 @@ _SECTION_HEADER_SIZE, _SEGMENT_HEADER_SIZE = 64, 56
 
 
 class Form(enum.Enum):
-    """The forms of files that can hold device code."""
+    """Forms of files that can hold device code."""
 
     ELF = enum.auto()
     PE = enum.auto()
@@ -143,7 +143,7 @@ def file_form(path: str) -> Form | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileContents:
-    """The units of a file, and the reason why they may be incomplete, or None."""
+    """Units of a file, and the reason why they may be incomplete, or None."""
 
     units: tuple[Unit, ...] = field(repr=False)
     problem: str | None
@@ -460,7 +460,7 @@ def entry_image(entry: FatbinEntry, wheel_share: WheelShare) -> Image:
 
 @dataclass(slots=True)
 class _Candidates:
-    """The places in one block at which device code may begin.
+    """Places in one block at which device code may begin.
 
     Attributes:
         end: the end of the block; what begins before it may end after it.

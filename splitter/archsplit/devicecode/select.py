@@ -30,7 +30,7 @@ _MAX_LABEL = 40
 
 
 class Code(Protocol):
-    """The properties of code by which it is selected; see `FatbinEntry` and `Image`."""
+    """Properties of code by which it is selected; see `FatbinEntry` and `Image`."""
 
     @property
     def target(self) -> Target | None:
@@ -49,7 +49,7 @@ AnyCode = TypeVar("AnyCode", bound=Code)
 
 
 class Coverage(enum.Enum):
-    """The ways in which a container serves a device, best first."""
+    """Ways in which a container serves a device, best first."""
 
     NATIVE = "native"
     """Machine code for exactly this capability."""
@@ -152,7 +152,7 @@ def newest_ptx(entries: Iterable[AnyCode]) -> tuple[AnyCode, ...]:
 
 
 class PtxPolicy(enum.Enum):
-    """The PTX that stays beside the selected images."""
+    """PTX that stays beside the selected images."""
 
     NONE = "none"
     """None: GPUs newer than all selected code can't start."""

@@ -138,7 +138,7 @@ def _sum_template(name: str, changes: list[SizeChange]) -> SizeChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SizeLimits:
-    """The limits of a release; patterns of targets are shell patterns: ``compute_*``.
+    """Limits of a release; patterns of targets are shell patterns: ``compute_*``.
 
     Attributes:
         budget: bytes of the whole: of the download for a wheel, else of the files; None for none.

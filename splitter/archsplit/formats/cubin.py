@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 __pure__ = True
 
 _KERNEL = 0x10
-"""The bit of a symbol's ``other`` that only kernels have, not device functions."""
+"""Bit of a symbol's ``other`` that only kernels have, not device functions."""
 
 _TOOL_NOTE = ".note.nv.tkinfo"
 _CUDA_NOTE = ".note.nv.cuinfo"
 _CUDA_FIELDS = struct.Struct("<HHH")
-"""The version of the note, the virtual architecture, and the toolkit: 130 for CUDA 13.0."""
+"""Version of the note, the virtual architecture, and the toolkit: 130 for CUDA 13.0."""
 _VENDOR = b"NVIDIA Corp\0"
 _SM_NUMBERS, _TOOLKITS = range(10, 1000), range(90, 500)
-"""The numbers that the note's fields can have."""
+"""Numbers that the note's fields can have."""
 _COMMAND_LINE = re.compile(rb"-arch (sm_[1-9][0-9]{1,3}[af]?)\b")
 
 

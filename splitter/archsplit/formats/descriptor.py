@@ -48,7 +48,7 @@ _VERSION = re.compile(r"[!-~]+")
 
 
 class Shape(enum.IntEnum):
-    """The two forms of plugins: a whole library, or only device code."""
+    """Two forms of plugins: a whole library, or only device code."""
 
     LIBRARY = 1
     DEVICE = 2
@@ -59,7 +59,7 @@ _SHAPES = frozenset(Shape)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Descriptor:
-    """The core that a plugin belongs to, and the plugin's targets.
+    """Core that a plugin belongs to, and the plugin's targets.
 
     Attributes:
         package: the normalized name of the core's project (PEP 503).

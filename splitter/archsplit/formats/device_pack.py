@@ -39,13 +39,13 @@ PACK_FILE, TABLE_FILE = "device.pack", "core.pack"
 # version can make rows longer.
 HEAD = Struct("<8sIIQIIIIHHHH32sI12x")
 _HASHED_FROM = 80
-"""The end of the digest in the head: the digest covers all that follows."""
+"""End of the digest in the head: the digest covers all that follows."""
 LIBRARY = Struct("<6I")
 PACK_CONTAINER = Struct("<4Q4I32s")
 IMAGE = Struct("<II4HQQ32s")
 IMAGE_WITH_FORM = Struct("<II4HQQ32sQIIQQ32s32s")
 ZSTD_DRIVER = 12040
-"""The first CUDA driver that reads zstd frames."""
+"""First CUDA driver that reads zstd frames."""
 CONTAINER_HEADER = 16
 PAGE = 0x10000
 """Alignment of the first container: a multiple of every kernel's page."""
@@ -53,14 +53,14 @@ LINE = 64
 """Alignment of the other containers: a line of every processor's cache."""
 
 _LAST = Struct("<I12x")
-"""The part of the head behind the digest."""
+"""Part of the head behind the digest."""
 _ALIGNMENT = 8
 _UNUSED, _LINKED, _INPUT = 1, 2, 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageForm:
-    """The vendor's form of an image that a pack stores as a zstd frame.
+    """Vendor's form of an image that a pack stores as a zstd frame.
 
     Four fields of the entry's header differ; all others are the same in both forms. With them and
     the encoder, `archsplit.devicecode.recompress.remake_image` makes the vendor's bytes again.
@@ -261,7 +261,7 @@ def _check_container(window: Window, container: PackContainer) -> None:
 
 
 class _Index:
-    """The tables of an index.
+    """Tables of an index.
 
     The head has the length of the rows, which may be longer in a later minor version.
     """

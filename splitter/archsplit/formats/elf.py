@@ -32,7 +32,7 @@ _NOTE = Struct("<III")
 _PN_XNUM = 0xFFFF  # more segments than the header's field can count
 _SHN_XINDEX = 0xFFFF  # the index does not fit into the header
 ELF_MAGIC = b"\x7fELF"
-"""The first bytes of every ELF file."""
+"""First bytes of every ELF file."""
 
 _IDENTITY = (
     ("magic", int.from_bytes(ELF_MAGIC, "little")),
@@ -89,7 +89,7 @@ class SectionType(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Header:
-    """The ELF header; ``type`` and ``machine`` may be outside of the enums here."""
+    """ELF header; ``type`` and ``machine`` may be outside of the enums here."""
 
     type: int
     machine: int
@@ -330,7 +330,7 @@ def require_size(window: Window, at: int, what: str, found: int, layout: Struct)
 
 
 class SectionTable:
-    """The section headers, read on demand."""
+    """Section headers, read on demand."""
 
     __slots__ = ("_all", "_names", "_rows", "_window")
 

@@ -46,7 +46,7 @@ _INIT_FIRST = 0x20
 
 
 class Tag(enum.IntEnum):
-    """The tags of the dynamic section that archsplit reads."""
+    """Tags of the dynamic section that archsplit reads."""
 
     NEEDED = 1
     HASH = 4
@@ -116,7 +116,7 @@ class Pointer:
 
 
 class Dynamic:
-    """The dynamic section of a library or program.
+    """Dynamic section of a library or program.
 
     Attributes:
         values: the values by tag, without `Tag.NEEDED`; empty in a static program.

@@ -34,7 +34,7 @@ __pure__ = True
 
 FATBIN_MAGIC = 0xBA55ED50
 EXECUTABLE, RELOCATABLE = ".nv_fatbin", "__nv_relfatbin"
-"""The sections with containers: executable code, and relocatable code (``-rdc=true``)."""
+"""Sections with containers: executable code, and relocatable code (``-rdc=true``)."""
 
 CONTAINER_LAYOUT = Struct("<IHHQ")
 _CONTAINER_VERSION = 1
@@ -59,7 +59,7 @@ class EntryKind(enum.IntEnum):
 
 
 class EntryFlag(enum.IntFlag):
-    """The bits of ``flags`` with a known meaning."""
+    """Bits of ``flags`` with a known meaning."""
 
     LZ4 = 0x2000
     ZSTD = 0x8000
@@ -68,7 +68,7 @@ class EntryFlag(enum.IntFlag):
 
 
 class Compression(enum.Enum):
-    """The compression of a payload; `UNKNOWN` if flags and sizes contradict each other."""
+    """Compression of a payload; `UNKNOWN` if flags and sizes contradict each other."""
 
     NONE = "none"
     LZ4 = "lz4"
@@ -170,7 +170,7 @@ class FatbinEntry(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Container:
-    """The images of one translation unit; the driver loads the best one for a GPU.
+    """Images of one translation unit; the driver loads the best one for a GPU.
 
     Attributes:
         offset: file offset of the header.
@@ -450,7 +450,7 @@ _WRAPPER = Struct("<IIQQ")
 _MAGIC = 0x466243B1
 # In version 2 the last field points to an array that the start-up code of the device link fills.
 LINKED = 2
-"""The version of a wrapper that a device link wrote."""
+"""Version of a wrapper that a device link wrote."""
 WRAPPER_VERSIONS = {1, LINKED}
 # The field that leads to the container; the other pointer of the record isn't device code.
 _DATA_AT = 8
@@ -461,7 +461,7 @@ _ABSOLUTE: Mapping[int, int] = {Machine.X86_64: 1, Machine.AARCH64: 257}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wrapper:
-    """The record by which a program registers one container with the CUDA runtime.
+    """Record by which a program registers one container with the CUDA runtime.
 
     Attributes:
         offset: file offset of the wrapper.
@@ -478,7 +478,7 @@ class Wrapper:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _PointerTarget:
-    """The target of a wrapper's pointer, and the relocation of the pointer."""
+    """Target of a wrapper's pointer, and the relocation of the pointer."""
 
     window: Window
     record: int | None

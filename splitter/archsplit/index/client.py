@@ -117,7 +117,7 @@ def _name_key(file: str) -> tuple[object, ...] | None:
 
 
 class Index:
-    """The simple repository API below an address.
+    """Simple repository API below an address.
 
     Credentials are read from ``~/.netrc``, as pip and uv do.
 

@@ -49,7 +49,7 @@ PUBLISH_PLAN_SCHEMA = 1
 
 
 class Action(enum.Enum):
-    """The action for a file."""
+    """Action for a file."""
 
     UPLOAD = "upload"
     SKIP = "skip"
@@ -60,7 +60,7 @@ class Action(enum.Enum):
 
 
 class NameStatus(enum.Enum):
-    """The owner of a project's name, as far as known before an upload."""
+    """Owner of a project's name, as far as known before an upload."""
 
     NEW = "new"
     """Free: the first upload registers the name."""
@@ -74,7 +74,7 @@ class NameStatus(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexState:
-    """The state of the index.
+    """State of the index.
 
     Attributes:
         projects: all projects of the release, by name.
@@ -105,7 +105,7 @@ class UploadStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishPlan:
-    """The plan of a publication.
+    """Plan of a publication.
 
     Attributes:
         made: the time at which the index was read.

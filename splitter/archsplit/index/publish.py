@@ -58,7 +58,7 @@ class LiveFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Publication:
-    """The result of a publication.
+    """Result of a publication.
 
     Attributes:
         live: in the order of the uploads; all were read back.
@@ -126,7 +126,7 @@ class Publication:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Publisher:
-    """The publisher of releases to one index.
+    """Publisher of releases to one index.
 
     Attributes:
         others: addresses of extra indexes, which users have for other dependencies.

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 PLUGIN, CORE, SOURCE, META = "plugin", "core", "source", "meta"
 
 ORDER = (PLUGIN, CORE, SOURCE, META)
-"""The order of roles in an upload.
+"""Order of roles in an upload.
 
 The core comes after all requirements of its extras, so that everything that can be installed is
 complete. An earlier source distribution would be built where only the core is wanted, and an

@@ -46,7 +46,7 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The clock of the machine."""
+    """Clock of the machine."""
 
     def now(self) -> datetime:
         """See `Clock.now`."""
@@ -75,7 +75,7 @@ class RetryableError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPolicy:
-    """The time for which an operation may go on failing.
+    """Time for which an operation may go on failing.
 
     Attributes:
         seconds: from the start of the first attempt to the start of the last one.

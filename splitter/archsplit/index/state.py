@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadBack:
-    """The read-back check of one index.
+    """Read-back check of one index.
 
     Attributes:
         retry: bridges the index's caches, which may hide a new file for a while.

@@ -59,7 +59,7 @@ _SUFFIXES = (".whl", f".whl{METADATA_SUFFIX}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexFolder:
-    """The files of an index; a change needs the lock.
+    """Files of an index; a change needs the lock.
 
     Attributes:
         root: absolute path.

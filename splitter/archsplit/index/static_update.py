@@ -178,7 +178,7 @@ class IndexChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexUpdate:
-    """The result of a change to an index.
+    """Result of a change to an index.
 
     Attributes:
         added: names of wheels.

@@ -62,7 +62,7 @@ def _outcome(work: Callable[[list[str]], dict[str, object]], words: list[str]) -
 
 
 class _Kept(logging.Handler):
-    """The log of ``twine check`` for the current file."""
+    """Log of ``twine check`` for the current file."""
 
     def __init__(self, findings: list[dict[str, object]]) -> None:
         super().__init__()

@@ -73,7 +73,7 @@ class DescriptionReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TwineResult:
-    """The result of a call of twine.
+    """Result of a call of twine.
 
     Attributes:
         outcome: ``done``, ``answered`` (an error reply of the index), ``unreachable``, ``refused by

@@ -183,7 +183,7 @@ def _write_body(reply: requests.Response, part: Path, *, append: bool) -> None:
 
 
 NO_CODE_FOR_GPU = "it has no code for the GPU"
-"""The beginning of the reason why a wheel of another GPU stays as it is."""
+"""Beginning of the reason why a wheel of another GPU stays as it is."""
 
 _PROPRIETARY = re.compile(r"proprietary|\bNVIDIA\b.*\b(EULA|agreement|license)\b", re.IGNORECASE)
 _CLASSIFIER = "License :: "

@@ -65,7 +65,7 @@ _META: tuple[Role, ...] = ("meta",)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckScope:
-    """The extent of a check.
+    """Extent of a check.
 
     Attributes:
         targets: their plugins must be there; None for all plugins that the core names.
@@ -96,7 +96,7 @@ class CheckScope:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Subject:
-    """The release under a check, with the identity of its core."""
+    """Release under a check, with the identity of its core."""
 
     release: WheelSet
     identity: Identity
@@ -313,7 +313,7 @@ WHEEL_CHECKS = (
     WheelCheck(find=_wrong_plugin_pins, roles=_PLUGIN),
     WheelCheck(find=_wrong_meta, roles=_META),
 )
-"""The checks of each wheel, in the order of their findings."""
+"""Checks of each wheel, in the order of their findings."""
 
 
 def _duplicates(subject: _Subject) -> Findings:
@@ -395,7 +395,7 @@ RELEASE_CHECKS = (
     ReleaseCheck(find=_missing_images, kind=SPLIT),
     ReleaseCheck(find=_wrong_table, kind=SPLIT),
 )
-"""The checks of all wheels together."""
+"""Checks of all wheels together."""
 
 
 def release_faults(release: WheelSet, scope: CheckScope) -> Findings:

@@ -62,7 +62,7 @@ _LONGEST_NAME = 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelCoverage:
-    """The kernels of each wheel or group of GPUs.
+    """Kernels of each wheel or group of GPUs.
 
     Attributes:
         found: the kernels by file name of the wheel, or of a split by library.

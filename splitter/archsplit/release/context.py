@@ -36,7 +36,7 @@ def _python_path() -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effects:
-    """The effects that all stages share, set by the command line.
+    """Effects that all stages share, set by the command line.
 
     Attributes:
         environment: the caller's environment; tools get a clean one that is made from it.

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     ContainerTargets = Mapping[
         tuple[int, int], tuple[frozenset[Target], Mapping[Target, list["ImageKey"]]]
     ]
-    """The targets of each container, and its images by target."""
+    """Targets of each container, and its images by target."""
 
     ImageKey = tuple[int, int, int]
 

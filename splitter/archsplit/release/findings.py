@@ -86,7 +86,7 @@ HINTS: Mapping[str, str] = {
     # Anything that a reader refuses
     "unreadable": _COPY,
 }
-"""The hint of each finding, by its code, for builds and splits.
+"""Hint of each finding, by its code, for builds and splits.
 
 Codes are only ever added. A word in braces is given by the check that reports the finding.
 """

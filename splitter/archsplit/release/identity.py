@@ -42,9 +42,9 @@ __pure__ = True
 IDENTITY_FILE = "core.json"
 IDENTITY_SCHEMA = 1
 LOADER_PACKAGE = "_archsplit"
-"""The folder in the core's package that has the loader as a Python package."""
+"""Folder in the core's package that has the loader as a Python package."""
 IDENTITY_ENDING = f"/{LOADER_PACKAGE}/{IDENTITY_FILE}"
-"""The end of the path of a core's identity, in a wheel or an environment."""
+"""End of the path of a core's identity, in a wheel or an environment."""
 LOADER_LIBRARY = "libarchsplit_loader.so"
 
 _PACK_FIELDS = ("packs", "needs", "source")
@@ -53,7 +53,7 @@ _ANY_CUDA = 1
 
 
 class ReleaseKind(enum.Enum):
-    """The command that wrote a set of wheels; plugins are libraries of a build, or packs."""
+    """Command that wrote a set of wheels; plugins are libraries of a build, or packs."""
 
     BUILT = "built"
     SPLIT = "split"
@@ -73,7 +73,7 @@ class PackIdentity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """The identity of a core.
+    """Identity of a core.
 
     Attributes:
         package: the normalized project name, also in every descriptor.
@@ -209,9 +209,9 @@ def library_table(identity: Identity) -> bytes:
 
 
 HOOK_SUFFIX = "_pyinstaller"
-"""The end of the name of the folder with the core's hook for PyInstaller."""
+"""End of the name of the folder with the core's hook for PyInstaller."""
 HOOK_GROUP = "pyinstaller40"
-"""The group of entry points in which PyInstaller looks for hooks."""
+"""Group of entry points in which PyInstaller looks for hooks."""
 
 _LOADER = resources.files("archsplit_loader")
 _PLUGIN_WORDS = {ReleaseKind.BUILT: "plugin", ReleaseKind.SPLIT: "pack"}
@@ -226,7 +226,7 @@ if __name__ == "__main__":
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoreFiles:
-    """The files that a core gets in addition to its project's.
+    """Files that a core gets in addition to its project's.
 
     Attributes:
         identity: of the core.

@@ -136,7 +136,7 @@ _MODULE = re.compile(r"^ModuleNotFoundError: No module named '(\w+)", re.MULTILI
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstallRelease:
-    """The release to install.
+    """Release to install.
 
     Attributes:
         core: the core without plugins: ``vecsort==1.2.3``.
@@ -159,7 +159,7 @@ class InstallRelease:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Installer:
-    """The installers of a test and their folder.
+    """Installers of a test and their folder.
 
     Attributes:
         scratch: the folder for virtual environments.

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from archsplit.formats.elf import ElfMachine
 
 ZIG = "0.15.2"
-"""The version of ziglang that compiled the libraries; another one may write other bytes."""
+"""Version of ziglang that compiled the libraries; another one may write other bytes."""
 
 STUB_LIBRARY = "libarchsplit_0000000000000000.so"
-"""The name of the stub before its copies are renamed; all names have the same length."""
+"""Name of the stub before its copies are renamed; all names have the same length."""
 
 DIGESTS = "SHA256SUMS"
 

@@ -82,7 +82,7 @@ Role = Literal["core", "plugin", "meta"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plugin:
-    """The device code of a plugin wheel.
+    """Device code of a plugin wheel.
 
     Attributes:
         kind: a ``library`` for one target, or a ``pack`` of images.
@@ -180,7 +180,7 @@ class SplitSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildDetails:
-    """The part of a report that only a build has.
+    """Part of a report that only a build has.
 
     Attributes:
         epoch: the time of all members, in seconds since 1970.
@@ -193,7 +193,7 @@ class BuildDetails:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitDetails:
-    """The part of a report that only a split has.
+    """Part of a report that only a split has.
 
     Attributes:
         sources: the fat wheels or libraries, one for each core.

@@ -32,7 +32,7 @@ _INDEX_PACKAGES = frozenset((*_OWN_PACKAGES, "ziglang"))
 """Tools that are distributions on the index."""
 
 _LOADER_PROJECT = "archsplit"
-"""The distribution in whose name a fault of the loader would be published."""
+"""Distribution in whose name a fault of the loader would be published."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +61,7 @@ class BillComponent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bill:
-    """The bill of materials of one wheel.
+    """Bill of materials of one wheel.
 
     Attributes:
         subject: the wheel.

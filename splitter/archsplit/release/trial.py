@@ -92,7 +92,7 @@ _PYTHON = re.compile(r"([a-z]+)(\d)(\d*)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """The folder and environment of trials.
+    """Folder and environment of trials.
 
     Attributes:
         places: the site-packages folders to search for needed libraries.

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 __pure__ = True
 
 VARIANTS_FOLDER = "variants"
-"""The subfolder for variants: tools without variants must not find them beside the wheels."""
+"""Subfolder for variants: tools without variants must not find them beside the wheels."""
 
 MEMBER = "variant.json"
 SCHEMA_URL = "https://variants-schema.wheelnext.dev/peps/850/v0.2.0.json"

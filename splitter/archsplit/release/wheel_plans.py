@@ -195,7 +195,7 @@ def project_metadata(project: Project, root: Path) -> CoreMetadata:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CudaReleases:
-    """The releases of one version for several CUDA majors.
+    """Releases of one version for several CUDA majors.
 
     Attributes:
         front: the file name of the front package's wheel.

@@ -110,7 +110,7 @@ class WheelFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WheelSet:
-    """The wheels of a folder that are meant as one release.
+    """Wheels of a folder that are meant as one release.
 
     Attributes:
         identity: of the core, or given for wheels without a core; of several cores the first's, if

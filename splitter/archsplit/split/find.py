@@ -55,12 +55,12 @@ LARGE_LIBRARY = 32 << 20
 _LICENSES = ("LICENSE", "LICENCE", "COPYING", "NOTICE")
 
 BUILD_TAG = "split"
-"""The build tag of a core; the one of a slimmed wheel begins with ``slim``."""
+"""Build tag of a core; the one of a slimmed wheel begins with ``slim``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanResult:
-    """The libraries of a wheel to split, and the device code that stays."""
+    """Libraries of a wheel to split, and the device code that stays."""
 
     libraries: tuple[SplittableLibrary, ...]
     unmoved: tuple[UnmovedCode, ...] = field(repr=False)

@@ -59,10 +59,10 @@ if TYPE_CHECKING:
     from archsplit.release.report import Release, UnmovedCode
 
 OUTPUT_VARIABLE = "ARCHSPLIT_OUT"
-"""The environment variable with the output folder of the recipe's command."""
+"""Environment variable with the output folder of the recipe's command."""
 
 FAT_FOLDER = "fat"
-"""The folder of the output for the fat wheel that a recipe's command has built."""
+"""Folder of the output for the fat wheel that a recipe's command has built."""
 
 _EPOCH = "SOURCE_DATE_EPOCH"
 # Inode, time of change and size: a build that rewrites a file changes at least one.
@@ -111,7 +111,7 @@ def find_product(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputFolder:
-    """The private folders of a recipe's command: its output and its temporary files."""
+    """Private folders of a recipe's command: its output and its temporary files."""
 
     recipe: SplitRecipe
     folder: Path = field(repr=False)
@@ -387,7 +387,7 @@ class PlannedPack:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitPlan:
-    """The plan of a recipe's split.
+    """Plan of a recipe's split.
 
     Attributes:
         source: the file to split, or the pattern that matches it.

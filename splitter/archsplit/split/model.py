@@ -41,13 +41,13 @@ if TYPE_CHECKING:
 
 
 OLDEST_CUDA = 11000
-"""The CUDA version of packs whose toolkit is not known, which no driver refuses."""
+"""CUDA version of packs whose toolkit is not known, which no driver refuses."""
 DEFAULT_LEVEL, SLOW_LEVEL = LEVELS
 
 
 # A plain `pip install foo` can't know the GPU, so the project chooses what it brings.
 class InstallDefaults(enum.Enum):
-    """The plugins that come with a core installed by its name, and the meta wheel."""
+    """Plugins that come with a core installed by its name, and the meta wheel."""
 
     CORE = "core"
     ALL = "all"
@@ -92,7 +92,7 @@ class SplitRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredImages:
-    """The images of a release as packs store them.
+    """Images of a release as packs store them.
 
     Attributes:
         results: by the SHA-256 of the vendor's image; an image without one is the vendor's.
@@ -226,7 +226,7 @@ class SharedContainer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReleaseContents:
-    """The device code of all cores of a release.
+    """Device code of all cores of a release.
 
     Attributes:
         containers: each once, in the order of the cores.

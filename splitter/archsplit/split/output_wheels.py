@@ -248,13 +248,13 @@ _NOTED_IMAGES = 32
 # cudaDriverGetVersion reports 12040 for CUDA 12.4; the minor number counts tens.
 _CUDA_BY_ISA = {(7, 0): 11000, (8, 0): 12000, (9, 0): 13000}
 _SHARED_ISA = (8, 5)
-"""The CUDA release of each major version's first PTX ISA. Minor versions go together, but for
+"""CUDA release of each major version's first PTX ISA. Minor versions go together, but for
 ISA 8.5, which both 12.5 and 12.6 have. Source: PTX ISA, "Release Notes"."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackWriter:
-    """The writer of the packs of a release.
+    """Writer of the packs of a release.
 
     Attributes:
         cores: all cores; a pack takes everything but its images from the first.
@@ -407,7 +407,7 @@ class PackWriter:
 
 
 class ImageSpace:
-    """The space of images in unpacked libraries, freed when the last pack has an image."""
+    """Space of images in unpacked libraries, freed when the last pack has an image."""
 
     def __init__(self, contents: ReleaseContents) -> None:
         self._containers = contents.containers

@@ -37,9 +37,9 @@ if TYPE_CHECKING:
     from archsplit.nvcc.toolkit import Toolkit
 
 CALLS_VARIABLE = "ARCHSPLIT_NVCC_CALLS"
-"""The environment variable with the file for the wrapper's record of calls."""
+"""Environment variable with the file for the wrapper's record of calls."""
 COMPILED, CACHED, BY_NVCC = "compiled", "cached", "nvcc"
-"""The first words of these lines."""
+"""First words of these lines."""
 
 _COMPILERS = ("CUDACXX", "CMAKE_CUDA_COMPILER", "NVCC", "PYTORCH_NVCC")
 _TOOLKITS = ("CUDA_HOME", "CUDA_PATH", "CUDAToolkit_ROOT")
@@ -183,7 +183,7 @@ def _write_links(toolkit: Toolkit, links: Mapping[str, Path], new: Path, made: P
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrapperCalls:
-    """The calls of the wrapper during a build.
+    """Calls of the wrapper during a build.
 
     Attributes:
         compiled: the number of compilations that the wrapper ran.

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from archsplit.wheels.reader import Wheel
 
 RESTORE = "restore"
-"""The suffix of a library's record in the core, beside the table."""
+"""Suffix of a library's record in the core, beside the table."""
 
 _ROW = struct.Struct("<BQQ")
 _COUNT = struct.Struct("<II")
@@ -64,7 +64,7 @@ _Key = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restore:
-    """The pieces of the original library, in order.
+    """Pieces of the original library, in order.
 
     Attributes:
         rows: kind, position and size of each piece. The position of a copy is its offset in the

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LibraryProject:
-    """The project of a library without a wheel.
+    """Project of a library without a wheel.
 
     Attributes:
         metadata: the metadata of the core.

@@ -172,7 +172,7 @@ class _Source:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Split:
-    """The split of one release, in a private folder."""
+    """Split of one release, in a private folder."""
 
     request: SplitRequest
     effects: Effects

@@ -47,7 +47,7 @@ _ROW = 100
 _RUN = 256 << 10
 """Bytes of small neighbors that are tried together."""
 _PROMISES = {11: "driver 450.80.02 or later", 12: "driver 525.60.13 or later"}
-"""The first driver of a CUDA major version, for its machine code.
+"""First driver of a CUDA major version, for its machine code.
 Source: CUDA compatibility, "Minor version compatibility"."""
 _SLOW = 10
 """CPU seconds that are announced at the default level; the slow level always is."""

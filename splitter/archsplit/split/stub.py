@@ -125,7 +125,7 @@ class _Place:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Tables:
-    """The tables in a new segment, and the bytes that lead to them.
+    """Tables in a new segment, and the bytes that lead to them.
 
     Attributes:
         offset: the end of the library, where they begin.

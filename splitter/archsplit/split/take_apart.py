@@ -245,7 +245,7 @@ def errors_named(library: SplittableLibrary) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Packing:
-    """The packing of a stripped library, whose file goes bit by bit meanwhile.
+    """Packing of a stripped library, whose file goes bit by bit meanwhile.
 
     Attributes:
         readers: jobs that read the file, too.

@@ -51,7 +51,7 @@ def wheel_workers() -> Iterator[ThreadPool]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WheelJobs:
-    """The jobs that write the wheels of one release.
+    """Jobs that write the wheels of one release.
 
     Attributes:
         is_memory_short: True if the unpacked libraries are on the disk.

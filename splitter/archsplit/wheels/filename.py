@@ -27,11 +27,11 @@ from archsplit.errors import WheelError
 __pure__ = True
 
 ALL_EXTRA = "all"
-"""The extra that brings every plugin."""
+"""Extra that brings every plugin."""
 DROPPED_EXTRA = re.compile(r"(cc|sm|compute)\d+[af]?")
-"""The extra of a plugin that an earlier release had."""
+"""Extra of a plugin that an earlier release had."""
 CUDA_IN_NAME = re.compile(r"-cu(?:da)?-?(\d\d)x?$")
-"""The end of a distribution's name with the major of its CUDA."""
+"""End of a distribution's name with the major of its CUDA."""
 
 _TARGET = re.compile(r"[a-z]+(_[0-9a-z]+)*")
 _FILE_NAME = re.compile(r"[\w.+-]+", re.ASCII)
@@ -102,7 +102,7 @@ def plugin_path(package: str, target: str, library: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WheelName:
-    """The parts of a wheel's file name; ``str()`` escapes them as PEP 427 does.
+    """Parts of a wheel's file name; ``str()`` escapes them as PEP 427 does.
 
     Attributes:
         project: the distribution, normalized.

@@ -39,7 +39,7 @@ _ENDINGS = (b"\0\0\xff\xff", b"\0\0\0\xff\xff")
 
 
 class _State(ctypes.Structure):
-    """The ``z_stream`` of zlib."""
+    """``z_stream`` of zlib."""
 
     _fields_ = (
         ("next_in", ctypes.c_void_p),

@@ -50,7 +50,7 @@ _FIELDS = (
     "Provides-Extra",
     "Description-Content-Type",
 )
-"""The fields of a new METADATA, spelled and ordered as in the specification.
+"""Fields of a new METADATA, spelled and ordered as in the specification.
 
 ``packaging`` writes them in lower case and in the order of a class body: valid, but the bytes could
 change with its next release.
@@ -78,7 +78,7 @@ class MetadataAuthor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoreMetadata:
-    """The core metadata of a distribution.
+    """Core metadata of a distribution.
 
     The constructor refuses values that the index would refuse.
 
@@ -298,7 +298,7 @@ def _replace_field(head: bytes, name: str, value: str) -> bytes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WheelInfo:
-    """The content of the file WHEEL.
+    """Content of the file WHEEL.
 
     Attributes:
         generator: the program that made the archive, and its version.

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 __pure__ = True
 
 OLDEST_GLIBC = (2, 17)
-"""The oldest glibc of a tag, however old the symbols of a library are.
+"""Oldest glibc of a tag, however old the symbols of a library are.
 
 The loader is built against no older one, and a tag may be newer than the wheel needs.
 """
@@ -65,7 +65,7 @@ _STRICT = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlatformTags:
-    """The architecture and the oldest glibc that a wheel runs on."""
+    """Architecture and the oldest glibc that a wheel runs on."""
 
     architecture: str
     glibc: tuple[int, int]
@@ -95,7 +95,7 @@ class PlatformTags:
 
 
 class PolicyObstacles(BaseModel):
-    """The libraries and symbols of a wheel that violate a policy."""
+    """Libraries and symbols of a wheel that violate a policy."""
 
     model_config = _STRICT
 
@@ -115,7 +115,7 @@ class PolicyObstacles(BaseModel):
 
 
 class AuditwheelReport(BaseModel):
-    """The output of ``auditwheel show --json`` for a wheel with libraries, schema version 1.
+    """Output of ``auditwheel show --json`` for a wheel with libraries, schema version 1.
 
     Source: ``show-schema.json`` in auditwheel, from 6.8.0 on.
     """
@@ -190,7 +190,7 @@ class AuditwheelReport(BaseModel):
 
 
 class AuditwheelRefusal(BaseModel):
-    """The output of ``auditwheel show --json`` for a wheel without libraries."""
+    """Output of ``auditwheel show --json`` for a wheel without libraries."""
 
     model_config = _STRICT
 

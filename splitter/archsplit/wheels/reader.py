@@ -454,7 +454,7 @@ def _blocks_up_to(limit: int, blocks: Iterator[bytes]) -> Iterator[bytes]:
 
 
 class _Hasher:
-    """The size, checksum and digest of a content, used from one thread."""
+    """Size, checksum and digest of a content, used from one thread."""
 
     def __init__(self, algorithm: str) -> None:
         self.digest = hashlib.new(algorithm)

@@ -82,7 +82,7 @@ _DAMAGE = (
 """Exceptions of zipfile for damaged input."""
 
 BAD_DATA = "its compressed data can't be unpacked"
-"""The fault in place of zlib's own texts, such as "Error -5 while decompressing data"."""
+"""Fault in place of zlib's own texts, such as "Error -5 while decompressing data"."""
 BAD_CHECKSUM = "its content doesn't match the checksum in the archive"
 
 

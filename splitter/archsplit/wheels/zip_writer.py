@@ -64,7 +64,7 @@ _MAX_PIECES = 24
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackedContent:
-    """The packed content of a member.
+    """Packed content of a member.
 
     Attributes:
         pieces: a raw deflate stream; never joined, which would be one copy more.
