@@ -13,5 +13,6 @@ REQUIRES = (
 
 
 def test_extra_of_a_gpu_has_its_packs_and_no_requirement_of_the_core() -> None:
-    extras = _gpu_extras(("all", "cc80", "cc90", "dask"), REQUIRES)
-    assert extras == {"cc80": ("foo-cc80",), "cc90": ("foo-cc90",)}
+    extras = ["all", "cc80", "cc90", "dask"]
+    found = _gpu_extras({"provides_extra": extras, "requires_dist": list(REQUIRES)})
+    assert found == {"cc80": ("foo-cc80",), "cc90": ("foo-cc90",)}

@@ -73,7 +73,7 @@ def test_a_digest_of_an_identity_has_64_digits() -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"[", r"core\.json is not a core's identity: : Invalid JSON"),
+        (b"[", r"core\.json is not a core's identity: Invalid JSON"),
         (b'{"schema": 99}', r"core\.json has schema 99, not \d"),
         (b'{"schema": 1, "package": "toy"}', r"core\.json is not a core's identity: .*version"),
     ],

@@ -16,7 +16,6 @@ import sys
 import textwrap
 import zipfile
 from dataclasses import dataclass
-from email.parser import BytesParser
 from importlib.metadata import Distribution, distributions
 from itertools import chain
 from pathlib import Path
@@ -39,7 +38,7 @@ from archsplit.errors import (
     UsageError,
     WheelError,
 )
-from archsplit.release.identity import IDENTITY_FILE, LOADER_PACKAGE
+from archsplit.release.identity import IDENTITY_ENDING
 from archsplit.release.installed_core import loader_folder
 from archsplit.release.summary import download_lines
 from archsplit.system.env import without_credentials
@@ -48,11 +47,13 @@ from archsplit.system.installers import find_uv, refuse_offline
 from archsplit.system.process import Command, SubprocessRunner
 from archsplit.system.units import size_text
 from archsplit.wheels.filename import WheelName
+from archsplit.wheels.reader import open_wheel
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterable, Iterator, Mapping
 
+    from packaging.metadata import RawMetadata
     from packaging.tags import Tag
 
     from archsplit.system.process import CompletedProcess
@@ -259,8 +260,7 @@ def _read_offer(environment: Environment, request: CoreRequest) -> Offer | None:
     if done is None:
         return None
     (found,) = (one["metadata"] for one in json.loads(done)["install"])
-    extras = _gpu_extras(found.get("provides_extra", ()), found.get("requires_dist", ()))
-    return Offer(version=found["version"], extras=extras)
+    return Offer(version=found["version"], extras=_gpu_extras(found))
 
 
 def _ask_uv(environment: Environment, request: CoreRequest) -> Offer | None:
@@ -303,24 +303,23 @@ def _resolve_extra(
 
 def _read_wheel_offer(wheel: str) -> Offer | None:
     try:
-        with zipfile.ZipFile(wheel) as archive:
-            (name,) = (one for one in archive.namelist() if one.endswith(".dist-info/METADATA"))
-            metadata = BytesParser().parsebytes(archive.read(name))
+        with open_wheel(Path(wheel), same_tags=False, full_record=False) as opened:
+            fields = opened.raw_metadata
     # The installer says what is wrong with the file.
-    except (OSError, ValueError, zipfile.BadZipFile):
+    except (InputError, WheelError):
         return None
-    fields = (metadata.get_all(name, []) for name in ("Provides-Extra", "Requires-Dist"))
-    return Offer(version=_version(wheel), extras=_gpu_extras(*fields))
+    return Offer(version=_version(wheel), extras=_gpu_extras(fields))
 
 
-def _gpu_extras(names: Iterable[str], requires: Iterable[str]) -> Mapping[str, tuple[str, ...]]:
+def _gpu_extras(metadata: RawMetadata) -> Mapping[str, tuple[str, ...]]:
     """Return the extras for GPUs, each with the projects that only it requires."""
-    rules = [(one.name, one.marker) for one in map(Requirement, requires) if one.marker]
+    requires = map(Requirement, metadata.get("requires_dist", ()))
+    rules = [(one.name, one.marker) for one in requires if one.marker]
     # Other requirements have markers too, as of nvidia-nccl-cu12: platform_system == "Linux".
     extras_only = [(name, marker) for name, marker in rules if not marker.evaluate({"extra": ""})]
     return {
         extra: tuple(name for name, marker in extras_only if marker.evaluate({"extra": extra}))
-        for extra in names
+        for extra in metadata.get("provides_extra", ())
         if _GPU_EXTRA.fullmatch(extra)
     }
 
@@ -518,9 +517,7 @@ def _fitting_cores(folder: Path, environment: Environment) -> list[tuple[WheelNa
 def _is_core_wheel(path: Path) -> bool:
     try:
         with zipfile.ZipFile(path) as archive:
-            return any(
-                name.endswith(f"/{LOADER_PACKAGE}/{IDENTITY_FILE}") for name in archive.namelist()
-            )
+            return any(name.endswith(IDENTITY_ENDING) for name in archive.namelist())
     # Other files of the folder are not judged here.
     except (OSError, zipfile.BadZipFile):
         return False

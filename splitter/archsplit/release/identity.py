@@ -30,7 +30,7 @@ from archsplit.formats.device_pack import (
     encode_table,
 )
 from archsplit.system.fs import is_sha256
-from archsplit.system.schema import type_adapter
+from archsplit.system.schema import schema_faults, type_adapter
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable
@@ -184,10 +184,7 @@ def parse_identity(content: bytes, *, where: str) -> Identity:
             raise WheelError(f"{where} has schema {schema}, not {IDENTITY_SCHEMA}")
         return type_adapter(Identity).validate_python(fields)
     except ValidationError as error:
-        faults = "; ".join(
-            f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors()
-        )
-        raise WheelError(f"{where} is not a core's identity: {faults}") from None
+        raise WheelError(f"{where} is not a core's identity: {schema_faults(error)}") from None
 
 
 def library_table(identity: Identity) -> bytes:
