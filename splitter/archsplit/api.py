@@ -200,7 +200,7 @@ def split(
         out: the folder for all wheels.
         targets: pack only what these GPUs need; None for everything.
         name: of the core; None for the fat wheel's name.
-        version: of a library; a wheel has its own.
+        version: of the core; None for the fat wheel's, or 0 for a library.
         by: one pack for each capability, or one for each target.
         install: the wheels that come with the core: none, all, or all by ``NAME-all``.
         release: give the core the file name of the fat wheel, to be published in its place.
@@ -218,17 +218,14 @@ def split(
         source=Path(source),
         out=Path(out),
         name=name,
+        version=version,
         by=PackBy(by),
         targets=_targets(targets),
         install=InstallDefaults(install),
         release=release,
     )
-    is_wheel = request.source.suffix == ".whl"
-    # Refused, because silently ignoring it would publish another version.
-    if is_wheel and version is not None:
-        raise UsageError(f"{request.source.name} has a version", hint="leave out version")
     # One job: the split has two workers of its own.
-    if is_wheel:
+    if request.source.suffix == ".whl":
         return split_wheel(request, _effects())
     return split_library(request, _effects(), minimal_project(name, version or "0"))
 

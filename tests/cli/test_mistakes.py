@@ -99,7 +99,6 @@ MISTAKES = [
         "say what to keep: --device GPU, --keep LIST or --drop LIST",
         "--device 9.0",
     ),
-    ("split fat.whl --out o --version 2", 2, "fat.whl has a version", "leave out --version"),
     (
         "remote check grpcs://farm --nvcc /no/nvcc",
         4,

@@ -163,7 +163,8 @@ def _document(done: Release | CudaReleases) -> object:
 
     if isinstance(done, Release):
         return json.loads(done.as_json())
-    return options.majors_document(done)
+    reports = {str(major): json.loads(one.as_json()) for major, one in done.releases.items()}
+    return {"schema": 1, "front": done.front, "majors": reports}
 
 
 def _print(done: Release | CudaReleases, folder: Path) -> None:
@@ -175,7 +176,8 @@ def _print(done: Release | CudaReleases, folder: Path) -> None:
         return
     for major, report in done.releases.items():
         print(build_summary(report, folder / f"cu{major}"))  # noqa: T201 - the same
-    print(options.front_text(done))  # noqa: T201 - the same
+    majors = ", ".join(f"cu{major}" for major in done.releases)
+    print(f"{done.front}: the front package, with the extras {majors}")  # noqa: T201 - the same
 
 
 _SOURCE_OPTIONS = ("nvcc", "no_core", "core_only", "release", "remote", "cuda", "machine")

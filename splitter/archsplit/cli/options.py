@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import os
 import re
 import threading
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
     from archsplit.release.context import Effects
     from archsplit.release.report import Release
     from archsplit.release.variants import Variant
-    from archsplit.release.wheel_plans import CudaReleases
     from archsplit.remote.endpoint import DaskEndpoint, Endpoint, EngineChoice
     from archsplit.system.terminal import ActivityBar
     from archsplit.system.worker_processes import WorkerProcesses
@@ -402,18 +400,6 @@ def cache_settings(
 
     settings = resolve_settings(environment, mode=arguments.cache)
     return None if settings.mode == "off" else settings
-
-
-def majors_document(done: CudaReleases) -> dict[str, object]:
-    """Return the reports of the releases for several CUDA majors, for ``--json``."""
-    reports = {str(major): json.loads(one.as_json()) for major, one in done.releases.items()}
-    return {"schema": 1, "front": done.front, "majors": reports}
-
-
-def front_text(done: CudaReleases) -> str:
-    """Return the line about the front package of such releases."""
-    majors = ", ".join(f"cu{major}" for major in done.releases)
-    return f"{done.front}: the front package, with the extras {majors}"
 
 
 def write_built_variants(report: Release, out: Path, console: Console) -> None:

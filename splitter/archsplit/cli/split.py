@@ -35,9 +35,7 @@ wheel FILE+     a wheel or a library with device code, which stays as it is; NAM
 {options.OUT}
 {options.TARGETS}
 --name NAME     the core's name (default: the fat wheel's)
---name-by-cuda  the wheels are for several majors of CUDA: make a release NAME-cu12 in the folder
-                cu12, and so on, and a wheel NAME whose extras bring one of them
---version VERSION  a library's version (default: 0); a wheel has its own, and keeps it
+--version VERSION  the core's version (default: the fat wheel's; 0 for a library)
 --by {{capability,target}}  one pack for each kind of GPU, with all that it takes; or one for each
                 target, with extras that bring all targets that a GPU takes (default: %(default)s)
 --install {{core,all,meta}}  what comes with the core: packs by extras only; all of them; or by
@@ -99,6 +97,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
         others=tuple(others),
         out=arguments.out,
         name=arguments.name,
+        version=arguments.version,
         by=PackBy(arguments.by),
         targets=options.targets(arguments.targets),
         install=InstallDefaults(arguments.install),
@@ -107,9 +106,6 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
         recompress=recompress_level(arguments.recompress),
         dropped=arguments.dropped,
     )
-    if arguments.name_by_cuda:
-        print(_split_by_cuda(request, arguments, console))  # noqa: T201 - data goes to stdout
-        return 0
     try:
         report = _split(request, arguments, console)
     except NothingToDoError as nothing:
@@ -125,8 +121,8 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
 
 
 def _check_inputs(arguments: argparse.Namespace) -> None:
-    """Refuse inputs that can't be split together, and options that don't fit them."""
-    source, *others = arguments.wheel
+    """Refuse inputs that can't be split together."""
+    others = arguments.wheel[1:]
     for path in arguments.wheel:
         # Wheels are checked by their reader.
         if path.suffix == ".whl":
@@ -137,43 +133,6 @@ def _check_inputs(arguments: argparse.Namespace) -> None:
                 f"{path.name} is a library, and several wheels are split together",
                 hint="split each library by itself",
             )
-    # A wheel's version is in its METADATA and in the pins of its packs.
-    if source.suffix == ".whl" and arguments.version is not None:
-        raise UsageError(
-            f"{source.name} has a version, which its core keeps",
-            hint="leave out --version; it is for libraries that are in no wheel",
-        )
-    if arguments.name_by_cuda:
-        _check_by_cuda(arguments)
-
-
-def _check_by_cuda(arguments: argparse.Namespace) -> None:
-    """Refuse options that have no meaning for several releases."""
-    given = {
-        "--name": arguments.name is not None,
-        "--variants": arguments.variants,
-        "--copy": arguments.copy,
-        "a library": any(path.suffix != ".whl" for path in arguments.wheel),
-    }
-    if wrong := [name for name, is_given in given.items() if is_given]:
-        raise UsageError(
-            f"--name-by-cuda can't be combined with {wrong[0]}",
-            hint="split the wheels of each major by themselves, with --name NAME-cu12",
-        )
-
-
-def _split_by_cuda(request: SplitRequest, arguments: argparse.Namespace, console: Console) -> str:
-    from archsplit.release.summary import split_summary
-    from archsplit.split.sources import split_by_cuda
-
-    with options.effects(console) as effects:
-        done = split_by_cuda(request, effects)
-    if arguments.json:
-        return json.dumps(options.majors_document(done), indent=2)
-    texts = [
-        f"CUDA {major}, in cu{major}:\n{split_summary(one)}" for major, one in done.releases.items()
-    ]
-    return "\n".join([*texts, options.front_text(done)])
 
 
 def _check_library(path: Path) -> None:
