@@ -152,7 +152,7 @@ def _resolve_uv_lock(
             refuse_offline(done.stderr, subject=f"export {path}")
             raise InputError(
                 f"uv can't export {path}:\n  {_last_errors(done.stderr)}",
-                hint="the lock file needs its pyproject.toml beside it, and in step with it: uv lock",
+                hint="the lock file needs its pyproject.toml beside it, in step with it: uv lock",
             )
         return tuple(_select(lock, path, extras=(), groups=()))
 
