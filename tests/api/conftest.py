@@ -22,7 +22,7 @@ extern "C" int launch(float *out) { predict<<<1, 32>>>(out, 32); return cudaGetL
 
 
 @pytest.fixture(scope="session")
-def fat_wheel(tmp_path_factory: pytest.TempPathFactory, toolkit: Toolkit) -> Path:
+def fat_wheel(tmp_path_factory: pytest.TempPathFactory, small_toolkit: Toolkit) -> Path:
     folder = tmp_path_factory.mktemp("fat")
     tree = folder / "tree"
     library, info = tree / "xgboost/lib/libxgboost.so", tree / "xgboost-3.2.0.dist-info"
@@ -30,9 +30,9 @@ def fat_wheel(tmp_path_factory: pytest.TempPathFactory, toolkit: Toolkit) -> Pat
         each.mkdir(parents=True)
     source = folder / "predict.cu"
     source.write_text(KERNEL)
-    options = ["-shared", "-Xcompiler=-fPIC", f"-L{toolkit.library_folder}"]
+    options = ["-shared", "-Xcompiler=-fPIC", f"-L{small_toolkit.library_folder}"]
     options += [f"-gencode=arch={target}" for target in TARGETS]
-    subprocess.run([toolkit.nvcc, *options, "-o", library, source], check=True)
+    subprocess.run([small_toolkit.nvcc, *options, "-o", library, source], check=True)
     (tree / "xgboost/__init__.py").write_text("")
     tag = FAT.removesuffix(".whl").split("-", 2)[2]
     (info / "METADATA").write_text("Metadata-Version: 2.4\nName: xgboost\nVersion: 3.2.0\n")

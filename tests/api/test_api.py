@@ -19,6 +19,8 @@ from archsplit.errors import InputError, TargetError, VerifyError
 if TYPE_CHECKING:
     from types import FunctionType
 
+    from archsplit.nvcc.toolkit import Toolkit
+
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "reference" / "api.md"
 TINYVEC = ROOT / "tests" / "tinyvec"
@@ -67,7 +69,10 @@ def test_every_argument_and_error_is_in_the_reference(function: FunctionType) ->
 
 
 @pytest.mark.nvcc
-def test_the_examples_of_the_reference_run(fat_wheel: Path, tmp_path: Path) -> None:
+def test_the_examples_of_the_reference_run(
+    fat_wheel: Path, tmp_path: Path, small_toolkit: Toolkit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_HOME", str(small_toolkit.root))
     (tmp_path / fat_wheel.name).symlink_to(fat_wheel)
     (tmp_path / "tinyvec").symlink_to(TINYVEC)
     blocks = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)

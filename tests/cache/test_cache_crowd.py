@@ -123,11 +123,11 @@ def compile_crowd(folder: Path, nvcc: Path, *, processes: int, sources: int) -> 
 
 
 @pytest.mark.nvcc
-def test_a_small_crowd_of_compilations(tmp_path: Path, toolkit: Toolkit) -> None:
-    compile_crowd(tmp_path, toolkit.nvcc, processes=6, sources=2)
+def test_a_small_crowd_of_compilations(tmp_path: Path, small_toolkit: Toolkit) -> None:
+    compile_crowd(tmp_path, small_toolkit.nvcc, processes=6, sources=2)
 
 
 @pytest.mark.stress
 @pytest.mark.nvcc
-def test_a_crowd_of_compilations(tmp_path: Path, toolkit: Toolkit) -> None:
-    compile_crowd(tmp_path, toolkit.nvcc, processes=50, sources=8)
+def test_a_crowd_of_compilations(tmp_path: Path, small_toolkit: Toolkit) -> None:
+    compile_crowd(tmp_path, small_toolkit.nvcc, processes=50, sources=8)

@@ -24,10 +24,10 @@ void run(int *p) { kernel<<<1, 32>>>(p); }
 """
 
 
-def compiled(folder: Path, toolkit: Toolkit, before: str) -> tuple[bytes, list[str]]:
+def compiled(folder: Path, small_toolkit: Toolkit, before: str) -> tuple[bytes, list[str]]:
     """The object and what was said, with a store that is prepared by a shell."""
     code = "from archsplit.cli.nvcc import launcher; launcher()"
-    words = (sys.executable, "-c", code, str(toolkit.nvcc), "-cubin", "k.cu", "-o", "k.o")
+    words = (sys.executable, "-c", code, str(small_toolkit.nvcc), "-cubin", "k.cu", "-o", "k.o")
     done = subprocess.run(
         [*UNSHARED, "sh", "-ec", f"{before}\nexec {shlex.join(words)} -arch=sm_80"],
         cwd=folder,
@@ -51,7 +51,9 @@ def compiled(folder: Path, toolkit: Toolkit, before: str) -> tuple[bytes, list[s
     subprocess.run([*UNSHARED, "true"], capture_output=True, check=False).returncode != 0,
     reason="this system permits no mounts",
 )
-def test_a_disk_that_cant_be_written_costs_a_warning(tmp_path: Path, toolkit: Toolkit) -> None:
+def test_a_disk_that_cant_be_written_costs_a_warning(
+    tmp_path: Path, small_toolkit: Toolkit
+) -> None:
     (tmp_path / "k.cu").write_text(SOURCE)
     (tmp_path / "store").mkdir()
     time.sleep(0.1)
@@ -68,7 +70,7 @@ def test_a_disk_that_cant_be_written_costs_a_warning(tmp_path: Path, toolkit: To
     }
     objects = set()
     for name, (before, expected) in cases.items():
-        made, said = compiled(tmp_path, toolkit, before)
+        made, said = compiled(tmp_path, small_toolkit, before)
         objects.add(made)
         assert len(said) == len(expected), (name, said)
         assert all(part in line for part, line in zip(expected, said, strict=True)), said

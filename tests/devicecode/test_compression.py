@@ -45,10 +45,12 @@ def recompressed(fatbin: Path) -> tuple[FilePlan, Path]:
 
 
 @pytest.mark.nvcc
-def test_uncompressed_image_is_compressed_as_nvcc_does(maker: Maker, toolkit: Toolkit) -> None:
+def test_uncompressed_image_is_compressed_as_nvcc_does(
+    maker: Maker, small_toolkit: Toolkit
+) -> None:
     (maker.folder / "add.cu").write_text(KERNEL)
     gencode = "-gencode=arch=compute_90,code=[sm_90,compute_90]"
-    nvcc = (str(toolkit.nvcc), gencode, "-fatbin", "add.cu")
+    nvcc = (str(small_toolkit.nvcc), gencode, "-fatbin", "add.cu")
     maker.run(*nvcc, "--no-compress", "-o", "plain.fatbin")
     maker.run(*nvcc, "--compress-mode=size", "-o", "packed.fatbin")
     plan, new = recompressed(maker.folder / "plain.fatbin")

@@ -32,10 +32,10 @@ SASS = "-gencode=arch=compute_80,code=sm_80"
 PTX_ALONE = Selection(keep=frozenset(parse_targets("compute_80")), ptx=PtxPolicy.NONE)
 
 
-def compiled(folder: Path, toolkit: Toolkit, source: str, *flags: str) -> Path:
+def compiled(folder: Path, small_toolkit: Toolkit, source: str, *flags: str) -> Path:
     (folder / "sample.cu").write_text(source)
     maker = Maker(folder=folder)
-    nvcc = (str(toolkit.nvcc), "-Xcompiler=-fPIC", *flags)
+    nvcc = (str(small_toolkit.nvcc), "-Xcompiler=-fPIC", *flags)
     maker.run(*nvcc, "-c", "sample.cu", "-o", "sample.o")
     maker.run(*nvcc, "-dlink", "sample.o", "-o", "linked.o")
     maker.run("gcc", "-shared", "linked.o", "sample.o", "-o", "libsample.so")
@@ -50,9 +50,9 @@ def plan(library: Path) -> FilePlan:
     ("source", "packing"), [(SOURCE, ()), (VARIABLE, ("-Xfatbin=-compress-all",))]
 )
 def test_library_may_keep_only_ptx(
-    source: str, packing: tuple[str, ...], toolkit: Toolkit, tmp_path: Path
+    source: str, packing: tuple[str, ...], small_toolkit: Toolkit, tmp_path: Path
 ) -> None:
-    library = compiled(tmp_path, toolkit, source, TARGETS, *packing)
+    library = compiled(tmp_path, small_toolkit, source, TARGETS, *packing)
     assert held(library) == [["sm_80"], ["sm_80", "compute_80"]]
     found = plan(library)
     assert list(map(is_stub, found.containers)) == [True, False]
@@ -62,17 +62,19 @@ def test_library_may_keep_only_ptx(
     assert held(new) == [[], ["compute_80"]]
 
 
-def test_stubs_do_not_refuse_a_gpu_that_they_cannot_serve(toolkit: Toolkit, tmp_path: Path) -> None:
+def test_stubs_do_not_refuse_a_gpu_that_they_cannot_serve(
+    small_toolkit: Toolkit, tmp_path: Path
+) -> None:
     # As in cuFFT, whose real images are not registered.
-    stub, kernel = plan(compiled(tmp_path, toolkit, SOURCE, SASS)).containers
+    stub, kernel = plan(compiled(tmp_path, small_toolkit, SOURCE, SASS)).containers
     check_code_stays(for_devices("9.0"), [stub], subject="it")
     with pytest.raises(TargetError, match=r"nothing in it runs on 9\.0"):
         check_code_stays(for_devices("9.0"), [stub, kernel], subject="it")
 
 
-def test_a_list_is_followed_that_leaves_some_of_it(toolkit: Toolkit, tmp_path: Path) -> None:
+def test_a_list_is_followed_that_leaves_some_of_it(small_toolkit: Toolkit, tmp_path: Path) -> None:
     codes = (SASS, "-gencode=arch=compute_90,code=[sm_90,compute_90]")
-    library = compiled(tmp_path, toolkit, SOURCE, *codes)
+    library = compiled(tmp_path, small_toolkit, SOURCE, *codes)
     assert held(library) == [["sm_80", "sm_90"], ["sm_80", "sm_90", "compute_90"]]
     keep = frozenset(parse_targets("sm_80,compute_90"))
     new, _ = slimmed(library, Selection(keep=keep, ptx=PtxPolicy.NONE))
@@ -81,9 +83,9 @@ def test_a_list_is_followed_that_leaves_some_of_it(toolkit: Toolkit, tmp_path: P
 
 @pytest.mark.parametrize("source", [SOURCE, VARIABLE])
 def test_a_container_with_code_or_data_is_missed(
-    source: str, toolkit: Toolkit, tmp_path: Path
+    source: str, small_toolkit: Toolkit, tmp_path: Path
 ) -> None:
-    library = compiled(tmp_path, toolkit, source, SASS)
+    library = compiled(tmp_path, small_toolkit, source, SASS)
     found = plan(library)
     assert list(map(is_stub, found.containers)) == [True, False]
     with pytest.raises(TargetError, match="in 1 containers that serve them now"):

@@ -40,11 +40,11 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(scope="module")
-def built_ones(tmp_path_factory: pytest.TempPathFactory, toolkit: Toolkit) -> Path:
+def built_ones(tmp_path_factory: pytest.TempPathFactory, small_toolkit: Toolkit) -> Path:
     out = tmp_path_factory.mktemp("variants")
     words = [
         "--nvcc",
-        str(toolkit.nvcc),
+        str(small_toolkit.nvcc),
         "--quiet",
         "--targets",
         "sm_80",
@@ -149,10 +149,10 @@ def test_a_variant_is_the_core_that_requires_a_plugin(built_ones: Path) -> None:
 
 @pytest.mark.nvcc
 def test_they_are_said_to_be_experimental(
-    tmp_path: Path, toolkit: Toolkit, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, small_toolkit: Toolkit, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "out"
-    words = ["--out", str(out), "--nvcc", str(toolkit.nvcc), "--quiet", "--variants"]
+    words = ["--out", str(out), "--nvcc", str(small_toolkit.nvcc), "--quiet", "--variants"]
     assert main(["build", str(TINYVEC), *words, "--no-core"]) == 2
     assert main(["build", str(TINYVEC), *words, "--core-only"]) == 0
     assert "Wrote 3 wheel variants (PEP 825, a draft)" in capsys.readouterr().err
