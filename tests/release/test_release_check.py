@@ -27,7 +27,9 @@ from archsplit.release.manifest import MANIFEST_FILE as MANIFEST
 from archsplit.release.report import REPORT_FILE as REPORT
 from archsplit.release.report import Release
 from archsplit.release.verify import verify_release
+from archsplit.split.model import SplitRequest
 from archsplit.split.restore import join_split
+from archsplit.split.split import split_wheel
 from archsplit.system.fs import sha256
 from archsplit.wheels.filename import WheelName
 from archsplit.wheels.rewrite import write_members
@@ -275,6 +277,22 @@ def test_module_that_the_fat_wheel_does_not_require_is_a_note(
         "import toy can't be tested here: it needs archsplit_has_no_such_module, which the fat"
         " wheel doesn't require either"
     )
+
+
+def test_packages_with_other_names_than_the_project_are_imported(
+    fat: Path, effects: Effects, tmp_path: Path
+) -> None:
+    with zipfile.ZipFile(fat) as archive:
+        old = {name: archive.read(name) for name in archive.namelist() if "RECORD" not in name}
+    members = {re.sub("^toy/", "other/", name): pack(content) for name, content in old.items()}
+    members["other/__init__.py"] = pack(b"raise ImportError('nothing works')\n")
+    with (tmp_path / fat.name).open("wb") as file:
+        write_members(file, WheelName.parse(fat.name), members)
+    out = tmp_path / "out"
+    split_wheel(SplitRequest(source=tmp_path / fat.name, out=out, release=True), effects)
+    text = complaint(out, effects, Requirements())
+    assert "import other fails" in text
+    assert "import toy fails" not in text
 
 
 def test_without_pip_and_uv(dist: Path, effects: Effects, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -140,14 +140,15 @@ class InstallRelease:
 
     Attributes:
         core: the core without plugins: ``vecsort==1.2.3``.
-        package: the core's import package.
+        packages: the core's import packages. A split's loader may be in a package of its own, which
+            shows nothing about the package that users import: faiss-gpu-cu12 brings ``faiss``.
         requirements: ``vecsort[sm90]==1.2.3``, the core with the plugins for one kind of GPU, and
             ``vecsort[all]==1.2.3``.
         outside: the requirements of the wheels on other projects.
     """
 
     core: str
-    package: str
+    packages: tuple[str, ...]
     requirements: tuple[str, ...]
     outside: tuple[str, ...]
 
@@ -266,16 +267,16 @@ class Installer:
                 yield from self._use(python, words[-1], wanted)
 
     def _use(self, python: str, installed: str, wanted: InstallRelease) -> Iterator[Finding]:
-        """Import the core."""
-        package = wanted.package
-        done = self._run((python, "-c", f"import {package}"))
-        if done.returncode == 0:
-            return
-        if need := self._foreign_need(done.stderr, package):
-            self.notes.append(f"import {package} can't be tested here: it needs {need}")
-            return
-        found = f"with only {installed} installed, import {package} fails:\n{_indented(done)}"
-        yield finding("import-failed", installed, found)
+        """Import the packages of the core."""
+        for package in wanted.packages:
+            done = self._run((python, "-c", f"import {package}"))
+            if done.returncode == 0:
+                continue
+            if need := self._foreign_need(done.stderr, package):
+                self.notes.append(f"import {package} can't be tested here: it needs {need}")
+                continue
+            found = f"with only {installed} installed, import {package} fails:\n{_indented(done)}"
+            yield finding("import-failed", installed, found)
 
     def _foreign_need(self, error: str, package: str) -> str:
         """Return the need of an import that no wheel of the release has promised; "" for none."""
@@ -284,11 +285,7 @@ class Installer:
         missing = _MODULE.search(error)
         # A split keeps all modules and requirements, so another project's module is as missing
         # beside the fat wheel: torchaudio imports torch, and doesn't require it.
-        if (
-            not missing
-            or self.release.kind is ReleaseKind.BUILT
-            or missing[1] in package.split(".")
-        ):
+        if not missing or self.release.kind is ReleaseKind.BUILT or missing[1] == package:
             return ""
         return f"{missing[1]}, which the fat wheel doesn't require either"
 
@@ -350,10 +347,18 @@ def read_install_release(
         extras.insert(0, gpus[number % len(gpus)])
     return InstallRelease(
         core=f"{core}=={version}",
-        package=core.replace("-", "_") if identity is None else identity.import_package,
+        packages=tuple(sorted(_packages(release))),
         requirements=tuple(f"{core}[{extra}]=={version}" for extra in extras),
-        outside=tuple(sorted({_text(each) for each in required if each.name not in own})),
+        outside=tuple(sorted({str(each) for each in required if each.name not in own})),
     )
+
+
+def _packages(release: WheelSet) -> set[str]:
+    """Return the import packages of the core, but not the one of PyInstaller's hook."""
+    files = (one for one in release.cores[0].members if one.endswith("/__init__.py"))
+    found = {file.removesuffix("/__init__.py") for file in files}
+    own = set() if release.identity is None else {release.identity.import_package}
+    return own | {one for one in found if one.isidentifier() and not one.endswith("_pyinstaller")}
 
 
 def _gpu_extras(metadata: Metadata, plugins: Mapping[str, str]) -> list[str]:
@@ -382,16 +387,12 @@ def _is_plugin(requirement: Requirement, core: str, version: str) -> bool:
 
 
 def _active(metadata: Metadata, python: Interpreter) -> Iterator[Requirement]:
-    """Yield the requirements that hold for a Python with all plugins, names normalized."""
+    """Yield the requirements that hold for a Python with all plugins, without their markers."""
     for each in metadata.requires_dist or []:
         if each.marker is None or each.marker.evaluate({**python.markers, "extra": ALL_EXTRA}):
             requirement = Requirement(str(each))
-            requirement.name = distribution_name(each.name)
+            requirement.name, requirement.marker = distribution_name(each.name), None
             yield requirement
-
-
-def _text(requirement: Requirement) -> str:
-    return str(requirement).partition(";")[0].strip()
 
 
 def _steps(
