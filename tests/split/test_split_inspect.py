@@ -198,9 +198,9 @@ def test_slim_refuses_a_pack(pack: Path, tmp_path: Path) -> None:
 
 
 def test_kernels_of_packs_are_those_of_the_fat_wheel(
-    tmp_path: Path, toolkit: Toolkit, effects: Effects, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, small_toolkit: Toolkit, effects: Effects, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    fat = fat_wheel(tmp_path / "fat", compiled(tmp_path, toolkit), VERSION)
+    fat = fat_wheel(tmp_path / "fat", compiled(tmp_path, small_toolkit), VERSION)
     out = split(fat, tmp_path / "out", effects)
     whole, cc80, cc90 = (
         sorted(

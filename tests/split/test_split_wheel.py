@@ -415,9 +415,9 @@ def test_wheel_without_device_code_is_refused(tmp_path: Path, effects: Effects) 
 
 @pytest.mark.nvcc
 def test_join_restores_libraries_of_nvcc_byte_for_byte(
-    tmp_path: Path, effects: Effects, toolkit: Toolkit
+    tmp_path: Path, effects: Effects, small_toolkit: Toolkit
 ) -> None:
-    fat = fat_wheel(tmp_path / "fat", compiled(tmp_path, toolkit))
+    fat = fat_wheel(tmp_path / "fat", compiled(tmp_path, small_toolkit))
     out = split(fat, tmp_path / "out", effects)
     before = members(fat)
     for library in join_split(out, tmp_path / "joined"):
