@@ -175,3 +175,16 @@ def test_many_images_keep_their_order_and_estimates_are_near() -> None:
         assert share * entry.size == pytest.approx(len(result.content), rel=0.1)
     assert estimate_shares([]) == {}
     assert estimate_seconds((entry for _, entry in images), level=19) > 0
+
+
+def test_an_estimate_compresses_each_image_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    images = [one_image(FORMS[form][0]) for form in FORMS]
+    sizes: list[int] = []
+
+    def counted(content: bytes, level: int) -> bytes:
+        sizes.append(len(content))
+        return compress_zstd(content, level)
+
+    monkeypatch.setattr(recompress, "compress_zstd", counted)
+    estimate_shares(images)
+    assert len(sizes) <= len(images)

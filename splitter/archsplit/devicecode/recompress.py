@@ -261,24 +261,26 @@ def estimate_shares(
     for image in images:
         if _obstacle(image[1], LEVELS[0]) is None:
             groups.setdefault((image[1].kind, image[1].compression), []).append(image)
-    picked = [(key, image) for key, group in groups.items() for image in _sample(group)]
-    shares = map_on_cores(lambda one: _share(*one[1]), picked, most=available_cores())
-    found: dict[tuple[EntryKind | None, Compression], list[float]] = {}
-    for (key, _), share in zip(picked, shares, strict=True):
-        found.setdefault(key, []).append(share)
-    return {key: sum(each) / len(each) for key, each in found.items()}
+    picked = {key: list(_sample(group)) for key, group in groups.items()}
+    # Once, though a large image is picked several times.
+    images = list({id(image): image for each in picked.values() for image in each}.values())
+    found = map_on_cores(lambda image: _share(*image), images, most=available_cores())
+    shares = {id(image): share for image, share in zip(images, found, strict=True)}
+    return {key: sum(shares[id(one)] for one in each) / len(each) for key, each in picked.items()}
 
 
 def _sample(
     images: Sequence[tuple[Container, FatbinEntry]],
 ) -> Iterator[tuple[Container, FatbinEntry]]:
-    """Yield large and small images, evenly by their bytes: a large one stands for more."""
+    """Yield images evenly by their bytes: a large one stands for more, and may come again."""
     step = sum(entry.size for _, entry in images) / _PICKS
     passed, wanted = 0.0, step / 2
-    for container, entry in sorted(images, key=lambda one: -one[1].size):
-        passed += entry.size
+    # By their ratio, which goes with the share: in seven libraries the error of what would be saved
+    # falls from 4.5 to 3 %.
+    for image in sorted(images, key=lambda one: one[1].size / (one[1].uncompressed_size or 1)):
+        passed += image[1].size
         while wanted < passed:
-            yield container, entry
+            yield image
             wanted += step
 
 
