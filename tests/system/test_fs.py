@@ -29,6 +29,12 @@ def test_a_file_is_replaced_as_a_whole(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["file"]
 
 
+def test_a_text_with_a_name_that_is_not_utf_8_is_written(tmp_path: Path) -> None:
+    name = os.fsdecode(b"\xffa")
+    fs.write_file(tmp_path / name, f"<h1>{name}</h1>")
+    assert (tmp_path / name).read_bytes() == b"<h1>\\udcffa</h1>"
+
+
 def test_an_exception_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_text("old")

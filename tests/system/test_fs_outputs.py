@@ -178,6 +178,23 @@ def test_an_output_that_cannot_be_written_stays_the_old_one(tmp_path: Path) -> N
     assert os.listdir(tmp_path) == ["a.o"]
 
 
+def test_a_copy_that_cannot_be_written_does_not_blame_its_source(tmp_path: Path) -> None:
+    (tmp_path / "a.whl").write_bytes(b"longer than the limit")
+    program = (
+        "import resource, sys\n"
+        "from pathlib import Path\n"
+        "from archsplit.system.fs import copy_into\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (4, 4))\n"
+        "source = Path(sys.argv[1])\n"
+        "copy_into(source, source.parent / 'out')\n"
+    )
+    argv = (sys.executable, "-c", program, str(tmp_path / "a.whl"))
+    done = subprocess.run(argv, check=False, capture_output=True, text=True)
+    assert "OutputError: can't write" in done.stderr
+    assert "File too large" in done.stderr
+    assert os.listdir(tmp_path / "out") == []
+
+
 @pytest.mark.parametrize("redirected", [True, False])
 def test_standard_output_goes_on_behind_it(tmp_path: Path, *, redirected: bool) -> None:
     program = (

@@ -192,7 +192,10 @@ def write_file(path: Path, content: bytes | str, *, private: Path | None = None)
         OutputError: see `output_errors`.
     """
     with atomic_replace(path, private=private) as temporary:
-        temporary.write_bytes(content.encode() if isinstance(content, str) else content)
+        if isinstance(content, str):
+            # A page may name a file whose name isn't UTF-8.
+            content = content.encode(errors="backslashreplace")
+        temporary.write_bytes(content)
 
 
 def put_file(finished: Path, path: Path) -> None:
@@ -371,13 +374,8 @@ def copy_into(source: Path, folder: Path) -> Path:
     check_targets(folder, (source.name,))
     with output_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    with (
-        atomic_replace(target) as new,
-        input_errors(source),
-        source.open("rb") as old,
-        new.open("wb") as file,
-    ):
-        shutil.copyfileobj(old, file)
+    with atomic_replace(target) as new, new.open("wb") as file:
+        file.writelines(read_blocks(source))
     return target
 
 
