@@ -58,15 +58,21 @@ def test_no_verb_runs_the_code_of_a_wheel(wheel: Path, mark: Path, tmp_path: Pat
     out = tmp_path / "out"
     for words in (
         f"inspect {wheel} --device 9.0",
+        f"inspect {library} --html {tmp_path / 'page.html'}",
         f"diff {wheel} {wheel}",
+        f"diff --bytes {library} {library}",
+        f"advise {wheel} --gpus 9.0",
+        f"slim {wheel} --device 9.0 --dry-run",
         f"slim {wheel} --device 9.0 --out {out / 'slim'}",
         f"slim {library} --device 9.0 --out {out / 'slim'}",
         f"slim {wheel} --device 9.0 --unregistered zero --mode in-place --out {out / 'zero'}",
-        f"split {wheel} --out {out / 'split'}",
+        f"split {wheel} --release --out {out / 'split'}",
         f"verify {out / 'split'}",
+        f"verify {out / 'split'} --release --no-install",
         f"join {out / 'split'} --out {out / 'joined'}",
         f"gather {out / 'split'} --out {out / 'gathered'}",
         f"index {out / 'index'} --add {wheel}",
+        f"index {out / 'index'} --check",
     ):
         assert main(words.split()) == 0, words
         assert not mark.exists(), words

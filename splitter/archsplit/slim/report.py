@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from archsplit.devicecode.apply import CoverageChange
     from archsplit.devicecode.file_plan import FilePlan
     from archsplit.devicecode.select import Selection
-    from archsplit.formats.fatbin import FatbinEntry
     from archsplit.slim.request import SlimRequest
 
 SLIM_SCHEMA = 1
@@ -163,7 +162,7 @@ def _effect_json(effect: CoverageChange) -> Mapping[str, object]:
 
 def describe_file(path: str, plan: FilePlan, mode: str) -> SlimmedFile:
     """Return the effect of a plan on a file."""
-    unregistered = _unregistered_images(plan)
+    unregistered = _add_up((image.kind, image.target, image.size) for image in plan.unregistered)
     return SlimmedFile(
         path=path,
         size_before=len(plan.window),
@@ -172,41 +171,32 @@ def describe_file(path: str, plan: FilePlan, mode: str) -> SlimmedFile:
         mode=mode if plan.is_changed else "untouched",
         note=plan.note,
         # An emptied file is removed as a whole: nothing of it stays in its place.
-        removed=unregistered if plan.is_emptied else _removed_images(plan),
+        removed=unregistered if plan.is_emptied else _add_up(_removed_images(plan)),
         unregistered=() if plan.is_emptied else unregistered,
         zeroed=bool(plan.zeroed),
         shared=sum(len(container.shared) for container in plan.containers),
     )
 
 
-def _unregistered_images(plan: FilePlan) -> tuple[RemovedImages, ...]:
-    groups: dict[tuple[str, str], list[int]] = {}
-    for image in plan.unregistered:
-        groups.setdefault((image.kind, image.target), []).append(image.size)
-    return tuple(
-        RemovedImages(kind=kind, target=target, count=len(sizes), file_bytes=sum(sizes))
-        for (kind, target), sizes in sorted(groups.items())
-    )
-
-
-def _removed_images(plan: FilePlan) -> tuple[RemovedImages, ...]:
-    groups: dict[tuple[str, str | None], list[FatbinEntry]] = {}
+def _removed_images(plan: FilePlan) -> Iterator[tuple[str, str | None, int]]:
+    """Yield kind, target and size of each image that is left out."""
     for container in plan.containers:
         # By offset, which identifies an entry.
         kept = {entry.offset for entry in container.kept}
         for entry in container.entries:
             if entry.offset not in kept:
                 target = None if entry.target is None else str(entry.target)
-                groups.setdefault((entry.kind_name, target), []).append(entry)
+                yield entry.kind_name, target, entry.size
+
+
+def _add_up(images: Iterable[tuple[str, str | None, int]]) -> tuple[RemovedImages, ...]:
+    groups: dict[tuple[str, str | None], list[int]] = {}
+    for kind, target, size in images:
+        groups.setdefault((kind, target), []).append(size)
     return tuple(
-        RemovedImages(
-            kind=kind,
-            target=target,
-            count=len(entries),
-            file_bytes=sum(entry.size for entry in entries),
-        )
+        RemovedImages(kind=kind, target=target, count=len(sizes), file_bytes=sum(sizes))
         # `str`, because the target may be None, which doesn't compare with text.
-        for (kind, target), entries in sorted(groups.items(), key=lambda item: str(item[0]))
+        for (kind, target), sizes in sorted(groups.items(), key=lambda item: str(item[0]))
     )
 
 
