@@ -134,7 +134,7 @@ def test_a_second_run_downloads_and_edits_nothing(
     before = snapshot()
     assert make() == 0
     assert index.downloads() == []
-    assert "0 in this run" in capsys.readouterr().out
+    assert "0 new" in capsys.readouterr().out
     assert {name for name, content in snapshot().items() if before.get(name) != content} == {
         # The name of the input is another one.
         "out/archsplit-mirror.json"

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from archsplit.mirror.mirror import MirrorReport
     from archsplit.mirror.model import MirroredWheel
 
-_LICENSE_PAGE = "https://archsplit.readthedocs.io/en/latest/how-to/mirror.html#licences"
+_PAGE = "https://archsplit.readthedocs.io/en/latest/how-to/mirror.html"
 
 
 def mirror_text(report: MirrorReport) -> Iterator[RenderableType]:
@@ -31,14 +31,12 @@ def mirror_text(report: MirrorReport) -> Iterator[RenderableType]:
         yield f"no lock needs {', '.join(report.removed)} any more: removed from the pages"
     before = sum(wheel.original.size for wheel in report.wheels)
     changed = sum(not wheel.unchanged for wheel in report.wheels)
-    yield (
-        f"{report.out}: {len(report.wheels)} wheels, {changed} of them edited,"
-        f" {len(report.new)} in this run"
-    )
+    yield f"{report.out}: {len(report.wheels)} wheels, {changed} edited, {len(report.new)} new"
     for device in report.devices:
         after = sum(wheel.size_for(device) for wheel in report.wheels)
         yield f"a GPU of {device} downloads {after / 1e6:.1f} MB, {before / 1e6:.1f} MB before"
     yield f"locks: {', '.join(report.locks)}"
+    yield f"next: serve this folder, and install by a lock: {_PAGE}#install-from-it"
 
 
 def _sizes(report: MirrorReport) -> FittingTable:
@@ -84,7 +82,7 @@ def license_warning(wheels: tuple[MirroredWheel, ...]) -> str | None:
     return (
         f"warning: edited wheels whose licence forbids changes: {named}. Don't publish this mirror"
         f" without the owner's permission; --proprietary keep leaves such wheels as they are."
-        f" See {_LICENSE_PAGE}"
+        f" See {_PAGE}#licences"
     )
 
 
