@@ -125,12 +125,14 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def effects(environment: dict[str, str], toolkit: Toolkit, cache: Path, told: Told) -> Effects:
+def effects(
+    environment: dict[str, str], small_toolkit: Toolkit, cache: Path, told: Told
+) -> Effects:
     """With programs beside this Python first, and a cache that the tests share."""
-    del toolkit
     path = f"{Path(sys.executable).parent}:{environment['PATH']}"
     around = {**environment, "PATH": path, "ARCHSPLIT_CACHE_DIR": str(cache)}
     around |= {"ARCHSPLIT_CACHE": "on", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+    around["CUDA_HOME"] = str(small_toolkit.root)
     around["UV_CACHE_DIR"] = str(cache.with_name("uv"))  # HOME may be read-only
     return Effects(progress=told, environment=around, jobs=2)
 
@@ -282,7 +284,7 @@ def test_without_nvcc_the_command_runs_as_it_is(
     (tmp_path / "recipe.toml").write_text(f'[source]\nbuild = "{PYTHON} -c pass"\n')
     recipe = load(tmp_path)
     assert isinstance(recipe, SplitRecipe)
-    bare = replace(effects, site_folders=())
+    bare = replace(effects, site_folders=(), environment={**effects.environment, "CUDA_HOME": ""})
     with pytest.raises(ToolFailedError, match="no file matches"):
         split_by_recipe(recipe, bare, out=tmp_path / "out")
     assert told.notes == ["no usable nvcc: the build runs without the compiler wrapper"]
