@@ -96,7 +96,7 @@ def test_refuses_unknown_headers(
         changed(samples, offset, layout, value)
 
 
-def test_refuses_a_note_that_contradicts_the_header(samples: Samples) -> None:
+def test_note_against_the_header_is_refused(samples: Samples) -> None:
     cubin = changed(samples, 48, "<I", 0x0600_5004)
     with pytest.raises(BinaryFormatError, match=r"found sm_90a, expected one of capability 8.0"):
         cubin.noted_target()

@@ -114,7 +114,7 @@ def test_refuses_damage(offset: int, layout: str, value: int, what: str) -> None
     assert str(caught.value).startswith("descriptor: ")
 
 
-def test_refuses_a_descriptor_that_is_too_long() -> None:
+def test_too_long_descriptor_is_refused() -> None:
     long = bytearray(ENCODED + bytes(8192))
     struct.pack_into("<I", long, 4, len(long))
     with pytest.raises(BinaryFormatError, match=r"total size .*, expected 8192 or less"):
@@ -152,7 +152,7 @@ def test_a_later_minor_version_may_have_longer_rows() -> None:
         ("targets", DESCRIPTOR.targets * 2),
     ],
 )
-def test_a_descriptor_that_breaks_the_contract_can_not_be_made(field: str, value: object) -> None:
+def test_descriptor_beyond_the_contract_is_refused(field: str, value: object) -> None:
     changes: dict[str, Any] = {field: value}
     with pytest.raises(ValueError, match=r".+"):
         dataclasses.replace(DESCRIPTOR, **changes)

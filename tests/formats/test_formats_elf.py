@@ -121,7 +121,7 @@ def test_a_file_without_section_headers(samples: Samples) -> None:
     assert [note.owner for note in read_notes(elf)] == ["GNU"]
 
 
-def test_numbers_that_do_not_fit_into_the_header(samples: Samples) -> None:
+def test_numbers_beyond_the_header_are_refused(samples: Samples) -> None:
     data = bytearray(samples.bytes("kernels.o"))
     (sections_at,) = struct.unpack_from("<Q", data, 40)
     count, names = struct.unpack_from("<HH", data, 60)
@@ -202,7 +202,7 @@ def test_only_sections_of_notes_are_read_where_there_are_no_segments(tmp_path: P
     assert [(note.owner, note.type) for note in read_notes(elf)] == [("toy", 7)]
 
 
-def test_refuses_notes_that_overlap(samples: Samples) -> None:
+def test_overlapping_notes_are_refused(samples: Samples) -> None:
     data = bytearray(samples.bytes("libkernels.so"))
     offset, size = len(data), 1 << 17
     data += struct.pack("<III4s", 4, size - 16, 1, b"own") + bytes(size - 16)

@@ -123,7 +123,7 @@ def test_a_library_without_section_headers_is_refused(samples: Samples) -> None:
         list(host_containers(Elf(Window(bytes(data), source="stripped"))))
 
 
-def test_refuses_sections_that_overlap(samples: Samples) -> None:
+def test_overlapping_sections_are_refused(samples: Samples) -> None:
     data = bytearray(samples.bytes("kernels.o"))
     section = Elf(samples.window("kernels.o")).section(".nv_fatbin")
     assert section is not None

@@ -88,7 +88,7 @@ def test_refuses_a_pointer_to_something_else(samples: Samples) -> None:
         list(read_wrappers(elf))
 
 
-def test_refuses_machines_whose_relocations_are_unknown(samples: Samples) -> None:
+def test_machine_with_unknown_relocations_is_refused(samples: Samples) -> None:
     for name in ("libkernels.so", "kernels.o"):
         with pytest.raises(BinaryFormatError, match="ELF machine at offset 0x12: found 21"):
             list(read_wrappers(_damaged(samples, name, 18, "<H", 21)))
@@ -103,9 +103,7 @@ def test_a_pointer_without_a_relocation_is_not_guessed(samples: Samples) -> None
 
 
 @pytest.mark.parametrize("pointer", ["elsewhere", "absolute", "0"])
-def test_a_pointer_of_an_object_that_leads_out_is_not_guessed(
-    samples: Samples, pointer: str
-) -> None:
+def test_pointer_out_of_an_object_is_not_guessed(samples: Samples, pointer: str) -> None:
     text = WRAPPED.format(fatbin="plain.fatbin", pointer=pointer) + "absolute = 8\n"
     (samples.folder / "lost.S").write_text(text)
     samples.link("lost.o", "-c", "lost.S")

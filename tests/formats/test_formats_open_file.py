@@ -39,7 +39,7 @@ def test_a_part_outlives_the_window(tmp_path: Path) -> None:
     assert part.to_bytes() == b"tent"
 
 
-def test_a_file_that_is_not_regular_is_refused(tmp_path: Path) -> None:
+def test_irregular_file_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for path, why in (("", "not a regular"), ("pipe", "not a regular"), ("none", "No such file")):
         with pytest.raises(InputError, match=why):

@@ -66,7 +66,7 @@ def test_names_of_any_length(size: int) -> None:
     assert _strings(b"\0x" + b"n" * size + b"\0rest\0").text(2, "name") == "n" * size
 
 
-def test_a_name_that_is_not_utf8_survives() -> None:
+def test_name_outside_utf8_survives() -> None:
     text = _strings(b"\xff\xfe\0").text(0, "name")
     assert text.encode("utf-8", "surrogateescape") == b"\xff\xfe"
 
@@ -82,7 +82,7 @@ def test_a_name_must_start_in_the_table() -> None:
         _strings(b"name\0").text(6, "name")
 
 
-def test_names_that_repeat_without_end_are_refused() -> None:
+def test_endlessly_repeated_names_are_refused() -> None:
     strings = _strings(b"n" * 100 + b"\0", limit=1000)
     assert sum(len(strings.text(0, "name")) for _ in range(10)) == 1000
     with pytest.raises(BinaryFormatError, match="repeat without end"):

@@ -210,7 +210,7 @@ def test_a_readme_is_text(tmp_path: Path) -> None:
     assert "project.readme: README.md is not UTF-8" in message_for(tmp_path)
 
 
-def test_a_file_name_that_cannot_be_printed_is_refused(tmp_path: Path) -> None:
+def test_unprintable_file_name_is_refused(tmp_path: Path) -> None:
     fill_folder(tmp_path)
     (tmp_path / "src/a\nb.cu").touch()
     assert r"the file name 'src/a\nb.cu' can't be printed" in message_for(tmp_path)
@@ -228,21 +228,21 @@ def test_a_file_name_that_cannot_be_printed_is_refused(tmp_path: Path) -> None:
         ("@a.cu", "@"),
     ],
 )
-def test_names_that_nvcc_cannot_have_are_refused(tmp_path: Path, name: str, odd: str) -> None:
+def test_names_beyond_nvcc_are_refused(tmp_path: Path, name: str, odd: str) -> None:
     fill_folder(tmp_path, MINIMAL.replace('"src/*.cu"', '"src/a.cu", "**/*a*.cu"'))
     (tmp_path / name).touch()
     text = f"recipe.toml:9: source.files[1]: nvcc can't have the {odd} in {name!r}"
     assert f"{text}\n    hint: rename the file" in message_for(tmp_path)
 
 
-def test_an_include_folder_that_nvcc_cannot_have_is_refused(tmp_path: Path) -> None:
+def test_include_folder_beyond_nvcc_is_refused(tmp_path: Path) -> None:
     fill_folder(tmp_path, MINIMAL.replace("[targets]", 'include = ["a,b"]\n[targets]'))
     (tmp_path / "a,b").mkdir()
     text = "recipe.toml:11: source.include[0]: nvcc can't have the , in 'a,b'"
     assert f"{text}\n    hint: rename the folder" in message_for(tmp_path)
 
 
-def test_names_that_look_odd_but_serve_are_accepted(tmp_path: Path) -> None:
+def test_odd_names_are_accepted(tmp_path: Path) -> None:
     fill_folder(tmp_path)
     for name in ("src/a;b.cu", "src/a&b <c> 'd'.cu", "src/é@-.cu"):
         (tmp_path / name).touch()

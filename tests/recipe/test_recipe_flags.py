@@ -33,17 +33,17 @@ host_flag: TypeAdapter[str] = TypeAdapter(HostFlag)
 
 
 @pytest.mark.parametrize("flag", REFUSED_BY_NVCC.split())
-def test_nvcc_flags_that_are_refused(flag: str) -> None:
+def test_other_nvcc_flags_are_refused(flag: str) -> None:
     with pytest.raises(ValidationError):
         nvcc_flag.validate_python(flag)
 
 
 @pytest.mark.parametrize("flag", REFUSED_BY_HOST.split())
-def test_host_flags_that_are_refused(flag: str) -> None:
+def test_other_host_flags_are_refused(flag: str) -> None:
     with pytest.raises(ValidationError):
         host_flag.validate_python(flag)
 
 
-def test_flags_that_are_taken() -> None:
+def test_known_flags_are_taken() -> None:
     assert all(nvcc_flag.validate_python(flag) == flag for flag in TAKEN_BY_NVCC.split())
     assert all(host_flag.validate_python(flag) == flag for flag in TAKEN_BY_HOST.split())

@@ -124,7 +124,7 @@ def test_a_symbol_may_be_declared_in_an_included_header(tmp_path: Path) -> None:
     assert hash_interface(changed) != first
 
 
-def test_a_header_that_includes_one_of_elsewhere_is_a_fault(tmp_path: Path) -> None:
+def test_header_with_an_include_from_elsewhere_is_a_fault(tmp_path: Path) -> None:
     folder = fill_folder(tmp_path / "inside")
     (tmp_path / "outside.h").write_text("int vec_sort(void);\n")
     (folder / "include/vec.h").write_text('#include "../../outside.h"\n')

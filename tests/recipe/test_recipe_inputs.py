@@ -138,7 +138,7 @@ def test_a_header_of_several_sources_is_read_once(root: Path) -> None:
     assert found("src/a.cu") == {"include/x.h"}
 
 
-def test_files_that_a_compiler_read_beyond_the_inputs_are_found(root: Path, tmp_path: Path) -> None:
+def test_files_read_beyond_the_inputs_are_found(root: Path, tmp_path: Path) -> None:
     recipe = write(root, {"gen/t.h": "", "src/x.h": "", "v.h": ""})
     toolkit = tmp_path / "cuda"
     (tmp_path / "elsewhere").mkdir()

@@ -206,7 +206,7 @@ recipe.toml:4: python.files[0]: no file matches x.py
         (b"a = " + b"1" * 9999, "recipe.toml: not TOML: Exceeds the limit"),
     ],
 )
-def test_recipe_that_is_not_toml_is_refused_with_its_line(
+def test_recipe_with_wrong_toml_is_refused_with_its_line(
     tmp_path: Path, content: bytes, message: str
 ) -> None:
     (tmp_path / "recipe.toml").write_bytes(content)
@@ -229,7 +229,7 @@ def unprivileged() -> Iterator[None]:
         os.seteuid(user)
 
 
-def test_folders_that_cannot_be_looked_into_are_faults() -> None:
+def test_unreadable_folders_are_faults() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         folder.chmod(0o755)

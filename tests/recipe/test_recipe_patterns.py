@@ -51,7 +51,7 @@ def test_patterns_match_names_within_one_folder_and_stars_any_folders(
     assert found(tree(tmp_path, NAMES), pattern) == expected
 
 
-def test_the_order_in_which_files_were_made_does_not_show(tmp_path: Path) -> None:
+def test_order_of_files_on_disk_does_not_show(tmp_path: Path) -> None:
     names = [f"src/{number:02}.cu" for number in range(40)]
     results = set()
     for seed in range(3):

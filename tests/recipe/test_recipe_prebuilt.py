@@ -176,7 +176,7 @@ std = "c++17"
         ("build = 1", "source.build: must be text, not 1"),
     ],
 )
-def test_source_that_cannot_be_split_is_refused(tmp_path: Path, source: str, said: str) -> None:
+def test_unsplittable_source_is_refused(tmp_path: Path, source: str, said: str) -> None:
     assert said in message_for(tmp_path, f"[source]\n{source}\n", "1.txt", "2.txt")
 
 

@@ -120,7 +120,7 @@ def test_tree_without_cuda_is_refused(tmp_path: Path, capsys: pytest.CaptureFixt
         ("a.tar.gz", "hint: tar xf"),
     ],
 )
-def test_path_that_is_not_a_folder_is_refused(
+def test_path_of_a_file_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, words: str
 ) -> None:
     tree(tmp_path, {"a.whl": "", "a.tar.gz": ""})

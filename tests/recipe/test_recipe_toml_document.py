@@ -71,7 +71,7 @@ tables = st.dictionaries(names, scalars, max_size=3)
 
 @settings(deadline=None)
 @given(st.dictionaries(st.sampled_from(["one", "two", "three"]), tables, max_size=3), st.booleans())
-def test_each_key_that_begins_a_line_is_found(
+def test_each_key_at_the_start_of_a_line_is_found(
     content: dict[str, dict[str, str]], listed: bool
 ) -> None:
     text, expected = "", dict[KeyPath, int]()

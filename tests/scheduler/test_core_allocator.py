@@ -31,7 +31,7 @@ if TYPE_CHECKING:
         (0.9, 16, 0, 0, 1),
     ],
 )
-def test_long_steps_use_cores_that_would_stand_idle(
+def test_long_steps_use_idle_cores(
     seconds: float, idle: int, waiting: int, wide: int, cores: int
 ) -> None:
     assert allocate_cores(seconds, slots=16, idle=idle, waiting=waiting, parallel=wide) == cores

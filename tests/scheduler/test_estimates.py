@@ -31,7 +31,7 @@ def test_memory_of_a_step_is_expected_of_its_kind() -> None:
     assert forecast.memory(2) == DEFAULT_MEMORY
 
 
-def test_a_guess_that_is_too_big_loses_its_weight() -> None:
+def test_too_large_guess_loses_its_weight() -> None:
     forecast = Estimates(STEPS, {})
     forecast.observe(0, 0)
     assert forecast.memory(1) == 1000 * MB

@@ -30,14 +30,14 @@ def step(
     )
 
 
-def test_a_step_waits_for_those_that_write_what_it_reads() -> None:
+def test_step_waits_for_the_writers_of_its_inputs() -> None:
     graph = Graph(steps=(step("c", "a b"), step("a", writes="a"), step("b", "a", "b")))
     assert graph.dependencies == (frozenset({1, 2}), frozenset(), frozenset({1}))
     assert graph.dependents == (frozenset(), frozenset({0, 2}), frozenset({0}))
     assert graph.order == (1, 2, 0)
 
 
-def test_cheap_steps_that_read_a_source_come_early() -> None:
+def test_cheap_readers_of_sources_come_early() -> None:
     graph = Graph(
         steps=(
             step("chain", writes="a", weight=10, reads_source=True),
@@ -78,7 +78,7 @@ def test_two_steps_may_not_have_one_name() -> None:
         Graph(steps=(step("one"), step("one")))
 
 
-def test_steps_that_wait_for_each_other_are_named() -> None:
+def test_steps_in_a_cycle_are_named() -> None:
     with pytest.raises(ValueError, match="wait for each other: one, two"):
         Graph(steps=(step("zero", writes="z"), step("one", "b z", "a"), step("two", "a", "b")))
 

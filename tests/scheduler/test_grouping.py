@@ -87,7 +87,7 @@ def test_a_source_is_one_action_for_the_host_and_one_for_each_virtual_target() -
     assert sum(path in read for each in grouped.steps for path in each.writes) == 12
 
 
-def test_a_large_file_joins_steps_that_could_run_in_parallel() -> None:
+def test_large_file_joins_parallel_steps() -> None:
     steps = (
         step("k/a", "s", "b.c d"),
         step("k/b", "b.c", "out"),

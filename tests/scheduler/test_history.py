@@ -120,13 +120,13 @@ def test_a_damaged_file_is_replaced(tmp_path: Path, content: bytes) -> None:
     assert History(tmp_path, "g").estimates == {"k1": StepEstimate(4.0, 100 * MB)}
 
 
-def test_history_that_cannot_be_written_is_empty(tmp_path: Path) -> None:
+def test_unwritable_history_is_empty(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     History(tmp_path / "file", "g").update(KEYED, outcome(finished(0, 2.0)))
     assert History(tmp_path / "file", "g").estimates == {}
 
 
-def test_a_write_that_fails_leaves_no_temporary_file(tmp_path: Path) -> None:
+def test_failed_write_leaves_no_temporary_file(tmp_path: Path) -> None:
     name = next(iter(_names(tmp_path, "g")))
     (tmp_path / name).unlink()
     (tmp_path / name).mkdir()
@@ -173,7 +173,7 @@ def test_memory_is_never_taken_for_less_than_it_was_just_seen(
     assert low - 0.001 <= mixed.seconds <= high + 0.001
 
 
-def test_memory_that_is_no_longer_needed_is_forgotten_in_time() -> None:
+def test_earlier_memory_is_forgotten_in_time() -> None:
     known = StepEstimate(1.0, 8000 * MB)
     for _ in range(20):
         known = merge_estimates(known, StepEstimate(1.0, 1000 * MB))

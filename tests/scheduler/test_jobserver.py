@@ -151,7 +151,7 @@ def reason(name: str) -> str:
     return found.reason.removeprefix(f"make's jobserver {name} can't be used: ")
 
 
-def test_jobserver_that_cannot_be_used_has_a_reason(tmp_path: Path, pipe: tuple[int, int]) -> None:
+def test_unusable_jobserver_has_a_reason(tmp_path: Path, pipe: tuple[int, int]) -> None:
     reading, writing = pipe
     (tmp_path / "file").write_text("")
     assert reason("-2,-2") == "make has switched it off"

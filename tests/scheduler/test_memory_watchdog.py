@@ -120,7 +120,7 @@ def test_a_younger_one_of_another_process_goes_first_if_that_does_its_part() -> 
     assert scene.look(1.4, 80, 80, room=-10) == []
 
 
-def test_one_that_outgrows_its_reservation_is_seen_coming() -> None:
+def test_step_beyond_its_reservation_is_seen_early() -> None:
     scene = Scene(2)
     assert scene.look(1.0, 50, 50, room=900) == []
     # 2 GB a second more than was reserved: 300 MB until anything can be done about it.
@@ -128,7 +128,7 @@ def test_one_that_outgrows_its_reservation_is_seen_coming() -> None:
     assert scene.look(1.2, 50, 450, room=250) == [1]
 
 
-def test_step_that_grows_as_predicted_is_not_killed() -> None:
+def test_step_of_predicted_growth_is_not_killed() -> None:
     scene = Scene(2)
     assert scene.look(1.0, 0, 0, room=120) == []
     assert scene.look(1.01, 99, 99, room=1) == []

@@ -92,7 +92,7 @@ def test_without_make_the_users_slots_are_shared(tmp_path: Path) -> None:
     found.pool.close()
 
 
-def test_pool_that_cannot_be_shared_is_local(tmp_path: Path) -> None:
+def test_unshareable_pool_is_local(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     found = find_pool({}, jobs=None, memory=1 << 30, folder=tmp_path / "file" / "pool")
     assert isinstance(found.pool, LocalPool)
@@ -113,7 +113,7 @@ def test_under_make_its_tokens_are_the_slots(tmp_path: Path) -> None:
         found.pool.close()
 
 
-def test_a_jobserver_that_cannot_be_used_is_a_note(tmp_path: Path) -> None:
+def test_unusable_jobserver_is_a_note(tmp_path: Path) -> None:
     flags = "-j5 --jobserver-auth=-2,-2"
     found = find_pool({"MAKEFLAGS": flags}, jobs=2, memory=None, folder=tmp_path / "pool")
     assert isinstance(found.pool, SharedPool)

@@ -144,7 +144,7 @@ def test_a_step_may_write_nothing_and_must_write_what_it_says(tmp_path: Path) ->
     assert outcome.failure.fault == "succeeded, but left no x"
 
 
-def test_a_program_that_is_not_there_ends_all(tmp_path: Path) -> None:
+def test_missing_program_ends_all_steps(tmp_path: Path) -> None:
     missing = Command(argv=("/no/such/program",), cwd=tmp_path, env={})
     slow = shell(tmp_path, "slow", "sleep 30", weight=9)
     absent = Step(name="absent", command=missing, reads=(), writes=())
@@ -207,7 +207,7 @@ def test_a_signal_reaches_the_children_and_lets_them_clean_up(tmp_path: Path) ->
     assert (tmp_path / "cleaned").exists()
 
 
-def test_idle_cores_go_to_a_long_step_that_can_use_them(tmp_path: Path) -> None:
+def test_idle_cores_go_to_a_long_parallel_step(tmp_path: Path) -> None:
     long = Step(
         name="long",
         command=Command(argv=("/bin/echo", "file"), cwd=tmp_path, env=dict(os.environ)),
@@ -281,7 +281,7 @@ def test_a_failure_of_another_kind_is_not_tried_again(tmp_path: Path) -> None:
     assert outcome.failure.attempts == 1
 
 
-def test_step_that_outgrows_the_memory_is_killed_and_run_again(tmp_path: Path) -> None:
+def test_step_beyond_the_memory_is_killed_and_run_again(tmp_path: Path) -> None:
     text = "import time; block = b'x' * (250 << 20); time.sleep(0.4)"
     steps = [
         shell(tmp_path, f"s{number}", f'exec "{sys.executable}" -c "{text}"', memory=10 * MB)

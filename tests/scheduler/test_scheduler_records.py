@@ -116,7 +116,7 @@ def test_the_table_counts_the_bytes_of_declared_files() -> None:
     assert [row[4:] for row in rows[1:]] == [["200", "3000"], ["10", "4"]]
 
 
-def test_a_file_that_is_not_there_has_no_bytes(tmp_path: Path) -> None:
+def test_missing_file_has_no_bytes(tmp_path: Path) -> None:
     (tmp_path / "in").write_text("four")
     graph = Graph(steps=(shell(tmp_path, "one", "true", "in", "out"),))
     done = OUTCOME.finished[0]

@@ -77,9 +77,7 @@ def test_idle_slots_are_neither_held_nor_waited_for(member: Member) -> None:
     assert (one.idle_slots(), other.idle_slots()) == (1, 0)
 
 
-def test_member_that_waits_long_runs_one_step(
-    member: Member, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_long_waiting_member_runs_one_step(member: Member, monkeypatch: pytest.MonkeyPatch) -> None:
     busy, small, third = member(2), member(2), member(2)
     held = [granted(busy.acquire(PoolRequest(0, urgency=9.0))) for _ in range(2)]
     assert why(small.acquire(PoolRequest(0))) is WaitReason.SLOT
@@ -113,7 +111,7 @@ def test_members_share_memory(member: Member) -> None:
     assert row.started == first.entry.started
 
 
-def test_the_most_urgent_of_those_that_wait_is_next(member: Member) -> None:
+def test_most_urgent_waiting_step_is_next(member: Member) -> None:
     holder, patient, urgent, newcomer = member(1), member(1), member(1), member(1)
     grant = granted(holder.acquire(PoolRequest(0)))
     assert why(patient.acquire(PoolRequest(0, urgency=1.0))) is WaitReason.SLOT
@@ -151,7 +149,7 @@ def test_stopped_process_blocks_no_other(member: Member) -> None:
     granted(other.acquire(PoolRequest(0)))
 
 
-def test_one_that_was_killed_while_it_waited_is_forgotten(member: Member, tmp_path: Path) -> None:
+def test_killed_waiting_member_is_forgotten(member: Member, tmp_path: Path) -> None:
     pool = member(1)
     dead = tmp_path / "pool" / "waiting" / "00000000000000000001-1-1"
     dead.write_text("")
@@ -176,9 +174,7 @@ def test_to_be_alone_one_waits_for_all_and_all_wait(member: Member) -> None:
     granted(one.acquire(PoolRequest(1)))
 
 
-def test_member_that_waits_long_for_memory_gets_it(
-    member: Member, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_long_wait_for_memory_ends(member: Member, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shared_pool, "_DRAIN_AFTER", 0.05)
     small, big = member(4, limit=1000), member(4, limit=1000)
     first, second = (
@@ -201,7 +197,7 @@ def test_member_that_waits_long_for_memory_gets_it(
     granted(small.acquire(PoolRequest(50 * MB)))
 
 
-def test_a_folder_that_was_cleaned_up_is_made_again(member: Member, tmp_path: Path) -> None:
+def test_removed_folder_is_made_again(member: Member, tmp_path: Path) -> None:
     pool, other = member(2), member(2)
     granted(pool.acquire(PoolRequest(0)))
     granted(other.acquire(PoolRequest(0)))
@@ -213,7 +209,7 @@ def test_a_folder_that_was_cleaned_up_is_made_again(member: Member, tmp_path: Pa
 
 
 @pytest.mark.parametrize("mode", [0o755, 0o770])
-def test_a_folder_that_others_may_enter_is_refused(tmp_path: Path, mode: int) -> None:
+def test_folder_open_to_others_is_refused(tmp_path: Path, mode: int) -> None:
     (tmp_path / "pool").mkdir()
     (tmp_path / "pool").chmod(mode)
     with pytest.raises(PermissionError, match="not a private folder of this user"):
@@ -237,9 +233,7 @@ def test_slot_without_a_record_is_still_held(member: Member, tmp_path: Path) -> 
         granted(pool.acquire(PoolRequest(0)))
 
 
-def test_slot_that_cannot_be_recorded_is_still_held(
-    member: Member, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unrecorded_slot_is_still_held(member: Member, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> int:
         raise OSError(28, "No space left on device")
 
@@ -280,7 +274,7 @@ def test_many_processes_never_run_more_than_there_are_slots(tmp_path: Path) -> N
     assert most_at_a_time(tmp_path) == 2
 
 
-def test_the_pool_recovers_from_members_that_are_killed(tmp_path: Path, member: Member) -> None:
+def test_pool_recovers_from_killed_members(tmp_path: Path, member: Member) -> None:
     chance = random.Random(7)
     members = [start_member(tmp_path, 2, 2) for _ in range(20)]
     killed = chance.sample(members, 2)
