@@ -153,6 +153,14 @@ def test_pins() -> None:
     assert [str(pin) for pin in exact_pins(texts)] == ["a==2.0", "toy-sm90==1.0.0"]
 
 
+def test_pack_of_a_dropped_extra_is_no_pin() -> None:
+    texts = [f'toy-sm90==1.1; extra == "{extra}"' for extra in ("all", "sm90", "sm91")]
+    dropped = 'toy-sm70==1.1; extra == "sm70"'
+    assert [str(pin) for pin in exact_pins([*texts, dropped])] == ["toy-sm90==1.1"]
+    # Another project's core may have extras of one pack, and none for all.
+    assert [str(pin) for pin in exact_pins([dropped])] == ["toy-sm70==1.1"]
+
+
 def test_plugins_come_before_their_core() -> None:
     names = [
         distribution_name(name) for name in ("toy", "a", "toy-sm90", "toy-sm90-extra", "toyer")

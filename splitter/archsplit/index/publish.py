@@ -158,7 +158,7 @@ class Publisher:
                 f"{', '.join(unknown)} is not a project of {release.project} {release.version}",
                 hint=f"--only takes {', '.join(release.projects)}",
             )
-        index = self._index()
+        index = Index(self.repository.index, self.retry)
         state = read_index_state(release, index, self._read_back_check())
         indexes = (index, *(Index(address, self.retry) for address in self.others))
         notes = (
@@ -191,18 +191,15 @@ class Publisher:
         plan = self.plan(release)
         confirm(plan)
         refuse(plan)
-        read_back = self._read_back_check()
-        uploader = Uploader(twine=self.twine, read_back=read_back, retry=self.retry)
+        uploader = Uploader(twine=self.twine, read_back=self._read_back_check(), retry=self.retry)
         run = _Run(plan=plan, progress=self.effects.progress, uploader=uploader)
         return Publication(
             plan=plan, live=tuple(run.execute()), requirement=install_requirement(release)
         )
 
-    def _index(self) -> Index:
-        return Index(self.repository.index, self.retry)
-
     def _read_back_check(self) -> ReadBack:
-        return ReadBack(index=self._index(), retry=self.retry, download=self.download)
+        index = Index(self.repository.index, self.retry)
+        return ReadBack(index=index, retry=self.retry, download=self.download)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

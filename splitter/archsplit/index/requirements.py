@@ -162,9 +162,8 @@ def _has_version(page: IndexPage, requirement: Requirement) -> bool:
 
 def _file_version(file: str) -> Version | None:
     try:
-        if file.endswith(".whl"):
-            return parse_wheel_filename(file)[1]
-        return parse_sdist_filename(file)[1]
+        is_wheel = file.endswith(".whl")
+        return parse_wheel_filename(file)[1] if is_wheel else parse_sdist_filename(file)[1]
     # Old pages have eggs and installers of other systems.
     except (InvalidWheelFilename, InvalidSdistFilename):
         return None

@@ -122,18 +122,15 @@ class RetryPolicy:
     ) -> IndexUnreachableError | TryLaterError:
         # Exit code 23 in place of 20: the caller can run again at a known time.
         if failure.wait is not None and failure.wait > self.seconds:
+            when = utc_text(self.clock.now() + timedelta(seconds=failure.wait))
             return TryLaterError(
                 f"{what}: {failure}",
-                hint=f"the index accepts no request before {self._after(failure.wait)};"
-                " run the same command again then",
+                hint=f"the index accepts no request before {when}; run the same command again then",
             )
         return IndexUnreachableError(
             f"{what}: {failure}; gave up after {self.seconds:.0f} s",
             hint="run the same command again: it continues where this one stopped",
         )
-
-    def _after(self, seconds: float) -> str:
-        return utc_text(self.clock.now() + timedelta(seconds=seconds))
 
 
 def utc_text(time_: datetime) -> str:

@@ -70,10 +70,9 @@ class ReadBack:
             ConflictError: the index has another content under that name.
         """
         served = self.index.project(artifact.project).find(artifact.path.name)
-        if served is None:
-            return False
-        self._refuse_others(artifact, served)
-        return True
+        if served is not None:
+            self._refuse_others(artifact, served)
+        return served is not None
 
     def _listed(self, artifacts: Sequence[Artifact]) -> dict[str, IndexFile]:
         projects = self.index.projects(dict.fromkeys(one.project for one in artifacts))

@@ -16,7 +16,7 @@ from packaging.version import Version
 
 from archsplit.errors import InputError
 from archsplit.system.fs import is_sha256
-from archsplit.wheels.filename import WheelName
+from archsplit.wheels.filename import ALL_EXTRA, WheelName
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -136,8 +136,12 @@ def parse_file_name(file: str) -> WheelName:
 
 
 def exact_pins(requirements: Iterable[str]) -> tuple[IndexRelease, ...]:
-    """Return the releases that requirements pin with ``==``, sorted; skip invalid requirements."""
-    found = set()
+    """Return the releases that requirements pin with ``==``, sorted; skip invalid requirements.
+
+    A pack of a dropped extra, which only earlier versions have, is left out: the extra ``all``
+    brings every other pack.
+    """
+    by_marker: dict[str, set[IndexRelease]] = {}
     for text in requirements:
         try:
             requirement = Requirement(text)
@@ -148,7 +152,13 @@ def exact_pins(requirements: Iterable[str]) -> tuple[IndexRelease, ...]:
             # `==1.*` doesn't pin: it allows versions without a plugin.
             if one.operator == "==" and not one.version.endswith(".*"):
                 project = canonicalize_name(requirement.name)
-                found.add(IndexRelease(project=project, version=str(index_order(one.version))))
+                pin = IndexRelease(project=project, version=str(index_order(one.version)))
+                by_marker.setdefault(str(requirement.marker), set()).add(pin)
+    found = set[IndexRelease]().union(*by_marker.values())
+    whole = by_marker.get(f'extra == "{ALL_EXTRA}"', found)
+    for pin in found - whole:
+        if pin in by_marker.get(f'extra == "{pin.project.rpartition("-")[2]}"', ()):
+            found.remove(pin)
     return tuple(sorted(found))
 
 
