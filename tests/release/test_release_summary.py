@@ -130,6 +130,12 @@ def test_summary_without_a_gpu_ends_with_its_notes() -> None:
     ]
 
 
+def test_row_without_room_has_fewer_products(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("archsplit.release.summary._ROOM", len("toy8.0, 8.6 (A100)"))
+    last = split_summary(SPLIT).splitlines()[-1]
+    assert last == '8.0, 8.6 (A100)    7.0 MB  pip install "toy[cc80]"'
+
+
 @pytest.mark.parametrize(("size", "is_hinted"), [(10 * MB, False), (6 * MB, True)])
 def test_wheels_that_grew_get_a_hint(size: int, *, is_hinted: bool) -> None:
     source = replace(DETAILS.sources[0], size=size)

@@ -26,6 +26,8 @@ _GROWN = 1.25
 """Ratio of all wheels to the fat wheels above which ``--by target`` is proposed."""
 _PRODUCTS = 24
 """Characters for the names of products in a row of the table."""
+_ROOM = 80 - len('  999.9 MB  pip install "[cc120]"')
+"""Characters for GPUs and the project's name in a row that a terminal doesn't break."""
 
 
 def build_summary(release: Release, folder: Path) -> str:
@@ -121,7 +123,7 @@ def _download_table(release: Release, details: SplitDetails) -> Iterator[str]:
         groups.setdefault(key, []).append(Capability.parse(gpu))
     rows = [
         (
-            _gpu_text(sorted(gpus)),
+            _gpu_text(sorted(gpus), _ROOM - len(release.project)),
             _range_text(totals),
             f'pip install "{release.project}[{capability_extra(min(gpus))}]"',
         )
@@ -138,15 +140,15 @@ def download_lines(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
     yield from (line.format(*row).rstrip() for row in rows)
 
 
-def _gpu_text(gpus: Sequence[Capability]) -> str:
+def _gpu_text(gpus: Sequence[Capability], room: int) -> str:
     """Return the capabilities of a row, with the products that fit into its column."""
-    text = ", ".join(map(str, gpus))
-    products = ""
+    text, products = ", ".join(map(str, gpus)), ""
     for gpu in gpus:
         row = GPU_BY_CAPABILITY.get(gpu)
         for name in () if row is None else row.display.split(", "):
             more = f"{products}, {name}" if products else name
-            products = more if name and len(more) <= _PRODUCTS else products
+            is_short = len(more) <= min(_PRODUCTS, room - len(f"{text} ()"))
+            products = more if name and is_short else products
     return f"{text} ({products})" if products else text
 
 

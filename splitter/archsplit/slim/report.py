@@ -277,6 +277,10 @@ def slim_text(report: SlimReport, request: SlimRequest) -> Iterator[RenderableTy
     yield from notes[:_MOST_NOTES]
     if len(notes) > _MOST_NOTES:
         yield f"{len(notes) - _MOST_NOTES} more notes: --json has all"
+    if report.zstd_saves:
+        saves = short_size(report.zstd_saves)
+        yield f"--recompress 9 saves about {saves} more on disk, for {ZSTD_DRIVER}"
+    # The result stands at the end, where a reader looks first.
     if report.output is not None:
         if report.size_after is not None:
             size_note = f"{short_size(report.size_before)} before"
@@ -289,11 +293,6 @@ def slim_text(report: SlimReport, request: SlimRequest) -> Iterator[RenderableTy
         yield f"{short_size(difference)} would be saved; nothing was written (--dry-run)"
     elif request.source.is_dir():
         yield "no image can be removed; nothing was written"
-    if report.zstd_saves:
-        yield (
-            f"--recompress 9 saves about {short_size(report.zstd_saves)} more on disk, for"
-            f" {ZSTD_DRIVER}"
-        )
 
 
 def _slimmed_files(report: SlimReport) -> FittingTable:
