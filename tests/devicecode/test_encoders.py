@@ -141,7 +141,6 @@ def test_encoders_have_numbers_that_stay() -> None:
         "LZ4HC3": 3,
         "NONE": 4,
         "ZSTD5_1_5_7": 5,
-        "ZSTD19_1_5_7": 6,
     }
 
 

@@ -8,10 +8,11 @@ import struct
 import zipfile
 import zlib
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from archsplit.errors import InputError, WheelError
@@ -21,6 +22,7 @@ from archsplit.wheels.zip_reader import open_archive, read_packed_blocks
 from archsplit.wheels.zip_writer import (
     ArchiveWriter,
     BlockStream,
+    Dense,
     ParallelDeflater,
     pack,
     pack_blocks,
@@ -60,6 +62,20 @@ def test_blocks_of_another_size_are_noticed(missing: int) -> None:
         assert pack_blocks([b"ab", CONTENT], 2 + len(CONTENT), deflater) == pack(b"ab" + CONTENT)
         with pytest.raises(InputError, match="the content changed while it was packed"):
             pack_blocks([CONTENT], len(CONTENT) + missing, deflater)
+
+
+@given(st.lists(st.tuples(st.booleans(), st.binary(max_size=50))))
+@example([(True, b"a" * 70_000)])
+@example([(False, b"text" * 99), (True, b"b" * 131_070), (True, b"c"), (False, b"text" * 99)])
+def test_dense_blocks_are_stored_in_the_same_stream(blocks: list[tuple[bool, bytes]]) -> None:
+    content = b"".join(block for _, block in blocks)
+    made = (Dense(block) if is_dense else block for is_dense, block in blocks)
+    with closing(ParallelDeflater(1)) as deflater:
+        packed = pack_blocks(made, len(content), deflater)
+    stream = b"".join(packed.pieces)
+    assert zlib.decompress(stream, -zlib.MAX_WBITS) == content
+    assert replace(packed, pieces=()) == replace(pack(content), pieces=())
+    assert all(block in stream for is_dense, block in blocks if is_dense and len(block) < 99)
 
 
 def archive_of(path: Path, method: int = zipfile.ZIP_DEFLATED) -> Path:

@@ -26,7 +26,7 @@ from archsplit.formats.fatbin import Compression
 from archsplit.formats.zstd import zstd
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
     from importlib.resources.abc import Traversable
 
 ENCODER_LIBRARY = "liblz4_encoders.so"
@@ -43,17 +43,13 @@ class Encoder(enum.IntEnum):
     LZ4HC3 = 3  # CUDA 13.2 and later
     NONE = 4
     ZSTD5_1_5_7 = 5  # the default of CUDA 13
-    ZSTD19_1_5_7 = 6  # --compress-mode=size
 
     @property
     def compression(self) -> Compression:
         """Return the compression of the payloads that it makes."""
-        if self in _ZSTD_LEVELS:
+        if self is Encoder.ZSTD5_1_5_7:
             return Compression.ZSTD
         return Compression.NONE if self is Encoder.NONE else Compression.LZ4
-
-
-_ZSTD_LEVELS: Mapping[Encoder, int] = {Encoder.ZSTD5_1_5_7: 5, Encoder.ZSTD19_1_5_7: 19}
 
 
 def find_encoder(raw: bytes, payload: bytes, compression: Compression) -> Encoder | None:
@@ -85,7 +81,7 @@ def encode_payload(encoder: Encoder, raw: bytes, size: int) -> bytes:
         written = _encode_lz4(encoder, raw, block)
         payload = block.raw[:written]
     else:
-        payload = compress_zstd(raw, _ZSTD_LEVELS[encoder])
+        payload = compress_zstd(raw, 5)
     return payload if len(payload) == size else b""
 
 

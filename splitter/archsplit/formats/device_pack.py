@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, field, replace
 from struct import Struct
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from archsplit.arch.target import Capability, Target
 from archsplit.errors import BinaryFormatError, DevicePackError
@@ -26,9 +26,6 @@ if TYPE_CHECKING:
 
     from archsplit.formats.descriptor import Descriptor
     from archsplit.formats.reader import Window
-
-    Images = Callable[[int, int, "PackImage"], bytes | memoryview]
-    """A function that returns the bytes of an image, by its library's and container's number."""
 
 # The first byte isn't ASCII and the last is a line feed, as in PNG: a transfer that takes the file
 # for text damages it visibly.
@@ -56,6 +53,7 @@ _LAST = Struct("<I12x")
 """Part of the head behind the digest."""
 _ALIGNMENT = 8
 _UNUSED, _LINKED, _INPUT = 1, 2, 4
+_Block = TypeVar("_Block")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -378,11 +376,11 @@ class PackLayout:
     libraries: tuple[PackLibrary, ...] = field(repr=False)
     size: int
 
-    def blocks(self, images: Images) -> Iterator[bytes | memoryview]:
+    def blocks(self, images: Callable[[int, int, PackImage], _Block]) -> Iterator[bytes | _Block]:
         """Yield the bytes of the pack in their order; the images needn't fit into memory.
 
         Args:
-            images: returns the bytes of an image.
+            images: returns the bytes of an image, by its library's and container's number.
         """
         yield self.front
         written = len(self.front)

@@ -113,8 +113,9 @@ class StoredImages:
         return replace(container, images=tuple(map(self.row, container.images)))
 
     def content(self, image: PackImage) -> bytes:
-        """Return the bytes of a stored image that isn't in the vendor's form."""
-        return self.results[image.original.digest].content
+        """Return the bytes of a stored image; b"" if it is in the vendor's form."""
+        result = self.results.get(image.original.digest)
+        return b"" if result is None else result.content
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
