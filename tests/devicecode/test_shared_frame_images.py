@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from archsplit.arch.target import Capability
+from archsplit.devicecode import kernels
 from archsplit.devicecode.apply import (
     check_code_stays,
     check_plan,
@@ -21,7 +22,7 @@ from archsplit.devicecode.model import File
 from archsplit.devicecode.scan import read_contents
 from archsplit.devicecode.select import Coverage
 from archsplit.errors import VerifyError
-from archsplit.formats.cubin import ZSTD_MAGIC
+from archsplit.formats.cubin import ZSTD_MAGIC, Cubin
 from archsplit.formats.fatbin import Compression, EntryKind, read_container
 from archsplit.formats.reader import Window
 from handmade_samples import container, content_of, for_devices, image
@@ -30,6 +31,7 @@ from shared_frames import frame, record
 if TYPE_CHECKING:
     from archsplit.devicecode.file_plan import FilePlan
     from archsplit.devicecode.model import Image
+    from compiled_samples import Samples
 
 FRAME = frame(record("sm_80", 0, 24), record("sm_90", 24, 16), record("compute_90", 40, 8))
 
@@ -72,13 +74,29 @@ def test_no_zstd_saving_is_expected_of_a_frame() -> None:
     assert file.zstd_saves == 0
 
 
-def test_kernels_of_a_frame_are_named_as_unread() -> None:
+def test_kernels_of_a_frame_are_read(samples: Samples) -> None:
+    cubin = (samples / "plain.cubin").read_bytes()
+    raw = cubin + bytes(-len(cubin) % 8)
+    both = frame(
+        record("sm_80", 0, len(raw)), record("sm_90a", len(raw), len(raw)), content=raw * 2
+    )
+    content, single = window(image("sm_75"), both), Window(cubin, source="plain.cubin")
+    table = read_kernels(content, read_contents(content).units)
+    expected = tuple(Cubin(single).kernels())
+    for target in ("sm_80", "sm_90a"):
+        rows = {row.name: row.code_bytes for row in table.rows if row.target == target}
+        assert rows == {one.name: one.size for one in expected}
+    assert table.problem is not None
+    assert table.problem.startswith("1 images could not be read")
+
+
+def test_frames_that_unpack_to_too_much_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "FREE_UNPACKED", 0)
+    monkeypatch.setattr(kernels, "MAX_UNPACK_RATIO", 0)
     content = window(FRAME)
     table = read_kernels(content, read_contents(content).units)
-    assert table.rows == ()
     assert table.problem is not None
-    assert "2 images could not be read" in table.problem
-    assert "a frame of several (kind 256)" in table.problem
+    assert "up to 0 left" in table.problem
 
 
 def plan_for_90(content: bytes) -> FilePlan:

@@ -205,7 +205,7 @@ def test_inspect_and_slim_agree_to_the_byte(samples: Samples, sm: int) -> None:
 
 
 def test_frames_of_several_images_are_cut_and_not_moved() -> None:
-    shares = (image(name, 500)._replace(is_share=True) for name in ("sm_80", "sm_90"))
+    shares = (image(name, 500)._replace(frame=64) for name in ("sm_80", "sm_90"))
     found = inventory(unit(*shares))
     sizes = usage(found, H100)
     assert (sizes.used, sizes.unused, sizes.slimmed) == (500, 500, found.size - 500)

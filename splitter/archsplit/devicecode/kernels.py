@@ -18,13 +18,13 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from archsplit.arch.target import CodeKind
-from archsplit.devicecode.edits import MAX_UNPACK_RATIO, decompress
+from archsplit.devicecode.edits import MAX_UNPACK_RATIO, decompress, image_content
 from archsplit.devicecode.model import KernelRow, Place
 from archsplit.devicecode.scan import release_pages
 from archsplit.errors import BinaryFormatError
 from archsplit.formats.cubin import Cubin
 from archsplit.formats.elf import Elf
-from archsplit.formats.fatbin import RELOCATABLE, host_containers, read_entry
+from archsplit.formats.fatbin import RELOCATABLE, Container, host_containers, read_entry
 from archsplit.formats.reader import Window, open_file
 
 if TYPE_CHECKING:
@@ -77,13 +77,12 @@ def read_kernels(window: Window, units: Iterable[Unit]) -> KernelTable:
     faults: list[str] = []
     for target, image in _cubin_images(tuple(units)):
         try:
-            code = _read_cubin(window, image, remaining)
+            code, unpacked = _read_cubin(window, image, remaining)
             kernels = tuple(Cubin(code).kernels())
         except BinaryFormatError as error:
             faults.append(str(error))
             continue
-        # A bare cubin is read in the file, without a copy.
-        remaining -= 0 if image.is_bare else len(code)
+        remaining -= unpacked
         for kernel in kernels:
             # A template's kernel is in every translation unit that uses it: its copies are added
             # up.
@@ -109,22 +108,22 @@ def _cubin_images(units: tuple[Unit, ...]) -> Iterator[tuple[Target, Image]]:
                 yield target, image
 
 
-def _read_cubin(window: Window, image: Image, remaining: int) -> Window:
-    """Return a cubin, decompressed if it has no more than ``left`` bytes."""
-    if image.is_share:
-        raise window.fault(image.offset, "image", "a frame of several (kind 256)", "one of its own")
-    whole = window.at(image.offset, image.file_bytes, "image")
+def _read_cubin(window: Window, image: Image, remaining: int) -> tuple[Window, int]:
+    """Return a cubin and the bytes that were decompressed for it, no more than ``remaining``."""
     if image.is_bare:
-        return whole
-    entry = read_entry(whole, 0)
-    payload = whole.at(entry.payload_offset, entry.payload_size, "payload")
+        # Read in the file, without a copy.
+        return window.at(image.offset, image.file_bytes, "image"), 0
+    container = Container(offset=window.start, body=window)
+    start = image.offset if image.frame is None else image.frame
+    entry = read_entry(window, start - window.start)
     # The header's size is checked before memory is allocated.
     if entry.uncompressed_size > remaining:
-        raise payload.fault(
-            0, "unpacked size", str(entry.uncompressed_size), f"up to {remaining} left"
-        )
+        size = str(entry.uncompressed_size)
+        raise container.payload(entry).fault(0, "unpacked size", size, f"up to {remaining} left")
+    inner = (one for one in container.inner_entries(entry) if one.offset == image.offset)
+    content = image_content(container, next(inner, entry))
     source = f"{window.source}, image at {image.offset:#x}"
-    return Window(decompress(entry, payload), source=source)
+    return Window(content, source=source), entry.uncompressed_size or len(content)
 
 
 def stable_name(name: str) -> str:

@@ -62,8 +62,8 @@ class Image(NamedTuple):
         file_bytes: the header and the padded payload; of a bare cubin, the file.
         wheel_bytes: the part of the wheel's compressed stream; None outside of wheels.
         is_bare: True for a cubin by itself, outside of any container.
-        is_share: True in a compressed frame of several images (kind 256): its bytes are the share
-            of the frame by uncompressed size, and ``offset`` is the offset of its record.
+        frame: the offset of its compressed frame of several images (kind 256), else None: its bytes
+            are the share of the frame by uncompressed size, and ``offset`` is its record's.
     """
 
     kind: EntryKind | None
@@ -76,7 +76,12 @@ class Image(NamedTuple):
     file_bytes: int
     wheel_bytes: int | None
     is_bare: bool = False
-    is_share: bool = False
+    frame: int | None = None
+
+    @property
+    def is_share(self) -> bool:
+        """True for an image in a frame of several."""
+        return self.frame is not None
 
     @property
     def weight(self) -> int:

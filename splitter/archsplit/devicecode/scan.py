@@ -439,7 +439,7 @@ def _entry_images(
         part = whole.wheel_bytes
         if part is not None:
             part = end * part // entry.size - start * part // entry.size
-        yield entry_image(one, None)._replace(wheel_bytes=part, is_share=True)
+        yield entry_image(one, None)._replace(wheel_bytes=part, frame=entry.offset)
 
 
 def entry_image(entry: FatbinEntry, wheel_share: WheelShare) -> Image:
