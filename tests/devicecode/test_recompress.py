@@ -188,3 +188,11 @@ def test_an_estimate_compresses_each_image_once(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(recompress, "compress_zstd", counted)
     estimate_shares(images)
     assert len(sizes) <= len(images)
+
+
+def test_an_image_that_would_fill_memory_is_no_part_of_an_estimate(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    container, entry = one_image(FORMS["lz4hc3"][0])
+    monkeypatch.setattr(recompress, "image_content", None)
+    assert estimate_shares([(container, entry._replace(uncompressed_size=1 << 30))]) == {}

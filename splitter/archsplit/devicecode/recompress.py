@@ -58,8 +58,11 @@ _ALIGNMENT = 8
 _COMPRESSED = int(EntryFlag.LZ4 | EntryFlag.ZSTD)
 _KINDS = {EntryKind.CUBIN, EntryKind.PTX}
 _LEVEL_19 = 19
-_PICKS, _PART = 12, 2 << 20
-"""Images of a sample, and bytes that are compressed of each: 0.4 CPU seconds."""
+_PICKS, _PART, _MOST = 12, 2 << 20, 128 << 20
+"""Images of a sample, bytes that are compressed of each (0.4 CPU seconds), and its largest image.
+
+A library that was made to fill memory claims more than the largest image has.
+"""
 
 ZSTD_CUDA, ZSTD_DRIVER = 12040, "driver 550.54.14 (CUDA 12.4) or later"
 """First driver that reads zstd frames: nvcc's documentation of ``--compress-mode``."""
@@ -259,7 +262,7 @@ def estimate_shares(
     """
     groups: dict[tuple[EntryKind | None, Compression], list[tuple[Container, FatbinEntry]]] = {}
     for image in images:
-        if _obstacle(image[1], LEVELS[0]) is None:
+        if image[1].uncompressed_size <= _MOST and _obstacle(image[1], LEVELS[0]) is None:
             groups.setdefault((image[1].kind, image[1].compression), []).append(image)
     picked = {key: list(_sample(group)) for key, group in groups.items()}
     # Once, though a large image is picked several times.
