@@ -68,7 +68,7 @@ def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     """Return a table of Markdown, whose numbers stand at the right."""
     names = list(head)
     lines = [names, ["---", *["---:"] * (len(names) - 1)], *map(list, rows)]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return "\n".join(f"|{'|'.join(line)}|" for line in lines)
 
 
 def page(content: dict[str, Any]) -> str:
