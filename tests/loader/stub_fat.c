@@ -38,10 +38,14 @@ __attribute__((constructor)) static void register_all(void) {
     }
 }
 
-/* The letter that the first image of a container is made of; '-' when it is empty. */
+/* The letter that the first image of a container is made of; '-' when it is empty, and '?' when it
+ * is not a container. */
 __attribute__((visibility("default"))) int first_letter(int index);
 
 int first_letter(int index) {
     const struct container *found = registered[index];
+    if (found->magic != empty[0].magic || found->version != 1 || found->header_size != 16) {
+        return '?';
+    }
     return found->size == 0 ? '-' : ((const char *)found)[16 + 64];
 }

@@ -80,7 +80,7 @@ def test_machine_without_any_gpu_is_not_a_jetson(machine: Machine) -> None:
     assert "driver 2 " in look(machine)
 
 
-@pytest.mark.parametrize("setting", ["8", "8.77", "x", "8.7 ", "-8.7", "0.5", "8.x"])
+@pytest.mark.parametrize("setting", ["8", "8.77", "x", "8.7 ", "-8.7", "0.5", "8.x", "1000.0"])
 def test_malformed_setting_is_an_error_of_the_interface(machine: Machine, setting: str) -> None:
     set_chip(machine, "tegra234", gpu=False)
     found = look(machine, ARCHSPLIT_CAPABILITY=setting)

@@ -11,11 +11,12 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from loader_packs import LETTERS, SplitSite, split_site
-from loader_stubs import Stub, Workbench, compile_c
+from loader_packs import LETTERS, SplitSite, places_of, split_site
+from loader_stubs import HERE, Stub, Workbench, compile_c
 from loader_wheels import wheel_of
 
 if TYPE_CHECKING:
@@ -255,23 +256,54 @@ def test_search_path_of_another_type_finds_no_pack(
     assert done.stdout == "--\n", done.stderr
 
 
+HOST = r"""
+#include <dlfcn.h>
+#include <stdio.h>
+int main(int c, char **v) {
+    void *l = dlopen(v[c - 1], RTLD_NOW); int (*f)(int) = 0;
+    if (l) *(void **)&f = dlsym(l, "first_letter");
+    if (f) printf("%c%c\n", f(0), f(1)); else puts(dlerror());
+    return !f;
+}
+"""
+
+
+def letters_in_c(workbench: Workbench, library: Path, tmp_path: Path, **more: str) -> str:
+    """The code in a library that a program without Python opens."""
+    source = tmp_path / "host.c"
+    source.write_text(HOST)
+    host = compile_c(tmp_path / "host", str(source), "-ldl")
+    environment = {**workbench.environment("9.0"), **more}
+    done = subprocess.run(
+        [host, library], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout.strip()
+
+
 def test_program_without_python(workbench: Workbench, store: SplitSite, tmp_path: Path) -> None:
     sites = (store.site, store.site.parent / "pack")
     place = forest(sites, tmp_path / "links", symbolic)
-    source = tmp_path / "host.c"
-    source.write_text(
-        "#include <dlfcn.h>\n#include <stdio.h>\nint main(int c, char **v) {\n"
-        "void *l = dlopen(v[c - 1], RTLD_NOW); int (*f)(int) = 0;\n"
-        'if (l) *(void **)&f = dlsym(l, "first_letter");\n'
-        'if (f) printf("%c%c\\n", f(0), f(1)); else puts(dlerror());\nreturn !f; }\n'
-    )
-    host = compile_c(tmp_path / "host", str(source), "-ldl")
-    environment = {**workbench.environment("9.0"), "PYTHONPATH": str(sites[1])}
     for library, letters in ((place / "toy" / "lib" / "libtoy.so", "hH"), (store.library, "--")):
-        done = subprocess.run(
-            [host, library], env=environment, capture_output=True, text=True, check=False
-        )
-        assert done.stdout == f"{letters}\n", done.stderr
+        more = {"PYTHONPATH": str(sites[1])}
+        assert letters_in_c(workbench, library, tmp_path, **more) == letters
+
+
+@pytest.mark.parametrize("search", ["$ORIGIN/../../..", "{folder}", "/nowhere:{folder}"])
+def test_search_path_of_a_library_leads_to_packs(
+    workbench: Workbench, tmp_path: Path, search: str
+) -> None:
+    core = split_site(workbench, tmp_path / "core")
+    words = ("-shared", "-fPIC", "-fvisibility=hidden", str(HERE / "stub_fat.c"))
+    place = search.format(folder=tmp_path) + "/links/toy/_archsplit"
+    runpath = ("-Wl,--no-as-needed", f"-Wl,-rpath,{place}", f"-L{core.face}", f"-l:{core.stub}")
+    compile_c(core.library, *words, *runpath)
+    core = replace(core, places=places_of(core.library))
+    core.table()
+    core.add("cc90", "sm_90")
+    shutil.move(core.site / "toy_plugins", tmp_path / "links" / "toy_plugins")
+    more = {"LD_LIBRARY_PATH": f"{core.face}:{workbench.folder}"}
+    assert letters_in_c(workbench, core.library, tmp_path, **more) == "hH"
 
 
 def test_stub_that_was_copied_away_finds_its_core(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from loader_packs import LETTERS, SplitSite, places_of, split_site
-from loader_stubs import HERE, Workbench, compile_c
+from loader_stubs import HERE, Stub, Workbench, compile_c
 
 if TYPE_CHECKING:
     import subprocess
@@ -137,6 +137,23 @@ def test_library_whose_stub_found_no_loader_is_not_served(
     assert (strict.returncode, strict.stdout) == (1, "")
 
 
+def test_code_of_an_older_minor_is_counted(workbench: Workbench, core: SplitSite) -> None:
+    core.add("cc80", "sm_80")
+    code = "letters(library); print(explain().devices[0].served.containers)"
+    found = talk(workbench, core, code, gpus="8.6").stdout
+    assert found == "Containers(native=0, older_minor=2, ptx=0, missing=0)\n"
+
+
+def test_pack_with_a_changed_index_is_damaged(workbench: Workbench, core: SplitSite) -> None:
+    pack = core.add("cc90", "sm_90")
+    content = bytearray(pack.read_bytes())
+    content[content.index(b"vecsort")] ^= 1
+    pack.write_bytes(content)
+    done = talk(workbench, core, "print(letters(library))")
+    assert done.stdout == "--\n", done.stderr
+    assert f"{pack} is damaged: its index is not what its digest says" in done.stderr
+
+
 def test_wrapper_that_is_not_where_the_table_has_it_is_an_error(
     workbench: Workbench, core: SplitSite
 ) -> None:
@@ -153,6 +170,7 @@ def test_wrapper_that_is_not_where_the_table_has_it_is_an_error(
     )
     strict = talk(workbench, core, code, ARCHSPLIT_STRICT="1")
     assert (strict.returncode, strict.stdout) == (1, "")
+    assert strict.stderr.endswith("archsplit: ARCHSPLIT_STRICT=1, so this process ends here\n")
 
 
 def unmatched(workbench: Workbench, core: SplitSite) -> None:
@@ -282,12 +300,20 @@ def test_trace_says_each_decision(workbench: Workbench, core: SplitSite) -> None
         "toy/lib/libtoy.so: 2 of 2 containers served, 0 unmatched",
     ):
         assert any(words in line for line in lines), done.stderr
+    # One pack has all of each container.
+    assert "images are merged" not in done.stderr
     assert talk(workbench, core, "letters(library)", ARCHSPLIT_TRACE="0").stderr == ""
     core.add("cc80", "sm_80")
     code = "letters(library); require(verify='full')"
     both = talk(workbench, core, code, gpus="8.0;9.0", ARCHSPLIT_TRACE="1").stderr
     assert "toy/lib/libtoy.so: images are merged in " in both
     assert "cc80/device.pack is what is on record" in both
+    newer = Stub(shape=2, cuda_version=13010, targets=("compute_90",))
+    core.add("ptx", "compute_90", descriptor=newer)
+    more = {"ARCHSPLIT_TRACE": "1", "STAND_IN_CUDA": "13000"}
+    refused = talk(workbench, core, "letters(library)", gpus="12.0", **more).stderr.splitlines()
+    traced = [line for line in refused if line.startswith("archsplit-trace: ")]
+    assert any("ptx/device.pack " in line and "update the driver" in line for line in traced)
 
 
 def test_trace_calls_back(workbench: Workbench, core: SplitSite) -> None:

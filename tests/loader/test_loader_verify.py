@@ -153,6 +153,8 @@ def test_doctor_reads_all_when_asked(workbench: Workbench, site: Path) -> None:
     done = run([*command, "--full"], environment)
     found = json.loads(done.stdout)
     assert [each["verdict"] for each in found["candidates"]] == ["damaged", "accepted"]
+    # No word of a damaged file is believed.
+    assert [bool(each["targets"]) for each in found["candidates"]] == [False, True]
     assert (done.returncode, found["healthy"]) == (1, False)
 
 
