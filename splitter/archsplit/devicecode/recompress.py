@@ -59,9 +59,9 @@ _COMPRESSED = int(EntryFlag.LZ4 | EntryFlag.ZSTD)
 _KINDS = {EntryKind.CUBIN, EntryKind.PTX}
 _LEVEL_19 = 19
 _PICKS, _PART, _MOST = 12, 2 << 20, 128 << 20
-"""Images of a sample, bytes that are compressed of each (0.4 CPU seconds), and its largest image.
+"""Number of images of a sample, compressed bytes of each, and bytes of the largest.
 
-A library that was made to fill memory claims more than the largest image has.
+It takes 0.4 CPU seconds. A library that was made to fill memory claims larger images.
 """
 
 ZSTD_CUDA, ZSTD_DRIVER = 12040, "driver 550.54.14 (CUDA 12.4) or later"
