@@ -86,7 +86,7 @@ class Crowd:
 def damage(store: Path, *, seed: int) -> int:
     """Cut or flip half of all files at random; how many."""
     rng = random.Random(seed)
-    paths = sorted(path for kind in ("ac", "cas") for path in (store / kind).rglob("?" * 64))
+    paths = sorted((store / "ac").rglob("?" * 64))
     chosen = rng.sample(paths, len(paths) // 2)
     for path in chosen:
         blob = bytearray(path.read_bytes())

@@ -16,7 +16,7 @@ from fill_store import entry
 
 from archsplit.cache.cache import Cache
 from archsplit.cache.config import Settings
-from archsplit.cache.local import LocalStore, StoreKind, verify_store
+from archsplit.cache.local import LocalStore, verify_store
 
 if TYPE_CHECKING:
     from archsplit.nvcc.toolkit import Toolkit
@@ -72,16 +72,16 @@ def crowd(folder: Path, *, processes: int, count: int) -> None:
     fill(folder, processes=processes, count=count)
     store = LocalStore(folder, warn=pytest.fail)
     assert verify_store(store).damaged == ()
-    assert len(list(store.keys(StoreKind.ACTION))) == count + 1
+    assert len(list(store.all_keys())) == count + 1
     check(folder, count)
     damaged = damage(folder)
     check(folder, count)
     # What was looked at is gone; the manifest wasn't.
     assert len(verify_store(store).damaged) <= 1
-    assert len(list(store.keys(StoreKind.ACTION))) == count + 1 - damaged
+    assert len(list(store.all_keys())) == count + 1 - damaged
     fill(folder, processes=2, count=count)
     assert verify_store(store).damaged == ()
-    assert len(list(store.keys(StoreKind.ACTION))) == count + 1
+    assert len(list(store.all_keys())) == count + 1
 
 
 def test_a_small_crowd(tmp_path: Path) -> None:

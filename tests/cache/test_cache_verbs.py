@@ -20,7 +20,7 @@ from archsplit.cache.entry import (
     compute_key,
     encode_entry,
 )
-from archsplit.cache.local import LocalStore, StoreKind, import_store, mark_download, trim_downloads
+from archsplit.cache.local import LocalStore, import_store, mark_download, trim_downloads
 from archsplit.cache.sealed import seal
 from archsplit.cache.stats import MissLog
 from archsplit.cli.main import main
@@ -40,8 +40,7 @@ def folder(tmp_path: Path) -> Path:
     cache = Cache(Settings(folder=tmp_path / "store"), warn=pytest.fail)
     cache.store(ENTRY)
     cache.add_manifest_entry("ab" * 32, ManifestEntry(files=()))
-    content = "982d9e3eb996f559e633f4d194def3761d909f5a3b647d1a851fead67c32c9d1"
-    cache.local.put(StoreKind.CONTENT, content, b"text")
+    cache.store(ENTRY._replace(components=(KeyComponent("flag", "-O1"),)))
     cache.count_lookup("cicc", "sm_90", "local", 2.0)
     cache.count_lookup("cicc", "sm_80", None, 3.0)
     cache.close()
@@ -71,11 +70,11 @@ def test_verify_removes_what_is_damaged_and_says_so(
     assert run(folder, "verify") == 0
     assert "3 of 3 files" in capsys.readouterr().out
     store = LocalStore(folder, warn=pytest.fail)
-    path = store.path(StoreKind.CONTENT, "00" * 32)
-    path.parent.mkdir()
+    path = store.path("22" * 32)
+    path.parent.mkdir(exist_ok=True)
     path.write_bytes(b"x")
-    store.put(StoreKind.ACTION, "00" * 32, encode_entry(ENTRY))
-    store.put(StoreKind.ACTION, "11" * 32, seal(b"x"))
+    store.put("00" * 32, encode_entry(ENTRY))
+    store.put("11" * 32, seal(b"x"))
     assert run(folder, "verify") == 9
     assert "00000000" in capsys.readouterr().err
     assert run(folder, "verify") == 0

@@ -174,14 +174,14 @@ def test_token_for_this_machine_needs_no_encryption(server: Server, host: str) -
 
 
 @pytest.mark.parametrize("instance", ["", "main"])
-@pytest.mark.parametrize("path", [PATH, f"cas/{'ab' * 32}"])
-def test_stored_bytes_are_found_again(server: Server, instance: str, path: str) -> None:
+@pytest.mark.parametrize("count", [1, 20_000])
+def test_stored_bytes_are_found_again(server: Server, instance: str, count: int) -> None:
     store = remote(f"grpc://localhost:1/{instance}", "secret")
-    blob = encode_result(BLOB) if path == PATH else BLOB * 20_000
-    assert store.get(path, seconds=5) is None
-    store.put(path, blob, seconds=5)
-    assert store.get(path, seconds=5) == blob
-    assert store.get(f"{path[:-1]}0", seconds=5) is None
+    blob = encode_result(BLOB * count)
+    assert store.get(PATH, seconds=5) is None
+    store.put(PATH, blob, seconds=5)
+    assert store.get(PATH, seconds=5) == blob
+    assert store.get(f"{PATH[:-1]}0", seconds=5) is None
     assert {metadata for _, metadata, _ in server.calls} == {(("authorization", "Bearer secret"),)}
     assert all(0 < timeout <= 5 for *_, timeout in server.calls)
     starts = {
@@ -195,47 +195,47 @@ def test_stored_bytes_are_found_again(server: Server, instance: str, path: str) 
 
 def test_stored_blob_is_not_sent_again(server: Server) -> None:
     store = remote("grpc://localhost:1")
-    store.put("cas/x", BLOB, seconds=5)
+    store.put(PATH, encode_result(BLOB), seconds=5)
     sent = len(server.resources)
-    store.put("cas/x", BLOB, seconds=5)
+    store.put(PATH, encode_result(BLOB), seconds=5)
     assert len(server.resources) == sent > 1
     assert {metadata for _, metadata, _ in server.calls} == {()}
 
 
 def test_wrong_bytes_of_a_server_are_refused(server: Server) -> None:
     store = remote("grpc://localhost:1")
-    store.put("cas/x", BLOB, seconds=5)
+    store.put(PATH, encode_result(BLOB), seconds=5)
     digest = hashlib.sha256(BLOB).hexdigest()
     with pytest.raises(RemoteError, match="too long for an entry"):
-        store.get("cas/x", seconds=5, most=len(BLOB) - 1)
-    assert store.get("cas/x", seconds=5, most=len(BLOB)) == BLOB
+        store.get(PATH, seconds=5, most=len(BLOB) - 1)
+    assert store.get(PATH, seconds=5, most=len(BLOB)) == encode_result(BLOB)
     for wrong in (BLOB[:-1], BLOB + b"?", bytes([BLOB[0] ^ 1]) + BLOB[1:]):
         server.blobs[digest] = wrong
         with pytest.raises(RemoteError, match="it returned wrong bytes"):
-            store.get("cas/x", seconds=5)
+            store.get(PATH, seconds=5)
     del server.blobs[digest]
-    assert store.get("cas/x", seconds=5) is None
+    assert store.get(PATH, seconds=5) is None
 
 
 def test_result_without_the_output_is_a_miss(server: Server) -> None:
     store = remote("grpc://localhost:1")
-    store.put("cas/x", BLOB, seconds=5)
+    store.put(PATH, encode_result(BLOB), seconds=5)
     (action,) = server.results
     other = new_message("OutputFile", path=f"{OUTPUT_NAME}.log", contents=b"log")
     server.results[action] = encode_message(new_message("ActionResult", output_files=[other]))
-    assert store.get("cas/x", seconds=5) is None
+    assert store.get(PATH, seconds=5) is None
 
 
 def test_error_of_a_server_is_its_status(server: Server) -> None:
     store = remote("grpc://localhost:1")
     server.fault = "UNAVAILABLE"
     with pytest.raises(RemoteError, match=r"^its reply is UNAVAILABLE$"):
-        store.get("cas/x", seconds=5)
+        store.get(PATH, seconds=5)
     with pytest.raises(RemoteError, match=r"^its reply is UNAVAILABLE$"):
-        store.put("cas/x", BLOB, seconds=5)
+        store.put(PATH, encode_result(BLOB), seconds=5)
     server.fault = "NOT_FOUND"
     with pytest.raises(RemoteError, match=r"^its reply is NOT_FOUND$"):
-        store.put("cas/x", BLOB, seconds=5)
+        store.put(PATH, encode_result(BLOB), seconds=5)
 
 
 def test_time_of_all_calls_is_limited_together(
@@ -244,8 +244,8 @@ def test_time_of_all_calls_is_limited_together(
     store = remote("grpc://localhost:1")
     seconds = iter(range(100))
     monkeypatch.setattr(time, "monotonic", lambda: float(next(seconds)))
-    store.put("cas/x", BLOB, seconds=50)
-    store.get("cas/x", seconds=50)
+    store.put(PATH, encode_result(BLOB), seconds=50)
+    store.get(PATH, seconds=50)
     timeouts = [timeout for *_, timeout in server.calls]
     count = len(timeouts) - 2
     assert timeouts == [*(50.0 - number for number in range(1, count + 1)), 49.0, 48.0]

@@ -21,7 +21,6 @@ from archsplit.cache.entry import CacheEntry, KeyComponent, ManifestEntry, compu
 from archsplit.cache.file_digests import FileDigests
 from archsplit.cache.local import (
     LocalStore,
-    StoreKind,
     clear_store,
     evict,
     is_eviction_due,
@@ -30,7 +29,7 @@ from archsplit.cache.local import (
 )
 from archsplit.cache.sealed import encode_result
 from archsplit.cache.stats import CacheStats, MissLog, read_counts
-from archsplit.cache.usage import SETTLED_NS
+from archsplit.cache.usage import TOO_NEW_NS
 from archsplit.system.fs import atomic_replace
 from killed_children import leave_half_an_output
 
@@ -73,18 +72,15 @@ def test_an_entry_is_found_by_what_it_depends_on(tmp_path: Path) -> None:
 
 def test_the_layout_is_that_of_remote_caches(tmp_path: Path) -> None:
     cache(tmp_path).store(ENTRY)
-    store(tmp_path).put(StoreKind.CONTENT, hashlib.sha256(b"text").hexdigest(), b"text")
     assert (tmp_path / "ac" / KEY[:2] / KEY).is_file()
-    digest = hashlib.sha256(b"text").hexdigest()
-    assert (tmp_path / "cas" / digest[:2] / digest).read_bytes() == b"text"
-    assert list(store(tmp_path).keys(StoreKind.ACTION)) == [KEY]
+    assert list(store(tmp_path).all_keys()) == [KEY]
 
 
 @pytest.mark.parametrize("damage", [b"", b"rubbish", encode_entry(ENTRY)[:-1]])
 def test_a_damaged_entry_is_dropped(tmp_path: Path, damage: bytes) -> None:
     said: list[str] = []
     cache(tmp_path).store(ENTRY)
-    path = store(tmp_path).path(StoreKind.ACTION, KEY)
+    path = store(tmp_path).path(KEY)
     path.write_bytes(damage)
     assert cache(tmp_path, said, mode="read-only").find(ENTRY.components) is None
     assert path.exists()
@@ -96,7 +92,7 @@ def test_a_damaged_entry_is_dropped(tmp_path: Path, damage: bytes) -> None:
 
 def test_an_entry_that_cant_be_unpacked_is_dropped(tmp_path: Path) -> None:
     said: list[str] = []
-    path = store(tmp_path).path(StoreKind.ACTION, KEY)
+    path = store(tmp_path).path(KEY)
     path.parent.mkdir(parents=True)
     path.write_bytes(encode_result(zlib.compress(b"code")[:-1]))
     assert cache(tmp_path, said).find(ENTRY.components) is None
@@ -107,14 +103,15 @@ def test_an_entry_that_cant_be_unpacked_is_dropped(tmp_path: Path) -> None:
 
 def test_an_entry_under_another_ones_key_is_dropped(tmp_path: Path) -> None:
     other = compute_key([KeyComponent("flag", "-O2")])
-    store(tmp_path).put(StoreKind.ACTION, other, encode_entry(ENTRY))
+    store(tmp_path).put(other, encode_entry(ENTRY))
     assert cache(tmp_path).find([KeyComponent("flag", "-O2")]) is None
-    assert not store(tmp_path).path(StoreKind.ACTION, other).exists()
+    assert not store(tmp_path).path(other).exists()
 
 
-def test_a_content_that_isnt_its_digests_is_dropped(tmp_path: Path) -> None:
-    store(tmp_path).put(StoreKind.CONTENT, "ab" * 32, b"text")
-    assert store(tmp_path).get(StoreKind.CONTENT, "ab" * 32) is None
+def test_bytes_without_their_digest_are_dropped(tmp_path: Path) -> None:
+    store(tmp_path).put("ab" * 32, b"text")
+    assert store(tmp_path).get("ab" * 32) is None
+    assert not store(tmp_path).path("ab" * 32).exists()
 
 
 def test_cheap_or_small_entry_is_not_stored(tmp_path: Path) -> None:
@@ -174,7 +171,7 @@ def test_an_entry_that_is_no_file_is_made_again(
     make_irregular: Callable[[Path], None], tmp_path: Path
 ) -> None:
     said: list[str] = []
-    path = store(tmp_path).path(StoreKind.ACTION, KEY)
+    path = store(tmp_path).path(KEY)
     used = cache(tmp_path, said)
     for _ in range(2):
         make_irregular(path)
@@ -253,21 +250,21 @@ def test_a_full_disk_is_no_error(tmp_path: Path) -> None:
     code = (
         "import resource, signal, pathlib, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (16, 16))\n"
-        "from archsplit.cache.local import LocalStore, StoreKind as Kind\n"
+        "from archsplit.cache.local import LocalStore\n"
         "said = []; store = LocalStore(pathlib.Path(sys.argv[1]), warn=said.append)\n"
-        "assert not store.put(Kind.ACTION, 'ab' * 32, b'x' * 1000); assert len(said) == 1, said\n"
+        "assert not store.put('ab' * 32, b'x' * 1000); assert len(said) == 1, said\n"
     )
     subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True)
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
 def test_reading_touches_at_most_hourly(tmp_path: Path) -> None:
-    path = store(tmp_path).path(StoreKind.ACTION, KEY)
+    path = store(tmp_path).path(KEY)
     cache(tmp_path).store(ENTRY)
     for age, touched in ((600, False), (7200, True)):
         then = time.time() - age
         os.utime(path, (then, then))
-        store(tmp_path).get(StoreKind.ACTION, KEY)
+        store(tmp_path).get(KEY)
         assert (time.time() - path.stat().st_mtime < 60) == touched
 
 
@@ -279,9 +276,9 @@ def test_rows_come_newest_first(tmp_path: Path) -> None:
 
 
 def test_a_damaged_manifest_is_dropped(tmp_path: Path) -> None:
-    store(tmp_path).put(StoreKind.ACTION, "ab" * 32, encode_entry(ENTRY))
+    store(tmp_path).put("ab" * 32, encode_entry(ENTRY))
     assert list(cache(tmp_path).manifest_entries("ab" * 32)) == []
-    assert not store(tmp_path).path(StoreKind.ACTION, "ab" * 32).exists()
+    assert not store(tmp_path).path("ab" * 32).exists()
 
 
 def test_only_one_makes_a_thing(tmp_path: Path) -> None:
@@ -333,8 +330,8 @@ def fill(folder: Path, count: int) -> list[Path]:
     paths = []
     for number in range(count):
         digest = hashlib.sha256(b"%d" % number).hexdigest()
-        store(folder).put(StoreKind.CONTENT, digest, b"%d" % number * 1)
-        paths.append(store(folder).path(StoreKind.CONTENT, digest))
+        store(folder).put(digest, b"%d" % number * 1)
+        paths.append(store(folder).path(digest))
         os.utime(paths[-1], (time.time() - 10_000 + number,) * 2)
     return paths
 
@@ -406,7 +403,7 @@ def test_a_pass_is_due_when_much_was_written_or_time_has_passed(tmp_path: Path) 
 
 def test_eviction_removes_what_killed_writers_left(tmp_path: Path) -> None:
     fill(tmp_path, 1)
-    folder = tmp_path / "cas" / "00"
+    folder = tmp_path / "ac" / "00"
     folder.mkdir(exist_ok=True)
     left = leave_half_an_output(folder / "00killed")
     assert left
@@ -450,7 +447,7 @@ def test_digest_of_a_file_that_has_just_changed_is_not_remembered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Nothing is remembered of a file system that has no identity of its own.
-    monkeypatch.setattr("archsplit.cache.file_digests.device_identity", lambda _: 1)
+    monkeypatch.setattr("archsplit.cache.usage.device_identity", lambda _: 1)
     path = tmp_path / "k.h"
     path.write_bytes(b"one")
     os.utime(path, (1, 1))
@@ -459,7 +456,7 @@ def test_digest_of_a_file_that_has_just_changed_is_not_remembered(
     fresh.digest(str(path), group="g")
     fresh.save()
     assert not list((tmp_path / "memory").glob("*"))
-    later = time.time_ns() + SETTLED_NS + 1_000_000_000
+    later = time.time_ns() + TOO_NEW_NS + 1_000_000_000
     monkeypatch.setattr(time, "time_ns", lambda: later)
     fresh.recheck()
     fresh.digest(str(path), group="g")

@@ -15,8 +15,8 @@ import pytest
 from wrapper_project import KNOWN, Project, ran, settle
 
 from archsplit.compiler.direct_hit import find_base_dirs
-from archsplit.compiler.hidden_folders import HiddenFolders, find_hidden_folders, hide_options
 from archsplit.compiler.keys import compile_request
+from archsplit.compiler.prefix_map import PrefixMap, find_prefix_map, map_options
 from archsplit.nvcc.cmdline import CommandLine
 from source_roots import SOURCE_PATH
 
@@ -356,22 +356,22 @@ def test_base_is_the_top_of_the_source_tree_or_what_the_user_names(tmp_path: Pat
 
 
 def test_arguments_lose_the_names_of_bases_but_macros_keep_them() -> None:
-    hidden = HiddenFolders(bases=("/w/a",))
+    hidden = PrefixMap(bases=("/w/a",))
     words = (
         *("-I/w/a/inc", "-I", "/w/a", "-isystem=/w/a/b", "-include", "/w/a/c.h", "/w/a/k.cu"),
         *("-Xcompiler", "-O2,-I/w/a/d,-ffile-prefix-map=/w/a/e=/x", "-Xcompiler=-I/w/a,-g"),
     )
-    assert hide_options(CommandLine(words).options, hidden) == tuple(
+    assert map_options(CommandLine(words).options, hidden) == tuple(
         word.replace("/w/a", "<base 1>") for word in words
     )
     kept = (
         *("-DR=/w/a/b", "-D", "R=/w/a", "-Xcompiler", "-DR=/w/a", "-I/w/ab", "-ccbin", "/w/a/g++"),
         *("-I.", "k.cu", "-I/x/w/a"),
     )
-    assert hide_options(CommandLine(kept).options, hidden) == kept
-    assert hidden.hide_word("/w/a/k.cu", "--orig_src_file_name") == "<base 1>/k.cu"
-    assert hidden.hide_word("/w/a/k.cu", "-o") == "/w/a/k.cu"
-    assert HiddenFolders().hide_word("-I/w/a") == "-I/w/a"
+    assert map_options(CommandLine(kept).options, hidden) == kept
+    assert hidden.map_argument("/w/a/k.cu", "--orig_src_file_name") == "<base 1>/k.cu"
+    assert hidden.map_argument("/w/a/k.cu", "-o") == "/w/a/k.cu"
+    assert PrefixMap().map_argument("-I/w/a") == "-I/w/a"
 
 
 def test_keys_of_two_checkouts_are_equal_with_the_setting_only(tmp_path: Path) -> None:
@@ -386,7 +386,7 @@ def test_keys_of_two_checkouts_are_equal_with_the_setting_only(tmp_path: Path) -
             environment={},
             salt="",
             version="1",
-            hidden=find_hidden_folders(command.dryrun_options, bases, real_path=str),
+            prefixes=find_prefix_map(command.dryrun_options, bases, real_path=str),
             bases=bases,
         )
         assert request is not None
@@ -416,7 +416,7 @@ def test_keys_of_two_checkouts_are_equal_with_the_setting_only(tmp_path: Path) -
 def test_base_is_hidden_only_if_all_paths_are_below_it(
     words: tuple[str, ...], *, is_hidden: bool
 ) -> None:
-    found = find_hidden_folders(
+    found = find_prefix_map(
         CommandLine(words).options,
         ("/w/a",),
         cwd="/w/a/build",
@@ -426,29 +426,29 @@ def test_base_is_hidden_only_if_all_paths_are_below_it(
 
 
 def test_line_markers_lose_the_names_of_bases_and_get_them_back() -> None:
-    hidden, later = HiddenFolders(bases=("/w/a",)), HiddenFolders(bases=("/b",))
+    hidden, later = PrefixMap(bases=("/w/a",)), PrefixMap(bases=("/b",))
     text = b'# 1 "/w/a/k.cu"\n# 0 "/w/ab/k.h"\n# 3 "/w/a" 2\nint a;\n'
-    found = hidden.hide_markers(text)
+    found = hidden.map_markers(text)
     assert found is not None
-    assert later.restore_markers(found) == text.replace(b'"/w/a/', b'"/b/').replace(
+    assert later.unmap_markers(found) == text.replace(b'"/w/a/', b'"/b/').replace(
         b'"/w/a"', b'"/b"'
     )
-    assert hidden.hide_markers(b'# 1 "/w/a/k.cu"\nconst char *a = "/w/a";\n') is None
-    assert hidden.hide_markers(text + b"auto a = __builtin_FILE();\n") is None
+    assert hidden.map_markers(b'# 1 "/w/a/k.cu"\nconst char *a = "/w/a";\n') is None
+    assert hidden.map_markers(text + b"auto a = __builtin_FILE();\n") is None
     # Only the toolkit's own code asks.
-    assert hidden.hide_markers(b"int a = __builtin_FILE() ? 1 : 2;\n") is not None
-    assert HiddenFolders().hide_markers(text) == text
+    assert hidden.map_markers(b"int a = __builtin_FILE() ? 1 : 2;\n") is not None
+    assert PrefixMap().map_markers(text) == text
 
 
 def test_base_below_another_base_has_its_own_name() -> None:
-    hidden, later = HiddenFolders(bases=("/w", "/w/a")), HiddenFolders(bases=("/b", "/c"))
-    found = hidden.hide_markers(b'# 1 "/w/a/k.cu"\n# 0 "/w/k.h"\n')
+    hidden, later = PrefixMap(bases=("/w", "/w/a")), PrefixMap(bases=("/b", "/c"))
+    found = hidden.map_markers(b'# 1 "/w/a/k.cu"\n# 0 "/w/k.h"\n')
     assert found is not None
-    assert later.restore_markers(found) == b'# 1 "/c/k.cu"\n# 0 "/b/k.h"\n'
+    assert later.unmap_markers(found) == b'# 1 "/c/k.cu"\n# 0 "/b/k.h"\n'
 
 
 def test_sources_that_may_include_by_the_name_of_a_base_are_found() -> None:
-    hidden = HiddenFolders(bases=("/w/a",))
+    hidden = PrefixMap(bases=("/w/a",))
     for text in (
         b'#include "/w/a/h.h"\n',
         b"#include H\n",
@@ -457,22 +457,22 @@ def test_sources_that_may_include_by_the_name_of_a_base_are_found() -> None:
         b"??=include H\n",
     ):
         assert hidden.may_include_by_base(text), text
-        assert not HiddenFolders().may_include_by_base(text)
+        assert not PrefixMap().may_include_by_base(text)
     assert not hidden.may_include_by_base(b'#include <h.h>\n#  include "/w/b/h.h"\n#define a\n')
 
 
 def test_names_of_bases_are_found_in_results_and_messages() -> None:
-    hidden = HiddenFolders(("/tmp/tmp00000001",), bases=("/w/a",))
-    assert hidden.is_named(b"..._GLOBAL__sub_I__w_a_n.cpp...")
-    assert hidden.is_named(b".../w/a/n.cpp...")
-    assert not hidden.is_named(b"a/w")
+    hidden = PrefixMap(("/tmp/tmp00000001",), bases=("/w/a",))
+    assert hidden.has_folder(b"..._GLOBAL__sub_I__w_a_n.cpp...")
+    assert hidden.has_folder(b".../w/a/n.cpp...")
+    assert not hidden.has_folder(b"a/w")
     message = "/w/a/k.cu(3): warning\n"
-    found = hidden.hide_message(message)
+    found = hidden.map_message(message)
     assert found == "<base 1>/k.cu(3): warning\n"
-    assert hidden.restore_message(found) == message
-    assert hidden.hide_message("in /w/a: warning") is None
-    assert hidden.hide("/w/a") == "<base 1>"
-    assert hidden.restore("<base 1>") == "/w/a"
-    assert hidden.map_name(b"/w/a/k.cu") == b"k.cu"
-    assert hidden.map_name(b"/w/ab/k.cu") == b"/w/ab/k.cu"
-    assert hidden.map_flags == ("-ffile-prefix-map=/w/a=.", "-ffile-prefix-map=/w/a/=")
+    assert hidden.unmap_message(found) == message
+    assert hidden.map_message("in /w/a: warning") is None
+    assert hidden.map_path("/w/a") == "<base 1>"
+    assert hidden.unmap_path("<base 1>") == "/w/a"
+    assert hidden.gcc_name(b"/w/a/k.cu") == b"k.cu"
+    assert hidden.gcc_name(b"/w/ab/k.cu") == b"/w/ab/k.cu"
+    assert hidden.gcc_flags == ("-ffile-prefix-map=/w/a=.", "-ffile-prefix-map=/w/a/=")

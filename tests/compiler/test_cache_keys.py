@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from archsplit.cache import usage
 from archsplit.cache.entry import KeyComponent
-from archsplit.compiler import include_scan
-from archsplit.compiler.direct_hit import extra_outputs, hashed_environment
+from archsplit.compiler.direct_hit import debug_folder, extra_outputs, hashed_environment
 from archsplit.compiler.file_resolver import (
     has_macro_in_assembly,
     has_time_text,
@@ -26,9 +26,8 @@ from archsplit.compiler.keys import (
     CompileRequest,
     StepKey,
     compile_request,
-    debug_folder,
-    has_line_info,
     has_unsupported_flags,
+    line_info_flag,
     step_key,
     with_depfile,
 )
@@ -88,6 +87,12 @@ def test_a_folders_name_is_taken_out_and_put_in() -> None:
         b'asm(".in"\n# 3 "k.cu"\n"cbin \\"a\\"");',
         b'asm("\\x2ein\\143\\u0062in \\U00000022a\\042");',
         b'asm(".ir" "p x, inc");',
+        b'asm(".include\\t\\"a\\"");',
+        b'asm(".include\\11\\"a\\"");',
+        b'asm(".include \\042a\\042");',
+        b'asm(".include/* x */\\"a\\"");',
+        b'asm(".include" "\\v\\"a\\"");',
+        b'asm("\\x{2e}incbin \\"a\\"");',
         b"\t.macro d x\n",
     ],
 )
@@ -143,6 +148,7 @@ def test_the_clocks_time_is_found_too() -> None:
 def test_the_assembler_may_read_more(text: bytes) -> None:
     assert reads_more(text)
     assert not reads_more(b"list.include(a); // .inc")
+    assert not reads_more(b"bool b = list.include ? list.include(a) : false;")
     assert not reads_more(b"int k;")
 
 
@@ -169,12 +175,12 @@ def test_only_variables_that_count_are_parts() -> None:
 
 @pytest.mark.parametrize("word", ["-g", "-G", "-lineinfo", "--generate-line-info", "-ggdb3", "-pg"])
 def test_flag_for_line_numbers_is_recognized(word: str) -> None:
-    assert has_line_info([word])
+    assert line_info_flag([word])
 
 
 @pytest.mark.parametrize("word", ["-gencode", "-O3", "-gencode=arch=compute_80,code=sm_80"])
 def test_flag_without_line_numbers_is_not_recognized(word: str) -> None:
-    assert not has_line_info([word])
+    assert not line_info_flag([word])
 
 
 @pytest.mark.parametrize(
@@ -304,13 +310,13 @@ def cicc(folder: Path) -> Step:
 
 def test_a_command_is_known_without_its_folders(tmp_path: Path) -> None:
     one, two = (cicc(tmp_path / name / "000-k") for name in ("one", "two"))
-    first = step_key(one, tmp_path / "one", precise=False)
-    second = step_key(two, tmp_path / "two", precise=False)
+    first = step_key(one, tmp_path / "one", debug=False)
+    second = step_key(two, tmp_path / "two", debug=False)
     assert first is not None
     assert second is not None
     assert first.flags == second.flags
     assert first.label == "cicc compute_80"
-    assert step_key(two, tmp_path / "two", precise=True) != second
+    assert step_key(two, tmp_path / "two", debug=True) != second
 
 
 def test_step_that_is_not_understood_has_no_key(tmp_path: Path) -> None:
@@ -320,18 +326,18 @@ def test_step_that_is_not_understood_has_no_key(tmp_path: Path) -> None:
     unlisted = step(tmp_path, "gcc", "-c", str(tmp_path / "k.ii"), "-o", "k.o")
     outside = step(tmp_path, "ptxas", str(tmp_path / "k.ii"))
     for each in (odd, other, link, unlisted):
-        assert step_key(each, tmp_path, precise=False) is None
-    assert step_key(outside, tmp_path / "else", precise=False) is None
+        assert step_key(each, tmp_path, debug=False) is None
+    assert step_key(outside, tmp_path / "else", debug=False) is None
 
 
 def test_a_compile_for_the_host_is_made_to_list_what_it_reads(tmp_path: Path) -> None:
     plain = step(tmp_path, "gcc", "-c", str(tmp_path / "k.ii"), "-o", "k.o", writes="k.o")
     listed = with_depfile(plain, tmp_path)
     assert listed.command.argv[-3:-1] == ("-MD", "-MF")
-    found = step_key(listed, tmp_path, precise=False)
+    found = step_key(listed, tmp_path, debug=False)
     assert found is not None
-    assert found.listing == Path(listed.command.argv[-1])
-    assert found.listing.parent == tmp_path
+    assert found.host_depfile == Path(listed.command.argv[-1])
+    assert found.host_depfile.parent == tmp_path
     assembler = step(tmp_path, "gcc", "-c", "-x", "assembler", str(tmp_path / "k.ii"))
     own = step(tmp_path, "gcc", "-c", "-MMD", str(tmp_path / "k.ii"))
     for each in (assembler, own, step(tmp_path, "ptxas", str(tmp_path / "k.ii"))):
@@ -346,42 +352,40 @@ def test_key_of_a_host_compile_has_the_included_stub(tmp_path: Path) -> None:
         (tmp_path / name).write_text("x")
     source = str(tmp_path / "k.compute_80.cudafe1.cpp")
     flags = ("-isystem", "/x", "-I/y", "-o", str(tmp_path / "k.ptx"), "-MD", "-MF", "x.d")
-    found = step_key(step(tmp_path, "gcc", "-S", source, *flags), tmp_path, precise=False)
+    found = step_key(step(tmp_path, "gcc", "-S", source, *flags), tmp_path, debug=False)
     assert found is not None
     names = [path.name for path in found.inputs]
     assert names == ["k.ii", "k.compute_80.cudafe1.cpp", "k.fatbin.c"]
     assert found.label == "host compile to assembly"
 
 
-@pytest.mark.parametrize("precise", [True, False])
-def test_only_debug_information_of_a_host_compile_is_marked(
-    tmp_path: Path, *, precise: bool
-) -> None:
+@pytest.mark.parametrize("debug", [True, False])
+def test_only_debug_information_of_a_host_compile_is_marked(tmp_path: Path, *, debug: bool) -> None:
     """A mark is as long as the private folder's name, which it replaces in the object."""
     source = str(tmp_path / "k.ii")
     flags = ("-o", str(tmp_path / "k.ptx"), "-MD", "-MF", "x.d")
-    host = step_key(step(tmp_path, "gcc", "-c", source, *flags), tmp_path, precise=precise)
-    device = step_key(step(tmp_path, "ptxas", source), tmp_path, precise=precise)
+    host = step_key(step(tmp_path, "gcc", "-c", source, *flags), tmp_path, debug=debug)
+    device = step_key(step(tmp_path, "ptxas", source), tmp_path, debug=debug)
     assert host is not None
     assert device is not None
-    assert len(host.mark) == (len(str(tmp_path)) if precise else 0)
-    assert host.mark.startswith(b"\0archsplit:private" if precise else b"")
-    assert device.mark == b""
+    assert len(host.placeholder) == (len(str(tmp_path)) if debug else 0)
+    assert host.placeholder.startswith(b"\0archsplit:private" if debug else b"")
+    assert device.placeholder == b""
 
 
-@pytest.mark.parametrize("precise", [True, False])
+@pytest.mark.parametrize("debug", [True, False])
 def test_only_debug_information_names_the_source_of_machine_code(
-    tmp_path: Path, *, precise: bool
+    tmp_path: Path, *, debug: bool
 ) -> None:
     def key(name: str) -> StepKey:
         words = ("-arch=sm_90", str(tmp_path / "k.ii"), "-o", str(tmp_path / f"{name}.cubin"))
         listed = str(tmp_path / f"{name}.ptx")
-        found = step_key(step(tmp_path, "ptxas", *words, listed), tmp_path, precise=precise)
+        found = step_key(step(tmp_path, "ptxas", *words, listed), tmp_path, debug=debug)
         assert found is not None
         return found
 
-    assert (key("one").flags == key("other").flags) is not precise
-    assert key("one").is_anonymous is not precise
+    assert (key("one").flags == key("other").flags) is not debug
+    assert key("one").is_anonymous is not debug
 
 
 def test_key_of_the_writer_lacks_the_included_stub(tmp_path: Path) -> None:
@@ -390,7 +394,7 @@ def test_key_of_the_writer_lacks_the_included_stub(tmp_path: Path) -> None:
     written = str(tmp_path / "k.compute_80.cudafe1.cpp")
     flags = ("--gen_c_file_name", written)
     made = replace(step(tmp_path, "cudafe++", *flags), writes=(Path(written),))
-    found = step_key(made, tmp_path, precise=False)
+    found = step_key(made, tmp_path, debug=False)
     assert found is not None
     assert [path.name for path in found.inputs] == ["k.ii"]
 
@@ -506,7 +510,7 @@ def test_facts_of_a_header_hold_while_it_is_the_same(
         path.write_text(plain)
 
     def opened() -> HeaderFacts:
-        return HeaderFacts(facts, foreign=(f"{tmp_path}/sys/",))
+        return HeaderFacts(facts, system=(f"{tmp_path}/sys/",))
 
     def remember(path: Path = header) -> None:
         scans = TextScans(headers=opened())
@@ -519,13 +523,13 @@ def test_facts_of_a_header_hold_while_it_is_the_same(
     remember()
     assert opened().find(str(header)) is None, "its time is old, but not the change of its time"
     # From here on, a file's age is of no matter.
-    monkeypatch.setattr(include_scan, "SETTLED_NS", -(10**12))
+    monkeypatch.setattr(usage, "TOO_NEW_NS", -(10**12))
     remember(other)
     assert opened().find(str(other)) is None, "the user's own headers are read each time"
     remember()
     found = opened().find(str(header))
     assert found is not None
-    assert (found[0].questions, found[1]) == ((b'"a.h"',), text_digest(plain.encode()))
+    assert (found[0].tested, found[1]) == ((b'"a.h"',), text_digest(plain.encode()))
     # A link has the stamp of the header that it leads to.
     moved = header.rename(tmp_path / "sys/a.h")
     (tmp_path / "sys/b.h").write_text("int b;\n")
@@ -542,7 +546,7 @@ def test_facts_of_a_header_hold_while_it_is_the_same(
         remember()
         assert opened().find(str(header)) is None, text
     for damaged in ("[", "[]", f'{{"{header}": [1]}}', f'{{"{header}": [[1], 2, 3]}}'):
-        (facts / "headers-1").write_text(damaged)
+        (facts / "headers-2").write_text(damaged)
         assert opened().find(str(header)) is None, damaged
         (tmp_path / "sys/b.h").write_text("int b;\n")
         remember()
@@ -567,7 +571,9 @@ def test_key_of_a_link_has_its_libraries_and_objects(tmp_path: Path) -> None:
         output.write_text("x")
         link = step(private, *argv, str(output), writes=str(output))
         found = step_key(
-            replace(link, command=replace(link.command, cwd=tmp_path)), private, precise=False
+            replace(link, command=replace(link.command, cwd=tmp_path)),
+            private,
+            debug=False,
         )
         assert found is not None
         assert {path.name for path in found.inputs} == {"k.ii", "other.o", "libcudadevrt.a"}

@@ -241,7 +241,7 @@ def test_a_new_name_or_a_link_that_leads_on_is_no_hit(tmp_path: Path) -> None:
     }
     write_record(
         str(store / "direct" / key),
-        {**record, "places": [str(tmp_path / "k.o"), "0", "6", ""]},
+        {**record, "outputs": [str(tmp_path / "k.o"), "0", "6", ""]},
     )
     environment = {"ARCHSPLIT_CACHE_DIR": str(store)}
 
@@ -273,7 +273,7 @@ def test_another_program_of_the_name_earlier_on_path_is_no_hit(tmp_path: Path) -
     record: dict[str, list[str]] = {name: [] for name in SECTIONS}
     head = ["ef" * 32, entry.name, sealed_digest(entry.read_bytes()), "1.0", "", "", ""]
     places = [str(tmp_path / "k.o"), "0", "6", ""]
-    record |= {"head": head, "places": places, "programs": ["ccbin", str(second)]}
+    record |= {"head": head, "outputs": places, "programs": ["ccbin", str(second)]}
     write_record(str(store / "direct" / key), record)
     path = f"{first.parent}:{second.parent}"
     environment = {"ARCHSPLIT_CACHE_DIR": str(store), "PATH": path}

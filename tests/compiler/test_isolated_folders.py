@@ -9,8 +9,8 @@ import pytest
 from wrapper_project import KNOWN, Project, ran, settle
 
 from archsplit.cache.entry import ManifestEntry
-from archsplit.compiler.hidden_folders import HiddenFolders, find_hidden_folders, hide_options
 from archsplit.compiler.keys import compile_request
+from archsplit.compiler.prefix_map import PrefixMap, find_prefix_map, map_options
 from archsplit.nvcc.cmdline import CommandLine
 
 ONE, TWO = "pip-build-env-abcd_012", "build-env-zyxwvuts"
@@ -151,9 +151,9 @@ def test_random_names_are_found_in_include_folders() -> None:
         *("-I", "-I", f"{env}/b", "-I"),
     )
     options = CommandLine(words).options
-    found = find_hidden_folders(options, real_path=str)
+    found = find_prefix_map(options, real_path=str)
     assert found.paths == (env, uv, sdist)
-    hidden = hide_options(options, found)
+    hidden = map_options(options, found)
     assert hidden[:6] == (
         *("-I<isolated 1>/overlay/a", "-isystem", "<isolated 1>/overlay/b"),
         *("-isystem=<isolated 2>/c", "-I", "<isolated 3>/include"),
@@ -177,10 +177,10 @@ def test_names_count_where_results_have_lines(flags: tuple[str, ...], is_hidden:
             environment={},
             salt="",
             version="1",
-            hidden=find_hidden_folders(command.dryrun_options, real_path=str),
+            prefixes=find_prefix_map(command.dryrun_options, real_path=str),
         )
         assert request is not None
-        assert bool(request.hidden.paths) is is_hidden
+        assert bool(request.prefixes.paths) is is_hidden
         keys.add(request.key)
     assert len(keys) == (1 if is_hidden else 2)
 
@@ -189,36 +189,34 @@ def test_a_folder_with_a_link_in_it_keeps_its_name() -> None:
     words = ("-I/tmp/tmp01234567/a", "-I/tmp/tmp01234567/b", "-I/tmp/tmp76543210/c")
     links = {"/tmp/tmp01234567/b": "/usr/include"}
     options = CommandLine(words).options
-    found = find_hidden_folders(options, real_path=lambda path: links.get(path, path))
-    assert found == HiddenFolders(("/tmp/tmp76543210",))
+    found = find_prefix_map(options, real_path=lambda path: links.get(path, path))
+    assert found == PrefixMap(("/tmp/tmp76543210",))
     options = CommandLine(("-c", "k.cu")).options
-    assert find_hidden_folders(options, real_path=str) == HiddenFolders()
+    assert find_prefix_map(options, real_path=str) == PrefixMap()
 
 
 def test_names_are_hidden_and_restored() -> None:
     # One folder may be below another one.
     one, two = "/tmp/tmp00000001", "/tmp/tmp00000001/build-env-00000002"
-    isolated, later = HiddenFolders((one, two)), HiddenFolders(("/x/tmp1", "/y/tmp2"))
+    isolated, later = PrefixMap((one, two)), PrefixMap(("/x/tmp1", "/y/tmp2"))
     entry = ManifestEntry(
         files=((f"{two}/a.h", "d"), ("k.cu", "e"), (f"{one}/b.h", "f")),
         folders=(f"{two}", "", one),
         shadowing=(f"{one}/z.h", f"{two}/a.h"),
     )
-    hidden = isolated.hide_entry(entry)
+    hidden = isolated.map_entry(entry)
     assert [path for path, _ in hidden.files] == ["<isolated 2>/a.h", "k.cu", "<isolated 1>/b.h"]
-    assert isolated.restore_entry(hidden) == entry._replace(
-        shadowing=tuple(sorted(entry.shadowing))
-    )
-    assert later.restore_entry(hidden).shadowing == ("/x/tmp1/z.h", "/y/tmp2/a.h")
+    assert isolated.unmap_entry(hidden) == entry._replace(shadowing=tuple(sorted(entry.shadowing)))
+    assert later.unmap_entry(hidden).shadowing == ("/x/tmp1/z.h", "/y/tmp2/a.h")
     text = f'# 1 "{two}/a.h" 1\n{one}/b.h(3): warning\n'.encode()
-    found = isolated.hide_text(text)
+    found = isolated.map_text(text)
     assert found == b'# 1 "<isolated 2>/a.h" 1\n<isolated 1>/b.h(3): warning\n'
-    assert later.restore_text(found) == text.replace(two.encode(), b"/y/tmp2").replace(
+    assert later.unmap_text(found) == text.replace(two.encode(), b"/y/tmp2").replace(
         one.encode(), b"/x/tmp1"
     )
     # No way back, or a name that begins no path.
-    assert isolated.hide_text(b"<isolated 1>/a.h") is None
-    assert isolated.hide_text(f"/mnt{one}/a.h".encode()) is None
+    assert isolated.map_text(b"<isolated 1>/a.h") is None
+    assert isolated.map_text(f"/mnt{one}/a.h".encode()) is None
 
 
 @pytest.mark.parametrize(
@@ -234,14 +232,14 @@ def test_names_are_hidden_and_restored() -> None:
     ],
 )
 def test_includes_by_macros_and_absolute_names_are_found(text: bytes, *, may: bool) -> None:
-    assert HiddenFolders(bases=("/work/top",)).may_include_by_base(text) is may
-    assert not HiddenFolders().may_include_by_base(text)
+    assert PrefixMap(bases=("/work/top",)).may_include_by_base(text) is may
+    assert not PrefixMap().may_include_by_base(text)
 
 
 def test_names_in_code_are_found() -> None:
-    isolated = HiddenFolders(("/tmp/tmp00000001",))
+    isolated = PrefixMap(("/tmp/tmp00000001",))
     marker = b'# 1 "/tmp/tmp00000001/a.h" 1\n'
-    assert not isolated.is_named_in_code(marker + b"int a;\n")
-    assert isolated.is_named_in_code(marker + b'const char *a = "/tmp/tmp00000001/a.h";\n')
-    assert isolated.is_named_in_code(marker + b"auto a = __builtin_FILE();\n")
-    assert not HiddenFolders().is_named_in_code(b"auto a = __builtin_FILE();\n")
+    assert not isolated.has_folder_in_code(marker + b"int a;\n")
+    assert isolated.has_folder_in_code(marker + b'const char *a = "/tmp/tmp00000001/a.h";\n')
+    assert isolated.has_folder_in_code(marker + b"auto a = __builtin_FILE();\n")
+    assert not PrefixMap().has_folder_in_code(b"auto a = __builtin_FILE();\n")

@@ -6,7 +6,7 @@ import pytest
 
 from archsplit.compiler.preprocessed import (
     strip_unused_line_markers,
-    with_assertion_places,
+    with_assert_locations,
     without_markers,
     without_working_folder,
 )
@@ -117,7 +117,7 @@ def test_assertions_have_their_places_and_no_other_question() -> None:
     literal = '__assert_fail ("a > 0 && \\"b\\"", %s, %s, __PRETTY_FUNCTION__);'
     ask = literal % ("__builtin_FILE ()", "__builtin_LINE ()")
     text = f'# 0 "k.cu"\n# 7 "k.h" 1 3\n\n\n{ask}\n# 2 "k.cu" 2\n{ask} {ask}\nint a;\n'
-    found = with_assertion_places(text.encode(), bytes.upper).decode()
+    found = with_assert_locations(text.encode(), bytes.upper).decode()
     one, two = literal % ('"K.H"', 9), literal % ('"K.CU"', 2)
     assert found == f'# 0 "k.cu"\n# 7 "k.h" 1 3\n\n\n{one}\n# 2 "k.cu" 2\n{two} {two}\nint a;\n'
 
@@ -132,7 +132,7 @@ def test_assertions_have_their_places_and_no_other_question() -> None:
     assert key(other) != key(other.replace("\nint a", "\n\n\nint a"))
     # Without a marker, or in another form, it is not known what the answer is.
     for bare in (ask, '# 1 "k.cu"\nvoid f(const char *a = __builtin_FILE ());\n'):
-        assert with_assertion_places(bare.encode()) == bare.encode()
+        assert with_assert_locations(bare.encode()) == bare.encode()
 
 
 def test_assertions_of_a_system_header_have_their_places() -> None:
@@ -146,5 +146,5 @@ a && b{marker}) ? void (0) : __assert_fail (
 # 5 "k.cu"
 ;
 """
-    found = with_assertion_places(text.encode()).decode()
+    found = with_assert_locations(text.encode()).decode()
     assert found == text.replace("__builtin_FILE (), __builtin_LINE ()", '"k.cu", 4')

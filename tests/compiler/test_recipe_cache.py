@@ -20,7 +20,6 @@ from archsplit.arch.target import Target
 from archsplit.cache.cache import Cache
 from archsplit.cache.config import Settings
 from archsplit.cache.entry import decode_entry, encode_entry
-from archsplit.cache.local import StoreKind
 from archsplit.cache.stats import MissLog
 from archsplit.errors import RecipeError, VerifyError
 
@@ -296,13 +295,13 @@ def test_verify_makes_everything_and_names_what_differs(project: Project) -> Non
     checking = replace(project, settings={"mode": "verify"})
     assert "cudafe++" in steps_that_ran(checking.build())
     cache = Cache(Settings(folder=project.store), warn=pytest.fail)
-    for key in list(cache.local.keys(StoreKind.ACTION)):
-        found = cache.local.get(StoreKind.ACTION, key) or b""
+    for key in list(cache.local.all_keys()):
+        found = cache.local.get(key) or b""
         if b"ptx" in found[:0] or not _is_ptx(found):
             continue
         entry = decode_entry(found)
         files = {name: text + b"\n" for name, text in entry.files.items()}
-        cache.local.put(StoreKind.ACTION, key, encode_entry(entry._replace(files=files)))
+        cache.local.put(key, encode_entry(entry._replace(files=files)))
     with pytest.raises(VerifyError, match=r"000-k/.* cicc compute_80"):
         checking.build()
 
@@ -317,8 +316,8 @@ def _is_ptx(blob: bytes) -> bool:
 def test_entry_with_a_path_outside_is_not_an_object(project: Project) -> None:
     first = project.build()
     cache = Cache(Settings(folder=project.store), warn=pytest.fail)
-    for key in list(cache.local.keys(StoreKind.ACTION)):
-        blob = cache.local.get(StoreKind.ACTION, key) or b""
+    for key in list(cache.local.all_keys()):
+        blob = cache.local.get(key) or b""
         try:
             entry = decode_entry(blob)
         except Exception:  # noqa: BLE001 - a manifest
@@ -327,7 +326,7 @@ def test_entry_with_a_path_outside_is_not_an_object(project: Project) -> None:
             files = {f"../{name}": content for name, content in entry.files.items()}
             notes = {**entry.notes, "object": next(iter(files))}
             lying = entry._replace(files=files, notes=notes)
-            cache.local.put(StoreKind.ACTION, key, encode_entry(lying))
+            cache.local.put(key, encode_entry(lying))
     built = project.build()
     assert built.libraries == first.libraries
     assert not built.is_known

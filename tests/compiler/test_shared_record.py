@@ -14,12 +14,12 @@ from archsplit.cache.sealed import seal, sealed_digest
 from archsplit.compiler.direct_hit import (
     SECTIONS,
     invocation_keys,
+    read_record,
     record_bases,
     restore_hit,
     watched_texts,
     write_record,
 )
-from archsplit.compiler.hidden_folders import HiddenFolders
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -180,7 +180,7 @@ def test_watched_folder_that_is_gone_is_no_hit(tmp_path: Path) -> None:
     record: dict[str, list[str]] = {name: [] for name in SECTIONS}
     record |= {
         "head": ["ef" * 32, entry.name, sealed_digest(entry.read_bytes()), "1.0", "", "", ""],
-        "places": [str(tmp_path / "k.o"), "0", "6", ""],
+        "outputs": [str(tmp_path / "k.o"), "0", "6", ""],
         "folders": [str(near)],
         "names": ["asked.h"],
         "shadowing": [str(near / "asked.h")],
@@ -194,9 +194,13 @@ def test_watched_folder_that_is_gone_is_no_hit(tmp_path: Path) -> None:
 
 
 def test_record_that_names_a_base_in_another_way_is_not_shared(tmp_path: Path) -> None:
-    path, hidden = tmp_path / "record", HiddenFolders(bases=("/one", "/one/real"))
+    path, bases = tmp_path / "record", ("/one", "/one/real")
     record: dict[str, list[str]] = {name: [] for name in SECTIONS}
-    for text in ("see /one2", "/x/one/k.cu", "in /one:", "<base 1>/k.cu"):
-        write_record(str(path), {**record, "head": [text, "/one/k.cu"]}, hidden.hide_record)
+    for text in ("see /one2", "/x/one/k.cu", "in ./one:", "<base 1>/k.cu"):
+        write_record(str(path), {**record, "head": [text, "/one/k.cu"]}, bases)
         assert path.exists() is (text == "see /one2"), text
         path.unlink(missing_ok=True)
+    write_record(str(path), {**record, "head": ["in /one: /one/real/k.cu", "-I/one"]}, bases)
+    found = read_record(str(path), ("/two", "/two/real"))
+    assert found is not None
+    assert found["head"] == ["in /two: /two/real/k.cu", "-I/two"]

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 import pytest
 from wrapper_project import KNOWN, SOURCE, Project, ran, settle, toolkit_of_links
 
+from archsplit.cache import usage
 from archsplit.cache.file_digests import FileDigests
-from archsplit.compiler import include_scan, tool_identity
+from archsplit.compiler import tool_identity
 from archsplit.compiler.tool_identity import ToolIdentities
 from archsplit.system.process import SubprocessRunner
 
@@ -356,7 +357,7 @@ def test_a_header_of_the_toolkit_may_begin_to_ask_the_time(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The age from which facts about a header are remembered.
-    monkeypatch.setattr(include_scan, "SETTLED_NS", -(10**12))
+    monkeypatch.setattr(usage, "TOO_NEW_NS", -(10**12))
     nvcc = toolkit_of_links(project.nvcc, project.folder.parent / "toolkit")
     include = nvcc.parent.parent / "include"
     include.unlink()
@@ -476,9 +477,9 @@ def test_the_toolkit_may_ask_for_lines_of_its_own(project: Project) -> None:
     assert is_new(project, "-ptx", make="k.cu")
 
 
-@pytest.mark.parametrize("directive", ["incbin", "include"])
+@pytest.mark.parametrize("directive", ["incbin ", "include ", "include\\t"])
 def test_file_read_by_the_assembler_is_never_stale(project: Project, directive: str) -> None:
-    asm = f'asm(".section .rodata\\n.{directive} \\"data.s\\"\\n.text\\n");\n'
+    asm = f'asm(".section .rodata\\n.{directive}\\"data.s\\"\\n.text\\n");\n'
     project.write("h.h", value(1))
     project.write("k.cu", SOURCE + asm)
     for number in (1, 2):
@@ -609,8 +610,9 @@ class CountingRunner(SubprocessRunner):
 def test_replies_about_folders_hold_while_the_folders_are_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # The age from which the times of a folder are believed.
-    monkeypatch.setattr(tool_identity, "SETTLED_NS", -(10**12))
+    # The age from which the times of files and folders are believed.
+    for module in (usage, tool_identity):
+        monkeypatch.setattr(module, "TOO_NEW_NS", -(10**12))
     for name in ("there", "first", "second"):
         (tmp_path / name).mkdir()
     (tmp_path / "link").symlink_to("first")

@@ -49,7 +49,7 @@ def test_host_compile_has_the_container_of_tile_kernels_in_its_key(tmp_path: Pat
         reads=(source,),
         writes=(tmp_path / "k.o",),
     )
-    key = step_key(step, tmp_path, precise=False)
+    key = step_key(step, tmp_path, debug=False)
     assert key is not None
     assert {path.name for path in key.inputs} == {source.name, "k.fatbin.c", "k.tile.fatbin.c"}
 

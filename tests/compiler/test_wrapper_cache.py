@@ -27,9 +27,8 @@ from archives import extract_tar
 from archsplit.cache.cache import Cache
 from archsplit.cache.config import Settings
 from archsplit.cache.entry import decode_entry, encode_entry
-from archsplit.cache.local import StoreKind
 from archsplit.cache.sealed import DamagedError
-from archsplit.compiler.keys import has_line_info, step_key
+from archsplit.compiler.keys import line_info_flag, step_key
 from archsplit.compiler.wrapper_cache import WrapperCache
 from cache_server import serving
 
@@ -115,9 +114,10 @@ def unawaited(compilation: Compilation) -> Iterator[tuple[str, str]]:
         before = [makers[path] for path in step.reads if path in makers]
         return set(step.reads).union(*map(awaited, before), *(each.writes for each in before))
 
-    precise = has_line_info(word for step in compilation.graph.steps for word in step.command.argv)
+    words = (word for step in compilation.graph.steps for word in step.command.argv)
+    debug = bool(line_info_flag(words))
     for step in compilation.graph.steps:
-        found = step_key(step, compilation.folder, precise=precise)
+        found = step_key(step, compilation.folder, debug=debug)
         for path in () if found is None else found.inputs:
             if path not in awaited(step) and path not in compilation.texts:
                 yield step.name, path.name
@@ -467,13 +467,13 @@ def test_verify_makes_everything_and_names_what_differs(empty: Project) -> None:
     assert len(ran(checking.compile(ONE, make=CUBIN))) == 2
     damaged = 0
     cache = Cache(Settings(folder=project.store), warn=pytest.fail)
-    for key in list(cache.local.keys(StoreKind.ACTION)):
+    for key in list(cache.local.all_keys()):
         with contextlib.suppress(DamagedError):
-            blob = cache.local.get(StoreKind.ACTION, key)
+            blob = cache.local.get(key)
             entry = decode_entry(blob or b"")
             if any(name.endswith(".ptx") for name in entry.files):
                 files = {name: text + b"\n" for name, text in entry.files.items()}
-                cache.local.put(StoreKind.ACTION, key, encode_entry(entry._replace(files=files)))
+                cache.local.put(key, encode_entry(entry._replace(files=files)))
                 damaged += 1
     assert damaged == 1
     with pytest.raises(

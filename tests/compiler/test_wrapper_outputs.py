@@ -126,6 +126,37 @@ def test_failed_compilation_leaves_the_old_objects_that_nvcc_leaves(
     assert left[0]["bad.o"]
 
 
+def test_output_that_is_ready_before_an_earlier_source_fails_stays_old(folder: Folder) -> None:
+    (folder.path / "slow.cpp").write_text("#include <regex>\nint f() { return undeclared; }\n")
+    (folder.path / "fast.cpp").write_text("int g() { return 1; }\n")
+    left = []
+    for program in ((), (str(folder.toolkit.nvcc),)):
+        for name in ("slow.o", "fast.o"):
+            (folder.path / name).write_text("old")
+        line = "-c slow.cpp fast.cpp"
+        done = (
+            subprocess.run((*program, *line.split()), cwd=folder.path, check=False)
+            if program
+            else folder.run(line)
+        )
+        assert done.returncode == 1
+        left.append([folder.read(name) for name in ("slow.o", "fast.o")])
+    assert left == [[b"old", b"old"]] * 2
+    assert folder.run("-c fast.cpp slow.cpp").returncode == 1
+    assert folder.read("fast.o").startswith(b"\x7fELF")
+
+
+def test_host_source_with_rules_is_a_hit(folder: Folder) -> None:
+    (folder.path / "h.cpp").write_text("#include <string>\nint g() { return 1; }\n")
+    line = "-c h.cpp -o h.o -MD -MF h.d"
+    first = folder.run(line, options="--explain")
+    made = folder.read("h.o"), folder.read("h.d")
+    again = folder.run(line, options="--explain")
+    assert (b"cache hit" in again.stderr) == (folder.cache == "on")
+    assert b"cache hit" not in first.stderr
+    assert made == (folder.read("h.o"), folder.read("h.d"))
+
+
 @pytest.mark.parametrize(
     ("line", "code", "message"),
     [

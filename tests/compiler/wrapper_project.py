@@ -126,7 +126,7 @@ class DirectHit:
         )
         store = str(cache_folder(order.environment))
         _, record = find_record(store, key, shared_key=shared, bases=bases)
-        places = [] if record is None else [Path(path) for path in record["places"][::4]]
+        places = [] if record is None else [Path(path) for path in record["outputs"][::4]]
         before = {path: _content(path) for path in places}
         restored = restore_hit(
             key, order.environment, shared_key=shared, bases=bases, counted=False

@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
-from archsplit.cache.local import MAX_ENTRY_BYTES, StoreKind
+from archsplit.cache.local import MAX_ENTRY_BYTES, RESULTS_FOLDER
 from archsplit.cache.remote import RemoteError
 from archsplit.cache.sealed import DamagedError, decode_result, encode_result, entry_action
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _INSTALL = "pip install 'archsplit[{extra}]'"
 _FOUND = 200
 _MISSING = 404
-_RESULTS = f"{StoreKind.ACTION.value}/"
+_BLOBS_FOLDER = "cas"
 _MOST_INLINE = 4_000_000
 """Bytes in a result; gRPC's clients refuse messages above 4 MiB, and larger ones are a blob."""
 _MOST_RESULT = 16 << 20
@@ -140,8 +140,6 @@ class ResultRemote:
 
     def get(self, path: str, *, seconds: float, most: int = MAX_ENTRY_BYTES) -> bytes | None:
         """Return the stored bytes, or None."""
-        if not path.startswith(_RESULTS):
-            return self._files.get(path, seconds=seconds, most=most)
         until = time.monotonic() + seconds
         message = self._files.get(_result_path(path), seconds=seconds, most=_MOST_RESULT)
         if message is None:
@@ -158,9 +156,6 @@ class ResultRemote:
 
     def put(self, path: str, blob: bytes, *, seconds: float) -> None:
         """Store bytes."""
-        if not path.startswith(_RESULTS):
-            self._files.put(path, blob, seconds=seconds)
-            return
         until, stored = time.monotonic() + seconds, blob
         digest, size, content = decode_result(blob)
         if size > _MOST_INLINE and content is not None:
@@ -176,14 +171,14 @@ def _left(until: float) -> float:
 
 
 def _result_path(path: str) -> str:
-    return f"{_RESULTS}{hashlib.sha256(entry_action(path)[-1]).hexdigest()}"
+    return f"{RESULTS_FOLDER}/{hashlib.sha256(entry_action(path)[-1]).hexdigest()}"
 
 
 def _blob_path(digest: str) -> str:
     # The digest comes from a server, and becomes a path.
     if not digest.isalnum():
         raise RemoteError("it returned wrong bytes")
-    return f"{StoreKind.CONTENT.value}/{digest}"
+    return f"{_BLOBS_FOLDER}/{digest}"
 
 
 def open_remote(address: str) -> tuple[str, Remote]:

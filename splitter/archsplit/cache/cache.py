@@ -26,7 +26,7 @@ from archsplit.cache.entry import (
     encode_manifest,
 )
 from archsplit.cache.file_digests import FileDigests
-from archsplit.cache.local import LocalStore, StoreKind, evict, is_eviction_due
+from archsplit.cache.local import LocalStore, evict, is_eviction_due
 from archsplit.cache.sealed import DamagedError
 from archsplit.cache.stats import LOCAL_TIER, MISS_TIER, CacheStats, MissLog
 from archsplit.system.outputs import read_stored_file, store_file
@@ -177,7 +177,7 @@ class Cache:
             if entry is not None:
                 # The next lookup needs no network.
                 if tier != LOCAL_TIER:
-                    self.local.put(StoreKind.ACTION, key, blob)
+                    self.local.put(key, blob)
                     self._remote_stores().add_saved_time(entry.cpu_seconds)
                 return CacheHit(entry, tier)
         return None
@@ -203,7 +203,7 @@ class Cache:
                 continue
             if tier != LOCAL_TIER and new:
                 rows = encode_manifest([*new, *seen], request=request)
-                self.local.put(StoreKind.ACTION, request, rows)
+                self.local.put(request, rows)
             seen += new
             yield from new
 
@@ -231,18 +231,18 @@ class Cache:
                 evict(self.settings.folder, maximum=maximum, warn=self.local.warn)
 
     def _blobs(self, key: str) -> Iterator[tuple[str, bytes]]:
-        blob = self.local.get(StoreKind.ACTION, key)
+        blob = self.local.get(key)
         if blob is not None:
             yield LOCAL_TIER, blob
         if self.settings.remote:
-            found = self._remote_stores().get(StoreKind.ACTION, key)
+            found = self._remote_stores().get(key)
             if found is not None:
                 yield found
 
     def _put(self, key: str, blob: bytes) -> None:
-        self.local.put(StoreKind.ACTION, key, blob)
+        self.local.put(key, blob)
         if self.settings.remote:
-            self._remote_stores().put(StoreKind.ACTION, key, blob)
+            self._remote_stores().put(key, blob)
 
     def _decoded(self, key: str, blob: bytes, tier: str) -> CacheEntry | None:
         try:
@@ -259,7 +259,7 @@ class Cache:
     def _handle_damage(self, key: str, tier: str, why: str) -> None:
         # Damage on this disk is mended by removal; a remote store is somebody else's.
         if tier == LOCAL_TIER:
-            self.local.drop_damaged(StoreKind.ACTION, key, why)
+            self.local.drop_damaged(key, why)
         else:
             self._remote_stores().disable(tier, why)
 

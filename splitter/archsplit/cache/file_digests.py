@@ -10,19 +10,17 @@ import contextlib
 import json
 import os
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from archsplit.cache.usage import SETTLED_NS
+from archsplit.cache.usage import is_reliable, stat_text
 from archsplit.system.fs import hash_stream
-from archsplit.system.mounts import device_identity
 from archsplit.system.outputs import read_stored_file, store_file
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
 _MOST = 20_000
-
-FileStamp = tuple[int, int, int, int, int]
 
 
 class FileDigests:
@@ -39,18 +37,17 @@ class FileDigests:
     def __init__(self, folder: Path | None) -> None:
         self.began = time.time_ns()
         self.folder = None if folder is None else folder / os.uname().nodename
-        self._cached: dict[str, tuple[FileStamp, str]] = {}
-        self._new: dict[str, dict[str, tuple[FileStamp, str]]] = {}
+        self._cached: dict[str, tuple[str, str]] = {}
+        self._new: dict[str, dict[str, tuple[str, str]]] = {}
         self._checked: dict[str, str | None] = {}
 
     def load(self, group: str) -> None:
         """Load the cached digests of a group; a damaged file counts as empty."""
         if self.folder is None:
             return
-        with contextlib.suppress(OSError, ValueError, TypeError, AttributeError):
-            rows = json.loads(read_stored_file(self.folder / group)[0])
-            for path, (stamp, digest) in rows.items():
-                self._cached[path] = (tuple(stamp), str(digest))
+        with contextlib.suppress(ValueError, TypeError):
+            for path, (file_stat, digest) in read_rows(self.folder / group).items():
+                self._cached[path] = (str(file_stat), str(digest))
 
     def digest(self, path: str, *, group: str) -> str | None:
         """Return the digest of a file, or None for one that can't be read.
@@ -72,47 +69,45 @@ class FileDigests:
         if self.folder is None:
             return
         for group, rows in self._new.items():
-            path = self.folder / group
-            # Another process may have stored digests since `load`.
-            merged = {**self._stored(path), **rows}
-            # The newest last: old ones are of files that are gone.
-            kept = dict(list(merged.items())[-_MOST:])
-            with contextlib.suppress(OSError):
-                store_file(path, json.dumps(kept).encode())
+            add_rows(self.folder / group, rows, most=_MOST)
         self._new.clear()
-
-    def _stored(self, path: Path) -> dict[str, tuple[FileStamp, str]]:
-        try:
-            rows = json.loads(read_stored_file(path)[0])
-        except (OSError, ValueError):
-            return {}
-        return rows if isinstance(rows, dict) else {}
 
     def _find(self, path: str, group: str) -> str | None:
         try:
-            stamp = read_stamp(path)
+            file_stat = stat_text(path)
             known = self._cached.get(path)
-            if known is not None and known[0] == stamp:
+            if file_stat and known is not None and known[0] == file_stat:
                 return known[1]
             digest = _digest(path)
-            # The file changed while it was read: the hashed bytes are unknown.
-            if read_stamp(path) != stamp:
-                return None
         except OSError:
             return None
-        # A negative identity is this process's own.
-        if time.time_ns() - max(stamp[2], stamp[3]) > SETTLED_NS and stamp[4] >= 0:
-            self._new.setdefault(group, {})[path] = self._cached[path] = (stamp, digest)
+        # The file changed while it was read: the hashed bytes are unknown.
+        if not file_stat or stat_text(path) != file_stat:
+            return None
+        if is_reliable(file_stat, since=time.time_ns()):
+            self._new.setdefault(group, {})[path] = self._cached[path] = (file_stat, digest)
         return digest
 
 
-def read_stamp(path: str) -> FileStamp:
-    """Return a file's size, inode, times and file system, which change when the file does."""
-    status = os.stat(path)  # noqa: PTH116 - thousands of them: a Path each would cost more
-    times = (status.st_mtime_ns, status.st_ctime_ns)
-    return (status.st_size, status.st_ino, *times, device_identity(status.st_dev))
-
-
 def _digest(path: str) -> str:
-    with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - as in `_stamp`
+    with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - a Path each would cost more
         return hash_stream(file)[0].hex()
+
+
+def read_rows(path: Path) -> dict[str, Any]:
+    """Return the rows of a file by name; a damaged file counts as empty."""
+    try:
+        rows = json.loads(read_stored_file(path)[0])
+    except (OSError, ValueError):
+        return {}
+    return rows if isinstance(rows, dict) else {}
+
+
+def add_rows(path: Path, rows: Mapping[str, object], *, most: int) -> None:
+    """Add rows to a file; keep the newest ones, and ignore a failed write."""
+    # Another process may have stored rows since they were read.
+    merged = {**read_rows(path), **rows}
+    # The newest last: old ones are of files that are gone.
+    kept = dict(list(merged.items())[-most:])
+    with contextlib.suppress(OSError):
+        store_file(path, json.dumps(kept).encode())

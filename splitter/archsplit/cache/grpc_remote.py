@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 
 import grpc
 
-from archsplit.cache.local import MAX_ENTRY_BYTES, StoreKind
+from archsplit.cache.local import MAX_ENTRY_BYTES
 from archsplit.cache.remote import RemoteError
 from archsplit.cache.sealed import OUTPUT_NAME, decode_result, encode_result, entry_action
 from archsplit.formats.reapi_messages import decode_message, encode_message, new_message
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 _REAPI = "/build.bazel.remote.execution.v2"
-_RESULTS = f"{StoreKind.ACTION.value}/"
 _BLOCK = 1 << 20
 """Bytes of a message; servers and proxies accept at least 4 MB."""
 _MOST_MESSAGE = 16 << 20
@@ -86,7 +85,7 @@ class GrpcRemote:
                 return None
             # Of an entry that came by HTTP, a server has the bytes in the result.
             found = files[0].contents or self._read(files[0], until, most)
-            return encode_result(found) if path.startswith(_RESULTS) else found
+            return encode_result(found)
         except grpc.RpcError as error:
             # Of a result whose blob was evicted, too.
             if error.code() is grpc.StatusCode.NOT_FOUND:
@@ -97,7 +96,7 @@ class GrpcRemote:
         """Store bytes."""
         until = time.monotonic() + seconds
         messages = entry_action(path)
-        content = bytes(decode_result(blob)[2] or b"") if path.startswith(_RESULTS) else blob
+        content = bytes(decode_result(blob)[2] or b"")
         try:
             # The result last: a reader of the result finds its blobs.
             self._upload([*messages, content], until)

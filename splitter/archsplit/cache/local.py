@@ -1,9 +1,8 @@
 """Local store: plain files named by hash, which many processes share without locks.
 
-``ac/<2 digits>/<key>`` holds entries and manifests, ``cas/<2 digits>/<SHA-256>`` contents. Without
-the two digits these are the paths of the HTTP protocol of Bazel's remote caches. Every write goes
-into a temporary file that is renamed, and every read checks a digest: no reader gets a partial
-file. Also here: verification, export as a reproducible tar file, import, and LRU eviction.
+``ac/<2 digits>/<key>`` holds entries and manifests. Every write goes into a temporary file that is
+renamed, and every read checks a digest: no reader gets a partial file. Also here: verification,
+export as a reproducible tar file, import, and LRU eviction.
 
 Wheels that were downloaded as inputs are in a folder beside it. They have names of their own and
 are no entries of the store, so they are counted and evicted apart: at most the cache's maximum size
@@ -16,12 +15,10 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import hashlib
 import io
 import math
 import os
 import time
-from enum import Enum
 from typing import IO, TYPE_CHECKING, NamedTuple
 
 from archsplit.cache.entry import compute_key, decode_entry, decode_manifest
@@ -65,11 +62,8 @@ _OTHER_FOLDERS = (
 )
 
 
-class StoreKind(Enum):
-    """Kinds of files; the values are the names of the folders."""
-
-    ACTION = "ac"
-    CONTENT = "cas"
+RESULTS_FOLDER = "ac"
+"""Folder of entries and manifests."""
 
 
 class LocalStore:
@@ -102,39 +96,39 @@ class LocalStore:
         self._has_warned = False
         self._writable = writable
 
-    def path(self, kind: StoreKind, key: str) -> Path:
+    def path(self, key: str) -> Path:
         """Return the path of a key, which may be missing."""
-        return self.folder / kind.value / key[:2] / key
+        return self.folder / RESULTS_FOLDER / key[:2] / key
 
-    def get(self, kind: StoreKind, key: str) -> bytes | None:
+    def get(self, key: str) -> bytes | None:
         """Return the stored bytes, or None; delete a damaged file."""
-        path = self.path(kind, key)
+        path = self.path(key)
         try:
             blob, status = read_stored_file(path)
         except IrregularFileError:
-            self.delete(kind, key)
+            self.delete(key)
             return None
         except OSError as error:
             if error.errno not in _MISS_ERRORS:
                 self._warn_of_error("read", error)
             return None
-        if not is_intact(kind, key, blob):
-            self.drop_damaged(kind, key, "its digest is wrong")
+        if not is_sealed(blob):
+            self.drop_damaged(key, "its digest is wrong")
             return None
         # The time of the last use is what eviction sorts by.
         if self._writable:
             mark_used(path, status.st_mtime)
         return blob
 
-    def put(self, kind: StoreKind, key: str, blob: bytes) -> bool:
+    def put(self, key: str, blob: bytes) -> bool:
         """Store bytes, all or nothing; return False on failure."""
         if not self._writable:
             return False
-        path = self.path(kind, key)
+        path = self.path(key)
         try:
             store_file(path, blob)
         except OSError as error:
-            if error.errno in _PATH_CONFLICT_ERRORS and (self.folder / kind.value).is_dir():
+            if error.errno in _PATH_CONFLICT_ERRORS and (self.folder / RESULTS_FOLDER).is_dir():
                 # A folder or file of another kind has this path; other keys can be stored.
                 return False
             # The disk is full or read-only, or the folder belongs to another user: stop writing.
@@ -147,24 +141,24 @@ class LocalStore:
         self.written += len(blob)
         return True
 
-    def drop_damaged(self, kind: StoreKind, key: str, why: str) -> None:
+    def drop_damaged(self, key: str, why: str) -> None:
         """Warn of a damaged file, and delete it in a store that may be written."""
         done = "deleted" if self._writable else "ignored"
-        self.warn(f"{done} a damaged file of the cache: {self.path(kind, key)}: {why}")
-        self.delete(kind, key)
+        self.warn(f"{done} a damaged file of the cache: {self.path(key)}: {why}")
+        self.delete(key)
 
-    def delete(self, kind: StoreKind, key: str) -> None:
+    def delete(self, key: str) -> None:
         """Delete a file if it exists."""
         if self._writable:
-            path = self.path(kind, key)
+            path = self.path(key)
             with contextlib.suppress(OSError):
                 remove_irregular(path)
                 path.unlink()
 
-    def keys(self, kind: StoreKind) -> Iterator[str]:
-        """Return the keys of a kind, sorted."""
-        for prefix in sorted_names(self.folder / kind.value):
-            for name in sorted_names(self.folder / kind.value / prefix):
+    def all_keys(self) -> Iterator[str]:
+        """Return all keys, sorted."""
+        for prefix in sorted_names(self.folder / RESULTS_FOLDER):
+            for name in sorted_names(self.folder / RESULTS_FOLDER / prefix):
                 if not is_marked_name(name):
                     yield name
 
@@ -173,14 +167,6 @@ class LocalStore:
         if not self._has_warned:
             self._has_warned = True
             self.warn(f"{self.folder} can't be {action}: {error.strerror}; compiling without it")
-
-
-def is_intact(kind: StoreKind, key: str, blob: bytes) -> bool:
-    """Return True if the digest of the bytes is right: the key, or a digest in the bytes."""
-    # A content is named by its digest, and needs no other.
-    if kind is StoreKind.CONTENT:
-        return hashlib.sha256(blob).hexdigest() == key
-    return is_sealed(blob)
 
 
 def sorted_names(folder: Path) -> list[str]:
@@ -206,27 +192,21 @@ class StoreCheck(NamedTuple):
 def verify_store(store: LocalStore) -> StoreCheck:
     """Read every file and delete the damaged ones."""
     files, damaged = 0, []
-    for kind in StoreKind:
-        for key in store.keys(kind):
-            files += 1
-            if not _is_valid(kind, key, _stored_bytes(store, kind, key)):
-                damaged.append(key)
-                store.delete(kind, key)
+    for key in store.all_keys():
+        files += 1
+        blob = _stored_bytes(store, key)
+        if not (_is_entry(key, blob) or _is_manifest(key, blob)):
+            damaged.append(key)
+            store.delete(key)
     return StoreCheck(files, tuple(damaged))
 
 
-def _stored_bytes(store: LocalStore, kind: StoreKind, key: str) -> bytes:
+def _stored_bytes(store: LocalStore, key: str) -> bytes:
     """Return the bytes of a file; none, as of a damaged one, where it can't be read."""
     try:
-        return read_stored_file(store.path(kind, key))[0]
+        return read_stored_file(store.path(key))[0]
     except OSError:
         return b""
-
-
-def _is_valid(kind: StoreKind, key: str, blob: bytes) -> bool:
-    if not is_intact(kind, key, blob):
-        return False
-    return kind is StoreKind.CONTENT or _is_entry(key, blob) or _is_manifest(key, blob)
 
 
 def _is_entry(key: str, blob: bytes) -> bool:
@@ -250,15 +230,14 @@ def export_store(store: LocalStore, file: IO[bytes]) -> int:
 
     count = 0
     with tarfile.open(fileobj=file, mode="w", format=tarfile.USTAR_FORMAT) as tar:
-        for kind in StoreKind:
-            for key in store.keys(kind):
-                # Damaged files are left out: the importer would refuse them.
-                blob = store.get(kind, key)
-                if blob is not None:
-                    member = tarfile.TarInfo(f"{kind.value}/{key}")
-                    member.size = len(blob)
-                    tar.addfile(member, io.BytesIO(blob))
-                    count += 1
+        for key in store.all_keys():
+            # Damaged files are left out: the importer would refuse them.
+            blob = store.get(key)
+            if blob is not None:
+                member = tarfile.TarInfo(f"{RESULTS_FOLDER}/{key}")
+                member.size = len(blob)
+                tar.addfile(member, io.BytesIO(blob))
+                count += 1
     return count
 
 
@@ -278,25 +257,25 @@ def import_store(store: LocalStore, file: IO[bytes], *, where: str) -> tuple[int
     try:
         with tarfile.open(fileobj=file, mode="r:") as tar:
             for member in tar:
-                kind, _, key = member.name.partition("/")
+                folder, _, key = member.name.partition("/")
                 content = tar.extractfile(member)
-                if kind in {each.value for each in StoreKind} and content is not None:
+                if folder == RESULTS_FOLDER and content is not None:
                     total += 1
                     # A sparse member of some bytes could fill memory with zeros.
                     if member.issparse() or member.size > MAX_ENTRY_BYTES:
                         continue
-                    count += _import_file(store, StoreKind(kind), key, content.read())
+                    count += _import_file(store, key, content.read())
     except (tarfile.TarError, OSError) as error:
         raise InputError(f"{where} is not an exported cache: {error}") from None
     return count, total
 
 
-def _import_file(store: LocalStore, kind: StoreKind, key: str, blob: bytes) -> bool:
+def _import_file(store: LocalStore, key: str, blob: bytes) -> bool:
     # A member's name becomes a path on this machine, so only digests are accepted (no `../`).
     is_digest = len(key) == 64 and set(key) <= set("0123456789abcdef")  # noqa: PLR2004 - of SHA-256
-    if not is_digest or not is_intact(kind, key, blob):
+    if not is_digest or not is_sealed(blob):
         return False
-    if not store.put(kind, key, blob):
+    if not store.put(key, blob):
         raise OutputError(f"can't write into {store.folder}")
     return True
 
@@ -401,7 +380,7 @@ def _files(folder: Path) -> Iterator[_File]:
 
 def _subdirectories(folder: Path) -> Iterator[Path]:
     """Yield the folders of all kinds of files; some may be missing."""
-    for name in (*(kind.value for kind in StoreKind), *_OTHER_FOLDERS):
+    for name in (RESULTS_FOLDER, *_OTHER_FOLDERS):
         yield folder / name
 
 

@@ -21,13 +21,13 @@ from concurrent import futures
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from archsplit.cache.local import is_intact
+from archsplit.cache.local import RESULTS_FOLDER
+from archsplit.cache.sealed import is_sealed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from archsplit.cache.local import StoreKind
 
 _AT_ONCE = 4
 _MOST_BYTES = 256 << 20
@@ -164,7 +164,7 @@ class RemoteError(Exception):
 
 
 class Remote(Protocol):
-    """A store of bytes by path, ``ac/<key>`` and ``cas/<key>``.
+    """A store of bytes by path, ``ac/<key>``.
 
     Both methods may raise whatever their library raises.
     """
@@ -211,14 +211,14 @@ class Remotes:
             if age is not None:
                 self._remove(name, f"it failed {age:.0f} s ago")
 
-    def get(self, kind: StoreKind, key: str) -> tuple[str, bytes] | None:
+    def get(self, key: str) -> tuple[str, bytes] | None:
         """Return the first hit with the name of its store, or None."""
         for name, remote in tuple(self._remotes):
-            blob = self._fetch(name, remote, f"{kind.value}/{key}")
+            blob = self._fetch(name, remote, f"{RESULTS_FOLDER}/{key}")
             if blob is None:
                 continue
             # A proxy or a damaged disk may return other bytes with status 200.
-            if is_intact(kind, key, blob):
+            if is_sealed(blob):
                 return name, blob
             self.disable(name, "it returned wrong bytes")
         return None
@@ -227,10 +227,10 @@ class Remotes:
         """Refund the seconds that a hit has saved."""
         self._budget.refund(seconds)
 
-    def put(self, kind: StoreKind, key: str, blob: bytes) -> None:
+    def put(self, key: str, blob: bytes) -> None:
         """Queue an upload to every store."""
         for name, remote in tuple(self._remotes) if self._writable else ():
-            work = partial(self._upload, remote, f"{kind.value}/{key}", blob)
+            work = partial(self._upload, remote, f"{RESULTS_FOLDER}/{key}", blob)
             if not self._uploads.add(name, len(blob), work):
                 self._warn("not all results are stored remotely: uploads are slower than the build")
 

@@ -177,7 +177,7 @@ def entry_action(path: str) -> list[bytes]:
     The command is never run; it tells people what the entry is.
 
     Args:
-        path: ``ac/<key>`` or ``cas/<key>``.
+        path: ``ac/<key>``.
     """
     arguments = (_field(_COMMAND_ARGUMENTS, word.encode()) for word in ("archsplit", "cache", path))
     root, command = b"", b"".join(arguments) + _field(_COMMAND_OUTPUT_PATHS, OUTPUT_NAME.encode())

@@ -7,6 +7,7 @@ wrapper needs this module, so it imports nothing that Python's start hasn't impo
 from __future__ import annotations
 
 import os
+import stat
 import time
 
 from archsplit.system.mounts import device_identity
@@ -57,11 +58,11 @@ def mark_used(path: Path | str, last_used: float | None = None) -> None:
         return
 
 
-SETTLED_NS = 2_000_000_000
+TOO_NEW_NS = 2_000_000_000
 """Age of a file from which its times show each change: clocks of file systems are coarse."""
 
 
-def stamp_text(path: str) -> str:
+def stat_text(path: str) -> str:
     """Return a file's size, inode, times and file system, which change when the file does.
 
     A link counts as its target. "" stands for a missing file.
@@ -76,15 +77,37 @@ def stamp_text(path: str) -> str:
     )
 
 
-def settled_stamp(path: str, *, since: int) -> str:
-    """Return the stamp of a file; "" for one that may change without a new stamp.
+def reliable_stat(path: str, *, since: int) -> str:
+    """Return the stat of a file; "" for one that may change without a new stat.
 
     Args:
         since: nanoseconds since 1970 at which, or after which, the file was read.
     """
-    stamp = stamp_text(path)
-    if not stamp:
-        return ""
-    _, _, modified, changed, identity = map(int, stamp.split())
-    # A change shortly before the read may have left the same times as one after it.
-    return stamp if max(modified, changed) < since - SETTLED_NS and identity >= 0 else ""
+    file_stat = stat_text(path)
+    return file_stat if file_stat and is_reliable(file_stat, since=since) else ""
+
+
+def is_reliable(file_stat: str, *, since: int) -> bool:
+    """Return True if each later change of a file changes its stat; see `reliable_stat`."""
+    _, _, modified, changed, identity = map(int, file_stat.split())
+    # A change shortly before the read may have left the same times as one after it. A negative
+    # identity is this process's own.
+    return max(modified, changed) < since - TOO_NEW_NS and identity >= 0
+
+
+_SLACK_NS = 20_000_000
+"""A file system's times may lag behind the clock by a tick."""
+
+
+def has_changed(path: str, since: int) -> bool:
+    """Return True if a file may have changed since a time, or is gone."""
+    try:
+        status = os.lstat(path)
+        newest = max(status.st_mtime_ns, status.st_ctime_ns)
+        # A link may have been turned to a file that is old.
+        if stat.S_ISLNK(status.st_mode):
+            status = os.stat(path)
+            newest = max(newest, status.st_mtime_ns, status.st_ctime_ns)
+    except OSError:
+        return True
+    return newest > since - _SLACK_NS

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 from archsplit import __version__
 from archsplit.cache.cache import Cache
-from archsplit.compiler.hidden_folders import NO_FOLDERS
 from archsplit.compiler.keys import with_depfile
+from archsplit.compiler.prefix_map import NO_PREFIXES
 from archsplit.compiler.step_cache import StepCache
 from archsplit.compiler.tool_identity import PROGRAM_GROUP, ToolIdentities
 from archsplit.scheduler.graph import Graph
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from archsplit.cache.config import Settings
-    from archsplit.compiler.hidden_folders import HiddenFolders
     from archsplit.compiler.object_cache import ObjectCache, SourceUnit
+    from archsplit.compiler.prefix_map import PrefixMap
     from archsplit.compiler.step_cache import StepEvent
     from archsplit.scheduler.outcome import FinishedStep
     from archsplit.system.process import Runner
@@ -42,7 +42,7 @@ class CacheSession:
         runner: starts programs.
         report: shows a line to a person.
         explain: report the result of each lookup.
-        spread: steps may use more than one core.
+        multicore: steps may use more than one core.
 
     Attributes:
         cache: the store and its records.
@@ -55,7 +55,7 @@ class CacheSession:
         runner: Runner,
         report: Callable[[str], None],
         explain: bool,
-        spread: bool = False,
+        multicore: bool = False,
     ) -> None:
         self.cache = Cache(settings, warn=report)
         self.cache.digests.load(PROGRAM_GROUP)
@@ -63,7 +63,7 @@ class CacheSession:
         self._tools: ToolIdentities | None = None
         self._report = report
         self._explain = explain
-        self._spread = spread
+        self._multicore = multicore
         self._objects: ObjectCache | None = None
         self._steps: StepCache | None = None
         self._graph = Graph(steps=())
@@ -73,6 +73,11 @@ class CacheSession:
     def seconds_saved(self) -> float:
         """Return the CPU seconds that the steps found in the cache would have taken."""
         return 0.0 if self._steps is None else self._steps.saved
+
+    @property
+    def base_free(self) -> frozenset[Path]:
+        """Return the preprocessed texts that name no folder of ``base-dir``; others may not."""
+        return frozenset(() if self._steps is None else self._steps.base_free)
 
     def close(self) -> None:
         """Write what is left to write."""
@@ -90,14 +95,14 @@ class CacheSession:
         *,
         cwd: Path,
         private: Path,
-        hidden: HiddenFolders = NO_FOLDERS,
+        prefixes: PrefixMap = NO_PREFIXES,
     ) -> tuple[Graph, StepCache]:
         """Return the graph to run, and the cache of its steps.
 
         Args:
             cwd: the working directory of nvcc and its steps.
             private: the folder of all intermediate files.
-            hidden: the folders of ``base-dir``.
+            prefixes: the folders of ``base-dir``.
         """
         self._private = private
         self._graph = Graph(steps=tuple(with_depfile(step, private) for step in graph.steps))
@@ -105,8 +110,8 @@ class CacheSession:
             self.cache,
             self.identify_tools(cwd),
             private=private,
-            spread=self._spread,
-            hidden=hidden,
+            multicore=self._multicore,
+            prefixes=prefixes,
         )
         return self._graph, self._steps
 

@@ -30,8 +30,8 @@ from archsplit.compiler.file_resolver import (
     FileResolver,
     join_continued_lines,
 )
-from archsplit.compiler.hidden_folders import NO_FOLDERS
 from archsplit.compiler.keys import DEPFILE_FLAG, line_info_flag
+from archsplit.compiler.prefix_map import NO_PREFIXES
 from archsplit.compiler.preprocessed import included_files
 from archsplit.compiler.tool_identity import (
     PROGRAM_GROUP,
@@ -42,13 +42,13 @@ from archsplit.nvcc.depfile import parse_depfile
 from archsplit.nvcc.dryrun import is_host_compiler, option_values
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Container, Iterator, Mapping, Sequence
 
     from archsplit.cache.cache import Cache
     from archsplit.cache.entry import ManifestEntry
-    from archsplit.compiler.hidden_folders import HiddenFolders
     from archsplit.compiler.include_scan import ManifestUpdate, ObservedReads, TextScans
     from archsplit.compiler.keys import CompileRequest
+    from archsplit.compiler.prefix_map import PrefixMap
     from archsplit.compiler.tool_identity import ToolIdentities
 
 _RULE = "rule "
@@ -127,7 +127,7 @@ class CompletedCompile(NamedTuple):
     Attributes:
         outputs: the output files by role, of each portion.
         texts: all preprocessed texts.
-        listings: the host compiler's depfiles, which list the files that it has read.
+        host_depfiles: the host compiler's depfiles, which list the files that it has read.
         rules: the requested depfiles by role, each with the preprocessed texts of its sources.
         notes: further data to store with each portion.
         commands: each program with the arguments of one of its steps.
@@ -135,11 +135,12 @@ class CompletedCompile(NamedTuple):
         environment: the environment of the steps.
         private: the folder of intermediate files.
         began: start of the compilation, in nanoseconds since 1970.
+        base_free: texts that are known to name no folder of ``base-dir``.
     """
 
     outputs: Mapping[str, Mapping[str, Path]]
     texts: tuple[Path, ...]
-    listings: tuple[Path, ...]
+    host_depfiles: tuple[Path, ...]
     commands: tuple[tuple[str, ...], ...]
     environment: Mapping[str, str]
     private: Path
@@ -152,6 +153,7 @@ class CompletedCompile(NamedTuple):
     rules: Mapping[str, tuple[Path, ...]] = MappingProxyType({})
     notes: Mapping[str, Mapping[str, str]] = MappingProxyType({})
     tools: tuple[str, ...] = ()
+    base_free: Container[Path] = ()
 
 
 class DirectCache:
@@ -189,12 +191,12 @@ class DirectCache:
     def find(self, portions: Sequence[str] = WHOLE) -> dict[str, CachedResult]:
         """Return the hits by portion: results whose input files have the same digests now."""
         key = self._request.key
-        # The stamps of the request's files spare a read of each.
+        # The stats of the request's files spare a read of each.
         self._cache.digests.load(key)
         self._cache.digests.load(PROGRAM_GROUP)
         found: dict[str, CachedResult] = {}
         for stored in self._cache.manifest_entries(key):
-            row = self._request.hidden.restore_entry(stored)
+            row = self._request.prefixes.unmap_entry(stored)
             self.rows.append(row)
             if self._resolver.is_current(row):
                 for portion in portions:
@@ -231,7 +233,7 @@ class DirectCache:
         texts = {path: path.read_bytes() for path in done.texts}
         # `.incbin` reads a file that no include marker names.
         found = {path: scans.preprocessed(text) for path, text in texts.items()}
-        if any(scan.reads_more for scan in found.values()) or not (texts or done.listings):
+        if any(scan.reads_more for scan in found.values()) or not (texts or done.host_depfiles):
             return
         # A file may have changed since the lookup, before the compiler read it.
         self._cache.digests.recheck()
@@ -242,25 +244,25 @@ class DirectCache:
         read = describe_reads(reading, resolver, scans) if reading and includes else None
         if reading is None or read is None:
             return
-        hidden = self._request.hidden
-        if hidden.paths and not self._has_no_names(done, texts, reading):
+        prefixes = self._request.prefixes
+        if prefixes.paths and not self._has_no_names(done, texts, reading):
             return
-        self.unshared = self._named_base(done, texts, read) if hidden.bases else ""
+        self.unshared = self._named_base(done, texts, read) if prefixes.bases else ""
         if not self.unshared:
             self._store_entries(done, markers, read)
 
     def _store_entries(
         self, done: CompletedCompile, markers: Mapping[Path, bytes], read: ManifestUpdate
     ) -> None:
-        key, hidden = self._request.key, self._request.hidden
-        row = hidden.hide_entry(read.row)
+        key, prefixes = self._request.key, self._request.prefixes
+        row = prefixes.map_entry(read.row)
         for portion in done.outputs:
             parts = _key_components(row, key, portion)
-            entry = _hidden_entry(self._new_entry(done, markers, portion, parts), hidden)
+            entry = _mapped_entry(self._new_entry(done, markers, portion, parts), prefixes)
             if entry is None:
                 self.unshared = "a result has the folder's name"
             elif self._cache.store(entry):
-                self.stored[portion] = _cached_result(row, entry, LOCAL_TIER, hidden)
+                self.stored[portion] = _cached_result(row, entry, LOCAL_TIER, prefixes)
         if self.stored:
             # After the entry: a row without one would be looked up in vain.
             self._cache.add_manifest_entry(key, row)
@@ -270,18 +272,19 @@ class DirectCache:
         self, done: CompletedCompile, texts: Mapping[Path, bytes], read: ManifestUpdate
     ) -> str:
         """Return the reason why a result may depend on the name of a base; "" for none."""
-        hidden = self._request.hidden
+        prefixes = self._request.prefixes
         if not self._has_only_gnu(done):
             return "the host compiler is not GCC"
         for program, *words in done.commands:
             flag = line_info_flag(words)
             if any("lto" in word for word in words) or (flag and not is_host_compiler(program)):
                 return f"{Path(program).name} {flag or '-lto'} writes file names"
-        if None in map(hidden.hide_markers, texts.values()):
+        others = (text for path, text in texts.items() if path not in done.base_free)
+        if None in map(prefixes.map_markers, others):
             return "the code has the folder's name, or uses __builtin_FILE"
         for name, digest in read.row.files:
             text = read.texts.get(digest)
-            if text is not None and hidden.may_include_by_base(join_continued_lines(text)):
+            if text is not None and prefixes.may_include_by_base(join_continued_lines(text)):
                 return f"{name} has the folder's name, or includes a file by a macro"
         return ""
 
@@ -294,12 +297,12 @@ class DirectCache:
     ) -> bool:
         """Return True if no result depends on the names of isolated folders."""
         # A source without a preprocessed text may use any name.
-        if reading.has_unseen:
+        if reading.has_unlisted:
             return False
         # clang names a lambda by the file that it is in.
         if not self._has_only_gnu(done):
             return False
-        return not any(map(self._request.hidden.is_named_in_code, texts.values()))
+        return not any(map(self._request.prefixes.has_folder_in_code, texts.values()))
 
     def _include_folders(self, done: CompletedCompile) -> tuple[str, ...]:
         """Return all include folders of the host compiles; none if one is unknown."""
@@ -324,7 +327,7 @@ class DirectCache:
         if found is None:
             return None
         self._cache.count_lookup(WHOLE_STEP, portion, found.tier, found.entry.cpu_seconds)
-        return _cached_result(row, found.entry, found.tier, self._request.hidden)
+        return _cached_result(row, found.entry, found.tier, self._request.prefixes)
 
     def _observe_reads(
         self,
@@ -335,8 +338,8 @@ class DirectCache:
         from archsplit.compiler.include_scan import ObservedReads  # noqa: PLC0415 - see `store`
 
         names = dict.fromkeys(name for each in markers.values() for name in included_files(each))
-        for listing in done.listings:
-            names |= dict.fromkeys(_listing_names(listing, done.private))
+        for depfile in done.host_depfiles:
+            names |= dict.fromkeys(_depfile_names(depfile, done.private))
         files = [
             str(path) for root in _toolkit_folders(done.commands) for path in _driver_files(root)
         ]
@@ -359,12 +362,12 @@ class DirectCache:
             names=tuple(names),
             tools=tuple(dict.fromkeys(files)),
             programs=tuple(dict.fromkeys(programs)),
-            foreign=foreign_folders(done.commands),
+            system=system_folders(done.commands),
             since=done.began,
             epoch=done.environment.get(EPOCH),
             macros=tuple(_macro_options(done.commands)),
             preprocessed=tuple(texts.values()),
-            has_unseen=any(_compiles_source(argv, done.private) for argv in done.commands),
+            has_unlisted=any(_compiles_source(argv, done.private) for argv in done.commands),
         )
 
     def _new_entry(
@@ -395,37 +398,37 @@ class DirectCache:
         return max(done.cpu_seconds / len(done.outputs), least)
 
 
-def _hidden_entry(entry: CacheEntry, hidden: HiddenFolders) -> CacheEntry | None:
-    """Return an entry without the names of hidden folders; None if an output has one."""
-    if hidden == NO_FOLDERS:
+def _mapped_entry(entry: CacheEntry, prefixes: PrefixMap) -> CacheEntry | None:
+    """Return an entry without the names of mapped folders; None if an output has one."""
+    if prefixes == NO_PREFIXES:
         return entry
     files: dict[str, bytes | None] = {
         # Rules for make name headers, and are written anew on a hit.
-        role: hidden.hide_text(content) if role.startswith(_RULE) else content
+        role: prefixes.map_text(content) if role.startswith(_RULE) else content
         for role, content in entry.files.items()
     }
-    stdout, stderr = map(hidden.hide_message, (entry.stdout, entry.stderr))
+    stdout, stderr = map(prefixes.map_message, (entry.stdout, entry.stderr))
     made = {role: content for role, content in files.items() if content is not None}
     if len(made) < len(files) or stdout is None or stderr is None:
         return None
-    if any(map(hidden.is_named, made.values())):
+    if any(map(prefixes.has_folder, made.values())):
         return None
     return entry._replace(files=made, stdout=stdout, stderr=stderr)
 
 
 def _cached_result(
-    row: ManifestEntry, entry: CacheEntry, tier: str, hidden: HiddenFolders
+    row: ManifestEntry, entry: CacheEntry, tier: str, prefixes: PrefixMap
 ) -> CachedResult:
     rules = {role for role in entry.files if role.startswith(_RULE)}
     return CachedResult(
         outputs={role: text for role, text in entry.files.items() if role not in rules},
-        rules={role.removeprefix(_RULE): hidden.restore_text(entry.files[role]) for role in rules},
+        rules={role.removeprefix(_RULE): prefixes.unmap_text(entry.files[role]) for role in rules},
         notes=entry.notes,
-        stdout=hidden.restore_message(entry.stdout),
-        stderr=hidden.restore_message(entry.stderr),
+        stdout=prefixes.unmap_message(entry.stdout),
+        stderr=prefixes.unmap_message(entry.stderr),
         cpu_seconds=entry.cpu_seconds,
         tier=tier,
-        row=hidden.restore_entry(row),
+        row=prefixes.unmap_entry(row),
         key=compute_key(entry.components),
     )
 
@@ -449,8 +452,8 @@ def _compiles_source(argv: tuple[str, ...], private: Path) -> bool:
     return not any(word.startswith(f"{private}/") for word in argv[1:] if word not in named)
 
 
-def _listing_names(listing: Path, private: Path) -> Iterator[str]:
-    rule = listing.read_text(errors="surrogateescape")
+def _depfile_names(depfile: Path, private: Path) -> Iterator[str]:
+    rule = depfile.read_text(errors="surrogateescape")
     for name in parse_depfile(rule.partition(":")[2]):
         # There are thousands of names, and few have a folder's parent in them.
         plain = os.path.normpath(name) if ".." in name else name
@@ -466,7 +469,7 @@ def _driver_files(root: str) -> Iterator[Path]:
             yield path
 
 
-def foreign_folders(commands: tuple[tuple[str, ...], ...]) -> tuple[str, ...]:
+def system_folders(commands: tuple[tuple[str, ...], ...]) -> tuple[str, ...]:
     """Return the folders whose headers are never edited: the system's and the toolkit's."""
     return ("/usr/", *_toolkit_folders(commands))
 

@@ -9,7 +9,7 @@ condition of the hit in a form that system calls can check, and where the output
     links       a path, and where it leads             the toolkit around nvcc
     variables   a name, and its value                  what sources ask for
     programs    a name, and its path                   the search on the PATH
-    stamps      a path, and its times                  what a compiler's reply follows from
+    compiler_files  a path, and its times                  what a compiler's reply follows from
     files       a path, its digest, and its times      sources, headers, tools, option files
     folders     a path                                 no new file may shadow one that was read
     watched     a path, and its times                  the folders of files that could do so
@@ -31,13 +31,14 @@ import os
 import time
 
 from archsplit.cache.sealed import DamagedError, seal, sealed_digest, sha256_digest, unseal
-from archsplit.cache.usage import append_counts, mark_used, settled_stamp, stamp_text
+from archsplit.cache.usage import append_counts, mark_used, reliable_stat, stat_text
 from archsplit.system.env import cache_dir, config_dir, find_program
 from archsplit.system.outputs import overwrite_file, read_stored_file, store_file
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from archsplit.cache.entry import KeyComponent
 
@@ -56,16 +57,14 @@ _DRIVER_TOOLS = ("CICC", "PTXAS", "NVVM")
 
 Variables that the tools read: observed by tracing their calls of ``getenv``.
 """
+_FLAG_TOOLS = (
+    *(*_DRIVER_TOOLS, "CUDAFE", "OCG", "NVLINK", "FATBINARY", "LLVMC"),
+    *("LLVMDIS", "NVASM", "NVDISASM"),
+)
 _DRIVER_NAMES = {
     *("INCLUDES", "SYSTEM_INCLUDES", "LIBRARIES", "CICC_PATH", "NVVMIR_LIBRARY_DIR", "TOP"),
     "compiler-bindir",
-    *(
-        f"{tool}_FLAGS"
-        for tool in (
-            *(*_DRIVER_TOOLS, "CUDAFE", "OCG", "NVLINK", "FATBINARY", "LLVMC", "LLVMDIS"),
-            *("NVASM", "NVDISASM"),
-        )
-    ),
+    *(f"{tool}_FLAGS" for tool in _FLAG_TOOLS),
 }
 _DRIVER_PREFIX = "NVCC_"
 """Variables that nvcc or its profile reads; steps have their values as arguments."""
@@ -151,6 +150,17 @@ def extra_outputs(environment: Mapping[str, str]) -> str:
     return next((name for name in _WRITES if environment.get(name)), "")
 
 
+def debug_folder(cwd: Path | str, environment: Mapping[str, str]) -> str:
+    """Return the working folder as compilers name it in debug information."""
+    # gcc and clang take the name in PWD if it leads to the working folder.
+    named = environment.get("PWD", "")
+    try:
+        is_same = named.startswith("/") and os.path.samefile(named, cwd)
+    except OSError:
+        is_same = False
+    return named if is_same else str(cwd)
+
+
 AUTO = "auto"
 _CMAKE_CACHE = "CMakeCache.txt"
 _CMAKE_SOURCE = "CMAKE_HOME_DIRECTORY:INTERNAL="
@@ -205,18 +215,8 @@ def _cmake_source(build: str) -> str | None:
 RECORDS_FOLDER = "direct"
 REQUEST_STEP = "request"
 SECTIONS = (
-    *(
-        "head",
-        "bases",
-        "links",
-        "variables",
-        "programs",
-        "stamps",
-        "files",
-        "folders",
-        "watched",
-    ),
-    *("names", "shadowing", "places"),
+    *("head", "bases", "links", "variables", "programs", "compiler_files"),
+    *("files", "folders", "watched", "names", "shadowing", "outputs"),
 )
 """The parts of a record, in their order; each is a list of texts."""
 PRECOMPILED_SUFFIX = ".gch"
@@ -227,12 +227,9 @@ _SEPARATOR = "\0"
 _OURS = "ARCHSPLIT_"
 _MODE = "ARCHSPLIT_CACHE"
 _MODES = {"on", "read-only"}
-_PLACES = (
-    *("PATH", "PWD", "CUDA_HOME", "CUDA_PATH"),
-    *_WRITES,
-)
+_SEARCH_NAMES = ("PATH", "PWD", "CUDA_HOME", "CUDA_PATH", *_WRITES)
 """Variables by which programs and folders are found, or by which nothing is cached."""
-_PERSONAL = ("HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME")
+_CONFIG_NAMES = ("HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME")
 """Variables by which the store and the file of settings are found."""
 _BASE_DIR = "ARCHSPLIT_CACHE_BASE_DIR"
 _SETTINGS_FILE = "ARCHSPLIT_CACHE_CONFIG"
@@ -267,17 +264,17 @@ def invocation_keys(
     named = sorted(
         name
         for name in environment
-        if name in _PLACES or (name.startswith(_OURS) and name != _MODE)
+        if name in _SEARCH_NAMES or (name.startswith(_OURS) and name != _MODE)
     )
     for name in (*named, *hashed_variables(environment, driver=True)):
         texts += (name, environment[name])
-    personal = [text for name in _PERSONAL for text in (name, environment.get(name, ""))]
-    own = _texts_key([*texts, *personal])
+    config = [text for name in _CONFIG_NAMES for text in (name, environment.get(name, ""))]
+    own = _texts_key([*texts, *config])
     # A word with a placeholder of its own would be taken for another.
     if not bases or any("<base " in text for text in texts):
         return own, ""
-    hidden = (_without_bases(text, bases) for text in texts)
-    return own, _texts_key([str(len(bases)), *hidden])
+    mapped = (_with_placeholders(text, bases) for text in texts)
+    return own, _texts_key([str(len(bases)), *mapped])
 
 
 def _texts_key(texts: Iterable[str]) -> str:
@@ -290,16 +287,14 @@ def record_bases(cwd: str, environment: Mapping[str, str]) -> tuple[str, ...]:
 
     Such records are written and found only if the settings are in variables.
     """
-    setting, named = environment.get(_BASE_DIR, ""), environment.get("PWD", "")
+    setting = environment.get(_BASE_DIR, "")
     settings = os.path.join(config_dir(environment), "cache.toml")
     if not setting or _SETTINGS_FILE in environment or os.path.lexists(settings):
         return ()
-    # As compilers name the folder: see `archsplit.compiler.keys.debug_folder`.
-    is_same = named.startswith("/") and os.path.exists(named) and os.path.samefile(named, cwd)
-    return tuple(find_base_dirs(setting, (cwd, named if is_same else cwd)))
+    return tuple(find_base_dirs(setting, (cwd, debug_folder(cwd, environment))))
 
 
-def _without_bases(text: str, bases: Sequence[str]) -> str:
+def _with_placeholders(text: str, bases: Sequence[str]) -> str:
     """Return a word or a list of paths with placeholders for paths of bases."""
     for number, base in sorted(enumerate(bases, 1), key=lambda each: -len(each[1])):
         pieces = text.split(base)
@@ -307,11 +302,15 @@ def _without_bases(text: str, bases: Sequence[str]) -> str:
             before, after = pieces[at - 1], pieces[at]
             # The base may be in the middle of another path.
             is_option = before.startswith("-") and "/" not in before
-            begins = not before or before.endswith(("=", ":", ",")) or is_option
-            ends = not after or after.startswith(("/", ":", ","))
-            pieces[at] = (_BASE % number if begins and ends else base) + after
+            begins = is_option or not (_is_in_name(before[-1:]) or before.endswith(("/", ">")))
+            is_base = begins and not _is_in_name(after[:1])
+            pieces[at] = (_BASE % number if is_base else base) + after
         text = "".join(pieces)
     return text
+
+
+def _is_in_name(character: str) -> bool:
+    return character.isalnum() or character in {"_", ".", "-"}
 
 
 def restore_hit(
@@ -350,7 +349,7 @@ def restore_hit(
         return None
     request, entry, digest, cpu_seconds, stdout, stderr, note = record["head"]
     content = _entry_content(_store_path(folder, entry), digest)
-    if content is None or not _write_outputs(record["places"], content):
+    if content is None or not _write_outputs(record["outputs"], content):
         return None
     if mode == "on":
         if counted:
@@ -413,12 +412,12 @@ def read_record(path: str, bases: Sequence[str] = ()) -> dict[str, list[str]] | 
 def write_record(
     path: str,
     sections: Mapping[str, Sequence[str]],
-    hide: Callable[[bytes], bytes | None] = lambda content: content,
+    bases: Sequence[str] = (),
 ) -> None:
     """Write a record; where that can't be done, the next call does a full lookup.
 
     Args:
-        hide: returns the content with placeholders; None if that can't be done.
+        bases: folders that get placeholders; a text that names one in another way isn't written.
     """
     texts = [_FORMAT, os.path.basename(path)]
     for name in SECTIONS:
@@ -426,11 +425,14 @@ def write_record(
     # A tool may print a NUL. Such a result has only the full lookup.
     if any(_SEPARATOR in text for text in texts):
         return
-    content = hide(_SEPARATOR.join(texts).encode(errors="surrogateescape"))
-    if content is None:
+    content = _SEPARATOR.join(_with_placeholders(text, bases) for text in texts)
+    rests = (rest for base in bases for rest in content.split(base)[1:])
+    if (bases and any("<base " in text for text in texts)) or not all(
+        _is_in_name(rest[:1]) for rest in rests
+    ):
         return
     try:
-        store_file(path, seal(content))
+        store_file(path, seal(content.encode(errors="surrogateescape")))
     except OSError:
         return
 
@@ -494,16 +496,16 @@ def _groups(texts: Sequence[str], size: int) -> Iterator[tuple[str, ...]]:
 def _current_files(files: Sequence[str]) -> list[str] | None:
     """Return the files with their present times; None if a content has changed."""
     since = time.time_ns()
-    stamps = list(map(stamp_text, files[::_TRIPLE]))
-    if stamps == files[2::_TRIPLE] and all(stamps):
+    file_stats = list(map(stat_text, files[::_TRIPLE]))
+    if file_stats == files[2::_TRIPLE] and all(file_stats):
         return [*files]
     current: list[str] = []
-    for now, (path, digest, stamp) in zip(stamps, _groups(files, _TRIPLE), strict=True):
-        if now != stamp or not now:
+    for now, (path, digest, file_stat) in zip(file_stats, _groups(files, _TRIPLE), strict=True):
+        if now != file_stat or not now:
             # "" is the digest of a file that wasn't there.
-            if (_digest(path) if now else "") != digest or stamp_text(path) != now:
+            if (_digest(path) if now else "") != digest or stat_text(path) != now:
                 return None
-            current += (path, digest, settled_stamp(path, since=since))
+            current += (path, digest, reliable_stat(path, since=since))
         else:
             current += (path, digest, now)
     return current
@@ -521,7 +523,7 @@ def _is_current(
         and all(
             find_program(name, search) == path for name, path in _groups(record["programs"], _PAIR)
         )
-        and all(stamp_text(path) == stamp for path, stamp in _groups(record["stamps"], _PAIR))
+        and all(stat_text(path) == was for path, was in _groups(record["compiler_files"], _PAIR))
         and _has_same_bases(record["bases"])
         and not _is_shadowed(record, is_new=is_new)
     )
@@ -542,8 +544,8 @@ def _is_shadowed(record: Mapping[str, list[str]], *, is_new: bool) -> bool:
     """
     # In a folder with the same times are the same names: no listing, and no stat for each.
     watched = _groups(record["watched"], _PAIR)
-    # A folder without settled times may be gone since.
-    changed = [path for path, stamp in watched if not stamp or stamp_text(path) != stamp]
+    # A folder whose stat is too new may be gone since.
+    changed = [path for path, file_stat in watched if not file_stat or stat_text(path) != file_stat]
     folders, shadowing = record["folders"], record["shadowing"]
     # Most often only the folder of the output has changed.
     if not is_new and {*folders}.issuperset(changed):
@@ -561,23 +563,23 @@ def watched_texts(folders: Sequence[str], names: Sequence[str], *, since: int) -
 def watched_paths(
     folders: Iterable[str], candidates: Iterable[str], *, since: int
 ) -> dict[str, str]:
-    """Return the stamps of paths that change if another file can shadow others.
+    """Return the stats of paths that change if another file can shadow others.
 
     Args:
         folders: that were searched.
         candidates: see `shadow_candidates`.
         since: nanoseconds since 1970 at which, or after which, they were looked for.
     """
-    watched = {folder: settled_stamp(folder, since=since) for folder in folders}
+    watched = {folder: reliable_stat(folder, since=since) for folder in folders}
     for path in candidates:
         # The target of a link may change without the link's folder.
         if os.path.islink(path):
-            watched[path] = stamp_text(path)
+            watched[path] = stat_text(path)
         folder = os.path.dirname(path)
         while folder not in watched and not os.path.lexists(folder):
             folder = os.path.dirname(folder)
         if folder not in watched:
-            watched[folder] = settled_stamp(folder, since=since)
+            watched[folder] = reliable_stat(folder, since=since)
     return watched
 
 

@@ -3,7 +3,7 @@
 In: an entry of a manifest, with digests of files and programs. Out: whether all are unchanged, and
 whether no new file would be read in place of one.
 
-Some inputs have no marker in preprocessed text. The assembler is told of a file by ``.incbin`` and
+Some inputs have no marker in preprocessed text. The assembler reads a file by ``.incbin`` and
 ``.include``. A source can put these words together out of strings, escapes, macros of the
 preprocessor and macros of the assembler. ``__DATE__``, ``__TIME__`` and ``__TIMESTAMP__`` can be
 put together by macros as well, in ways that no source shows: what they become shows
@@ -20,7 +20,6 @@ import itertools
 import os
 import re
 import shutil
-import stat
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -40,8 +39,6 @@ INCLUDE_PREFIX = "<include>/"
 """Prefix of paths that are relative to the include folders."""
 VARIABLE_PREFIX = "$"
 """Prefix of environment variables among the programs of a manifest entry."""
-_SLACK_NS = 20_000_000
-"""A file system's times may lag behind the clock by a tick."""
 
 
 class FileResolver(NamedTuple):
@@ -137,24 +134,13 @@ class FileResolver(NamedTuple):
             yield KeyComponent(f"file {path}", "it could be read in place of another one")
 
 
-def has_changed(path: str, since: int) -> bool:
-    """Return True if a file may have changed since a time, or is gone."""
-    try:
-        status = os.lstat(path)
-        newest = max(status.st_mtime_ns, status.st_ctime_ns)
-        # A link may have been turned to a file that is old.
-        if stat.S_ISLNK(status.st_mode):
-            status = os.stat(path)  # noqa: PTH116 - thousands: a Path each would cost more
-            newest = max(newest, status.st_mtime_ns, status.st_ctime_ns)
-    except OSError:
-        return True
-    return newest > since - _SLACK_NS
-
-
 _STRING = rb'R"(?P<raw>\w{0,16})\((?s:.*?)\)(?P=raw)"|"[^"\\]*(?:\\.[^"\\]*)*"'
 _STATEMENT = re.compile(rb'asm(?:__)?\b(?:[^;"R]+|%s|R(?!"))*' % _STRING)
+_BLANK = rb"(?:[ \t\r\f\v]|\\+[trfv]|/\*(?s:.*?)\*/)*"
+"""A space for the assembler, also by a string's escapes."""
 _READS = re.compile(
-    rb'\.incbin\b[ \t]*(?:\\*"([^"\\\n]*))?|\.include[ \t]*\\*"|\.(?:macro|irpc?|altmacro)\b',
+    rb'\.incbin\b[ \t]*(?:\\*"([^"\\\n]*))?|\.include%b(?:\\*"|\?[\w./])' % _BLANK
+    + rb"|\.(?:macro|irpc?|altmacro)\b",
     re.IGNORECASE,
 )
 """An assembler macro can build any directive, so that none is parsed."""
@@ -168,6 +154,8 @@ _CUT = re.compile(
 _ESCAPE = re.compile(
     rb"\\(?:x([0-9a-fA-F]{1,4})|([0-7]{1,3})|u00([0-9a-fA-F]{2})|U000000([0-9a-fA-F]{2}))"
 )
+_DELIMITED = re.compile(rb"\\[xouN]\{")
+"""C++23's escapes, such as ``\\x{2e}`` and ``\\N{FULL STOP}``."""
 _TEMPLATE = re.compile(
     rb"(?<!\w)(?:__)?asm(?:__)?\b\s*(?:(?:__)?(?:volatile|goto|inline)(?:__)?\s*)*\(((?:%s|[^\":;])*)"
     % _STRING
@@ -183,13 +171,14 @@ def reads_more(text: bytes, own: str = "") -> bool:
         text: of a source, preprocessed or not, or assembly.
         own: the prefix of paths that are known in another way.
     """
-    # Of lower case: a pattern that ignores case can't be found by its first characters.
-    if _MENTIONED.search(text.lower()) and _reads(text, own):
+    if _reads(text, own):
         return True
     # Nearly no text has inline assembly, and the patterns below are slow.
     if b"asm" not in text:
         return False
     statements = b";".join(found[0] for found in _STATEMENT.finditer(text))
+    if _DELIMITED.search(statements):
+        return True
     statements = _ESCAPE.sub(_character, statements)
     # Without a cut, a directive stands in one string.
     joined = _JOINT.sub(b"", statements) if _CUT.search(statements) else statements
@@ -206,7 +195,9 @@ def has_macro_in_assembly(text: bytes) -> bool:
 
 
 def _reads(text: bytes, own: str) -> bool:
-    found = _READS.finditer(text)
+    # A pattern that ignores case can't be found by its first characters.
+    places = (mention.start() for mention in _MENTIONED.finditer(text.lower()))
+    found = filter(None, (_READS.match(text, place) for place in places))
     return not all(own and (name[1] or b"").startswith(own.encode()) for name in found)
 
 
@@ -273,7 +264,10 @@ def has_time_text(texts: Iterable[bytes], *, since: int, epoch: str | None) -> b
         epoch: what ``SOURCE_DATE_EPOCH`` says that the time is; None where nothing does.
     """
     clock_texts = set(_clock_texts(since, epoch))
-    return any(each in text for text in texts for each in clock_texts)
+    # Month and hour first: each search of a text with megabytes counts.
+    starts = {each[:4] for each in clock_texts}
+    likely = (text for text in texts if any(start in text for start in starts))
+    return any(each in text for text in likely for each in clock_texts)
 
 
 def has_timestamp_text(text: bytes) -> bool:
@@ -291,7 +285,7 @@ def _clock_texts(since: int, epoch: str | None) -> Iterator[bytes]:
         moments = [time.localtime(second) for second in seconds]
     for moment in moments:
         yield b"%s %2d %d" % (_MONTHS[moment.tm_mon - 1], moment.tm_mday, moment.tm_year)
-        yield b"%02d:%02d:" % (moment.tm_hour, moment.tm_min)
+        yield b'"%02d:%02d:' % (moment.tm_hour, moment.tm_min)
 
 
 _ONCE = re.compile(
@@ -304,18 +298,18 @@ _NAMED = re.compile(
 
 
 def has_equal_headers(
-    read: Mapping[str, bytes], resolver: FileResolver, *, foreign: tuple[str, ...]
+    read: Mapping[str, bytes], resolver: FileResolver, *, system: tuple[str, ...]
 ) -> bool:
     """Tell if a header that is read once has an equal one beside it.
 
     Args:
         read: contents of the files that were read, by their names.
-        foreign: folders whose headers are never edited.
+        system: folders whose headers are never edited.
     """
     own = {
         resolver.resolve(name): content
         for name, content in read.items()
-        if not resolver.normalize(name).startswith(foreign)
+        if not resolver.normalize(name).startswith(system)
     }
     once = {content for content in own.values() if _ONCE.search(content)}
     # Guards by macros don't depend on times.
@@ -327,7 +321,7 @@ def has_equal_headers(
     sizes = {len(content) for content in once}
     # Headers of the system and the toolkit are never touched.
     searched = [
-        path for path in map(resolver.normalize, resolver.includes) if not _is_in(path, foreign)
+        path for path in map(resolver.normalize, resolver.includes) if not _is_in(path, system)
     ]
     places = dict.fromkeys(_places(own, searched))
     return any(_content(place, sizes, files) in once for place in places)

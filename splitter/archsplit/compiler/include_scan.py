@@ -10,21 +10,19 @@ known (the clock, ``__TIMESTAMP__``, a file that has just changed), nothing is s
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from archsplit.cache.entry import ManifestEntry
-from archsplit.cache.file_digests import read_stamp
-from archsplit.cache.usage import SETTLED_NS
+from archsplit.cache.file_digests import add_rows, read_rows
+from archsplit.cache.usage import has_changed, is_reliable, stat_text
 from archsplit.compiler.direct_hit import EPOCH, PRECOMPILED_SUFFIX
 from archsplit.compiler.file_resolver import (
     VARIABLE_PREFIX,
     FileResolver,
-    has_changed,
     has_equal_headers,
     has_macro_in_assembly,
     has_time_macro,
@@ -36,28 +34,25 @@ from archsplit.compiler.file_resolver import (
     reads_more,
 )
 from archsplit.compiler.preprocessed import include_markers, text_digest
-from archsplit.system.outputs import read_stored_file, store_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from archsplit.cache.file_digests import FileStamp
-
-_ASKS = (b"has_include", b"HAS_INCLUDE")
-_ASKED_WORD = re.compile(b"|".join(_ASKS))
-_QUESTION = re.compile(rb"(\w*(?:has_include|HAS_INCLUDE)\w*)[ \t]*\([ \t(]*([^\n)]*)")
+_HAS_INCLUDE = (b"has_include", b"HAS_INCLUDE")
+_HAS_INCLUDE_WORD = re.compile(b"|".join(_HAS_INCLUDE))
+_HAS_INCLUDE_CALL = re.compile(rb"(\w*(?:has_include|HAS_INCLUDE)\w*)[ \t]*\([ \t(]*([^\n)]*)")
 _LITERAL = re.compile(rb"\\?[<\"]([^>\"\n\\]+)\\?[>\"]")
 _HEAD = re.compile(rb"[ \t]*#[ \t]*define[ \t]+")
 _WRAPPER = re.compile(rb"[ \t]*#[ \t]*define[ \t]+(\w+)\(([^)]*)\)")
 _CONTINUED = re.compile(rb"\\\r?\n")
 
-_UNSEEN = (b"__TIMESTAMP__", b"__has_embed")
+_UNLISTED = (b"__TIMESTAMP__", b"__has_embed")
 _DIRECTIVE = re.compile(rb"#[ \t]*(?:embed|pragma[ \t]+GCC[ \t]+dependency)\b")
 """Directives that read other files, or the time of a file's last change.
 
 A pattern that begins with a character is ten times as fast as one for the beginning of a line.
 """
-_FACTS = "headers-1"
+_FACTS = "headers-2"
 """The file of remembered facts; another number when `TextScan` means something else."""
 _MOST_FACTS = 3000
 
@@ -69,15 +64,15 @@ class TextScan(NamedTuple):
 
     Attributes:
         joined: the text with its continued lines made one; None where it wasn't read.
-        questions: the argument of each ``__has_include``; None for an argument that is not a name.
-        has_clock: the text names the date or the time.
-        is_unseen: the text reads more than it includes, or means more than it says.
+        tested: the argument of each ``__has_include``; None for one that is not a name.
+        uses_time: the text names the date or the time.
+        reads_unlisted: the text reads more than it includes, or means more than it says.
     """
 
     joined: bytes | None
-    questions: tuple[bytes | None, ...]
-    has_clock: bool
-    is_unseen: bool
+    tested: tuple[bytes | None, ...]
+    uses_time: bool
+    reads_unlisted: bool
 
 
 class PreprocessedScan(NamedTuple):
@@ -97,66 +92,54 @@ class PreprocessedScan(NamedTuple):
 class HeaderFacts:
     """Facts about headers of the system and the toolkit, remembered from process to process.
 
-    They are used while the header's stamp is the same: size, inode, times and device. Only headers
+    They are used while the header's stat is the same: size, inode, times and device. Only headers
     with nothing to beware of are remembered, and few projects' own are read by as many sources.
 
     Args:
         folder: one of this machine's own; None to remember nothing.
-        foreign: folders whose headers are remembered.
+        system: folders whose headers are remembered.
     """
 
-    def __init__(self, folder: Path | None, *, foreign: tuple[str, ...]) -> None:
+    def __init__(self, folder: Path | None, *, system: tuple[str, ...]) -> None:
         self._path = None if folder is None else folder / _FACTS
-        self._foreign = foreign
-        self._facts = self._stored()
-        self._new: dict[str, tuple[FileStamp, str, tuple[str, ...]]] = {}
+        self._system = system
+        self._facts = {} if self._path is None else read_rows(self._path)
+        self._new: dict[str, tuple[str, str, tuple[str, ...]]] = {}
 
     def find(self, path: str) -> tuple[TextScan, str] | None:
         """Return the facts about a file and its digest; None where it must be read."""
         try:
-            stamp, digest, questions = self._facts[path]
-            if tuple(stamp) != read_stamp(path):
+            file_stat, digest, tested = self._facts[path]
+            if not file_stat or file_stat != stat_text(path):
                 return None
-            words = tuple(word.encode("latin-1") for word in questions)
-            scan = TextScan(joined=None, questions=words, has_clock=False, is_unseen=False)
+            words = tuple(word.encode("latin-1") for word in tested)
+            scan = TextScan(joined=None, tested=words, uses_time=False, reads_unlisted=False)
         except (OSError, KeyError, ValueError, TypeError, AttributeError):
             return None
         return scan, str(digest)
 
-    def add(self, path: str, stamp: FileStamp, text: bytes, scan: TextScan) -> None:
+    def add(self, path: str, file_stat: str, text: bytes, scan: TextScan) -> None:
         """Remember the facts about a file.
 
         Args:
-            stamp: of the file before it was read.
+            file_stat: of the file before it was read.
         """
-        asked_names = [word for word in scan.questions if word is not None]
-        is_plain = not (scan.has_clock or scan.is_unseen) and len(asked_names) == len(
-            scan.questions
+        tested_names = [word for word in scan.tested if word is not None]
+        is_plain = not (scan.uses_time or scan.reads_unlisted) and len(tested_names) == len(
+            scan.tested
         )
-        # What changed a moment ago may change again without another stamp.
-        is_settled = max(stamp[2:4]) < time.time_ns() - SETTLED_NS
-        is_foreign = os.path.normpath(path).startswith(self._foreign)
-        if is_plain and is_settled and is_foreign and read_stamp(path) == stamp:
-            words = tuple(word.decode("latin-1") for word in asked_names)
-            self._facts[path] = self._new[path] = (stamp, text_digest(text), words)
+        is_system = os.path.normpath(path).startswith(self._system)
+        is_same = file_stat != "" and stat_text(path) == file_stat
+        # What changed a moment ago may change again without another stat.
+        if is_plain and is_system and is_same and is_reliable(file_stat, since=time.time_ns()):
+            words = tuple(word.decode("latin-1") for word in tested_names)
+            self._facts[path] = self._new[path] = (file_stat, text_digest(text), words)
 
     def save(self) -> None:
         """Write the new facts; what can't be written is found out again next time."""
-        if self._path is None or not self._new:
-            return
-        # Another process may have stored facts since; the newest are last.
-        merged = {**self._stored(), **self._new}
-        kept = dict(list(merged.items())[-_MOST_FACTS:])
-        with contextlib.suppress(OSError):
-            store_file(self._path, json.dumps(kept).encode())
+        if self._path is not None and self._new:
+            add_rows(self._path, self._new, most=_MOST_FACTS)
         self._new.clear()
-
-    def _stored(self) -> dict[str, Any]:
-        try:
-            rows = None if self._path is None else json.loads(read_stored_file(self._path)[0])
-        except (OSError, ValueError):
-            return {}
-        return rows if isinstance(rows, dict) else {}
 
 
 class TextScans:
@@ -190,9 +173,9 @@ class TextScans:
             return None
         found = self._facts.get(path) or self._headers.find(path)
         if found is None:
-            stamp = read_stamp(path)
+            file_stat = stat_text(path)
             text = Path(path).read_bytes()
-            self._headers.add(path, stamp, text, self.source(text))
+            self._headers.add(path, file_stat, text, self.source(text))
             found = self._headers.find(path)
         if found is not None:
             self._facts[path] = found
@@ -211,9 +194,11 @@ class TextScans:
             joined = join_continued_lines(text)
             scan = self._sources[text] = TextScan(
                 joined=joined,
-                questions=_questions(joined),
-                has_clock=has_time_macro([joined]),
-                is_unseen=reads_more(joined) or _asks_more(joined) or may_have_time_macro(joined),
+                tested=_tested(joined),
+                uses_time=has_time_macro([joined]),
+                reads_unlisted=reads_more(joined)
+                or _has_unlisted_directive(joined)
+                or may_have_time_macro(joined),
             )
         return scan
 
@@ -235,36 +220,36 @@ def has_include_names(scans: Iterable[TextScan]) -> frozenset[str] | None:
     Returns:
         The names; None if an argument is not a name, because it could be any header.
     """
-    questions = {question for scan in scans for question in scan.questions}
-    names = [_LITERAL.match(question or b"") for question in questions]
+    tested = {question for scan in scans for question in scan.tested}
+    names = [_LITERAL.match(question or b"") for question in tested]
     found = {name[1].decode(errors="surrogateescape") for name in names if name}
     return frozenset(found) if all(names) else None
 
 
-def _questions(text: bytes) -> tuple[bytes | None, ...]:
+def _tested(text: bytes) -> tuple[bytes | None, ...]:
     """Return the argument of each ``__has_include``; None for an argument that is not a name."""
     return tuple(
         question
-        for line in _asking_lines(text)
-        for found in _QUESTION.finditer(line)
-        if (question := _question(found)) != b""
+        for line in _has_include_lines(text)
+        for found in _HAS_INCLUDE_CALL.finditer(line)
+        if (question := _has_include_arg(found)) != b""
     )
 
 
-def _asking_lines(text: bytes) -> Iterator[bytes]:
+def _has_include_lines(text: bytes) -> Iterator[bytes]:
     """Yield the lines with a question: few, of megabytes."""
-    if not any(word in text for word in _ASKS):
+    if not any(word in text for word in _HAS_INCLUDE):
         return
     text = _CONTINUED.sub(b"", text)
     at = 0
-    while found := _ASKED_WORD.search(text, at):
+    while found := _HAS_INCLUDE_WORD.search(text, at):
         start = text.rfind(b"\n", 0, found.start()) + 1
         end = text.find(b"\n", found.end())
         at = len(text) if end < 0 else end
         yield text[start:at]
 
 
-def _question(question: re.Match[bytes]) -> bytes | None:
+def _has_include_arg(question: re.Match[bytes]) -> bytes | None:
     """Return the argument of a question: None for no name, b"" for no question."""
     line = question.string[: question.start()]
     word = question[2].strip()
@@ -275,7 +260,7 @@ def _question(question: re.Match[bytes]) -> bytes | None:
         return word
     # The parameter of a macro that is called like a question; any other could be used anywhere.
     wrapper = _WRAPPER.match(line)
-    if wrapper is None or not any(each in wrapper[1] for each in _ASKS):
+    if wrapper is None or not any(each in wrapper[1] for each in _HAS_INCLUDE):
         return None
     return b"" if word in map(bytes.strip, wrapper[2].split(b",")) else None
 
@@ -298,24 +283,24 @@ class ObservedReads(NamedTuple):
     Attributes:
         names: files that were included, as they were spelled.
         tools: other files that decide what comes out.
-        programs: names of programs that were looked for on the PATH, and questions to programs.
-        foreign: folders of which texts needn't be kept: the system's, the toolkit's.
+        programs: names of programs that were looked for on the PATH, and queries to programs.
+        system: folders of which texts needn't be kept: the system's, the toolkit's.
         since: when the compilation began, in nanoseconds since 1970.
         epoch: what ``SOURCE_DATE_EPOCH`` says that the time is; None where nothing does.
         macros: those that the command line defines, ``NAME=VALUE``.
         preprocessed: texts of sources, as the preprocessor left them.
-        has_unseen: whether there are sources of which there is no such text.
+        has_unlisted: whether there are sources of which there is no such text.
     """
 
     names: tuple[str, ...]
     tools: tuple[str, ...]
     programs: tuple[str, ...]
-    foreign: tuple[str, ...]
+    system: tuple[str, ...]
     since: int
     epoch: str | None
     macros: tuple[str, ...] = ()
     preprocessed: tuple[bytes, ...] = ()
-    has_unseen: bool = True
+    has_unlisted: bool = True
 
 
 def describe_reads(
@@ -329,14 +314,14 @@ def describe_reads(
     if read is None:
         return None
     found = [*read.scans, *map(scans.source, map(_definition, reading.macros))]
-    asked_names = has_include_names(found)
+    tested_names = has_include_names(found)
     if (
-        asked_names is None
+        tested_names is None
         or _has_unlisted_reads(reading, found, [*read.own.values()], scans)
-        or has_equal_headers(read.own, resolver, foreign=reading.foreign)
+        or has_equal_headers(read.own, resolver, system=reading.system)
     ):
         return None
-    dated = any(scan.has_clock for scan in found) or has_time_text(
+    dated = any(scan.uses_time for scan in found) or has_time_text(
         reading.preprocessed, since=reading.since, epoch=reading.epoch
     )
     # The clock goes on, and no entry would be right a minute later.
@@ -355,7 +340,7 @@ def describe_reads(
         programs=tuple(programs.items()),
         # Of what a flag includes, the folder where the compiler runs is the first to be looked in.
         folders=tuple(dict.fromkeys([*resolver.includes, *map(os.path.dirname, files), ""])),
-        names=tuple(sorted({*asked_names, *_searched_for(files, resolver)})),
+        names=tuple(sorted({*tested_names, *_searched_for(files, resolver)})),
     )
     shadowing = tuple(sorted(map(resolver.shorten, resolver.shadow_changes(row))))
     compiled = [name for name in (*files, *shadowing) if name.endswith(PRECOMPILED_SUFFIX)]
@@ -383,13 +368,13 @@ def _read_files(
     read = _ReadFiles([], {}, {})
     for name in reading.names:
         path = resolver.resolve(name)
-        is_own = not resolver.normalize(name).startswith(reading.foreign)
+        is_own = not resolver.normalize(name).startswith(reading.system)
         facts = None
         # A header that is gone is found out about below.
         with contextlib.suppress(OSError):
-            facts = None if is_own or reading.has_unseen else scans.facts(path)
+            facts = None if is_own or reading.has_unlisted else scans.facts(path)
         if facts is None:
-            text = _settled(path, reading.since)
+            text = _unchanged_content(path, reading.since)
             if text is None:
                 return None
             facts = scans.source(text), text_digest(text)
@@ -406,11 +391,11 @@ def _has_unlisted_reads(
     reading: ObservedReads, found: list[TextScan], own: list[bytes], scans: TextScans
 ) -> bool:
     """Return True if the compiler may have read files that no list names."""
-    if any(scan.is_unseen for scan in found):
+    if any(scan.reads_unlisted for scan in found):
         return True
     if any(scans.preprocessed(text).has_timestamp for text in reading.preprocessed):
         return True
-    return reading.has_unseen and _could_be_unseen([scan.joined or b"" for scan in found], own)
+    return reading.has_unlisted and _could_be_unlisted([scan.joined or b"" for scan in found], own)
 
 
 def _known_digests(
@@ -426,7 +411,7 @@ def _has_other_tools(reading: ObservedReads, resolver: FileResolver) -> bool:
     return any(has_changed(resolver.resolve(tool), reading.since) for tool in reading.tools)
 
 
-def _settled(path: str, since: int) -> bytes | None:
+def _unchanged_content(path: str, since: int) -> bytes | None:
     """Return the content of a file that hasn't changed since then."""
     try:
         content = Path(path).read_bytes()
@@ -442,11 +427,11 @@ def _definition(macro: str) -> bytes:
     return f"#define {name} {value}".encode(errors="surrogateescape")
 
 
-def _asks_more(text: bytes) -> bool:
-    return any(word in text for word in _UNSEEN) or _DIRECTIVE.search(text) is not None
+def _has_unlisted_directive(text: bytes) -> bool:
+    return any(word in text for word in _UNLISTED) or _DIRECTIVE.search(text) is not None
 
 
-def _could_be_unseen(texts: Sequence[bytes], own: Iterable[bytes]) -> bool:
+def _could_be_unlisted(texts: Sequence[bytes], own: Iterable[bytes]) -> bool:
     """Tell if they may do so in a way that only preprocessed texts show."""
     return may_paste_time_macro(texts) or any(map(has_macro_in_assembly, own))
 

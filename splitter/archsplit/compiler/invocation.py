@@ -151,7 +151,7 @@ class WrapperRunner:
     Attributes:
         pool: cores and memory.
         runner: starts programs.
-        progress: is told of steps.
+        progress: receives the start and the end of each step.
         history: folder of the durations and memory peaks of earlier runs.
     """
 

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from archsplit.cache.entry import KeyComponent, compute_key
-from archsplit.compiler.direct_hit import hashed_environment
-from archsplit.compiler.hidden_folders import NO_FOLDERS, HiddenFolders, hide_options
+from archsplit.compiler.direct_hit import debug_folder, hashed_environment
+from archsplit.compiler.prefix_map import NO_PREFIXES, PrefixMap, map_options
 from archsplit.nvcc.cmdline import FLAG_VARIABLES, OUTPUT_NAMES, TARGET_NAMES
 from archsplit.nvcc.dryrun import (
     StepKind,
@@ -28,7 +28,7 @@ from archsplit.nvcc.dryrun import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from archsplit.nvcc.cmdline import CommandLine, Option
     from archsplit.scheduler.graph import Step
@@ -39,13 +39,13 @@ __pure__ = True
 _CUDAS = (StepKind.CUDAFE, StepKind.CICC, StepKind.PTXAS, StepKind.TILEIRAS, StepKind.NVLINK)
 _PROGRAMS = {kind.value: kind for kind in _CUDAS}
 _HOST = {StepKind.HOST_COMPILE, StepKind.HOST_ASSEMBLY}
-_MARK = b"\0archsplit:private"
+_PLACEHOLDER = b"\0archsplit:private"
 _PRIVATE = "<private>/"
 _SOURCE_NAME = "--orig_src_path_name"
-_PRECISE = re.compile(
+_LINE_INFO = re.compile(
     r"-g(?!encode|pu).*|-G|--?(?:generate-)?line-?info|--?(?:device-)?debug\S*|-pg"
 )
-_ODD = re.compile(
+_UNSUPPORTED = re.compile(
     r"-(?:save-temps|fdump|dump|fprofile|fauto-profile|fbranch-prob|ftest-coverage|-coverage|specs|fplugin|flto|#)"
     r"|-(?:wrapper|gsplit-dwarf|aux-info|fopt-info|fcallgraph-info|fstack-usage|fcompare-debug|ftime)"
     r"|-(?:fmodule|fpch|include-pch|fdirectives-only|fdiagnostics-(?:add|set|format)|frecord-gcc)"
@@ -68,7 +68,7 @@ _OUTPUTS = (
 _INCLUDE_FLAGS = ("-I", "-isystem", "-iquote", "-idirafter")
 DEPFILE_FLAG = "-MF"
 """Names the file in which a host compiler lists what it has read."""
-_LISTING_WORDS = ("-MD", DEPFILE_FLAG)
+_DEPFILE_WORDS = ("-MD", DEPFILE_FLAG)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,8 +82,8 @@ class StepKey:
         inputs: the files that it reads: private ones, and what is linked.
         private: the private folder.
         folder: its part that all of the command's files are in; all of it for links.
-        mark: stands for the private folder in results that tell its name; b"" if none may.
-        listing: the file in which it lists what else it has read, or None if it reads nothing else.
+        placeholder: stands for the private folder in results that tell its name; b"" if none may.
+        host_depfile: the file in which it lists what else it has read; None if it reads no more.
         is_anonymous: True if no name of a file counts: the same text gives the same result.
     """
 
@@ -93,8 +93,8 @@ class StepKey:
     inputs: tuple[Path, ...]
     private: Path
     folder: Path
-    mark: bytes
-    listing: Path | None
+    placeholder: bytes
+    host_depfile: Path | None
     is_anonymous: bool = False
 
     @property
@@ -103,21 +103,9 @@ class StepKey:
         return f"{self.kind.value} {self.target}".rstrip()
 
 
-def _is_same(one: str, other: str) -> bool:
-    try:
-        return os.path.samefile(one, other)  # noqa: PTH121 - the paths are strings
-    except OSError:
-        return False
-
-
-def has_line_info(words: Iterable[str]) -> bool:
-    """Return True if results contain names of files and numbers of lines."""
-    return bool(line_info_flag(words))
-
-
 def line_info_flag(words: Iterable[str]) -> str:
-    """Return the first flag that puts files and lines into results; "" for none."""
-    return next(filter(_PRECISE.fullmatch, words), "")
+    """Return the first flag that puts names of files and numbers of lines into results; or ""."""
+    return next(filter(_LINE_INFO.fullmatch, words), "")
 
 
 def folder_component(flag: str, folder: str) -> KeyComponent:
@@ -125,23 +113,10 @@ def folder_component(flag: str, folder: str) -> KeyComponent:
     return KeyComponent(f"folder ({flag})", folder)
 
 
-def debug_folder(
-    cwd: Path, environment: Mapping[str, str], is_same: Callable[[str, str], bool] = _is_same
-) -> str:
-    """Return the working folder as compilers name it in debug information.
-
-    Args:
-        is_same: True if two paths lead to one folder.
-    """
-    # gcc and clang take the name in PWD if it leads to the working folder.
-    named = environment.get("PWD", "")
-    return named if named.startswith("/") and is_same(named, str(cwd)) else str(cwd)
-
-
 def has_unsupported_flags(argv: tuple[str, ...]) -> bool:
     """Return True if flags make the inputs or outputs of a command unpredictable."""
-    listed = argv[-3:-1] == _LISTING_WORDS
-    return any(map(_ODD.match, argv[1:-3] if listed else argv[1:]))
+    has_depfile = argv[-3:-1] == _DEPFILE_WORDS
+    return any(map(_UNSUPPORTED.match, argv[1:-3] if has_depfile else argv[1:]))
 
 
 def with_depfile(step: Step, private: Path) -> Step:
@@ -157,20 +132,20 @@ def with_depfile(step: Step, private: Path) -> Step:
     # One for each output, whatever folder that is in.
     name = hashlib.sha256(str(step.writes[0]).encode(errors="surrogateescape")).hexdigest()[:16]
     folder = next((path.parent for path in step.reads if path.is_relative_to(private)), private)
-    listing = folder / f"{name}.d"
-    command = dataclasses.replace(step.command, argv=(*argv, *_LISTING_WORDS, str(listing)))
+    host_depfile = folder / f"{name}.d"
+    command = dataclasses.replace(step.command, argv=(*argv, *_DEPFILE_WORDS, str(host_depfile)))
     return dataclasses.replace(step, command=command)
 
 
 def step_key(
-    step: Step, private: Path, *, precise: bool, hidden: HiddenFolders = NO_FOLDERS
+    step: Step, private: Path, *, debug: bool, prefixes: PrefixMap = NO_PREFIXES
 ) -> StepKey | None:
     """Return the key of a step; None where its inputs are unpredictable.
 
     Args:
         private: the folder that all intermediate files are in.
-        hidden: the folders whose names the flags lose.
-        precise: see `has_line_info`; of this step.
+        prefixes: the folders whose names the flags lose.
+        debug: see `line_info_flag`; of this step.
     """
     argv = step.command.argv
     kind = _kind(argv)
@@ -181,14 +156,14 @@ def step_key(
         inputs += _linked(step, private)
     if not inputs or not all(path in inputs or path.is_relative_to(private) for path in step.reads):
         return None
-    listing = next((Path(name) for name in option_values(argv, (DEPFILE_FLAG,))), None)
-    if kind in _HOST and listing is None:
+    host_depfile = next((Path(name) for name in option_values(argv, (DEPFILE_FLAG,))), None)
+    if kind in _HOST and host_depfile is None:
         return None
     target = step_target(argv, kind)
     # Sources that differ only for the host have equal PTX; only debug information names its file.
-    is_anonymous = kind is StepKind.PTXAS and not precise
-    words = tuple(map(hidden.hide_word, argv, ("", *argv)))
-    flags = _flags(words, private, precise=precise)
+    is_anonymous = kind is StepKind.PTXAS and not debug
+    words = tuple(map(prefixes.map_argument, argv, ("", *argv)))
+    flags = _flags(words, private, debug=debug)
     return StepKey(
         kind=kind,
         target="" if target is None else str(target),
@@ -196,9 +171,11 @@ def step_key(
         is_anonymous=is_anonymous,
         inputs=inputs,
         private=private,
-        mark=_MARK.ljust(len(str(private)), b"\0") if precise and kind in _HOST else b"",
+        placeholder=_PLACEHOLDER.ljust(len(str(private)), b"\0")
+        if debug and kind in _HOST
+        else b"",
         folder=private if kind is StepKind.NVLINK else inputs[0].parent,
-        listing=listing,
+        host_depfile=host_depfile,
     )
 
 
@@ -262,11 +239,11 @@ def _without_names(flags: Iterable[KeyComponent]) -> Iterator[KeyComponent]:
             yield KeyComponent(name, _PRIVATE + Path(value).suffix if is_file else value)
 
 
-def _flags(argv: tuple[str, ...], private: Path, *, precise: bool) -> Iterator[KeyComponent]:
+def _flags(argv: tuple[str, ...], private: Path, *, debug: bool) -> Iterator[KeyComponent]:
     inside = re.compile(rf"{re.escape(str(private))}/(?:[^/\s]+/)*")
     words = iter(argv[1:])
     for word in words:
-        if word in {*_INCLUDE_FLAGS, DEPFILE_FLAG} or (word == _SOURCE_NAME and not precise):
+        if word in {*_INCLUDE_FLAGS, DEPFILE_FLAG} or (word == _SOURCE_NAME and not debug):
             next(words, "")
         elif word == "-o":
             name = next(words, "")
@@ -297,13 +274,13 @@ class CompileRequest:
         parts: all that a result depends on beside files.
         cwd: where nvcc would run.
         named: files that the command line names, by what they are: `OUTPUT`, `RULES`.
-        hidden: folders whose names are not in the parts.
+        prefixes: folders whose names are not in the parts.
     """
 
     parts: tuple[KeyComponent, ...]
     cwd: Path
     named: Mapping[str, Path]
-    hidden: HiddenFolders = NO_FOLDERS
+    prefixes: PrefixMap = NO_PREFIXES
 
     @property
     def key(self) -> str:
@@ -344,7 +321,7 @@ def compile_request(
     environment: Mapping[str, str],
     salt: str,
     version: str,
-    hidden: HiddenFolders = NO_FOLDERS,
+    prefixes: PrefixMap = NO_PREFIXES,
     bases: Sequence[str] = (),
 ) -> CompileRequest | None:
     """Return the request, or None where it can't be known what it reads or writes.
@@ -354,7 +331,7 @@ def compile_request(
         nvcc: where nvcc really is: the toolkit around it is meant, too.
         driver: what is known of nvcc itself, see `ToolIdentities.driver`.
         version: archsplit's own, which decides how steps are changed.
-        hidden: the folders whose names don't count where results can't have them.
+        prefixes: the folders whose names don't count where results can't have them.
         bases: the folders of ``base-dir`` that the host's compiler leaves out of results.
     """
     words = command.dryrun_argv
@@ -377,26 +354,28 @@ def compile_request(
             unnamed.append(option)
     # The rule's target is written anew on each hit.
     named.pop("<target>", None)
-    precise = line_info_flag(split_flags(words))
+    debug = line_info_flag(split_flags(words))
     # Line numbers name headers, and so does what the linker is given to compile.
-    if precise or any("lto" in word for word in words):
-        hidden = HiddenFolders(bases=hidden.bases)
+    if debug or any("lto" in word for word in words):
+        prefixes = PrefixMap(bases=prefixes.bases)
     # The names of units with relocatable code are seen by others: see `module_id_seed`.
-    placed = precise or next(filter(_RELOCATABLE.match, words), "")
+    placed = debug or next(filter(_RELOCATABLE.match, words), "")
     if bases:
         placed = f"{placed}, base-dir".removeprefix(", ")
     place = (
-        [folder_component(placed, hidden.hide(debug_folder(cwd, environment)))] if placed else []
+        [folder_component(placed, prefixes.map_path(debug_folder(cwd, environment)))]
+        if placed
+        else []
     )
-    if hidden.paths:
-        place.append(KeyComponent("isolated folders", str(len(hidden.paths))))
+    if prefixes.paths:
+        place.append(KeyComponent("isolated folders", str(len(prefixes.paths))))
     # Results have other names of files than without the setting.
-    place += [KeyComponent("base-dir", hidden.hide(base)) for base in bases]
+    place += [KeyComponent("base-dir", prefixes.map_path(base)) for base in bases]
     return CompileRequest(
         parts=(
             KeyComponent("archsplit", version),
             KeyComponent("salt", salt),
-            KeyComponent("place of nvcc", hidden.hide(nvcc)),
+            KeyComponent("place of nvcc", prefixes.map_path(nvcc)),
             *driver,
             *place,
             *hashed_environment(environment, dated=False, driver=True),
@@ -407,11 +386,11 @@ def compile_request(
             # Not what they are called, but that they are.
             KeyComponent("named", " ".join(sorted(named))),
             *repeated,
-            *(KeyComponent("flag", word) for word in hide_options(unnamed, hidden)),
+            *(KeyComponent("flag", word) for word in map_options(unnamed, prefixes)),
         ),
         cwd=cwd,
         named=named,
-        hidden=hidden,
+        prefixes=prefixes,
     )
 
 

@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING
 
 from archsplit.cache.entry import KeyComponent
 from archsplit.compiler.direct_cache import CompletedCompile, DirectCache
-from archsplit.compiler.direct_hit import hashed_environment
+from archsplit.compiler.direct_hit import debug_folder, hashed_environment
 from archsplit.compiler.include_scan import TextScans
 from archsplit.compiler.keys import (
     DEPFILE_FLAG,
     CompileRequest,
-    debug_folder,
     folder_component,
     has_unsupported_flags,
     line_info_flag,
@@ -214,7 +213,7 @@ class ObjectCache:
             outputs={target: _files(each) for target, each in unit.objects.items()},
             notes={target: _notes(each, unit.listed) for target, each in unit.objects.items()},
             texts=unit.texts,
-            listings=(unit.rule, *_listings(commands)),
+            host_depfiles=(unit.rule, *_host_depfiles(commands)),
             commands=commands,
             tools=unit.tools,
             environment=unit.environment,
@@ -230,7 +229,7 @@ class ObjectCache:
         looked.store(done, TextScans(self._scans))
 
 
-def _listings(commands: Iterable[tuple[str, ...]]) -> tuple[Path, ...]:
+def _host_depfiles(commands: Iterable[tuple[str, ...]]) -> tuple[Path, ...]:
     return tuple(Path(name) for argv in commands for name in option_values(argv, (DEPFILE_FLAG,)))
 
 
@@ -281,7 +280,7 @@ class CompilePass:
     Attributes:
         source: relative to the recipe's folder.
         folder: the name of its part of the private folder.
-        release: all targets that nvcc is told.
+        release: all targets on the command line of nvcc.
         targets: those that are wanted.
         request: what its results are known by; None where nothing shall be known.
         cached: the objects that are in place.

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __pure__ = True
 
-_MARKER_OR_BLANK = re.compile(rb"\n(?:# \d+ [^\n]*|[ \t]*)(?=\n)")
+_MARKERS_AND_BLANKS = re.compile(rb"\n(?:(?:# \d+ [^\n]*|[ \t]*)\n)+")
 """With the end of the line before, as `_ENTERED`: half the time, of what each cicc waits for."""
 _MAIN = re.compile(rb'^# \d+ "(?:[^"\\\n]|\\.)+".*\n', re.MULTILINE)
 _ENTERED = re.compile(rb'\n(# 1 "(?:[^"\\\n]|\\.)+" 1(?: \d)*)(?=\n)')
@@ -27,13 +27,15 @@ _MARKER_FILE = re.compile(rb'^# \d+ "((?:[^"\\\n]|\\.)+)"')
 _WORKING_FOLDER = re.compile(rb'\A(# \d+ [^\n]*\n)# \d+ "(?:[^"\\\n]|\\.)+//"\n')
 """The folder of the compiler, which it writes into the second line with ``-g``."""
 _ESCAPED = re.compile(rb"\\(\d{3}|.)")
-_PLACE = b"\0archsplit:folder\0"
+_PLACEHOLDER = b"\0archsplit:folder\0"
 _BUILT_IN = re.compile(rb"<[^>]*>")
 
-_ASKED = re.compile(rb"__builtin_(?:LINE|FILE|COLUMN|source_location)\b")
-_ASKED_FILE = re.compile(rb"__builtin_(?:FILE|source_location)\b")
-_ASKING = re.compile(rb"__builtin_(?:LINE|FILE|COLUMN)\b|source_location\b|::\s*current\s*\(")
-_KIT = re.compile(rb'^# 1 "((?:[^"\\\n]|\\.)*/)cuda_runtime\.h" 1\b', re.MULTILINE)
+_LOCATION = re.compile(rb"__builtin_(?:LINE|FILE|COLUMN|source_location)\b")
+_FILE_LOCATION = re.compile(rb"__builtin_(?:FILE|source_location)\b")
+_LOCATION_OR_CALL = re.compile(
+    rb"__builtin_(?:LINE|FILE|COLUMN)\b|source_location\b|::\s*current\s*\("
+)
+_TOOLKIT = re.compile(rb'^# 1 "((?:[^"\\\n]|\\.)*/)cuda_runtime\.h" 1\b', re.MULTILINE)
 _CCCL = re.compile(rb'^# 1 "((?:[^"\\\n]|\\.)*/)cuda/std/[^"]*" 1\b', re.MULTILINE)
 """GCC shortens ``bin/../include``, but only for folders of system headers, as this one."""
 _LINE_MARKER = re.compile(rb'^# (\d+) "((?:[^"\\\n]|\\.)*)"[ \d]*\n', re.MULTILINE)
@@ -60,7 +62,7 @@ def text_digest(content: bytes) -> str:
 
 def without_markers(text: bytes) -> bytes:
     """Return the text without what says where each line comes from, and without empty lines."""
-    return _MARKER_OR_BLANK.sub(b"", b"\n" + text)[1:]
+    return _MARKERS_AND_BLANKS.sub(b"\n", b"\n" + text)[1:]
 
 
 def without_working_folder(text: bytes) -> bytes:
@@ -69,14 +71,14 @@ def without_working_folder(text: bytes) -> bytes:
     return text if found is None else found[1] + text[found.end() :]
 
 
-def asks_for_place(text: bytes) -> bool:
+def uses_location(text: bytes) -> bool:
     """Return True if code asks for its own file or line, or for its caller's."""
-    return _ASKED.search(text) is not None
+    return _LOCATION.search(text) is not None
 
 
-def asks_for_file(text: bytes) -> bool:
+def uses_file(text: bytes) -> bool:
     """Return True if code asks for its own file, or its caller's."""
-    return _ASKED_FILE.search(text) is not None
+    return _FILE_LOCATION.search(text) is not None
 
 
 def include_markers(text: bytes) -> bytes:
@@ -99,12 +101,12 @@ def included_files(markers: bytes) -> tuple[str, ...]:
 
 def to_placeholder(content: bytes, folder: str) -> bytes:
     """Return the content with the private folder's name taken out."""
-    return content.replace(folder.encode(), _PLACE)
+    return content.replace(folder.encode(), _PLACEHOLDER)
 
 
 def from_placeholder(content: bytes, folder: str) -> bytes:
     """Return the content with a private folder's name put in."""
-    return content.replace(_PLACE, folder.encode())
+    return content.replace(_PLACEHOLDER, folder.encode())
 
 
 def _character(escape: re.Match[bytes]) -> bytes:
@@ -120,7 +122,7 @@ class _Part(NamedTuple):
     text: bytes
 
 
-def with_assertion_places(text: bytes, show: Callable[[bytes], bytes] = lambda name: name) -> bytes:
+def with_assert_locations(text: bytes, show: Callable[[bytes], bytes] = lambda name: name) -> bytes:
     """Return the text with the file and line of each assertion as literals.
 
     Args:
@@ -146,18 +148,18 @@ def strip_unused_line_markers(text: bytes) -> bytes:
     Where code asks for its line, all of them stay, unless it is the toolkit's own that asks, and
     nothing of what asks is named anywhere else: then the markers of the toolkit's files stay.
     """
-    text = with_assertion_places(text)
+    text = with_assert_locations(text)
     # No code asks for its line, so that no marker has a meaning.
-    if not asks_for_place(text):
+    if not uses_location(text):
         return without_markers(text)
-    kit = tuple(found[1] for found in (_KIT.search(text), _CCCL.search(text)) if found)
+    toolkit = tuple(found[1] for found in (_TOOLKIT.search(text), _CCCL.search(text)) if found)
     # Without the toolkit's own headers it is not known whose the question is.
-    if not kit:
+    if not toolkit:
         return text
     parts = list(_parts(text))
-    if not _is_among_itself(parts, kit):
+    if not _uses_only_own_lines(parts, toolkit):
         return text
-    return b"".join(_visible_text(part, kit) for part in parts)
+    return b"".join(_visible_text(part, toolkit) for part in parts)
 
 
 def _parts(text: bytes) -> Iterator[_Part]:
@@ -169,37 +171,37 @@ def _parts(text: bytes) -> Iterator[_Part]:
         yield _Part(marker[2], marker[0], text[marker.end() : end])
 
 
-def _visible_text(part: _Part, kit: tuple[bytes, ...]) -> bytes:
-    folder = max(filter(part.file.startswith, kit), key=len, default=None)
+def _visible_text(part: _Part, toolkit: tuple[bytes, ...]) -> bytes:
+    folder = max(filter(part.file.startswith, toolkit), key=len, default=None)
     if folder is None:
         return without_markers(part.text)
     # The same toolkit elsewhere says the same.
     return part.marker.replace(folder, b"<toolkit>/", 1) + part.text
 
 
-def _is_among_itself(parts: list[_Part], folders: tuple[bytes, ...]) -> bool:
+def _uses_only_own_lines(parts: list[_Part], folders: tuple[bytes, ...]) -> bool:
     """Return True if the toolkit's headers use only their own line numbers."""
-    kit = [part for part in parts if part.file.startswith(folders)]
-    whole = b"".join(part.text for part in kit)
+    toolkit = [part for part in parts if part.file.startswith(folders)]
+    whole = b"".join(part.text for part in toolkit)
     others = b"".join(part.text for part in parts if not part.file.startswith(folders))
     # The user's own code asks: all lines count.
-    if _ASKING.search(others):
+    if _LOCATION_OR_CALL.search(others):
         return False
-    names = _names(whole)
+    names = _functions_with_location(whole)
     if names is None or (names and _words(names).search(others)):
         return False
-    asking = {part.file for part in kit if _ASKING.search(part.text)}
-    elsewhere = b"".join(part.text for part in kit if part.file not in asking)
+    use = {part.file for part in toolkit if _LOCATION_OR_CALL.search(part.text)}
+    elsewhere = b"".join(part.text for part in toolkit if part.file not in use)
     # Who takes one of these as a parameter may have the caller's line without naming it.
     public = {name for name in names if not _RESERVED.match(name)} | _classes(names, whole)
     return not public or _words(public).search(elsewhere) is None
 
 
-def _names(text: bytes) -> set[bytes] | None:
+def _functions_with_location(text: bytes) -> set[bytes] | None:
     """Return the functions whose parameters use the line number of the caller."""
     found: set[bytes] = set()
-    for asking in _ASKING.finditer(text):
-        names = _enclosing(text[max(0, asking.start() - _MOST) : asking.start()])
+    for use in _LOCATION_OR_CALL.finditer(text):
+        names = _enclosing(text[max(0, use.start() - _MOST) : use.start()])
         if names is None:
             return None
         found |= names

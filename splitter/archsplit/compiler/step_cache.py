@@ -19,14 +19,11 @@ from archsplit.cache.entry import (
     compute_key,
     key_differences,
 )
-from archsplit.compiler.direct_hit import hashed_environment
-from archsplit.compiler.file_resolver import (
-    INCLUDE_PREFIX,
-    FileResolver,
-    has_changed,
-)
-from archsplit.compiler.hidden_folders import NO_FOLDERS, HiddenFolders
-from archsplit.compiler.keys import debug_folder, folder_component, line_info_flag, step_key
+from archsplit.cache.usage import has_changed
+from archsplit.compiler.direct_hit import debug_folder, hashed_environment
+from archsplit.compiler.file_resolver import INCLUDE_PREFIX, FileResolver
+from archsplit.compiler.keys import folder_component, line_info_flag, step_key
+from archsplit.compiler.prefix_map import NO_PREFIXES, PrefixMap
 from archsplit.compiler.preprocessed import (
     from_placeholder,
     strip_unused_line_markers,
@@ -67,12 +64,12 @@ def include_spelling(path: str, includes: tuple[str, ...]) -> str:
 
 
 def read_outputs(
-    step: Step, key: StepKey, hidden: HiddenFolders = NO_FOLDERS
+    step: Step, key: StepKey, prefixes: PrefixMap = NO_PREFIXES
 ) -> dict[str, bytes] | None:
     """Return the outputs of a step; None if one contains the name of a folder.
 
-    Debug information has the private folder's, and may: in its place stands a mark of the same
-    length. Line markers of texts have placeholders for hidden folders.
+    Debug information has the private folder's, and may: a placeholder of the same length stands for
+    it. Line markers of texts have placeholders for mapped folders.
     """
     # Entries name files by their last part.
     if not _has_distinct_names(step, key):
@@ -81,15 +78,15 @@ def read_outputs(
     for path in step.writes:
         content = path.read_bytes()
         if path.suffix in _TEXTS:
-            text = hidden.hide_markers(to_placeholder(content, str(key.folder)))
+            text = prefixes.map_markers(to_placeholder(content, str(key.folder)))
             if text is None:
                 return None
             content = text
-        elif hidden.is_named(content):
+        elif prefixes.has_folder(content):
             return None
-        # Offsets in a binary stay the same only with a mark of the same length.
-        elif key.mark:
-            content = content.replace(str(key.private).encode(), key.mark)
+        # Offsets in a binary stay the same only with a placeholder of the same length.
+        elif key.placeholder:
+            content = content.replace(str(key.private).encode(), key.placeholder)
         elif str(key.private).encode() in content:
             return None
         files[_name(path, key)] = content
@@ -101,7 +98,7 @@ def restore_outputs(
     step: Step,
     key: StepKey,
     resolver: FileResolver | None,
-    hidden: HiddenFolders = NO_FOLDERS,
+    prefixes: PrefixMap = NO_PREFIXES,
 ) -> bool:
     """Write a step's files; False if the entry hasn't all of them, or they can't be written."""
     if not _has_distinct_names(step, key):
@@ -111,27 +108,29 @@ def restore_outputs(
         for path, content in made.items():
             if content is None:
                 return False
-            overwrite_file(path, _named(path, content, key, hidden))
-        if resolver is not None and key.listing is not None:
-            key.listing.write_text(_rule(entry, resolver, hidden), errors="surrogateescape")
+            overwrite_file(path, _unmapped_output(path, content, key, prefixes))
+        if resolver is not None and key.host_depfile is not None:
+            key.host_depfile.write_text(_rule(entry, resolver, prefixes), errors="surrogateescape")
     except OSError:
         return False
     return True
 
 
-def _named(path: Path, content: bytes, key: StepKey, hidden: HiddenFolders) -> bytes:
+def _unmapped_output(path: Path, content: bytes, key: StepKey, prefixes: PrefixMap) -> bytes:
     if path.suffix in _TEXTS:
-        return hidden.restore_markers(from_placeholder(content, str(key.folder)))
-    return content.replace(key.mark, str(key.private).encode()) if key.mark else content
+        return prefixes.unmap_markers(from_placeholder(content, str(key.folder)))
+    return (
+        content.replace(key.placeholder, str(key.private).encode()) if key.placeholder else content
+    )
 
 
-def _rule(entry: CacheEntry, resolver: FileResolver, hidden: HiddenFolders) -> str:
+def _rule(entry: CacheEntry, resolver: FileResolver, prefixes: PrefixMap) -> str:
     """Return the rule for make that lists the inputs of a cached result."""
     names = (
         part.name.removeprefix(_FILE) for part in entry.components if part.name.startswith(_FILE)
     )
-    places = (resolver.resolve(hidden.restore(name)).replace(" ", r"\ ") for name in names)
-    return f"listing: {' '.join(places)}\n"
+    places = (resolver.resolve(prefixes.unmap_path(name)).replace(" ", r"\ ") for name in names)
+    return f"depfile: {' '.join(places)}\n"
 
 
 def _has_distinct_names(step: Step, key: StepKey) -> bool:
@@ -139,8 +138,8 @@ def _has_distinct_names(step: Step, key: StepKey) -> bool:
 
 
 def _name(path: Path, key: StepKey) -> str:
-    is_named = path.is_relative_to(key.private) and not key.is_anonymous
-    return path.name if is_named else "<output>"
+    is_private = path.is_relative_to(key.private) and not key.is_anonymous
+    return path.name if is_private else "<output>"
 
 
 class StepEvent(NamedTuple):
@@ -158,14 +157,14 @@ class _StepLookup:
     Attributes:
         lines: digests of the inputs with their line markers, which are part of the warnings.
         resolver: how the host's compiler looks for includes; None where there are none.
-        hidden: the folders whose names are neither in the key nor in the result.
+        prefixes: the folders whose names are neither in the key nor in the result.
     """
 
     step_key: StepKey
     parts: tuple[KeyComponent, ...]
     lines: str
     resolver: FileResolver | None
-    hidden: HiddenFolders
+    prefixes: PrefixMap
 
     @property
     def key(self) -> str:
@@ -183,8 +182,8 @@ class StepCache:
         cache: where results are.
         tools: asks programs about themselves.
         private: the folder that all intermediate files are in.
-        spread: whether steps may use more than one core, which changes bytes of what they make.
-        hidden: the folders of ``base-dir``.
+        multicore: whether steps may use more than one core, which changes bytes of what they make.
+        prefixes: the folders of ``base-dir``.
 
     Attributes:
         hits: number of steps that needn't run.
@@ -192,6 +191,7 @@ class StepCache:
         faults: where results are to be verified, the steps that made something else now.
         saved_by: the same for each hit.
         events: the results of lookups.
+        base_free: preprocessed texts whose code names no such folder.
     """
 
     def __init__(
@@ -200,18 +200,19 @@ class StepCache:
         tools: ToolIdentities,
         *,
         private: Path,
-        spread: bool,
-        hidden: HiddenFolders = NO_FOLDERS,
+        multicore: bool,
+        prefixes: PrefixMap = NO_PREFIXES,
     ) -> None:
         self._cache = cache
         self._tools = tools
         self._private = private
-        self._spread = spread
-        self._hidden = hidden
+        self._multicore = multicore
+        self._prefixes = prefixes
         self.hits = 0
         self.saved = 0.0
         self.saved_by: dict[str, float] = {}
         self.events: list[StepEvent] = []
+        self.base_free: set[Path] = set()
         self._verifying = cache.settings.mode == "verify"
         self._began = cache.digests.began
         self._pending: dict[str, _StepLookup] = {}
@@ -233,7 +234,7 @@ class StepCache:
             self._expected[step.name] = found.entry
             found = None
         if found is None or not restore_outputs(
-            found.entry, step, lookup.step_key, lookup.resolver, lookup.hidden
+            found.entry, step, lookup.step_key, lookup.resolver, lookup.prefixes
         ):
             self._pending[step.name] = lookup
             return None
@@ -243,7 +244,7 @@ class StepCache:
         self.saved_by[step.name] = seconds
         self._log(step, lookup, found.tier, seconds)
         stdout, stderr = map(
-            lookup.hidden.restore_message, (found.entry.stdout, found.entry.stderr)
+            lookup.prefixes.unmap_message, (found.entry.stdout, found.entry.stderr)
         )
         return CompletedProcess(returncode=0, stdout=stdout, stderr=stderr, seconds=0.0)
 
@@ -288,17 +289,17 @@ class StepCache:
         found = [key_differences(parts, lookup.parts) for parts in before]
         return f" ({'; '.join(min(found, key=len)[:_MOST_DIFFERENCES])})" if any(found) else ""
 
-    def _look_up(self, step: Step, hidden: HiddenFolders | None = None) -> _StepLookup | None:
-        # Each tool is told by itself: `-g` of nvcc is for the host's compiler only.
+    def _look_up(self, step: Step, prefixes: PrefixMap | None = None) -> _StepLookup | None:
+        # The flags of each tool count: `-g` of nvcc is for the host's compiler only.
         flag = line_info_flag(step.command.argv)
         # What is left to the link keeps lines for what the linker may have to say of them, and is
         # encrypted: a name in it can't be found.
         names_files = bool(flag) or not _FOR_LINK.isdisjoint(step.command.argv)
         # The map for base folders reaches only the host's compiler.
-        if hidden is None:
+        if prefixes is None:
             is_mapped = not names_files or is_host_compiler(step.command.argv[0])
-            hidden = self._hidden if is_mapped else NO_FOLDERS
-        found = step_key(step, self._private, precise=bool(flag), hidden=hidden)
+            prefixes = self._prefixes if is_mapped else NO_PREFIXES
+        found = step_key(step, self._private, debug=bool(flag), prefixes=prefixes)
         if found is None:
             return None
         environment = step.command.env
@@ -311,40 +312,48 @@ class StepCache:
             return None
         if found.kind is StepKind.HOST_COMPILE and self._reads_more(texts.values()):
             return None
-        bare = found.kind is StepKind.CICC and not names_files
+        ignores_lines = found.kind is StepKind.CICC and not names_files
         inputs = [(path, to_placeholder(text, str(found.folder))) for path, text in texts.items()]
         # Of `-g`, the host's preprocessor tells the folder to tools that don't use it.
         if not flag:
             inputs = [(path, without_working_folder(text)) for path, text in inputs]
         texts_without_bases = {
-            path: text for path, raw in inputs if (text := hidden.hide_markers(raw)) is not None
+            path: text for path, raw in inputs if (text := prefixes.map_markers(raw)) is not None
         }
         # Code that may name a folder has it in the key.
         if len(texts_without_bases) < len(inputs):
-            return self._look_up(step, NO_FOLDERS)
+            return self._look_up(step, NO_PREFIXES)
+        if prefixes == self._prefixes:
+            self.base_free.update(texts_without_bases)
         digests = {path: text_digest(text) for path, text in texts_without_bases.items()}
         parts = (
             KeyComponent("step", found.kind.value),
             KeyComponent("salt", self._cache.settings.salt),
-            KeyComponent("spread", "yes" if self._spread and step.parallel_flags else "no"),
+            KeyComponent("spread", "yes" if self._multicore and step.parallel_flags else "no"),
             *programs,
             # Every step that is known reads preprocessed text.
             *hashed_environment(environment, dated=False),
             *found.flags,
             *(
-                [folder_component(flag, hidden.hide(debug_folder(step.command.cwd, environment)))]
+                [
+                    folder_component(
+                        flag, prefixes.map_path(debug_folder(step.command.cwd, environment))
+                    )
+                ]
                 if flag
                 else []
             ),
             *(
-                [KeyComponent("length of the folder's name", str(len(found.mark)))]
-                if found.mark
+                [KeyComponent("length of the folder's name", str(len(found.placeholder)))]
+                if found.placeholder
                 else []
             ),
             *(
                 KeyComponent(
                     f"input {path.suffix if found.is_anonymous else path.name}",
-                    text_digest(strip_unused_line_markers(text)) if bare else digests[path],
+                    text_digest(strip_unused_line_markers(text))
+                    if ignores_lines
+                    else digests[path],
                 )
                 for path, text in texts_without_bases.items()
             ),
@@ -353,8 +362,8 @@ class StepCache:
             step_key=found,
             parts=parts,
             lines=" ".join(digests.values()),
-            resolver=self._resolver(step) if found.listing is not None else None,
-            hidden=hidden,
+            resolver=self._resolver(step) if found.host_depfile is not None else None,
+            prefixes=prefixes,
         )
 
     def _reads_more(self, texts: Iterable[bytes]) -> bool:
@@ -380,7 +389,7 @@ class StepCache:
             rows = (
                 row
                 for row in self._cache.manifest_entries(lookup.key)
-                if lookup.resolver.is_current(lookup.hidden.restore_entry(row))
+                if lookup.resolver.is_current(lookup.prefixes.unmap_entry(row))
             )
             row = next(rows, None)
             found = None if row is None else self._cache.find(row.components(lookup.key))
@@ -390,12 +399,12 @@ class StepCache:
         return found if found.entry.notes.get(_LINES) == lookup.lines else None
 
     def _store(self, step: Step, lookup: _StepLookup, done: CompletedProcess) -> None:
-        files = read_outputs(step, lookup.step_key, lookup.hidden)
+        files = read_outputs(step, lookup.step_key, lookup.prefixes)
         expected = self._expected.pop(step.name, None)
         if expected is not None and files is not None and files != expected.files:
             self.faults.append(f"{step.name} ({lookup.key})")
-        stdout, stderr = map(lookup.hidden.hide_message, (done.stdout, done.stderr))
-        if files is None or stdout is None or stderr is None or self._is_another(step):
+        stdout, stderr = map(lookup.prefixes.map_message, (done.stdout, done.stderr))
+        if files is None or stdout is None or stderr is None or self._has_changed_tools(step):
             return
         if str(self._private) in stdout + stderr:
             return
@@ -419,18 +428,18 @@ class StepCache:
         if row is not None:
             self._cache.add_manifest_entry(lookup.key, row)
 
-    def _is_another(self, step: Step) -> bool:
+    def _has_changed_tools(self, step: Step) -> bool:
         """Return True if a program of the step may have changed since the lookup."""
         files = self._tools.files(step.command.argv, step.command.env)
         return any(path is None or has_changed(str(path), self._began) for path in files)
 
     def _row(self, lookup: _StepLookup) -> ManifestEntry | None:
         """Return a manifest entry of the files that the host compiler has read."""
-        resolver, listing = lookup.resolver, lookup.step_key.listing
-        if resolver is None or listing is None:
+        resolver, host_depfile = lookup.resolver, lookup.step_key.host_depfile
+        if resolver is None or host_depfile is None:
             return None
         try:
-            rule = listing.read_text(errors="surrogateescape")
+            rule = host_depfile.read_text(errors="surrogateescape")
         except OSError:
             return None
         listed = [os.path.normpath(name) for name in parse_depfile(rule.partition(":")[2])]
@@ -443,5 +452,5 @@ class StepCache:
         # A header that changed during the compile may have been read before or after.
         if any(has_changed(resolver.resolve(name), self._began) for name, _ in files):
             return None
-        row = lookup.hidden.hide_entry(ManifestEntry(files=files))
+        row = lookup.prefixes.map_entry(ManifestEntry(files=files))
         return row if all(digest for _, digest in files) else None

@@ -7,7 +7,7 @@ Out: digests of all of these.
 Replies of compilers to questions about themselves are remembered from process to process.
 A GNU compiler's reply to ``-###`` follows from its own bytes, from the folders in which it looks
 for its parts and their ``specs``, from those parts, and from a few variables. A reply is remembered
-with the stamps of all these, and used while each stamp is the same.
+with the stats of all these files, and used while each stat is the same.
 
 What else may answer is asked each time: a script may look at anything, and clang reads
 configuration files in places of its own. So is a compiler that looks at the machine (``native``).
@@ -32,8 +32,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from archsplit.cache.entry import KeyComponent, compute_key
-from archsplit.cache.file_digests import read_stamp
-from archsplit.cache.usage import SETTLED_NS
+from archsplit.cache.usage import TOO_NEW_NS, has_changed, is_reliable, stat_text
 from archsplit.compiler.direct_hit import hashed_environment, query_environment
 from archsplit.compiler.preprocessed import text_digest
 from archsplit.nvcc.dryrun import is_host_compiler, option_values
@@ -43,7 +42,7 @@ from archsplit.system.process import Command
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from archsplit.cache.file_digests import FileDigests, FileStamp
+    from archsplit.cache.file_digests import FileDigests
     from archsplit.system.process import Runner
 
 
@@ -55,8 +54,8 @@ _NATIVE = "=native"
 _SPECS = "specs"
 _LIBRARY = "NVVMIR_LIBRARY_DIR"
 _COMPILERS = ("cc1plus", "as")
-_ALONE = {"ptxas", "cudafe++", "fatbinary"}
-_EXPANDING = ("-pipe", "-c", "-x", "c++", "/dev/null", "-o", "/dev/null")
+_WITHOUT_PARTS = {"ptxas", "cudafe++", "fatbinary"}
+_QUERY_ARGS = ("-pipe", "-c", "-x", "c++", "/dev/null", "-o", "/dev/null")
 _UNUSED = re.compile(
     r'^ignoring (?:nonexistent|duplicate) directory "(.*)"$|^\S+: \w+: (.*): not a directory$',
     re.MULTILINE,
@@ -64,19 +63,19 @@ _UNUSED = re.compile(
 _SEARCH = re.compile(
     r'^#include "\.\.\." search starts here:\n(.*?)^End of search', re.DOTALL | re.MULTILINE
 )
-_SEARCHED = (
+_INCLUDE_SEARCH = (
     *("-I", "-isystem", "-iquote", "-idirafter", "-isystem-after", "-B", "--sysroot", "-isysroot"),
     *("-iprefix", "-iwithprefix", "-iwithprefixbefore", "-imultilib"),
 )
-_ALSO = re.compile(r"-nostdinc\S*|-mx?\d+|-stdlib=\S*|--(?:gcc-toolchain|include-\w+)\S*")
-_PLACES = ("-B", "--sysroot")
-_ASKED = re.compile(r"-m\w+=native")
-_SAID = re.compile(r"^#\$ (?!PATH=|LD_LIBRARY_PATH=)\w+=.*$", re.MULTILINE)
+_SEARCH_FLAG = re.compile(r"-nostdinc\S*|-mx?\d+|-stdlib=\S*|--(?:gcc-toolchain|include-\w+)\S*")
+_PROGRAM_SEARCH = ("-B", "--sysroot")
+_NATIVE_FLAG = re.compile(r"-m\w+=native")
+_DRYRUN_VARIABLE = re.compile(r"^#\$ (?!PATH=|LD_LIBRARY_PATH=)\w+=.*$", re.MULTILINE)
 _GNU_COMPILER = re.compile(r"(?:.*-)?(?:gcc|g\+\+|c\+\+|cc)(?:-[\d.]+)?")
 _EXECUTABLE = b"\x7fELF"
 _FORWARDING = re.compile(rb'#! ?/bin/sh\n(?:#[^\n]*\n|\n)*exec (/[\w./+-]+) "\$@"\s*')
 """A script that only starts another program, as packages put it on the PATH."""
-_SHORT = 4096
+_MOST_SCRIPT = 4096
 
 
 class StoredReply(NamedTuple):
@@ -84,11 +83,11 @@ class StoredReply(NamedTuple):
 
     Attributes:
         reply: the text, or its digest.
-        stamps: by path; None for a missing file.
+        file_stats: by path; "" for a missing file.
     """
 
     reply: str
-    stamps: Mapping[str, FileStamp | None]
+    file_stats: Mapping[str, str]
 
 
 class ReplyCache:
@@ -110,14 +109,13 @@ class ReplyCache:
             return None
         try:
             row = json.loads(read_stored_file(path)[0])
-            stamps = {path: _stamp(path) for path in row["stamps"]}
+            file_stats = {path: stat_text(path) for path in row["file_stats"]}
             folders = {folder: _folder_identity(folder) for folder in row["folders"]}
-            same = row["stamps"] == {path: stamp and [*stamp] for path, stamp in stamps.items()}
+            is_same = (row["file_stats"], row["folders"]) == (file_stats, folders)
             reply = row["reply"]
         except (OSError, ValueError, TypeError, KeyError):
             return None
-        is_right = same and row["folders"] == folders and isinstance(reply, str)
-        return StoredReply(reply, stamps) if is_right else None
+        return StoredReply(reply, file_stats) if is_same and isinstance(reply, str) else None
 
     def store(
         self,
@@ -137,14 +135,21 @@ class ReplyCache:
             since: nanoseconds since 1970 at which the compiler was asked.
         """
         path = self._path(query, environment)
-        stamps = {file: _stamp(file) for file in files}
+        file_stats = {file: stat_text(file) for file in files}
         places = [os.path.join(self._cwd, folder) for folder in folders]  # noqa: PTH118 - no pathlib in a hit
-        is_settled = all(not it or max(it[2:4]) < since - SETTLED_NS for it in stamps.values())
         # What has changed meanwhile may have done so after the reply.
-        if path is None or not is_settled or any(_has_changed(each, since) for each in places):
+        is_same = all(
+            is_reliable(file_stat, since=since) for file_stat in file_stats.values() if file_stat
+        )
+        there = filter(os.path.lexists, places)
+        if (
+            path is None
+            or not is_same
+            or any(has_changed(each, since - TOO_NEW_NS) for each in there)
+        ):
             return
         found = {each: _folder_identity(each) for each in places}
-        row = {"reply": reply, "stamps": stamps, "folders": found}
+        row = {"reply": reply, "file_stats": file_stats, "folders": found}
         with contextlib.suppress(OSError):
             store_file(path, json.dumps(row).encode())
 
@@ -169,23 +174,9 @@ def _folder_identity(path: str) -> str:
     return f"{status.st_dev} {status.st_ino} {stat.S_ISDIR(status.st_mode)}"
 
 
-def _has_changed(path: str, since: int) -> bool:
-    try:
-        # A link may have been turned to another folder.
-        both = (os.lstat(path), os.stat(path))  # noqa: PTH116 - as above
-    except OSError:
-        return os.path.lexists(path)
-    return max(each.st_ctime_ns for each in both) > since - SETTLED_NS
-
-
 def may_be_gnu(program: str, environment: Mapping[str, str]) -> bool:
     """Tell whether a program is an ELF executable, and so may be a GNU compiler."""
-    found = shutil.which(program, path=environment.get("PATH", ""))
-    try:
-        with open(found or "", "rb", buffering=0) as file:  # noqa: PTH123 - no pathlib in a hit
-            return file.read(4) == b"\x7fELF"
-    except OSError:
-        return False
+    return _is_executable(shutil.which(program, path=environment.get("PATH", "")) or "")
 
 
 def compiler_files(
@@ -197,11 +188,11 @@ def compiler_files(
         search: the reply to ``-print-search-dirs``.
         cwd: where the compiler was asked.
     """
-    # What another compiler looks at is not known, and the machine has no stamp.
+    # What another compiler looks at is not known, and the machine has no stat.
     if _GNU not in reply or _NATIVE in query:
         return ()
     searched = _searched(shlex.split(query)[0], environment)
-    return (*searched, *_consulted(reply, search, str(cwd)))
+    return (*searched, *_searched_files(reply, search, str(cwd)))
 
 
 def _searched(program: str, environment: Mapping[str, str]) -> Iterator[str]:
@@ -217,7 +208,7 @@ def _searched(program: str, environment: Mapping[str, str]) -> Iterator[str]:
             return
 
 
-def _consulted(reply: str, search: str, cwd: str) -> Iterable[str]:
+def _searched_files(reply: str, search: str, cwd: str) -> Iterable[str]:
     """Return the folders and files that a GNU compiler looks at before it replies."""
     folders: list[str] = []
     for line in search.splitlines():
@@ -228,13 +219,6 @@ def _consulted(reply: str, search: str, cwd: str) -> Iterable[str]:
     specs = [os.path.join(folder, _SPECS) for folder in folders]  # noqa: PTH118
     parts = [word.strip('"') for word in reply.split() if word.strip('"').startswith("/")]
     return dict.fromkeys([*folders, *specs, *filter(os.path.isfile, parts)])
-
-
-def _stamp(path: str) -> FileStamp | None:
-    try:
-        return read_stamp(path)
-    except OSError:
-        return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -283,11 +267,11 @@ class ToolIdentities:
         elif name == "nvlink":
             yield from _code_generators(argv)
         # A host compiler's driver starts the programs that make the result.
-        elif name not in _ALONE:
-            own = tuple(_searching(argv, _PLACES))
+        elif name not in _WITHOUT_PARTS:
+            own = tuple(_search_flags(argv, _PROGRAM_SEARCH))
             for part in (*_COMPILERS, *(["cc1"] if _language(argv) == "c" else [])):
                 query = (program, *own, f"-print-prog-name={part}")
-                answer = self._recall(argv, query, environment)
+                answer = self._cached_query(argv, query, environment)
                 yield self._found(answer.strip() or part, environment)
 
     def reply_digest(self, query: str, environment: Mapping[str, str]) -> str | None:
@@ -296,14 +280,14 @@ class ToolIdentities:
         if (stored := replies.find(query, environment)) is not None:
             return stored.reply
         words, since = shlex.split(query), time.time_ns()
-        reply = self._query((*words, *_EXPANDING), environment)
+        reply = self._query((*words, *_QUERY_ARGS), environment)
         if not reply:
             return None
         # clang says where it is asked.
         digest = text_digest(reply.replace(str(self.cwd), "").encode())
-        # Others may read files that no stamp covers: their replies are asked each time.
+        # Others may read files that no stat covers: their replies are asked each time.
         if may_be_gnu(words[0], environment):
-            places = [words[0], *_searching(tuple(words), _PLACES), "-print-search-dirs"]
+            places = [words[0], *_search_flags(tuple(words), _PROGRAM_SEARCH), "-print-search-dirs"]
             search = self._query(tuple(places), environment)
             files = compiler_files(query, environment, reply, search=search, cwd=self.cwd)
             if files:
@@ -313,22 +297,20 @@ class ToolIdentities:
     def driver(self, nvcc: str, environment: Mapping[str, str]) -> tuple[KeyComponent, ...]:
         """Return the identity of nvcc: its bytes, its profile, and the target of a script."""
         target = script_target(nvcc)
+        program = KeyComponent("program nvcc", self.digests.digest(nvcc, group=PROGRAM_GROUP) or "")
         if target is not None:
             # What such a script starts says all that there is to know.
-            return (
-                KeyComponent("program nvcc", self.digests.digest(nvcc, group=PROGRAM_GROUP) or ""),
-                KeyComponent("place of nvcc", target),
-                *self.driver(target, environment),
-            )
+            place = KeyComponent("place of nvcc", target)
+            return (program, place, *self.driver(target, environment))
         # The profile has include folders and flags, and belongs to one nvcc.
         profile = self.digests.digest(profile_path(nvcc), group=PROGRAM_GROUP)
         reply = ""
         # A script may set anything: its dry run shows the variables that it leads to.
         if not _is_executable(nvcc):
             query = (nvcc, "--dryrun", "-E", "-x", "cu", "/dev/null")
-            reply = "\n".join(_SAID.findall(self._query(query, environment)))
+            reply = "\n".join(_DRYRUN_VARIABLE.findall(self._query(query, environment)))
         return (
-            KeyComponent("program nvcc", self.digests.digest(nvcc, group=PROGRAM_GROUP) or ""),
+            program,
             *([KeyComponent("program nvcc.profile", profile)] if profile is not None else []),
             *([KeyComponent("answer of nvcc", text_digest(reply.encode()))] if reply else []),
         )
@@ -339,15 +321,15 @@ class ToolIdentities:
         And those that are left out for being another one a second time, or a file: links may be
         turned to elsewhere.
         """
-        words = (*_searching(argv, _SEARCHED), *filter(_ALSO.fullmatch, argv[1:]))
+        words = (*_search_flags(argv, _INCLUDE_SEARCH), *filter(_SEARCH_FLAG.fullmatch, argv[1:]))
         query = (argv[0], *words, "-x", _language(argv), "-E", "-v", "/dev/null")
-        return _listed_folders(self._recall(argv, query, environment))
+        return _listed_folders(self._cached_query(argv, query, environment))
 
     def _found(self, program: str, environment: Mapping[str, str]) -> Path | None:
         path = shutil.which(program, path=environment.get("PATH", ""))
         return None if path is None else Path(path).absolute()
 
-    def _recall(
+    def _cached_query(
         self, argv: tuple[str, ...], query: tuple[str, ...], environment: Mapping[str, str]
     ) -> str:
         """Return the reply to a query, which an earlier process may have had."""
@@ -362,7 +344,7 @@ class ToolIdentities:
         # While the compiler is the same, so are its other replies.
         if reply and (same := replies.find(identity, environment)) is not None:
             folders = _listed_folders(reply)
-            files = same.stamps
+            files = same.file_stats
             replies.store(question, environment, reply, files=files, folders=folders, since=since)
         return reply
 
@@ -394,10 +376,10 @@ def script_target(program: str) -> str | None:
     """Return where a script leads that does nothing but start another program."""
     try:
         with Path(program).open("rb") as file:
-            text = file.read(_SHORT)
+            text = file.read(_MOST_SCRIPT)
     except OSError:
         return None
-    found = _FORWARDING.fullmatch(text) if len(text) < _SHORT else None
+    found = _FORWARDING.fullmatch(text) if len(text) < _MOST_SCRIPT else None
     target = None if found is None else os.path.realpath(os.fsdecode(found[1]))
     # Such scripts could lead to each other without end.
     return target if target is not None and _is_executable(target) else None
@@ -418,8 +400,8 @@ def identity_query(argv: tuple[str, ...]) -> str | None:
     """
     if not is_host_compiler(argv[0]):
         return None
-    words = [word for word in argv[1:] if _ASKED.fullmatch(word)]
-    return shlex.join([argv[0], "-###", *_searching(argv, _PLACES), *words])
+    words = [word for word in argv[1:] if _NATIVE_FLAG.fullmatch(word)]
+    return shlex.join([argv[0], "-###", *_search_flags(argv, _PROGRAM_SEARCH), *words])
 
 
 def _listed_folders(reply: str) -> tuple[str, ...]:
@@ -443,13 +425,13 @@ def _preloaded(environment: Mapping[str, str]) -> list[str]:
 
 def _is_executable(program: str) -> bool:
     try:
-        with Path(program).open("rb") as file:
+        with open(program, "rb", buffering=0) as file:  # noqa: PTH123 - no pathlib in a hit
             return file.read(len(_EXECUTABLE)) == _EXECUTABLE
     except OSError:
         return False
 
 
-def _searching(argv: tuple[str, ...], flags: tuple[str, ...]) -> Iterator[str]:
+def _search_flags(argv: tuple[str, ...], flags: tuple[str, ...]) -> Iterator[str]:
     words = iter(argv[1:])
     for word in words:
         if word in flags:

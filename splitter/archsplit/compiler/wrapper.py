@@ -17,7 +17,7 @@ import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from archsplit.cache.usage import stamp_text
+from archsplit.cache.usage import stat_text
 from archsplit.compiler.invocation import with_all_options
 from archsplit.compiler.wrapper_graph import plan_compilation, query_dryrun
 from archsplit.errors import OutputError, VerifyError
@@ -169,10 +169,10 @@ def _until_failure(outcome: Outcome) -> Iterator[FinishedStep]:
 def _place_outputs(compilation: Compilation, outcome: Outcome) -> None:
     """Move outputs to their final paths, and remove files that nvcc would not have made."""
     failure, command = outcome.failure, compilation.invocation.command
-    if failure is None:
-        for private, final in compilation.staged.items():
-            _move(private, final)
-    else:
+    done = compilation.graph.steps[: None if failure is None else failure.position]
+    for path in (path for step in done for path in step.writes if path in compilation.staged):
+        _move(path, compilation.staged[path])
+    if failure is not None:
         _remove_outputs(compilation, failure.position + 1)
     if command.keep_folder is not None:
         # nvcc starts no step after a failure.
@@ -197,7 +197,7 @@ def _remove_outputs(compilation: Compilation, first: int) -> None:
     """Remove what the steps from ``first`` on have written; nvcc keeps an old output as well."""
     for step in compilation.graph.steps[first:]:
         for path in step.writes:
-            if stamp_text(str(path)) != compilation.before.get(path):
+            if stat_text(str(path)) != compilation.before.get(path):
                 path.unlink(missing_ok=True)
 
 

@@ -15,37 +15,36 @@ from typing import TYPE_CHECKING
 from archsplit import __version__
 from archsplit.cache.config import config_file
 from archsplit.cache.entry import file_spans
-from archsplit.cache.local import StoreKind
 from archsplit.cache.sealed import DamagedError, sealed_digest
 from archsplit.cache.stats import LOCAL_TIER
-from archsplit.cache.usage import settled_stamp
+from archsplit.cache.usage import reliable_stat
 from archsplit.compiler.cache_session import CacheSession
-from archsplit.compiler.direct_cache import WHOLE, CompletedCompile, DirectCache, foreign_folders
+from archsplit.compiler.direct_cache import WHOLE, CompletedCompile, DirectCache, system_folders
 from archsplit.compiler.direct_hit import (
     RECORDS_FOLDER,
+    debug_folder,
     find_base_dirs,
     record_bases,
     watched_texts,
     write_record,
 )
 from archsplit.compiler.file_resolver import VARIABLE_PREFIX, FileResolver
-from archsplit.compiler.hidden_folders import (
-    HiddenFolders,
-    find_hidden_folders,
-    include_folders,
-)
 from archsplit.compiler.keys import (
     DEPFILE_FLAG,
     compile_request,
-    debug_folder,
     has_unsupported_flags,
+)
+from archsplit.compiler.prefix_map import (
+    PrefixMap,
+    find_prefix_map,
+    include_folders,
 )
 from archsplit.compiler.tool_identity import PROGRAM_GROUP, ReplyCache, driver_files
 from archsplit.nvcc.depfile import depfile_text, has_other_outputs
 from archsplit.nvcc.dryrun import StepKind, option_values
 from archsplit.system.env import find_program
 from archsplit.system.fs import cache_folder
-from archsplit.system.outputs import overwrite_file
+from archsplit.system.outputs import is_replaceable, overwrite_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -97,13 +96,13 @@ class WrapperCache:
             runner=context.runner,
             report=context.warn,
             explain=context.explain_cache,
-            spread=not invocation.reproducible,
+            multicore=not invocation.reproducible,
         )
         self._began = time.time_ns()
         # Strict mode and verification look at single steps only.
         direct = not settings.strict and settings.mode != "verify"
         options = invocation.command.dryrun_options
-        self._hidden = find_hidden_folders(options, invocation.bases, cwd=str(invocation.cwd))
+        self._prefixes = find_prefix_map(options, invocation.bases, cwd=str(invocation.cwd))
         self._requests = list(self._compile_requests()) if direct else []
         self._direct: list[DirectCache] = []
 
@@ -139,7 +138,7 @@ class WrapperCache:
             compilation.graph,
             cwd=self._invocation.cwd,
             private=compilation.folder,
-            hidden=HiddenFolders(bases=self._hidden.bases),
+            prefixes=PrefixMap(bases=self._prefixes.bases),
         )
         return replace(compilation, graph=graph), steps
 
@@ -181,9 +180,9 @@ class WrapperCache:
         nvcc = os.path.realpath(invocation.nvcc)
         tools = self._session.identify_tools(invocation.cwd)
         # With several cores a tool makes other code.
-        spread = "" if invocation.reproducible else " spread"
+        multicore = "" if invocation.reproducible else " spread"
         # A result that names the folder is for this folder only.
-        for hidden in dict.fromkeys([self._hidden, HiddenFolders(self._hidden.paths)]):
+        for prefixes in dict.fromkeys([self._prefixes, PrefixMap(self._prefixes.paths)]):
             request = compile_request(
                 invocation.command,
                 nvcc=nvcc,
@@ -191,8 +190,8 @@ class WrapperCache:
                 cwd=invocation.cwd,
                 environment=invocation.environment,
                 salt=self._session.cache.settings.salt,
-                version=__version__ + spread,
-                hidden=hidden,
+                version=__version__ + multicore,
+                prefixes=prefixes,
                 bases=invocation.bases,
             )
             if request is not None:
@@ -211,7 +210,7 @@ class WrapperCache:
         is_usual = folder == cache.settings.folder and cache.settings.mode == "on"
         if not invocation.direct_key or driver is None or not is_usual:
             return
-        blob = cache.local.get(StoreKind.ACTION, hit.key)
+        blob = cache.local.get(hit.key)
         if blob is None:
             return
         resolver = FileResolver(
@@ -233,7 +232,7 @@ class WrapperCache:
                 "head": [request.key, hit.key, digest, saved, hit.stdout, hit.stderr, note],
                 "bases": [*_base_condition(cache.settings.base_dir, invocation)],
                 "links": [str(invocation.nvcc), nvcc],
-                "places": [
+                "outputs": [
                     *_output_places(blob, places),
                     *(
                         word
@@ -256,16 +255,16 @@ class WrapperCache:
             at = sections["files"].index(str(config_file(invocation.environment)))
             del sections["files"][at : at + 3]
             shared = str(records / invocation.shared_key)
-            write_record(shared, sections, request.hidden.hide_record)
+            write_record(shared, sections, request.prefixes.bases)
 
     def _is_for_all_checkouts(self, request: CompileRequest) -> bool:
-        invocation, hidden = self._invocation, request.hidden
+        invocation, prefixes = self._invocation, request.prefixes
         bases = record_bases(str(invocation.cwd), invocation.environment)
         texts = (part.value.encode(errors="surrogateescape") for part in request.parts)
         return (
             invocation.shared_key != ""
-            and hidden == HiddenFolders(bases=bases)
-            and not any(map(hidden.is_named, texts))
+            and prefixes == PrefixMap(bases=bases)
+            and not any(map(prefixes.has_folder, texts))
         )
 
     def _write_outputs(self, hit: CachedResult, request: CompileRequest) -> bool:
@@ -298,7 +297,7 @@ class WrapperCache:
         from archsplit.compiler.include_scan import HeaderFacts, TextScans  # noqa: PLC0415
 
         facts = self._session.cache.digests.folder
-        scans = TextScans(headers=HeaderFacts(facts, foreign=foreign_folders(completed.commands)))
+        scans = TextScans(headers=HeaderFacts(facts, system=system_folders(completed.commands)))
         self._direct[0].count_misses(completed)
         for direct, request in zip(self._direct, self._requests, strict=True):
             direct.store(completed, scans)
@@ -315,7 +314,8 @@ class WrapperCache:
         transcript, finished = dryrun.transcript, outcome.finished
         steps = compilation.graph.steps
         commands = tuple(step.command.argv for step in steps)
-        written = (path for step in steps for path in step.writes)
+        staged = compilation.staged
+        written = (staged.get(path, path) for step in steps for path in step.writes)
         outputs = (path for path in written if not path.is_relative_to(folder))
         return CompletedCompile(
             outputs={
@@ -324,7 +324,7 @@ class WrapperCache:
                 }
             },
             texts=_preprocessed_texts(compilation),
-            listings=tuple(
+            host_depfiles=tuple(
                 Path(name) for argv in commands for name in option_values(argv, (DEPFILE_FLAG,))
             ),
             rules={
@@ -337,6 +337,7 @@ class WrapperCache:
             environment=dryrun.environment,
             private=folder,
             began=self._began,
+            base_free=self._session.base_free,
             stdout="".join(step.stdout for step in finished),
             stderr="".join([compilation.diagnostics, *(step.stderr for step in finished)]),
             seconds=outcome.seconds,
@@ -357,7 +358,9 @@ def _has_known_reads(compilation: Compilation) -> bool:
     transcript = dryrun.transcript
     kinds = {step.kind for step in transcript.steps}
     # A link reads libraries that no list names; numbered files change names by process.
-    if not kinds <= _COMPILED or dryrun.numbered or compilation.staged:
+    # What a device or a FIFO got can't be read again.
+    can_be_read = all(map(is_replaceable, compilation.staged.values()))
+    if not kinds <= _COMPILED or dryrun.numbered or not can_be_read:
         return False
     if any(has_unsupported_flags(step.command.argv) for step in steps):
         return False
@@ -366,7 +369,7 @@ def _has_known_reads(compilation: Compilation) -> bool:
     if len(paths) != len(transcript.dependencies):
         return False
     listed = {
-        path
+        compilation.staged.get(path, path)
         for step in steps
         for path in step.writes
         if any(option_values(step.command.argv, (DEPFILE_FLAG,)))
@@ -408,14 +411,14 @@ def _conditions(
     since = resolver.digests.began
     variables: list[str] = []
     programs: list[str] = []
-    stamps: list[str] = []
+    file_stats: list[str] = []
     files: list[str] = []
     for name, digest in row.programs:
         if name.startswith(VARIABLE_PREFIX):
             variables += [name.removeprefix(VARIABLE_PREFIX), digest]
         # A query has arguments, a program's name has no space.
         elif " " in name:
-            stamps += _reply_stamps(replies, name, digest, resolver.environment)
+            file_stats += _reply_stats(replies, name, digest, resolver.environment)
         else:
             # The path is a condition too: another program may come earlier on the PATH.
             path = find_program(name, search)
@@ -423,17 +426,17 @@ def _conditions(
                 raise _UncheckableError
             programs += [name, path]
             real = os.path.realpath(path)
-            files += (path, _digest(real, resolver), settled_stamp(path, since=since))
+            files += (path, _digest(real, resolver), reliable_stat(path, since=since))
     for spelled, digest in row.files:
         path = resolver.resolve(spelled)
-        files += (path, digest, settled_stamp(path, since=since))
+        files += (path, digest, reliable_stat(path, since=since))
     for path in observed:
-        files += (path, _digest(path, resolver), settled_stamp(path, since=since))
+        files += (path, _digest(path, resolver), reliable_stat(path, since=since))
     folders = list(map(resolver.resolve, row.folders))
     return {
         "variables": variables,
         "programs": programs,
-        "stamps": stamps,
+        "compiler_files": file_stats,
         "files": files,
         "folders": folders,
         "watched": watched_texts(folders, row.names, since=since),
@@ -442,15 +445,14 @@ def _conditions(
     }
 
 
-def _reply_stamps(
+def _reply_stats(
     replies: ReplyCache, query: str, digest: str, environment: Mapping[str, str]
 ) -> Iterator[str]:
     found = replies.find(query, environment)
     if found is None or found.reply != digest:
         raise _UncheckableError
-    for path, stamp in found.stamps.items():
-        yield path
-        yield "" if stamp is None else " ".join(map(str, stamp))
+    for pair in found.file_stats.items():
+        yield from pair
 
 
 def _digest(path: str, resolver: FileResolver) -> str:

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING
 
 from archsplit.cache.file_digests import FileDigests
 from archsplit.compiler.direct_hit import hashed_variables
-from archsplit.compiler.keys import has_line_info, has_unsupported_flags
+from archsplit.compiler.keys import has_unsupported_flags, line_info_flag
 from archsplit.compiler.tool_identity import PROGRAM_GROUP, ToolIdentities
 from archsplit.errors import ToolNotFoundError
 from archsplit.nvcc.dryrun import is_host_compiler, option_values
@@ -246,13 +246,13 @@ class WrapperFarm:
                 or "assembler" in argv
                 or not _OF_MACHINE.isdisjoint(argv)
                 or any(word.startswith(_SANITIZER) for word in argv)
-                or has_line_info(argv[1:])
+                or line_info_flag(argv[1:])
             )
         name = Path(argv[0]).name
         if name == "cicc" and not _INTERMEDIATE.isdisjoint(argv):
             return False
         # Only cudafe++ passes no name of a folder on with debug information.
-        return name in _REMOTE and not has_line_info(
+        return name in _REMOTE and not line_info_flag(
             word for word in argv[1:] if word != _CUDAFE_DEBUG
         )
 

@@ -10,16 +10,17 @@ private folder and moved to their places at the end. A build by recipe makes its
 from __future__ import annotations
 
 import itertools
+import os
 import re
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from archsplit.cache.usage import stamp_text
-from archsplit.compiler.hidden_folders import HiddenFolders
-from archsplit.compiler.keys import has_line_info, has_unsupported_flags
-from archsplit.compiler.preprocessed import with_assertion_places
+from archsplit.cache.usage import stat_text
+from archsplit.compiler.keys import has_unsupported_flags, line_info_flag
+from archsplit.compiler.prefix_map import PrefixMap
+from archsplit.compiler.preprocessed import with_assert_locations
 from archsplit.compiler.tool_identity import is_gnu_compiler
 from archsplit.errors import TranscriptError
 from archsplit.nvcc.cmdline import FLAG_VARIABLES, KEEP_FOLDER, FallBackToNvccError
@@ -42,14 +43,14 @@ from archsplit.system.outputs import is_replaceable
 from archsplit.system.process import Command, run_checked
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 
     from archsplit.compiler.invocation import Invocation, WrapperContext
     from archsplit.nvcc.dryrun import Transcript
     from archsplit.system.process import Runner
 
 _READING = {StepKind.PREPROCESS, StepKind.HOST_COMPILE}
-_LEAVING = {StepKind.CUDAFE, StepKind.CICC, StepKind.PTXAS}
+_MOVABLE = {StepKind.HOST_COMPILE, StepKind.CICC, StepKind.PTXAS, StepKind.FATBINARY}
 _C_SECONDS = 0.3
 
 _NUMBERED = re.compile(r"tmpxft_[0-9a-f]+_[0-9a-f]+-\d+_")
@@ -117,9 +118,10 @@ class Compilation:
         context: the effects.
         graph: the steps, in the order in which nvcc would run them.
         texts: files that must be there before the steps, with their content.
-        staged: final places of outputs, by their places in the private folder: of archives, and of
-            outputs that exist and are no regular files.
-        before: stamps of outputs, taken before the steps run.
+        staged: final places of outputs, by their places in the private folder: of archives, of
+            outputs that exist and are no regular files, and of steps that may end before one that
+            nvcc runs earlier.
+        before: stats of outputs, taken before the steps run.
     """
 
     dryrun: DryRunResult
@@ -174,7 +176,7 @@ def plan_compilation(dryrun: DryRunResult, context: WrapperContext) -> Compilati
     steps = list(dryrun.plan.steps)
     places = {
         final: folder / f"output-{number}" / final.name
-        for number, final in _staged(steps, folder, leaves=context.farm is not None)
+        for number, final in _staged(steps, folder, has_farm=context.farm is not None)
     }
     for number, step in enumerate(steps):
         is_archive = step.kind is StepKind.ARCHIVE
@@ -197,7 +199,7 @@ def plan_compilation(dryrun: DryRunResult, context: WrapperContext) -> Compilati
         ),
         texts=dryrun.plan.texts,
         staged={private: final for final, private in places.items()},
-        before={path: stamp_text(str(path)) for step in needed for path in step.writes},
+        before={path: stat_text(str(path)) for step in needed for path in step.writes},
     )
 
 
@@ -208,35 +210,49 @@ def _without_leftovers(step: NvccStep, read: Container[Path], folder: Path) -> N
     return replace(step, writes=tuple(wanted))
 
 
-def _staged(steps: Iterable[NvccStep], folder: Path, *, leaves: bool) -> Iterator[tuple[int, Path]]:
+def _staged(
+    steps: Sequence[NvccStep], folder: Path, *, has_farm: bool
+) -> Iterator[tuple[int, Path]]:
     """Yield outputs to be made in the private folder, with their steps' numbers.
 
     Args:
         steps: the steps.
         folder: the private folder.
-        leaves: True if steps run on other machines, which know only the names of private files.
+        has_farm: True if steps run on other machines, which know only the names of private files.
     """
+    early = _early_steps(steps)
     for number, step in enumerate(steps):
         for path in step.writes:
             private = path.is_relative_to(folder)
             # nvcc removes an old archive, and tools remove what they can't finish.
-            elsewhere = leaves and _can_leave(step, folder)
             is_archive = step.kind is StepKind.ARCHIVE
             # Each tool has its own message and exit code for a folder in its output's place.
             if not private and path.is_dir():
                 raise FallBackToNvccError("")
-            if not private and (is_archive or elsewhere or not is_replaceable(path)):
+            # If an earlier step of nvcc's fails, nvcc leaves the old output.
+            moves = (has_farm or number in early) and _is_movable(step, path)
+            if not private and (is_archive or moves or not is_replaceable(path)):
                 yield number, path
 
 
-def _can_leave(step: NvccStep, folder: Path) -> bool:
-    """Return True for a step that reads only private files, and whose output may move."""
-    # Otherwise names of further outputs follow from the name of the first.
+def _early_steps(steps: Sequence[NvccStep]) -> set[int]:
+    """Return the steps that may end before a step that nvcc runs earlier."""
+    writers = {path: number for number, step in enumerate(steps) for path in step.writes}
+    needed: list[set[int]] = []
+    for number, step in enumerate(steps):
+        direct = {writers[path] for path in step.reads if writers.get(path, number) < number}
+        needed.append(direct.union(*(needed[number] for number in direct)))
+    return {number for number, before in enumerate(needed) if len(before) < number}
+
+
+def _is_movable(step: NvccStep, path: Path) -> bool:
+    """Return True if only the place of a step's one output follows from its name."""
     return (
-        step.kind in _LEAVING
-        and bool(step.reads)
-        and all(path.is_relative_to(folder) for path in step.reads)
+        step.kind in _MOVABLE
+        and len(step.writes) == 1
         and not has_unsupported_flags(step.argv)
+        # The tool itself reports a folder that it can't write.
+        and os.access(path.parent, os.W_OK)
     )
 
 
@@ -304,10 +320,10 @@ def _map_assertions(dryrun: DryRunResult, step: NvccStep) -> None:
     """Map the file names of assertions in the output of the preprocessor, as `_base_map`."""
     if step.kind is not StepKind.PREPROCESS or not _base_map(dryrun, step):
         return
-    hidden = HiddenFolders(bases=dryrun.invocation.bases)
+    prefixes = PrefixMap(bases=dryrun.invocation.bases)
     for path in step.writes:
         text = path.read_bytes()
-        mapped = with_assertion_places(text, hidden.map_name)
+        mapped = with_assert_locations(text, prefixes.gcc_name)
         if mapped != text:
             path.write_bytes(mapped)
 
@@ -318,7 +334,7 @@ def _base_map(dryrun: DryRunResult, step: NvccStep) -> tuple[str, ...]:
     if not dryrun.invocation.bases or not is_host_compiler(program):
         return ()
     is_mapped = step.kind in _READING and is_gnu_compiler(program, dryrun.environment)
-    return HiddenFolders(bases=dryrun.invocation.bases).map_flags if is_mapped else ()
+    return PrefixMap(bases=dryrun.invocation.bases).gcc_flags if is_mapped else ()
 
 
 def _prefix_map(dryrun: DryRunResult, step: NvccStep) -> Iterator[str]:
@@ -329,7 +345,7 @@ def _prefix_map(dryrun: DryRunResult, step: NvccStep) -> Iterator[str]:
     if command.keep_folder is not None:
         # As in nvcc's own objects, it names the kept files.
         yield f"-ffile-prefix-map={dryrun.folder}/={command.kept_prefix}"
-    elif dryrun.invocation.reproducible and has_line_info(step.argv):
+    elif dryrun.invocation.reproducible and line_info_flag(step.argv):
         # The folder's name begins with TMPDIR. nvcc's own files have random names.
         yield f"-fdebug-prefix-map={dryrun.folder}/="
 

@@ -165,6 +165,7 @@ _PIECE = re.compile(r"""\\.|'[^']*'|"(?:\\.|[^"\\])*"|[^\\'"]+|.""", re.DOTALL)
 _SYNTAX = re.compile(r"[`$|;&<>]")
 _EXPANSION = re.compile(r"[`$]")
 _SHELL_VARIABLE = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)\})", re.ASCII)
+_WORD = re.compile(r'(?:[^ \t\r\n"]|"[^"]*")+')
 _IN_QUOTES = re.compile(rf'\\([\\"$`])|{_SHELL_VARIABLE.pattern}', re.ASCII)
 _QUOTED = re.compile(r'["\\]')
 _UNUSABLE = re.compile(r"""[,"$`\\\x00-\x1f\x7f]""")
@@ -250,6 +251,9 @@ def shell_words(line: str, environment: Mapping[str, str] | None = None) -> tupl
         if character := _active_character(plain if is_quoted else piece):
             raise ValueError(f"the shell syntax {character!r}")
         text += _expand(piece, environment or {}) if is_quoted else piece
+    # `shlex` takes ten times as long, and nearly no line has other quotes.
+    if "\\" not in text and "'" not in text and text.count('"') % 2 == 0:
+        return tuple(word.replace('"', "") for word in _WORD.findall(text))
     try:
         return tuple(shlex.split(text))
     except ValueError as error:

@@ -23,15 +23,16 @@ A result has such a key only if it can't depend on the folder's name:
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from archsplit.compiler.preprocessed import (
-    asks_for_file,
-    asks_for_place,
     strip_unused_line_markers,
+    uses_file,
+    uses_location,
     without_markers,
 )
 
@@ -58,6 +59,9 @@ _HOST_FOLDER = r"(^|,)(-I|-isystem,|-iquote,|-f(?:file|macro|debug)-prefix-map=)
 """Flags whose folder changes only where files are found, and their names."""
 _PLACEHOLDER = "\0archsplit:base %d\0"
 _MARKER_START = re.compile(rb'\n# \d+ "\Z')
+_FIRST_MARKER = re.compile(rb'# \d+ "')
+_IN_NAME = re.compile(rb"[\w.-]")
+_CONSTRUCTOR = b"_GLOBAL__"
 _MOST_MARKER = 24
 """Bytes of a line marker before its file."""
 _NOT_IN_SYMBOLS = re.compile(rb"[^A-Za-z0-9.$]")
@@ -67,7 +71,7 @@ _INCLUDE = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class HiddenFolders:
+class PrefixMap:
     """Folders with names that don't count.
 
     Attributes:
@@ -80,7 +84,7 @@ class HiddenFolders:
     bases: tuple[str, ...] = ()
 
     @property
-    def map_flags(self) -> tuple[str, ...]:
+    def gcc_flags(self) -> tuple[str, ...]:
         """Return the flags by which GCC leaves out the bases; the last one that fits counts."""
         return tuple(
             f"-ffile-prefix-map={old}={new}"
@@ -88,96 +92,96 @@ class HiddenFolders:
             for old, new in ((base, "."), (f"{base}/", ""))
         )
 
-    def map_name(self, name: bytes) -> bytes:
-        """Return the name of a file as GCC maps it by `map_flags`."""
+    def gcc_name(self, name: bytes) -> bytes:
+        """Return the name of a file as GCC maps it by `gcc_flags`."""
         for base in sorted(map(os.fsencode, self.bases), key=len, reverse=True):
             if name.startswith(base + b"/"):
                 return name.removeprefix(base + b"/")
         return name
 
-    def hide(self, path: str) -> str:
+    def map_path(self, path: str) -> str:
         """Return a path below one of the folders without the folder's name; others unchanged."""
-        for name, folder in self._named():
+        for name, folder in _placeholders(self):
             if path.startswith(f"{folder}/") or (path == folder and folder in self.bases):
                 return f"{name}{path.removeprefix(folder)}"
         return path
 
-    def restore(self, path: str) -> str:
-        """Return a hidden path as it is here."""
-        for name, folder in self._named():
+    def unmap_path(self, path: str) -> str:
+        """Return a mapped path as it is here."""
+        for name, folder in _placeholders(self):
             if path.startswith(f"{name}/") or path == name:
                 return f"{folder}{path.removeprefix(name)}"
         return path
 
-    def hide_text(self, text: bytes) -> bytes | None:
+    def map_text(self, text: bytes) -> bytes | None:
         """Return a text without the folders' names; None if it has them beside paths."""
-        hidden = text
-        for name, folder in self._named():
+        mapped = text
+        for name, folder in _placeholders(self):
             named = rb"(?<![\w./-])%s(?=/)" % re.escape(os.fsencode(folder))
-            hidden = re.sub(named, name.encode(), hidden)
-        is_same = self.restore_text(hidden) == text
-        return hidden if is_same and not self.is_named(hidden) else None
+            mapped = re.sub(named, name.encode(), mapped)
+        is_same = self.unmap_text(mapped) == text
+        return mapped if is_same and not self.has_folder(mapped) else None
 
-    def restore_text(self, text: bytes) -> bytes:
-        """Return a hidden text as it is here."""
-        for name, folder in self._named():
+    def unmap_text(self, text: bytes) -> bytes:
+        """Return a mapped text as it is here."""
+        for name, folder in _placeholders(self):
             text = text.replace(name.encode(), os.fsencode(folder))
         return text
 
-    def hide_record(self, text: bytes) -> bytes | None:
-        """Return a direct record without the names of bases; None if that can't be undone."""
-        hidden = text
-        for name, folder in self._named():
-            named = rb"(?<![\w./-])%s(?=[/\0]|\Z)" % re.escape(os.fsencode(folder))
-            hidden = re.sub(named, name.encode(), hidden)
-        return hidden if self.restore_text(hidden) == text and not self.is_named(hidden) else None
+    def map_message(self, text: str) -> str | None:
+        """Return the output of a tool as in `map_text`."""
+        mapped = self.map_text(text.encode(errors="surrogateescape"))
+        return None if mapped is None else mapped.decode(errors="surrogateescape")
 
-    def hide_message(self, text: str) -> str | None:
-        """Return the output of a tool as in `hide_text`."""
-        hidden = self.hide_text(text.encode(errors="surrogateescape"))
-        return None if hidden is None else hidden.decode(errors="surrogateescape")
-
-    def restore_message(self, text: str) -> str:
-        """Return the hidden output of a tool as it is here."""
+    def unmap_message(self, text: str) -> str:
+        """Return the mapped output of a tool as it is here."""
         encoded = text.encode(errors="surrogateescape")
-        return self.restore_text(encoded).decode(errors="surrogateescape")
+        return self.unmap_text(encoded).decode(errors="surrogateescape")
 
-    def hide_markers(self, text: bytes) -> bytes | None:
+    def map_markers(self, text: bytes) -> bytes | None:
         """Return a text whose line markers don't name the bases; None if its code may do it."""
-        if not self.bases:
-            return text
-        hidden = b"\n" + text
-        for place, base in self._places():
+        mapped = text
+        for placeholder, base in self._marker_placeholders():
             # Plain bytes are found ten times as fast as a pattern, and the text has megabytes.
-            pieces = hidden.split(base)
+            pieces = mapped.split(base)
             for at in range(1, len(pieces)):
-                before, after = pieces[at - 1][-_MOST_MARKER:], pieces[at]
-                is_marker = _MARKER_START.search(before) and after.startswith((b"/", b'"'))
-                pieces[at] = (place if is_marker else base) + after
-            hidden = b"".join(pieces)
-        if self.has_base(hidden):
+                before, after = pieces[at - 1], pieces[at]
+                is_first = at == 1 and _FIRST_MARKER.fullmatch(before) is not None
+                is_marker = is_first or _MARKER_START.search(before[-_MOST_MARKER:])
+                if is_marker and after.startswith((b"/", b'"')):
+                    pieces[at] = placeholder + after
+                elif not _IN_NAME.match(after):
+                    return None
+                else:
+                    pieces[at] = base + after
+            mapped = b"".join(pieces)
+        if self._has_symbol(mapped):
             return None
         # The map doesn't reach what CUDA's own front end answers.
-        is_shown = asks_for_file(text) and self.has_base(strip_unused_line_markers(text))
-        return None if is_shown else hidden[1:]
+        is_shown = (
+            mapped is not text
+            and uses_file(text)
+            and self.has_base(strip_unused_line_markers(text))
+        )
+        return None if is_shown else mapped
 
-    def restore_markers(self, text: bytes) -> bytes:
-        """Return a text of `hide_markers` as it is here."""
-        for place, base in self._places():
-            text = text.replace(place, base)
+    def unmap_markers(self, text: bytes) -> bytes:
+        """Return a text of `map_markers` as it is here."""
+        for placeholder, base in self._marker_placeholders():
+            text = text.replace(placeholder, base)
         return text
 
-    def hide_entry(self, row: ManifestEntry) -> ManifestEntry:
+    def map_entry(self, row: ManifestEntry) -> ManifestEntry:
         """Return an entry of a manifest without the folders' names."""
-        return _with_paths(row, self.hide)
+        return _with_paths(row, self.map_path)
 
-    def restore_entry(self, row: ManifestEntry) -> ManifestEntry:
-        """Return a hidden entry of a manifest as it is here."""
-        here = _with_paths(row, self.restore)
+    def unmap_entry(self, row: ManifestEntry) -> ManifestEntry:
+        """Return a mapped entry of a manifest as it is here."""
+        here = _with_paths(row, self.unmap_path)
         # Sorted by the names that the files had when the entry was made.
         return here._replace(shadowing=tuple(sorted(here.shadowing)))
 
-    def is_named(self, text: bytes) -> bool:
+    def has_folder(self, text: bytes) -> bool:
         """Return True if a text has a random name or the path of a base."""
         names = (os.fsencode(path.rpartition("/")[2]) for path in self.paths)
         return any(name in text for name in names) or self.has_base(text)
@@ -185,18 +189,26 @@ class HiddenFolders:
     def has_base(self, text: bytes) -> bool:
         """Return True if a text has the path of a base."""
         for base in map(os.fsencode, self.bases):
-            # GCC names constructors of a file without symbols by its path.
-            symbol = _NOT_IN_SYMBOLS.sub(b"_", base)
-            for part, pattern in ((base, rb"%s(?![\w.-])"), (symbol, rb"_GLOBAL__[\w.$]*%s")):
-                # The patterns are slow, and nearly no text has the part.
-                if part in text and re.search(pattern % re.escape(part), text):
-                    return True
-        return False
+            # The pattern is slow, and nearly no text has the part.
+            if base in text and re.search(rb"%s(?![\w.-])" % re.escape(base), text):
+                return True
+        return self._has_symbol(text)
 
-    def is_named_in_code(self, text: bytes) -> bool:
+    def _has_symbol(self, text: bytes) -> bool:
+        # GCC names constructors of a file without symbols by its path.
+        names = (_NOT_IN_SYMBOLS.sub(b"_", os.fsencode(base)) for base in self.bases)
+        return (
+            bool(self.bases)
+            and _CONSTRUCTOR in text
+            and any(
+                re.search(rb"%s[\w.$]*%s" % (_CONSTRUCTOR, re.escape(name)), text) for name in names
+            )
+        )
+
+    def has_folder_in_code(self, text: bytes) -> bool:
         """Return True if a preprocessed text may name a random folder beside its line markers."""
-        plain = HiddenFolders(self.paths)
-        return bool(self.paths) and (asks_for_place(text) or plain.is_named(without_markers(text)))
+        plain = PrefixMap(self.paths)
+        return bool(self.paths) and (uses_location(text) or plain.has_folder(without_markers(text)))
 
     def may_include_by_base(self, text: bytes) -> bool:
         """Return True if a source may include a file by an absolute name."""
@@ -206,21 +218,21 @@ class HiddenFolders:
         has_macro = any(found[1] not in b'"<' for found in _INCLUDE.finditer(text))
         return has_macro or self.has_base(text)
 
-    def hide_word(self, word: str, before: str = "") -> str:
+    def map_argument(self, word: str, before: str = "") -> str:
         """Return a tool's argument without the names of bases, if that can't change a result.
 
         Args:
             before: the argument before it.
         """
-        for name, folder in self._named():
+        for name, folder in _placeholders(self):
             if folder in self.bases and before == _SOURCE_NAME:
-                word = self.hide(word)
+                word = self.map_path(word)
             elif folder in self.bases and "-" in word[:1]:
                 flag = rf"{_HOST_FOLDER}{re.escape(folder)}(?=[/=,]|$)"
                 word = re.sub(flag, rf"\1\2{name}", word)
         return word
 
-    def _places(self) -> list[tuple[bytes, bytes]]:
+    def _marker_placeholders(self) -> list[tuple[bytes, bytes]]:
         """Return what stands in line markers for the bases, and the bases."""
         places = [
             ((_PLACEHOLDER % number).encode(), os.fsencode(base))
@@ -228,24 +240,26 @@ class HiddenFolders:
         ]
         return sorted(places, key=lambda each: -len(each[1]))
 
-    def _named(self) -> list[tuple[str, str]]:
-        """Return the placeholders and the folders."""
-        names = [(f"<isolated {number}>", path) for number, path in enumerate(self.paths, 1)]
-        names += [(f"<base {number}>", path) for number, path in enumerate(self.bases, 1)]
-        # The longest first: one folder may be below another one.
-        return sorted(names, key=lambda each: -len(each[1]))
+
+@functools.cache
+def _placeholders(prefixes: PrefixMap) -> tuple[tuple[str, str], ...]:
+    """Return the placeholders and the folders."""
+    names = [(f"<isolated {number}>", path) for number, path in enumerate(prefixes.paths, 1)]
+    names += [(f"<base {number}>", path) for number, path in enumerate(prefixes.bases, 1)]
+    # The longest first: one folder may be below another one.
+    return tuple(sorted(names, key=lambda each: -len(each[1])))
 
 
-NO_FOLDERS = HiddenFolders()
+NO_PREFIXES = PrefixMap()
 
 
-def find_hidden_folders(
+def find_prefix_map(
     options: Sequence[Option],
     bases: Sequence[str] = (),
     *,
     cwd: str = "/",
     real_path: Callable[[str], str] = os.path.realpath,
-) -> HiddenFolders:
+) -> PrefixMap:
     """Return the folders with random names that include folders are in, and the bases.
 
     Args:
@@ -269,13 +283,13 @@ def find_hidden_folders(
     files = (words[0] for name, _, words in options if not name)
     places = (os.path.normpath(os.path.join(cwd, name)) for name in files)  # noqa: PTH118
     inside = tuple(f"{base}/" for base in bases)
-    is_hidden = linked.isdisjoint(bases) and all(place.startswith(inside) for place in places)
-    return HiddenFolders(
-        tuple(path for path in paths if path not in linked), tuple(bases) if is_hidden else ()
+    is_mapped = linked.isdisjoint(bases) and all(place.startswith(inside) for place in places)
+    return PrefixMap(
+        tuple(path for path in paths if path not in linked), tuple(bases) if is_mapped else ()
     )
 
 
-def hide_options(options: Iterable[Option], hidden: HiddenFolders) -> tuple[str, ...]:
+def map_options(options: Iterable[Option], prefixes: PrefixMap) -> tuple[str, ...]:
     """Return the words of options without the names of folders.
 
     Macros keep them, because a value may be code. Only include folders lose random names: the path
@@ -284,20 +298,20 @@ def hide_options(options: Iterable[Option], hidden: HiddenFolders) -> tuple[str,
     found: list[str] = []
     for option in options:
         words, value = option[2], _include_folder(option)
-        if value and _isolated_folder(value) in hidden.paths:
-            words = (*words[:-1], words[-1].removesuffix(value) + hidden.hide(value))
-        elif hidden.bases:
-            words = (*words[:-1], _without_base(words[-1], option, hidden))
+        if value and _isolated_folder(value) in prefixes.paths:
+            words = (*words[:-1], words[-1].removesuffix(value) + prefixes.map_path(value))
+        elif prefixes.bases:
+            words = (*words[:-1], _without_base(words[-1], option, prefixes))
         found += words
     return tuple(found)
 
 
-def _without_base(word: str, option: Option, hidden: HiddenFolders) -> str:
+def _without_base(word: str, option: Option, prefixes: PrefixMap) -> str:
     name, value, _ = option
     if name in _HOST_FLAGS:
-        return word.removesuffix(value) + hidden.hide_word(value)
+        return word.removesuffix(value) + prefixes.map_argument(value)
     path = word if not name else value if name in _FORCED else _include_folder(option)
-    return word.removesuffix(path) + hidden.hide(path)
+    return word.removesuffix(path) + prefixes.map_path(path)
 
 
 def include_folders(options: Iterable[Option]) -> list[str]:
