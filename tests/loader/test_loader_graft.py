@@ -149,7 +149,7 @@ def test_malformed_capability_is_reported_and_not_used(
     letters, said = served(workbench, core, "9.0", ARCHSPLIT_CAPABILITY="banana")
     assert letters == "hH"
     assert said == (
-        "archsplit: ARCHSPLIT_CAPABILITY=banana is not a compute capability; write it like 8.7,"
+        "archsplit: ARCHSPLIT_CAPABILITY=banana is not a compute capability; write it as in 8.7,"
         " or remove the variable\n"
     )
     command = [sys.executable, str(core.face)]
