@@ -183,7 +183,9 @@ def test_damaged_record_of_joining_is_refused() -> None:
     restore = Restore.decode(good, source="a record")
     blocks = restore.blocks(memoryview(b"xy"), lambda *_: memoryview(b""))
     assert b"".join(blocks) == b"abcxy"
-    for damaged in (good[:-1], b"", b"no zlib", *map(zlib.compress, (b"", b"\1" + bytes(8)))):
+    longer = zlib.decompress(good) + b"d"
+    texts = (b"", b"\1" + bytes(8), longer)
+    for damaged in (good[:-1], b"", b"no zlib", *map(zlib.compress, texts)):
         with pytest.raises(
             BinaryFormatError, match=r"a record is damaged.*\nhint: split the fat wh"
         ):
