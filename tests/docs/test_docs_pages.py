@@ -220,15 +220,6 @@ def test_the_readme_shows_what_the_tutorial_shows() -> None:
     assert [block.content for block in blocks if block.content not in tutorial] == []
 
 
-def test_every_page_ends_with_where_to_go_next() -> None:
-    # The first page is a list of all others.
-    pages = [page for page in PAGES if page != DOCS / "index.md"]
-    ends = {
-        name(page): page.read_text().lower().rpartition("where to go next")[2] for page in pages
-    }
-    assert [page for page, end in ends.items() if "](" not in end or len(end) > 900] == []
-
-
 def test_pictures_are_small_and_load_nothing() -> None:
     folder = DOCS / "images"
     assert sum(path.stat().st_size for path in folder.glob("*.png")) <= 600_000
