@@ -164,7 +164,7 @@ def test_folder_without_a_report_is_refused(tmp_path: Path) -> None:
 
 def test_wheels_of_another_frontend_have_no_report_and_say_so(tmp_path: Path) -> None:
     (tmp_path / "toy-1.0-py3-none-any.whl").touch()
-    with pytest.raises(InputError, match="their core has no digests") as caught:
+    with pytest.raises(InputError, match="the core has no digests") as caught:
         require_report(tmp_path)
     assert "archsplit build RECIPE" in (caught.value.hint or "")
 

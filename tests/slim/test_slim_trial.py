@@ -34,7 +34,7 @@ def test_library_that_could_not_be_loaded_before_is_not_a_fault(trial: Trial, ma
     maker.run("gcc", "-shared", "-x", "c", "/dev/null", "-o", "libneeded.so")
     flags = ("-Wl,--no-as-needed", "-L.", "-lneeded")
     library = Maker(folder=maker.folder, flags=flags).library()
-    assert "as it couldn't before: libneeded.so: cannot open" in trial.load(library, library)
+    assert "couldn't be before: libneeded.so: cannot open" in trial.load(library, library)
 
 
 def test_needed_library_is_found_by_search_paths_of_others(trial: Trial, maker: Maker) -> None:
@@ -68,7 +68,7 @@ def test_library_that_crashes_as_before_is_not_a_fault(trial: Trial, maker: Make
     )
     library = maker.folder / "libcrash.so"
     maker.run("gcc", "-shared", "-fPIC", "crash.c", "-o", library.name)
-    assert "as it couldn't before: exit status -" in trial.load(library, library)
+    assert "couldn't be before: exit status -" in trial.load(library, library)
 
 
 def test_only_libraries_of_this_machine_are_loaded(trial: Trial, maker: Maker) -> None:

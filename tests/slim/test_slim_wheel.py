@@ -411,7 +411,7 @@ def test_missing_needed_library_is_reported(wheel: Path, tmp_path: Path) -> None
         ("libfat.so", completed(3, stdout="libcudart.so.13: cannot open")),
     )
     report = slim_wheel(trying(wheel, tmp_path), effects(runner))
-    assert "as it couldn't before: libcudart.so.13: cannot open" in report.checks[-2]
+    assert "couldn't be before: libcudart.so.13: cannot open" in report.checks[-2]
     assert report.checks[-1] == "1 of 1 changed libraries could not be tried here"
 
 
