@@ -94,11 +94,11 @@ static archsplit_verdict check_rights(const struct os_rights *found, const struc
         return ARCHSPLIT_ACCEPTED;
     }
     if (found->by_group || found->by_all) {
-        error_set("is not used: others than its owner may write it%s, but not the core, and this "
-                  "process is privileged; chmod go-w %s",
+        error_set("is not used: users other than its owner can change it%s, but not the core, and "
+                  "this process is privileged; chmod go-w %s",
                   what, path);
     } else {
-        error_set("is not used: user %u may write it%s, but not the core, and this process is "
+        error_set("is not used: user %u can change it%s, but not the core, and this process is "
                   "privileged; chown %u %s",
                   found->owner, what, os_user(), path);
     }
@@ -138,7 +138,7 @@ archsplit_verdict check_safe(const struct candidate *candidate, int levels) {
     char *path = strdup(candidate->path), *resolved = os_resolved(candidate->path);
     archsplit_verdict verdict = check_rights(&candidate->file.rights, &core, "", candidate->path);
     if (verdict == ARCHSPLIT_ACCEPTED && (path == NULL || resolved == NULL)) {
-        error_set("is not used: who may write its folder can't be found out");
+        error_set("is not used: it can't be found out who can change its folder");
         verdict = ARCHSPLIT_UNSAFE;
     }
     if (verdict == ARCHSPLIT_ACCEPTED) {

@@ -149,7 +149,7 @@ static void ask(const struct nvml *nvml, struct machine *machine) {
     char *driver = machine->driver_version;
     noted(nvml, machine, nvml->driver_version(driver, sizeof machine->driver_version),
           "the driver's version");
-    if (noted(nvml, machine, nvml->cuda_version(&version), "which CUDA version the driver has")) {
+    if (noted(nvml, machine, nvml->cuda_version(&version), "the driver's CUDA version")) {
         machine->cuda_version = (uint32_t)version;
     }
     int status = nvml->count(&count);

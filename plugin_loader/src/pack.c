@@ -250,7 +250,7 @@ static archsplit_verdict read_front(const struct os_file *file, struct pack *pac
     }
     sha256(pack->front, size, digest);
     if (memcmp(digest, head->digest, sizeof digest) != 0) {
-        error_set("is damaged: its index is not what its digest says" REINSTALL);
+        error_set("is damaged: its index does not match its digest" REINSTALL);
         return ARCHSPLIT_DAMAGED;
     }
     memcpy((uint8_t *)head + HASHED_FROM, pack->front, rest);

@@ -240,7 +240,7 @@ static void add_gpus(struct machine *machine, char **addresses, size_t count) {
                      "the driver is there, but this container was given no GPU of its %zu", count);
     } else {
         machine_note(machine, "libnvidia-ml.so.1 is not here: the GPUs are those that " PROC_NVIDIA
-                              " lists, and what they can do is told by their names. To be sure, "
+                              " lists, and capabilities are looked up by name. To be sure, "
                               "give this container the driver's utility libraries");
     }
 }

@@ -60,7 +60,7 @@ bool tegra_detect(struct machine *machine) {
     machine->device_count = 0;
     if (!find_capability(chip, machine->cuda_version, &capability)) {
         machine_stop(machine, ARCHSPLIT_DRIVER_FAILED,
-                     "there is a Jetson's GPU (" DEV_NVHOST
+                     "this is a Jetson (it has " DEV_NVHOST
                      "gpu), but the capability of \"%.80s\" is not known; set "
                      "ARCHSPLIT_CAPABILITY, as in ARCHSPLIT_CAPABILITY=8.7",
                      model.text);
@@ -71,6 +71,6 @@ bool tegra_detect(struct machine *machine) {
     snprintf(device->name, sizeof device->name, "%.90s", model.text);
     machine->state = ARCHSPLIT_DRIVER_READY;
     machine->reason[0] = '\0';
-    machine_note(machine, "the GPU is a Jetson's (tegra%lu): NVML was not asked", chip);
+    machine_note(machine, "the GPU is in a Jetson (tegra%lu), so NVML was not asked", chip);
     return true;
 }

@@ -138,7 +138,7 @@ static bool select_entry(struct machine *machine, const struct device_list *gpus
         return false;
     }
     if (contains(named, (uint32_t)found)) {
-        machine_note(machine, "CUDA_VISIBLE_DEVICES: \"%.*s\" is there twice, so CUDA shows no GPU",
+        machine_note(machine, "CUDA_VISIBLE_DEVICES: \"%.*s\" appears twice, so CUDA shows no GPU",
                      length < 80 ? length : 80, entry);
         named->count = 0;
         return false;

@@ -177,7 +177,7 @@ def test_a_broken_budget_writes_nothing(
     words = ("build", str(nightly_recipe), "--out", str(tmp_path / "out"), "--policy", "nightly")
     done = command(*words, "--quiet", toolkit=toolkit, store=store, epoch=MIDNIGHT)
     assert done.returncode == BudgetError.exit_code == 15
-    assert "(sm_90) has 2" in done.stderr
+    assert "(sm_90) is 2" in done.stderr
     assert "more than max-wheel = 100.0 kB" in done.stderr
     assert "more than budget = 150.0 kB" in done.stderr
     assert not (tmp_path / "out").exists()

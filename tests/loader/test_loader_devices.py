@@ -242,7 +242,7 @@ def test_failing_nvml_is_a_result(
         ("nvmlDeviceGetUUID=3", "NVML can't tell the UUID of GPU 0: stand-in error 3"),
         ("nvmlDeviceGetPciInfo_v3=3", "NVML can't tell the PCI address of GPU 0"),
         ("nvmlSystemGetDriverVersion=3", "NVML can't tell the driver's version"),
-        ("nvmlSystemGetCudaDriverVersion_v2=12", "NVML can't tell which CUDA version the driver"),
+        ("nvmlSystemGetCudaDriverVersion_v2=12", "NVML can't tell the driver's CUDA version"),
         ("nvmlDeviceGetName=3", "device 0: 8.0 nvml 0 GPU-a0000000-1111-2222-3333-444444444444"),
         ("nvmlDeviceGetMigMode=3", "device 0: "),
         ("nvmlDeviceGetMaxMigDeviceCount=3", "device 0: "),

@@ -72,7 +72,7 @@ def test_unknown_chip_is_told_and_may_be_set(machine: Machine) -> None:
     found = look(machine, ARCHSPLIT_CAPABILITY="12.1")
     assert "driver 0 cuda 12060" in found
     assert "device 0: 12.1 nvml 0 " in found
-    assert "note ARCHSPLIT_CAPABILITY=12.1 stands for a GPU, because there is a Jetson's" in found
+    assert "note ARCHSPLIT_CAPABILITY=12.1 stands for a GPU, because this is a Jetson" in found
 
 
 def test_machine_without_any_gpu_is_not_a_jetson(machine: Machine) -> None:

@@ -151,7 +151,7 @@ def test_pack_with_a_changed_index_is_damaged(workbench: Workbench, core: SplitS
     pack.write_bytes(content)
     done = talk(workbench, core, "print(letters(library))")
     assert done.stdout == "--\n", done.stderr
-    assert f"{pack} is damaged: its index is not what its digest says" in done.stderr
+    assert f"{pack} is damaged: its index does not match its digest" in done.stderr
 
 
 def test_wrapper_that_is_not_where_the_table_has_it_is_an_error(

@@ -99,7 +99,7 @@ def test_plugin_that_others_may_write_or_replace_is_refused_by_root(
     (folder / part).chmod(mode)
     refused = programs.run("probe", folder, "--open", 0)
     assert "candidate unsafe: " in refused.stdout
-    assert "others than its owner may write it" in refused.stdout
+    assert "users other than its owner can change it" in refused.stdout
     assert "opened" not in refused.stdout
     assert "candidate accepted" in programs.run("probe", folder, user=NOBODY_UID).stdout
 
@@ -117,7 +117,7 @@ def test_plugin_behind_a_link_is_judged_where_it_lies(
     assert "candidate accepted" in programs.run("probe", folder).stdout
     shared.chmod(0o777)
     refused = programs.run("probe", folder).stdout
-    assert f"others than its owner may write its folder {shared}" in refused
+    assert f"users other than its owner can change its folder {shared}" in refused
 
 
 @needs_root
@@ -141,7 +141,7 @@ def test_pack_that_others_may_write_is_not_put_under_a_library_of_roots(
     place.chmod(0o777)
     refused = programs.run("host", core.library)
     assert refused.stdout == "--\n"
-    assert "others than its owner may write it" in refused.stderr
+    assert "users other than its owner can change it" in refused.stderr
     assert programs.run("host", core.library, user=NOBODY_UID).stdout == "hH\n"
 
 
@@ -155,7 +155,7 @@ def test_plugin_of_another_user_is_refused_by_root(
     place = folder / part
     os.chown(place, NOBODY_UID, NOBODY_UID)
     refused = programs.run("probe", folder, "--open", 0).stdout
-    assert f"user {NOBODY_UID} may write it" in refused
+    assert f"user {NOBODY_UID} can change it" in refused
     assert f"chown 0 {place}".removesuffix("/.") in refused
     assert "opened" not in refused
 
@@ -218,7 +218,7 @@ def test_split_library_in_a_secure_process(programs: Programs, core: SplitSite, 
     assert (ended.returncode, ended.stdout) == (1, "")
     refused = programs.run(name, core.library, user=NOBODY_UID, **strict)
     assert refused.stdout == "secure --\n"
-    assert "others than its owner may write it" in refused.stderr
+    assert "users other than its owner can change it" in refused.stderr
 
 
 @needs_root
@@ -240,7 +240,7 @@ def test_secure_process_searches_packs_only_beside_the_core(
     (links / "toy_plugins").chmod(0o777)
     refused = programs.run("host", library)
     assert refused.stdout == "--\n"
-    assert "others than its owner may write it" in refused.stderr
+    assert "users other than its owner can change it" in refused.stderr
 
 
 @needs_root

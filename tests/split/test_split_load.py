@@ -160,7 +160,7 @@ def test_pack_that_others_may_write_is_refused_by_root(sample: Sample, tmp_path:
     folder = site / "toyfat_plugins/cuda/cc90"
     folder.chmod(0o777)
     report = loaded(site, sample.folder, "9.0")
-    assert "others than its owner may write its folder" in report.talk
+    assert "users other than its owner can change its folder" in report.talk
     assert report.mapped == []
 
 
