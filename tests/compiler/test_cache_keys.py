@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -39,7 +40,7 @@ from archsplit.compiler.preprocessed import (
     to_placeholder,
     without_markers,
 )
-from archsplit.compiler.tool_identity import identity_query
+from archsplit.compiler.tool_identity import identity_query, may_be_gnu
 from archsplit.nvcc.cmdline import CommandLine
 from archsplit.nvcc.module_id import module_id_seed
 from archsplit.scheduler.graph import Step
@@ -587,3 +588,12 @@ def test_folder_in_debug_information_is_the_working_folder_by_any_of_its_names(
     assert debug_folder(tmp_path, {"PWD": link}) == link
     for name in (missing, "/", "link", ""):
         assert debug_folder(tmp_path, {"PWD": name}) == str(tmp_path)
+
+
+def test_machine_code_may_be_a_gnu_compiler_and_a_script_is_none(tmp_path: Path) -> None:
+    script = tmp_path / "gcc"
+    script.write_text("#!/bin/sh\n")
+    script.chmod(0o755)
+    assert may_be_gnu(sys.executable, {})
+    for program in ("gcc", "g++", str(script)):
+        assert not may_be_gnu(program, {"PATH": str(tmp_path)})
