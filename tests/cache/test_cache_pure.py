@@ -160,8 +160,8 @@ def test_fields_that_servers_add_are_ignored() -> None:
         execution_metadata=result.execution_metadata,
     )
     # No part of a value may look like a tag.
-    fixed = b"\x79" + b"\xff" * 8 + b"\x7d" + b"\xff" * 4
-    assert unseal(fixed + encode_message(result) + fixed) == b"object"
+    fixed = b"\x7d" + b"\xff" * 4 + b"\x79" + b"\xff" * 8
+    assert unseal(fixed + encode_message(result)) == b"object"
 
 
 @pytest.mark.parametrize(
