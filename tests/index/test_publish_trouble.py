@@ -10,10 +10,12 @@ from publish_samples import SECRET, USER, Fault, Scene
 
 from archsplit.cli.main import main
 from archsplit.errors import IndexUnreachableError, ToolFailedError, UsageError
+from archsplit.index import retry
 from archsplit.index.client import Index
 from archsplit.index.release import read_release
 from archsplit.index.retry import RetryPolicy
 from archsplit.system.process import Command, CompletedProcess, SubprocessRunner
+from free_ports import free_port
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -71,6 +73,17 @@ def test_a_proxy_that_is_down_may_come_back(scene: Scene, monkeypatch: pytest.Mo
         index(scene).project("foo")
     assert scene.clock.slept == [1, 2, 4]
     assert not any(SECRET in text for text in (str(caught.value), *scene.notes))
+
+
+def test_a_plan_without_a_network_gives_up_sooner(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(retry, "SystemClock", lambda: scene.clock)
+    url = f"http://127.0.0.1:{free_port()}/"
+    words = ("publish", str(scene.dist), "--plan", "--repository-url", url)
+    assert main((*words, "--index-url", f"{url}simple/")) == IndexUnreachableError.exit_code
+    assert "this machine is offline; gave up after 30 s" in capsys.readouterr().err
+    assert sum(scene.clock.slept) <= 30
 
 
 def test_a_page_that_is_half_an_index_s_is_described_on_one_line(scene: Scene) -> None:

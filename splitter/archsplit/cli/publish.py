@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 
 _REPOSITORY_VARIABLES = ("TWINE_REPOSITORY", "TWINE_REPOSITORY_URL")
-_PATIENCE = 300.0
-"""Seconds for the retries of one request."""
+_PATIENCE, _PLAN_PATIENCE = 300.0, 30.0
+"""Seconds for the retries of one request; somebody waits for a plan, which has nothing to lose."""
 
 
 _OPTIONS = f"""
@@ -111,7 +111,8 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
         for warning in preflight_check(release, effects, demands):
             console.print(f"warning: {warning}", markup=False, soft_wrap=True)
         effects.progress.begin_stage("asking the index", 0, "Asked the index")
-        repository = find_repository(address, index, _retry_policy(effects))
+        retry = _retry_policy(effects, _PLAN_PATIENCE if arguments.plan else _PATIENCE)
+        repository = find_repository(address, index, retry)
         limits = (FILE_BYTES, PROJECT_BYTES) if repository.is_public else (None, None)
         publisher = Publisher(
             effects=effects,
@@ -122,7 +123,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
                 file_bytes=arguments.max_file_size or limits[0],
                 project_bytes=arguments.max_project_size or limits[1],
             ),
-            retry=_retry_policy(effects),
+            retry=retry,
             others=others,
             only=frozenset(map(distribution_name, arguments.only)),
             download=not arguments.no_download,
@@ -181,10 +182,10 @@ def _twine(arguments: argparse.Namespace, effects: Effects) -> Twine:
     )
 
 
-def _retry_policy(effects: Effects) -> RetryPolicy:
+def _retry_policy(effects: Effects, seconds: float) -> RetryPolicy:
     from archsplit.index.retry import RetryPolicy, SystemClock
 
-    return RetryPolicy(seconds=_PATIENCE, clock=SystemClock(), note=effects.progress.note)
+    return RetryPolicy(seconds=seconds, clock=SystemClock(), note=effects.progress.note)
 
 
 def _confirm_plan(plan: PublishPlan, arguments: argparse.Namespace, console: Console) -> None:
