@@ -157,6 +157,9 @@ def test_pack_of_a_dropped_extra_is_no_pin() -> None:
     texts = [f'toy-sm90==1.1; extra == "{extra}"' for extra in ("all", "sm90", "sm91")]
     dropped = 'toy-sm70==1.1; extra == "sm70"'
     assert [str(pin) for pin in exact_pins([*texts, dropped])] == ["toy-sm90==1.1"]
+    other = 'toy-sm70==1.1; extra == "old"'
+    pins = [str(pin) for pin in exact_pins([*texts, other])]
+    assert pins == ["toy-sm70==1.1", "toy-sm90==1.1"]
     # Another project's core may have extras of one pack, and none for all.
     assert [str(pin) for pin in exact_pins([dropped])] == ["toy-sm70==1.1"]
 

@@ -64,6 +64,12 @@ def test_blocks_of_another_size_are_noticed(missing: int) -> None:
             pack_blocks([CONTENT], len(CONTENT) + missing, deflater)
 
 
+def test_dense_blocks_are_read_apart() -> None:
+    stream = BlockStream([b"a", b"b", Dense(b"cd"), b"e"], size=5)
+    read = [(stream.read(9), stream.is_dense) for _ in range(4)]
+    assert read == [(b"ab", False), (b"cd", True), (b"e", False), (b"", False)]
+
+
 @given(st.lists(st.tuples(st.booleans(), st.binary(max_size=50))))
 @example([(True, b"a" * 70_000)])
 @example([(False, b"text" * 99), (True, b"b" * 131_070), (True, b"c"), (False, b"text" * 99)])
