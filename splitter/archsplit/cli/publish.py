@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from archsplit.index.plan import PublishPlan
     from archsplit.index.publish import Publication, Publisher
     from archsplit.index.release import UploadRelease
-    from archsplit.index.retry import RetryPolicy
     from archsplit.index.upload import Twine
     from archsplit.release.context import Effects
 
@@ -90,6 +89,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     from archsplit.index.preflight import preflight_check
     from archsplit.index.publish import Publisher, refuse
     from archsplit.index.release import read_release
+    from archsplit.index.retry import RetryPolicy, SystemClock
     from archsplit.release.completeness import Requirements
     from archsplit.wheels.filename import distribution_name
 
@@ -111,7 +111,8 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
         for warning in preflight_check(release, effects, demands):
             console.print(f"warning: {warning}", markup=False, soft_wrap=True)
         effects.progress.begin_stage("asking the index", 0, "Asked the index")
-        retry = _retry_policy(effects, _PLAN_PATIENCE if arguments.plan else _PATIENCE)
+        seconds = _PLAN_PATIENCE if arguments.plan else _PATIENCE
+        retry = RetryPolicy(seconds=seconds, clock=SystemClock(), note=effects.progress.note)
         repository = find_repository(address, index, retry)
         limits = (FILE_BYTES, PROJECT_BYTES) if repository.is_public else (None, None)
         publisher = Publisher(
@@ -180,12 +181,6 @@ def _twine(arguments: argparse.Namespace, effects: Effects) -> Twine:
         repository=arguments.repository,
         repository_url=arguments.repository_url,
     )
-
-
-def _retry_policy(effects: Effects, seconds: float) -> RetryPolicy:
-    from archsplit.index.retry import RetryPolicy, SystemClock
-
-    return RetryPolicy(seconds=seconds, clock=SystemClock(), note=effects.progress.note)
 
 
 def _confirm_plan(plan: PublishPlan, arguments: argparse.Namespace, console: Console) -> None:
