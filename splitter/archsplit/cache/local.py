@@ -32,7 +32,7 @@ from archsplit.system.outputs import (
     remove_irregular,
     store_file,
 )
-from archsplit.system.temporary_files import is_marked_name, remove_abandoned
+from archsplit.system.temporary_files import is_marked_name, remove_if_abandoned
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -385,13 +385,13 @@ def _subdirectories(folder: Path) -> Iterator[Path]:
 
 
 def _files_below(folder: Path) -> Iterator[_File]:
-    remove_abandoned(str(folder))
     with contextlib.suppress(OSError), os.scandir(folder) as items:
         for item in items:
-            # Others are being written.
-            if is_marked_name(item.name):
-                continue
             with contextlib.suppress(OSError):
+                # Others are being written.
+                if is_marked_name(item.name):
+                    remove_if_abandoned(item.path)
+                    continue
                 status = item.stat(follow_symlinks=False)
                 if item.is_dir(follow_symlinks=False):
                     yield from _files_below(folder / item.name)

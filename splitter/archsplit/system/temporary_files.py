@@ -124,13 +124,18 @@ def remove_abandoned(parent: str) -> None:
     for name in names:
         if is_marked_name(name) and not name.endswith(DIR_SUFFIX):
             try:
-                _remove_if_abandoned(os.path.join(parent, name))
+                remove_if_abandoned(os.path.join(parent, name))
             except OSError:
                 # It was removed meanwhile, or is another user's.
                 continue
 
 
-def _remove_if_abandoned(path: str) -> None:
+def remove_if_abandoned(path: str) -> None:
+    """Remove a file with a marked name, and its folder, if their process was killed.
+
+    Raises:
+        OSError: it was removed meanwhile, or is another user's.
+    """
     # For writing: a network file system locks no other file.
     descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
