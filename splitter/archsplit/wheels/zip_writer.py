@@ -29,7 +29,7 @@ import deflate
 
 from archsplit.errors import InputError
 from archsplit.system.env import ZIP_EPOCH
-from archsplit.system.fs import input_errors
+from archsplit.system.fs import input_errors, read_blocks
 from archsplit.system.parallel import ThreadPool
 from archsplit.system.resources import available_cores
 from archsplit.wheels.final_block import without_final_block
@@ -95,10 +95,9 @@ def pack(
     """
     if isinstance(content, bytes):
         return _pack_all(HashingReader(BlockStream([content], size=len(content))), deflater)
-    with input_errors(content), content.open("rb") as file:
-        blocks = iter(lambda: file.read(PIECE_BYTES), b"")
-        stream = BlockStream(blocks, size=content.stat().st_size)
-        return _pack_all(HashingReader(stream, name=str(content), on_read=on_read), deflater)
+    with input_errors(content):
+        stream = BlockStream(read_blocks(content), size=content.stat().st_size)
+    return _pack_all(HashingReader(stream, name=str(content), on_read=on_read), deflater)
 
 
 def pack_blocks(
