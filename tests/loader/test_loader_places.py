@@ -269,7 +269,7 @@ int main(int c, char **v) {
 
 
 def letters_in_c(workbench: Workbench, library: Path, tmp_path: Path, **more: str) -> str:
-    """The code in a library that a program without Python opens."""
+    """Code of a library that a program without Python opens."""
     source = tmp_path / "host.c"
     source.write_text(HOST)
     host = compile_c(tmp_path / "host", str(source), "-ldl")

@@ -1,4 +1,4 @@
-"""The table of findings: every code has a hint, and every check has a code of the table."""
+"""Table of findings: every code has a hint, and every check has a code of the table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The text that a build or a split prints: its wheels, its downloads, and what stayed."""
+"""Summary of a build or a split: its wheels, its downloads, and the code that stayed."""
 
 from __future__ import annotations
 

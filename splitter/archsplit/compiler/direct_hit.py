@@ -9,7 +9,7 @@ condition of the hit in a form that system calls can check, and where the output
     links       a path, and where it leads             the toolkit around nvcc
     variables   a name, and its value                  what sources ask for
     programs    a name, and its path                   the search on the PATH
-    compiler_files  a path, and its times                  what a compiler's reply follows from
+    compiler_files  a path, and its times          what a compiler's reply follows from
     files       a path, its digest, and its times      sources, headers, tools, option files
     folders     a path                                 no new file may shadow one that was read
     watched     a path, and its times                  the folders of files that could do so

@@ -220,8 +220,8 @@ def has_include_names(scans: Iterable[TextScan]) -> frozenset[str] | None:
     Returns:
         The names; None if an argument is not a name, because it could be any header.
     """
-    tested = {question for scan in scans for question in scan.tested}
-    names = [_LITERAL.match(question or b"") for question in tested]
+    tested = {argument for scan in scans for argument in scan.tested}
+    names = [_LITERAL.match(argument or b"") for argument in tested]
     found = {name[1].decode(errors="surrogateescape") for name in names if name}
     return frozenset(found) if all(names) else None
 
@@ -229,15 +229,15 @@ def has_include_names(scans: Iterable[TextScan]) -> frozenset[str] | None:
 def _tested(text: bytes) -> tuple[bytes | None, ...]:
     """Return the argument of each ``__has_include``; None for an argument that is not a name."""
     return tuple(
-        question
+        argument
         for line in _has_include_lines(text)
         for found in _HAS_INCLUDE_CALL.finditer(line)
-        if (question := _has_include_arg(found)) != b""
+        if (argument := _has_include_arg(found)) != b""
     )
 
 
 def _has_include_lines(text: bytes) -> Iterator[bytes]:
-    """Yield the lines with a question: few, of megabytes."""
+    """Yield the lines that name ``__has_include``: few, of megabytes."""
     if not any(word in text for word in _HAS_INCLUDE):
         return
     text = _CONTINUED.sub(b"", text)
@@ -249,16 +249,16 @@ def _has_include_lines(text: bytes) -> Iterator[bytes]:
         yield text[start:at]
 
 
-def _has_include_arg(question: re.Match[bytes]) -> bytes | None:
-    """Return the argument of a question: None for no name, b"" for no question."""
-    line = question.string[: question.start()]
-    word = question[2].strip()
+def _has_include_arg(call: re.Match[bytes]) -> bytes | None:
+    """Return the argument of a ``__has_include``: None for no name, b"" if it tests nothing."""
+    line = call.string[: call.start()]
+    word = call[2].strip()
     if _HEAD.fullmatch(line):
         # The macro that asks is being defined, and what it asks for stands where it is used.
         return b""
     if _LITERAL.match(word):
         return word
-    # The parameter of a macro that is called like a question; any other could be used anywhere.
+    # The parameter of a macro with such a name; any other could be used anywhere.
     wrapper = _WRAPPER.match(line)
     if wrapper is None or not any(each in wrapper[1] for each in _HAS_INCLUDE):
         return None
@@ -289,7 +289,7 @@ class ObservedReads(NamedTuple):
         epoch: what ``SOURCE_DATE_EPOCH`` says that the time is; None where nothing does.
         macros: those that the command line defines, ``NAME=VALUE``.
         preprocessed: texts of sources, as the preprocessor left them.
-        has_unlisted: whether there are sources of which there is no such text.
+        has_unlisted: True if some sources have no preprocessed text.
     """
 
     names: tuple[str, ...]
