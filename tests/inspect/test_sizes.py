@@ -121,6 +121,13 @@ def test_pack_has_the_size_of_its_zstd_frames() -> None:
     assert usage(replace(found, files=(replace(file, zstd=None),)), H100).pack is None
 
 
+@pytest.mark.parametrize(("other", "pack"), [(1, 4000), (2, 8000), (None, 8000)])
+def test_split_stores_equal_containers_once(other: int | None, pack: int) -> None:
+    one = unit(image("sm_90", 4000), image("sm_80", 100))
+    sizes = usage(inventory(*(one._replace(checksum=each) for each in (1, other))), H100)
+    assert (sizes.used, sizes.core, sizes.pack) == (8000, 1000, pack)
+
+
 @pytest.mark.parametrize(
     "name", ["libkernels.so", "liboutside.so", "rdc.o", "pkg-1.0-py3-none-any.whl"]
 )

@@ -224,3 +224,41 @@ def archsplit(*words: str) -> subprocess.CompletedProcess[str]:
     code = "import sys; from archsplit.cli.main import main; sys.exit(main(sys.argv[1:]))"
     command = [sys.executable, "-c", code, *words]
     return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+TWIN = """
+template <int N> __global__ void twin(float *x) { x[threadIdx.x] *= N; }
+template __global__ void twin<3>(float *);
+"""
+
+
+def test_containers_with_the_same_images_are_estimated_once(
+    toolkit: Toolkit, tmp_path: Path, effects: Effects, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sources = [tmp_path / f"{name}.cu" for name in ("one", "two")]
+    for source in sources:
+        source.write_text(TWIN)
+    options = ("-shared", "-Xcompiler=-fPIC", f"-L{toolkit.library_folder}", "-arch=sm_90")
+
+    def linked(name: str, *sources: Path) -> Path:
+        command = [toolkit.nvcc, *options, *sources, "-o", tmp_path / name]
+        subprocess.run(list(map(str, command)), check=True, capture_output=True)
+        return tmp_path / name
+
+    def sizes(subject: Path) -> tuple[int, int]:
+        (device,) = inspected(capsys, subject, "--device", "9.0")["devices"]
+        return device["sizes"]["used"], device["sizes"]["pack"]
+
+    once, twice = linked("libonce.so", sources[0]), linked("libtwice.so", *sources)
+    # And in libraries of one wheel.
+    members: dict[str, Path | bytes] = {"toyfat/__init__.py": b"", "toyfat/liba.so": once}
+    one = fat_wheel(tmp_path / "fat", members, "1")
+    two = fat_wheel(tmp_path / "fat", {**members, "toyfat/libb.so": twice}, "2")
+    for few, many in ((once, twice), (one, two)):
+        (used, pack), (used_by_all, pack_of_all) = sizes(few), sizes(many)
+        assert used_by_all > 1.5 * used
+        # A sample of these images estimates both.
+        assert pack_of_all == pytest.approx(pack, rel=0.1)
+    out = split(two, tmp_path / "out", effects)
+    (row,) = inspected(capsys, next(out.glob("*cc90*")))["totals"]
+    assert row["count"] == 2, "the kernel's, and an empty one of nvcc"

@@ -124,6 +124,7 @@ class Unit(NamedTuple):
         is_device_linked: True for the result of a library's device link, and for its input, which
             the driver links for GPUs that the result has no code for.
         is_registered: True for a container of a library that exactly one wrapper points at.
+        checksum: of its first bytes, to find copies of it; None unless it was requested.
     """
 
     section: str | None
@@ -133,6 +134,7 @@ class Unit(NamedTuple):
     fat: FatContainer | None = None
     is_device_linked: bool = False
     is_registered: bool = False
+    checksum: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

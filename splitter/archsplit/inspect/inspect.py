@@ -17,7 +17,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from archsplit.devicecode.model import File, Inventory, drop_placeholders
-from archsplit.devicecode.scan import HEAD_SIZE, Form, detect_form, file_form, read_contents
+from archsplit.devicecode.scan import (
+    HEAD_SIZE,
+    Form,
+    detect_form,
+    file_form,
+    read_contents,
+    release_pages,
+)
 from archsplit.errors import BinaryFormatError, InputError, WheelError
 from archsplit.formats.descriptor import read_descriptor
 from archsplit.formats.device_pack import read_pack
@@ -32,6 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from zipfile import ZipInfo
 
+    from archsplit.devicecode.model import Unit
     from archsplit.devicecode.scan import WheelShare
     from archsplit.formats.fatbin import Compression, EntryKind
     from archsplit.wheels.zip_reader import Archive
@@ -43,6 +51,8 @@ _WHEEL = ".whl"
 _FILES_OF_TASK = 256
 _ROOM = 2
 """Free bytes of the temporary folder for each byte that processes unpack."""
+_CHECKED = 16 << 10
+"""First bytes of a container that its checksum covers."""
 _FILE_WORK = 1 << 14
 """Bytes of a library: reading them takes as long as opening a file."""
 
@@ -389,8 +399,24 @@ def _file(
         problem=contents.problem,
     )
     if request.zstd:
-        file = replace(file, zstd=_zstd_shares(window) if file.units else {})
+        units = tuple(_with_checksum(window, unit) for unit in file.units)
+        file = replace(file, units=units, zstd=_zstd_shares(window) if units else {})
     return _with_kernels(window, file) if request.kernels else file
+
+
+def _with_checksum(window: Window, unit: Unit) -> Unit:
+    """Return a unit with its checksum, if split moves it."""
+    # Only for this question, with the library.
+    from isal.isal_zlib import crc32  # noqa: PLC0415
+
+    if not unit.is_registered or not unit.images:
+        return unit
+    first, last = unit.images[0], unit.images[-1]
+    # A cubin begins with the names of its kernels; the sizes of all images are compared, too.
+    end = min(first.offset + _CHECKED, last.offset + last.file_bytes)
+    checksum = crc32(window.data[first.offset : end])
+    release_pages(window)
+    return unit._replace(checksum=checksum)
 
 
 def _zstd_shares(window: Window) -> dict[tuple[EntryKind | None, Compression], float]:

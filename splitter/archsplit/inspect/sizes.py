@@ -93,7 +93,7 @@ class CodeGroup:
 
     Attributes:
         sizes: bytes of each target: of the download, or of files outside of wheels.
-        packed: the same as `archsplit split` stores them.
+        packed: the same as `archsplit split` stores them: a container with the same images once.
         other: bytes of code without a target that a driver chooses by.
     """
 
@@ -102,17 +102,21 @@ class CodeGroup:
         self.containers = self.other = 0
         self.sizes: Counter[Target] = Counter()
         self.packed: Counter[Target] = Counter()
+        self._packed: set[tuple[int | None, ...]] = set()
 
     def add(self, unit: Unit, file: File | None) -> None:
         """Add a container; ``file`` has the estimate of its images as zstd frames."""
         self.containers += 1
+        content = (unit.checksum, *(image.file_bytes for image in unit.images))
+        is_copy = unit.checksum is not None and content in self._packed
+        self._packed.add(content)
         for image in unit.images:
             if image.target is None or not is_code(image):
                 self.other += image.weight
                 continue
             self.sizes[image.target] += image.weight
             packed = image.weight if file is None else file.zstd_size(unit, image)
-            self.packed[image.target] += min(image.weight, packed)
+            self.packed[image.target] += 0 if is_copy else min(image.weight, packed)
 
 
 def code_groups(inventory: Inventory) -> tuple[CodeGroup, ...]:
