@@ -206,7 +206,7 @@ def test_core_that_is_live_before_its_plugins_is_noted(scene: Scene) -> None:
 @pytest.mark.parametrize(
     ("rules", "text"),
     [
-        ({"file_bytes": 1000}, "more than the 1.0 kB allowed to a file"),
+        ({"file_bytes": 1000}, "more than the 1.00 kB allowed to a file"),
         ({"project_bytes": 1000}, "allowed to a project"),
     ],
 )

@@ -146,9 +146,9 @@ def test_plan_lists_each_rule_that_it_breaks() -> None:
         "version 1.0+cu130 has a local label (+cu130), which the index refuses",
         "foo_sm0-1.0-py3-none-manylinux_2_17_x86_64.whl is tagged linux_x86_64, and the index wants"
         " manylinux",
-        "foo would have 10.00 GB on the index, 1 B more than the 10.00 GB allowed to a project",
-        "foo_sm0-1.0-py3-none-manylinux_2_17_x86_64.whl has 100.0 MB,"
-        " 1 B more than the 100.0 MB allowed to a file",
+        "foo would have 10.0 GB on the index, 1 B more than the 10.0 GB allowed to a project",
+        "foo_sm0-1.0-py3-none-manylinux_2_17_x86_64.whl has 100 MB,"
+        " 1 B more than the 100 MB allowed to a file",
         "foo is archived on the index, and accepts no files",
     )
     with pytest.raises(IndexRefusedError, match="nothing was uploaded"):

@@ -164,8 +164,8 @@ def test_exceeded_limits_are_listed_with_the_excess() -> None:
     policy = Policy(max_wheel=5_000_000, budget=8_000_000)
     assert list(policy.exceeded({"a": 5_000_000, "b": 3_000_000})) == []
     assert list(policy.exceeded({"a": 5_500_000, "b": 3_000_000})) == [
-        "a is 5.5 MB, 500.0 kB more than max-wheel = 5.0 MB",
-        "together 8.5 MB, 500.0 kB more than budget = 8.0 MB\n        5.5 MB a\n        3.0 MB b",
+        "a is 5.50 MB, 500 kB more than max-wheel = 5.00 MB",
+        "together 8.50 MB, 500 kB more than budget = 8.00 MB\n       5.50 MB a\n       3.00 MB b",
     ]
     assert list(Policy().exceeded({"a": 1 << 40})) == []
 

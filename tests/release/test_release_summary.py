@@ -70,19 +70,19 @@ SPLIT = Release(
 def test_summary_lists_wheels_kept_code_and_downloads() -> None:
     assert split_summary(SPLIT).splitlines() == [
         "toy.whl is now",
-        "     2.0 MB  toy-1.0-py3-none-linux_x86_64.whl  core",
-        "     4.0 MB  toy_cc80-1.0-py3-none-linux_x86_64.whl",
-        "     1.0 MB  toy_commoncc80-1.0-py3-none-linux_x86_64.whl  part for 8.0, 8.6",
-        "     1.0 MB  toy_rest-1.0-py3-none-linux_x86_64.whl  rest",
-        "together 8.0 MB, 0.80 times the fat wheel's 10.0 MB",
+        "    2.00 MB  toy-1.0-py3-none-linux_x86_64.whl  core",
+        "    4.00 MB  toy_cc80-1.0-py3-none-linux_x86_64.whl",
+        "    1.00 MB  toy_commoncc80-1.0-py3-none-linux_x86_64.whl  part for 8.0, 8.6",
+        "    1.00 MB  toy_rest-1.0-py3-none-linux_x86_64.whl  rest",
+        "together 8.00 MB, 0.80 times the fat wheel's 10.0 MB",
         "names on the index: 3",
-        "liba.so: 9.0 MB -> 1.0 MB",
+        "liba.so: 9.00 MB -> 1.00 MB",
         "  padded",
-        "libb.a: kept 3 images (1.0 MB): a static library",
+        "libb.a: kept 3 images (1.00 MB): a static library",
         "libc.so: kept device code: can't be read",
         "WHEEL had no tag",
         "GPU                             download  install",
-        '8.0, 8.6 (A100, A30, A10, A40)    7.0 MB  pip install "toy[cc80]"',
+        '8.0, 8.6 (A100, A30, A10, A40)   7.00 MB  pip install "toy[cc80]"',
     ]
 
 
@@ -96,8 +96,8 @@ def test_totals_count_the_wheels_of_all_pythons() -> None:
     split = replace(SPLIT, wheels=(*cores, *SPLIT.wheels[1:]), split=details)
     lines = split_summary(split).splitlines()
     assert lines[0] == "fat1000000.whl, fat2000000.whl are now"
-    assert "together 9.0 MB, 0.90 times the 2 fat wheels' 10.0 MB" in lines
-    assert lines[-1].split("  ")[-2:] == ["6.0 MB to 7.0 MB", 'pip install "toy[cc80]"']
+    assert "together 9.00 MB, 0.90 times the 2 fat wheels' 10.0 MB" in lines
+    assert lines[-1].split("  ")[-2:] == ["6.00 MB to 7.00 MB", 'pip install "toy[cc80]"']
 
 
 def test_lines_that_all_wheels_share_are_printed_once() -> None:
@@ -111,9 +111,9 @@ def test_lines_that_all_wheels_share_are_printed_once() -> None:
     )
     lines = split_summary(replace(SPLIT, split=details)).splitlines()
     assert lines[-5:] == [
-        "liba.so: 9.0 MB -> 1.0 MB",
+        "liba.so: 9.00 MB -> 1.00 MB",
         "  padded",
-        f"{files[1]}: libb.a: kept 3 images (1.0 MB): a static library",
+        f"{files[1]}: libb.a: kept 3 images (1.00 MB): a static library",
         "2 images stay",
         f"{files[0]}: WHEEL had no tag",
     ]
@@ -126,14 +126,14 @@ def test_summary_without_a_gpu_ends_with_its_notes() -> None:
     needs = replace(DETAILS, needs={"8.0": ("cc75",), "9.9": ("cc80",)})
     assert split_summary(replace(SPLIT, split=needs)).splitlines()[-2:] == [
         "GPU  download  install",
-        '9.9    6.0 MB  pip install "toy[cc99]"',
+        '9.9   6.00 MB  pip install "toy[cc99]"',
     ]
 
 
 def test_row_without_room_has_fewer_products(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("archsplit.release.summary._ROOM", len("toy8.0, 8.6 (A100)"))
     last = split_summary(SPLIT).splitlines()[-1]
-    assert last == '8.0, 8.6 (A100)    7.0 MB  pip install "toy[cc80]"'
+    assert last == '8.0, 8.6 (A100)   7.00 MB  pip install "toy[cc80]"'
 
 
 @pytest.mark.parametrize(("size", "is_hinted"), [(10 * MB, False), (6 * MB, True)])
@@ -148,9 +148,9 @@ def test_summary_of_a_build_lists_its_wheels() -> None:
     built = replace(SPLIT, wheels=(wheel("", 2 * MB), plugin), split=None)
     assert build_summary(built, Path("dist")).splitlines() == [
         "toy 1.0 in dist",
-        "     2.0 MB  toy-1.0-py3-none-linux_x86_64.whl  core",
-        "     4.0 MB  toy_sm80-1.0-py3-none-linux_x86_64.whl  sm_80",
-        "together 6.0 MB, 2 wheels",
+        "    2.00 MB  toy-1.0-py3-none-linux_x86_64.whl  core",
+        "    4.00 MB  toy_sm80-1.0-py3-none-linux_x86_64.whl  sm_80",
+        "together 6.00 MB, 2 wheels",
     ]
 
 

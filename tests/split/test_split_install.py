@@ -16,7 +16,7 @@ from split_samples import Sample, environment, hand_made, split
 
 from archsplit.errors import IndexUnreachableError, InputError
 from archsplit.release.verify import verify_release
-from archsplit.system.units import size_text
+from archsplit.system.units import short_size
 from in_process import run_archsplit
 from index_server import pypiserver, serve, write_required
 from target_lists import parse_targets
@@ -357,7 +357,7 @@ def test_core_of_a_folder_is_preferred_to_a_newer_fat_wheel(
 
 def test_dry_run_has_a_table_of_gpus_with_packs_and_sizes(sample: Sample, place: Place) -> None:
     core, pack = sample.wheel(), next(sample.out.glob("toyfat_cc86-*.whl"))
-    total = size_text(core.stat().st_size + pack.stat().st_size)
+    total = short_size(core.stat().st_size + pack.stat().st_size)
     row = ["8.6,", "8.9", *total.split(), '"toyfat[cc86]==1.0"', "cc86"]
     folder = archsplit(place, str(sample.out), "--dry-run")
     assert row in [line.split() for line in folder.stdout.splitlines()]

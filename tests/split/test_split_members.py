@@ -24,6 +24,8 @@ from split_samples import (
 )
 
 from archsplit.errors import NothingToDoError, WheelError
+from archsplit.release.report import require_report
+from archsplit.release.summary import split_summary
 from archsplit.release.verify import verify_release
 from archsplit.split import find
 from archsplit.split.restore import join_split
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from archsplit.release.context import Effects
     from archsplit.wheels.record import RecordRow
     from archsplit.wheels.zip_reader import Archive
+    from compiled_samples import Samples
 
 DATA = "toyfat-1.0.data"
 
@@ -162,9 +165,30 @@ def test_wheel_with_nothing_to_move_says_what_it_has(
     fat = fat_wheel(tmp_path / "fat", {name: members[name] for name in kept})
     with pytest.raises(NothingToDoError) as caught:
         split(fat, tmp_path / "out", effects)
-    assert "toyfat/lib/libs.a: 10 images, 0.09 MB, stay: a static library" in str(caught.value)
-    assert "toyfat/bin/program: 10 images, 0.09 MB, stay: it is a program" in str(caught.value)
+    assert "toyfat/lib/libs.a: 10 images, 93.8 kB, stay: a static library" in str(caught.value)
+    assert "toyfat/bin/program: 10 images, 93.8 kB, stay: it is a program" in str(caught.value)
     assert not (tmp_path / "out").exists()
+
+
+def test_files_of_code_for_each_gpu_are_a_line_of_the_output(
+    tmp_path: Path, effects: Effects, samples: Samples
+) -> None:
+    files: dict[str, Path | bytes] = {
+        f"toyfat/lib/libtoy_device_sm_{number}.bc": b"BC\xc0\xde" * size
+        for number, size in ((80, 100), (90, 200), (100, 0))
+    }
+    files |= {f"toyfat/{name}.cubin": samples / "plain.cubin" for name in "ab"}
+    files |= {"toyfat/c/c.cubin": samples / "plain.cubin", "toyfat/lib/libempty_sm_90.bc": b""}
+    own = {"toyfat/lib/liba.so": library(tmp_path, "liba", 0), "toyfat/__init__.py": b""}
+    fat = fat_wheel(tmp_path / "fat", {**own, **files})
+    summary = split_summary(require_report(split(fat, tmp_path / "out", effects)))
+    lines = [line.split(" (")[0] for line in summary.splitlines() if ": kept" in line]
+    assert lines == [
+        "toyfat/lib/*.bc: kept 2 images",
+        "toyfat/*.cubin: kept 2 images",
+        "toyfat/c/*.cubin: kept 1 image",
+    ]
+    assert "(1.20 kB): LLVM bitcode is read by a compiler" in summary
 
 
 def test_a_large_library_without_device_code_is_not_unpacked(

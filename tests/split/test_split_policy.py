@@ -56,7 +56,7 @@ def test_a_broken_budget_writes_nothing(
     words = ["build", str(recipe), "--out", str(tmp_path / "out"), "--policy", "nightly"]
     assert main(words) == BudgetError.exit_code
     stderr = capsys.readouterr().err
-    assert "more than budget = 5.0 kB" in stderr
+    assert "more than budget = 5.00 kB" in stderr
     assert "(cc90)" in stderr
     assert not (tmp_path / "out").exists() or not list((tmp_path / "out").iterdir())
 

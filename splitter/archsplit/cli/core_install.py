@@ -45,7 +45,7 @@ from archsplit.system.env import without_credentials
 from archsplit.system.fs import temporary_dir
 from archsplit.system.installers import find_uv, refuse_offline
 from archsplit.system.process import Command, SubprocessRunner
-from archsplit.system.units import size_text
+from archsplit.system.units import short_size
 from archsplit.wheels.filename import WheelName
 from archsplit.wheels.reader import open_wheel
 
@@ -363,7 +363,7 @@ def _download_table(environment: Environment, request: CoreRequest, offer: Offer
     rows = [("GPU", "download", "install", "packs")]
     for packs, served in groups.items():
         known = [sizes[name] for name in (request.name, *packs) if name in sizes]
-        total = size_text(sum(known)) if len(known) == len(packs) + 1 else "unknown"
+        total = short_size(sum(known)) if len(known) == len(packs) + 1 else "unknown"
         requirement = f'"{request.name}[{_extra(str(served[0]), offer)}]=={offer.version}"'
         names = ", ".join(name.removeprefix(f"{request.name}-") for name in packs)
         rows.append((", ".join(map(str, served)), total, requirement, names))

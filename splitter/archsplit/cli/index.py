@@ -12,7 +12,7 @@ from archsplit.cli import options
 from archsplit.cli.verbs import add_verb
 from archsplit.errors import UsageError, WheelError
 from archsplit.system.env import output_time
-from archsplit.system.units import parse_size, size_text
+from archsplit.system.units import parse_size, short_size
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -98,8 +98,8 @@ def _update(arguments: argparse.Namespace, console: Console) -> None:
     # No error: the newest release of a project is never removed.
     if limit is not None and done.size is not None and done.size > limit:
         console.print(
-            f"warning: the newest wheels of all projects take {size_text(done.size)}, more than"
-            f" the limit of {size_text(limit)}",
+            f"warning: the newest wheels of all projects take {short_size(done.size)}, more than"
+            f" the limit of {short_size(limit)}",
             markup=False,
             soft_wrap=True,
         )
@@ -163,7 +163,7 @@ def _as_text(done: IndexUpdate) -> str:
     ]
     lines += [f"pruned {release}" for one in done.gone for release in one.releases]
     if done.size is not None:
-        lines.append(f"the index has {done.wheels} wheels, {size_text(done.size)}")
+        lines.append(f"the index has {done.wheels} wheels, {short_size(done.size)}")
     if done.waiting:
         lines.append(f"{len(done.waiting)} files wait to be deleted")
     return "\n".join(lines)

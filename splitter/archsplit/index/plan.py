@@ -15,7 +15,7 @@ from packaging.version import Version
 
 from archsplit.index.release import CORE, ORDER, PLUGIN, SOURCE, Artifact
 from archsplit.index.retry import utc_text
-from archsplit.system.units import size_text
+from archsplit.system.units import short_size
 from archsplit.wheels.filename import WheelName
 
 if TYPE_CHECKING:
@@ -339,15 +339,15 @@ class Rules:
         for project, files in sorted(sizes.items()):
             for name, size in sorted(files.items()):
                 if self.file_bytes is not None and size > self.file_bytes:
-                    yield f"{name} has {size_text(size)}, {_excess(size, self.file_bytes)} a file"
+                    yield f"{name} has {short_size(size)}, {_excess(size, self.file_bytes)} a file"
             total = there.get(project, 0) + sum(files.values())
             if files and self.project_bytes is not None and total > self.project_bytes:
                 more = _excess(total, self.project_bytes)
-                yield f"{project} would have {size_text(total)} on the index, {more} a project"
+                yield f"{project} would have {short_size(total)} on the index, {more} a project"
 
 
 def _excess(size: int, limit: int) -> str:
-    return f"{size_text(size - limit)} more than the {size_text(limit)} allowed to"
+    return f"{short_size(size - limit)} more than the {short_size(limit)} allowed to"
 
 
 def plan_text(plan: PublishPlan) -> str:
@@ -397,10 +397,10 @@ def _lines(plan: PublishPlan) -> Iterator[str]:
     for number, step in enumerate(plan.steps, 1):
         one = step.artifact
         name, role = one.path.name.ljust(widths[0]), one.role.ljust(widths[1])
-        yield f"{number:3}. {role}  {name} {size_text(one.size):>9}  {_action_text(step)}"
+        yield f"{number:3}. {role}  {name} {short_size(one.size):>9}  {_action_text(step)}"
     uploads = plan.uploads
     total = sum(step.artifact.size for step in uploads)
-    yield f"{len(uploads)} to upload, {size_text(total)}{_limits_text(plan.rules)}"
+    yield f"{len(uploads)} to upload, {short_size(total)}{_limits_text(plan.rules)}"
     if plan.rules.is_public and len(plan.new_names) > NAMES_A_DAY:
         yield (
             f"warning: the release has {len(plan.new_names)} new names, and the index takes"

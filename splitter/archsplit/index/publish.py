@@ -31,7 +31,7 @@ from archsplit.index.requirements import (
 )
 from archsplit.index.state import ReadBack, read_index_state
 from archsplit.index.upload import Uploader
-from archsplit.system.units import size_text
+from archsplit.system.units import short_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -114,7 +114,7 @@ class Publication:
         plan = self.plan
         for one in self.live:
             how = "uploaded" if one.uploaded_now else "on the index"
-            yield f"{size_text(one.artifact.size):>9}  {how:12}  {one.served.url}"
+            yield f"{short_size(one.artifact.size):>9}  {how:12}  {one.served.url}"
         if not self.core_is_live:
             others = ", ".join(plan.left_out)
             yield f"{len(self.live)} files are live; --only left out {others}"
@@ -229,7 +229,7 @@ class _Run:
     def _upload(self, step: UploadStep) -> None:
         clock = self.uploader.retry.clock
         began = clock.monotonic()
-        self.progress.start_step(f"{step.artifact.path.name}, {size_text(step.artifact.size)}")
+        self.progress.start_step(f"{step.artifact.path.name}, {short_size(step.artifact.size)}")
         self.uploader.upload(step)
         self.progress.finish_step(step.artifact.path.name, clock.monotonic() - began)
 

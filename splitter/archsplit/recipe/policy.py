@@ -20,7 +20,7 @@ from pydantic import AfterValidator, PlainValidator, TypeAdapter, with_config
 from archsplit.arch.target import CodeKind, Target
 from archsplit.errors import UsageError
 from archsplit.recipe.values import TABLE_CONFIG, InvalidValue, Matching, Ptx, Sass, Unique
-from archsplit.system.units import parse_size, size_text
+from archsplit.system.units import parse_size, short_size
 
 __pure__ = True
 
@@ -111,16 +111,16 @@ class Policy:
         """Return messages about wheels beyond the limits, from sizes by name."""
         for name, size in sizes.items():
             if self.max_wheel is not None and size > self.max_wheel:
-                over = size_text(size - self.max_wheel)
-                limit = size_text(self.max_wheel)
-                yield f"{name} is {size_text(size)}, {over} more than max-wheel = {limit}"
+                over = short_size(size - self.max_wheel)
+                limit = short_size(self.max_wheel)
+                yield f"{name} is {short_size(size)}, {over} more than max-wheel = {limit}"
         total = sum(sizes.values())
         if self.budget is not None and total > self.budget:
-            over, limit = size_text(total - self.budget), size_text(self.budget)
+            over, limit = short_size(total - self.budget), short_size(self.budget)
             # The largest wheels first: a user looks there for bytes to save.
             parts = sorted(sizes.items(), key=lambda item: -item[1])
-            weights = "".join(f"\n    {size_text(size):>10} {name}" for name, size in parts)
-            yield f"together {size_text(total)}, {over} more than budget = {limit}{weights}"
+            weights = "".join(f"\n    {short_size(size):>10} {name}" for name, size in parts)
+            yield f"together {short_size(total)}, {over} more than budget = {limit}{weights}"
 
 
 POLICIES = TypeAdapter(dict[PolicyName, Policy])

@@ -12,7 +12,7 @@ from archsplit.arch.compat import GPU_BY_CAPABILITY
 from archsplit.arch.target import Capability
 from archsplit.devicecode.partition import REST_PACK, capability_extra
 from archsplit.release.matrix import release_matrix
-from archsplit.system.units import size_text
+from archsplit.system.units import short_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -34,7 +34,7 @@ def build_summary(release: Release, folder: Path) -> str:
     """Return the summary of a build."""
     lines = [f"{release.project} {release.version} in {folder}", *_wheel_lines(release)]
     total = sum(wheel.size for wheel in release.wheels)
-    return "\n".join([*lines, f"together {size_text(total)}, {len(release.wheels)} wheels"])
+    return "\n".join([*lines, f"together {short_size(total)}, {len(release.wheels)} wheels"])
 
 
 def split_summary(release: Release) -> str:
@@ -53,11 +53,11 @@ def split_summary(release: Release) -> str:
 def _details_rows(details: SplitDetails) -> Iterator[tuple[str, str]]:
     """Yield the lines about libraries and wheels, each with its core."""
     for library in details.libraries:
-        sizes = f"{size_text(library.size_before)} -> {size_text(library.size_after)}"
+        sizes = f"{short_size(library.size_before)} -> {short_size(library.size_after)}"
         yield library.core, "\n  ".join((f"{library.name}: {sizes}", *library.notes))
     for code in details.unmoved:
         images = "1 image" if code.images == 1 else f"{code.images} images"
-        what = f"{images} ({size_text(code.size)})" if code.images else "device code"
+        what = f"{images} ({short_size(code.size)})" if code.images else "device code"
         yield code.core, f"{code.name}: kept {what}: {code.why}"
     for note in details.notes:
         core, _, text = note.partition(": ")
@@ -77,7 +77,7 @@ def _merged(rows: Iterable[tuple[str, str]], count: int) -> Iterator[str]:
 def _wheel_lines(release: Release) -> Iterator[str]:
     for wheel in release.wheels:
         purpose = _purpose(wheel, release.split)
-        yield f"  {size_text(wheel.size):>9}  {wheel.file}  {purpose}".rstrip()
+        yield f"  {short_size(wheel.size):>9}  {wheel.file}  {purpose}".rstrip()
 
 
 def _purpose(wheel: ReleaseWheel, details: SplitDetails | None) -> str:
@@ -96,7 +96,7 @@ def _totals(release: Release, details: SplitDetails) -> Iterator[str]:
     fat = sum(source.size for source in details.sources)
     count = len(details.sources)
     inputs = "the fat wheel's" if count == 1 else f"the {count} fat wheels'"
-    yield f"together {size_text(total)}, {total / fat:.2f} times {inputs} {size_text(fat)}"
+    yield f"together {short_size(total)}, {total / fat:.2f} times {inputs} {short_size(fat)}"
     # Only `archsplit join` needs the last pack, so it is not published.
     names = {wheel.distribution for wheel in release.wheels if wheel.label != REST_PACK}
     yield f"names on the index: {len(names)}"
@@ -153,5 +153,5 @@ def _gpu_text(gpus: Sequence[Capability], room: int) -> str:
 
 
 def _range_text(sizes: Sequence[int]) -> str:
-    smallest, largest = size_text(min(sizes)), size_text(max(sizes))
+    smallest, largest = short_size(min(sizes)), short_size(max(sizes))
     return smallest if smallest == largest else f"{smallest} to {largest}"

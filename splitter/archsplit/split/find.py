@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from archsplit import __version__
+from archsplit.devicecode.code_files import bitcode_target
 from archsplit.devicecode.registered import registered_containers, unmovable_reason
 from archsplit.devicecode.scan import HEAD_SIZE, Form, MagicSearch, detect_form
 from archsplit.errors import (
@@ -28,9 +29,11 @@ from archsplit.formats.elf import MACHINE_NAMES, Elf, ElfMachine, FileType
 from archsplit.formats.elf_dynamic import Dynamic
 from archsplit.formats.reader import open_file
 from archsplit.release.identity import IDENTITY_FILE, LOADER_PACKAGE
+from archsplit.release.report import UnmovedCode
 from archsplit.split.stub import Stub, stub_name
 from archsplit.split.take_apart import SplittableLibrary, strip_library, unsplit_images
 from archsplit.system.parallel import map_on_cores
+from archsplit.system.units import short_size
 from archsplit.wheels.filename import distribution_name
 from archsplit.wheels.reader import extract_member, read_member
 from archsplit.wheels.zip_reader import read_head
@@ -39,7 +42,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from archsplit.release.report import UnmovedCode
     from archsplit.split.model import SplitRequest
     from archsplit.split.take_apart import StrippedLibrary, StripTools
     from archsplit.system.scratch import ScratchFiles
@@ -52,6 +54,7 @@ _INTERPRETER = 3
 LARGE_LIBRARY = 32 << 20
 """Bytes of a library that is searched for device code before it is unpacked."""
 
+_BITCODE = "LLVM bitcode is read by a compiler; `archsplit slim` empties it for other GPUs"
 _LICENSES = ("LICENSE", "LICENCE", "COPYING", "NOTICE")
 
 BUILD_TAG = "split"
@@ -92,7 +95,8 @@ def find_splittable(wheel: Wheel, scratch: ScratchFiles, *, prefix: str = "") ->
     # In the order of the wheel, whichever core was faster.
     found.sort(key=lambda one: numbers[one[0]])
     libraries = [one for _, one in found if isinstance(one, SplittableLibrary)]
-    unmoved = [one for _, one in found if not isinstance(one, SplittableLibrary)]
+    others = [one for _, one in found if not isinstance(one, SplittableLibrary)]
+    unmoved = list(_by_folder(others))
     _check_machines(wheel, libraries, unmoved)
     return ScanResult(libraries=tuple(libraries), unmoved=tuple(unmoved))
 
@@ -106,6 +110,9 @@ def _search_member(
     # Read nevertheless: the core takes this member over, so RECORD must hold for it.
     if form is None:
         wheel.check(name)
+        # `slim` may have emptied it.
+        if bitcode_target(name) and info.file_size:
+            yield UnmovedCode(name=name, images=1, size=info.file_size, why=_BITCODE)
         return
     # The host code of a framework has hundreds of megabytes, which need not be unpacked.
     if form is Form.ELF and info.file_size >= LARGE_LIBRARY and not _may_have_code(wheel, name):
@@ -119,6 +126,18 @@ def _search_member(
         scratch.remove(path)
         return
     yield found
+
+
+def _by_folder(unmoved: list[UnmovedCode]) -> Iterator[UnmovedCode]:
+    """Yield code that stays; of files with one image each, a row for each folder."""
+    groups: dict[tuple[str, str], list[UnmovedCode]] = {}
+    for one in unmoved:
+        folder, ending = posixpath.dirname(one.name), posixpath.splitext(one.name)[1]
+        name = f"{folder}/*{ending}" if ending in {".bc", ".cubin"} else one.name
+        groups.setdefault((name, one.why), []).append(one)
+    for (name, why), group in groups.items():
+        images, size = sum(one.images for one in group), sum(one.size for one in group)
+        yield UnmovedCode(name=name, images=images, size=size, why=why)
 
 
 class _CodeFound(Exception):  # noqa: N818 (the end of a search, and no error)
@@ -229,7 +248,7 @@ def _check_machines(
 ) -> None:
     if not libraries:
         lines = [
-            f"{one.name}: {one.images} images, {one.size / 1e6:.2f} MB, stay: {one.why}"
+            f"{one.name}: {one.images} images, {short_size(one.size)}, stay: {one.why}"
             for one in unmoved
         ]
         nothing = f"{wheel.path} has no library with device code that can be moved"

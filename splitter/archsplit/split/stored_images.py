@@ -29,7 +29,7 @@ from archsplit.formats.fatbin import RELOCATABLE
 from archsplit.split.model import SLOW_LEVEL, StoredImages
 from archsplit.system.parallel import map_on_cores
 from archsplit.system.resources import available_cores
-from archsplit.system.units import size_text
+from archsplit.system.units import short_size
 from archsplit.wheels.zip_writer import PACK_LEVEL
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def store_images(
     entries = [entry for _, entry in images.values()]
     seconds = estimate_seconds(entries, level=level)
     if entries and (level == SLOW_LEVEL or seconds > _SLOW):
-        raw = size_text(sum(entry.uncompressed_size or entry.padded_size for entry in entries))
+        raw = short_size(sum(entry.uncompressed_size or entry.padded_size for entry in entries))
         cores = available_cores()
         progress.note(
             f"{raw} of device code as zstd frames of level {level}: about {seconds:.0f} s of"

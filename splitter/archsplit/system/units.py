@@ -25,7 +25,7 @@ BLOCK = 1 << 20
 
 
 def size_text(size: int) -> str:
-    """Return ``131.7 MB``, ``12.3 kB``, ``80 B``."""
+    """Return ``131.7 MB``, ``12.3 kB``, ``80 B``, for parts that a reader adds up."""
     if abs(size) < _THOUSAND:
         return f"{size} B"
     value = float(size)
