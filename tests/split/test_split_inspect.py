@@ -10,7 +10,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from split_samples import VERSION, Sample, compiled, fat_wheel, hand_made, split, unpacked
+from split_samples import (
+    VERSION,
+    Sample,
+    compiled,
+    container,
+    fat_wheel,
+    hand_made,
+    image,
+    library,
+    split,
+    unpacked,
+)
 
 from archsplit.cli.main import main
 from archsplit.errors import DevicePackError, UsageError, VerifyError
@@ -262,3 +273,16 @@ def test_containers_with_the_same_images_are_estimated_once(
     out = split(two, tmp_path / "out", effects)
     (row,) = inspected(capsys, next(out.glob("*cc90*")))["totals"]
     assert row["count"] == 2, "the kernel's, and an empty one of nvcc"
+
+
+def test_containers_that_differ_in_their_last_byte_are_both_estimated(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = image("sm_90", 0x10000)
+    others = tuple((container(each), 1) for each in (one, one[:-1] + b"!", one))
+    alone = library(tmp_path, "liba", 0, others=others)
+    fat = fat_wheel(tmp_path / "fat", {"toyfat/__init__.py": b"", "toyfat/liba.so": alone})
+    for subject in (alone, fat):
+        (device,) = inspected(capsys, subject, "--device", "9.0")["devices"]
+        copies = device["sizes"]["used"] - device["sizes"]["pack"]
+        assert copies == pytest.approx(len(one), rel=0.05)

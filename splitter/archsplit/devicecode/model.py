@@ -124,7 +124,7 @@ class Unit(NamedTuple):
         is_device_linked: True for the result of a library's device link, and for its input, which
             the driver links for GPUs that the result has no code for.
         is_registered: True for a container of a library that exactly one wrapper points at.
-        checksum: of its first bytes, to find copies of it; None unless it was requested.
+        checksum: of its images, to find copies; None unless it was requested and one is possible.
     """
 
     section: str | None

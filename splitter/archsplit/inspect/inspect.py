@@ -11,6 +11,7 @@ import mmap
 import os
 import shutil
 import tempfile
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
@@ -51,8 +52,6 @@ _WHEEL = ".whl"
 _FILES_OF_TASK = 256
 _ROOM = 2
 """Free bytes of the temporary folder for each byte that processes unpack."""
-_CHECKED = 16 << 10
-"""First bytes of a container that its checksum covers."""
 _FILE_WORK = 1 << 14
 """Bytes of a library: reading them takes as long as opening a file."""
 
@@ -399,24 +398,36 @@ def _file(
         problem=contents.problem,
     )
     if request.zstd:
-        units = tuple(_with_checksum(window, unit) for unit in file.units)
+        # The libraries of a wheel may have copies of each other's containers.
+        units = tuple(_with_checksums(window, file.units, is_alone=wheel_bytes is None))
         file = replace(file, units=units, zstd=_zstd_shares(window) if units else {})
     return _with_kernels(window, file) if request.kernels else file
 
 
-def _with_checksum(window: Window, unit: Unit) -> Unit:
-    """Return a unit with its checksum, if split moves it."""
+def _with_checksums(window: Window, units: tuple[Unit, ...], *, is_alone: bool) -> Iterator[Unit]:
+    """Yield units with checksums, if split moves them and a copy is possible.
+
+    Args:
+        is_alone: True for a library outside of wheels, whose copies it has itself.
+    """
     # Only for this question, with the library.
     from isal.isal_zlib import crc32  # noqa: PLC0415
 
-    if not unit.is_registered or not unit.images:
-        return unit
-    first, last = unit.images[0], unit.images[-1]
-    # A cubin begins with the names of its kernels; the sizes of all images are compared, too.
-    end = min(first.offset + _CHECKED, last.offset + last.file_bytes)
-    checksum = crc32(window.data[first.offset : end])
-    release_pages(window)
-    return unit._replace(checksum=checksum)
+    counts = Counter(map(_images_size, units))
+    for unit in units:
+        size = _images_size(unit)
+        if not unit.is_registered or not size or (is_alone and counts[size] == 1):
+            yield unit
+        else:
+            start = unit.images[0].offset
+            yield unit._replace(checksum=crc32(window.data[start : start + size]))
+            release_pages(window)
+
+
+def _images_size(unit: Unit) -> int:
+    if not unit.images:
+        return 0
+    return unit.images[-1].offset + unit.images[-1].file_bytes - unit.images[0].offset
 
 
 def _zstd_shares(window: Window) -> dict[tuple[EntryKind | None, Compression], float]:
