@@ -3,14 +3,14 @@
 
     python bench/bench_ci.py --nvcc NVCC --nccl-tests DIR --nccl-include DIR [--ggml DIR]
         [--cuda-include DIR …] [--ccache PROGRAM] [--sccache PROGRAM] [--jobs N] [--local]
-        [--json FILE]
+        [--user UID] [--machine NAME] [--json FILE]
 
 Each project is committed to a git repository, and each build compiles a clone of depth 1 with
 absolute paths and depfiles, as CMake's builds do. Parts: `cold`, with nothing cached; `again`, with
 the objects gone; `elsewhere`, another clone; `pull request`, where the cache comes out of an
-archive, as actions/cache restores it, for another folder, another home and (`--user`) another user,
-and 5 % of the sources have a new line; `by http` and `by s3` (moto's server), the same with an
-empty cache and a remote one that another machine has filled.
+archive, as actions/cache restores it, for another folder, another home, (`--user`) another user and
+(`--machine`) a machine of another name, and 5 % of the sources have a new line; `by http` and `by
+s3` (moto's server), the same with an empty cache and a remote one that another machine has filled.
 Peers are nvcc itself, and ccache and sccache with their best settings for this, which are printed.
 Seconds are wall and CPU seconds, with sccache's server. `equal` means that objects of untouched
 sources have the bytes of the build that filled the cache.
@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import ctypes
 import hashlib
 import importlib.util
 import json
@@ -46,6 +47,8 @@ _TOUCHED = 20
 """Sources for each one that a pull request touches."""
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PORT = 45226
+_CLONE_NEWUTS = 0x04000000
+"""Flag of `unshare` for a host name of one's own; source: linux/sched.h."""
 _BUCKET = "bench"
 _S3_USER = {"AWS_ACCESS_KEY_ID": "me", "AWS_SECRET_ACCESS_KEY": "me", "AWS_REGION": "us-east-1"}
 
@@ -200,6 +203,7 @@ def parts(
     *,
     jobs: int,
     user: int | None,
+    machine: str,
 ) -> Iterator[tuple[str, Took, str]]:
     """Yield each part, what it took, and what else there is to say."""
 
@@ -231,7 +235,8 @@ def parts(
     shutil.unpack_archive(archive, third.store)
     moved = time.monotonic() - began
     project.clone(third.checkout, touch=True)
-    took = build(project, tool, third, jobs=jobs)
+    with _on_machine(machine):
+        took = build(project, tool, third, jobs=jobs)
     rest = [source for source in project.sources if source not in project.touched]
     size = Path(archive).stat().st_size / 1e6
     note = f"{_equal(cold, took, rest)}, archive {size:.1f} MB in {moved:.1f} s"
@@ -243,8 +248,25 @@ def parts(
         yield f"cold, by {kind}", filled, ""
         last = places(f"container/by-{kind}", f"empty-{kind}-store", is_other=True)
         project.clone(last.checkout, touch=True)
-        took = build(project, tool, last, jobs=jobs, by=kind)
+        with _on_machine(machine):
+            took = build(project, tool, last, jobs=jobs, by=kind)
         yield f"pull request, by {kind}", took, _equal(filled, took, rest)
+
+
+@contextlib.contextmanager
+def _on_machine(name: str) -> Iterator[None]:
+    """Give the programs that are started a host name of their own; "" leaves this machine's."""
+    if not name:
+        yield
+        return
+    libc = ctypes.CDLL(None, use_errno=True)
+    # Threads that this one starts, and their programs, have its namespace.
+    with Path("/proc/thread-self/ns/uts").open() as before:
+        if libc.unshare(_CLONE_NEWUTS):
+            raise OSError(ctypes.get_errno(), "--machine needs root")
+        socket.sethostname(name)
+        yield
+        libc.setns(before.fileno(), 0)
 
 
 def _equal(one: Took, other: Took, sources: Sequence[str]) -> str:
@@ -507,6 +529,7 @@ def main() -> int:
                         servers,
                         jobs=arguments.jobs,
                         user=arguments.user,
+                        machine=arguments.machine,
                     ):
                         rows.append((project.name, tool.name, part, took, note))
                         seconds = f"{took.wall:8.2f} s {took.cpu:8.2f} s CPU"
@@ -545,6 +568,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--ccache", metavar="PROGRAM", help="default: the one on the PATH")
     parser.add_argument("--sccache", metavar="PROGRAM", help="default: the one on the PATH")
     parser.add_argument("--user", type=int, metavar="UID", help="of restored builds, for root")
+    parser.add_argument(
+        "--machine", default="", metavar="NAME", help="of restored builds, for root"
+    )
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N")
     parser.add_argument("--local", action="store_true", help="leave out remote stores")
     parser.add_argument("--json", type=Path, metavar="FILE")

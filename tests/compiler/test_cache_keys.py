@@ -12,7 +12,6 @@ import pytest
 
 from archsplit.cache import usage
 from archsplit.cache.entry import KeyComponent
-from archsplit.compiler.direct_hit import debug_folder, extra_outputs, hashed_environment
 from archsplit.compiler.file_resolver import (
     has_macro_in_assembly,
     has_time_text,
@@ -41,6 +40,7 @@ from archsplit.compiler.preprocessed import (
     without_markers,
 )
 from archsplit.compiler.tool_identity import identity_query, may_be_gnu
+from archsplit.compiler.variables import debug_folder, extra_outputs, hashed_environment
 from archsplit.nvcc.cmdline import CommandLine
 from archsplit.nvcc.module_id import module_id_seed
 from archsplit.scheduler.graph import Step

@@ -25,12 +25,8 @@ from archsplit.compiler.direct_hit import (
     write_record,
 )
 from archsplit.compiler.file_resolver import FileResolver
-from archsplit.compiler.tool_identity import (
-    PROGRAM_GROUP,
-    ReplyCache,
-    compiler_files,
-    script_target,
-)
+from archsplit.compiler.machine_facts import PROGRAM_GROUP, ReplyCache
+from archsplit.compiler.tool_identity import compiler_files, script_target
 
 if TYPE_CHECKING:
     from archsplit.nvcc.toolkit import Toolkit
@@ -55,6 +51,7 @@ ALLOWED = {
     *("archsplit", "archsplit.cache", "archsplit.cli", "archsplit.compiler", "archsplit.nvcc"),
     *("archsplit.system", "archsplit.cache.usage", "archsplit.cache.sealed"),
     *("archsplit.cli.nvcc", "archsplit.compiler.direct_hit", "archsplit.nvcc.driver_search"),
+    "archsplit.compiler.variables",
     *("archsplit.system.env", "archsplit.system.mounts", "archsplit.system.outputs"),
     *("archsplit.system.temporary_files", "archsplit.system.file_lock", "fcntl"),  # 0.4 ms
 }

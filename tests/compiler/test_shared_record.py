@@ -132,7 +132,9 @@ def test_keys_of_checkouts_are_equal_if_bases_begin_the_paths(tmp_path: Path) ->
     for word in ("/aTOP/k.cu", "-I/aTOP", "TOP2/k.cu"):
         assert keys("one", word)[1] != keys("two", word)[1], word
     assert keys("one", "<base 1>/k.cu")[1] == ""
-    assert keys("one", "k.cu", ARCHSPLIT_CACHE_BASE_DIR="")[1] == ""
+    # Without a base, the record is for the same folder on all machines.
+    no_base = {"ARCHSPLIT_CACHE_BASE_DIR": ""}
+    assert "" != keys("one", "k.cu", **no_base)[1] != keys("two", "k.cu", **no_base)[1]
     assert keys("one", "k.cu", ARCHSPLIT_CACHE_CONFIG="/x")[1] == ""
     (tmp_path / "link").symlink_to("one")
     linked = keys("one", "k.cu", PWD=str(tmp_path / "link"))
@@ -159,11 +161,16 @@ def test_hit_of_a_shared_record_makes_one_for_the_checkout(tmp_path: Path, share
     record |= {
         "head": ["ef" * 32, entry.name, sealed_digest(entry.read_bytes()), "1.0", "", "", ""],
         "places": [str(tmp_path / "k.o"), "0", "6", ""],
+        "machine": [os.uname().nodename, "/"],
     }
     write_record(str(store / "direct" / shared), record)
-    environment = {"ARCHSPLIT_CACHE_DIR": str(store)}
-    assert restore_hit(key, environment, shared_key=shared, counted=False) is not None
-    assert (store / "direct" / key).exists()
+    environment, direct = {"ARCHSPLIT_CACHE_DIR": str(store)}, store / "direct"
+    # The same folder on the same machine needs no second record.
+    assert restore_hit(key, environment, shared_key=shared, bases=(), counted=False) is not None
+    assert os.listdir(direct) == [shared]
+    bases = ("/one",)
+    assert restore_hit(key, environment, shared_key=shared, bases=bases, counted=False) is not None
+    assert (direct / key).exists()
 
 
 def test_watched_folder_that_is_gone_is_no_hit(tmp_path: Path) -> None:

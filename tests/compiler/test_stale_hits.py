@@ -17,7 +17,7 @@ from wrapper_project import KNOWN, SOURCE, Project, ran, settle, toolkit_of_link
 
 from archsplit.cache import usage
 from archsplit.cache.file_digests import FileDigests
-from archsplit.compiler import tool_identity
+from archsplit.compiler import machine_facts
 from archsplit.compiler.tool_identity import ToolIdentities
 from archsplit.system.process import SubprocessRunner
 
@@ -611,7 +611,7 @@ def test_replies_about_folders_hold_while_the_folders_are_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The age from which the times of files and folders are believed.
-    for module in (usage, tool_identity):
+    for module in (usage, machine_facts):
         monkeypatch.setattr(module, "TOO_NEW_NS", -(10**12))
     for name in ("there", "first", "second"):
         (tmp_path / name).mkdir()

@@ -125,7 +125,7 @@ class DirectHit:
             bases=bases,
         )
         store = str(cache_folder(order.environment))
-        _, record = find_record(store, key, shared_key=shared, bases=bases)
+        _, record = find_record(store, key, order.environment, shared_key=shared, bases=bases or ())
         places = [] if record is None else [Path(path) for path in record["outputs"][::4]]
         before = {path: _content(path) for path in places}
         restored = restore_hit(

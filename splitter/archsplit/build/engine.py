@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 from archsplit.build.context import find_toolkit
 from archsplit.build.provenance import STATIC_DEVICE_RUNTIME
 from archsplit.cache.file_digests import FileDigests
-from archsplit.compiler.tool_identity import PROGRAM_GROUP, ToolIdentities
+from archsplit.compiler.machine_facts import PROGRAM_GROUP
+from archsplit.compiler.tool_identity import ToolIdentities
 from archsplit.compiler.wrapper_farm import ToolFiles
 from archsplit.errors import ToolNotFoundError
 from archsplit.nvcc.toolkit import choose_toolkit, find_host_tools

@@ -13,7 +13,6 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from archsplit.cache.usage import is_reliable, stat_text
-from archsplit.system.fs import hash_stream
 from archsplit.system.outputs import read_stored_file, store_file
 
 if TYPE_CHECKING:
@@ -69,7 +68,7 @@ class FileDigests:
         if self.folder is None:
             return
         for group, rows in self._new.items():
-            add_rows(self.folder / group, rows, most=_MOST)
+            add_rows(self.folder / group, rows)
         self._new.clear()
 
     def _find(self, path: str, group: str) -> str | None:
@@ -90,11 +89,14 @@ class FileDigests:
 
 
 def _digest(path: str) -> str:
+    # Imported late: a hit needs the rows of this module only.
+    from archsplit.system.fs import hash_stream  # noqa: PLC0415
+
     with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - a Path each would cost more
         return hash_stream(file)[0].hex()
 
 
-def read_rows(path: Path) -> dict[str, Any]:
+def read_rows(path: Path | str) -> dict[str, Any]:
     """Return the rows of a file by name; a damaged file counts as empty."""
     try:
         rows = json.loads(read_stored_file(path)[0])
@@ -103,7 +105,7 @@ def read_rows(path: Path) -> dict[str, Any]:
     return rows if isinstance(rows, dict) else {}
 
 
-def add_rows(path: Path, rows: Mapping[str, object], *, most: int) -> None:
+def add_rows(path: Path | str, rows: Mapping[str, object], *, most: int = _MOST) -> None:
     """Add rows to a file; keep the newest ones, and ignore a failed write."""
     # Another process may have stored rows since they were read.
     merged = {**read_rows(path), **rows}

@@ -10,10 +10,12 @@ import os
 import stat
 import time
 
+from archsplit.cache.sealed import sha256_digest
 from archsplit.system.mounts import device_identity
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
 STATISTICS_FOLDER = "statistics"
@@ -111,3 +113,34 @@ def has_changed(path: str, since: int) -> bool:
     except OSError:
         return True
     return newest > since - _SLACK_NS
+
+
+def current_files(files: Sequence[str]) -> list[str] | None:
+    """Return files with their present times; None if a content has changed.
+
+    Args:
+        files: of each file its path, digest and stat, one after the other.
+    """
+    since = time.time_ns()
+    file_stats = list(map(stat_text, files[::3]))
+    if file_stats == files[2::3] and all(file_stats):
+        return [*files]
+    current: list[str] = []
+    known = zip(files[::3], files[1::3], files[2::3], file_stats, strict=True)
+    for path, digest, file_stat, now in known:
+        if now != file_stat or not now:
+            # "" is the digest of a file that wasn't there.
+            if (_digest(path) if now else "") != digest or stat_text(path) != now:
+                return None
+            current += (path, digest, reliable_stat(path, since=since))
+        else:
+            current += (path, digest, now)
+    return current
+
+
+def _digest(path: str) -> str:
+    try:
+        with open(path, "rb", buffering=0) as file:
+            return sha256_digest(file.read()).hex()
+    except OSError:
+        return ""

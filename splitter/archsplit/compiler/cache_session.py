@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING
 from archsplit import __version__
 from archsplit.cache.cache import Cache
 from archsplit.compiler.keys import with_depfile
+from archsplit.compiler.machine_facts import PROGRAM_GROUP
 from archsplit.compiler.prefix_map import NO_PREFIXES
 from archsplit.compiler.step_cache import StepCache
-from archsplit.compiler.tool_identity import PROGRAM_GROUP, ToolIdentities
+from archsplit.compiler.tool_identity import ToolIdentities
 from archsplit.scheduler.graph import Graph
 
 if TYPE_CHECKING:

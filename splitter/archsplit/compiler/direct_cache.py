@@ -24,20 +24,17 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from archsplit.cache.entry import CacheEntry, KeyComponent, compute_key, key_differences
 from archsplit.cache.stats import LOCAL_TIER, WHOLE_STEP
-from archsplit.compiler.direct_hit import EPOCH
 from archsplit.compiler.file_resolver import (
     VARIABLE_PREFIX,
     FileResolver,
     join_continued_lines,
 )
 from archsplit.compiler.keys import DEPFILE_FLAG, line_info_flag
+from archsplit.compiler.machine_facts import PROGRAM_GROUP
 from archsplit.compiler.prefix_map import NO_PREFIXES
 from archsplit.compiler.preprocessed import included_files
-from archsplit.compiler.tool_identity import (
-    PROGRAM_GROUP,
-    identity_query,
-    is_gnu_compiler,
-)
+from archsplit.compiler.tool_identity import identity_query, is_gnu_compiler
+from archsplit.compiler.variables import EPOCH
 from archsplit.nvcc.depfile import parse_depfile
 from archsplit.nvcc.dryrun import is_host_compiler, option_values
 

@@ -14,15 +14,18 @@ condition of the hit in a form that system calls can check, and where the output
     folders     a path                                 no new file may shadow one that was read
     watched     a path, and its times                  the folders of files that could do so
 
-A second record, by a key without the names of the folders of ``base-dir``, has placeholders for
-them. Another checkout finds it, compares all contents, and gets a record of its own.
+A second record, by a key without the machine and the names of the folders of ``base-dir``, has
+placeholders for them. Another checkout, or the same folder on another machine, finds it, compares
+all contents, and gets a record of its own. Another machine needs two more sections:
+
+    machine     its name, and the working folder
+    replies     a query, and the digest of the reply    in place of ``compiler_files``
 
 In: an invocation. Out: the outputs, what the tools said, a line in the statistics; or None, and the
 full lookup is done: after damage, or in doubt. A file with other times and the same content is the
 same file. `archsplit.compiler.wrapper_cache` writes the records.
 
 A hit may take 50 ms, and each import is counted: see ``tests/compiler/test_direct_record.py``.
-Names of variables are compared without regular expressions, which take 3 ms to import and compile.
 """
 
 from __future__ import annotations
@@ -31,134 +34,20 @@ import os
 import time
 
 from archsplit.cache.sealed import DamagedError, seal, sealed_digest, sha256_digest, unseal
-from archsplit.cache.usage import append_counts, mark_used, reliable_stat, stat_text
+from archsplit.cache.usage import (
+    append_counts,
+    current_files,
+    mark_used,
+    reliable_stat,
+    stat_text,
+)
+from archsplit.compiler.variables import MODE, WRITES, debug_folder, hashed_variables
 from archsplit.system.env import cache_dir, config_dir, find_program
 from archsplit.system.outputs import overwrite_file, read_stored_file, store_file
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
-
-    from archsplit.cache.entry import KeyComponent
-
-
-_STEP_NAMES = {
-    *("CPATH", "LPATH", "LIBRARY_PATH", "COMPILER_PATH", "SOURCE_DATE_EPOCH", "LANG", "LANGUAGE"),
-    *("LD_PRELOAD", "LD_AUDIT", "NVVMCCWIZ", "USR_INCLUDE", "CAN_FINALIZE_DEBUG"),
-}
-_STEP_PREFIXES = (
-    *("LC_", "GCC_", "G++_", "BINUTILS_", "CCC_", "CLANG_", "EDG_", "LLVM_", "LIBNVVM_"),
-    *("NV_NVVM_", "CICC_", "PTXAS_", "NVVM_"),
-)
-_NO_STEP_PREFIXES = ("LC_TIME",)
-_DRIVER_TOOLS = ("CICC", "PTXAS", "NVVM")
-"""Tools whose ``_PATH`` and ``_FLAGS`` nvcc reads, not the tool itself.
-
-Variables that the tools read: observed by tracing their calls of ``getenv``.
-"""
-_FLAG_TOOLS = (
-    *(*_DRIVER_TOOLS, "CUDAFE", "OCG", "NVLINK", "FATBINARY", "LLVMC"),
-    *("LLVMDIS", "NVASM", "NVDISASM"),
-)
-_DRIVER_NAMES = {
-    *("INCLUDES", "SYSTEM_INCLUDES", "LIBRARIES", "CICC_PATH", "NVVMIR_LIBRARY_DIR", "TOP"),
-    "compiler-bindir",
-    *(f"{tool}_FLAGS" for tool in _FLAG_TOOLS),
-}
-_DRIVER_PREFIX = "NVCC_"
-"""Variables that nvcc or its profile reads; steps have their values as arguments."""
-_MOST_WORDS = 2
-"""Words in a variable of the profile, such as ``_TARGET_SIZE_``."""
-EPOCH = "SOURCE_DATE_EPOCH"
-"""The time in ``__DATE__`` and ``__TIME__``, in seconds since 1970."""
-_WRITES = ("DEPENDENCIES_OUTPUT", "SUNPRO_DEPENDENCIES")
-_MAKE_NAMES = {
-    *("MAKEFLAGS", "GNUMAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKEFILES", "MAKEOVERRIDES"),
-    *("MAKE_TERMOUT", "MAKE_TERMERR"),
-}
-_COLLECT_PREFIX = "COLLECT_"
-"""Variables that make sets for its programs, and gcc for its parts."""
-
-
-def hashed_variables(
-    environment: Mapping[str, str], *, dated: bool = True, driver: bool = False
-) -> list[str]:
-    """Return the names of the variables in `hashed_environment`, sorted."""
-    return sorted(
-        name
-        for name in environment
-        if (_is_read_by_steps(name) or (driver and _is_read_by_driver(name)))
-        and (dated or name != EPOCH)
-    )
-
-
-def _is_read_by_steps(name: str) -> bool:
-    if name in _STEP_NAMES or name.endswith("_INCLUDE_PATH"):
-        return True
-    if not name.startswith(_STEP_PREFIXES) or name.startswith(_NO_STEP_PREFIXES):
-        return False
-    tool, _, rest = name.partition("_")
-    return bool(rest) and not (tool in _DRIVER_TOOLS and rest in {"PATH", "FLAGS"})
-
-
-def _is_read_by_driver(name: str) -> bool:
-    if name in _DRIVER_NAMES or name.startswith(_DRIVER_PREFIX):
-        return True
-    words = name[1:-1].split("_")
-    return (
-        name.startswith("_")
-        and name.endswith("_")
-        and len(words) <= _MOST_WORDS
-        and all(word.isascii() and word.isalpha() and word.isupper() for word in words)
-    )
-
-
-def hashed_environment(
-    environment: Mapping[str, str], *, dated: bool = True, driver: bool = False
-) -> tuple[KeyComponent, ...]:
-    """Return the variables that change the output or the messages of compilers.
-
-    Args:
-        dated: True to include ``SOURCE_DATE_EPOCH``. Preprocessed text has no ``__DATE__`` and
-            ``__TIME__`` any more: nightlies of several days share the results of its steps.
-        driver: True for nvcc as a whole, False for one of its steps.
-    """
-    from archsplit.cache.entry import KeyComponent  # with `hashlib` and `typing`, 6 ms of a hit
-
-    names = hashed_variables(environment, dated=dated, driver=driver)
-    return tuple(KeyComponent(f"environment {name}", environment[name]) for name in names)
-
-
-def query_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment for a query of a program's version and settings.
-
-    The reply is part of keys, and must not change with the jobs and the variables of make: gcc
-    prints ``MAKEFLAGS`` with ``-###`` if no jobserver can be reached. Compilers that are scripts
-    need all other variables.
-    """
-    given = {
-        name: text
-        for name, text in environment.items()
-        if name not in _MAKE_NAMES and not name.startswith(_COLLECT_PREFIX)
-    }
-    return {**given, "LC_ALL": "C"}
-
-
-def extra_outputs(environment: Mapping[str, str]) -> str:
-    """Return the variable by which the preprocessor writes a file, or ""."""
-    return next((name for name in _WRITES if environment.get(name)), "")
-
-
-def debug_folder(cwd: Path | str, environment: Mapping[str, str]) -> str:
-    """Return the working folder as compilers name it in debug information."""
-    # gcc and clang take the name in PWD if it leads to the working folder.
-    named = environment.get("PWD", "")
-    try:
-        is_same = named.startswith("/") and os.path.samefile(named, cwd)
-    except OSError:
-        is_same = False
-    return named if is_same else str(cwd)
 
 
 AUTO = "auto"
@@ -215,19 +104,18 @@ def _cmake_source(build: str) -> str | None:
 RECORDS_FOLDER = "direct"
 REQUEST_STEP = "request"
 SECTIONS = (
-    *("head", "bases", "links", "variables", "programs", "compiler_files"),
+    *("head", "machine", "bases", "links", "variables", "programs", "compiler_files", "replies"),
     *("files", "folders", "watched", "names", "shadowing", "outputs"),
 )
 """The parts of a record, in their order; each is a list of texts."""
 PRECOMPILED_SUFFIX = ".gch"
 """Suffix of precompiled headers, which are read in place of the header."""
 
-_FORMAT = "archsplit direct record 5"
+_FORMAT = "archsplit direct record 6"
 _SEPARATOR = "\0"
 _OURS = "ARCHSPLIT_"
-_MODE = "ARCHSPLIT_CACHE"
 _MODES = {"on", "read-only"}
-_SEARCH_NAMES = ("PATH", "PWD", "CUDA_HOME", "CUDA_PATH", *_WRITES)
+_SEARCH_NAMES = ("PATH", "PWD", "CUDA_HOME", "CUDA_PATH", *WRITES)
 """Variables by which programs and folders are found, or by which nothing is cached."""
 _CONFIG_NAMES = ("HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME")
 """Variables by which the store and the file of settings are found."""
@@ -244,11 +132,11 @@ def invocation_keys(
     environment: Mapping[str, str],
     nvcc: str,
     version: str,
-    bases: Sequence[str] = (),
+    bases: Sequence[str] | None = None,
 ) -> tuple[str, str]:
     """Return the keys of an invocation's own record and of the shared one.
 
-    The second is the key of the record for all checkouts; "" for none.
+    The second is the key of the record for all machines and checkouts; "" for none.
 
     Args:
         argv: nvcc's arguments.
@@ -258,20 +146,20 @@ def invocation_keys(
         version: archsplit's own.
         bases: see `record_bases`.
     """
-    # Times and numbers of files are one machine's own.
-    texts = [_FORMAT, version, os.uname().nodename, nvcc, cwd, str(len(argv)), *argv]
+    texts = [_FORMAT, version, nvcc, cwd, str(len(argv)), *argv]
     # A store without writes has the same hits.
     named = sorted(
         name
         for name in environment
-        if name in _SEARCH_NAMES or (name.startswith(_OURS) and name != _MODE)
+        if name in _SEARCH_NAMES or (name.startswith(_OURS) and name != MODE)
     )
     for name in (*named, *hashed_variables(environment, driver=True)):
         texts += (name, environment[name])
     config = [text for name in _CONFIG_NAMES for text in (name, environment.get(name, ""))]
-    own = _texts_key([*texts, *config])
+    # Times and numbers of files are one machine's own.
+    own = _texts_key([os.uname().nodename, *texts, *config])
     # A word with a placeholder of its own would be taken for another.
-    if not bases or any("<base " in text for text in texts):
+    if bases is None or any("<base " in text for text in texts):
         return own, ""
     mapped = (_with_placeholders(text, bases) for text in texts)
     return own, _texts_key([str(len(bases)), *mapped])
@@ -282,15 +170,15 @@ def _texts_key(texts: Iterable[str]) -> str:
     return sha256_digest(_SEPARATOR.join(texts).encode(errors="surrogateescape")).hex()
 
 
-def record_bases(cwd: str, environment: Mapping[str, str]) -> tuple[str, ...]:
+def record_bases(cwd: str, environment: Mapping[str, str]) -> tuple[str, ...] | None:
     """Return the folders of ``base-dir`` that a record for all checkouts doesn't name.
 
-    Such records are written and found only if the settings are in variables.
+    Such records are written and found only if the settings are in variables; None for others.
     """
     setting = environment.get(_BASE_DIR, "")
     settings = os.path.join(config_dir(environment), "cache.toml")
-    if not setting or _SETTINGS_FILE in environment or os.path.lexists(settings):
-        return ()
+    if _SETTINGS_FILE in environment or os.path.lexists(settings):
+        return None
     return tuple(find_base_dirs(setting, (cwd, debug_folder(cwd, environment))))
 
 
@@ -318,14 +206,14 @@ def restore_hit(
     environment: Mapping[str, str],
     *,
     shared_key: str = "",
-    bases: Sequence[str] = (),
+    bases: Sequence[str] | None = None,
     counted: bool = True,
 ) -> tuple[str, str, str] | None:
     """Write what a known compilation made; None where a full lookup is needed.
 
     Args:
         key: see `invocation_keys`.
-        shared_key: of the record for all checkouts; "" for none.
+        shared_key: of the record for all machines and checkouts; "" for none.
         bases: see `record_bases`.
         environment: the invocation's.
         counted: whether the statistics count a hit.
@@ -334,18 +222,19 @@ def restore_hit(
         What the tools said on standard output and on standard error, and a line of archsplit's own,
         or "".
     """
-    mode = environment.get(_MODE, "on")
+    mode = environment.get(MODE, "on")
     if mode not in _MODES:
         return None
     folder = cache_dir(environment)
     own, since = os.path.join(folder, RECORDS_FOLDER, key), time.time_ns()
-    path, record = find_record(folder, key, shared_key=shared_key, bases=bases)
-    is_shared = path != own
+    path, record = find_record(folder, key, environment, shared_key=shared_key, bases=bases or ())
     if record is None:
         return None
+    # Folders of another checkout or machine were not looked at before.
+    is_new = path != own and (bool(bases) or record["machine"][0] != os.uname().nodename)
     # Files first: the source is what changes most.
-    digests = _current_files(record["files"])
-    if digests is None or not _is_current(record, environment, is_new=is_shared):
+    digests = current_files(record["files"])
+    if digests is None or not _is_current(record, environment, is_new=is_new):
         return None
     request, entry, digest, cpu_seconds, stdout, stderr, note = record["head"]
     content = _entry_content(_store_path(folder, entry), digest)
@@ -357,22 +246,28 @@ def restore_hit(
         # A full lookup needs the manifest as long as the entry is of use.
         for used in (path, _store_path(folder, entry), _store_path(folder, request)):
             mark_used(used)
-        if is_shared:
+        if is_new:
             record["watched"] = watched_texts(record["folders"], record["names"], since=since)
         # The next hit needn't read these files again.
-        if digests != record["files"] or is_shared:
-            write_record(own, {**record, "files": digests})
+        if digests != record["files"] or is_new:
+            write_record(own if is_new else path, {**record, "files": digests})
     return stdout, stderr, note
 
 
 def find_record(
-    folder: str, key: str, *, shared_key: str = "", bases: Sequence[str] = ()
+    folder: str,
+    key: str,
+    environment: Mapping[str, str],
+    *,
+    shared_key: str = "",
+    bases: Sequence[str] = (),
 ) -> tuple[str, dict[str, list[str]] | None]:
     """Return path and sections of the own record, or else of the shared one.
 
     Args:
         folder: of the store.
         key: see `restore_hit`.
+        environment: see `restore_hit`.
         shared_key: see `restore_hit`.
         bases: see `restore_hit`.
     """
@@ -381,6 +276,10 @@ def find_record(
     if record is None and shared_key:
         path = os.path.join(folder, RECORDS_FOLDER, shared_key)
         record = read_record(path, bases)
+        if record is not None and record["machine"][0] != os.uname().nodename:
+            from archsplit.compiler.machine_facts import use_here  # 10 ms of a hit
+
+            record = use_here(record, folder, environment, bases=bases)
     return path, record
 
 
@@ -493,24 +392,6 @@ def _groups(texts: Sequence[str], size: int) -> Iterator[tuple[str, ...]]:
     return zip(*(iter(texts),) * size, strict=True)
 
 
-def _current_files(files: Sequence[str]) -> list[str] | None:
-    """Return the files with their present times; None if a content has changed."""
-    since = time.time_ns()
-    file_stats = list(map(stat_text, files[::_TRIPLE]))
-    if file_stats == files[2::_TRIPLE] and all(file_stats):
-        return [*files]
-    current: list[str] = []
-    for now, (path, digest, file_stat) in zip(file_stats, _groups(files, _TRIPLE), strict=True):
-        if now != file_stat or not now:
-            # "" is the digest of a file that wasn't there.
-            if (_digest(path) if now else "") != digest or stat_text(path) != now:
-                return None
-            current += (path, digest, reliable_stat(path, since=since))
-        else:
-            current += (path, digest, now)
-    return current
-
-
 def _is_current(
     record: Mapping[str, list[str]], environment: Mapping[str, str], *, is_new: bool
 ) -> bool:
@@ -581,14 +462,6 @@ def watched_paths(
         if folder not in watched:
             watched[folder] = reliable_stat(folder, since=since)
     return watched
-
-
-def _digest(path: str) -> str:
-    try:
-        with open(path, "rb", buffering=0) as file:
-            return sha256_digest(file.read()).hex()
-    except OSError:
-        return ""
 
 
 def _entry_content(path: str, digest: str) -> bytes | None:

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from archsplit.cache.entry import KeyComponent
 from archsplit.compiler.direct_hit import shadow_changes
-from archsplit.compiler.tool_identity import PROGRAM_GROUP
+from archsplit.compiler.machine_facts import PROGRAM_GROUP
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Mapping, Sequence

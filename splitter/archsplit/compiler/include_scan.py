@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from archsplit.cache.entry import ManifestEntry
 from archsplit.cache.file_digests import add_rows, read_rows
 from archsplit.cache.usage import has_changed, is_reliable, stat_text
-from archsplit.compiler.direct_hit import EPOCH, PRECOMPILED_SUFFIX
+from archsplit.compiler.direct_hit import PRECOMPILED_SUFFIX
 from archsplit.compiler.file_resolver import (
     VARIABLE_PREFIX,
     FileResolver,
@@ -34,6 +34,7 @@ from archsplit.compiler.file_resolver import (
     reads_more,
 )
 from archsplit.compiler.preprocessed import include_markers, text_digest
+from archsplit.compiler.variables import EPOCH
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import IO, TYPE_CHECKING
 
-from archsplit.compiler.direct_hit import extra_outputs
+from archsplit.compiler.variables import extra_outputs
 from archsplit.nvcc.cmdline import CommandLine, FallBackToNvccError
 from archsplit.scheduler.history import History
 from archsplit.scheduler.pool import MixedPool

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from archsplit.cache.entry import KeyComponent, compute_key
-from archsplit.compiler.direct_hit import debug_folder, hashed_environment
 from archsplit.compiler.prefix_map import NO_PREFIXES, PrefixMap, map_options
+from archsplit.compiler.variables import debug_folder, hashed_environment
 from archsplit.nvcc.cmdline import FLAG_VARIABLES, OUTPUT_NAMES, TARGET_NAMES
 from archsplit.nvcc.dryrun import (
     StepKind,

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 from archsplit.cache.entry import KeyComponent
 from archsplit.compiler.direct_cache import CompletedCompile, DirectCache
-from archsplit.compiler.direct_hit import debug_folder, hashed_environment
 from archsplit.compiler.include_scan import TextScans
 from archsplit.compiler.keys import (
     DEPFILE_FLAG,
@@ -24,6 +23,7 @@ from archsplit.compiler.keys import (
     line_info_flag,
     split_flags,
 )
+from archsplit.compiler.variables import debug_folder, hashed_environment
 from archsplit.nvcc.dryrun import StepKind, option_values
 from archsplit.system.outputs import overwrite_file
 

@@ -20,9 +20,9 @@ from archsplit.cache.entry import (
     key_differences,
 )
 from archsplit.cache.usage import has_changed
-from archsplit.compiler.direct_hit import debug_folder, hashed_environment
 from archsplit.compiler.file_resolver import INCLUDE_PREFIX, FileResolver
 from archsplit.compiler.keys import folder_component, line_info_flag, step_key
+from archsplit.compiler.machine_facts import PROGRAM_GROUP
 from archsplit.compiler.prefix_map import NO_PREFIXES, PrefixMap
 from archsplit.compiler.preprocessed import (
     from_placeholder,
@@ -31,7 +31,7 @@ from archsplit.compiler.preprocessed import (
     to_placeholder,
     without_working_folder,
 )
-from archsplit.compiler.tool_identity import PROGRAM_GROUP
+from archsplit.compiler.variables import debug_folder, hashed_environment
 from archsplit.errors import VerifyError
 from archsplit.nvcc.depfile import parse_depfile
 from archsplit.nvcc.dryrun import StepKind, is_host_compiler

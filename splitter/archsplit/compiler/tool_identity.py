@@ -4,10 +4,11 @@ A step's result depends on its program, on the programs and libraries that this 
 loads, and on the configuration that a host compiler reports. In: a command and its environment.
 Out: digests of all of these.
 
-Replies of compilers to questions about themselves are remembered from process to process.
-A GNU compiler's reply to ``-###`` follows from its own bytes, from the folders in which it looks
-for its parts and their ``specs``, from those parts, and from a few variables. A reply is remembered
-with the stats of all these files, and used while each stat is the same.
+Replies of compilers to questions about themselves are remembered from process to process, see
+`archsplit.compiler.machine_facts`. A GNU compiler's reply to ``-###`` follows from its own bytes,
+from the folders in which it looks for its parts and their ``specs``, from those parts, and from a
+few variables. A reply is remembered with the stats of all these files, and used while each stat is
+the same.
 
 What else may answer is asked each time: a script may look at anything, and clang reads
 configuration files in places of its own. So is a compiler that looks at the machine (``native``).
@@ -18,25 +19,21 @@ same places, to ``-E -v``.
 
 from __future__ import annotations
 
-import contextlib
-import json
 import os
 import re
 import shlex
 import shutil
-import stat
 import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from archsplit.cache.entry import KeyComponent, compute_key
-from archsplit.cache.usage import TOO_NEW_NS, has_changed, is_reliable, stat_text
-from archsplit.compiler.direct_hit import hashed_environment, query_environment
+from archsplit.cache.entry import KeyComponent
+from archsplit.compiler.machine_facts import PROGRAM_GROUP, ReplyCache
 from archsplit.compiler.preprocessed import text_digest
+from archsplit.compiler.variables import query_environment
 from archsplit.nvcc.dryrun import is_host_compiler, option_values
-from archsplit.system.outputs import read_stored_file, store_file
 from archsplit.system.process import Command
 
 if TYPE_CHECKING:
@@ -46,8 +43,6 @@ if TYPE_CHECKING:
     from archsplit.system.process import Runner
 
 
-PROGRAM_GROUP = "programs"
-"""Group of the digests of programs, which all requests share."""
 _GNU = "COLLECT_GCC="
 """A line of the reply that only GNU compilers give."""
 _NATIVE = "=native"
@@ -76,102 +71,6 @@ _EXECUTABLE = b"\x7fELF"
 _FORWARDING = re.compile(rb'#! ?/bin/sh\n(?:#[^\n]*\n|\n)*exec (/[\w./+-]+) "\$@"\s*')
 """A script that only starts another program, as packages put it on the PATH."""
 _MOST_SCRIPT = 4096
-
-
-class StoredReply(NamedTuple):
-    """A reply that is still right.
-
-    Attributes:
-        reply: the text, or its digest.
-        file_stats: by path; "" for a missing file.
-    """
-
-    reply: str
-    file_stats: Mapping[str, str]
-
-
-class ReplyCache:
-    """The replies that are remembered.
-
-    Args:
-        folder: one of this machine's own; None to remember nothing.
-        cwd: where compilers are asked.
-    """
-
-    def __init__(self, folder: Path | None, *, cwd: Path | str) -> None:
-        self._folder = folder
-        self._cwd = str(cwd)
-
-    def find(self, query: str, environment: Mapping[str, str]) -> StoredReply | None:
-        """Return the reply to a query; None if the compiler must be asked."""
-        path = self._path(query, environment)
-        if path is None:
-            return None
-        try:
-            row = json.loads(read_stored_file(path)[0])
-            file_stats = {path: stat_text(path) for path in row["file_stats"]}
-            folders = {folder: _folder_identity(folder) for folder in row["folders"]}
-            is_same = (row["file_stats"], row["folders"]) == (file_stats, folders)
-            reply = row["reply"]
-        except (OSError, ValueError, TypeError, KeyError):
-            return None
-        return StoredReply(reply, file_stats) if is_same and isinstance(reply, str) else None
-
-    def store(
-        self,
-        query: str,
-        environment: Mapping[str, str],
-        reply: str,
-        *,
-        files: Iterable[str],
-        folders: Iterable[str] = (),
-        since: int,
-    ) -> None:
-        """Remember a reply.
-
-        Args:
-            files: those that the reply follows from, there or not.
-            folders: those whose identity, not content, the reply follows from.
-            since: nanoseconds since 1970 at which the compiler was asked.
-        """
-        path = self._path(query, environment)
-        file_stats = {file: stat_text(file) for file in files}
-        places = [os.path.join(self._cwd, folder) for folder in folders]  # noqa: PTH118 - no pathlib in a hit
-        # What has changed meanwhile may have done so after the reply.
-        is_same = all(
-            is_reliable(file_stat, since=since) for file_stat in file_stats.values() if file_stat
-        )
-        there = filter(os.path.lexists, places)
-        if (
-            path is None
-            or not is_same
-            or any(has_changed(each, since - TOO_NEW_NS) for each in there)
-        ):
-            return
-        found = {each: _folder_identity(each) for each in places}
-        row = {"reply": reply, "file_stats": file_stats, "folders": found}
-        with contextlib.suppress(OSError):
-            store_file(path, json.dumps(row).encode())
-
-    def _path(self, query: str, environment: Mapping[str, str]) -> Path | None:
-        if self._folder is None:
-            return None
-        parts = (
-            KeyComponent("question", query),
-            KeyComponent("folder", self._cwd),
-            KeyComponent("PATH", environment.get("PATH", "")),
-            *hashed_environment(environment),
-        )
-        return self._folder / f"reply-{compute_key(parts)}"
-
-
-def _folder_identity(path: str) -> str:
-    """Return the identity of a folder, whatever is in it; "" for none."""
-    try:
-        status = os.stat(path)  # noqa: PTH116 - no pathlib in a hit
-    except OSError:
-        return ""
-    return f"{status.st_dev} {status.st_ino} {stat.S_ISDIR(status.st_mode)}"
 
 
 def may_be_gnu(program: str, environment: Mapping[str, str]) -> bool:

@@ -22,9 +22,7 @@ from archsplit.compiler.cache_session import CacheSession
 from archsplit.compiler.direct_cache import WHOLE, CompletedCompile, DirectCache, system_folders
 from archsplit.compiler.direct_hit import (
     RECORDS_FOLDER,
-    debug_folder,
     find_base_dirs,
-    record_bases,
     watched_texts,
     write_record,
 )
@@ -34,12 +32,14 @@ from archsplit.compiler.keys import (
     compile_request,
     has_unsupported_flags,
 )
+from archsplit.compiler.machine_facts import PROGRAM_GROUP, ReplyCache
 from archsplit.compiler.prefix_map import (
     PrefixMap,
     find_prefix_map,
     include_folders,
 )
-from archsplit.compiler.tool_identity import PROGRAM_GROUP, ReplyCache, driver_files
+from archsplit.compiler.tool_identity import driver_files
+from archsplit.compiler.variables import debug_folder
 from archsplit.nvcc.depfile import depfile_text, has_other_outputs
 from archsplit.nvcc.dryrun import StepKind, option_values
 from archsplit.system.env import find_program
@@ -229,6 +229,7 @@ class WrapperCache:
             digest = sealed_digest(blob)
             sections: dict[str, list[str]] = {
                 **_conditions(hit.row, observed, resolver, replies),
+                "machine": [os.uname().nodename, str(invocation.cwd)],
                 "head": [request.key, hit.key, digest, saved, hit.stdout, hit.stderr, note],
                 "bases": [*_base_condition(cache.settings.base_dir, invocation)],
                 "links": [str(invocation.nvcc), nvcc],
@@ -244,8 +245,11 @@ class WrapperCache:
         except (_UncheckableError, DamagedError):
             return
         records = folder / RECORDS_FOLDER
-        write_record(str(records / invocation.direct_key), sections)
-        if self._is_for_all_checkouts(request):
+        is_shared = self._is_for_all(request)
+        # Without a base, one record serves this machine and others.
+        if invocation.bases or not is_shared:
+            write_record(str(records / invocation.direct_key), sections)
+        if is_shared:
             # In another checkout, a folder may be a link, and so another one a second time.
             folders = include_folders(invocation.command.dryrun_options)
             sections["links"] += [
@@ -257,13 +261,12 @@ class WrapperCache:
             shared = str(records / invocation.shared_key)
             write_record(shared, sections, request.prefixes.bases)
 
-    def _is_for_all_checkouts(self, request: CompileRequest) -> bool:
+    def _is_for_all(self, request: CompileRequest) -> bool:
         invocation, prefixes = self._invocation, request.prefixes
-        bases = record_bases(str(invocation.cwd), invocation.environment)
         texts = (part.value.encode(errors="surrogateescape") for part in request.parts)
         return (
             invocation.shared_key != ""
-            and prefixes == PrefixMap(bases=bases)
+            and prefixes == PrefixMap(bases=invocation.bases)
             and not any(map(prefixes.has_folder, texts))
         )
 
@@ -411,14 +414,14 @@ def _conditions(
     since = resolver.digests.began
     variables: list[str] = []
     programs: list[str] = []
-    file_stats: list[str] = []
+    compilers: list[tuple[str, str]] = []
     files: list[str] = []
     for name, digest in row.programs:
         if name.startswith(VARIABLE_PREFIX):
             variables += [name.removeprefix(VARIABLE_PREFIX), digest]
         # A query has arguments, a program's name has no space.
         elif " " in name:
-            file_stats += _reply_stats(replies, name, digest, resolver.environment)
+            compilers.append((name, digest))
         else:
             # The path is a condition too: another program may come earlier on the PATH.
             path = find_program(name, search)
@@ -436,7 +439,8 @@ def _conditions(
     return {
         "variables": variables,
         "programs": programs,
-        "compiler_files": file_stats,
+        "compiler_files": list(_reply_stats(replies, compilers, resolver.environment)),
+        "replies": [text for pair in compilers for text in pair],
         "files": files,
         "folders": folders,
         "watched": watched_texts(folders, row.names, since=since),
@@ -446,13 +450,14 @@ def _conditions(
 
 
 def _reply_stats(
-    replies: ReplyCache, query: str, digest: str, environment: Mapping[str, str]
+    replies: ReplyCache, compilers: Iterable[tuple[str, str]], environment: Mapping[str, str]
 ) -> Iterator[str]:
-    found = replies.find(query, environment)
-    if found is None or found.reply != digest:
-        raise _UncheckableError
-    for pair in found.file_stats.items():
-        yield from pair
+    for query, digest in compilers:
+        found = replies.find(query, environment)
+        if found is None or found.reply != digest:
+            raise _UncheckableError
+        for pair in found.file_stats.items():
+            yield from pair
 
 
 def _digest(path: str, resolver: FileResolver) -> str:

@@ -30,9 +30,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from archsplit.cache.file_digests import FileDigests
-from archsplit.compiler.direct_hit import hashed_variables
 from archsplit.compiler.keys import has_unsupported_flags, line_info_flag
-from archsplit.compiler.tool_identity import PROGRAM_GROUP, ToolIdentities
+from archsplit.compiler.machine_facts import PROGRAM_GROUP
+from archsplit.compiler.tool_identity import ToolIdentities
+from archsplit.compiler.variables import hashed_variables
 from archsplit.errors import ToolNotFoundError
 from archsplit.nvcc.dryrun import is_host_compiler, option_values
 from archsplit.remote.action import WORK_FOLDER, PathMap, ToolFile
