@@ -114,8 +114,9 @@ static archsplit_verdict check_compression(struct device_state *state, uint32_t 
     }
     if (!zstd_is_there()) {
         error_set("has zstd images, which drivers for CUDA %u.%u can't read; update the driver to "
-                  "CUDA %u.%u, or install libzstd (apt install libzstd1)",
-                  CUDA(driver), CUDA(needed));
+                  "CUDA %u.%u%s",
+                  CUDA(driver), CUDA(needed),
+                  os_elevated() ? "" : ", or install libzstd (apt install libzstd1)");
         return ARCHSPLIT_DRIVER_TOO_OLD;
     }
     machine_note(

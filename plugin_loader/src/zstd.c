@@ -8,8 +8,7 @@
 #define LIBZSTD "libzstd.so.1"
 #endif
 
-/* The fields of an image's header that are about compression. Source: measured; see
- * archsplit/formats/fatbin.py. */
+/* Fields of an image's header. Source: measured; see archsplit/formats/fatbin.py. */
 enum { HEADER_SIZE_AT = 4, PADDED_SIZE_AT = 8, PACKED_SIZE_AT = 16, FLAGS_AT = 40, SIZE_AT = 56 };
 enum { IMAGE_HEADER = 64, ZSTD_FLAG = 0x8000 };
 

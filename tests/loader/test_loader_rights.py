@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import struct
 import subprocess
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -14,12 +15,16 @@ from typing import TYPE_CHECKING
 import pytest
 from loader_packs import SplitSite, split_site
 from loader_stubs import HERE, LIBRARY, STRICT, Stub, Workbench, compile_c, sources, visible_folder
+from loader_zstd import make_core, make_driver
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
 NOBODY_UID = 65534
+RIGHTS = {"user": 0o4755, "group": 0o2755, "capability": 0o755}
+CAPABILITY = struct.pack("<5I", 0x2000001, 1 << 10, 0, 0, 0)
+"""Effective and permitted: CAP_NET_BIND_SERVICE. Source: ``vfs_cap_data`` of linux/capability.h."""
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 
 
@@ -40,17 +45,22 @@ class Programs:
             text=True, check=False, timeout=60,
         )  # fmt: skip
 
-    def with_rights(self, name: str, mode: int) -> str:
-        """A copy of a program that runs with the rights of its owner or group, which are root's."""
-        host, copy = self._copy("host", mode), self._copy(name, mode)
+    def with_rights(self, name: str, kind: str) -> str:
+        """A copy of a program that runs with root's user or group, or with a capability."""
+        try:
+            host, copy = self._copy("host", kind), self._copy(name, kind)
+        except OSError as error:
+            pytest.skip(f"this file system takes no capabilities ({error})")
         if "secure " not in self.run(host, user=NOBODY_UID).stdout:
             pytest.skip("this file system gives no rights to programs (nosuid)")
         return copy
 
-    def _copy(self, name: str, mode: int) -> str:
-        copy = self.folder / f"{name}-{mode:o}"
+    def _copy(self, name: str, kind: str) -> str:
+        copy = self.folder / f"{name}-{kind}"
         shutil.copy(self.folder / name, copy)
-        copy.chmod(mode)
+        copy.chmod(RIGHTS[kind])
+        if kind == "capability":
+            os.setxattr(copy, "security.capability", CAPABILITY)
         return copy.name
 
 
@@ -176,16 +186,13 @@ def test_plugin_that_is_as_open_as_the_core_is_used_by_root(
     assert "candidate accepted" in here.run("probe", folder).stdout
 
 
-RIGHTS = {"user": 0o4755, "group": 0o2755}
-
-
 @needs_root
 @pytest.mark.parametrize("kind", RIGHTS)
 def test_secure_process_does_not_read_the_environment(
     workbench: Workbench, programs: Programs, open_path: Path, kind: str
 ) -> None:
     workbench.plugin(open_path, "sm_90")
-    name = programs.with_rights("probe", RIGHTS[kind])
+    name = programs.with_rights("probe", kind)
     hidden = {"CUDA_VISIBLE_DEVICES": "", "CUDA_DEVICE_ORDER": "x"}
     plain = programs.run("probe", open_path / "vecsort_plugins", user=NOBODY_UID, **hidden)
     assert "CUDA hides all 2 devices" in plain.stdout
@@ -202,7 +209,7 @@ def test_secure_process_refuses_what_others_may_write(
     workbench: Workbench, programs: Programs, open_path: Path, kind: str
 ) -> None:
     path = workbench.plugin(open_path, "sm_90")
-    name = programs.with_rights("probe", RIGHTS[kind])
+    name = programs.with_rights("probe", kind)
     path.chmod(0o777)
     found = programs.run(name, open_path / "vecsort_plugins", user=NOBODY_UID).stdout
     assert "candidate unsafe: " in found
@@ -211,7 +218,7 @@ def test_secure_process_refuses_what_others_may_write(
 @needs_root
 @pytest.mark.parametrize("kind", RIGHTS)
 def test_split_library_in_a_secure_process(programs: Programs, core: SplitSite, kind: str) -> None:
-    name, strict = programs.with_rights("host", RIGHTS[kind]), {"ARCHSPLIT_STRICT": "1"}
+    name, strict = programs.with_rights("host", kind), {"ARCHSPLIT_STRICT": "1"}
     assert programs.run(name, core.library, user=NOBODY_UID).stdout == "secure hH\n"
     core.path("cc90").chmod(0o777)
     ended = programs.run("host", core.library, user=NOBODY_UID, STAND_IN_GPUS="8.0", **strict)
@@ -227,7 +234,7 @@ def test_secure_process_searches_packs_only_beside_the_core(
     programs: Programs, core: SplitSite, open_path: Path, kind: str
 ) -> None:
     """A user can make an environment of links and own packs for a program with more rights."""
-    name = programs.with_rights("host", RIGHTS[kind])
+    name = programs.with_rights("host", kind)
     links = open_path / "links"
     links.mkdir()
     (links / "toy").symlink_to(core.site / "toy")
@@ -241,6 +248,46 @@ def test_secure_process_searches_packs_only_beside_the_core(
     refused = programs.run("host", library)
     assert refused.stdout == "--\n"
     assert "users other than its owner can change it" in refused.stderr
+
+
+@needs_root
+@pytest.mark.parametrize("kind", RIGHTS)
+def test_secure_process_opens_no_libzstd(
+    workbench: Workbench, programs: Programs, open_path: Path, kind: str
+) -> None:
+    """On a driver of CUDA 12.2, a pack with zstd images is refused, though libzstd is here."""
+    # It says when it is opened, and has libzstd's functions.
+    opened = '__attribute__((constructor)) static void open(void) { puts("opened"); }'
+    (open_path / "zstd.c").write_text(f"#include <stdio.h>\n{opened}\n")
+    needs = ("-Wl,--no-as-needed", "-l:libzstd.so.1")
+    libzstd = open_path / "libzstd-that-speaks.so"
+    compile_c(libzstd, "-shared", "-fPIC", str(open_path / "zstd.c"), *needs)
+    driver = make_driver(open_path / "cuda", 12020)
+    places = (
+        f'-DNVML="{programs.folder / "libnvidia-ml.so.1"}"',
+        f'-DLIBCUDA="{driver}/libcuda.so.1"',
+        f'-DLIBZSTD="{libzstd}"',
+    )
+    shared = ("-shared", "-fPIC", "-fvisibility=hidden", *places)
+    loader = compile_c(open_path / "loader.so", *shared, *sources(), "-ldl", "-lpthread")
+    core = make_core(workbench, open_path / "site", loader)
+    assert programs.run("host", core.library, user=NOBODY_UID).stdout == "opened\nhH\n"
+    # The variables, which point to a newer driver and another GPU, change nothing.
+    newer = make_driver(open_path / "newer", 13000)
+    variables = {
+        "LD_LIBRARY_PATH": f"{newer}:{open_path}",
+        "LD_PRELOAD": str(libzstd),
+        "ARCHSPLIT_CAPABILITY": "8.0",
+        "ARCHSPLIT_STRICT": "1",
+    }
+    name = programs.with_rights("host", kind)
+    refused = programs.run(name, core.library, user=NOBODY_UID, **variables)
+    assert (refused.returncode, refused.stdout) == (0, "secure --\n")
+    assert [
+        line.partition(" has zstd images, ")[2]
+        for line in refused.stderr.splitlines()
+        if "zstd" in line
+    ] == ["which drivers for CUDA 12.2 can't read; update the driver to CUDA 12.4"]
 
 
 @needs_root
