@@ -34,6 +34,9 @@ ENCODER_DIGESTS = "SHA256SUMS"
 
 _LIBZSTD = "1.5.7"
 
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
+"""Options of ``mallopt``. Source: glibc's malloc.h."""
+
 
 class Encoder(enum.IntEnum):
     """Encoders of vendors' payloads; their numbers are in packs, and never change."""
@@ -106,6 +109,11 @@ def compiled_encoders() -> Traversable:
 
 @lru_cache(maxsize=1)
 def _zstd_writer() -> Callable[[bytes, int], bytes]:
+    # Each frame takes 20 MB for a while, and glibc gives them back to the system: an eighth of a
+    # split's time went into new pages. It chooses these limits itself, but only later.
+    with suppress(AttributeError, OSError, TypeError):
+        ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, 32 << 20)
+        ctypes.CDLL(None).mallopt(_TRIM_THRESHOLD, 64 << 20)
     # A frame depends on the release of libzstd, most of all at high levels.
     if zstd.zstd_version == _LIBZSTD:
         return zstd.compress
@@ -143,15 +151,10 @@ def _library() -> ctypes.CDLL:
         raise _damaged(f"{name} is not the file that {ENCODER_DIGESTS} names")
     with resources.as_file(folder / name) as path:
         library = ctypes.CDLL(str(path))
-    library.archsplit_lz4_encode.restype = ctypes.c_size_t
-    library.archsplit_lz4_encode.argtypes = (
-        ctypes.c_uint32,
-        ctypes.c_char_p,
-        ctypes.c_size_t,
-        ctypes.c_char_p,
-        ctypes.c_size_t,
-        ctypes.c_char_p,
-    )
+    number, size, content_type = ctypes.c_uint32, ctypes.c_size_t, ctypes.c_char_p
+    library.archsplit_lz4_encode.restype = size
+    row = (number, content_type, size, content_type, size, content_type)
+    library.archsplit_lz4_encode.argtypes = row
     return library
 
 
