@@ -73,7 +73,7 @@ static uint64_t stamp_of(const struct core *core) {
     return stamp;
 }
 
-static void destroy_core(struct core *core) {
+void cores_destroy(struct core *core) {
     if (core != NULL) {
         loader_destroy(core->loader);
         places_free(&core->places);
@@ -91,7 +91,7 @@ static archsplit_status make_core(const char *folder, struct places *places, str
         return error_no_memory();
     }
     if (selection_check_setting() != ARCHSPLIT_OK) {
-        report_problem(NULL, error_text());
+        report_problem(NULL, error_text(), "");
     }
     core->places = *places;
     core->folder = strdup(folder);
@@ -157,15 +157,14 @@ archsplit_status cores_take(const char *folder, const char *stub, struct core **
         return status;
     }
     cores_lock();
-    struct core *found = find_core(folder);
-    bool current = is_current(found, &places);
+    *used = find_core(folder);
+    bool current = is_current(*used, &places);
     cores_unlock();
-    *used = found;
     if (current) {
         places_free(&places);
         return ARCHSPLIT_OK;
     }
-    if (found != NULL) {
+    if (*used != NULL) {
         trace("%s: its packs are read again, because they or their places have changed", folder);
     }
     status = make_core(folder, &places, used);
@@ -179,7 +178,7 @@ archsplit_status cores_take(const char *folder, const char *stub, struct core **
     if (status == ARCHSPLIT_OK && *used == made) {
         report_state(made->loader, made->places.package);
     } else {
-        destroy_core(made);
+        cores_destroy(made);
     }
     return status;
 }

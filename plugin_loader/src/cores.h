@@ -21,8 +21,10 @@ struct core {
 char *cores_folder(const char *folder);
 
 /* The core in this folder, made at the first call and after each change; `stub` asks for it. On
- * failure `used` may have a core too, for the name of its package. */
+ * failure `used` may have a core too, for the name of its package; the caller destroys one that
+ * has no loader. */
 archsplit_status cores_take(const char *folder, const char *stub, struct core **used);
+void cores_destroy(struct core *core);
 
 /* The lock for the list of cores, and for the records of grafts.h. */
 void cores_lock(void);

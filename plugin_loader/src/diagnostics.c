@@ -8,7 +8,7 @@
 #include "os.h"
 #include "selection.h"
 
-static void report(const char *package, const char *what, const char *option) {
+void report_problem(const char *package, const char *what, const char *option) {
     char line[4608];
     if (package != NULL) {
         snprintf(line, sizeof line, "archsplit: %s\nhint: python -m %s.doctor%s\n", what, package,
@@ -17,10 +17,6 @@ static void report(const char *package, const char *what, const char *option) {
         snprintf(line, sizeof line, "archsplit: %s\n", what);
     }
     os_write_error(line);
-}
-
-void report_problem(const char *package, const char *what) {
-    report(package, what, "");
 }
 
 /* Count the containers of kernels that one GPU finds, and those that it misses. */
@@ -44,7 +40,7 @@ static void report_device(const archsplit_loader *loader, const char *package, u
               "kernels: those kernels can't run on it",
               loader->identity.package, loader->identity.version, number, device->name,
               device->capability.major, device->capability.minor, service.missing, all);
-    report(package, error_text(), " --install");
+    report_problem(package, error_text(), " --install");
 }
 
 static void end_if_strict(void) {
@@ -56,7 +52,7 @@ static void end_if_strict(void) {
 }
 
 void report_failure(const char *package) {
-    report_problem(package, error_text());
+    report_problem(package, error_text(), "");
     end_if_strict();
 }
 
@@ -76,7 +72,7 @@ void report_state(const archsplit_loader *loader, const char *package) {
         if (state->verdicts[i].verdict > ARCHSPLIT_SHADOWED &&
             (candidate->folder == 0 || unserved)) {
             error_set("%s %s", candidate->path, state_reason(state, i));
-            report_problem(package, error_text());
+            report_problem(package, error_text(), "");
         }
     }
     for (uint32_t i = 0; i < state->machine.device_count; i++) {

@@ -6,8 +6,8 @@
 #include "loader.h"
 
 /* Report why a library is not served. `package` is the import name of its core, NULL where it is
- * not known. */
-void report_problem(const char *package, const char *what);
+ * not known; `option` follows its doctor's name. */
+void report_problem(const char *package, const char *what, const char *option);
 
 /* Report the error text; ARCHSPLIT_STRICT=1 ends the process. */
 void report_failure(const char *package);

@@ -339,6 +339,9 @@ archsplit_status archsplit_graft(const char *folder, const char *stub) {
     }
     if (status != ARCHSPLIT_OK) {
         report_failure(core != NULL ? core->places.package : NULL);
+        if (core != NULL && core->loader == NULL) {
+            cores_destroy(core);
+        }
     }
     free(resolved);
     return status;

@@ -14,9 +14,16 @@ from typing import TYPE_CHECKING
 import pytest
 from wrapper_project import KNOWN, Project, ran, settle
 
+from archsplit.cache.entry import CacheEntry
+from archsplit.compiler.direct_cache import (
+    _RULE,
+    CompletedCompile,
+    _mapped_entry,
+    _portion_cpu_seconds,
+)
 from archsplit.compiler.direct_hit import find_base_dirs
 from archsplit.compiler.keys import compile_request
-from archsplit.compiler.prefix_map import PrefixMap, find_prefix_map, map_options
+from archsplit.compiler.prefix_map import NO_PREFIXES, PrefixMap, find_prefix_map, map_options
 from archsplit.nvcc.cmdline import CommandLine
 from source_roots import SOURCE_PATH
 
@@ -477,3 +484,54 @@ def test_names_of_bases_are_found_in_results_and_messages() -> None:
     assert hidden.gcc_name(b"/w/a/k.cu") == b"k.cu"
     assert hidden.gcc_name(b"/w/ab/k.cu") == b"/w/ab/k.cu"
     assert hidden.gcc_flags == ("-ffile-prefix-map=/w/a=.", "-ffile-prefix-map=/w/a/=")
+
+
+def test_entry_loses_the_names_of_bases_in_rules_and_messages() -> None:
+    entry = CacheEntry(
+        components=(),
+        files={"k.o": b"code", f"{_RULE}k.d": b"k.o: /w/a/k.cu\n"},
+        stdout="/w/a/k.cu\n",
+        stderr="/w/a/k.cu(3): warning\n",
+    )
+    mapped = _mapped_entry(entry, PrefixMap(bases=("/w/a",)))
+    assert mapped is not None
+    assert dict(mapped.files) == {"k.o": b"code", f"{_RULE}k.d": b"k.o: <base 1>/k.cu\n"}
+    assert (mapped.stdout, mapped.stderr) == ("<base 1>/k.cu\n", "<base 1>/k.cu(3): warning\n")
+    assert _mapped_entry(entry, NO_PREFIXES) is entry
+
+
+@pytest.mark.parametrize(
+    "named",
+    [
+        {"stdout": "in /w/a\n"},
+        {"stderr": "in /w/a\n"},
+        {"files": {"k.o": b"/w/a/k.cu"}},
+        {"files": {"k.o": b"code", f"{_RULE}k.d": b"/w/a"}},
+    ],
+)
+def test_entry_that_still_names_a_base_is_not_shared(named: dict[str, object]) -> None:
+    entry = CacheEntry(components=(), files={"k.o": b"code"})._replace(**named)  # type: ignore[arg-type] # by name
+    assert _mapped_entry(entry, PrefixMap(bases=("/w/a",))) is None
+
+
+@pytest.mark.parametrize(
+    ("whole", "least", "share"), [(8.0, 1.0, 2.0), (8.0, 3.0, 3.0), (2.0, 3.0, 2.0)]
+)
+def test_seconds_of_a_compilation_are_shared_by_its_portions(
+    whole: float, least: float, share: float
+) -> None:
+    done = CompletedCompile(
+        outputs={portion: {} for portion in "abcd"},
+        texts=(),
+        host_depfiles=(),
+        commands=(),
+        environment={},
+        private=Path(),
+        began=0,
+        stdout="",
+        stderr="",
+        seconds=1.0,
+        cpu_seconds=whole,
+        memory=0,
+    )
+    assert _portion_cpu_seconds(done, least) == share

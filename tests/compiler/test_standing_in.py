@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from archsplit.compiler.wrapper import _parts
+
 if TYPE_CHECKING:
     from archsplit.nvcc.toolkit import Toolkit
 
@@ -162,6 +164,39 @@ def test_a_difference_is_found(folder: Folder) -> None:
     assert done.returncode == 9
     assert "k.compute_80.ptx" in done.stderr
     assert "k.o" in done.stderr
+
+
+def test_kept_files_and_comparisons_come_from_no_hit(folder: Folder) -> None:
+    other = folder.path / "nvcc"
+    other.write_text(
+        f'#!/bin/sh\ncase "$*" in *--dryrun*) ;; *) set -- "$@" -DONE=2.0f ;; esac\n'
+        f'exec "{folder.toolkit.nvcc}" "$@"\n'
+    )
+    other.chmod(0o755)
+    (folder.path / "k.h").write_text("#ifndef ONE\n#define ONE 1.0f\n#endif\n")
+    (folder.path / "kept").mkdir()
+
+    def compile_cached(*more: str, options: str = "") -> subprocess.CompletedProcess[str]:
+        variables = {"ARCHSPLIT_CACHE": "on", "ARCHSPLIT_CACHE_MIN_SECONDS": "0"}
+        variables["ARCHSPLIT_NVCC_OPTIONS"] = f"--nvcc {other} --reproducible {options}"
+        argv = ("-c", "k.cu", "-o", "k.o", "-arch=sm_80", *more)
+        return folder.run((*LAUNCH, *argv), **variables)
+
+    assert compile_cached().returncode == 0
+    assert "cache hit (local)" in compile_cached(options="--explain").stderr
+    assert compile_cached("--keep", "--keep-dir", "kept").returncode == 0
+    assert list((folder.path / "kept").glob("*.ptx"))
+    assert compile_cached(options="--verify").returncode == 9
+
+
+def test_members_of_an_archive_are_compared_without_their_times(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(b"one\n")
+    for name, seconds in (("one.a", 1000), ("two.a", 2000)):
+        os.utime(tmp_path / "a.txt", (seconds, seconds))
+        subprocess.run(["ar", "rcU", name, "a.txt"], cwd=tmp_path, check=True)
+    archives = [(tmp_path / name).read_bytes() for name in ("one.a", "two.a")]
+    assert archives[0] != archives[1]
+    assert [list(_parts(each, "l.a")) for each in archives] == [[("a.txt", b"one\n")]] * 2
 
 
 @pytest.mark.parametrize("source", ["broken.cu", "late.cu", "missing.cu"])

@@ -6,6 +6,7 @@ import contextlib
 import io
 import os
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,14 +18,13 @@ from archsplit.nvcc.cmdline import CommandLine
 from archsplit.remote.action import action_spec
 from archsplit.remote.dask_worker import DaskAction, run_action
 from archsplit.remote.endpoint import EngineChoice, parse_endpoint
-from archsplit.scheduler.executor import DaemonThreads
+from archsplit.scheduler.executor import DaemonThreads, LocalExecutor
 from archsplit.scheduler.pool import LocalPool
 from archsplit.system.process import CompletedProcess, SubprocessRunner
 from archsplit.system.terminal import SilentProgress
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     from archsplit.nvcc.toolkit import Toolkit
     from archsplit.remote.endpoint import DaskEndpoint, Endpoint
@@ -51,11 +51,14 @@ class Worker:
         self._settings = settings
         self._threads = DaemonThreads()
         self.actions: list[DaskAction] = []
+        self.judged: list[Step] = []
+        self.files: dict[str, set[str]] = {}
         self.is_closed = False
 
     def start(self, step: Step, *, cores: int, ended: Ended) -> Worker:
         assert cores == 1
-        spec = action_spec(step, self._settings["paths"], self._settings["tools"](step))
+        tools = self._settings["tools"](step)
+        spec = action_spec(step, self._settings["paths"], tools)
         files = {str(name): text for name, text in spec.texts.items()}
         files |= {str(name): path.read_bytes() for name, path in spec.inputs.items()}
         action = DaskAction(
@@ -67,6 +70,7 @@ class Worker:
             tools={},
         )
         self.actions.append(action)
+        self.files[program_name(action)] = {Path(tool.path).name for tool in tools}
 
         def work() -> None:
             done = run_action(action, [])
@@ -93,6 +97,7 @@ class Worker:
         return 0
 
     def find_fault(self, step: Step, done: CompletedProcess) -> str:
+        self.judged.append(step)
         return f"{step.name} failed" if done.returncode else ""
 
     def kill_unawaited(self) -> None:
@@ -193,6 +198,26 @@ def test_the_compilers_run_on_workers_and_make_the_same_bytes(calls: Calls) -> N
         assert not [name for name in action["files"] if "h.h" in name]
     programs = calls.remote_programs()
     assert programs == ["c++", "cicc", "cudafe++", "ptxas"]
+    # The headers of CUDA travel with what is compiled for the host, and with nothing else.
+    with_headers = {name for name, files in worker.files.items() if "cuda_runtime.h" in files}
+    assert with_headers == {"c++"}
+
+
+def test_who_ran_a_step_judges_it(calls: Calls, monkeypatch: pytest.MonkeyPatch) -> None:
+    here: list[Step] = []
+
+    def find_fault(self: LocalExecutor, step: Step, done: CompletedProcess) -> str:
+        del self, done
+        here.append(step)
+        return ""
+
+    monkeypatch.setattr(LocalExecutor, "find_fault", find_fault)
+    assert calls.compile("k.o")[0] == 0
+    (worker,) = calls.workers
+    assert len(worker.judged) == len(worker.actions)
+    assert all(step.is_remote for step in worker.judged)
+    assert here
+    assert not any(step.is_remote for step in here)
 
 
 def test_an_error_of_a_worker_is_that_of_nvcc(calls: Calls) -> None:

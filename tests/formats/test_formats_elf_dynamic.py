@@ -52,6 +52,15 @@ def test_a_library_without_exports(samples: Samples) -> None:
     assert list(Dynamic(elf).exported_symbols()) == []
 
 
+def test_constructors_run_first_only_by_that_flag(samples: Samples) -> None:
+    # Both are bits of DT_FLAGS_1.
+    first = Dynamic(library(samples, "libfirst.so", "-Wl,-z,initfirst", "-Wl,-z,now"))
+    now = Dynamic(library(samples, "libnow.so", "-Wl,-z,now"))
+    plain = Dynamic(library(samples, "libplain.so", "-Wl,-z,lazy"))
+    assert now.values[Tag.FLAGS_1] & 1
+    assert [each.is_initialized_first for each in (first, now, plain)] == [True, False, False]
+
+
 def test_names_and_paths(samples: Samples) -> None:
     paths = "-Wl,-rpath,$ORIGIN/../lib"
     new = Dynamic(library(samples, "libnew.so", paths, "-Wl,--enable-new-dtags"))

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from loader_packs import LETTERS, SplitSite, images, split_site
+from loader_packs import LETTERS, Image, SplitSite, images, split_site
 from loader_stubs import Stub, Workbench, compile_c, run
 
 if TYPE_CHECKING:
@@ -109,6 +109,26 @@ def test_pack_of_another_core_is_refused(workbench: Workbench, core: SplitSite, 
     assert letters == NOTHING
     assert words in talk
     assert "hint: python -m toy.doctor" in talk
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_pack_without_a_container_of_the_core_is_refused(
+    workbench: Workbench, core: SplitSite, count: int
+) -> None:
+    other = tuple((Image(number=0, target="sm_90", letter=letter),) for letter in "xy"[:count])
+    core.add("cc90", "sm_90", containers=other, whole=other, places=core.places[:count])
+    letters, said = served(workbench, core, "9.0")
+    assert letters == NOTHING
+    assert "has device code for another Python or platform, and none for this core" in said
+
+
+def test_image_of_the_next_container_serves_no_other(workbench: Workbench, core: SplitSite) -> None:
+    (old, new, _), (_, upper, _) = images(contained="all")
+    both = Stub(shape=2, targets=("sm_80", "sm_90"))
+    # In the index, the image of the second container follows that of the first one.
+    core.add("first", "all", containers=((old,), (upper,)), descriptor=both)
+    core.add("second", "all", containers=((new,), ()), descriptor=both)
+    assert served(workbench, core, "9.0") == ("hH", "")
 
 
 LISTED = {

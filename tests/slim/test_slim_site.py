@@ -39,6 +39,7 @@ from archsplit.errors import (
     VerifyError,
     WheelError,
 )
+from archsplit.slim.installed import _symlinked_folder
 from archsplit.slim.site_packages import commit_site, slim_site, undo_site
 from archsplit.slim.transaction import (
     TRANSACTION_FOLDER,
@@ -424,6 +425,19 @@ def test_library_behind_a_linked_folder_is_skipped(site: Path, tmp_path: Path) -
     assert f"{LIBRARY} is below the symbolic link fat, and was skipped" in report.notes
     assert snapshot(tmp_path / "elsewhere") == before
     assert [file.path for file in report.files] == ["other/libother.so"]
+
+
+def test_outermost_folder_that_is_a_link_is_found(tmp_path: Path) -> None:
+    (tmp_path / "real/b").mkdir(parents=True)
+    (tmp_path / "site/plain").mkdir(parents=True)
+    (tmp_path / "site/a").symlink_to(tmp_path / "real")
+    (tmp_path / "site/real").symlink_to("a/b")
+    # The environment itself may be behind a link.
+    (tmp_path / "link").symlink_to("site")
+    for site in (tmp_path / "site", tmp_path / "link"):
+        assert _symlinked_folder(site, "a/b/c.so") == "a"
+        assert _symlinked_folder(site, "real/c.so") == "real"
+        assert _symlinked_folder(site, "plain/c.so") is None
 
 
 def test_library_outside_of_the_folder_is_skipped(site: Path) -> None:

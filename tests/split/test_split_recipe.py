@@ -25,6 +25,7 @@ from archsplit.release import context
 from archsplit.release.checks import CheckScope
 from archsplit.release.verify import verify_release
 from archsplit.split.from_recipe import find_product, plan_split, split_by_recipe
+from archsplit.system.terminal import SilentProgress
 from archsplit.wheels.reader import open_wheel
 from child_processes import running
 from target_lists import parse_targets
@@ -102,6 +103,38 @@ def test_targets_of_the_command_line_come_first(
     targets = tuple(parse_targets("sm_80"))
     report = split_by_recipe(recipe, effects, out=tmp_path / "out", targets=targets)
     assert [wheel.label for wheel in report.wheels] == ["core", "cc80"]
+
+
+class Notes(SilentProgress):
+    """Keeps what a user would read."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def note(self, text: str) -> None:
+        """Keep a line."""
+        self.notes.append(text)
+
+
+def test_targets_that_a_build_has_not_compiled_are_named(
+    sample: Sample, tmp_path: Path, effects: Effects
+) -> None:
+    def notes(recipe: SplitRecipe) -> list[str]:
+        told = Notes()
+        shutil.rmtree(tmp_path / "out", ignore_errors=True)
+        split_by_recipe(recipe, replace(effects, progress=told), out=tmp_path / "out")
+        return [note for note in told.notes if "the build has no code" in note]
+
+    more = '[targets]\nsass = ["sm_90", "sm_86"]\n'
+    script = f'cp {sample.fat} "$1"'
+    (note,) = notes(building(tmp_path / "more", script, more))
+    assert note.startswith("the build has no code for sm_86, only for sm_80")
+    assert "$ARCHSPLIT_GENCODE" in note
+    # Without a list, or with code for all of it, or with a wheel from elsewhere: none.
+    assert notes(building(tmp_path / "none", script)) == []
+    assert notes(building(tmp_path / "all", script, '[targets]\nsass = ["sm_90"]\n')) == []
+    shutil.copy(sample.fat, tmp_path / "more")
+    assert notes(recipe_of(tmp_path / "more", f'[source]\nwheel = "toyfat-*.whl"\n{more}')) == []
 
 
 def test_a_library_gets_the_project_of_its_recipe(tmp_path: Path, effects: Effects) -> None:

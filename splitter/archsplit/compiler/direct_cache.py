@@ -384,15 +384,15 @@ class DirectCache:
             stdout=done.stdout,
             stderr=done.stderr,
             seconds=done.seconds,
-            cpu_seconds=self._portion_cpu_seconds(done),
+            cpu_seconds=_portion_cpu_seconds(done, self._cache.settings.min_seconds),
             memory=done.memory,
         )
 
-    def _portion_cpu_seconds(self, done: CompletedCompile) -> float:
-        """Return the CPU seconds of a portion: an equal share of the whole."""
-        # A small share must not fall below the setting that the whole has passed.
-        least = min(done.cpu_seconds, self._cache.settings.min_seconds)
-        return max(done.cpu_seconds / len(done.outputs), least)
+
+def _portion_cpu_seconds(done: CompletedCompile, min_seconds: float) -> float:
+    """Return the CPU seconds of a portion: an equal share of the whole."""
+    # A small share must not fall below the setting that the whole has passed.
+    return max(done.cpu_seconds / len(done.outputs), min(done.cpu_seconds, min_seconds))
 
 
 def _mapped_entry(entry: CacheEntry, prefixes: PrefixMap) -> CacheEntry | None:

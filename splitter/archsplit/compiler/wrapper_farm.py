@@ -182,6 +182,7 @@ class WrapperFarm:
     """
 
     is_local = True
+    moved = 0
 
     def __init__(self, compilation: Compilation, choice: EngineChoice, starter: Starter) -> None:
         graph = compilation.graph
@@ -197,11 +198,6 @@ class WrapperFarm:
         self._remote = {step.name: self._remote_step(step) for step in steps if self._fits(step)}
         marked = (replace(step, is_remote=step.name in self._remote) for step in graph.steps)
         self.graph = Graph(steps=tuple(marked))
-
-    @property
-    def moved(self) -> int:
-        """See `Executor`."""
-        return 0 if self._there is None else self._there.moved
 
     def start(self, step: Step, *, cores: int, ended: Ended) -> RunningStep:
         """See `Executor.start`."""

@@ -1,0 +1,61 @@
+"""Names that become files: equal headers, and names relative to the include folders."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from archsplit.cache.file_digests import FileDigests
+from archsplit.compiler.file_resolver import FileResolver, has_equal_headers
+from archsplit.compiler.include_scan import _searched_for
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ONCE = "#pragma once\nint a;\n"
+OTHER = "#pragma once\nint b;\n"
+GUARDED = "#ifndef A\n#define A\nint a;\n#endif\n"
+
+
+def resolver(folder: Path, *includes: str) -> FileResolver:
+    digests = FileDigests(folder)
+    return FileResolver(
+        cwd=folder, environment={}, digests=digests, group="a request", includes=includes
+    )
+
+
+@pytest.mark.parametrize(
+    ("files", "read", "is_equal"),
+    [
+        # Each header is read once, and has no equal.
+        ({"inc/a.h": ONCE, "inc/b.h": OTHER}, ("inc/a.h", "inc/b.h"), False),
+        ({"inc/a.h": ONCE, "inc/b.h": ONCE}, ("inc/a.h", "inc/b.h"), True),
+        ({"inc/a.h": GUARDED, "inc/b.h": GUARDED}, ("inc/a.h", "inc/b.h"), False),
+        # A header that was not read, because the compiler took it for the one that was.
+        ({"inc/a.h": ONCE, "inc/b.h": ONCE}, ("inc/a.h",), True),
+        ({"inc/a.h": ONCE, "inc/b.h": OTHER}, ("inc/a.h",), False),
+        # Where nobody looks for it, and where nothing is ever edited.
+        ({"inc/a.h": ONCE, "more/b.h": ONCE}, ("inc/a.h",), False),
+        ({"inc/a.h": ONCE, "system/b.h": ONCE}, ("inc/a.h",), False),
+        ({"system/a.h": ONCE, "system/b.h": ONCE}, ("system/a.h", "system/b.h"), False),
+    ],
+)
+def test_equal_headers_that_are_read_once_are_found(
+    tmp_path: Path, files: dict[str, str], read: tuple[str, ...], *, is_equal: bool
+) -> None:
+    source = b"#include <a.h>\n#include <b.h>\n"
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    contents = {name: files[name].encode() for name in read} | {"k.cu": source}
+    found = has_equal_headers(
+        contents, resolver(tmp_path, "inc", f"{tmp_path}/system"), system=(f"{tmp_path}/system/",)
+    )
+    assert found is is_equal
+
+
+def test_names_are_relative_to_each_folder_that_has_the_file(tmp_path: Path) -> None:
+    looked = resolver(tmp_path, "inc", f"{tmp_path}/inc/deep", "../other")
+    files = ("inc/deep/a.h", f"{tmp_path}/inc/b.h", "inc/../c.h", "/usr/include/d.h")
+    assert set(_searched_for(files, looked)) == {"deep/a.h", "a.h", "b.h", "../c.h"}
