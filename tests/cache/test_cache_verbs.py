@@ -5,7 +5,9 @@ from __future__ import annotations
 import io
 import json
 import os
+import random
 import signal
+import sys
 import tarfile
 from typing import TYPE_CHECKING
 
@@ -24,6 +26,7 @@ from archsplit.cache.local import LocalStore, import_store, mark_download, trim_
 from archsplit.cache.sealed import seal
 from archsplit.cache.stats import MissLog
 from archsplit.cli.main import main
+from full_disk import needs_mounts, run_on_full_disk
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -88,6 +91,30 @@ def test_a_store_moves_as_one_file_of_fixed_bytes(folder: Path, tmp_path: Path) 
     assert one.read_bytes() == other.read_bytes()
     found = Cache(Settings(folder=tmp_path / "new"), warn=pytest.fail).find(ENTRY.components)
     assert found is not None
+
+
+@needs_mounts
+def test_import_on_a_full_disk_is_an_error_and_leaves_whole_files(
+    folder: Path, tmp_path: Path
+) -> None:
+    cache = Cache(Settings(folder=folder), warn=pytest.fail)
+    for number in range(8):
+        parts = (KeyComponent("number", str(number)),)
+        content = random.Random(number).randbytes(40_000)
+        cache.store(ENTRY._replace(components=parts, files={"k.o": content}))
+    cache.close()
+    tar, old = tmp_path / "cache.tar", tmp_path / "old"
+    assert run(folder, "export", str(tar)) == 0
+    (old / "store").mkdir(parents=True)
+    launch = "from archsplit.cli.main import entry_point; entry_point()"
+    variables = {"ARCHSPLIT_CACHE_DIR": str(tmp_path / "disk/out/store")}
+    for free, code in ((0, 11), (120 << 10, 11), (8 << 20, 0)):
+        argv = (sys.executable, "-c", launch, "cache", "import", str(tar))
+        done = run_on_full_disk(tmp_path, argv, outputs=old, free=free, **variables)
+        assert done.code == code, (free, done.stderr)
+        assert "Traceback" not in done.stderr
+        assert done.left == ()
+        assert run(tmp_path / f"after-{free}/out/store", "verify") == 0
 
 
 def test_export_after_a_killed_one_removes_what_that_left(folder: Path, tmp_path: Path) -> None:

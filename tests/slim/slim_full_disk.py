@@ -47,10 +47,12 @@ def lines(verb: str, inputs: Path, out: Path) -> tuple[list[str | Path], list[st
         return slim(old / "libfat.so", out), slim(new / "libfat.so", out)
     if verb == "slim-wheel":
         return slim(wheel, out), slim(newer, out)
-    if verb == "slim-site":
+    if verb in {"slim-site", "slim-undo", "slim-commit"}:
         shutil.copytree(inputs / "site", out / "site")
-        words: list[str | Path] = ["slim", "--site-packages", out / "site", *DEVICE]
-        return ["--version"], words
+        words: list[str | Path] = ["slim", "--site-packages", out / "site"]
+        slimmed = [*words, *DEVICE]
+        is_first = verb == "slim-site"
+        return (["--version"], slimmed) if is_first else (slimmed, [*words, f"--{verb[5:]}"])
     if verb == "mirror":
         other = next(inputs.glob("other-*.whl"))
         options = (*DEVICE, "--out", out)

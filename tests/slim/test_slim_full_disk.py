@@ -44,7 +44,10 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.skipif(not ALLOWS_MOUNTS, reason="this system permits no mounts")
 @pytest.mark.parametrize(
     "verb",
-    ["slim-file", "slim-wheel", "slim-site", "split", "join", "gather", "index", "mirror"],
+    [
+        *("slim-file", "slim-wheel", "slim-site", "slim-undo", "slim-commit"),
+        *("split", "join", "gather", "index", "mirror"),
+    ],
 )
 def test_earlier_outputs_are_whole_on_a_full_disk(verb: str, inputs: Path, tmp_path: Path) -> None:
     (tmp_path / "inputs").symlink_to(inputs)

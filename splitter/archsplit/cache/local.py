@@ -78,6 +78,7 @@ class LocalStore:
 
     Attributes:
         written: bytes stored by this process.
+        writable: False from the first error of the disk on.
         warn: called with the message of each problem.
     """
 
@@ -94,7 +95,7 @@ class LocalStore:
         self.written = 0
         self.warn = warn
         self._has_warned = False
-        self._writable = writable
+        self.writable = writable
 
     def path(self, key: str) -> Path:
         """Return the path of a key, which may be missing."""
@@ -116,13 +117,13 @@ class LocalStore:
             self.drop_damaged(key, "its digest is wrong")
             return None
         # The time of the last use is what eviction sorts by.
-        if self._writable:
+        if self.writable:
             mark_used(path, status.st_mtime)
         return blob
 
     def put(self, key: str, blob: bytes) -> bool:
         """Store bytes, all or nothing; return False on failure."""
-        if not self._writable:
+        if not self.writable:
             return False
         path = self.path(key)
         try:
@@ -132,7 +133,7 @@ class LocalStore:
                 # A folder or file of another kind has this path; other keys can be stored.
                 return False
             # The disk is full or read-only, or the folder belongs to another user: stop writing.
-            self._writable = False
+            self.writable = False
             # A build in a container or as a service often has no home that can be written, and
             # nvcc would print nothing.
             if self._is_chosen or error.errno not in _REFUSED_ERRORS:
@@ -143,13 +144,13 @@ class LocalStore:
 
     def drop_damaged(self, key: str, why: str) -> None:
         """Warn of a damaged file, and delete it in a store that may be written."""
-        done = "deleted" if self._writable else "ignored"
+        done = "deleted" if self.writable else "ignored"
         self.warn(f"{done} a damaged file of the cache: {self.path(key)}: {why}")
         self.delete(key)
 
     def delete(self, key: str) -> None:
         """Delete a file if it exists."""
-        if self._writable:
+        if self.writable:
             path = self.path(key)
             with contextlib.suppress(OSError):
                 remove_irregular(path)
@@ -253,6 +254,8 @@ def import_store(store: LocalStore, file: IO[bytes], *, where: str) -> tuple[int
     """
     import tarfile  # noqa: PLC0415 - as above
 
+    from archsplit.system.fs import output_errors  # noqa: PLC0415 - as above
+
     count = total = 0
     try:
         with tarfile.open(fileobj=file, mode="r:") as tar:
@@ -264,7 +267,9 @@ def import_store(store: LocalStore, file: IO[bytes], *, where: str) -> tuple[int
                     # A sparse member of some bytes could fill memory with zeros.
                     if member.issparse() or member.size > MAX_ENTRY_BYTES:
                         continue
-                    count += _import_file(store, key, content.read())
+                    blob = content.read()
+                    with output_errors(store.folder):
+                        count += _import_file(store, key, blob)
     except (tarfile.TarError, OSError) as error:
         raise InputError(f"{where} is not an exported cache: {error}") from None
     return count, total
@@ -275,8 +280,9 @@ def _import_file(store: LocalStore, key: str, blob: bytes) -> bool:
     is_digest = len(key) == 64 and set(key) <= set("0123456789abcdef")  # noqa: PLR2004 - of SHA-256
     if not is_digest or not is_sealed(blob):
         return False
-    if not store.put(key, blob):
+    if not store.writable:
         raise OutputError(f"can't write into {store.folder}")
+    store_file(store.path(key), blob)
     return True
 
 
