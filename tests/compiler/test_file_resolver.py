@@ -35,7 +35,7 @@ def resolver(folder: Path, *includes: str) -> FileResolver:
         # A header that was not read, because the compiler took it for the one that was.
         ({"inc/a.h": ONCE, "inc/b.h": ONCE}, ("inc/a.h",), True),
         ({"inc/a.h": ONCE, "inc/b.h": OTHER}, ("inc/a.h",), False),
-        # Where nobody looks for it, and where nothing is ever edited.
+        # In a folder that is not searched, and in one whose headers are never edited.
         ({"inc/a.h": ONCE, "more/b.h": ONCE}, ("inc/a.h",), False),
         ({"inc/a.h": ONCE, "system/b.h": ONCE}, ("inc/a.h",), False),
         ({"system/a.h": ONCE, "system/b.h": ONCE}, ("system/a.h", "system/b.h"), False),

@@ -203,7 +203,9 @@ def test_the_compilers_run_on_workers_and_make_the_same_bytes(calls: Calls) -> N
     assert with_headers == {"c++"}
 
 
-def test_who_ran_a_step_judges_it(calls: Calls, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_step_is_judged_by_the_executor_that_ran_it(
+    calls: Calls, monkeypatch: pytest.MonkeyPatch
+) -> None:
     here: list[Step] = []
 
     def find_fault(self: LocalExecutor, step: Step, done: CompletedProcess) -> str:

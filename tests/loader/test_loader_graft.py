@@ -125,7 +125,7 @@ def test_pack_without_a_container_of_the_core_is_refused(
 def test_image_of_the_next_container_serves_no_other(workbench: Workbench, core: SplitSite) -> None:
     (old, new, _), (_, upper, _) = images(contained="all")
     both = Stub(shape=2, targets=("sm_80", "sm_90"))
-    # In the index, the image of the second container follows that of the first one.
+    # In the index, the images of both containers are neighbors.
     core.add("first", "all", containers=((old,), (upper,)), descriptor=both)
     core.add("second", "all", containers=((new,), ()), descriptor=both)
     assert served(workbench, core, "9.0") == ("hH", "")
