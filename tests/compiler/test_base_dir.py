@@ -515,7 +515,7 @@ def test_entry_that_still_names_a_base_is_not_shared(named: dict[str, object]) -
 
 
 @pytest.mark.parametrize(
-    ("whole", "least", "share"), [(8.0, 1.0, 2.0), (8.0, 3.0, 3.0), (2.0, 3.0, 2.0)]
+    ("whole", "least", "share"), [(9.0, 1.0, 2.25), (9.0, 3.0, 3.0), (2.0, 3.0, 2.0)]
 )
 def test_seconds_of_a_compilation_are_shared_by_its_portions(
     whole: float, least: float, share: float

@@ -55,6 +55,11 @@ def test_equal_headers_that_are_read_once_are_found(
     assert found is is_equal
 
 
+def test_headers_that_are_gone_are_not_equal(tmp_path: Path) -> None:
+    contents = {"inc/a.h": ONCE.encode(), "inc/b.h": OTHER.encode()}
+    assert not has_equal_headers(contents, resolver(tmp_path, "inc"), system=())
+
+
 def test_names_are_relative_to_each_folder_that_has_the_file(tmp_path: Path) -> None:
     looked = resolver(tmp_path, "inc", f"{tmp_path}/inc/deep", "../other")
     files = ("inc/deep/a.h", f"{tmp_path}/inc/b.h", "inc/../c.h", "/usr/include/d.h")

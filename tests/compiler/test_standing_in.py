@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from archsplit.compiler.wrapper import _parts
+from source_roots import SOURCE_PATH
 
 if TYPE_CHECKING:
     from archsplit.nvcc.toolkit import Toolkit
@@ -67,6 +68,7 @@ class Folder:
     def environment(self) -> dict[str, str]:
         return {
             "PATH": "/usr/bin:/bin",
+            "PYTHONPATH": SOURCE_PATH,
             "TMPDIR": str(self.temporary),
             "ARCHSPLIT_CACHE_DIR": str(self.path.parent / "cache"),
             "ARCHSPLIT_CACHE": "off",

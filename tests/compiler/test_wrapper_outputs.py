@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from source_roots import SOURCE_PATH
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -37,6 +39,7 @@ class Folder:
         environment = {
             **variables,
             "PATH": "/usr/bin:/bin",
+            "PYTHONPATH": SOURCE_PATH,
             "ARCHSPLIT_CACHE_DIR": str(self.path / "cache"),
             "ARCHSPLIT_CACHE": self.cache,
             "ARCHSPLIT_NVCC_OPTIONS": f"--nvcc '{self.toolkit.nvcc}' --reproducible {options}",

@@ -125,10 +125,10 @@ def test_targets_that_a_build_has_not_compiled_are_named(
         split_by_recipe(recipe, replace(effects, progress=told), out=tmp_path / "out")
         return [note for note in told.notes if "the build has no code" in note]
 
-    more = '[targets]\nsass = ["sm_90", "sm_86"]\n'
+    more = '[targets]\nsass = ["sm_90", "sm_87"]\n'
     script = f'cp {sample.fat} "$1"'
     (note,) = notes(building(tmp_path / "more", script, more))
-    assert note.startswith("the build has no code for sm_86, only for sm_80")
+    assert note.startswith("the build has no code for sm_87, only for sm_80")
     assert "$ARCHSPLIT_GENCODE" in note
     # Without a list, or with code for all of it, or with a wheel from elsewhere: none.
     assert notes(building(tmp_path / "none", script)) == []

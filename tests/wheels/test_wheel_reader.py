@@ -4,6 +4,7 @@ import base64
 import hashlib
 import io
 import os
+import random
 import re
 import struct
 import time
@@ -516,6 +517,14 @@ def test_bytes_around_the_archive(
     path.write_bytes(before + path.read_bytes() + after)
     with pytest.raises(WheelError, match=message):
         check(path)
+
+
+def test_member_whose_packed_bytes_are_several_blocks(tmp_path: Path) -> None:
+    path = toy_wheel(tmp_path, {"toy/noise": random.Random(1).randbytes(3 << 20)})
+    with zipfile.ZipFile(path) as archive:
+        member = archive.getinfo("toy/noise")
+    assert (member.compress_type, member.compress_size > 3 << 20) == (zipfile.ZIP_DEFLATED, True)
+    check(path)
 
 
 def test_a_bomb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
