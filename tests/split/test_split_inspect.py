@@ -280,9 +280,9 @@ def test_containers_that_differ_in_their_last_byte_are_both_estimated(
 ) -> None:
     one = image("sm_90", 0x10000)
     others = tuple((container(each), 1) for each in (one, one[:-1] + b"!", one))
-    alone = library(tmp_path, "liba", 0, others=others)
-    fat = fat_wheel(tmp_path / "fat", {"toyfat/__init__.py": b"", "toyfat/liba.so": alone})
-    for subject in (alone, fat):
+    single = library(tmp_path, "liba", 0, others=others)
+    fat = fat_wheel(tmp_path / "fat", {"toyfat/__init__.py": b"", "toyfat/liba.so": single})
+    for subject in (single, fat):
         (device,) = inspected(capsys, subject, "--device", "9.0")["devices"]
         copies = device["sizes"]["used"] - device["sizes"]["pack"]
         assert copies == pytest.approx(len(one), rel=0.05)
