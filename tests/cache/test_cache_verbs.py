@@ -206,19 +206,19 @@ def test_downloaded_wheels_are_counted_trimmed_and_cleared(
     # The oldest file is the one in use.
     mark_download(wheels / "a-1-py3-none-any.whl")
     run(folder, "stats")
-    assert "3 downloaded wheels, 1.2 MB of at most as much" in capsys.readouterr().out
+    assert "3 downloaded wheels, 1.20 MB of at most as much" in capsys.readouterr().out
     run(folder, "stats", "--json")
     facts = json.loads(capsys.readouterr().out)
     assert (facts["wheels"], facts["wheel_bytes"]) == (3, 1_200_000)
     monkeypatch.setenv("ARCHSPLIT_CACHE_MAX_SIZE", "900k")
     assert run(folder, "trim") == 0
-    assert "1 downloaded wheels removed (0.4 MB), 2 left" in capsys.readouterr().out
+    assert "1 downloaded wheels removed (400 kB), 2 left" in capsys.readouterr().out
     left = sorted(path.name[0] for path in wheels.glob("*.whl"))
     assert left == ["a", "c"]
     kept = trim_downloads(folder, maximum=0, keep=wheels / "c-1-py3-none-any.whl")
     assert (kept.files, kept.removed, kept.freed) == (1, 1, 400_000)
     assert run(folder, "clear") == 0
-    assert "1 downloaded wheels removed (0.4 MB)" in capsys.readouterr().out
+    assert "1 downloaded wheels removed (400 kB)" in capsys.readouterr().out
     assert [path.name for path in wheels.iterdir()] == [".archsplit-runs"]
     mark_download(wheels / "gone.whl")
 

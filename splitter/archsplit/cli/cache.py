@@ -12,6 +12,7 @@ from archsplit.cli.verbs import add_verb
 from archsplit.errors import InputError, VerifyError
 from archsplit.system.fs import input_errors, output_errors, put_file, temporary_dir
 from archsplit.system.outputs import is_replaceable
+from archsplit.system.units import short_size
 
 if TYPE_CHECKING:
     import argparse
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
     from archsplit.cli.options import Verbs
 
     Verb = Callable[[argparse.Namespace, Settings, LocalStore], None]
-
-_MEGABYTE = 1e6
 
 
 def add_to(verbs: Verbs) -> None:
@@ -115,10 +114,10 @@ def _stats(arguments: argparse.Namespace, settings: Settings, store: LocalStore)
     _print(f"{'step':<26}{'target':<14}{'where':<32}{'times':>8}{'CPU s':>10}")
     for step, target, tier, number, seconds in counts:
         _print(f"{step:<26}{target:<14}{tier:<32}{number:>8}{seconds:>10.1f}")
-    most = f"{settings.max_size / _MEGABYTE:.0f} MB"
-    _print(f"{files} files, {size / _MEGABYTE:.1f} MB of at most {most}, in {settings.folder}")
+    most = short_size(settings.max_size)
+    _print(f"{files} files, {short_size(size)} of at most {most}, in {settings.folder}")
     if wheels:
-        _print(f"{wheels} downloaded wheels, {wheel_bytes / _MEGABYTE:.1f} MB of at most as much")
+        _print(f"{wheels} downloaded wheels, {short_size(wheel_bytes)} of at most as much")
 
 
 def _hit_rate(counts: Iterable[LookupCount], saved: float) -> str:
@@ -145,9 +144,9 @@ def _trim(arguments: argparse.Namespace, settings: Settings, store: LocalStore) 
     # Another process trims: an error, because a script may need the space now.
     if done is None:
         raise InputError(f"{settings.folder} can't be trimmed, or is being trimmed right now")
-    _print(f"{done.removed} files removed ({done.freed / _MEGABYTE:.1f} MB), {done.files} left")
+    _print(f"{done.removed} files removed ({short_size(done.freed)}), {done.files} left")
     if wheels.removed or wheels.files:
-        freed = f"{wheels.freed / _MEGABYTE:.1f} MB"
+        freed = short_size(wheels.freed)
         _print(f"{wheels.removed} downloaded wheels removed ({freed}), {wheels.files} left")
 
 
@@ -156,12 +155,12 @@ def _clear(arguments: argparse.Namespace, settings: Settings, store: LocalStore)
 
     del arguments
     done = clear_store(settings.folder)
-    _print(f"{done.removed} files removed ({done.freed / _MEGABYTE:.1f} MB)")
+    _print(f"{done.removed} files removed ({short_size(done.freed)})")
     if done.files:
         store.warn(f"{done.files} files can't be deleted: they are in another user's folders")
     wheels = trim_downloads(settings.folder, maximum=0)
     if wheels.removed:
-        _print(f"{wheels.removed} downloaded wheels removed ({wheels.freed / _MEGABYTE:.1f} MB)")
+        _print(f"{wheels.removed} downloaded wheels removed ({short_size(wheels.freed)})")
 
 
 def _verify(arguments: argparse.Namespace, settings: Settings, store: LocalStore) -> None:
