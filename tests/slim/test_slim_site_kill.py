@@ -27,8 +27,8 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Environment:
 @pytest.mark.parametrize(
     "words",
     [
-        ("3",),
-        ("3", "linkless"),
+        ("6",),
+        ("6", "linkless"),
         pytest.param(("1",), marks=pytest.mark.stress),
         pytest.param(("1", "linkless"), marks=pytest.mark.stress),
     ],
@@ -74,7 +74,7 @@ def test_the_command_killed_at_any_time(environment: Environment, tmp_path: Path
         shutil.rmtree(each.root)
 
 
-@pytest.mark.parametrize("step", ["40", pytest.param("1", marks=pytest.mark.stress)])
+@pytest.mark.parametrize("step", ["80", pytest.param("1", marks=pytest.mark.stress)])
 def test_a_verb_that_is_killed_loses_no_file_and_its_next_run_leaves_none(
     step: str, tmp_path: Path
 ) -> None:
