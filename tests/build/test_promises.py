@@ -182,7 +182,7 @@ def test_tags_of_one_python_and_a_wrong_root() -> None:
     odd = replace(plugin(), name=name, purelib=True)
     assert faults(core(), odd) == [
         "foo-sm90.whl: is tagged cp311-cp311, expected py3-none",
-        "foo-sm90.whl: says Root-Is-Purelib: True, and has 1 libraries",
+        "foo-sm90.whl: says Root-Is-Purelib: True; its libraries: 1",
     ]
 
 

@@ -59,7 +59,7 @@ def run(folder: Path, *words: str) -> int:
 def test_stats(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(folder, "stats") == 0
     first = capsys.readouterr().out.splitlines()[0]
-    assert first == "hit rate: 50% of 2 steps of the others; 2 CPU seconds saved"
+    assert first == "hit rate: steps of the others 50% of 2; 2 CPU seconds saved"
     run(folder, "stats", "--json")
     facts = json.loads(capsys.readouterr().out)
     assert facts["schema"] == 1
@@ -71,7 +71,7 @@ def test_verify_removes_what_is_damaged_and_says_so(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(folder, "verify") == 0
-    assert "3 of 3 files" in capsys.readouterr().out
+    assert ": 3 of 3" in capsys.readouterr().out
     store = LocalStore(folder, warn=pytest.fail)
     path = store.path("22" * 32)
     path.parent.mkdir(exist_ok=True)
@@ -206,19 +206,19 @@ def test_downloaded_wheels_are_counted_trimmed_and_cleared(
     # The oldest file is the one in use.
     mark_download(wheels / "a-1-py3-none-any.whl")
     run(folder, "stats")
-    assert "3 downloaded wheels, 1.20 MB of at most as much" in capsys.readouterr().out
+    assert "downloaded wheels: 3, 1.20 MB of at most as much" in capsys.readouterr().out
     run(folder, "stats", "--json")
     facts = json.loads(capsys.readouterr().out)
     assert (facts["wheels"], facts["wheel_bytes"]) == (3, 1_200_000)
     monkeypatch.setenv("ARCHSPLIT_CACHE_MAX_SIZE", "900k")
     assert run(folder, "trim") == 0
-    assert "1 downloaded wheels removed (400 kB), 2 left" in capsys.readouterr().out
+    assert "downloaded wheels removed: 1 (400 kB), left: 2" in capsys.readouterr().out
     left = sorted(path.name[0] for path in wheels.glob("*.whl"))
     assert left == ["a", "c"]
     kept = trim_downloads(folder, maximum=0, keep=wheels / "c-1-py3-none-any.whl")
     assert (kept.files, kept.removed, kept.freed) == (1, 1, 400_000)
     assert run(folder, "clear") == 0
-    assert "1 downloaded wheels removed (400 kB)" in capsys.readouterr().out
+    assert "downloaded wheels removed: 1 (400 kB)" in capsys.readouterr().out
     assert [path.name for path in wheels.iterdir()] == [".archsplit-runs"]
     mark_download(wheels / "gone.whl")
 

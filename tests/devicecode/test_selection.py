@@ -155,7 +155,7 @@ def test_a_list_that_starves_a_gpu_is_refused_by_name() -> None:
 
 def test_a_list_of_what_goes_may_not_starve_those_whose_code_stays() -> None:
     drop = Selection(drop=frozenset(parsed("sm_86")))
-    with pytest.raises(TargetError, match=r"1 containers.*8\.9 took sm_86"):
+    with pytest.raises(TargetError, match=r"1 container that serves.*8\.9 took sm_86"):
         check_coverage_stays(
             drop, [trim(parsed("sm_89"), drop), trim(parsed("sm_86"), drop)], subject="x"
         )

@@ -87,7 +87,7 @@ def test_kernels_of_a_frame_are_read(samples: Samples) -> None:
         rows = {row.name: row.code_bytes for row in table.rows if row.target == target}
         assert rows == {one.name: one.size for one in expected}
     assert table.problem is not None
-    assert table.problem.startswith("1 images could not be read")
+    assert table.problem.startswith("images not read for kernels: 1")
 
 
 def test_frames_that_unpack_to_too_much_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -88,7 +88,7 @@ def test_a_container_with_code_or_data_is_missed(
     library = compiled(tmp_path, small_toolkit, source, SASS)
     found = plan(library)
     assert list(map(is_stub, found.containers)) == [True, False]
-    with pytest.raises(TargetError, match="in 1 containers that serve them now"):
+    with pytest.raises(TargetError, match="in 1 container that serves them now"):
         check_coverage_stays(PTX_ALONE, found.containers, subject="it")
 
 

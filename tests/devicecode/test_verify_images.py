@@ -90,7 +90,7 @@ def test_another_number_of_sections(slim: tuple[FilePlan, Path]) -> None:
 def test_a_container_less(slim: tuple[FilePlan, Path], tmp_path: Path) -> None:
     plan, _ = slim
     other = Maker(folder=tmp_path).library(THREE[:2])
-    with pytest.raises(VerifyError, match="2 containers, expected 3"):
+    with pytest.raises(VerifyError, match="containers: 2, expected 3"):
         check_plan(plan, open_file(other))
 
 
@@ -98,11 +98,11 @@ def test_another_form_of_file(slim: tuple[FilePlan, Path], tmp_path: Path) -> No
     plan, _ = slim
     text = tmp_path / "text"
     text.write_text("text")
-    with pytest.raises(VerifyError, match=r"\d+ parts, expected \d+"):
+    with pytest.raises(VerifyError, match=r"parts: \d+, expected \d+"):
         check_plan(plan, open_file(text))
     fatbin = tmp_path / "some.fatbin"
     fatbin.write_bytes(container(image("sm_90")))
-    with pytest.raises(VerifyError, match="1 containers, expected 3"):
+    with pytest.raises(VerifyError, match="containers: 1, expected 3"):
         check_plan(plan, open_file(fatbin))
 
 

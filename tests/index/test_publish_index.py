@@ -94,7 +94,7 @@ def test_one_project_after_the_other(scene: Scene) -> None:
 
     first = only("toyfat-cc80")
     assert scene.server.uploads() == [scene.wheel("_cc80").name]
-    assert "1 files are live; --only left out toyfat-cc90, toyfat" in first.text()
+    assert "live files: 1; --only left out toyfat-cc90, toyfat" in first.text()
     assert not json.loads(first.as_json())["complete"]
     only_core = replace(scene.publisher(), only=frozenset({"toyfat"}))
     assert "toyfat-cc90" in refusal(scene, VerifyError, only_core)

@@ -64,6 +64,15 @@ def test_parts_of_a_container_in_two_packs_count_together() -> None:
     assert (sizes.used, sizes.unused) == (4110, 5000)
 
 
+def test_sum_names_copies_of_images_in_several_packs() -> None:
+    pack = unit(image("sm_90", 4000))._replace(fat=FatContainer(build=b"one"))
+    found = inventory(pack, pack)
+    lines = list(map(str, inventory_text(found, device_usage(found, [H100]), is_asked=True)))
+    assert lines[1].startswith("9.0 kB to download; 8.0 kB of it")
+    parts = "4.0 kB used + 1.0 kB not device code + 4.0 kB copies in other packs = 9.0 kB"
+    assert parts in lines
+
+
 def test_slimmed_and_split_sizes_leave_unregistered_code() -> None:
     sizes = usage(FOUND, H100)
     assert sizes.newer_ptx == 3000

@@ -183,7 +183,7 @@ def test_gpu_without_code_before_has_no_gaps() -> None:
     with console.capture() as shown:
         for part in advice_text(advice, subject="x"):
             console.print(part)
-    assert "native; nothing in 1 containers" in shown.get()
+    assert "native; nothing in 1 container" in shown.get()
 
 
 def test_leftovers_and_stubs_cost_bytes_and_serve_no_gpu() -> None:

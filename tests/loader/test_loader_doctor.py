@@ -47,7 +47,7 @@ def test_served_device(workbench: Workbench, site: Path) -> None:
         "plugins:\n"
         f"  accepted: {path}\n"
         "    vecsort 1.2.3 for sm_90, built with CUDA 13.0\n"
-        "verdict: 1 of 1 devices served\n"
+        "verdict: 1 of 1 device served\n"
     )
     assert done.returncode == 0
 

@@ -66,7 +66,7 @@ def test_a_core_runs_on_each_python(
     gpu = workbench.environment("9.0")
     assert run(python, "-W", "error", "-c", USE, **gpu) == "42 h\n"
     for package in ("vecsort", "toy"):
-        assert "verdict: 1 of 1 devices served" in run(python, "-m", f"{package}.doctor", **gpu)
+        assert "verdict: 1 of 1 device served" in run(python, "-m", f"{package}.doctor", **gpu)
         text = run(python, "-m", f"{package}.doctor", "--full", "--json", **gpu)
         assert '"healthy": true' in text
 

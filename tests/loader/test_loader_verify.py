@@ -169,7 +169,7 @@ def test_damaged_pack_serves_no_device_in_full_report(workbench: Workbench, tmp_
     assert run(command, environment).returncode == 0
     done = run([*command, "--full"], environment)
     assert done.returncode == 1
-    assert "verdict: 0 of 1 devices served; damaged plugins: 1" in done.stdout
+    assert "verdict: 0 of 1 device served; damaged plugins: 1" in done.stdout
     assert f"  damaged: {path}" in done.stdout
     assert '--force-reinstall --no-deps "toy-cc90==1.2.3"' in done.stdout
 

@@ -165,7 +165,7 @@ def test_terminal_that_knows_no_such_letters_is_written_to(
     for encoding in ("ascii", "latin-1", "utf-8"):
         done = asked(workbench, site, *DOCTOR, PYTHONIOENCODING=encoding)
         assert done.returncode == 0, done.stderr
-        assert "verdict: 1 of 1 devices served" in done.stdout
+        assert "verdict: 1 of 1 device served" in done.stdout
 
 
 def test_reader_that_goes_away_gets_no_traceback(workbench: Workbench, site: Path) -> None:

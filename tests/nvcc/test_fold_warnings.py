@@ -27,7 +27,7 @@ def test_the_first_warning_of_a_kind_is_kept_with_its_lines() -> None:
     texts = ["".join(GCC.format(line) for line in range(1, 41)), GCC.format(50)]
     assert fold_warnings(texts) == (
         GCC.format(1).strip(),
-        "40 more warnings of the kind -Wdeprecated-declarations",
+        "more warnings of the kind -Wdeprecated-declarations: 40",
     )
 
 
@@ -36,7 +36,7 @@ def test_kinds_of_nvidias_front_end_are_numbers() -> None:
     assert folded[0].startswith("src/a.cu(3): warning #177-D")
     assert folded[1:] == (
         "src/b.cu:1:1: warning: x [-Wunused]",
-        "1 more warnings of the kind #177-D",
+        "more warnings of the kind #177-D: 1",
     )
 
 

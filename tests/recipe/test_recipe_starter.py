@@ -81,7 +81,7 @@ def test_sources_without_a_build_system_are_listed(
 ) -> None:
     root = tree(tmp_path / "foo", C_LIBRARY)
     assert main(["init", str(root)]) == 0
-    assert "warning: 2 values to fill in: search for FILL IN" in capsys.readouterr().err
+    assert "warning: fill in each FILL IN; the file has 2" in capsys.readouterr().err
     recipe = load_recipe(root)
     assert (recipe.project.name, recipe.project.version) == ("foo", "0.1.0")
     assert list(map(str, recipe.source.files)) == ["src/dot.cu", "src/help.c"]

@@ -406,7 +406,7 @@ def test_gap_of_the_fat_wheel_is_a_note_of_its_split(split: Path, effects: Effec
     assert verdict.kernels == 2
     (note,) = verdict.notes
     assert re.fullmatch(
-        r"\S+\.so: of 2 kernels the fat wheel lacks 1 for [\d., ]+; one is second", note
+        r"\S+\.so: kernels that the fat wheel lacks, of 2: 1 for [\d., ]+; one is second", note
     )
 
 
@@ -481,7 +481,7 @@ def test_gaps_are_told_by_those_who_share_them() -> None:
 
 def test_the_command(dist: Path, gapped: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["verify", "--release", "--no-install", str(dist)]) == 0
-    assert "4 wheels, 2 kernels for every target" in capsys.readouterr().out
+    assert "wheels: 4, 2 kernels for every target" in capsys.readouterr().out
     assert main(["verify", "--release", "--no-install", "--json", str(dist)]) == 0
     assert json.loads(capsys.readouterr().out)["installed"] == []
     assert main(["verify", "--release", "--no-install", str(gapped)]) == 9

@@ -326,7 +326,7 @@ def test_a_check_of_the_farm_does_what_a_build_does(
         "capabilities": "runs actions, with SHA-256",
         "storage": "64 KB written and read",
         "action cache": "replies",
-        "execution": "1 files of the tools are the same on the worker",
+        "execution": "the tools are the same on the worker; files: 1",
         "kept results": "a second build has hits",
     }
     work.tools = (ToolFile(path=str(SHELL), sha256="0" * 64),)
@@ -401,7 +401,7 @@ def test_wheels_have_the_same_bytes_as_on_this_machine(
     # Another checkout, as on another machine.
     shutil.copytree(TINYVEC, tmp_path / "a copy")
     assert build(tmp_path / "a copy", "warm", choice) == here
-    assert f"{farm.address}: 6 of 6 steps from the cache; 0.0 MB sent" in "\n".join(notes.lines)
+    assert f"{farm.address}: steps from the cache: 6 of 6; 0.0 MB sent" in "\n".join(notes.lines)
     # The build backend takes the same results.
     monkeypatch.chdir(tmp_path / "a copy")
     for variable, value in environment.items():
@@ -409,7 +409,7 @@ def test_wheels_have_the_same_bytes_as_on_this_machine(
     settings = {"target": "sm_80", "cache": "off", "remote": farm.address}
     name = build_wheel(str(tmp_path), settings)
     assert hashlib.sha256((tmp_path / name).read_bytes()).hexdigest() == here[name]
-    assert "6 of 6 steps from the cache" in capsys.readouterr().err
+    assert "steps from the cache: 6 of 6" in capsys.readouterr().err
 
 
 @pytest.mark.nvcc
@@ -443,9 +443,11 @@ def test_wheels_have_the_same_bytes_whatever_the_number_of_jobs(
         choice = EngineChoice(endpoint=parse_endpoint(farm.address), jobs=16)
         here = build("here", None)
         assert build("cold", choice) == here
-        assert f"{farm.address}: 0 of 9 steps from the cache" in "\n".join(notes.lines)
+        assert f"{farm.address}: steps from the cache: 0 of 9" in "\n".join(notes.lines)
         assert build("warm", choice) == here
-        assert f"{farm.address}: 9 of 9 steps from the cache; 0.0 MB sent" in "\n".join(notes.lines)
+        assert f"{farm.address}: steps from the cache: 9 of 9; 0.0 MB sent" in "\n".join(
+            notes.lines
+        )
     finally:
         farm.kill()
 
@@ -459,7 +461,7 @@ def test_the_wrapper_makes_the_same_objects_with_a_farm(
     dead = (*farm_options, "grpc://127.0.0.1:1")
     report = calls.check(*farm_options, farm.address, dead=dead)
     # cicc and ptxas for two targets, cudafe++ and the host's compiler.
-    assert f"{farm.address}: 0 of 6 steps from the cache" in report
+    assert f"{farm.address}: steps from the cache: 0 of 6" in report
 
 
 @pytest.mark.stress
@@ -523,7 +525,7 @@ def test_objects_of_the_compile_cache_are_linked_on_the_farm(
     here = build("here", None)
     assert build("there", EngineChoice(endpoint=parse_endpoint(farm.address), jobs=8)) == here
     # Only the link, of the six actions of a cold build.
-    assert f"{farm.address}: 0 of 1 steps from the cache" in "\n".join(notes.lines)
+    assert f"{farm.address}: steps from the cache: 0 of 1" in "\n".join(notes.lines)
 
 
 @pytest.mark.stress

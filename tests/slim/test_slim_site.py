@@ -95,7 +95,7 @@ def test_libraries_get_smaller_and_load(site: Path) -> None:
         f"{LIBRARY}: loads",
         "other/libother.so: can't be loaded here, and couldn't be before: libneighbour.so: cannot "
         "open shared object file: No such file or directory",
-        "1 of 2 changed libraries could not be tried here",
+        "changed libraries that could not be tried here: 1 of 2",
     )
     after = rows(site)
     assert after.pop(NOTE) == row_of(site / NOTE)
@@ -125,7 +125,7 @@ def test_permissions_stay(site: Path, mode: int) -> None:
 def test_undo_puts_the_very_same_files_back(site: Path) -> None:
     before, inode = snapshot(site), (site / LIBRARY).stat().st_ino
     slim(site)
-    assert undo_site(site) == ("6 files were restored",)
+    assert undo_site(site) == ("files restored: 6",)
     assert snapshot(site) == before
     assert (site / LIBRARY).stat().st_ino == inode
 
@@ -341,7 +341,7 @@ def test_a_distribution_that_was_removed_stays_so(environment: Environment) -> N
     assert environment.pip("uninstall", "--yes", "fat").returncode == 0
     said = undo_site(site)
     assert said == (
-        "3 files were restored",
+        "files restored: 3",
         f"{OWN} has changed since, and is left as it is",
     )
     assert contents(site) == {n: s for n, s in before.items() if not n.startswith("fat")}

@@ -57,7 +57,7 @@ def test_needed_library_is_found_by_search_paths_of_others(trial: Trial, maker: 
     result = trial.load(library, library)
     assert result.startswith("can't be loaded here")
     assert trial_results({"a": result, "b": "loads"})[-1] == (
-        "1 of 2 changed libraries could not be tried here"
+        "changed libraries that could not be tried here: 1 of 2"
     )
     assert replace(trial, places=(place,)).load(library, library) == "loads"
 

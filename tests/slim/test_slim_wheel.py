@@ -412,7 +412,7 @@ def test_missing_needed_library_is_reported(wheel: Path, tmp_path: Path) -> None
     )
     report = slim_wheel(trying(wheel, tmp_path), effects(runner))
     assert "couldn't be before: libcudart.so.13: cannot open" in report.checks[-2]
-    assert report.checks[-1] == "1 of 1 changed libraries could not be tried here"
+    assert report.checks[-1] == "changed libraries that could not be tried here: 1 of 1"
 
 
 def test_library_in_the_data_folder_of_a_wheel_is_loaded_from_its_place(

@@ -294,7 +294,7 @@ def test_a_folder_that_is_no_environment(place: Place, sample: Sample) -> None:
     )
     # A pack in any folder of sys.path serves the core.
     assert f"{folder}/toyfat_plugins/cuda/cc90/device.pack" in result.stdout
-    assert "verdict: 1 of 1 devices served" in result.stdout
+    assert "verdict: 1 of 1 device served" in result.stdout
     shutil.rmtree(folder)
     place.install("--target", str(folder), "--no-deps", "toyfat==1.0")
     for gpu in ("9.0", "8.0"):

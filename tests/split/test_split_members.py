@@ -165,8 +165,8 @@ def test_wheel_with_nothing_to_move_says_what_it_has(
     fat = fat_wheel(tmp_path / "fat", {name: members[name] for name in kept})
     with pytest.raises(NothingToDoError) as caught:
         split(fat, tmp_path / "out", effects)
-    assert "toyfat/lib/libs.a: 10 images, 93.8 kB, stay: a static library" in str(caught.value)
-    assert "toyfat/bin/program: 10 images, 93.8 kB, stay: it is a program" in str(caught.value)
+    assert "toyfat/lib/libs.a: kept 10 images, 93.8 kB: a static library" in str(caught.value)
+    assert "toyfat/bin/program: kept 10 images, 93.8 kB: it is a program" in str(caught.value)
     assert not (tmp_path / "out").exists()
 
 

@@ -197,7 +197,7 @@ def copied(sample: Sample, folder: Path) -> Path:
 def test_join_says_what_is_missing(sample: Sample, tmp_path: Path) -> None:
     out = copied(sample, tmp_path / "out")
     next(out.glob("toyfat_rest-*")).unlink()
-    with pytest.raises(InputError, match="images are in no pack here"):
+    with pytest.raises(InputError, match="images in no pack here: "):
         join_split(out, tmp_path / "joined")
 
 
@@ -341,7 +341,7 @@ def test_targets_that_nothing_here_is_for_are_named(
 
 def test_command_line(sample: Sample, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["verify", str(sample.out)]) == 0
-    assert f"{IMAGES} of {IMAGES} images are in at least one pack" in capsys.readouterr().out
+    assert f"images in at least one pack: {IMAGES} of {IMAGES}" in capsys.readouterr().out
     assert main(["verify", "--json", str(sample.out)]) == 0
     assert json.loads(capsys.readouterr().out)["covered"] == IMAGES
     assert main(["join", str(sample.out), "--out", str(tmp_path / "joined")]) == 0

@@ -144,7 +144,7 @@ def test_split_stores_frames_that_verify_and_join_turn_back(
     out = tmp_path / "out"
     assert main(["split", str(fat), "--out", str(out)]) == 0
     text = capsys.readouterr().out
-    assert " images are stored as zstd frames\n" in text
+    assert "\nstored as zstd frames: " in text
     assert "keep the vendor's bytes" not in text
     # PTX of ISA 9.0 is CUDA 13, whose drivers all read them.
     assert "libzstd" not in text
@@ -263,7 +263,7 @@ def test_report_names_the_driver_that_a_wheel_of_cuda_12_promises() -> None:
     rows = [PackContainer(wrapper=0, address=0, images=(row.original,))]
     stored = StoredImages(results={row.form.digest: made})
     first, second, third = stored_notes(stored, rows, 12090)
-    assert first == "1 images are stored as zstd frames"
+    assert first == "stored as zstd frames: 1 image"
     assert "550.54.14" in second
     assert "525.60.13" in third
     assert len(list(stored_notes(stored, rows, 13000))) == 1
@@ -273,7 +273,7 @@ def test_report_names_the_driver_that_a_wheel_of_cuda_12_promises() -> None:
     both = [PackContainer(wrapper=0, address=0, images=(row.original, vendor))]
     assert [*stored_notes(own, both, 12090)] == [
         first,
-        "1 images keep the vendor's bytes: it is a zstd frame already",
+        "1 image keeps the vendor's bytes: it is a zstd frame already",
     ]
 
 

@@ -67,7 +67,7 @@ def test_check_reports_a_failure_with_command_and_output() -> None:
 
 def test_the_tail_counts_the_lines_that_it_leaves_out() -> None:
     done = SubprocessRunner().run(shell("seq 1 100"))
-    assert done.tail().splitlines()[0] == "… 40 lines before"
+    assert done.tail().splitlines()[0] == "… lines before: 40"
     assert done.tail().splitlines()[-1] == "100"
 
 
@@ -76,7 +76,7 @@ def test_errors_before_the_tail_are_shown() -> None:
     lines = words.split("; ")
     done = SubprocessRunner().run(shell(f"printf '%s\\n' {shlex.join(lines)}; seq 1 60"))
     assert done.tail().splitlines()[:5] == [
-        "… 5 lines before, with these errors:",
+        "… lines before: 5; their errors:",
         "    a.cu(3): error: x",
         "    ld: cannot find -lc10",
         "    nvcc fatal   : y",

@@ -6,7 +6,7 @@ from pydantic import TypeAdapter
 from archsplit.cache.config import resolve_settings
 from archsplit.errors import UsageError
 from archsplit.recipe.policy import SizeText
-from archsplit.system.units import parse_size, short_size, size_text
+from archsplit.system.units import count_text, parse_size, short_size, size_text
 
 
 @pytest.mark.parametrize(
@@ -57,3 +57,12 @@ def test_sizes_are_written(size: int, text: str) -> None:
 )
 def test_short_size_has_three_significant_digits(size: int, text: str) -> None:
     assert short_size(size) == text
+
+
+def test_one_thing_is_singular() -> None:
+    assert [count_text(number, "image") for number in (0, 1, 2)] == [
+        *("0 images", "1 image", "2 images")
+    ]
+    assert [count_text(number, "file is", "files are") for number in (1, 2)] == [
+        *("1 file is", "2 files are")
+    ]

@@ -341,7 +341,7 @@ def _evict_files(folder: Path, maximum: int, warn: Callable[[str], None]) -> Evi
     result, refused = _remove_first(files, limit)
     if refused and result.size > limit:
         warn(
-            f"{folder} is over its limit: {len(refused)} files can't be deleted ({refused[-1]});"
+            f"{folder} is over its limit; files that stay: {len(refused)} ({refused[-1]});"
             " their owner can delete them: archsplit cache trim"
         )
     return result

@@ -115,9 +115,9 @@ def _stats(arguments: argparse.Namespace, settings: Settings, store: LocalStore)
     for step, target, tier, number, seconds in counts:
         _print(f"{step:<26}{target:<14}{tier:<32}{number:>8}{seconds:>10.1f}")
     most = short_size(settings.max_size)
-    _print(f"{files} files, {short_size(size)} of at most {most}, in {settings.folder}")
+    _print(f"files: {files}, {short_size(size)} of at most {most}, in {settings.folder}")
     if wheels:
-        _print(f"{wheels} downloaded wheels, {short_size(wheel_bytes)} of at most as much")
+        _print(f"downloaded wheels: {wheels}, {short_size(wheel_bytes)} of at most as much")
 
 
 def _hit_rate(counts: Iterable[LookupCount], saved: float) -> str:
@@ -128,7 +128,7 @@ def _hit_rate(counts: Iterable[LookupCount], saved: float) -> str:
         total[0] += number if tier != MISS_TIER else 0
         total[1] += number
     rates = [
-        f"{hits / number:.0%} of {number} {what}"
+        f"{what} {hits / number:.0%} of {number}"
         for what, (hits, number) in totals.items()
         if number
     ]
@@ -144,10 +144,10 @@ def _trim(arguments: argparse.Namespace, settings: Settings, store: LocalStore) 
     # Another process trims: an error, because a script may need the space now.
     if done is None:
         raise InputError(f"{settings.folder} can't be trimmed, or is being trimmed right now")
-    _print(f"{done.removed} files removed ({short_size(done.freed)}), {done.files} left")
+    _print(f"files removed: {done.removed} ({short_size(done.freed)}), left: {done.files}")
     if wheels.removed or wheels.files:
         freed = short_size(wheels.freed)
-        _print(f"{wheels.removed} downloaded wheels removed ({freed}), {wheels.files} left")
+        _print(f"downloaded wheels removed: {wheels.removed} ({freed}), left: {wheels.files}")
 
 
 def _clear(arguments: argparse.Namespace, settings: Settings, store: LocalStore) -> None:
@@ -155,12 +155,12 @@ def _clear(arguments: argparse.Namespace, settings: Settings, store: LocalStore)
 
     del arguments
     done = clear_store(settings.folder)
-    _print(f"{done.removed} files removed ({short_size(done.freed)})")
+    _print(f"files removed: {done.removed} ({short_size(done.freed)})")
     if done.files:
-        store.warn(f"{done.files} files can't be deleted: they are in another user's folders")
+        store.warn(f"files in other users' folders, which can't be deleted: {done.files}")
     wheels = trim_downloads(settings.folder, maximum=0)
     if wheels.removed:
-        _print(f"{wheels.removed} downloaded wheels removed ({short_size(wheels.freed)})")
+        _print(f"downloaded wheels removed: {wheels.removed} ({short_size(wheels.freed)})")
 
 
 def _verify(arguments: argparse.Namespace, settings: Settings, store: LocalStore) -> None:
@@ -172,7 +172,7 @@ def _verify(arguments: argparse.Namespace, settings: Settings, store: LocalStore
         _print(json.dumps(facts, indent=2))
     else:
         good = checked.files - len(checked.damaged)
-        _print(f"{good} of {checked.files} files in {settings.folder} are intact")
+        _print(f"intact files in {settings.folder}: {good} of {checked.files}")
     if checked.damaged:
         raise VerifyError(
             "the cache had damaged files, which are removed:\n  " + "\n  ".join(checked.damaged),
@@ -191,7 +191,7 @@ def _export(arguments: argparse.Namespace, settings: Settings, store: LocalStore
         with (folder / "cache.tar").open("wb") as file:
             count = export_store(store, file)
         put_file(folder / "cache.tar", arguments.file)
-    _print(f"{count} files written to {arguments.file}")
+    _print(f"files written to {arguments.file}: {count}")
 
 
 def _import(arguments: argparse.Namespace, settings: Settings, store: LocalStore) -> None:
@@ -200,8 +200,8 @@ def _import(arguments: argparse.Namespace, settings: Settings, store: LocalStore
     with input_errors(arguments.file), arguments.file.open("rb") as file:
         count, total = import_store(store, file, where=str(arguments.file))
     if count < total:
-        store.warn(f"{total - count} files are damaged")
-    _print(f"{count} of {total} files imported into {settings.folder}")
+        store.warn(f"damaged files: {total - count}")
+    _print(f"files imported into {settings.folder}: {count} of {total}")
 
 
 def _print(text: str) -> None:

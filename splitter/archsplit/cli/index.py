@@ -12,7 +12,7 @@ from archsplit.cli import options
 from archsplit.cli.verbs import add_verb
 from archsplit.errors import UsageError, WheelError
 from archsplit.system.env import output_time
-from archsplit.system.units import parse_size, short_size
+from archsplit.system.units import count_text, parse_size, short_size
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -75,7 +75,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     if arguments.check:
         wheels = check_index(open_folder(arguments.folder))
         if not arguments.json:
-            _print(f"{wheels} wheels match the pages of the index")
+            _print(f"{count_text(wheels, 'wheel matches', 'wheels match')} the pages of the index")
         # After a change its own document was printed; a second one would be no valid JSON.
         elif not any(given):
             _print(json.dumps({"schema": _SCHEMA, "wheels": wheels, "sound": True}, indent=2))
@@ -162,10 +162,10 @@ def _as_text(done: IndexUpdate) -> str:
         f"{'restored' if name in done.restored else 'was there'} {name}" for name in done.unchanged
     ]
     lines += [f"pruned {release}" for one in done.gone for release in one.releases]
-    if done.size is not None:
-        lines.append(f"the index has {done.wheels} wheels, {short_size(done.size)}")
+    if done.size is not None and done.wheels is not None:
+        lines.append(f"the index has {count_text(done.wheels, 'wheel')}, {short_size(done.size)}")
     if done.waiting:
-        lines.append(f"{len(done.waiting)} files wait to be deleted")
+        lines.append(f"files that wait to be deleted: {len(done.waiting)}")
     return "\n".join(lines)
 
 

@@ -48,7 +48,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     write_file(path, text)
     print(path)  # noqa: T201 - standard output is where data goes
     if marks := text.count(FILL_IN):
-        console.print(f"warning: {marks} values to fill in: search for {FILL_IN}", markup=False)
+        console.print(f"warning: fill in each {FILL_IN}; the file has {marks}", markup=False)
     folder = shlex.quote(str(root))
     console.print(f"next: archsplit plan {folder}", markup=False, soft_wrap=True)
     return 0

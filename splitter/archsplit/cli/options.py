@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from archsplit.errors import InputError, UsageError
 from archsplit.system.resources import parse_job_count
 from archsplit.system.signals import deferred_signals
-from archsplit.system.units import parse_size
+from archsplit.system.units import count_text, parse_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -443,7 +443,7 @@ def _write(core: Path, variants: Sequence[Variant], console: Console) -> None:
 
     names = write_variants(core, variants, core.parent / VARIANTS_FOLDER)
     console.print(
-        f"Wrote {len(names) - 1} wheel variants (PEP 825, a draft) and {names[-1]} in"
+        f"Wrote {count_text(len(names) - 1, 'wheel variant')} (PEP 825, a draft) and {names[-1]} in"
         f" {core.parent / VARIANTS_FOLDER}; pip and uv don't install them yet",
         markup=False,
         soft_wrap=True,

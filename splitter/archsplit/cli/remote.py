@@ -107,7 +107,7 @@ def run_worker(arguments: argparse.Namespace, console: Console) -> int:
         raise ToolNotFoundError(
             f"the package {error.name} is not installed", hint="pip install 'archsplit[dask]'"
         ) from None
-    console.print(f"Started {arguments.jobs} slots for {endpoint.address}", soft_wrap=True)
+    console.print(f"Started slots for {endpoint.address}: {arguments.jobs}", soft_wrap=True)
     # Before the connection: dask's error would be taken for one of the scheduler.
     with temporary_dir() as folder:
         serve_scheduler(endpoint, jobs=arguments.jobs, folder=folder)

@@ -92,7 +92,7 @@ def run_release(arguments: argparse.Namespace, console: Console) -> int:
         else "nothing was installed"
     )
     print(  # noqa: T201 - standard output is where data goes
-        f"{verdict.project} {verdict.version}: {len(verdict.wheels)} wheels, {verdict.kernels}"
+        f"{verdict.project} {verdict.version}: wheels: {len(verdict.wheels)}, {verdict.kernels}"
         f" {kernels}, every pin has its wheel, {installed}"
     )
     return 0
@@ -159,9 +159,9 @@ def _document(release: CheckedRelease) -> dict[str, object]:
 def _text(release: CheckedRelease) -> str:
     title = f"{release.package} {release.version}"
     if release.packs:
-        lines = [f"{name}: {count} images, as they were" for name, count in release.packs.items()]
+        lines = [f"{name}: unchanged images: {count}" for name, count in release.packs.items()]
         gpus = f"GPUs of capability {', '.join(release.needs)} get the same code as before"
-        covered = f"{release.covered} of {release.images} images are in at least one pack"
+        covered = f"images in at least one pack: {release.covered} of {release.images}"
         return "\n".join([*lines, f"{title}: {covered}; {gpus}"])
     lines = [f"{name}: {', '.join(held) or 'ok'}" for name, held in release.wheels.items()]
-    return "\n".join([*lines, f"{title}: {len(release.wheels)} wheels, no faults found"])
+    return "\n".join([*lines, f"{title}: no faults found; wheels: {len(release.wheels)}"])

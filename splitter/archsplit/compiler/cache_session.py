@@ -21,6 +21,7 @@ from archsplit.compiler.prefix_map import NO_PREFIXES
 from archsplit.compiler.step_cache import StepCache
 from archsplit.compiler.tool_identity import ToolIdentities
 from archsplit.scheduler.graph import Graph
+from archsplit.system.units import count_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -189,8 +190,8 @@ class CacheSession:
 
     def _sum_up(self, objects: ObjectCache, steps: StepCache) -> None:
         total = len(self._graph.steps)
-        counts = ((len(objects.saved), "objects"), (steps.hits, f"of {total} steps"))
-        texts = [f"{count} {what}" for count, what in counts if count]
+        texts = [count_text(len(objects.saved), "object")] if objects.saved else []
+        texts += [f"{steps.hits} of {count_text(total, 'step')}"] if steps.hits else []
         if texts:
             saved = sum(objects.saved) + steps.saved
             self._report(f"{' and '.join(texts)} from the cache, {saved:.0f} s saved")

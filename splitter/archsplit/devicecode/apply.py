@@ -30,7 +30,7 @@ from archsplit.formats.fatbin import EXECUTABLE, RELOCATABLE, read_wrappers
 from archsplit.formats.reader import open_file
 from archsplit.system.fs import input_errors, output_errors
 from archsplit.system.parallel import are_equal
-from archsplit.system.units import BLOCK
+from archsplit.system.units import BLOCK, count_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -59,11 +59,11 @@ def check_plan(plan: FilePlan, new: Window) -> None:
         []
         # A Windows library has two sections with containers; any other file is one part.
         if len(old_parts) == len(new_parts)
-        else [f"{len(new_parts)} parts, expected {len(old_parts)}"]
+        else [f"parts: {len(new_parts)}, expected {len(old_parts)}"]
     )
     findings += _image_findings(plan, new_parts)
     if plan.is_emptied and len(new):
-        findings.append(f"{len(new)} bytes, expected none")
+        findings.append(f"size {len(new)}, expected none")
     for before, after in zip(old_parts, new_parts, strict=False):
         if before.elf is not None and after.elf is not None:
             findings += _wrapper_findings(before.elf, after.elf)
@@ -92,7 +92,7 @@ def _image_findings(plan: FilePlan, parts: list[ContainerHolder]) -> Iterator[st
     containers = [container for part in parts for _, container in part.containers()]
     for number, (planned, actual) in enumerate(zip_longest(plan.containers, containers)):
         if planned is None or actual is None:
-            yield f"{len(containers)} containers, expected {len(plan.containers)}"
+            yield f"containers: {len(containers)}, expected {len(plan.containers)}"
             return
         entries = tuple(actual.entries())
         if list(map(_identity, planned.kept)) != list(map(_identity, entries)):
@@ -372,9 +372,10 @@ def check_coverage_stays(
     ]
     if unserved:
         more = f" and {len(unserved) - _MAX_SHOWN} more" if len(unserved) > _MAX_SHOWN else ""
+        served = count_text(len(unserved), "container that serves", "containers that serve")
         raise TargetError(
-            f"{subject}: GPUs whose code stays would find nothing in {len(unserved)} containers "
-            f"that serve them now, at {', '.join(unserved[:_MAX_SHOWN])}{more}",
+            f"{subject}: GPUs whose code stays would find nothing in {served} them now,"
+            f" at {', '.join(unserved[:_MAX_SHOWN])}{more}",
             hint=f"name the GPUs instead, as in --device {min(checked)}: then each container keeps "
             "what they take from it",
         )

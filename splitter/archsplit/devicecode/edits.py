@@ -277,7 +277,7 @@ def decompress(entry: FatbinEntry, payload: Window) -> bytes:
     else:
         raise payload.fault(0, "compression", "unknown flags", "none, LZ4 or zstd")
     if len(content) != size:
-        raise payload.fault(0, "unpacked image", f"{len(content)} bytes", str(size))
+        raise payload.fault(0, "size of the unpacked image", str(len(content)), str(size))
     return content
 
 

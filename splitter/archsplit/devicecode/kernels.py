@@ -93,7 +93,7 @@ def read_kernels(window: Window, units: Iterable[Unit]) -> KernelTable:
         KernelRow(target=str(target), name=name, count=counts[target, name], code_bytes=size)
         for (target, name), size in sorted(sizes.items())
     )
-    problem = f"{len(faults)} images could not be read for kernels: {faults[0]}" if faults else None
+    problem = f"images not read for kernels: {len(faults)}; {faults[0]}" if faults else None
     return KernelTable(rows=rows, problem=problem)
 
 

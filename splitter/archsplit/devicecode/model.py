@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from archsplit.arch.target import CodeKind
 from archsplit.formats.fatbin import Compression, EntryKind
-from archsplit.system.units import size_text
+from archsplit.system.units import count_text, size_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -431,7 +431,7 @@ class Inventory:
         rows = [row for file in self.files for row in _html_rows(file)]
         lines = rows[:_MAX_HTML_ROWS]
         if len(rows) > _MAX_HTML_ROWS:
-            lines.append(_html_row(f"… and {len(rows) - _MAX_HTML_ROWS} more rows"))
+            lines.append(_html_row(f"… and {count_text(len(rows) - _MAX_HTML_ROWS, 'more row')}"))
         lines.append(_html_row("total", size=size_text(self.size)))
         return (
             f"<table><caption>{escape(self.name)}</caption>"

@@ -259,8 +259,8 @@ def _unreadable_problem(places: list[int]) -> str | None:
         return None
     or_more = " or more" if len(places) == MAX_UNREADABLE else ""
     return (
-        f"{len(places)}{or_more} places outside of its fatbin sections begin like device code, but "
-        f"can't be read; the first is at offset {places[0]:#x}"
+        "places outside of its fatbin sections that look like device code and can't be read:"
+        f" {len(places)}{or_more}; the first is at offset {places[0]:#x}"
     )
 
 

@@ -117,10 +117,10 @@ class Publication:
             yield f"{short_size(one.artifact.size):>9}  {how:12}  {one.served.url}"
         if not self.core_is_live:
             others = ", ".join(plan.left_out)
-            yield f"{len(self.live)} files are live; --only left out {others}"
+            yield f"live files: {len(self.live)}; --only left out {others}"
             return
         now = sum(one.uploaded_now for one in self.live)
-        yield f"{plan.project} {plan.version} is live: {len(self.live)} files, {now} uploaded now"
+        yield f"{plan.project} {plan.version} is live; files: {len(self.live)}, uploaded now: {now}"
         yield f'next: pip install --index-url {plan.repository.index} "{self.requirement}"'
 
 

@@ -46,7 +46,7 @@ class ReadBack:
         """
         if not artifacts:
             return {}
-        what = f"waiting until {self.index.address} shows {len(artifacts)} files"
+        what = f"waiting until {self.index.address} shows all files ({len(artifacts)})"
         served = self.retry.keep_trying(what, lambda: self._listed(artifacts))
         for one in artifacts:
             self._verify_file(one, served[one.path.name])

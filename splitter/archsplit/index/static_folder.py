@@ -344,4 +344,4 @@ def _file_findings(folder: IndexFolder, entry: IndexEntry) -> Iterator[str]:
             yield f"{project}/{name}: has the SHA-256 {found}, expected {digest}"
         # The size is on the page too, and installers show it.
         elif name == entry.file and path.stat().st_size != entry.size:
-            yield f"{project}/{name}: has {path.stat().st_size} bytes, expected {entry.size}"
+            yield f"{project}/{name}: has the size {path.stat().st_size}, expected {entry.size}"

@@ -14,7 +14,7 @@ from posixpath import splitext
 from typing import TYPE_CHECKING
 
 from archsplit.devicecode.model import OtherFiles, Place, sum_wheel_bytes
-from archsplit.system.units import size_text
+from archsplit.system.units import count_text, size_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -165,12 +165,8 @@ def summarize(inventory: Inventory) -> str:
     return (
         f"{size_text(inventory.size)} {what}; {size_text(weight)} of it "
         f"({share_text(weight, inventory.size)}) is device code, "
-        f"in {_count(containers, 'container')} of {_count(len(holders), 'file')}"
+        f"in {count_text(containers, 'container')} of {count_text(len(holders), 'file')}"
     )
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 _KIND_BY_SUFFIX = {

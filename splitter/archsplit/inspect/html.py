@@ -41,7 +41,7 @@ from archsplit.inspect.text import (
     product_text,
     unserved_text,
 )
-from archsplit.system.units import change_text, size_text
+from archsplit.system.units import change_text, count_text, size_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -356,7 +356,7 @@ def _file_data(file: File) -> dict[str, Any]:
             part.label,
             {"download": part.wheel_bytes or 0, "files": part.file_bytes},
             color=part.color,
-            note=" ".join(filter(None, (part.kind, part.note, f"{part.count} images"))),
+            note=" ".join(filter(None, (part.kind, part.note, count_text(part.count, "image")))),
             texture=_TEXTURES[part.form],
             target=part.label,
             # Machine code and link code of one target are two boxes, and need two names.
@@ -384,7 +384,7 @@ def _kernel_data(file: File, part: BreakdownPart) -> Iterator[dict[str, Any]]:
     ]
     others = sum(kernel.code_bytes for kernel in kernels[_MAX_KERNELS:])
     if others:
-        named.append((f"{len(kernels) - _MAX_KERNELS} more kernels", others, 1))
+        named.append((count_text(len(kernels) - _MAX_KERNELS, "more kernel"), others, 1))
     for name, size, copies in named:
         # The machine code is unpacked, so it is the same number in every measure.
         sizes = {"download": size, "files": size}

@@ -259,7 +259,7 @@ function filter(text) {
     row.hidden = !words.every((word) => line.includes(word));
     count += !row.hidden;
   }
-  find("filter-note").textContent = words.length ? count + " rows match" : "";
+  find("filter-note").textContent = words.length ? count + (count === 1 ? " row matches" : " rows match") : "";
 }
 
 for (const table of document.querySelectorAll("table.sortable")) sortable(table);

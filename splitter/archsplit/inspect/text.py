@@ -28,7 +28,7 @@ from archsplit.inspect.breakdown import (
 )
 from archsplit.inspect.sizes import answer_text
 from archsplit.system.terminal import BAR, Column, FittingTable, name_column, word_column
-from archsplit.system.units import change_text, size_text
+from archsplit.system.units import change_text, count_text, size_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -97,7 +97,7 @@ def inventory_text(
             answer = answer_text(one, (names or {}).get(one.capability, ""))
             yield from ("", Text(answer))
             if one.used:
-                yield from (_three_sizes(inventory, one), Text(_parts(one)))
+                yield from (_three_sizes(inventory, one), Text(_parts(inventory, one)))
         if len(usages) > 1:
             yield from ("", *_devices(usages))
         yield from next_commands(inventory, shown)
@@ -141,25 +141,27 @@ def _three_sizes(inventory: Inventory, sizes: DeviceUsage) -> FittingTable:
     table = FittingTable((name_column(""), BAR, Column(heading=""), word_column("", rank=2)))
     what = "download" if inventory.is_wheel else "today"
     newer = f"{size_text(sizes.newer_ptx)} of it is PTX for newer GPUs" if sizes.newer_ptx else ""
-    rows = [(what, sizes.whole, ""), ("slim", sizes.slimmed, newer)]
+    rows = [(what, inventory.size, ""), ("slim", sizes.slimmed, newer)]
     if sizes.core is not None and sizes.pack is not None:
         note = f"core {size_text(sizes.core)} + pack {size_text(sizes.pack)}, estimated"
         rows.append(("split", sizes.core + sizes.pack, note))
     for name, size, note in rows:
-        bar = Bar(sizes.whole, 0, size, color=_USED, bgcolor=_UNUSED)
+        bar = Bar(inventory.size, 0, size, color=_USED, bgcolor=_UNUSED)
         table.add_row(name, bar, size_text(size), note)
     return table
 
 
-def _parts(sizes: DeviceUsage) -> str:
+def _parts(inventory: Inventory, sizes: DeviceUsage) -> str:
     parts = {
         "used": sizes.used,
         "for other GPUs": sizes.unused,
         "link code": sizes.link_code,
         "not device code": sizes.other,
+        # A GPU takes each image once.
+        "copies in other packs": inventory.size - sizes.whole,
     }
     words = " + ".join(f"{size_text(size)} {name}" for name, size in parts.items() if size)
-    return f"{words} = {size_text(sizes.whole)}"
+    return f"{words} = {size_text(inventory.size)}"
 
 
 def shares_text(inventory: Inventory) -> str:
@@ -169,8 +171,8 @@ def shares_text(inventory: Inventory) -> str:
         return ""
     size = size_text(sum(image.weight for image in images))
     return (
-        f"{len(images)} images ({size}) are in frames of several images (kind 256): the bytes of"
-        " each are its share by uncompressed size; split leaves such frames"
+        f"{count_text(len(images), 'image')} ({size}) in frames of several images (kind 256): the"
+        " bytes of each are its share by uncompressed size; split leaves such frames"
     )
 
 
@@ -403,7 +405,7 @@ def _kernels(kernels: tuple[KernelRow, ...]) -> Iterator[RenderableType]:
     for target, rows in targets.items():
         table = FittingTable(
             (
-                name_column(f"{target}: {len(rows)} kernels"),
+                name_column(f"{target}: {count_text(len(rows), 'kernel')}"),
                 Column(heading="machine code"),
                 Column(heading="copies", rank=1),
             )
@@ -540,7 +542,7 @@ def _gpu_effects(advice: Advice) -> FittingTable:
         before = ADVICE_WORDS[effect.before]
         # A GPU that runs nothing at all has gaps everywhere.
         if effect.gaps and effect.before is not Coverage.NONE:
-            before += f"; nothing in {effect.gaps} containers"
+            before += f"; nothing in {count_text(effect.gaps, 'container')}"
         after = ADVICE_WORDS[effect.after] if advice.best else ""
         users, plugin = percent_text(effect.share), size_text(effect.plugin)
         table.add_row(capability_text(effect.capability), users, before, after, plugin)

@@ -31,7 +31,7 @@ def mirror_text(report: MirrorReport) -> Iterator[RenderableType]:
         yield f"no lock needs {', '.join(report.removed)} any more: removed from the pages"
     before = sum(wheel.original.size for wheel in report.wheels)
     changed = sum(not wheel.unchanged for wheel in report.wheels)
-    yield f"{report.out}: {len(report.wheels)} wheels, {changed} edited, {len(report.new)} new"
+    yield f"{report.out}: wheels {len(report.wheels)}, edited {changed}, new {len(report.new)}"
     for device in report.devices:
         after = sum(wheel.size_for(device) for wheel in report.wheels)
         yield f"a GPU of {device} downloads {after / 1e6:.1f} MB, {before / 1e6:.1f} MB before"

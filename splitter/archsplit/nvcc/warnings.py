@@ -33,7 +33,7 @@ def fold_warnings(texts: Iterable[str]) -> tuple[str, ...]:
         blocks = [block for kind, block in _blocks(text) if not _is_repeated(kind, seen)]
         kept += ["\n".join(blocks).strip("\n")]
     more = {kind: count - 1 for kind, count in seen.items() if count > 1}
-    lines = [f"{count} more warnings of the kind {kind}" for kind, count in sorted(more.items())]
+    lines = [f"more warnings of the kind {kind}: {count}" for kind, count in sorted(more.items())]
     return tuple(text for text in (*kept, *lines) if text)
 
 

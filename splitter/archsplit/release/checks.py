@@ -151,7 +151,7 @@ def _wrong_platform_tag(wheel: WheelFacts, _: _Subject) -> Findings:
 def _wrong_root(wheel: WheelFacts, _: _Subject) -> Findings:
     # pip installs a purelib wheel into another folder on some systems, away from its plugins.
     if wheel.purelib == bool(wheel.libraries):
-        found = f"says Root-Is-Purelib: {wheel.purelib}, and has {len(wheel.libraries)} libraries"
+        found = f"says Root-Is-Purelib: {wheel.purelib}; its libraries: {len(wheel.libraries)}"
         yield finding("wrong-root", wheel.file, found)
 
 
@@ -369,7 +369,7 @@ def _missing_images(subject: _Subject) -> Findings:
             yield from service_faults(needed, found, capability, core)
     total, covered = count_images(subject.release)
     if subject.scope.complete and covered < total:
-        found_text = f"{total - covered} of {total} images are in no pack"
+        found_text = f"images in no pack: {total - covered} of {total}"
         yield finding("missing-image", core, found_text)
 
 

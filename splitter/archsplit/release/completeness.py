@@ -156,7 +156,7 @@ def kernel_faults(found: Mapping[str, Names], allowed: tuple[str, ...]) -> Itera
 
 
 def _first_of(names: list[str]) -> str:
-    return names[0] if len(names) == 1 else f"{names[0]} (and {len(names) - 1} others)"
+    return names[0] if len(names) == 1 else f"{names[0]} (and {len(names) - 1} more)"
 
 
 def _is_allowed(spellings: tuple[str, str], patterns: tuple[str, ...]) -> bool:
@@ -254,7 +254,8 @@ def _gap_notes(library: str, everything: Names, by_gpu: Mapping[str, Names]) -> 
     first = min(
         _short_name(readable_name(name, demangle)) for name in min(gpus_by_missing, key=len)
     )
-    yield (f"{library}: of {len(everything)} kernels the fat wheel lacks {counts}; one is {first}")
+    kernels = f"kernels that the fat wheel lacks, of {len(everything)}"
+    yield f"{library}: {kernels}: {counts}; one is {first}"
 
 
 def _short_name(name: str) -> str:
@@ -481,4 +482,4 @@ def _install_faults(
 
 def _unread_notes(kernels: KernelCoverage) -> Iterator[str]:
     if kernels.unread:
-        yield f"{len(kernels.unread)} images were not read for kernels: {kernels.unread[0]}"
+        yield f"images that were not read for kernels: {len(kernels.unread)}; {kernels.unread[0]}"

@@ -153,7 +153,7 @@ def table_faults(table: Pack, originals: Mapping[str, ContainerImages]) -> Itera
         original = originals[library.name]
         # Different numbers make a comparison one by one meaningless.
         if len(original) != len(library.containers):
-            found = f"{len(library.containers)} containers"
+            found = f"containers: {len(library.containers)}"
             yield finding("wrong-table", library.name, found, str(len(original)))
             continue
         for index, (images, row) in enumerate(zip(original, library.containers, strict=True)):

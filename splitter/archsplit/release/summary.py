@@ -12,7 +12,7 @@ from archsplit.arch.compat import GPU_BY_CAPABILITY
 from archsplit.arch.target import Capability
 from archsplit.devicecode.partition import REST_PACK, capability_extra
 from archsplit.release.matrix import release_matrix
-from archsplit.system.units import short_size
+from archsplit.system.units import count_text, short_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -34,7 +34,7 @@ def build_summary(release: Release, folder: Path) -> str:
     """Return the summary of a build."""
     lines = [f"{release.project} {release.version} in {folder}", *_wheel_lines(release)]
     total = sum(wheel.size for wheel in release.wheels)
-    return "\n".join([*lines, f"together {short_size(total)}, {len(release.wheels)} wheels"])
+    return "\n".join([*lines, f"together {short_size(total)}, wheels: {len(release.wheels)}"])
 
 
 def split_summary(release: Release) -> str:
@@ -56,7 +56,7 @@ def _details_rows(details: SplitDetails) -> Iterator[tuple[str, str]]:
         sizes = f"{short_size(library.size_before)} -> {short_size(library.size_after)}"
         yield library.core, "\n  ".join((f"{library.name}: {sizes}", *library.notes))
     for code in details.unmoved:
-        images = "1 image" if code.images == 1 else f"{code.images} images"
+        images = count_text(code.images, "image")
         what = f"{images} ({short_size(code.size)})" if code.images else "device code"
         yield code.core, f"{code.name}: kept {what}: {code.why}"
     for note in details.notes:

@@ -192,7 +192,7 @@ def trial_results(results: Mapping[str, str]) -> tuple[str, ...]:
     untried = sum(result != LOADS for result in results.values())
     if not untried:
         return lines
-    return (*lines, f"{untried} of {len(results)} changed libraries could not be tried here")
+    return (*lines, f"changed libraries that could not be tried here: {untried} of {len(results)}")
 
 
 def _foreign(library: Path) -> str | None:

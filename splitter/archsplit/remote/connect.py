@@ -56,7 +56,7 @@ def open_executor(
         if cluster.dashboard:
             note(f"dask's dashboard: {cluster.dashboard}")
         yield cluster
-        note(f"{endpoint.address}: {cluster.runs} steps were run; {cluster.traffic}")
+        note(f"{endpoint.address}: steps run: {cluster.runs}; {cluster.traffic}")
         return
     try:
         # An optional dependency, and 0.2 s of a start.
@@ -66,8 +66,8 @@ def open_executor(
     farm = ReapiExecutor(endpoint, **settings)
     yield farm
     note(
-        f"{endpoint.address}: {farm.hits} of {farm.hits + farm.runs} steps"
-        f" from the cache; {farm.traffic}"
+        f"{endpoint.address}: steps from the cache: {farm.hits} of {farm.hits + farm.runs};"
+        f" {farm.traffic}"
     )
 
 

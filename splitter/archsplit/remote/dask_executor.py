@@ -421,7 +421,7 @@ class DaskChecks:
                     hint="another build may have all of its slots",
                 ) from None
             self._check_end(worker, done)
-        return f"{len(self._tools)} files of the tools are the same on each worker"
+        return f"the tools are the same on each worker; files: {len(self._tools)}"
 
     def _check_end(self, worker: str, done: DaskResult) -> None:
         if done["returncode"] == OTHER_TOOLS_STATUS:

@@ -93,7 +93,7 @@ class ReapiChecks:
 
     def _execute(self) -> str:
         self._run_probe()
-        return f"{len(self._tools)} files of the tools are the same on the worker"
+        return f"the tools are the same on the worker; files: {len(self._tools)}"
 
     def _execute_again(self) -> str:
         return (

@@ -158,7 +158,7 @@ def check_outcome(
         texts = (str(_failure_error(graph.steps[one.position], one)) for one in failed)
         skipped = len(graph.steps) - len(outcome.finished)
         raise StepError(
-            "\n".join(texts) + f"\n{len(failed)} steps failed, {skipped} need them and did not run"
+            "\n".join(texts) + f"\n{len(failed)} steps failed; not run because of them: {skipped}"
         )
     if outcome.failure is not None:
         raise _failure_error(graph.steps[outcome.failure.position], outcome.failure)

@@ -300,7 +300,7 @@ def _sharing_notes(owned: Iterable[OwnedLibrary]) -> Iterator[str]:
     # An installer may make hard or symbolic links to its cache in place of copies.
     count = sum(path.is_symlink() or path.lstat().st_nlink > 1 for path in paths)
     if count:
-        yield f"{count} libraries are shared with a cache or other environments, which keep theirs"
+        yield f"libraries shared with a cache or other environments, which keep theirs: {count}"
 
 
 def check_digests(owned: Iterable[OwnedLibrary], *, trust_record: bool) -> dict[str, str]:

@@ -29,7 +29,7 @@ from archsplit.errors import ArchsplitError, TargetError
 from archsplit.slim.request import SHARED_FRAMES
 from archsplit.system.fs import read_file
 from archsplit.system.terminal import Column, FittingTable, name_column, word_column
-from archsplit.system.units import short_size
+from archsplit.system.units import count_text, short_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -276,7 +276,7 @@ def slim_text(report: SlimReport, request: SlimRequest) -> Iterator[RenderableTy
     notes = list(_notes(report, request))
     yield from notes[:_MOST_NOTES]
     if len(notes) > _MOST_NOTES:
-        yield f"{len(notes) - _MOST_NOTES} more notes: --json has all"
+        yield f"{count_text(len(notes) - _MOST_NOTES, 'more note')}: --json has all"
     if report.zstd_saves:
         saves = short_size(report.zstd_saves)
         yield f"--recompress 9 saves about {saves} more on disk, for {ZSTD_DRIVER}"
@@ -321,7 +321,7 @@ def _slimmed_files(report: SlimReport) -> FittingTable:
         rest = files[_MOST_FILES:]
         before = short_size(sum(one.size_before for one in rest))
         after = short_size(sum(one.size_after for one in rest))
-        table.add_row(f"{len(rest)} more files", before, after, "--json lists them")
+        table.add_row(count_text(len(rest), "more file"), before, after, "--json lists them")
     return table
 
 
@@ -337,7 +337,7 @@ def _grouped(files: tuple[SlimmedFile, ...]) -> Iterator[SlimmedFile]:
     for folder, group in cubins.items():
         yield replace(
             group[0],
-            path=f"{folder}: {len(group)} cubins for other GPUs",
+            path=f"{folder}: {count_text(len(group), 'cubin')} for other GPUs",
             size_before=sum(file.size_before for file in group),
             size_after=sum(file.size_after for file in group),
             removed=tuple(row for file in group for row in file.removed),
@@ -423,12 +423,12 @@ def zstd_saves(plans: Iterable[FilePlan], request: SlimRequest) -> int:
 
 
 def _unregistered_text(file: SlimmedFile) -> str:
-    count = sum(row.count for row in file.unregistered)
+    images = count_text(sum(row.count for row in file.unregistered), "image")
     size = short_size(sum(row.file_bytes for row in file.unregistered))
-    images = f"{file.path}: {count} images, {size}, that only the library finds and these"
+    what = f"{file.path}: {images}, {size}, that only the library finds and these GPUs can't run"
     if file.zeroed:
-        return f"{images} GPUs can't run, are zeros now: they pack better and can be holes"
-    return f"{images} GPUs can't run, stay; --unregistered zero overwrites them"
+        return f"{what}: zeros now, which pack better and can be holes"
+    return f"{what}: kept; --unregistered zero overwrites such code"
 
 
 def _notes(report: SlimReport, request: SlimRequest) -> Iterator[str]:
@@ -438,7 +438,7 @@ def _notes(report: SlimReport, request: SlimRequest) -> Iterator[str]:
         if file.unregistered:
             yield _unregistered_text(file)
     if shared := sum(file.shared for file in report.files):
-        yield f"{shared} images stay: they are {SHARED_FRAMES}"
+        yield f"kept {count_text(shared, 'image')}: {SHARED_FRAMES}"
     if request.recompress is not None:
         yield f"compressed images need {ZSTD_DRIVER}"
     # Users who ask for one GPU are surprised to find PTX of another in the result.
@@ -533,4 +533,5 @@ def check_gpus(site: Path, capabilities: Iterable[Capability]) -> tuple[str, ...
             hint="install the packages again, or put them back with `archsplit slim --undo`",
         )
     text = ", ".join(map(str, capabilities))
-    return (f"{len(slimmed)} slimmed distributions in {site}: all may run on {text}",)
+    packages = count_text(len(slimmed), "slimmed distribution")
+    return (f"{packages} in {site}: all may run on {text}",)

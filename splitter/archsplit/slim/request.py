@@ -15,7 +15,7 @@ from archsplit.devicecode.scan import HEAD_SIZE, Form, detect_form, read_content
 from archsplit.errors import BinaryFormatError
 from archsplit.formats.libraries import is_signed_pe
 from archsplit.formats.reader import open_file
-from archsplit.system.units import short_size
+from archsplit.system.units import count_text, short_size
 from archsplit.wheels.reader import extract_member
 from archsplit.wheels.record import RecordRow
 from archsplit.wheels.zip_reader import read_head
@@ -132,7 +132,7 @@ def kept_code_reasons(name: str, path: Path, choice: str) -> Iterator[str]:
         # A container emptied by an earlier run has no images, and needs no reason.
         if images:
             size = short_size(sum(image.file_bytes for image in images))
-            yield f"{name}: {len(images)} images, {size}, {reason}"
+            yield f"{name}: {count_text(len(images), 'image')}, {size}, {reason}"
 
 
 def wheel_kept_code_reasons(wheel: Wheel, choice: str, folder: Path) -> tuple[str, ...]:

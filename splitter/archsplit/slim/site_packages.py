@@ -159,7 +159,7 @@ def _resume(transaction: Transaction, journal: SlimJournal, request: SlimRequest
     if damaged:
         raise VerifyError(f"the new files for {', '.join(damaged)} are damaged", hint="use --undo")
     transaction.apply(journal)
-    note = f"an interrupted run was finished: {len(journal.changes)} files are in place"
+    note = f"an interrupted run was finished; files in place: {len(journal.changes)}"
     # The sizes are unknown: the run that computed them was killed.
     return replace(plan_report(request, {}, (note,)), output=str(transaction.site), size_after=None)
 
@@ -246,7 +246,7 @@ def undo_site(path: Path, *, force: bool = False) -> tuple[str, ...]:
         # Files of the distributions left out stay as pip wrote them.
         transaction.roll_back(replace(journal, changes=changes))
     unchanged = (f"{each} has changed since, and is left as it is" for each in sorted(replaced))
-    return (f"{len(changes)} files were restored", *unchanged)
+    return (f"files restored: {len(changes)}", *unchanged)
 
 
 def _check_not_slimmed(site: Path) -> None:

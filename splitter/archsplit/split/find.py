@@ -33,7 +33,7 @@ from archsplit.release.report import UnmovedCode
 from archsplit.split.stub import Stub, stub_name
 from archsplit.split.take_apart import SplittableLibrary, strip_library, unsplit_images
 from archsplit.system.parallel import map_on_cores
-from archsplit.system.units import short_size
+from archsplit.system.units import count_text, short_size
 from archsplit.wheels.filename import distribution_name
 from archsplit.wheels.reader import extract_member, read_member
 from archsplit.wheels.zip_reader import read_head
@@ -248,7 +248,7 @@ def _check_machines(
 ) -> None:
     if not libraries:
         lines = [
-            f"{one.name}: {one.images} images, {short_size(one.size)}, stay: {one.why}"
+            f"{one.name}: kept {count_text(one.images, 'image')}, {short_size(one.size)}: {one.why}"
             for one in unmoved
         ]
         nothing = f"{wheel.path} has no library with device code that can be moved"

@@ -44,7 +44,7 @@ from archsplit.system.fs import (
 )
 from archsplit.system.process import Command, run_checked
 from archsplit.system.scratch import ScratchFiles
-from archsplit.system.units import short_size
+from archsplit.system.units import count_text, short_size
 from archsplit.wheels.reader import open_wheel
 
 if TYPE_CHECKING:
@@ -428,10 +428,10 @@ class SplitPlan:
         lines.append(f"installed as {self.install}" + (f", named {self.name}" if self.name else ""))
         for pack in self.packs or ():
             what = f"GPUs of capability {', '.join(pack.serves)}" if pack.serves else ""
-            size = f"{short_size(pack.image_bytes):>10}"
-            lines.append(f"{size} in {pack.images:5} images  {pack.pack:10} {what}".rstrip())
+            images = f"{short_size(pack.image_bytes):>10} in {count_text(pack.images, 'image'):>12}"
+            lines.append(f"{images}  {pack.pack:10} {what}".rstrip())
         for one in self.stays:
-            lines.append(f"{one.name}: {one.images} images stay: {one.why}")
+            lines.append(f"{one.name}: kept {count_text(one.images, 'image')}: {one.why}")
         return "\n".join(lines)
 
 

@@ -199,9 +199,9 @@ class WrapperCalls:
         """Yield the lines of a report on the build."""
         total = self.compiled + self.cached
         if total:
-            yield f"the compiler wrapper ran {total} compilations, {self.cached} from the cache"
+            yield f"compilations by the compiler wrapper: {total}, {self.cached} from the cache"
         for reason, count in self.by_nvcc.items():
-            yield f"nvcc itself ran {count} times: {reason}"
+            yield f"runs of nvcc itself: {count}: {reason}"
         if not total and not self.by_nvcc:
             names = ", ".join((*_COMPILERS, *_TOOLKITS))
             yield (

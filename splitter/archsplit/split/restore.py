@@ -297,7 +297,7 @@ def _find_images(table: Pack, wheels: Iterable[WheelFacts]) -> Mapping[_Key, mem
     missing = len(images) - len(content_by_image)
     if missing:
         raise InputError(
-            f"{missing} of {len(images)} images are in no pack here",
+            f"images in no pack here: {missing} of {len(images)}",
             hint="put all wheels that split wrote into one folder",
         )
     # All digests, before the first library is written.

@@ -29,7 +29,7 @@ from archsplit.formats.fatbin import RELOCATABLE
 from archsplit.split.model import SLOW_LEVEL, StoredImages
 from archsplit.system.parallel import map_on_cores
 from archsplit.system.resources import available_cores
-from archsplit.system.units import short_size
+from archsplit.system.units import count_text, short_size
 from archsplit.wheels.zip_writer import PACK_LEVEL
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def store_images(
         cores = available_cores()
         progress.note(
             f"{raw} of device code as zstd frames of level {level}: about {seconds:.0f} s of"
-            f" CPU time, {seconds / cores:.0f} s on {cores} cores"
+            f" CPU time, {seconds / cores:.0f} s on {count_text(cores, 'core')}"
         )
     progress.begin_stage("compressing device code", 0, "Compressed device code")
     results = dict(zip(images, recompress_images(list(images.values()), level=level), strict=True))
@@ -148,11 +148,12 @@ def stored_notes(stored: StoredImages, rows: Iterable[PackContainer], cuda: int)
     digests = {image.digest for row in rows for image in row.images}
     kept = Counter(stored.results[one].kept for one in digests & stored.results.keys())
     if count := kept.pop(None, 0):
-        yield f"{count} images are stored as zstd frames"
+        yield f"stored as zstd frames: {count_text(count, 'image')}"
         # With zstd images of the vendor, older drivers never ran the wheel.
         if (promise := _PROMISES.get(cuda // 1000)) and not kept[KeptReason.ZSTD]:
             yield f"the packs need {ZSTD_DRIVER}, or libzstd.so.1"
             yield f"wheels of CUDA {cuda // 1000} promise {promise}; --recompress off keeps that"
     for reason, count in kept.most_common():
         if reason is not None:
-            yield f"{count} images keep the vendor's bytes: {reason.value}"
+            images = count_text(count, "image keeps", "images keep")
+            yield f"{images} the vendor's bytes: {reason.value}"

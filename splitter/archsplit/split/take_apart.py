@@ -321,7 +321,7 @@ def _placed_rows(
     # The cut moves containers, so their new addresses are read from the result.
     addresses = container_addresses(elf)
     if len(addresses) != len(containers):
-        raise VerifyError(f"{path} has {len(addresses)} containers, expected {len(containers)}")
+        raise VerifyError(f"containers of {path}: {len(addresses)}, expected {len(containers)}")
     # Once for all wrappers: a library has thousands of them, and as many sections.
     wrappers = wrapper_addresses(elf) if containers else range(0)
     places = (

@@ -109,7 +109,7 @@ def output_tail(stdout: str, stderr: str) -> str:
         return "\n".join(lines)
     # After an error of the compiler, a build's own stack trace may fill the end.
     errors = [line for line in lines[:left_out] if _ERROR_LINE.search(line)][:_EARLIER_ERRORS]
-    head = [f"… {left_out} lines before" + (", with these errors:" if errors else "")]
+    head = [f"… lines before: {left_out}" + ("; their errors:" if errors else "")]
     return "\n".join(head + [f"    {line.strip()}" for line in errors] + lines[-TAIL_LINES:])
 
 

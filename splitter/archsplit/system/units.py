@@ -50,6 +50,11 @@ def short_size(size: int) -> str:
     return f"{value:.{decimals}f} {units[power]}"
 
 
+def count_text(number: int, one: str, several: str = "") -> str:
+    """Return ``1 image``, ``2 images``; ``several`` is for other plurals than with an s."""
+    return f"{number} {one if number == 1 else several or f'{one}s'}"
+
+
 def change_text(size: int) -> str:
     """Return ``+1.2 MB``, ``-80 B``: a size with its sign."""
     # A minus is a part of the number.

@@ -27,7 +27,7 @@ from packaging.metadata import parse_email
 from archsplit.errors import InputError, WheelError
 from archsplit.system.fs import hash_stream, input_errors, output_errors
 from archsplit.system.parallel import BlockSinks, map_on_cores
-from archsplit.system.units import BLOCK
+from archsplit.system.units import BLOCK, count_text
 from archsplit.wheels import metadata, record
 from archsplit.wheels.filename import WheelName
 from archsplit.wheels.metadata import WheelInfo
@@ -152,7 +152,7 @@ def _hash_findings(rows: tuple[RecordRow, ...], right: tuple[RecordRow, ...]) ->
 def _record_notes(faults: list[str]) -> Iterator[str]:
     yield from (f"{_WRONG_RECORD}: {fault}" for fault in faults[:_MAX_NOTES])
     if len(faults) > _MAX_NOTES:
-        yield f"{_WRONG_RECORD} in {len(faults) - _MAX_NOTES} more rows"
+        yield f"{_WRONG_RECORD} in {count_text(len(faults) - _MAX_NOTES, 'more row')}"
 
 
 def _find_dist_info(archive: Archive) -> str:
@@ -213,8 +213,8 @@ def _row_findings(row: RecordRow, size: int) -> Iterator[str]:
         yield "RECORD has no hash of it"
     if row.size != size:
         # The specification allows a row without a size, but every builder writes it.
-        found = "no size" if row.size is None else f"{row.size} bytes"
-        yield f"{size} bytes, and {found} in RECORD"
+        found = "no size" if row.size is None else count_text(row.size, "byte")
+        yield f"{count_text(size, 'byte')}, and {found} in RECORD"
 
 
 def _tag_findings(name: WheelName, info: WheelInfo) -> Iterator[str]:

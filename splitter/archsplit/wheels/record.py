@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from archsplit.errors import WheelError
 from archsplit.system.fs import input_errors, read_file
+from archsplit.system.units import count_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -123,9 +124,8 @@ class RecordRow:
         if fault is not None:
             raise WheelError(f"{self.path!r} can't be a member of a wheel: {fault}")
         if self.digest is not None and ALGORITHMS.get(self.algorithm) != len(self.digest):
-            raise WheelError(
-                f"{self.path} has a hash of {len(self.digest)} bytes of {self.algorithm}"
-            )
+            size = count_text(len(self.digest), "byte")
+            raise WheelError(f"{self.path} has a hash of {size} of {self.algorithm}")
 
     @property
     def hash_text(self) -> str:
@@ -177,7 +177,7 @@ def _parse_row_or_fault(row: list[str]) -> RecordRow | WheelError:
 
 def _parse_row(row: list[str]) -> RecordRow:
     if len(row) != _COLUMNS:
-        raise WheelError(f"{len(row)} columns, expected {_COLUMNS}")
+        raise WheelError(f"{count_text(len(row), 'column')}, expected {_COLUMNS}")
     path, hash_text, size = row
     if size and not _SIZE.fullmatch(size):
         raise WheelError(f"{path} can't have {size!r} bytes")
@@ -298,8 +298,9 @@ def read_distribution(site: Path, folder: str) -> InstalledDistribution:
         ) from None
     wrong = [number for number, row in enumerate(rows, start=1) if len(row) != _COLUMNS]
     if wrong:
+        columns = count_text(len(rows[wrong[0] - 1]), "column")
         raise WheelError(
-            f"{path}: row {wrong[0]} has {len(rows[wrong[0] - 1])} columns, not {_COLUMNS}",
+            f"{path}: row {wrong[0]} has {columns}, not {_COLUMNS}",
             hint="install the package again",
         )
     return InstalledDistribution(

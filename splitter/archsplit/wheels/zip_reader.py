@@ -32,7 +32,7 @@ from typing import IO, TYPE_CHECKING, BinaryIO
 
 from archsplit.errors import InputError, WheelError
 from archsplit.system.fs import input_errors, output_errors
-from archsplit.system.units import BLOCK
+from archsplit.system.units import BLOCK, count_text
 from archsplit.wheels.record import duplicate_names, member_fault
 
 if TYPE_CHECKING:
@@ -158,7 +158,7 @@ def _size_faults(info: ZipInfo) -> Iterator[str]:
     if stored and info.file_size != info.compress_size:
         yield f"{info.compress_size} stored bytes have the size {info.file_size}"
     if not stored and info.file_size > MAX_EXPANSION * info.compress_size:
-        yield f"{info.compress_size} bytes can't unpack to {info.file_size}"
+        yield f"{count_text(info.compress_size, 'byte')} can't unpack to {info.file_size}"
     # Readers disagree about what they unpack for it.
     if info.is_dir() and info.file_size:
         yield "it is a folder with content"
