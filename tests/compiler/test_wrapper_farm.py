@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from archsplit.compiler import wrapper_farm
+from archsplit.compiler import wrapper, wrapper_farm
 from archsplit.compiler.invocation import Invocation, ReportFiles, WrapperContext, WrapperRunner
 from archsplit.compiler.wrapper import run_wrapper
+from archsplit.errors import DiskFullError
 from archsplit.nvcc.cmdline import CommandLine
 from archsplit.remote.action import action_spec
 from archsplit.remote.dask_worker import DaskAction, run_action
@@ -26,11 +27,13 @@ from archsplit.system.terminal import SilentProgress
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from archsplit.compiler.wrapper_graph import Compilation
     from archsplit.nvcc.toolkit import Toolkit
     from archsplit.remote.endpoint import DaskEndpoint, Endpoint
     from archsplit.remote.farm_executor import ExecutorSettings
     from archsplit.scheduler.executor import Ended
     from archsplit.scheduler.graph import Graph, Step
+    from archsplit.scheduler.outcome import Outcome
 
 pytestmark = pytest.mark.nvcc
 
@@ -220,6 +223,20 @@ def test_step_is_judged_by_the_executor_that_ran_it(
     assert all(step.is_remote for step in worker.judged)
     assert here
     assert not any(step.is_remote for step in here)
+
+
+def test_object_whose_rules_cannot_be_written_is_removed(
+    calls: Calls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write_depfiles(compilation: Compilation, outcome: Outcome) -> None:
+        del outcome
+        assert [path.name for path in compilation.graph.steps[-1].writes if path.exists()]
+        raise DiskFullError("no space left")
+
+    monkeypatch.setattr(wrapper, "_write_depfiles", write_depfiles)
+    with pytest.raises(DiskFullError):
+        calls.compile("k.o", "-MD", engine=False)
+    assert not (calls.folder / "k.o").exists()
 
 
 def test_an_error_of_a_worker_is_that_of_nvcc(calls: Calls) -> None:
