@@ -237,7 +237,9 @@ def main() -> int:
                 sys.exit(f"error: fewer than {LEAST_FREE / 1e9:.0f} GB are free in {scratch}")
             try:
                 wheel = download(project, found.get("version"), scratch)
-                found = found or new_result(wheel)
+                # Another Python's wheel has other sizes: no step of it may be mixed with these.
+                if found.get("file") != wheel.name:
+                    found, steps = new_result(wheel), arguments.steps
                 measure(found, wheel, scratch, steps, arguments.reports)
             except StepError as error:
                 found = {"problems": [f"download: {error}"]}
