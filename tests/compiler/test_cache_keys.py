@@ -16,6 +16,7 @@ from archsplit.compiler.file_resolver import (
     has_macro_in_assembly,
     has_time_text,
     has_timestamp_text,
+    join_continued_lines,
     reads_more,
 )
 from archsplit.compiler.include_scan import HeaderFacts, TextScans, has_include_names
@@ -151,6 +152,28 @@ def test_the_assembler_may_read_more(text: bytes) -> None:
     assert not reads_more(b"list.include(a); // .inc")
     assert not reads_more(b"bool b = list.include ? list.include(a) : false;")
     assert not reads_more(b"int k;")
+
+
+@pytest.mark.parametrize(
+    ("text", "joined"),
+    [
+        (b"#define X a \\\n b\n", b"#define X a  b\n"),
+        (b"__TI\\ \t\r\nME__", b"__TIME__"),
+        (b"__TI??/\nME__", b"__TIME__"),
+        # A backslash that is left over joins nothing: gcc sees a directive here.
+        (b"#define X a\\\\\n\r\n#include <k.h>\n", b"#define X a\\\r\n#include <k.h>\n"),
+        (b"#define X a\\ \\\n\n#include <k.h>\n", b"#define X a\\ \n#include <k.h>\n"),
+    ],
+)
+def test_continued_lines_are_joined_once(text: bytes, joined: bytes) -> None:
+    assert join_continued_lines(text) == joined
+
+
+def test_directive_in_two_strings_counts_beside_other_statements() -> None:
+    plain = b'asm("" "name"); asm(".ap" "x"); asm("mov.u32 %0, %1;" : "=r"(x));'
+    assert not reads_more(plain)
+    assert reads_more(plain + b'asm(".in" "cbin \\"k\\"");' + plain)
+    assert reads_more(plain + b'asm("\\x2eINCBIN \\"k\\"");')
 
 
 def test_only_variables_that_count_are_parts() -> None:

@@ -9,6 +9,7 @@ such a place, while hardly any of it uses lines of the user's files.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import re
 from typing import TYPE_CHECKING, NamedTuple
@@ -81,6 +82,7 @@ def uses_file(text: bytes) -> bool:
     return _FILE_LOCATION.search(text) is not None
 
 
+@functools.lru_cache(4)  # rules for make need the markers of a text, and so does its entry
 def include_markers(text: bytes) -> bytes:
     """Return the markers of the files in a text, each once, the source first."""
     main = _MAIN.search(text)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from archsplit.cache.usage import stat_text
 from archsplit.compiler.invocation import with_all_options
+from archsplit.compiler.preprocessed import include_markers
 from archsplit.compiler.wrapper_graph import plan_compilation, query_dryrun
 from archsplit.errors import OutputError, VerifyError
 from archsplit.nvcc.cmdline import FallBackToNvccError
@@ -211,7 +212,7 @@ def _write_depfiles(compilation: Compilation, outcome: Outcome) -> None:
         if not written.issuperset(rule.sources):
             continue
         text = depfile_text(
-            (path.read_bytes() for path in rule.sources),
+            (include_markers(path.read_bytes()) for path in rule.sources),
             command=compilation.invocation.command,
             made=has_other_outputs(dryrun.transcript),
         )

@@ -80,11 +80,11 @@ class SystemMemory:
         self._limited = tuple(_limited_groups(root))
         limits = [limit for limit, _, _ in self._limited]
         # The narrowest of all: a container may be inside of a limited slice.
-        self.total = min([_meminfo(root).get("MemTotal", _NO_LIMIT), *limits])
+        self.total = min([_meminfo(root, "MemTotal", _NO_LIMIT), *limits])
 
     def available(self) -> int:
         """Return the bytes that can be allocated now without the OOM killer; never negative."""
-        free = [_meminfo(self._root).get("MemAvailable", self.total)]
+        free = [_meminfo(self._root, "MemAvailable", self.total)]
         for limit, files, folder in self._limited:
             # Page cache counts as free, because the kernel gives it up.
             usage = _read_number(folder / files.usage) - _reclaimable(folder, files)
@@ -141,8 +141,10 @@ def _reclaimable(folder: Path, files: _CgroupFiles) -> int:
     return sum(size for name, size in counters if name in files.reclaimable)
 
 
-def _meminfo(root: Path) -> dict[str, int]:
-    return {name.rstrip(":"): size * 1024 for name, size in _read_counters(root / "proc/meminfo")}
+def _meminfo(root: Path, wanted: str, default: int) -> int:
+    counters = _read_counters(root / "proc/meminfo")
+    # Both are among the first lines: each check of running steps reads them.
+    return next((size * 1024 for name, size in counters if name == f"{wanted}:"), default)
 
 
 def _read_counters(path: Path) -> Iterator[tuple[str, int]]:
