@@ -12,9 +12,15 @@ from publish_runs import BASIC, Command, pip, uv
 from publish_samples import SECRET, USER, Asked, Fault, Scene, make_release
 
 from archsplit.cli.main import main
+from archsplit.errors import ToolFailedError
+from archsplit.index.upload import Twine
+from archsplit.system.process import SubprocessRunner
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from archsplit.system import process
+    from archsplit.system.process import CompletedProcess
 
 
 @pytest.fixture
@@ -94,6 +100,16 @@ def test_plan_is_shown_and_nothing_is_uploaded(command: Command) -> None:
     assert plan["rules"]["file_bytes"] is None
     assert scene.server.uploads() == []
     assert not scene.state.exists()
+
+
+def test_a_slow_twine_is_not_an_unknown_repository() -> None:
+    class Slow(SubprocessRunner):
+        def run(self, command: process.Command) -> CompletedProcess:
+            raise ToolFailedError(f"{command.argv[0]} took too long")
+
+    twine = Twine(runner=Slow(), environment={}, python_path="")
+    with pytest.raises(ToolFailedError, match="the address: no reply within 60 s"):
+        twine.where()
 
 
 def test_only_twine_reads_pypirc(command: Command) -> None:

@@ -144,8 +144,12 @@ class Twine:
 
         Raises:
             UsageError: twine finds no such repository.
+            ToolFailedError: twine doesn't end.
         """
         result = self._call("where", self._place(), seconds=_WHERE_SECONDS)
+        # A busy machine, and not a mistake of the user.
+        if result.outcome == "no end":
+            raise ToolFailedError(f"twine can't be asked for the address: {result.reply()}")
         if not result.is_done:
             raise UsageError(f"twine doesn't know this repository: {result.reply()}")
         return result.reason
