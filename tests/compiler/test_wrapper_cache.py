@@ -423,10 +423,15 @@ def test_warnings_come_back_and_with_their_lines(project: Project) -> None:
     project.write("k.cu", SOURCE + "__global__ void warns() { int unused; }\n")
     first = [line for line in project.compile(ONE, make=CUBIN) if "unused" in line]
     assert [line for line in project.compile(ONE, make=CUBIN) if "unused" in line] == first
-    project.write("k.cu", "\n" + SOURCE + "__global__ void warns() { int unused; }\n")
-    second = [line for line in project.compile(ONE, make=CUBIN) if "unused" in line]
-    assert second
-    assert second != first
+    for above in range(1, 6):
+        project.write("k.cu", "\n" * above + SOURCE + "__global__ void warns() { int unused; }\n")
+        later = [line for line in project.compile(ONE, make=CUBIN) if "unused" in line]
+        number = SOURCE.count("\n") + 1 + above
+        assert any(f"k.cu({number})" in line for line in later), (above, later)
+    # Another request, and the same text and lines for cicc.
+    lines = project.compile(ONE, "-DUNUSED=1", make=CUBIN)
+    assert not [name for name in ran(lines) if name.startswith("cicc")], lines
+    assert any(f"k.cu({number})" in line for line in lines)
 
 
 def test_a_warning_of_nvcc_about_names_is_not_that_of_another_call(project: Project) -> None:
