@@ -216,7 +216,7 @@ REAL = {
     "cupy-cuda12x==14.2.0": 0.66,
     "catboost==1.2.10": 0.67,
     "bitsandbytes==0.50.2": 1.0,
-    "spconv-cu120==2.3.6": 0.79,
+    "spconv-cu120==2.3.6": 0.81,
     "ctranslate2==4.8.5": 0.96,
 }
 
