@@ -4,7 +4,6 @@ import ctypes
 import hashlib
 import platform
 import random
-import resource
 import shutil
 import sys
 from pathlib import Path
@@ -152,19 +151,6 @@ def test_frames_equal_the_ones_of_zstandard(level: int) -> None:
     compressor = zstandard.ZstdCompressor(level=level)
     for block in (b"", *random_blocks(5, 100), Path(lz4.block._block.__file__).read_bytes()):
         assert compress_zstd(block, level) == compressor.compress(block)
-
-
-def test_memory_of_a_frame_is_kept_for_the_next_one() -> None:
-    """New pages for each image would be an eighth of a split's time."""
-    block = random.Random(6).randbytes(40_000) * 220
-    pages = []
-    for _ in range(2):
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-        for size in (1, 8, 2, 6, 3, 4, 1, 8):
-            compress_zstd(block[: size << 20], 9)
-        pages.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
-    # Without limits for glibc, 12,815 pages.
-    assert pages[1] < 1000
 
 
 @pytest.fixture

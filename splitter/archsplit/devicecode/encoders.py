@@ -34,9 +34,6 @@ ENCODER_DIGESTS = "SHA256SUMS"
 
 _LIBZSTD = "1.5.7"
 
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
-"""Options of ``mallopt``. Source: glibc's malloc.h."""
-
 
 class Encoder(enum.IntEnum):
     """Encoders of vendors' payloads; their numbers are in packs, and never change."""
@@ -109,11 +106,6 @@ def compiled_encoders() -> Traversable:
 
 @lru_cache(maxsize=1)
 def _zstd_writer() -> Callable[[bytes, int], bytes]:
-    # Each frame takes 20 MB for a while, and glibc gives them back to the system: an eighth of a
-    # split's time went into new pages. It chooses these limits itself, but only later.
-    with suppress(AttributeError, OSError, TypeError):
-        ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, 32 << 20)
-        ctypes.CDLL(None).mallopt(_TRIM_THRESHOLD, 64 << 20)
     # A frame depends on the release of libzstd, most of all at high levels.
     if zstd.zstd_version == _LIBZSTD:
         return zstd.compress
