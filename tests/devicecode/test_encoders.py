@@ -3,7 +3,6 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import platform
-import random
 import shutil
 import sys
 from pathlib import Path
