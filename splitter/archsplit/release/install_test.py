@@ -31,7 +31,7 @@ from archsplit.system.process import Command
 from archsplit.wheels.filename import ALL_EXTRA, distribution_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 
     from packaging.metadata import Metadata
 
@@ -223,9 +223,13 @@ class Installer:
             yield finding("not-installed", core.project, found)
             return
         self.installed.append(f"{core.place} with Python {python.version}")
+        is_first = True
         for name, program in programs.items():
             folder = self.scratch / f"{number}-{python.version}-{name}"
-            yield from self._install(name, program, view, python, wanted, folder)
+            own = view, python, wanted, folder
+            is_tried = yield from self._install(name, program, *own, is_first=is_first)
+            # One installer's environment is enough for what the wheels themselves do.
+            is_first = is_first and not is_tried
 
     def _install(
         self,
@@ -235,7 +239,10 @@ class Installer:
         interpreter: Interpreter,
         wanted: InstallRelease,
         folder: Path,
-    ) -> Iterator[Finding]:
+        *,
+        is_first: bool,
+    ) -> Generator[Finding, None, bool]:
+        """Yield the faults; return False if the installer doesn't support the Python."""
         # A release with one core is tried with one Python, which needs no mention.
         with_python = f" for Python {interpreter.version}" if view.is_view else ""
         # An environment for each installer: what one leaves out must not be there from the other.
@@ -244,7 +251,7 @@ class Installer:
         if made.returncode != 0:
             found = f"can't make an environment to install {name} in:\n{made.tail()}"
             yield finding("no-environment", wanted.requirement, found)
-            return
+            return True
         python = str(folder / "bin" / "python")
         own = self._pip_for(program, python, interpreter) if name == "pip" else program
         if own is None:
@@ -252,8 +259,9 @@ class Installer:
                 f"pip was not tried for Python {interpreter.version}: it supports only newer ones"
             )
             self.installed[-1] += " (only uv)"
-            return
-        for step, words in _steps(name, python, view.folder.absolute(), wanted):
+            return False
+        steps = _steps(name, python, view.folder.absolute(), wanted, is_first=is_first)
+        for step, words in steps:
             done = self._run((*own, *words))
             if done.returncode != 0:
                 found = f"{name} can't {step}{with_python}:\n{_indented(done)}"
@@ -261,10 +269,10 @@ class Installer:
                 # One kind of GPU may be whole while another one is not.
                 if words[-1] in wanted.requirements[:-1]:
                     continue
-                return
-            # One installer's environment is enough for what the wheels themselves do.
-            if name == "pip" and words[-1] in {wanted.core, wanted.requirement}:
+                return True
+            if is_first and words[-1] in {wanted.core, wanted.requirement}:
                 yield from self._use(python, words[-1], wanted)
+        return True
 
     def _use(self, python: str, installed: str, wanted: InstallRelease) -> Iterator[Finding]:
         """Import the packages of the core."""
@@ -396,9 +404,12 @@ def _active(metadata: Metadata, python: Interpreter) -> Iterator[Requirement]:
 
 
 def _steps(
-    name: str, python: str, folder: Path, wanted: InstallRelease
+    name: str, python: str, folder: Path, wanted: InstallRelease, *, is_first: bool
 ) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield the commands of an installer: other projects, the release, the check."""
+    """Yield the commands of an installer: other projects, the release, the check.
+
+    The first installer also installs the core alone.
+    """
     pip = name == "pip"
     install: tuple[str, ...] = (
         ("--python", python, "install", "--no-input", "--disable-pip-version-check", "--no-compile")
@@ -411,7 +422,7 @@ def _steps(
             f"install what the wheels need of others ({', '.join(wanted.outside)})",
             (*install, *wanted.outside),
         )
-    for requirement in (*([wanted.core] if pip else []), *wanted.requirements):
+    for requirement in (*([wanted.core] if is_first else []), *wanted.requirements):
         yield (
             f"install {requirement} from the folder",
             (*install, "--no-index", "--find-links", str(folder), requirement),
