@@ -423,6 +423,7 @@ def test_warnings_come_back_and_with_their_lines(project: Project) -> None:
     project.write("k.cu", SOURCE + "__global__ void warns() { int unused; }\n")
     first = [line for line in project.compile(ONE, make=CUBIN) if "unused" in line]
     assert [line for line in project.compile(ONE, make=CUBIN) if "unused" in line] == first
+    number = 0
     for above in range(1, 6):
         project.write("k.cu", "\n" * above + SOURCE + "__global__ void warns() { int unused; }\n")
         later = [line for line in project.compile(ONE, make=CUBIN) if "unused" in line]

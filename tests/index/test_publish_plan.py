@@ -193,7 +193,7 @@ def test_publication_is_told() -> None:
         for one in what.artifacts
     )
     done = Publication(plan=made, live=live, requirement="foo[all]==1.0")
-    assert "foo 1.0 is live; files: 3, uploaded now: 1" in done.text()
+    assert "foo 1.0 is live: 3 files, 1 uploaded now" in done.text()
     assert 'next: pip install --index-url https://pypi.org/simple/ "foo[all]==1.0"' in done.text()
     assert json.loads(done.as_json())["complete"]
     part = Publication(plan=made, live=live[:1])

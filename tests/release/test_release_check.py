@@ -492,7 +492,7 @@ def test_gaps_are_told_by_those_who_share_them() -> None:
 
 def test_the_command(dist: Path, gapped: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["verify", "--release", "--no-install", str(dist)]) == 0
-    assert "wheels: 4, 2 kernels for every target" in capsys.readouterr().out
+    assert ": 4 wheels, 2 kernels for every target" in capsys.readouterr().out
     assert main(["verify", "--release", "--no-install", "--json", str(dist)]) == 0
     assert json.loads(capsys.readouterr().out)["installed"] == []
     assert main(["verify", "--release", "--no-install", str(gapped)]) == 9

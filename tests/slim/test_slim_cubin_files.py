@@ -56,7 +56,7 @@ def test_a_wheel_keeps_the_cubins_of_its_gpu(
 ) -> None:
     before = sizes(wheel)
     assert main(["slim", str(wheel), "--device", "9.0", "--out", str(tmp_path)]) == 0
-    assert f"{Path(FOLDER).parent}: 1 cubins" in capsys.readouterr().out.replace("│", " ")
+    assert f"{Path(FOLDER).parent}: 1 cubin" in capsys.readouterr().out.replace("│", " ")
     (new,) = tmp_path.glob("*.whl")
     assert sizes(new) == before | {OTHERS: 0}
     with open_wheel(new) as reread:

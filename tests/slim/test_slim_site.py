@@ -125,7 +125,7 @@ def test_permissions_stay(site: Path, mode: int) -> None:
 def test_undo_puts_the_very_same_files_back(site: Path) -> None:
     before, inode = snapshot(site), (site / LIBRARY).stat().st_ino
     slim(site)
-    assert undo_site(site) == ("files restored: 6",)
+    assert undo_site(site) == ("restored 6 files",)
     assert snapshot(site) == before
     assert (site / LIBRARY).stat().st_ino == inode
 
@@ -341,7 +341,7 @@ def test_a_distribution_that_was_removed_stays_so(environment: Environment) -> N
     assert environment.pip("uninstall", "--yes", "fat").returncode == 0
     said = undo_site(site)
     assert said == (
-        "files restored: 3",
+        "restored 3 files",
         f"{OWN} has changed since, and is left as it is",
     )
     assert contents(site) == {n: s for n, s in before.items() if not n.startswith("fat")}
@@ -399,7 +399,7 @@ def test_a_cache_that_shares_files_never_changes(site: Path, tmp_path: Path) -> 
     (site / "other/libother.so").symlink_to(cache / "pointed-at")
     kept, before = snapshot(cache), snapshot(site)
     report = slim(site)
-    assert any("2 libraries are shared" in note for note in report.notes)
+    assert any("2 libraries shared" in note for note in report.notes)
     assert snapshot(cache) == kept
     assert not (site / "other/libother.so").is_symlink()
     assert held(site / "other/libother.so")[0] == ["sm_90"]

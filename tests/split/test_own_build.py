@@ -169,7 +169,7 @@ def test_frontends_compile_once_and_the_fat_wheel_is_kept(
         assert verify_release(out, effects).version == "1.0"
         assert [path.name[:13] for path in (out / FAT_FOLDER).iterdir()] == ["ownbuild-1.0-"]
         cached = f"{min(number, 1)} from the cache"
-        assert told.notes[0] == f"compilations by the compiler wrapper: 1, {cached}"
+        assert told.notes[0] == f"the compiler wrapper ran 1 compilation, {cached}"
         told.notes.clear()
 
 
@@ -298,7 +298,7 @@ def test_the_record_counts_calls_and_reasons(tmp_path: Path) -> None:
         "compiled\ncached\nnvcc it reads standard input\nnvcc it reads standard input\n"
     )
     assert list(read_calls(calls).lines()) == [
-        "compilations by the compiler wrapper: 2, 1 from the cache",
+        "the compiler wrapper ran 2 compilations, 1 from the cache",
         "runs of nvcc itself: 2: it reads standard input",
     ]
 

@@ -14,6 +14,7 @@ from archsplit.cli import options
 from archsplit.cli.files import check_folder, finding_files
 from archsplit.cli.verbs import add_verb
 from archsplit.errors import UsageError, VerifyError
+from archsplit.system.units import count_text
 
 if TYPE_CHECKING:
     import argparse
@@ -92,7 +93,8 @@ def run_release(arguments: argparse.Namespace, console: Console) -> int:
         else "nothing was installed"
     )
     print(  # noqa: T201 - standard output is where data goes
-        f"{verdict.project} {verdict.version}: wheels: {len(verdict.wheels)}, {verdict.kernels}"
+        f"{verdict.project} {verdict.version}: {count_text(len(verdict.wheels), 'wheel')},"
+        f" {verdict.kernels}"
         f" {kernels}, every pin has its wheel, {installed}"
     )
     return 0
@@ -164,4 +166,6 @@ def _text(release: CheckedRelease) -> str:
         covered = f"images in at least one pack: {release.covered} of {release.images}"
         return "\n".join([*lines, f"{title}: {covered}; {gpus}"])
     lines = [f"{name}: {', '.join(held) or 'ok'}" for name, held in release.wheels.items()]
-    return "\n".join([*lines, f"{title}: no faults found; wheels: {len(release.wheels)}"])
+    return "\n".join(
+        [*lines, f"{title}: {count_text(len(release.wheels), 'wheel')}, no faults found"]
+    )

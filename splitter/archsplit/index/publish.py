@@ -31,7 +31,7 @@ from archsplit.index.requirements import (
 )
 from archsplit.index.state import ReadBack, read_index_state
 from archsplit.index.upload import Uploader
-from archsplit.system.units import short_size
+from archsplit.system.units import count_text, short_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -120,7 +120,8 @@ class Publication:
             yield f"live files: {len(self.live)}; --only left out {others}"
             return
         now = sum(one.uploaded_now for one in self.live)
-        yield f"{plan.project} {plan.version} is live; files: {len(self.live)}, uploaded now: {now}"
+        files = count_text(len(self.live), "file")
+        yield f"{plan.project} {plan.version} is live: {files}, {now} uploaded now"
         yield f'next: pip install --index-url {plan.repository.index} "{self.requirement}"'
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from archsplit.mirror.model import MIRROR_SCHEMA
 from archsplit.system.terminal import Column, FittingTable, name_column, word_column
+from archsplit.system.units import count_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,8 +31,9 @@ def mirror_text(report: MirrorReport) -> Iterator[RenderableType]:
     if report.removed:
         yield f"no lock needs {', '.join(report.removed)} any more: removed from the pages"
     before = sum(wheel.original.size for wheel in report.wheels)
+    wheels = count_text(len(report.wheels), "wheel")
     changed = sum(not wheel.unchanged for wheel in report.wheels)
-    yield f"{report.out}: wheels {len(report.wheels)}, edited {changed}, new {len(report.new)}"
+    yield f"{report.out}: {wheels}, {changed} edited, {len(report.new)} new"
     for device in report.devices:
         after = sum(wheel.size_for(device) for wheel in report.wheels)
         yield f"a GPU of {device} downloads {after / 1e6:.1f} MB, {before / 1e6:.1f} MB before"

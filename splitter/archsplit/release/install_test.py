@@ -408,7 +408,7 @@ def _steps(
 ) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Yield the commands of an installer: other projects, the release, the check.
 
-    The first installer also installs the core alone.
+    The first installer also installs the core without plugins.
     """
     pip = name == "pip"
     install: tuple[str, ...] = (

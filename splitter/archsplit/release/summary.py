@@ -34,7 +34,8 @@ def build_summary(release: Release, folder: Path) -> str:
     """Return the summary of a build."""
     lines = [f"{release.project} {release.version} in {folder}", *_wheel_lines(release)]
     total = sum(wheel.size for wheel in release.wheels)
-    return "\n".join([*lines, f"together {short_size(total)}, wheels: {len(release.wheels)}"])
+    wheels = count_text(len(release.wheels), "wheel")
+    return "\n".join([*lines, f"together {short_size(total)}, {wheels}"])
 
 
 def split_summary(release: Release) -> str:

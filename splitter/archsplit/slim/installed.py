@@ -26,6 +26,7 @@ from archsplit.formats.reader import open_file
 from archsplit.slim.wheel import SLIMMABLE_FORMS, SlimmedLibrary, plan_member
 from archsplit.system.fs import blocks, input_errors, read_file
 from archsplit.system.parallel import map_on_cores
+from archsplit.system.units import count_text
 from archsplit.system.worker_processes import Codec, map_in_processes
 from archsplit.wheels.record import ALGORITHMS, read_distributions
 
@@ -300,7 +301,8 @@ def _sharing_notes(owned: Iterable[OwnedLibrary]) -> Iterator[str]:
     # An installer may make hard or symbolic links to its cache in place of copies.
     count = sum(path.is_symlink() or path.lstat().st_nlink > 1 for path in paths)
     if count:
-        yield f"libraries shared with a cache or other environments, which keep theirs: {count}"
+        shared = count_text(count, "library", "libraries")
+        yield f"{shared} shared with a cache or other environments, which keep theirs"
 
 
 def check_digests(owned: Iterable[OwnedLibrary], *, trust_record: bool) -> dict[str, str]:

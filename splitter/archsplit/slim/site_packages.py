@@ -31,6 +31,7 @@ from archsplit.slim.transaction import (
 from archsplit.system.fs import input_errors, read_file, sha256, temporary_dir
 from archsplit.system.installers import refuse_environment
 from archsplit.system.parallel import map_on_cores
+from archsplit.system.units import count_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -246,7 +247,7 @@ def undo_site(path: Path, *, force: bool = False) -> tuple[str, ...]:
         # Files of the distributions left out stay as pip wrote them.
         transaction.roll_back(replace(journal, changes=changes))
     unchanged = (f"{each} has changed since, and is left as it is" for each in sorted(replaced))
-    return (f"files restored: {len(changes)}", *unchanged)
+    return (f"restored {count_text(len(changes), 'file')}", *unchanged)
 
 
 def _check_not_slimmed(site: Path) -> None:

@@ -29,6 +29,7 @@ from archsplit.errors import OutputError
 from archsplit.nvcc.cuda_libraries import wheel_folders
 from archsplit.system.env import cache_dir
 from archsplit.system.fs import input_errors, output_errors, temporary_dir
+from archsplit.system.units import count_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -199,7 +200,8 @@ class WrapperCalls:
         """Yield the lines of a report on the build."""
         total = self.compiled + self.cached
         if total:
-            yield f"compilations by the compiler wrapper: {total}, {self.cached} from the cache"
+            runs = count_text(total, "compilation")
+            yield f"the compiler wrapper ran {runs}, {self.cached} from the cache"
         for reason, count in self.by_nvcc.items():
             yield f"runs of nvcc itself: {count}: {reason}"
         if not total and not self.by_nvcc:
