@@ -179,7 +179,8 @@ def test_files_of_code_for_each_gpu_are_a_line_of_the_output(
     }
     files |= {f"toyfat/{name}.cubin": samples / "plain.cubin" for name in "ab"}
     files |= {"toyfat/c/c.cubin": samples / "plain.cubin", "toyfat/lib/libempty_sm_90.bc": b""}
-    own = {"toyfat/lib/liba.so": library(tmp_path, "liba", 0), "toyfat/__init__.py": b""}
+    own: dict[str, Path | bytes] = {"toyfat/__init__.py": b""}
+    own["toyfat/lib/liba.so"] = library(tmp_path, "liba", 0)
     fat = fat_wheel(tmp_path / "fat", {**own, **files})
     summary = split_summary(require_report(split(fat, tmp_path / "out", effects)))
     lines = [line.split(" (")[0] for line in summary.splitlines() if ": kept" in line]
