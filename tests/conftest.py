@@ -85,7 +85,8 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         names = {item.path.stem, *getattr(item, "fixturenames", ())}
-        is_compiled = not NOT_QUICK.isdisjoint(names) or item.get_closest_marker("nvcc")
+        markers = filter(None, map(item.get_closest_marker, ("nvcc", "zig")))
+        is_compiled = not NOT_QUICK.isdisjoint(names) or any(markers)
         if item.path.parent.name in QUICK and not is_compiled:
             item.add_marker("quick")
     # One process keeps the order of its command line, as tools/mutants.py needs it.

@@ -83,7 +83,13 @@ def check_with_other_readers(path: Path) -> None:
         assert section is not None
 
 
-@pytest.mark.parametrize("linker", LINKERS.values(), ids=LINKERS)
+@pytest.mark.parametrize(
+    "linker",
+    [
+        pytest.param(linker, id=name, marks=pytest.mark.zig if name == "lld" else ())
+        for name, linker in LINKERS.items()
+    ],
+)
 @pytest.mark.parametrize("mode", EditMode)
 def test_a_slimmed_library_is_what_was_planned_on_disk_and_in_memory(
     linker: tuple[tuple[str, ...], tuple[str, ...]], mode: EditMode, tmp_path: Path
@@ -109,6 +115,7 @@ def test_a_slimmed_library_is_what_was_planned_on_disk_and_in_memory(
         assert saved == 0
 
 
+@pytest.mark.zig
 def test_an_aarch64_library_is_cut_by_its_largest_pages(tmp_path: Path) -> None:
     big = (container(image("sm_80", 0x50000), image("sm_90", 0x8000)), *THREE)
     compiler, flags = AARCH64
