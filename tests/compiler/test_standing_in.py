@@ -154,7 +154,8 @@ def test_verify_finds_equal_outputs(folder: Folder, line: str) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_a_difference_is_found(folder: Folder) -> None:
+def differing_nvcc(folder: Folder) -> Path:
+    """Make an nvcc whose objects differ from the ones of the steps of its dry run."""
     other = folder.path / "nvcc"
     other.write_text(
         f'#!/bin/sh\ncase "$*" in *--dryrun*) ;; *) set -- "$@" -DONE=2.0f ;; esac\n'
@@ -162,6 +163,11 @@ def test_a_difference_is_found(folder: Folder) -> None:
     )
     other.chmod(0o755)
     (folder.path / "k.h").write_text("#ifndef ONE\n#define ONE 1.0f\n#endif\n")
+    return other
+
+
+def test_a_difference_is_found(folder: Folder) -> None:
+    other = differing_nvcc(folder)
     done = folder.ours("-c", "k.cu", *TWO, options=f"--verify --nvcc {other}")
     assert done.returncode == 9
     assert "k.compute_80.ptx" in done.stderr
@@ -169,13 +175,7 @@ def test_a_difference_is_found(folder: Folder) -> None:
 
 
 def test_kept_files_and_comparisons_come_from_no_hit(folder: Folder) -> None:
-    other = folder.path / "nvcc"
-    other.write_text(
-        f'#!/bin/sh\ncase "$*" in *--dryrun*) ;; *) set -- "$@" -DONE=2.0f ;; esac\n'
-        f'exec "{folder.toolkit.nvcc}" "$@"\n'
-    )
-    other.chmod(0o755)
-    (folder.path / "k.h").write_text("#ifndef ONE\n#define ONE 1.0f\n#endif\n")
+    other = differing_nvcc(folder)
     (folder.path / "kept").mkdir()
 
     def compile_cached(*more: str, options: str = "") -> subprocess.CompletedProcess[str]:
