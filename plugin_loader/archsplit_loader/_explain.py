@@ -331,11 +331,11 @@ def loaded_libraries(loader: Loader) -> tuple[LoadedLibrary, ...]:
 def _summary(native: int, older_minor: int, ptx: int) -> str:
     """Describe the coverage of containers in words."""
     counts = ((native, "native"), (older_minor, "of an older minor capability"), (ptx, "PTX"))
-    return ", ".join(f"{_containers(count)} {what}" for count, what in counts if count)
+    return ", ".join(f"{_count(count, 'container')} {what}" for count, what in counts if count)
 
 
-def _containers(count: int) -> str:
-    return f"{count} container{'s' * (count != 1)}"
+def _count(count: int, what: str) -> str:
+    return f"{count} {what}{'s' * (count != 1)}"
 
 
 def check_served(explanation: Explanation) -> None:
@@ -428,7 +428,7 @@ def _libraries(libraries: tuple[LoadedLibrary, ...]) -> Iterator[str]:
     for each in libraries:
         unmatched = f", {each.unmatched} unmatched" if each.unmatched else ""
         targets = f" ({', '.join(each.targets)})" if each.targets else ""
-        served = f"{each.served} of {_containers(each.containers)} served"
+        served = f"{each.served} of {_count(each.containers, 'container')} served"
         yield f"  {each.name}: {served}{targets}{unmatched}"
 
 
@@ -480,4 +480,4 @@ def _verdict(explanation: Explanation) -> str:
         return fine if explanation.healthy else "no GPU can be used here, and something is wrong"
     served = sum(device.served.target is not None for device in devices)
     damaged = f"; damaged plugins: {explanation.damaged}" if explanation.damaged else ""
-    return f"{served} of {len(devices)} device{'s' * (len(devices) != 1)} served{damaged}"
+    return f"{served} of {_count(len(devices), 'device')} served{damaged}"
