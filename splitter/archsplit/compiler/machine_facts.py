@@ -44,7 +44,7 @@ class StoredReply(NamedTuple):
 
 
 class ReplyCache:
-    """The replies that are remembered.
+    """Compilers' replies, remembered by query and environment.
 
     Args:
         folder: one of this machine's own; None to remember nothing.

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 MODE = "ARCHSPLIT_CACHE"
-"""The cache's mode."""
+"""Variable with the mode of the cache."""
 _STEP_NAMES = {
     *("CPATH", "LPATH", "LIBRARY_PATH", "COMPILER_PATH", "SOURCE_DATE_EPOCH", "LANG", "LANGUAGE"),
     *("LD_PRELOAD", "LD_AUDIT", "NVVMCCWIZ", "USR_INCLUDE", "CAN_FINALIZE_DEBUG"),
@@ -47,7 +47,7 @@ _DRIVER_PREFIX = "NVCC_"
 _MOST_WORDS = 2
 """Words in a variable of the profile, such as ``_TARGET_SIZE_``."""
 EPOCH = "SOURCE_DATE_EPOCH"
-"""The time in ``__DATE__`` and ``__TIME__``, in seconds since 1970."""
+"""Variable with the time for ``__DATE__`` and ``__TIME__``, in seconds since 1970."""
 WRITES = ("DEPENDENCIES_OUTPUT", "SUNPRO_DEPENDENCIES")
 _MAKE_NAMES = {
     *("MAKEFLAGS", "GNUMAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKEFILES", "MAKEOVERRIDES"),

@@ -143,10 +143,15 @@ def _library() -> ctypes.CDLL:
         raise _damaged(f"{name} is not the file that {ENCODER_DIGESTS} names")
     with resources.as_file(folder / name) as path:
         library = ctypes.CDLL(str(path))
-    number, size, content_type = ctypes.c_uint32, ctypes.c_size_t, ctypes.c_char_p
-    library.archsplit_lz4_encode.restype = size
-    row = (number, content_type, size, content_type, size, content_type)
-    library.archsplit_lz4_encode.argtypes = row
+    library.archsplit_lz4_encode.restype = ctypes.c_size_t
+    library.archsplit_lz4_encode.argtypes = (
+        ctypes.c_uint32,
+        ctypes.c_char_p,
+        ctypes.c_size_t,
+        ctypes.c_char_p,
+        ctypes.c_size_t,
+        ctypes.c_char_p,
+    )
     return library
 
 
