@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 from canary_probes import CONTAINER, WRAPPER, containers, emptied, section, wrappers
 
-from archsplit.compiler.variables import hashed_variables
+from archsplit.nvcc.variables import hashed_variables
 
 if TYPE_CHECKING:
     from canary_probes import Workbench

@@ -51,7 +51,7 @@ ALLOWED = {
     *("archsplit", "archsplit.cache", "archsplit.cli", "archsplit.compiler", "archsplit.nvcc"),
     *("archsplit.system", "archsplit.cache.usage", "archsplit.cache.sealed"),
     *("archsplit.cli.nvcc", "archsplit.compiler.direct_hit", "archsplit.nvcc.driver_search"),
-    "archsplit.compiler.variables",
+    "archsplit.nvcc.variables",
     *("archsplit.system.env", "archsplit.system.mounts", "archsplit.system.outputs"),
     *("archsplit.system.temporary_files", "archsplit.system.file_lock", "fcntl"),  # 0.4 ms
 }

@@ -38,6 +38,13 @@ class KeyComponent(NamedTuple):
     value: str
 
 
+def environment_parts(
+    environment: Mapping[str, str], names: Iterable[str]
+) -> tuple[KeyComponent, ...]:
+    """Return variables as components; a missing one is like an empty one."""
+    return tuple(KeyComponent(f"environment {name}", environment.get(name, "")) for name in names)
+
+
 def compute_key(parts: Iterable[KeyComponent]) -> str:
     """Return the key as 64 hexadecimal digits; the order of the components counts."""
     digest = hashlib.sha256(KEY_SCHEMA.encode())

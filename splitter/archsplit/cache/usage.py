@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+MODE = "ARCHSPLIT_CACHE"
+"""Variable with the mode of the cache."""
 STATISTICS_FOLDER = "statistics"
 TOUCH_SECONDS = 3600.0
 """Least seconds between two updates of a file's last use: each is a write."""

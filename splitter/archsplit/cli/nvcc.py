@@ -12,8 +12,8 @@ import sys
 
 from archsplit import __version__
 from archsplit.compiler.direct_hit import invocation_keys, record_bases, restore_hit
-from archsplit.compiler.variables import EPOCH
 from archsplit.nvcc.driver_search import TRIED_VARIABLE, find_real_nvcc, split_launcher, tried_paths
+from archsplit.nvcc.variables import EPOCH
 from archsplit.system.env import original_environment
 
 TYPE_CHECKING = False

@@ -32,11 +32,11 @@ from archsplit.compiler.file_resolver import (
 from archsplit.compiler.keys import DEPFILE_FLAG, line_info_flag
 from archsplit.compiler.machine_facts import PROGRAM_GROUP
 from archsplit.compiler.prefix_map import NO_PREFIXES
-from archsplit.compiler.preprocessed import included_files
 from archsplit.compiler.tool_identity import identity_query, is_gnu_compiler
-from archsplit.compiler.variables import EPOCH
 from archsplit.nvcc.depfile import parse_depfile
 from archsplit.nvcc.dryrun import is_host_compiler, option_values
+from archsplit.nvcc.preprocessed import included_files
+from archsplit.nvcc.variables import EPOCH
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Mapping, Sequence

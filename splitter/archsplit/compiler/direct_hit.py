@@ -35,13 +35,14 @@ import time
 
 from archsplit.cache.sealed import DamagedError, seal, sealed_digest, sha256_digest, unseal
 from archsplit.cache.usage import (
+    MODE,
     append_counts,
     current_files,
     mark_used,
     reliable_stat,
     stat_text,
 )
-from archsplit.compiler.variables import MODE, WRITES, debug_folder, hashed_variables
+from archsplit.nvcc.variables import WRITES, debug_folder, hashed_variables
 from archsplit.system.env import cache_dir, config_dir, find_program
 from archsplit.system.outputs import overwrite_file, read_stored_file, store_file
 

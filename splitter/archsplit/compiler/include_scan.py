@@ -33,8 +33,8 @@ from archsplit.compiler.file_resolver import (
     may_paste_time_macro,
     reads_more,
 )
-from archsplit.compiler.preprocessed import include_markers, text_digest
-from archsplit.compiler.variables import EPOCH
+from archsplit.nvcc.preprocessed import include_markers, text_digest
+from archsplit.nvcc.variables import EPOCH
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import IO, TYPE_CHECKING
 
-from archsplit.compiler.variables import extra_outputs
 from archsplit.nvcc.cmdline import CommandLine, FallBackToNvccError
+from archsplit.nvcc.variables import extra_outputs
 from archsplit.scheduler.history import History
 from archsplit.scheduler.pool import MixedPool
 from archsplit.scheduler.runner import RunOptions, run_graph

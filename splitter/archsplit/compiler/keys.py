@@ -15,9 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from archsplit.cache.entry import KeyComponent, compute_key
+from archsplit.cache.entry import KeyComponent, compute_key, environment_parts
 from archsplit.compiler.prefix_map import NO_PREFIXES, PrefixMap, map_options
-from archsplit.compiler.variables import debug_folder, hashed_environment
 from archsplit.nvcc.cmdline import FLAG_VARIABLES, OUTPUT_NAMES, TARGET_NAMES
 from archsplit.nvcc.dryrun import (
     StepKind,
@@ -26,6 +25,7 @@ from archsplit.nvcc.dryrun import (
     shell_variables,
     step_target,
 )
+from archsplit.nvcc.variables import debug_folder, hashed_variables
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -371,6 +371,8 @@ def compile_request(
         place.append(KeyComponent("isolated folders", str(len(prefixes.paths))))
     # Results have other names of files than without the setting.
     place += [KeyComponent("base-dir", prefixes.map_path(base)) for base in bases]
+    variables = hashed_variables(environment, dated=False, driver=True)
+    variables += shell_variables([*words, str(cwd)])
     return CompileRequest(
         parts=(
             KeyComponent("archsplit", version),
@@ -378,11 +380,7 @@ def compile_request(
             KeyComponent("place of nvcc", prefixes.map_path(nvcc)),
             *driver,
             *place,
-            *hashed_environment(environment, dated=False, driver=True),
-            *(
-                KeyComponent(f"environment {name}", environment.get(name, ""))
-                for name in shell_variables([*words, str(cwd)])
-            ),
+            *environment_parts(environment, variables),
             # Not what they are called, but that they are.
             KeyComponent("named", " ".join(sorted(named))),
             *repeated,

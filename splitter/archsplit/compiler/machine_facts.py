@@ -15,10 +15,17 @@ import os
 import stat
 from typing import TYPE_CHECKING, NamedTuple
 
-from archsplit.cache.entry import KeyComponent, compute_key
+from archsplit.cache.entry import KeyComponent, compute_key, environment_parts
 from archsplit.cache.file_digests import add_rows, read_rows
-from archsplit.cache.usage import TOO_NEW_NS, current_files, has_changed, is_reliable, stat_text
-from archsplit.compiler.variables import MODE, hashed_environment
+from archsplit.cache.usage import (
+    MODE,
+    TOO_NEW_NS,
+    current_files,
+    has_changed,
+    is_reliable,
+    stat_text,
+)
+from archsplit.nvcc.variables import hashed_variables
 from archsplit.system.outputs import read_stored_file, store_file
 
 if TYPE_CHECKING:
@@ -113,7 +120,7 @@ class ReplyCache:
             KeyComponent("question", query),
             KeyComponent("folder", self._cwd),
             KeyComponent("PATH", environment.get("PATH", "")),
-            *hashed_environment(environment),
+            *environment_parts(environment, hashed_variables(environment)),
         )
         return os.path.join(self._folder, f"reply-{compute_key(parts)}")
 

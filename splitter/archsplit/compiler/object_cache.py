@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from archsplit.cache.entry import KeyComponent
+from archsplit.cache.entry import KeyComponent, environment_parts
 from archsplit.compiler.direct_cache import CompletedCompile, DirectCache
 from archsplit.compiler.include_scan import TextScans
 from archsplit.compiler.keys import (
@@ -23,8 +23,8 @@ from archsplit.compiler.keys import (
     line_info_flag,
     split_flags,
 )
-from archsplit.compiler.variables import debug_folder, hashed_environment
 from archsplit.nvcc.dryrun import StepKind, option_values
+from archsplit.nvcc.variables import debug_folder, hashed_variables
 from archsplit.system.outputs import overwrite_file
 
 if TYPE_CHECKING:
@@ -148,7 +148,10 @@ class ObjectCache:
                 KeyComponent("place of nvcc", str(nvcc)),
                 *([folder_component(flag, debug_folder(cwd, self._environment))] if flag else []),
                 *self._tools.driver(str(nvcc), self._environment),
-                *hashed_environment(self._environment, dated=False, driver=True),
+                *environment_parts(
+                    self._environment,
+                    hashed_variables(self._environment, dated=False, driver=True),
+                ),
                 KeyComponent("unit", unit),
                 *(KeyComponent("flag", word) for word in argv),
             ),

@@ -29,7 +29,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from archsplit.compiler.preprocessed import (
+from archsplit.nvcc.preprocessed import (
     strip_unused_line_markers,
     uses_file,
     uses_location,

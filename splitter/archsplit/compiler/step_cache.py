@@ -17,6 +17,7 @@ from archsplit.cache.entry import (
     KeyComponent,
     ManifestEntry,
     compute_key,
+    environment_parts,
     key_differences,
 )
 from archsplit.cache.usage import has_changed
@@ -24,17 +25,17 @@ from archsplit.compiler.file_resolver import INCLUDE_PREFIX, FileResolver
 from archsplit.compiler.keys import folder_component, line_info_flag, step_key
 from archsplit.compiler.machine_facts import PROGRAM_GROUP
 from archsplit.compiler.prefix_map import NO_PREFIXES, PrefixMap
-from archsplit.compiler.preprocessed import (
+from archsplit.errors import VerifyError
+from archsplit.nvcc.depfile import parse_depfile
+from archsplit.nvcc.dryrun import StepKind, is_host_compiler
+from archsplit.nvcc.preprocessed import (
     from_placeholder,
     strip_unused_line_markers,
     text_digest,
     to_placeholder,
     without_working_folder,
 )
-from archsplit.compiler.variables import debug_folder, hashed_environment
-from archsplit.errors import VerifyError
-from archsplit.nvcc.depfile import parse_depfile
-from archsplit.nvcc.dryrun import StepKind, is_host_compiler
+from archsplit.nvcc.variables import debug_folder, hashed_variables
 from archsplit.system.outputs import overwrite_file
 from archsplit.system.process import CompletedProcess
 
@@ -332,7 +333,7 @@ class StepCache:
             KeyComponent("spread", "yes" if self._multicore and step.parallel_flags else "no"),
             *programs,
             # Every step that is known reads preprocessed text.
-            *hashed_environment(environment, dated=False),
+            *environment_parts(environment, hashed_variables(environment, dated=False)),
             *found.flags,
             *(
                 [

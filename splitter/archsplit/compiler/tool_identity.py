@@ -31,9 +31,9 @@ from typing import TYPE_CHECKING
 
 from archsplit.cache.entry import KeyComponent
 from archsplit.compiler.machine_facts import PROGRAM_GROUP, ReplyCache
-from archsplit.compiler.preprocessed import text_digest
-from archsplit.compiler.variables import query_environment
 from archsplit.nvcc.dryrun import is_host_compiler, option_values
+from archsplit.nvcc.preprocessed import text_digest
+from archsplit.nvcc.variables import query_environment
 from archsplit.system.process import Command
 
 if TYPE_CHECKING:

@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING
 
 from archsplit.cache.usage import stat_text
 from archsplit.compiler.invocation import with_all_options
-from archsplit.compiler.preprocessed import include_markers
 from archsplit.compiler.wrapper_graph import plan_compilation, query_dryrun
 from archsplit.errors import OutputError, VerifyError
 from archsplit.nvcc.cmdline import FallBackToNvccError
 from archsplit.nvcc.depfile import depfile_text, has_other_outputs
+from archsplit.nvcc.preprocessed import include_markers
 from archsplit.scheduler.outcome import format_graph_dot, format_steps_table
 from archsplit.system.fs import (
     output_errors,

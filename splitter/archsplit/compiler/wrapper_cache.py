@@ -39,9 +39,9 @@ from archsplit.compiler.prefix_map import (
     include_folders,
 )
 from archsplit.compiler.tool_identity import driver_files
-from archsplit.compiler.variables import debug_folder
 from archsplit.nvcc.depfile import depfile_text, has_other_outputs
 from archsplit.nvcc.dryrun import StepKind, option_values
+from archsplit.nvcc.variables import debug_folder
 from archsplit.system.env import find_program
 from archsplit.system.fs import cache_folder
 from archsplit.system.outputs import is_replaceable, overwrite_file

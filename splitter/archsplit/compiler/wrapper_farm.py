@@ -33,9 +33,9 @@ from archsplit.cache.file_digests import FileDigests
 from archsplit.compiler.keys import has_unsupported_flags, line_info_flag
 from archsplit.compiler.machine_facts import PROGRAM_GROUP
 from archsplit.compiler.tool_identity import ToolIdentities
-from archsplit.compiler.variables import hashed_variables
 from archsplit.errors import ToolNotFoundError
 from archsplit.nvcc.dryrun import is_host_compiler, option_values
+from archsplit.nvcc.variables import hashed_variables
 from archsplit.remote.action import WORK_FOLDER, PathMap, ToolFile
 from archsplit.remote.connect import open_executor
 from archsplit.remote.farm_executor import ExecutorSettings

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING
 from archsplit.cache.usage import stat_text
 from archsplit.compiler.keys import has_unsupported_flags, line_info_flag
 from archsplit.compiler.prefix_map import PrefixMap
-from archsplit.compiler.preprocessed import with_assert_locations
 from archsplit.compiler.tool_identity import is_gnu_compiler
 from archsplit.errors import TranscriptError
 from archsplit.nvcc.cmdline import FLAG_VARIABLES, KEEP_FOLDER, FallBackToNvccError
@@ -37,6 +36,7 @@ from archsplit.nvcc.dryrun import (
     unusable_character,
 )
 from archsplit.nvcc.module_id import module_id_seed
+from archsplit.nvcc.preprocessed import with_assert_locations
 from archsplit.nvcc.reorder import RelaxedPlan, empty_container_commands, relax_order
 from archsplit.scheduler.graph import Graph, Step
 from archsplit.system.outputs import is_replaceable

@@ -14,11 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from archsplit.cache.entry import KeyComponent
 
-
-MODE = "ARCHSPLIT_CACHE"
-"""Variable with the mode of the cache."""
 _STEP_NAMES = {
     *("CPATH", "LPATH", "LIBRARY_PATH", "COMPILER_PATH", "SOURCE_DATE_EPOCH", "LANG", "LANGUAGE"),
     *("LD_PRELOAD", "LD_AUDIT", "NVVMCCWIZ", "USR_INCLUDE", "CAN_FINALIZE_DEBUG"),
@@ -60,7 +56,13 @@ _COLLECT_PREFIX = "COLLECT_"
 def hashed_variables(
     environment: Mapping[str, str], *, dated: bool = True, driver: bool = False
 ) -> list[str]:
-    """Return the names of the variables in `hashed_environment`, sorted."""
+    """Return the names of the variables that change the output or messages of compilers, sorted.
+
+    Args:
+        dated: True to include ``SOURCE_DATE_EPOCH``. Preprocessed text has no ``__DATE__`` and
+            ``__TIME__`` any more: nightlies of several days share the results of its steps.
+        driver: True for nvcc as a whole, False for one of its steps.
+    """
     return sorted(
         name
         for name in environment
@@ -88,22 +90,6 @@ def _is_read_by_driver(name: str) -> bool:
         and len(words) <= _MOST_WORDS
         and all(word.isascii() and word.isalpha() and word.isupper() for word in words)
     )
-
-
-def hashed_environment(
-    environment: Mapping[str, str], *, dated: bool = True, driver: bool = False
-) -> tuple[KeyComponent, ...]:
-    """Return the variables that change the output or the messages of compilers.
-
-    Args:
-        dated: True to include ``SOURCE_DATE_EPOCH``. Preprocessed text has no ``__DATE__`` and
-            ``__TIME__`` any more: nightlies of several days share the results of its steps.
-        driver: True for nvcc as a whole, False for one of its steps.
-    """
-    from archsplit.cache.entry import KeyComponent  # with `hashlib` and `typing`, 6 ms of a hit
-
-    names = hashed_variables(environment, dated=dated, driver=driver)
-    return tuple(KeyComponent(f"environment {name}", environment[name]) for name in names)
 
 
 def query_environment(environment: Mapping[str, str]) -> dict[str, str]:
