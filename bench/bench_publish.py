@@ -378,8 +378,8 @@ def step(
     environment: dict[str, str] | None = None,
     program: Sequence[str] = (sys.executable, "-m", "archsplit"),
 ) -> None:
-    """Run a command; its exit code, seconds and last lines go into the row."""
-    began = time.monotonic()
+    """Run a command; its exit code, seconds, CPU seconds and last lines go into the row."""
+    began, used = time.monotonic(), children_cpu()
     try:
         done = subprocess.run(
             [*program, *map(str, words)],
@@ -392,7 +392,18 @@ def step(
         code, told = done.returncode, done.stderr or done.stdout
     except subprocess.TimeoutExpired:
         code, told = 124, "no end"
-    row[name] = {"code": code, "seconds": round(time.monotonic() - began, 1), "text": told[-1500:]}
+    row[name] = {
+        "code": code,
+        "seconds": round(time.monotonic() - began, 1),
+        "cpu": round(children_cpu() - used, 1),
+        "text": told[-1500:],
+    }
+
+
+def children_cpu() -> float:
+    """Return the CPU seconds of all programs that ended, and of their children."""
+    times = os.times()
+    return times.children_user + times.children_system
 
 
 STEPS = ("split", "verify", "devpi", PYPISERVER, "pip devpi", "uv devpi", "join")
@@ -427,7 +438,9 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
 def cell(row: dict[str, Any], name: str) -> str:
     """Return the exit code and seconds of a step, or a dash."""
     found = row.get(name)
-    return "-" if found is None else f"{found['code']} ({found['seconds']:g} s)"
+    if found is None:
+        return "-"
+    return f"{found['code']} ({found['seconds']:g} s, {found.get('cpu', 0):g} of CPU)"
 
 
 if __name__ == "__main__":

@@ -1,12 +1,16 @@
 from __future__ import annotations
 
+from decimal import Decimal
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
 from archsplit.cache.config import resolve_settings
 from archsplit.errors import UsageError
 from archsplit.recipe.policy import SizeText
-from archsplit.system.units import count_text, parse_size, short_size, size_text
+from archsplit.system.units import count_text, parse_size, short_size, size_text, size_texts
 
 
 @pytest.mark.parametrize(
@@ -39,6 +43,29 @@ def test_invalid_size_is_refused(text: str) -> None:
 )
 def test_sizes_are_written(size: int, text: str) -> None:
     assert size_text(size) == text
+
+
+@pytest.mark.parametrize(
+    ("sizes", "texts"),
+    [
+        # Each by itself: 7.9, 64.2 and 4.3 MB, which is 76.4.
+        ((7_870_000, 64_160_000, 4_310_000), ("7.9 MB", "64.1 MB", "4.3 MB")),
+        ((40_000, 700_000, 31_300_000), ("40.0 kB", "0.7 MB", "31.3 MB")),
+        ((843_240_000, 386_770_000), ("0.84 GB", "0.39 GB")),
+        ((1, 0, 2), ("1 B", "0 B", "2 B")),
+        ((), ()),
+    ],
+)
+def test_parts_add_up_as_they_are_printed(sizes: tuple[int, ...], texts: tuple[str, ...]) -> None:
+    assert size_texts(sizes) == texts
+
+
+@given(st.lists(st.integers(0, 4 * 10**9), min_size=1, max_size=6))
+def test_printed_parts_are_the_printed_sum(sizes: list[int]) -> None:
+    total, unit = size_text(sum(sizes)).split()
+    texts = [text.split() for text in size_texts(sizes)]
+    parts = sum(Decimal(number) for number, of in texts if of == unit)
+    assert parts == Decimal(total)
 
 
 @pytest.mark.parametrize(

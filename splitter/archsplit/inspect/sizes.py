@@ -25,7 +25,7 @@ from archsplit.devicecode.select import (
     replaces_input,
 )
 from archsplit.inspect.breakdown import BITCODE, share_text
-from archsplit.system.units import size_text
+from archsplit.system.units import size_text, size_texts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -334,9 +334,9 @@ def answer_text(usage: DeviceUsage, name: str = "") -> str:
     article = "An" if name[0] in _LETTERS_WITH_AN and not name[1:2].islower() else "A"
     if not usage.used:
         return f"{article} {name} finds no code here that it can run"
-    code = usage.device_code
-    text = (
-        f"{article} {name} uses {size_text(usage.used)} of {size_text(code)} of device code;"
-        f" {size_text(usage.unused)} ({share_text(usage.unused, code)}) is for other GPUs"
+    _, unused, link = size_texts((usage.used, usage.unused, usage.link_code))
+    return (
+        f"{article} {name} uses {size_text(usage.used)} of {size_text(usage.device_code)} of device"
+        f" code; {unused} ({share_text(usage.unused, usage.device_code)}) is for other GPUs"
+        f"{f', {link} is link code' if usage.link_code else ''}"
     )
-    return text + (f", {size_text(usage.link_code)} is link code" if usage.link_code else "")

@@ -28,7 +28,7 @@ from archsplit.inspect.breakdown import (
 )
 from archsplit.inspect.sizes import answer_text
 from archsplit.system.terminal import BAR, Column, FittingTable, name_column, word_column
-from archsplit.system.units import change_text, count_text, size_text
+from archsplit.system.units import change_text, count_text, size_text, size_texts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -143,7 +143,8 @@ def _three_sizes(inventory: Inventory, sizes: DeviceUsage) -> FittingTable:
     newer = f"{size_text(sizes.newer_ptx)} of it is PTX for newer GPUs" if sizes.newer_ptx else ""
     rows = [(what, inventory.size, ""), ("slim", sizes.slimmed, newer)]
     if sizes.core is not None and sizes.pack is not None:
-        note = f"core {size_text(sizes.core)} + pack {size_text(sizes.pack)}, estimated"
+        core, pack = size_texts((sizes.core, sizes.pack))
+        note = f"core {core} + pack {pack}, estimated"
         rows.append(("split", sizes.core + sizes.pack, note))
     for name, size, note in rows:
         bar = Bar(inventory.size, 0, size, color=_USED, bgcolor=_UNUSED)
@@ -160,7 +161,8 @@ def _parts(inventory: Inventory, sizes: DeviceUsage) -> str:
         # A GPU takes each image once.
         "copies in other packs": inventory.size - sizes.whole,
     }
-    words = " + ".join(f"{size_text(size)} {name}" for name, size in parts.items() if size)
+    texts = zip(parts, size_texts(parts.values()), strict=True)
+    words = " + ".join(f"{text} {name}" for name, text in texts if parts[name])
     return f"{words} = {size_text(inventory.size)}"
 
 
@@ -440,8 +442,7 @@ def _changes(changes: tuple[SizeChange, ...], what: str, *, summed: bool = False
         )
     )
     for change in changes:
-        growth = change_text(change.growth)
-        sizes = size_text(change.old), size_text(change.new), growth
+        sizes = size_text(change.old), size_text(change.new), change_text(change.growth)
         table.add_row(change.target, *sizes, _one_line(change.name or ""))
     if summed and len(changes) > 1:
         old, new = sum(one.old for one in changes), sum(one.new for one in changes)
@@ -475,8 +476,7 @@ def _headline(advice: Advice) -> str:
     costs = advice.costs
     what = "to download" if costs.in_download else "in all"
     kind = "is the core" if costs.is_release else "is not device code and always stays"
-    sizes = size_text(costs.size), size_text(costs.fixed)
-    return f"{costs.name}: {sizes[0]} {what}; {sizes[1]} {kind}"
+    return f"{costs.name}: {size_text(costs.size)} {what}; {size_text(costs.fixed)} {kind}"
 
 
 def _unknown_gpus(advice: Advice) -> Iterator[str]:
