@@ -62,5 +62,5 @@ def pack_command(core: Core, capability: str, verdicts: dict[str, str]) -> str |
         plugins = (f'"{core.packs[name]["distribution"]}=={core.version}"' for name in broken)
         return f"{install_words(core)} --force-reinstall --no-deps {' '.join(plugins)}"
     # An extra has all packs of a GPU, also those that are not installed yet.
-    extra = "ptx" if names == ("ptx",) else f"cc{capability.replace('.', '')}"
+    extra = f"cc{capability.replace('.', '')}" if capability in core.needs else "ptx"
     return f'{install_words(core)} "{core.distribution}[{extra}]=={core.version}"'

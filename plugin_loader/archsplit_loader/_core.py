@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+_PTX = ("ptx", "shared_ptx")
+
 
 class Core(NamedTuple):
     """Identity of a core, as its wheel has it in ``core.json``."""
@@ -51,10 +53,10 @@ class Core(NamedTuple):
         if capability in self.needs:
             return tuple(self.needs[capability])
         # Later GPUs run PTX; an older one that the core doesn't know has nothing.
-        newest = max((_order(one) for one in self.needs), default=(0, 0))
-        return ("ptx",) if "ptx" in self.packs and _order(capability) > newest else ()
+        later = _order(capability) > max(map(_order, self.needs), default=(0,))
+        # Of a divided pack, all parts: `common_ptx`, and `shared_ptx`, which other packs require.
+        return tuple(n for n in self.packs if later and n.removeprefix("common_").startswith(_PTX))
 
 
-def _order(capability: str) -> tuple[int, int]:
-    major, _, minor = capability.partition(".")
-    return int(major), int(minor)
+def _order(capability: str) -> tuple[int, ...]:
+    return tuple(map(int, capability.split(".")))

@@ -114,6 +114,31 @@ def test_a_pack_that_becomes_empty_is_none() -> None:
     assert all(is_served(shares, containers, one) for one in shares.needs)
 
 
+def test_newest_ptx_that_gpus_take_lies_in_a_shared_pack() -> None:
+    containers = [container(0, sm_80=9 * MB, compute_80=20 * MB), container(50 * MB, sm_90=9 * MB)]
+    plan = plan_packs(containers, PackBy.CAPABILITY)
+    # Nothing is left in `ptx`: a GPU that is not known yet needs the shared pack only.
+    assert [pack.name for pack in plan.packs] == ["cc80", "cc90", "shared_ptx"]
+    assert plan.needs[Capability(9, 0)] == ("cc90", "shared_ptx")
+    assert plan.needs[Capability(12, 0)] == ("shared_ptx",)
+    assert total(plan, containers) == 38 * MB
+    assert all(is_served(plan, containers, one) for one in plan.needs)
+    packs = ["cc90", "ptx", "shared_ptx", "common_shared_ptx"]
+    assert required_packs(packs, [("cc90", "shared_ptx")], "ptx") == ("shared_ptx", *packs[3:])
+
+
+def test_copies_are_at_most_a_small_part() -> None:
+    attention = container(0, sm_80=100 * MB)
+    small = [
+        container(start * MB, sm_80=2 * MB, **{later: 2 * MB})
+        for start, later in ((200, "sm_86"), (300, "sm_89"), (400, "sm_87"))
+    ]
+    plan = plan_packs([attention, *small], PackBy.CAPABILITY)
+    # Each copy is less than 3 %, and all together are more.
+    assert 112 * MB <= total(plan, [attention, *small]) <= 112 * MB * 1.03
+    assert all(is_served(plan, [attention, *small], one) for one in plan.needs)
+
+
 def test_single_gpu_has_one_pack() -> None:
     shares = plan_packs(ATTENTION, PackBy.CAPABILITY, [Target.parse("sm_80")])
     assert [pack.name for pack in shares.packs] == ["cc80"]

@@ -18,9 +18,10 @@ from archsplit.release.identity import (
     hook_entry_points,
     parse_identity,
 )
-from archsplit.release.requirements import dropped_extras, plugin_extras
+from archsplit.release.requirements import dropped_extras, plugin_extras, plugin_pins
 from archsplit.release.wheel_checks import duplicate_faults, meta_faults, pin_faults
 from archsplit.wheels.metadata import CoreMetadata, decode_metadata, encode_metadata
+from archsplit_loader._core import Core
 
 IDENTITY = Identity(
     package="toy",
@@ -103,6 +104,17 @@ def test_an_extra_that_brings_too_little() -> None:
     assert faults(all=("toy-cc80==2",)) == [
         "toy.whl: [all] doesn't bring toy-ptx; make the core again"
     ]
+
+
+def test_ptx_brings_and_requires_its_shared_part() -> None:
+    names = ("cc80", "ptx", "shared_ptx", "common_ptx")
+    packs = {name: PackIdentity(distribution=f"toy-{name}", serves=()) for name in names}
+    whole = replace(IDENTITY, packs=packs, needs={"8.0": ("cc80", "shared_ptx")})
+    assert plugin_extras(whole)["ptx"] == ("ptx", "shared_ptx", "common_ptx")
+    assert plugin_pins(whole, "ptx") == ("toy==2", "toy-shared_ptx==2", "toy-common_ptx==2")
+    loader = Core(**{name: getattr(whole, name) for name in Core._fields})
+    assert loader.packs_for("13.0") == plugin_extras(whole)["ptx"]
+    assert (loader.packs_for("8.0"), loader.packs_for("7.5")) == (("cc80", "shared_ptx"), ())
 
 
 def test_a_split_without_ptx_has_no_extra_for_it() -> None:

@@ -9,6 +9,7 @@ from split_samples import Sample, loaded, split
 
 from archsplit.devicecode import partition as shares_module
 from archsplit.release.report import REPORT_FILE
+from archsplit.release.verify import verify_release
 from archsplit.split.restore import join_split
 from archsplit.wheels.reader import open_wheel
 
@@ -41,6 +42,33 @@ def test_shared_packs_are_required_loaded_and_joined(
     assert report.libraries == loaded(whole, sample.folder, "8.6").libraries
     half = again.site(tmp_path / "half", "cc86")
     assert "finds no code in 3 of 5 containers" in loaded(half, sample.folder, "8.6").talk
+    joined = join_split(out, tmp_path / "fat")
+    assert [one.sha256 for one in joined] == [
+        one.sha256 for one in join_split(sample.out, tmp_path / "fat2")
+    ]
+
+
+def test_newest_ptx_of_several_packs_lies_in_one(
+    sample: Sample, effects: Effects, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shares_module, "_LEAST_SAVING", 1)
+    monkeypatch.setattr(shares_module, "_SAVING_SHARE", 0)
+    out = split(sample.fat, tmp_path / "out", effects)
+    again = Sample(folder=sample.folder, fat=sample.fat, out=out)
+    verified = verify_release(out)
+    # Each image lies in one pack.
+    assert sum(verified.packs.values()) == verified.images
+    with open_wheel(again.wheel("ptx")) as pack:
+        requires = sorted(map(str, pack.metadata().requires_dist or ()))
+    assert requires == ["toyfat-sharedptx==1.0", "toyfat==1.0"]
+    # A GPU that the release doesn't know has the same PTX as with the whole pack.
+    site = again.site(tmp_path / "site", "ptx", "sharedptx")
+    whole = sample.site(tmp_path / "whole", "ptx")
+    report = loaded(site, sample.folder, "13.0")
+    assert (report.talk, report.libraries) == (
+        "",
+        loaded(whole, sample.folder, "13.0").libraries,
+    )
     joined = join_split(out, tmp_path / "fat")
     assert [one.sha256 for one in joined] == [
         one.sha256 for one in join_split(sample.out, tmp_path / "fat2")

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from archsplit.arch.compat import GPU_BY_CAPABILITY
@@ -129,12 +130,24 @@ def required_packs(
         needs: the packs of each capability.
         pack: a name, as ``cc80``.
     """
+    if pack == PTX_PACK:
+        return tuple(name for name in ptx_packs(packs) if name != pack)
     common = {f"{COMMON_PACK}{pack}"} & {*packs}
     # A shared pack has no code that needs another pack, but may have a part of its own in common.
     if pack.startswith((SHARED_PACK, COMMON_PACK)):
         return tuple(common)
     beside = {name for names in needs if pack in names for name in names}
     return tuple(sorted(common | {name for name in beside if name.startswith(SHARED_PACK)}))
+
+
+def ptx_packs(packs: Iterable[str]) -> tuple[str, ...]:
+    """Return the packs with the newest PTX, which GPUs need that are not known yet.
+
+    >>> ptx_packs(["cc90", "ptx", "shared_ptx", "common_ptx", "shared_80"])
+    ('ptx', 'shared_ptx', 'common_ptx')
+    """
+    parts = (PTX_PACK, f"{SHARED_PACK}_{PTX_PACK}")
+    return tuple(name for name in packs if name.removeprefix(COMMON_PACK).startswith(parts))
 
 
 def least_saving(total: int) -> float:
@@ -236,31 +249,35 @@ def _fold_tiny(plan: PackPlan, size_by_image: Mapping[_Key, int]) -> PackPlan:
 
 
 def _share_common(plan: PackPlan, size_by_image: Mapping[_Key, int]) -> PackPlan:
-    """Move images that several packs have into one shared pack.
+    """Move images that several packs have into shared packs, those that save most first.
 
-    A shared pack must save more than one more name on the index costs.
-
-    The pack of the newest PTX stays whole: it is for GPUs that need nothing else.
+    Copies stay once they are a small part of the release: one more name on the index costs more.
     """
     packs = {pack.name: pack for pack in plan.packs}
-    total = sum(size_by_image[key] for pack in plan.packs for key in _pack_keys(pack))
-    minimum = least_saving(total)
+    groups = _keys_by_packs(plan)
+    sizes = {names: sum(size_by_image[key] for key in keys) for names, keys in groups.items()}
+    # Every pack but one saves a copy.
+    savings = sorted(((len(names) - 1) * size, names) for names, size in sizes.items())
+    copies = accumulate(saving for saving, _ in savings)
+    least = _SAVING_SHARE * sum(sizes.values())
+    shared_by = [
+        names
+        for (saving, names), left in zip(savings, copies, strict=True)
+        if saving >= _LEAST_SAVING and left >= least
+    ]
     needs, added = dict(plan.needs), list[PackContents]()
-    # Sorted, so that the packs' names don't depend on the order of containers.
-    for names, keys in sorted(_keys_by_packs(plan).items()):
-        # Every pack but one saves a copy.
-        if (len(names) - 1) * sum(size_by_image[key] for key in keys) < minimum:
-            continue
+    # Sorted, so that the packs' names depend neither on sizes nor on the order of containers.
+    for names in sorted(shared_by):
         # Two shared packs may begin with the same capability.
         names_in_use = {one.name for one in added}
         shared = PackContents(
             name=_shared_name(names, names_in_use),
             serves=(),
-            offsets=_offsets(keys, len(packs[names[0]].offsets)),
+            offsets=_offsets(groups[names], len(packs[names[0]].offsets)),
         )
         added.append(shared)
         for name in names:
-            unshared = _offsets(_pack_keys(packs[name]) - keys, len(shared.offsets))
+            unshared = _offsets(_pack_keys(packs[name]) - groups[names], len(shared.offsets))
             packs[name] = replace(packs[name], serves=(), offsets=unshared)
         needs = {
             one: (*each, shared.name) if each[0] in names else each for one, each in needs.items()
@@ -275,10 +292,10 @@ def _share_common(plan: PackPlan, size_by_image: Mapping[_Key, int]) -> PackPlan
 
 
 def _keys_by_packs(plan: PackPlan) -> dict[tuple[str, ...], set[_Key]]:
-    """Return the images that exactly these packs have in common."""
+    """Return the images that exactly these packs have in common; the newest PTX is first."""
     holders: dict[_Key, list[str]] = {}
-    for pack in plan.packs:
-        for key in _pack_keys(pack) if pack.name != PTX_PACK else ():
+    for pack in sorted(plan.packs, key=lambda one: one.name != PTX_PACK):
+        for key in _pack_keys(pack):
             holders.setdefault(key, []).append(pack.name)
     keys: dict[tuple[str, ...], set[_Key]] = {}
     for key, pack_names in holders.items():
@@ -287,7 +304,10 @@ def _keys_by_packs(plan: PackPlan) -> dict[tuple[str, ...], set[_Key]]:
 
 
 def _shared_name(names: Sequence[str], names_in_use: Collection[str]) -> str:
-    """Return ``shared_80`` for the lowest capability, with more numbers where that is taken."""
+    """Return ``shared_80`` for the lowest capability, with more numbers if that is taken.
+
+    A part of the newest PTX is ``shared_ptx``: see `ptx_packs`.
+    """
     numbers = [name.removeprefix("cc") for name in names]
     parts = (numbers[:count] for count in range(1, len(numbers) + 1))
     return next(

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from packaging.utils import canonicalize_version
 
 from archsplit.arch.target import Target
+from archsplit.devicecode.partition import ptx_packs
 from archsplit.formats.device_pack import TABLE_FILE
 from archsplit.release.device_checks import (
     descriptor_faults,
@@ -361,9 +362,11 @@ def _missing_images(subject: _Subject) -> Findings:
     }
     core = subject.release.cores[0].file
     containers = targets_by_container(table)
-    for capability, names in subject.needs.items():
+    # One capability stands for all that no release knows yet.
+    needs = {**subject.needs, "99.0": ptx_packs(subject.identity.packs)}
+    for capability, names in needs.items():
         # A pack that is missing or damaged has a finding of its own.
-        if keys.keys() >= set(names):
+        if names and keys.keys() >= set(names):
             found = frozenset().union(*(keys[name] for name in names))
             needed = needed_containers(table, containers, capability)
             yield from service_faults(needed, found, capability, core)

@@ -16,6 +16,7 @@ from archsplit.devicecode.partition import (
     PTX_PACK,
     REST_PACK,
     capability_extra,
+    ptx_packs,
     required_packs,
 )
 from archsplit.release.identity import ReleaseKind
@@ -58,14 +59,11 @@ def pack_extras(
     {'cc90': ('cc90',), 'ptx': ('ptx',), 'all': ('cc90', 'ptx')}
     """
     # No GPU takes an image of the last pack; only `archsplit join` needs it.
-    unused = {REST_PACK, f"{COMMON_PACK}{REST_PACK}"}
-    wanted = tuple(name for name in packs if name not in unused)
+    wanted = tuple(name for name in packs if name.removeprefix(COMMON_PACK) != REST_PACK)
     extras = {capability_extra(Capability.parse(one)): tuple(names) for one, names in needs.items()}
     # Future GPUs have no capability here, so their pack has an extra of its own.
-    if PTX_PACK in wanted:
-        common = f"{COMMON_PACK}{PTX_PACK}"
-        extras[PTX_PACK] = tuple(name for name in wanted if name in {PTX_PACK, common})
-    return {**extras, ALL_EXTRA: wanted}
+    newest = ptx_packs(wanted)
+    return {**extras, **({PTX_PACK: newest} if newest else {}), ALL_EXTRA: wanted}
 
 
 def plugin_extras(identity: Identity) -> dict[str, tuple[str, ...]]:
