@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     Demangler = Callable[[str], str | None]
 
-FREE_UNPACKED = 1 << 30
+FREE_UNPACKED = 1 << 28
 """Decompressed bytes that the images of any file may have; see `MAX_UNPACK_RATIO`."""
 
 # A length counts only if no digit stands before it: in "12cub" it is 12, not 2.
@@ -78,11 +78,11 @@ def read_kernels(window: Window, units: Iterable[Unit]) -> KernelTable:
     for target, image in _cubin_images(tuple(units)):
         try:
             code, unpacked = _read_cubin(window, image, remaining)
+            remaining -= unpacked
             kernels = tuple(Cubin(code).kernels())
         except BinaryFormatError as error:
             faults.append(str(error))
             continue
-        remaining -= unpacked
         for kernel in kernels:
             # A template's kernel is in every translation unit that uses it: its copies are added
             # up.
