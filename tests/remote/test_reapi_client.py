@@ -14,9 +14,10 @@ pytest.importorskip("grpc", reason="needs archsplit[reapi]")
 
 import grpc
 
-from archsplit.errors import EngineRefusedError
+from archsplit.errors import EngineRefusedError, EngineUnavailableError
 from archsplit.formats.reapi_messages import decode_message, encode_message, new_message
 from archsplit.formats.zstd import zstd
+from archsplit.remote import reapi_client
 from archsplit.remote.endpoint import parse_endpoint
 from archsplit.remote.farm_executor import Traffic
 from archsplit.remote.reapi_client import ReapiClient, digest_bytes
@@ -98,6 +99,14 @@ def test_a_large_file_is_read_in_parts() -> None:
     server = Server(content=large)
     assert server.download(large) == large
     assert server.calls == ["stream"]
+
+
+def test_reply_larger_than_any_message_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reapi_client, "_MOST_REPLY", 1 << 16)
+    monkeypatch.setattr(reapi_client, "_ATTEMPTS", 1)
+    server = Server(content=bytes(1 << 17))
+    with pytest.raises(EngineUnavailableError, match="larger than max"):
+        server.download(BLOB)
 
 
 class PackingServer:

@@ -43,6 +43,8 @@ _SMALL = 1 << 16
 _BATCH = 3 << 20
 """Most bytes of such a call; messages of gRPC have 4 MB at most."""
 """Bytes of a message; servers and proxies accept at least 4 MB."""
+_MOST_REPLY = 64 << 20
+"""Bytes of a message of the server, which may put small files into results."""
 _SHA256 = 1
 _ZSTD = 1
 """The number of Zstandard in the API's list of compressors."""
@@ -504,7 +506,7 @@ def _read(path: Path) -> bytes:
 
 
 def _open_channel(endpoint: Endpoint) -> Any:
-    options = [("grpc.max_receive_message_length", -1), ("grpc.enable_retries", 0)]
+    options = [("grpc.max_receive_message_length", _MOST_REPLY), ("grpc.enable_retries", 0)]
     # Between the attempts of `_retry`; grpc's own pause grows to two minutes.
     options.append(("grpc.max_reconnect_backoff_ms", int(_LONGEST_PAUSE * 1000)))
     if not endpoint.tls:
