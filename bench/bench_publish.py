@@ -297,18 +297,23 @@ def is_uploading(process: int) -> bool:
 
 def is_sound(release: Release) -> bool:
     """Return True if the index has only files of the release, and no core before all plugins."""
-    own = {path.name: digest(path) for path in release.split.glob("*.whl")}
+    own = published_files(release.split)
     there = {path.name: digest(path) for path in release.served.iterdir()}
     roles = {one["file"]: one["role"] for one in release.report["wheels"]}
-    needed = {name for name, role in roles.items() if role == "plugin"}
+    needed = {name for name, role in roles.items() if role == "plugin"} & own.keys()
     has_core = any(roles.get(name) == "core" for name in there)
     return there.items() <= own.items() and (not has_core or needed <= there.keys())
 
 
 def is_whole(split: Path, files: Path) -> bool:
     """Return whether an index has all wheels of a release, with the same bytes, and no others."""
-    published = {path.name: digest(path) for path in files.iterdir()}
-    return published == {path.name: digest(path) for path in split.glob("*.whl")}
+    return published_files(split) == {path.name: digest(path) for path in files.iterdir()}
+
+
+def published_files(split: Path) -> dict[str, str]:
+    """Return the digest of each wheel that is published: all but the pack for `join`."""
+    wheels = (path for path in split.glob("*.whl") if "_rest-" not in path.name)
+    return {path.name: digest(path) for path in wheels if "_commonrest-" not in path.name}
 
 
 def install(row: dict[str, Any], name: str, url: str, report: dict[str, Any], out: Path) -> None:

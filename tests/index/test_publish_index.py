@@ -85,7 +85,10 @@ def test_release_for_pythons_whose_images_differ_is_complete(
     assert publication.is_complete
     roles = [one.artifact.role for one in publication.live]
     assert roles == [PLUGIN] * len(projects) + [CORE] * len(tags)
-    assert scene.names() == {path.name for path in scene.dist.glob("*.whl")}
+    # Only `join` needs the images that no GPU takes.
+    unused = {path.name for path in scene.dist.glob("toyfat_rest-*.whl")}
+    assert unused
+    assert scene.names() == {path.name for path in scene.dist.glob("*.whl")} - unused
 
 
 def test_one_project_after_the_other(scene: Scene) -> None:

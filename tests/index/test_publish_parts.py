@@ -30,13 +30,16 @@ from archsplit.index.preflight import check_descriptions, preflight_check
 from archsplit.index.release import CORE, PLUGIN, SOURCE, read_release
 from archsplit.index.retry import RetryableError, RetryPolicy, SystemClock, utc_text
 from archsplit.index.state import ReadBack
+from archsplit.index.static_update import new_wheels
 from archsplit.index.upload import TwineResult
 from archsplit.release.completeness import Requirements
 from archsplit.release.report import (
     REPORT_FILE,
     BuildDetails,
+    Plugin,
     Release,
     ReleaseWheel,
+    read_report,
 )
 from archsplit.system.fs import sha256
 
@@ -84,6 +87,20 @@ def test_only_what_the_report_names_is_published(scene: Scene) -> None:
     assert [one.role for one in release.artifacts] == [PLUGIN, PLUGIN, CORE]
     assert release.projects == ("toyfat-cc80", "toyfat-cc90", "toyfat")
     assert [one.path for one in release.of(CORE)] == [scene.wheel("")]
+
+
+def test_pack_for_join_only_is_checked_but_not_published(scene: Scene) -> None:
+    report = read_report(scene.dist / REPORT_FILE)
+    rows = [
+        row if row.label != "cc80" else replace(row, plugin=Plugin(kind="pack", name="rest"))
+        for row in report.wheels
+    ]
+    (scene.dist / REPORT_FILE).write_text(replace(report, wheels=tuple(rows)).as_json())
+    release = read_release([scene.dist])
+    assert release.projects == ("toyfat-cc90", "toyfat")
+    assert len(release.builds[report.build_id]) == 3
+    published = {one.path.name for one in release.artifacts}
+    assert {path.name for path, _ in new_wheels([scene.dist])} == published
 
 
 def test_parts_of_a_build_in_several_folders(scene: Scene, tmp_path: Path) -> None:

@@ -166,7 +166,7 @@ def test_wheels_of_another_frontend_have_no_report_and_say_so(tmp_path: Path) ->
     (tmp_path / "toy-1.0-py3-none-any.whl").touch()
     with pytest.raises(InputError, match="the core has no digests") as caught:
         require_report(tmp_path)
-    assert "archsplit build RECIPE" in (caught.value.hint or "")
+    assert "archsplit build" in (caught.value.hint or "")
 
 
 def test_wheels_beyond_a_policy_are_refused_by_name() -> None:

@@ -73,7 +73,7 @@ def test_summary_lists_wheels_kept_code_and_downloads() -> None:
         "    2.00 MB  toy-1.0-py3-none-linux_x86_64.whl  core",
         "    4.00 MB  toy_cc80-1.0-py3-none-linux_x86_64.whl",
         "    1.00 MB  toy_commoncc80-1.0-py3-none-linux_x86_64.whl  part for 8.0, 8.6",
-        "    1.00 MB  toy_rest-1.0-py3-none-linux_x86_64.whl  rest",
+        "    1.00 MB  toy_rest-1.0-py3-none-linux_x86_64.whl  rest, not published",
         "together 8.00 MB, 0.80 times the fat wheel's 10.0 MB",
         "names on the index: 3",
         "liba.so: 9.00 MB -> 1.00 MB",

@@ -36,10 +36,13 @@ if TYPE_CHECKING:
 
 __pure__ = True
 
-PTX_PACK, REST_PACK, SHARED_PACK = "ptx", "rest", "shared"
-"""Names of packs that no capability is named in, and the prefix of shared packs."""
-COMMON_PACK = "common_"
-"""Prefix of the common part of a pack with several files."""
+PTX_PACK, REST_PACK, SHARED_PACK, COMMON_PACK = "ptx", "rest", "shared", "common_"
+"""Names and prefixes of packs that no capability is named in.
+
+The last is the prefix of the common part of a pack with several files.
+"""
+UNUSED_PACKS = {REST_PACK, f"{COMMON_PACK}{REST_PACK}"}
+"""Packs with images that no GPU takes: only `archsplit join` reads them."""
 
 _LEAST_SAVING, _SAVING_SHARE = 1_000_000, 0.03
 """Least saving of a shared pack: bytes, and their part of all bytes."""

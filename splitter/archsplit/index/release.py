@@ -100,7 +100,8 @@ def read_release(folders: Sequence[Path], *, source: Path | None = None) -> Uplo
         for row in report.wheels:
             _add_artifact(build, _read_artifact(folder, row), faults)
     # Each platform is a build of its own; together they are one version on the index.
-    files = [one for build in builds.values() for one in build.values()]
+    names = {row.file for report in reports.values() for row in report.published}
+    files = [one for build in builds.values() for name, one in build.items() if name in names]
     # A source distribution is made by another tool, so no report lists it.
     if source is not None:
         files.append(_read_source(source))
@@ -144,14 +145,13 @@ def _read_source(path: Path) -> Artifact:
         project, version = parse_sdist_filename(path.name)
     except InvalidSdistFilename as error:
         raise InputError(f"{path} is not a source distribution: {error}") from None
-    digest = sha256(path)
     return Artifact(
         path=path.absolute(),
         role=SOURCE,
         project=project,
         version=str(version),
         size=path.stat().st_size,
-        sha256=digest,
+        sha256=sha256(path),
         attestations=_find_attestations(path),
     )
 

@@ -84,8 +84,8 @@ def new_wheels(sources: Iterable[Path]) -> list[tuple[Path, str | None]]:
         if not source.is_dir():
             found.append((source, None))
         # A folder of a build may have wheels of earlier builds, so only the report counts.
-        elif (reported := find_report(source)) is not None:
-            found += [(source / _checked_name(row.file), row.sha256) for row in reported.wheels]
+        elif (report := find_report(source)) is not None:
+            found += [(source / _checked_name(row.file), row.sha256) for row in report.published]
         elif paths := wheels_in(source):
             found += [(path, None) for path in paths]
         else:

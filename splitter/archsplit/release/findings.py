@@ -39,10 +39,10 @@ HINTS: Mapping[str, str] = {
     "missing-file": _COPY,
     "changed-file": _COPY,
     "unreadable-report": _COPY,
-    "missing-report": "make the release again in an empty folder (pip and other frontends write"
-    " none), or copy the file from where it was made",
+    "missing-report": "make the release again in an empty folder, with archsplit split --release or"
+    " archsplit build (pip writes none), or copy the file from where it was made",
     # Whose wheels
-    "one-core": "put only the wheels of one release into the folder",
+    "one-core": "put only one release into the folder; archsplit split --release makes one",
     "duplicate-wheel": "leave only one of them in the folder",
     "not-of-release": _TAKE_OUT,
     "foreign-build": _ONE_RELEASE,

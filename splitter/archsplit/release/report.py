@@ -13,6 +13,7 @@ from collections.abc import Mapping  # noqa: TC003 - pydantic reads the annotati
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 
+from archsplit.devicecode.partition import UNUSED_PACKS
 from archsplit.errors import BudgetError, InputError, OutputError
 from archsplit.release.identity import ReleaseKind
 from archsplit.system.fs import read_file
@@ -251,6 +252,11 @@ class Release:
         """Plugin wheels."""
         return tuple(wheel for wheel in self.wheels if wheel.role == "plugin")
 
+    @property
+    def published(self) -> tuple[ReleaseWheel, ...]:
+        """Wheels for an index: all but packs that only `archsplit join` reads."""
+        return tuple(wheel for wheel in self.wheels if wheel.label not in UNUSED_PACKS)
+
     def together_with(self, folder: Path) -> Release:
         """Return this release with the wheels of an earlier report of the same build.
 
@@ -318,10 +324,9 @@ def require_report(folder: Path) -> Release:
     if release is None:
         if any(folder.glob("*.whl")):
             raise InputError(
-                f"{folder} has wheels and no {REPORT_FILE}: pip and other frontends of builds write"
-                " none, so it is unknown which wheels are one release, and the core has no digests"
-                " of its plugins",
-                hint="archsplit build RECIPE --out DIR makes the same wheels, with a report",
+                f"{folder} has wheels and no {REPORT_FILE} (pip writes none), so it is unknown"
+                " which wheels are one release, and the core has no digests of its plugins",
+                hint="archsplit split WHEEL --release --out DIR, or archsplit build, writes one",
             )
         raise InputError(
             f"{folder} has no {REPORT_FILE}",

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 
 from archsplit.arch.target import Capability
 from archsplit.devicecode.partition import (
-    COMMON_PACK,
     PTX_PACK,
-    REST_PACK,
+    UNUSED_PACKS,
     capability_extra,
     ptx_packs,
     required_packs,
@@ -58,8 +57,7 @@ def pack_extras(
     >>> pack_extras(["cc90", "ptx", "rest"], {"9.0": ["cc90"]})
     {'cc90': ('cc90',), 'ptx': ('ptx',), 'all': ('cc90', 'ptx')}
     """
-    # No GPU takes an image of the last pack; only `archsplit join` needs it.
-    wanted = tuple(name for name in packs if name.removeprefix(COMMON_PACK) != REST_PACK)
+    wanted = tuple(name for name in packs if name not in UNUSED_PACKS)
     extras = {capability_extra(Capability.parse(one)): tuple(names) for one, names in needs.items()}
     # Future GPUs have no capability here, so their pack has an extra of its own.
     newest = ptx_packs(wanted)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from archsplit.arch.compat import GPU_BY_CAPABILITY
 from archsplit.arch.target import Capability
-from archsplit.devicecode.partition import REST_PACK, capability_extra
+from archsplit.devicecode.partition import UNUSED_PACKS, capability_extra
 from archsplit.release.matrix import release_matrix
 from archsplit.system.units import count_text, short_size
 
@@ -71,8 +71,7 @@ def _merged(rows: Iterable[tuple[str, str]], count: int) -> Iterator[str]:
     for core, text in rows:
         cores.setdefault(text, {})[core] = None
     for text, names in cores.items():
-        named = ", ".join(names) if len(names) < count else ""
-        yield f"{named}: {text}" if named else text
+        yield f"{', '.join(names)}: {text}" if len(names) < count else text
 
 
 def _wheel_lines(release: Release) -> Iterator[str]:
@@ -88,7 +87,8 @@ def _purpose(wheel: ReleaseWheel, details: SplitDetails | None) -> str:
     if wheel.gpus:
         return ""
     gpus = [one for one, packs in details.needs.items() if wheel.label in packs]
-    return f"part for {', '.join(gpus)}" if gpus else wheel.label
+    unused = ", not published" if wheel.label in UNUSED_PACKS else ""
+    return f"part for {', '.join(gpus)}" if gpus else f"{wheel.label}{unused}"
 
 
 def _totals(release: Release, details: SplitDetails) -> Iterator[str]:
@@ -98,8 +98,7 @@ def _totals(release: Release, details: SplitDetails) -> Iterator[str]:
     count = len(details.sources)
     inputs = "the fat wheel's" if count == 1 else f"the {count} fat wheels'"
     yield f"together {short_size(total)}, {total / fat:.2f} times {inputs} {short_size(fat)}"
-    # Only `archsplit join` needs the last pack, so it is not published.
-    names = {wheel.distribution for wheel in release.wheels if wheel.label != REST_PACK}
+    names = {wheel.distribution for wheel in release.published}
     yield f"names on the index: {len(names)}"
     by_capability = any(wheel.gpus for wheel in release.wheels)
     if by_capability and fat * _GROWN < total:
@@ -116,8 +115,7 @@ def _download_table(release: Release, details: SplitDetails) -> Iterator[str]:
     downloads: dict[str, list[int]] = {}
     for cell in release_matrix(release):
         if not cell.missing:
-            total = sum(sizes[file] for file in cell.files)
-            downloads.setdefault(cell.gpu, []).append(total)
+            downloads.setdefault(cell.gpu, []).append(sum(sizes[file] for file in cell.files))
     groups: dict[tuple[tuple[str, ...], tuple[int, ...]], list[Capability]] = {}
     for gpu, totals in downloads.items():
         key = details.needs[gpu], tuple(totals)
@@ -154,5 +152,4 @@ def _gpu_text(gpus: Sequence[Capability], room: int) -> str:
 
 
 def _range_text(sizes: Sequence[int]) -> str:
-    smallest, largest = short_size(min(sizes)), short_size(max(sizes))
-    return smallest if smallest == largest else f"{smallest} to {largest}"
+    return " to ".join(dict.fromkeys((short_size(min(sizes)), short_size(max(sizes)))))
