@@ -19,7 +19,7 @@ from archsplit.compiler.direct_cache import (
     _RULE,
     CompletedCompile,
     _mapped_entry,
-    _portion_cpu_seconds,
+    _target_cpu_seconds,
 )
 from archsplit.compiler.direct_hit import find_base_dirs
 from archsplit.compiler.keys import compile_request
@@ -517,11 +517,11 @@ def test_entry_that_still_names_a_base_is_not_shared(named: dict[str, object]) -
 @pytest.mark.parametrize(
     ("whole", "least", "share"), [(9.0, 1.0, 2.25), (9.0, 3.0, 3.0), (2.0, 3.0, 2.0)]
 )
-def test_seconds_of_a_compilation_are_shared_by_its_portions(
+def test_seconds_of_a_compilation_are_shared_by_its_targets(
     whole: float, least: float, share: float
 ) -> None:
     done = CompletedCompile(
-        outputs={portion: {} for portion in "abcd"},
+        outputs={target: {} for target in "abcd"},
         texts=(),
         host_depfiles=(),
         commands=(),
@@ -534,4 +534,4 @@ def test_seconds_of_a_compilation_are_shared_by_its_portions(
         cpu_seconds=whole,
         memory=0,
     )
-    assert _portion_cpu_seconds(done, least) == share
+    assert _target_cpu_seconds(done, least) == share

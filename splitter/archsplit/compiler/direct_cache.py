@@ -8,10 +8,10 @@
                     v
                  entry: outputs, rules for make, warnings
 
-In: a request. Out: the outputs of each portion, without a dry run and without preprocessing. A
-portion is a part of the outputs with a cache entry of its own: the object of one target. The
-wrapper has one portion, `WHOLE`. After a miss: the reasons (`miss_reasons`), and a new manifest
-entry with the files that were read this time.
+In: a request. Out: the outputs, without a dry run and without preprocessing. A build by recipe has
+one cache entry for the object of each target, and the wrapper one for all targets (`WHOLE`). After
+a miss: the reasons (`miss_reasons`), and a new manifest entry with the files that were read this
+time.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 _RULE = "rule "
 _ASSEMBLER = "as"
 WHOLE = ("",)
-"""The portions of a compilation whose results are stored as one."""
+"""In place of targets, if one cache entry has the results for all."""
 
 
 def miss_reasons(
@@ -93,7 +93,7 @@ def _describe_change(part: KeyComponent, before: str | None) -> str:
 
 
 class CachedResult(NamedTuple):
-    """A hit: the stored results of a compilation, or of a portion of one.
+    """A hit: the stored results of a compilation, for one target or all.
 
     Attributes:
         outputs: contents of the output files by role, such as the object.
@@ -122,11 +122,11 @@ class CompletedCompile(NamedTuple):
     """A compilation that ran after a miss: its results, and the data to store them.
 
     Attributes:
-        outputs: the output files by role, of each portion.
+        outputs: the output files by role, for each target.
         texts: all preprocessed texts.
         host_depfiles: the host compiler's depfiles, which list the files that it has read.
         rules: the requested depfiles by role, each with the preprocessed texts of its sources.
-        notes: further data to store with each portion.
+        notes: further data to store for each target.
         commands: each program with the arguments of one of its steps.
         tools: further programs that steps ran, as absolute paths.
         environment: the environment of the steps.
@@ -163,7 +163,7 @@ class DirectCache:
         tools: the identities (versions and digests) of programs.
 
     Attributes:
-        stored: the results that `store` has stored, by portion: the hits of the next call.
+        stored: the results that `store` has stored, by target: the hits of the next call.
         unshared: the reason why `store` stored nothing: the result depends on a base; or "".
         rows: what earlier compilations of the request have read.
     """
@@ -185,8 +185,8 @@ class DirectCache:
         self.stored: dict[str, CachedResult] = {}
         self.unshared = ""
 
-    def find(self, portions: Sequence[str] = WHOLE) -> dict[str, CachedResult]:
-        """Return the hits by portion: results whose input files have the same digests now."""
+    def find(self, targets: Sequence[str] = WHOLE) -> dict[str, CachedResult]:
+        """Return the hits by target: results whose input files have the same digests now."""
         key = self._request.key
         # The stats of the request's files spare a read of each.
         self._cache.digests.load(key)
@@ -196,13 +196,13 @@ class DirectCache:
             row = self._request.prefixes.unmap_entry(stored)
             self.rows.append(row)
             if self._resolver.is_current(row):
-                for portion in portions:
-                    if portion in found:
+                for target in targets:
+                    if target in found:
                         continue
-                    if result := self._find_portion(stored, portion):
-                        found[portion] = result
+                    if result := self._find_target(stored, target):
+                        found[target] = result
             # Older rows could only have the same results again.
-            if len(found) == len(portions):
+            if len(found) == len(targets):
                 break
         return found
 
@@ -211,11 +211,9 @@ class DirectCache:
         return miss_reasons(self._cache, self._request, self.rows, self._resolver)
 
     def count_misses(self, done: CompletedCompile) -> None:
-        """Count the portions of a compilation as misses."""
-        for portion in done.outputs:
-            self._cache.count_lookup(
-                WHOLE_STEP, portion, None, done.cpu_seconds / len(done.outputs)
-            )
+        """Count a miss for each target of a compilation."""
+        for target in done.outputs:
+            self._cache.count_lookup(WHOLE_STEP, target, None, done.cpu_seconds / len(done.outputs))
 
     def store(self, done: CompletedCompile, scans: TextScans) -> None:
         """Store the results, also in `stored`, if all inputs of the compilation are known.
@@ -253,13 +251,13 @@ class DirectCache:
     ) -> None:
         key, prefixes = self._request.key, self._request.prefixes
         row = prefixes.map_entry(read.row)
-        for portion in done.outputs:
-            parts = _key_components(row, key, portion)
-            entry = _mapped_entry(self._new_entry(done, markers, portion, parts), prefixes)
+        for target in done.outputs:
+            parts = _key_components(row, key, target)
+            entry = _mapped_entry(self._new_entry(done, markers, target, parts), prefixes)
             if entry is None:
                 self.unshared = "a result has the folder's name"
             elif self._cache.store(entry):
-                self.stored[portion] = _cached_result(row, entry, LOCAL_TIER, prefixes)
+                self.stored[target] = _cached_result(row, entry, LOCAL_TIER, prefixes)
         if self.stored:
             # After the entry: a row without one would be looked up in vain.
             self._cache.add_manifest_entry(key, row)
@@ -319,11 +317,11 @@ class DirectCache:
             tools=self._tools,
         )
 
-    def _find_portion(self, row: ManifestEntry, portion: str) -> CachedResult | None:
-        found = self._cache.find(_key_components(row, self._request.key, portion))
+    def _find_target(self, row: ManifestEntry, target: str) -> CachedResult | None:
+        found = self._cache.find(_key_components(row, self._request.key, target))
         if found is None:
             return None
-        self._cache.count_lookup(WHOLE_STEP, portion, found.tier, found.entry.cpu_seconds)
+        self._cache.count_lookup(WHOLE_STEP, target, found.tier, found.entry.cpu_seconds)
         return _cached_result(row, found.entry, found.tier, self._request.prefixes)
 
     def _observe_reads(
@@ -371,26 +369,26 @@ class DirectCache:
         self,
         done: CompletedCompile,
         markers: Mapping[Path, bytes],
-        portion: str,
+        target: str,
         parts: tuple[KeyComponent, ...],
     ) -> CacheEntry:
-        files = {role: path.read_bytes() for role, path in done.outputs[portion].items()}
+        files = {role: path.read_bytes() for role, path in done.outputs[target].items()}
         for role, sources in done.rules.items():
             files[_RULE + role] = b"".join(markers[source] for source in sources)
         return CacheEntry(
             components=parts,
             files=files,
-            notes=done.notes.get(portion, {}),
+            notes=done.notes.get(target, {}),
             stdout=done.stdout,
             stderr=done.stderr,
             seconds=done.seconds,
-            cpu_seconds=_portion_cpu_seconds(done, self._cache.settings.min_seconds),
+            cpu_seconds=_target_cpu_seconds(done, self._cache.settings.min_seconds),
             memory=done.memory,
         )
 
 
-def _portion_cpu_seconds(done: CompletedCompile, min_seconds: float) -> float:
-    """Return the CPU seconds of a portion: an equal share of the whole."""
+def _target_cpu_seconds(done: CompletedCompile, min_seconds: float) -> float:
+    """Return the CPU seconds for one target: an equal share of the whole."""
     # A small share must not fall below the setting that the whole has passed.
     return max(done.cpu_seconds / len(done.outputs), min(done.cpu_seconds, min_seconds))
 
@@ -430,8 +428,8 @@ def _cached_result(
     )
 
 
-def _key_components(row: ManifestEntry, request: str, portion: str) -> tuple[KeyComponent, ...]:
-    return (*row.components(request), *([KeyComponent("portion", portion)] if portion else []))
+def _key_components(row: ManifestEntry, request: str, target: str) -> tuple[KeyComponent, ...]:
+    return (*row.components(request), *([KeyComponent("target", target)] if target else []))
 
 
 def _macro_options(commands: tuple[tuple[str, ...], ...]) -> Iterator[str]:
