@@ -19,9 +19,11 @@ from archsplit.inspect.inspect import InspectRequest, read_inventory
 from archsplit.inspect.sizes import device_usage
 from archsplit.release.report import read_report
 from archsplit.release.verify import verify_release
+from archsplit.release.wheel_set import read_wheel_set
 from archsplit.split.model import SplitRequest
 from archsplit.split.restore import join_split
 from archsplit.split.sources import minimal_project, split_library
+from archsplit.system.fs import temporary_dir
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -102,6 +104,31 @@ def test_linked_code_leaves_its_input_to_the_pack_that_only_join_needs(
     # compute_80 stays for GPUs that are newer than all linked code.
     found = pack_targets(tmp_path / "out")
     assert found == {"cc80": ["sm_80"], "cc90": ["sm_90"], "ptx": ["compute_80"], "rest": ["sm_80"]}
+    (joined,) = join_split(tmp_path / "out", tmp_path / "joined")
+    assert joined.path.read_bytes() == path.read_bytes()
+
+
+def test_only_input_that_no_linker_reads_becomes_frames(
+    tmp_path: Path, effects: Effects, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = image
+
+    def repeated(target: str) -> bytes:
+        whole = plain(target, 0x20000)
+        return whole[:64] + whole[64 : 64 + 0x1000] * 0x20
+
+    monkeypatch.setattr("test_split_device_link.image", repeated)
+    path = library(tmp_path, linked=("sm_80", "sm_90"))
+    split(path, tmp_path / "out", effects)
+    with temporary_dir() as scratch:
+        release = read_wheel_set(tmp_path / "out", scratch)
+        forms = {
+            name: [row.form is not None for _, row in wheel.pack.images()]
+            for name, wheel in release.plugins.items()
+            if wheel.pack is not None
+        }
+    assert forms == {"cc80": [True], "cc90": [True], "ptx": [False], "rest": [True]}
+    verify_release(tmp_path / "out")
     (joined,) = join_split(tmp_path / "out", tmp_path / "joined")
     assert joined.path.read_bytes() == path.read_bytes()
 

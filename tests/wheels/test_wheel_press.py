@@ -127,6 +127,15 @@ def test_pieces_come_out_in_their_order_as_one_stream() -> None:
     assert len(streams) == 1
 
 
+def test_a_higher_level_makes_a_smaller_stream() -> None:
+    content, streams = code(1 << 20), []
+    for level in (6, 10):
+        with contextlib.closing(ParallelDeflater(level=level)) as press:
+            streams.append(b"".join(press.pack(pieces(content, 300_000))))
+    assert {zlib.decompress(stream, -15) for stream in streams} == {content}
+    assert len(streams[1]) < len(streams[0])
+
+
 def test_archives_share_a_press(monkeypatch: pytest.MonkeyPatch) -> None:
     """More archives than there is room for pieces: each gets on."""
     monkeypatch.setattr(pressing, "_MAX_PIECES", 2)

@@ -23,6 +23,7 @@ from archsplit.formats.device_pack import PACK_FILE, encode_table
 from archsplit.release.identity import Identity, PackIdentity
 from archsplit.release.requirements import pack_extras
 from archsplit.wheels.filename import distribution_name
+from archsplit.wheels.zip_writer import PACK_LEVEL
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -88,6 +89,11 @@ class SplitRequest:
     ignore_record: bool = False
     recompress: int | None = DEFAULT_LEVEL
     dropped: tuple[str, ...] = ()
+
+    @property
+    def deflate_level(self) -> int:
+        """Level of libdeflate for libraries: beside slow frames, ten times the time counts less."""
+        return {None: PACK_LEVEL, DEFAULT_LEVEL: 7, SLOW_LEVEL: 10}[self.recompress]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -204,7 +204,7 @@ class _Split:
             ThreadPool(2) as readers,
             # One for all files: the pieces in its queue are the memory that packing takes. The
             # first to close: after an error or Ctrl-C, no thread packs the rest of a library.
-            closing(ParallelDeflater()) as deflater,
+            closing(ParallelDeflater(level=self.request.deflate_level)) as deflater,
         ):
             tools = StripTools(
                 scratch=self.scratch,

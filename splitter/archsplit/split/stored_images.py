@@ -13,10 +13,12 @@ release and their order, because packs of the same build id must have the same b
 from __future__ import annotations
 
 from collections import Counter
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import deflate
 
+from archsplit.devicecode.partition import REST_PACK
 from archsplit.devicecode.recompress import (
     ZSTD_DRIVER,
     ImageResult,
@@ -65,12 +67,17 @@ def store_images(
         return StoredImages()
     images: dict[bytes, tuple[Container, FatbinEntry]] = {}
     relocatable: set[bytes] = set()
+    packs = [file.pack for file in contents.files]
+    # Only `join` reads the last pack: no linker gets its relocatable code.
+    last = [pack for pack in packs if pack.name.endswith(REST_PACK)]
     for number, one in enumerate(contents.containers):
         # With chosen targets, most images are in no pack.
-        packed = frozenset[int]().union(*(file.pack.offsets[number] for file in contents.files))
+        packed, rest = (
+            {*chain(*(pack.offsets[number] for pack in each))} for each in (packs, last)
+        )
         for image in one.row.images:
             entry = one.place.entries[image.number]
-            if one.place.section.name == RELOCATABLE:
+            if one.place.section.name == RELOCATABLE and entry.offset not in rest:
                 relocatable.add(image.digest)
             elif entry.offset in packed:
                 images.setdefault(image.digest, (one.place.container, entry))

@@ -310,9 +310,11 @@ class ParallelDeflater:
 
     Args:
         threads: pieces packed at a time; None for one on each core.
+        level: of libdeflate; 10 saves 3.5 % of a library and takes ten times as long as 6.
     """
 
-    def __init__(self, threads: int | None = None) -> None:
+    def __init__(self, threads: int | None = None, *, level: int = PACK_LEVEL) -> None:
+        self._level = level
         # A third of the pieces waits for those before them, so that no thread waits.
         count = min(threads or available_cores(), max(1, _MAX_PIECES * 2 // 3))
         self._workers = ThreadPool(count)
@@ -331,7 +333,7 @@ class ParallelDeflater:
                 while not self._slots.acquire(blocking=not queue):
                     yield self._pop(queue)
                 try:
-                    queue.append(self._workers.submit(_deflate, piece))
+                    queue.append(self._workers.submit(_deflate, piece, self._level))
                 except RuntimeError:
                     # Closed after an error elsewhere: another archive may wait for the slot.
                     self._slots.release()
@@ -351,7 +353,7 @@ class ParallelDeflater:
         return packed
 
 
-def _deflate(piece: DeflatePiece) -> bytearray:
+def _deflate(piece: DeflatePiece, level: int) -> bytearray:
     # libdeflate has no state between calls, so the result doesn't depend on the thread.
-    stream = deflate.deflate_compress(piece.content, 0 if piece.is_dense else PACK_LEVEL)
+    stream = deflate.deflate_compress(piece.content, 0 if piece.is_dense else level)
     return stream if piece.is_last else without_final_block(stream, piece.content)
