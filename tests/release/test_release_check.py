@@ -417,7 +417,7 @@ def test_gap_of_the_fat_wheel_is_a_note_of_its_split(split: Path, effects: Effec
     assert verdict.kernels == 2
     (note,) = verdict.notes
     assert re.fullmatch(
-        r"\S+\.so: kernels that the fat wheel lacks, of 2: 1 for [\d., ]+; one is second", note
+        r"\S+\.so: missing kernels, as in the fat wheel: of 2, 1 for [\d., ]+; one is second", note
     )
 
 

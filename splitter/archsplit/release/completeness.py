@@ -254,8 +254,8 @@ def _gap_notes(library: str, everything: Names, by_gpu: Mapping[str, Names]) -> 
     first = min(
         _short_name(readable_name(name, demangle)) for name in min(gpus_by_missing, key=len)
     )
-    kernels = f"kernels that the fat wheel lacks, of {len(everything)}"
-    yield f"{library}: {kernels}: {counts}; one is {first}"
+    kernels = f"missing kernels, as in the fat wheel: of {len(everything)}, {counts}"
+    yield f"{library}: {kernels}; one is {first}"
 
 
 def _short_name(name: str) -> str:
