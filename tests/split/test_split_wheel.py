@@ -197,8 +197,9 @@ def copied(sample: Sample, folder: Path) -> Path:
 def test_join_says_what_is_missing(sample: Sample, tmp_path: Path) -> None:
     out = copied(sample, tmp_path / "out")
     next(out.glob("toyfat_rest-*")).unlink()
-    with pytest.raises(InputError, match="images in no pack here: "):
+    with pytest.raises(InputError, match="images in no pack here: ") as caught:
         join_split(out, tmp_path / "joined")
+    assert "an index has no `rest`" in (caught.value.hint or "")
 
 
 def rewrite(path: Path, change: Callable[[bytes], bytes]) -> None:

@@ -298,7 +298,7 @@ def _find_images(table: Pack, wheels: Iterable[WheelFacts]) -> Mapping[_Key, mem
     if missing:
         raise InputError(
             f"images in no pack here: {missing} of {len(images)}",
-            hint="put all wheels that split wrote into one folder",
+            hint="put all wheels that split wrote into one folder; an index has no `rest`",
         )
     # All digests, before the first library is written.
     for key, row in images.items():
