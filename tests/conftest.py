@@ -26,6 +26,7 @@ from archsplit.system.process import SubprocessRunner
 from compiled_samples import Samples, make_samples
 from made_once import made_once
 from small_toolkit import make_small_toolkit
+from warm_programs import run_where_warm
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -120,6 +121,14 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         # zig keeps what it has compiled in HOME, which may be read-only.
         zig = made_once(tmp_path_factory, "zig", lambda folder: str(folder))
         patch.setenv("ZIG_GLOBAL_CACHE_DIR", zig)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _warm_programs() -> Iterator[None]:
+    """Fork pip, twine and auditwheel where archsplit runs in the test's own process."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SubprocessRunner, "run", run_where_warm)
         yield
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
+
+from warm_programs import run_archsplit_nvcc
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.nvcc
 
-LAUNCH = (sys.executable, "-c", "from archsplit.cli.nvcc import launcher; launcher()")
+WRAPPER = "archsplit-nvcc"
 COMMON = ("-arch=sm_80", "-Imy folder", "t.cu")
 SOURCES = {
     "t.cu": '#include "h.h"\n#include "in it.h"\n__global__ void k(int* x) { *x = ONE; }\n',
@@ -50,7 +51,13 @@ class Folder:
             "ARCHSPLIT_CACHE_DIR": str(self.path.parent / "cache"),
             "ARCHSPLIT_NVCC_OPTIONS": f"--nvcc '{self.nvcc}' --explain",
         }
-        done = subprocess.run(argv, cwd=self.path, env=environment, capture_output=True, check=True)
+        if argv[0] == WRAPPER:
+            done = run_archsplit_nvcc(argv[1:], cwd=self.path, env=environment)
+        else:
+            done = subprocess.run(
+                argv, cwd=self.path, env=environment, capture_output=True, check=False
+            )
+        assert done.returncode == 0, done.stderr
         assert known is None or (b"cache hit" in done.stderr) == known
         made = {"standard output": done.stdout}
         for path in [path for path in self.path.rglob("*") if path.is_file()]:
@@ -68,24 +75,24 @@ def test_rules_are_nvccs(tmp_path: Path, toolkit: Toolkit, line: tuple[str, ...]
     folder = Folder(tmp_path / "work", toolkit)
     theirs = folder.rules(folder.nvcc, *COMMON, *line)
     assert any(theirs.values())
-    assert folder.rules(*LAUNCH, *COMMON, *line, known=False) == theirs
+    assert folder.rules(WRAPPER, *COMMON, *line, known=False) == theirs
     # What goes to standard output isn't kept.
-    assert folder.rules(*LAUNCH, *COMMON, *line, known=not theirs["standard output"]) == theirs
+    assert folder.rules(WRAPPER, *COMMON, *line, known=not theirs["standard output"]) == theirs
 
 
 def test_a_hit_under_other_names_has_their_rules(tmp_path: Path, toolkit: Toolkit) -> None:
     (tmp_path / "work").mkdir()
     folder = Folder(tmp_path / "work", toolkit)
     first = ("-MD", "-c", "-o", "t.o", "-MF", "t.d", "-MT", "t.o")
-    folder.rules(*LAUNCH, *COMMON, *first, known=False)
+    folder.rules(WRAPPER, *COMMON, *first, known=False)
     for other in (
         ("-MD", "-c", "-o", "b/x.y.o", "-MF", "b/q", "-MT", "a b"),
         ("-MD", "-c", "-o", "none", "-MF", "f.d"),
     ):
         theirs = folder.rules(folder.nvcc, *COMMON, *other)
-        assert folder.rules(*LAUNCH, *COMMON, *other, known=True) == theirs
-    folder.rules(*LAUNCH, *COMMON, "-MMD", "-c", "-o", "t.o", known=False)
+        assert folder.rules(WRAPPER, *COMMON, *other, known=True) == theirs
+    folder.rules(WRAPPER, *COMMON, "-MMD", "-c", "-o", "t.o", known=False)
     for name in ("none", "b/x.y.o", "x.d.o"):
         renamed = ("-MMD", "-c", "-o", name)
         theirs = folder.rules(folder.nvcc, *COMMON, *renamed)
-        assert folder.rules(*LAUNCH, *COMMON, *renamed, known=True) == theirs
+        assert folder.rules(WRAPPER, *COMMON, *renamed, known=True) == theirs

@@ -18,6 +18,7 @@ import pytest
 
 from archsplit.compiler.wrapper import _parts
 from source_roots import SOURCE_PATH
+from warm_programs import decoded, run_archsplit_nvcc
 
 if TYPE_CHECKING:
     from archsplit.nvcc.toolkit import Toolkit
@@ -57,7 +58,11 @@ class Folder:
 
     def ours(self, *argv: str, options: str = "") -> subprocess.CompletedProcess[str]:
         named = f"--nvcc {shlex.quote(str(self.toolkit.nvcc))} {options}"
-        return self.run((*LAUNCH, *argv), ARCHSPLIT_NVCC_OPTIONS=named)
+        return self.wrap(*argv, ARCHSPLIT_NVCC_OPTIONS=named)
+
+    def wrap(self, *argv: str, **more: str) -> subprocess.CompletedProcess[str]:
+        environment = {**self.environment(), **more}
+        return decoded(run_archsplit_nvcc(argv, cwd=self.path, env=environment))
 
     def run(self, argv: tuple[str, ...], **more: str) -> subprocess.CompletedProcess[str]:
         environment = {**self.environment(), **more}
@@ -182,7 +187,7 @@ def test_kept_files_and_comparisons_come_from_no_hit(folder: Folder) -> None:
         variables = {"ARCHSPLIT_CACHE": "on", "ARCHSPLIT_CACHE_MIN_SECONDS": "0"}
         variables["ARCHSPLIT_NVCC_OPTIONS"] = f"--nvcc {other} --reproducible {options}"
         argv = ("-c", "k.cu", "-o", "k.o", "-arch=sm_80", *more)
-        return folder.run((*LAUNCH, *argv), **variables)
+        return folder.wrap(*argv, **variables)
 
     assert compile_cached().returncode == 0
     assert "cache hit (local)" in compile_cached(options="--explain").stderr
@@ -296,7 +301,7 @@ def test_files_left_are_the_files_that_nvcc_leaves(
     assert folder.run((str(folder.toolkit.nvcc), *line.split()), **variables).returncode == 0
     theirs = folder.files()
     folder.clean()
-    done = folder.run((*LAUNCH, *line.split()), **named, **variables)
+    done = folder.wrap(*line.split(), **named, **variables)
     assert done.returncode == 0
     assert [line for line in done.stderr.splitlines() if line.startswith("archsplit")] == []
     ours = folder.files()
@@ -314,7 +319,7 @@ def test_two_sources_of_one_name_in_one_call(folder: Folder) -> None:
 
 def test_a_launcher_gets_the_compiler_as_its_first_argument(folder: Folder) -> None:
     nvcc = str(folder.toolkit.nvcc)
-    done = folder.run((*LAUNCH, nvcc, "-c", "k.cu", "-o", "k.o"))
+    done = folder.wrap(nvcc, "-c", "k.cu", "-o", "k.o")
     assert (done.returncode, done.stderr) == (0, "")
     assert (folder.path / "k.o").is_file()
 

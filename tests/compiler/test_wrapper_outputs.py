@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import threading
 from typing import TYPE_CHECKING
 
 import pytest
 
 from source_roots import SOURCE_PATH
+from warm_programs import run_archsplit_nvcc
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.nvcc
 
-LAUNCH = (sys.executable, "-c", "from archsplit.cli.nvcc import launcher; launcher()")
 GOOD = "__global__ void good(int* x) { *x = 1; }\n"
 
 
@@ -44,13 +43,7 @@ class Folder:
             "ARCHSPLIT_CACHE": self.cache,
             "ARCHSPLIT_NVCC_OPTIONS": f"--nvcc '{self.toolkit.nvcc}' --reproducible {options}",
         }
-        return subprocess.run(
-            (*LAUNCH, "-arch=sm_80", *line.split()),
-            cwd=self.path,
-            env=environment,
-            capture_output=True,
-            check=False,
-        )
+        return run_archsplit_nvcc(("-arch=sm_80", *line.split()), cwd=self.path, env=environment)
 
     def read(self, name: str) -> bytes:
         return (self.path / name).read_bytes()

@@ -15,8 +15,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from warm_twine import WarmTwine
-
 from archsplit.index.client import Repository
 from archsplit.index.plan import Rules
 from archsplit.index.publish import Publisher
@@ -26,6 +24,7 @@ from archsplit.index.upload import Twine
 from archsplit.release.context import Effects
 from archsplit.split.model import InstallDefaults, SplitRequest
 from archsplit.split.split import split_wheel
+from archsplit.system.process import SubprocessRunner
 from archsplit.system.terminal import SilentProgress
 from archsplit.wheels.filename import WheelName, distribution_name
 from archsplit.wheels.metadata import CoreMetadata, WheelInfo, encode_metadata
@@ -295,7 +294,7 @@ class Scene:
         return Publisher(
             effects=effects,
             twine=Twine(
-                runner=WarmTwine(),
+                runner=SubprocessRunner(),
                 environment=environment,
                 python_path=effects.python_path,
                 repository_url=self.server.url,

@@ -14,6 +14,7 @@ from loader_packs import SplitSite, split_site
 from loader_stubs import LIBRARY, Workbench, run
 
 from source_roots import SOURCE_PATH
+from warm_programs import run_archsplit_apart
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -52,8 +53,7 @@ def face(site: Path) -> Path:
 
 def by_tool(workbench: Workbench, site: Path, *words: str) -> subprocess.CompletedProcess[str]:
     environment = workbench.environment("9.0", PYTHONPATH=f"{site}:{SOURCE_PATH}")
-    code = "import sys; from archsplit.cli.main import main; sys.exit(main(sys.argv[1:]))"
-    return run([sys.executable, "-c", code, "doctor", *words], environment)
+    return run_archsplit_apart("doctor", *words, env=environment)
 
 
 DAMAGE = {

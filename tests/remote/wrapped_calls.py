@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import shlex
-import subprocess
-import sys
 from typing import TYPE_CHECKING
 
+from warm_programs import decoded, run_archsplit_nvcc
+
 if TYPE_CHECKING:
+    import subprocess
     from pathlib import Path
 
 TWO = (
@@ -27,7 +28,6 @@ LINES = """\
 __global__ void kernel(int *p, __half2 *q) { *p = twice(*p) + 1; *q = __hmax2(q[0], q[1]); }
 void run(int *p) { kernel<<<1, 1>>>(p, nullptr); }
 """
-LAUNCH = (sys.executable, "-c", "from archsplit.cli.nvcc import launcher; launcher()")
 
 
 class WrappedCalls:
@@ -85,15 +85,7 @@ class WrappedCalls:
             "TMPDIR": str(self.folder / "tmp"),
             "SECRET_OF_THE_USER": "a secret",
         }
-        return subprocess.run(
-            (*LAUNCH, *nvcc),
-            cwd=self.sources,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        return decoded(run_archsplit_nvcc(nvcc, cwd=self.sources, env=environment))
 
     def outputs(self, output: str) -> tuple[bytes, str]:
         """Return an object, and its rule for make without the object's name."""

@@ -26,6 +26,7 @@ from split_samples import (
 from archsplit.cli.main import main
 from archsplit.errors import DevicePackError, UsageError, VerifyError
 from archsplit.wheels.reader import extract_member, open_wheel
+from in_process import run_archsplit
 
 if TYPE_CHECKING:
     from archsplit.nvcc.toolkit import Toolkit
@@ -119,7 +120,7 @@ def test_limits_hold_on_packs(
     sample: Sample, pack: Path, limits: tuple[str, str], finding: str
 ) -> None:
     for subject in (pack, sample.wheel("cc90"), sample.out):
-        done = archsplit("inspect", str(subject), *limits)
+        done = run_archsplit("inspect", str(subject), *limits)
         assert done.returncode == VerifyError.exit_code
         assert finding in done.stderr
 
@@ -136,7 +137,7 @@ def test_an_installed_core_is_read_with_its_pack(
     words = ("toyfat", "--site-packages", site, "--device", "9.0")
     content = inspected(capsys, *words, "--require", "sm_90")
     assert services(content)[0][1] == {"native": 4, "older_minor": 0, "ptx": 2, "none": 0}
-    done = archsplit("inspect", "toyfat", "--site-packages", str(site), "--require", "sm_86")
+    done = run_archsplit("inspect", "toyfat", "--site-packages", str(site), "--require", "sm_86")
     assert done.returncode == VerifyError.exit_code
     assert "sm_86 is required; found " in done.stderr
 
@@ -144,7 +145,7 @@ def test_an_installed_core_is_read_with_its_pack(
 def test_a_core_without_its_pack_fails_the_gate(site: Path, tmp_path: Path) -> None:
     copy = Path(shutil.copytree(site, tmp_path / "site"))
     (copy / PACK).unlink()
-    done = archsplit("inspect", "toyfat", "--site-packages", str(copy), "--require", "sm_90")
+    done = run_archsplit("inspect", "toyfat", "--site-packages", str(copy), "--require", "sm_90")
     assert done.returncode == VerifyError.exit_code
     assert "sm_90 is required; found no device code" in done.stderr
 
@@ -158,7 +159,7 @@ def test_a_pack_of_another_build_fails_the_gate(
     with open_wheel(next(other.glob("toyfat_cc90-*")), same_tags=False) as wheel:
         (copy / PACK).unlink()
         extract_member(wheel.archive, wheel.record[PACK], copy / PACK)
-    done = archsplit("inspect", "toyfat", "--site-packages", str(copy), "--require", "sm_90")
+    done = run_archsplit("inspect", "toyfat", "--site-packages", str(copy), "--require", "sm_90")
     assert done.returncode == VerifyError.exit_code
     assert "the loader refuses it" in done.stderr
     assert "sm_90 is required; found no device code" in done.stderr
@@ -169,10 +170,10 @@ def test_a_damaged_pack_is_an_error_of_its_own(pack: Path, tmp_path: Path) -> No
     (tmp_path / "x.pack").write_bytes(content[:-100])
     (tmp_path / "y.pack").write_bytes(content[:40])
     for name in ("x.pack", "y.pack"):
-        done = archsplit("inspect", str(tmp_path / name))
+        done = run_archsplit("inspect", str(tmp_path / name))
         assert done.returncode == DevicePackError.exit_code == 16
         assert name in done.stderr
-    done = archsplit("inspect", str(tmp_path), "--forbid", "sm_90")
+    done = run_archsplit("inspect", str(tmp_path), "--forbid", "sm_90")
     assert done.returncode == VerifyError.exit_code
     assert "x.pack: " in done.stderr
 
@@ -203,7 +204,7 @@ def test_advise_weighs_a_split(
 
 
 def test_slim_refuses_a_pack(pack: Path, tmp_path: Path) -> None:
-    done = archsplit("slim", str(pack), "--device", "9.0", "--out", str(tmp_path))
+    done = run_archsplit("slim", str(pack), "--device", "9.0", "--out", str(tmp_path))
     assert done.returncode == UsageError.exit_code
     assert "is a device pack" in done.stderr
 
@@ -229,12 +230,6 @@ def test_kernels_of_packs_are_those_of_the_fat_wheel(
     plain = [row for row in whole if row[0] == "sm_90" and "whole" in row[1]]
     assert [row for row in cc90 if "whole" in row[1]] == plain != []
     assert main(["inspect", str(out), "--require", "sm_90"]) == 0
-
-
-def archsplit(*words: str) -> subprocess.CompletedProcess[str]:
-    code = "import sys; from archsplit.cli.main import main; sys.exit(main(sys.argv[1:]))"
-    command = [sys.executable, "-c", code, *words]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 TWIN = """
