@@ -530,8 +530,6 @@ def test_seconds_of_a_compilation_are_shared_by_its_targets(
         began=0,
         stdout="",
         stderr="",
-        seconds=1.0,
         cpu_seconds=whole,
-        memory=0,
     )
     assert _target_cpu_seconds(done, least) == share

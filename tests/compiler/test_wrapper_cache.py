@@ -35,6 +35,7 @@ from cache_server import serving
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from archsplit.compiler.step_cache import StepCache
     from archsplit.compiler.wrapper_graph import Compilation
     from archsplit.nvcc.toolkit import Toolkit
     from archsplit.scheduler.graph import Step
@@ -130,8 +131,10 @@ def test_a_key_is_the_same_whichever_step_is_done_first(
     found: list[tuple[str, str]] = []
     looked: list[str] = []
 
-    def look(cache: WrapperCache, compilation: Compilation, outcome: Outcome) -> None:
-        del cache
+    def look(
+        cache: WrapperCache, compilation: Compilation, outcome: Outcome, steps: StepCache
+    ) -> None:
+        del cache, steps
         looked.extend(done.name for done in outcome.finished)
         found.extend(unawaited(compilation))
 

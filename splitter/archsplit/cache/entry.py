@@ -111,10 +111,7 @@ class CacheEntry(NamedTuple):
         notes: further text by name.
         stdout: standard output of the command.
         stderr: standard error: warnings.
-        seconds: wall seconds of the command.
         cpu_seconds: CPU seconds of the command.
-        memory: peak bytes of the command.
-        versions: versions of the tools, for people; no key depends on them.
     """
 
     components: tuple[KeyComponent, ...]
@@ -122,10 +119,7 @@ class CacheEntry(NamedTuple):
     notes: Mapping[str, str] = _NOTHING
     stdout: str = ""
     stderr: str = ""
-    seconds: float = 0.0
     cpu_seconds: float = 0.0
-    memory: int = 0
-    versions: Mapping[str, str] = _NOTHING
 
 
 def encode_entry(entry: CacheEntry) -> bytes:
@@ -138,10 +132,7 @@ def encode_entry(entry: CacheEntry) -> bytes:
         "notes": dict(entry.notes),
         "stdout": entry.stdout,
         "stderr": entry.stderr,
-        "seconds": entry.seconds,
         "cpu_seconds": entry.cpu_seconds,
-        "memory": entry.memory,
-        "versions": dict(entry.versions),
     }
     head = json.dumps(described).encode()
     return seal(b"".join([_LENGTH.pack(len(head)), head, *(entry.files[name] for name in names)]))
@@ -158,7 +149,9 @@ def decode_entry(blob: bytes) -> CacheEntry:
         fields, spans = _description(content)
         files = {name: content[start:end] for name, (start, end) in spans.items()}
         parts = tuple(KeyComponent(*part) for part in fields.pop("parts"))
-        return CacheEntry(components=parts, files=files, **fields)
+        # Entries of older versions have more fields.
+        known = {name: fields[name] for name in CacheEntry._fields[2:]}
+        return CacheEntry(components=parts, files=files, **known)
     except (ValueError, TypeError, KeyError, AttributeError, struct.error) as error:
         raise DamagedError(f"its description is invalid: {error}") from None
 

@@ -71,16 +71,6 @@ class CacheSession:
         self._graph = Graph(steps=())
         self._private: Path | None = None
 
-    @property
-    def seconds_saved(self) -> float:
-        """Return the CPU seconds that the steps found in the cache would have taken."""
-        return 0.0 if self._steps is None else self._steps.saved
-
-    @property
-    def base_free(self) -> frozenset[Path]:
-        """Return the preprocessed texts that name no folder of ``base-dir``; others may not."""
-        return frozenset(() if self._steps is None else self._steps.base_free)
-
     def close(self) -> None:
         """Write what is left to write."""
         self.cache.close()

@@ -144,9 +144,7 @@ class CompletedCompile(NamedTuple):
     began: int
     stdout: str
     stderr: str
-    seconds: float
     cpu_seconds: float
-    memory: int
     rules: Mapping[str, tuple[Path, ...]] = MappingProxyType({})
     notes: Mapping[str, Mapping[str, str]] = MappingProxyType({})
     tools: tuple[str, ...] = ()
@@ -381,9 +379,7 @@ class DirectCache:
             notes=done.notes.get(target, {}),
             stdout=done.stdout,
             stderr=done.stderr,
-            seconds=done.seconds,
             cpu_seconds=_target_cpu_seconds(done, self._cache.settings.min_seconds),
-            memory=done.memory,
         )
 
 

@@ -224,9 +224,7 @@ class ObjectCache:
             began=self._began,
             stdout=stdout,
             stderr=stderr,
-            seconds=sum(done.seconds for done in finished),
             cpu_seconds=sum(done.cpu_seconds for done in finished) + saved,
-            memory=max((done.peak_memory for done in finished), default=0),
         )
         looked.count_misses(done)
         looked.store(done, TextScans(self._scans))

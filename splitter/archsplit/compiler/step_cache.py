@@ -419,9 +419,7 @@ class StepCache:
             notes={_LINES: lookup.lines},
             stdout=stdout,
             stderr=stderr,
-            seconds=done.seconds,
             cpu_seconds=done.cpu_seconds,
-            memory=done.peak_memory,
         )
         if not self._cache.store(entry):
             return

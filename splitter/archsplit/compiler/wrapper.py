@@ -93,8 +93,8 @@ def _compile(invocation: Invocation, context: WrapperContext, cache: WrapperCach
         _place_outputs(compilation, outcome)
         if invocation.files.any:
             write_reports(compilation, outcome)
-        if cache is not None:
-            cache.store(compilation, outcome)
+        if cache is not None and step_cache is not None:
+            cache.store(compilation, outcome, step_cache)
         context.record_result(cached=False)
         return _exit_code(compilation, outcome)
 
@@ -313,7 +313,7 @@ def _set_aside(compilation: Compilation, kept: Path) -> dict[Path, Path]:
     written = (path for step in compilation.graph.steps for path in step.writes)
     outputs = (compilation.staged.get(path, path) for path in written)
     for number, path in enumerate(outputs):
-        if not path.is_relative_to(compilation.folder) and path.is_file():
+        if path.is_file():
             copies[path] = kept / f"output-{number}"
             shutil.copy2(path, copies[path])
     return copies

@@ -142,14 +142,19 @@ class WrapperCache:
         )
         return replace(compilation, graph=graph), steps
 
-    def store(self, compilation: Compilation, outcome: Outcome) -> None:
+    def store(self, compilation: Compilation, outcome: Outcome, steps: StepCache) -> None:
         """Log the misses, and store the outputs of a compilation that succeeded.
+
+        Args:
+            compilation: as it was run.
+            outcome: of its steps.
+            steps: the cache of the steps.
 
         Raises:
             VerifyError: see `CacheSession.verify_steps`.
         """
         reasons = self._miss_reasons()
-        self._store_whole(compilation, outcome)
+        self._store_whole(compilation, outcome, steps)
         reasons += [
             f"not shared with other folders: {direct.unshared}"
             for direct in self._direct
@@ -287,12 +292,12 @@ class WrapperCache:
             for role, markers in hit.rules.items()
         }
 
-    def _store_whole(self, compilation: Compilation, outcome: Outcome) -> None:
+    def _store_whole(self, compilation: Compilation, outcome: Outcome, cache: StepCache) -> None:
         """Store the whole compilation."""
         # A failure isn't stored: the next call may have more memory, or a mended tool.
         if not self._direct or outcome.failure is not None or not _has_known_reads(compilation):
             return
-        completed = self._completed(compilation, outcome, self._requests[0])
+        completed = self._completed(compilation, outcome, cache)
         # A warning with the private folder's name would be wrong on a hit.
         if str(compilation.folder) in completed.stderr:
             return
@@ -311,9 +316,9 @@ class WrapperCache:
         scans.save()
 
     def _completed(
-        self, compilation: Compilation, outcome: Outcome, request: CompileRequest
+        self, compilation: Compilation, outcome: Outcome, cache: StepCache
     ) -> CompletedCompile:
-        dryrun, folder = compilation.dryrun, compilation.folder
+        request, dryrun, folder = self._requests[0], compilation.dryrun, compilation.folder
         transcript, finished = dryrun.transcript, outcome.finished
         steps = compilation.graph.steps
         commands = tuple(step.command.argv for step in steps)
@@ -321,11 +326,7 @@ class WrapperCache:
         written = (staged.get(path, path) for step in steps for path in step.writes)
         outputs = (path for path in written if not path.is_relative_to(folder))
         return CompletedCompile(
-            outputs={
-                "": {
-                    request.role(path): path for path in outputs if not path.is_relative_to(folder)
-                }
-            },
+            outputs={"": {request.role(path): path for path in outputs}},
             texts=_preprocessed_texts(compilation),
             host_depfiles=tuple(
                 Path(name) for argv in commands for name in option_values(argv, (DEPFILE_FLAG,))
@@ -340,13 +341,11 @@ class WrapperCache:
             environment=dryrun.environment,
             private=folder,
             began=self._began,
-            base_free=self._session.base_free,
+            base_free=cache.base_free,
             stdout="".join(step.stdout for step in finished),
             stderr="".join([compilation.diagnostics, *(step.stderr for step in finished)]),
-            seconds=outcome.seconds,
             # The time of steps that were found is saved, too, the next time.
-            cpu_seconds=sum(step.cpu_seconds for step in finished) + self._session.seconds_saved,
-            memory=max((step.peak_memory for step in finished), default=0),
+            cpu_seconds=sum(step.cpu_seconds for step in finished) + cache.saved,
         )
 
 

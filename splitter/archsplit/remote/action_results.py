@@ -74,7 +74,6 @@ class ActionResults:
                 files={str(name): path.read_bytes() for name, path in spec.outputs.items()},
                 stdout=done.stdout,
                 stderr=done.stderr,
-                seconds=done.seconds,
                 # Workers measure no CPU time.
                 cpu_seconds=done.cpu_seconds or done.seconds,
             )
