@@ -48,13 +48,13 @@ static bool find_capability(unsigned long chip, uint32_t cuda_version,
     return false;
 }
 
-bool tegra_detect(struct machine *machine) {
+void tegra_detect(struct machine *machine) {
     struct os_text compatible = os_read_text(DEVICE_TREE "/compatible");
     struct os_text model = os_read_text(DEVICE_TREE "/model");
     unsigned long chip = find_chip(&compatible);
     struct capability capability;
     if (!os_exists(DEV_NVHOST "gpu") && !os_exists(DEV_NVHOST "ctrl-gpu")) {
-        return false;
+        return;
     }
     machine->cuda_version = libcuda_version();
     machine->device_count = 0;
@@ -64,7 +64,7 @@ bool tegra_detect(struct machine *machine) {
                      "gpu), but the capability of \"%.80s\" is not known; set "
                      "ARCHSPLIT_CAPABILITY, as in ARCHSPLIT_CAPABILITY=8.7",
                      model.text);
-        return true;
+        return;
     }
     struct device *device = machine_add(machine);
     device->capability = capability;
@@ -72,5 +72,4 @@ bool tegra_detect(struct machine *machine) {
     machine->state = ARCHSPLIT_DRIVER_READY;
     machine->reason[0] = '\0';
     machine_note(machine, "the GPU is in a Jetson (tegra%lu), so NVML was not asked", chip);
-    return true;
 }

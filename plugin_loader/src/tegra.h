@@ -4,7 +4,7 @@
 
 #include "device.h"
 
-/* Fill `machine`, in which no GPU was found; false, without a change, if this is not a Jetson. */
-bool tegra_detect(struct machine *machine);
+/* Fill `machine`, in which no GPU was found, if this is a Jetson. */
+void tegra_detect(struct machine *machine);
 
 #endif
