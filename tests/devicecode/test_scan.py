@@ -188,7 +188,7 @@ def ar(name: bytes, content: bytes, *, size: bytes | None = None, end: bytes = b
         (b"!<arch>\n" + ar(b"x/", b"", size=b"-1"), "size of a member at offset 0x38"),
         (b"!<arch>\n" + ar(b"x/", b"", size=b"99"), "member of a static library"),
         (b"!<arch>\n" + ar(b"/5", b""), "long name"),
-        (b"!<arch>\n" + ar(b"#1/20", b""), "name of a member"),
+        (b"!<arch>\n" + ar(b"#1/20", b""), "name of a member at offset 0x8:"),
         (b"!<arch>\nx", "header of a member"),
     ],
 )

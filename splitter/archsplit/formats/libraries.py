@@ -68,19 +68,19 @@ def _read_member(window: Window, offset: int) -> tuple[bytes, Window]:
     header = window.part(offset, _HEADER_SIZE, "header of a member").to_bytes()
     if header[_END] != _END_MAGIC:
         raise window.fault(offset + 58, "end of a header", repr(header[_END]), repr(_END_MAGIC))
-    size = header[_SIZE].strip()
+    name, size = header[_NAME].rstrip(), header[_SIZE].strip()
     # `int` would accept a sign, spaces and underscores.
     if not size.isdigit():
         raise window.fault(offset + 48, "size of a member", repr(size), "digits")
+    # In BSD's form the name lies in the content, and its bytes would be taken for the file's.
+    if name.startswith(_BSD):
+        raise window.fault(offset, "name of a member", repr(name), "one in GNU's form")
     content = window.part(offset + _HEADER_SIZE, int(size), "member of a static library")
     # Date, owner and mode are left out: they aren't part of the device code.
-    return header[_NAME].rstrip(), content
+    return name, content
 
 
 def _decode_name(name: bytes, long_names: Window) -> str:
-    # In BSD's form the name lies in the content, and its bytes would be taken for the file's.
-    if name.startswith(_BSD):
-        raise long_names.fault(0, "name of a member", repr(name), "one in GNU's form")
     if name.startswith(b"/") and name[1:].isdigit():
         offset = int(name[1:])
         rest = long_names.part(offset, len(long_names) - offset, "long name").data
