@@ -162,7 +162,7 @@ class FilteredContainer:
     kept: tuple[FatbinEntry, ...] = field(repr=False)
     pieces: tuple[EditPiece, ...] = field(repr=False)
     section: Section | None = None
-    is_stub: bool | None = field(default=None, compare=False)
+    is_stub: bool | None = None
     is_linked: bool = True
 
     @property

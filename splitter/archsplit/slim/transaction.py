@@ -155,7 +155,7 @@ def open_transaction(site: Path) -> Iterator[Transaction]:
     with output_errors(site):
         # The lock is on the folder itself: no file is left behind, and a killed process can't keep
         # it.
-        descriptor = os.open(site, os.O_RDONLY | os.O_DIRECTORY)
+        descriptor = os.open(site, os.O_RDONLY)
         try:
             _lock(descriptor, site)
             yield Transaction(site=site)
