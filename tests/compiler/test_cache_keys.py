@@ -12,6 +12,7 @@ import pytest
 
 from archsplit.cache import usage
 from archsplit.cache.entry import KeyComponent
+from archsplit.compiler.direct_cache import system_folders
 from archsplit.compiler.file_resolver import (
     has_macro_in_assembly,
     has_time_text,
@@ -19,7 +20,13 @@ from archsplit.compiler.file_resolver import (
     join_continued_lines,
     reads_more,
 )
-from archsplit.compiler.include_scan import HeaderFacts, TextScans, has_include_names
+from archsplit.compiler.include_scan import (
+    HeaderFacts,
+    ObservedReads,
+    TextScans,
+    _has_unlisted_reads,
+    has_include_names,
+)
 from archsplit.compiler.invocation import expand_options
 from archsplit.compiler.keys import (
     OUTPUT,
@@ -142,6 +149,18 @@ def test_the_clocks_time_is_found_too() -> None:
     assert not has_time_text([b'"00:00:61"'], since=now, epoch=None)
     assert has_timestamp_text(b'char *t = "Sun Nov  5 10:50:27 2026";')
     assert not has_timestamp_text(b'char *t = "Sun Nov 5";')
+
+
+def test_source_with_the_time_of_its_change_may_have_unlisted_reads() -> None:
+    reading = ObservedReads((), (), (), (), since=0, epoch=None, has_unlisted=False)
+    dated = reading._replace(preprocessed=(b'char *t = "Sun Nov  5 10:50:27 2026";',))
+    assert not _has_unlisted_reads(reading, [], [], TextScans())
+    assert _has_unlisted_reads(dated, [], [], TextScans())
+
+
+def test_folders_of_the_toolkit_are_above_its_cicc() -> None:
+    commands = (("gcc", "-c"), ("/cuda/bin/../nvvm/bin/cicc", "k.ii"))
+    assert {*system_folders(commands)} == {"/usr/", "/cuda"}
 
 
 @pytest.mark.parametrize(

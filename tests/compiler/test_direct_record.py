@@ -17,8 +17,10 @@ import pytest
 
 from archsplit.cache.file_digests import FileDigests
 from archsplit.cache.sealed import seal, sealed_digest
+from archsplit.cache.usage import stat_text
 from archsplit.compiler.direct_hit import (
     SECTIONS,
+    _is_shadowed,
     restore_hit,
     shadow_candidates,
     watched_paths,
@@ -255,6 +257,15 @@ def test_a_new_name_or_a_link_that_leads_on_is_no_hit(tmp_path: Path) -> None:
         assert is_hit(), new
     (near / "beside.h").unlink()
     assert not is_hit()
+
+
+def test_folder_that_was_not_looked_at_before_is_listed(tmp_path: Path) -> None:
+    (tmp_path / "new.h").write_text("")
+    watched = [str(tmp_path), stat_text(str(tmp_path))]
+    record: dict[str, list[str]] = {name: [] for name in SECTIONS}
+    record |= {"folders": [str(tmp_path)], "watched": watched, "names": ["new.h"]}
+    assert not _is_shadowed(record, is_new=False)
+    assert _is_shadowed(record, is_new=True)
 
 
 def test_another_program_of_the_name_earlier_on_path_is_no_hit(tmp_path: Path) -> None:

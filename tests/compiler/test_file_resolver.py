@@ -9,6 +9,7 @@ import pytest
 from archsplit.cache.file_digests import FileDigests
 from archsplit.compiler.file_resolver import FileResolver, has_equal_headers
 from archsplit.compiler.include_scan import _searched_for
+from archsplit.compiler.step_cache import include_spelling
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -53,6 +54,23 @@ def test_equal_headers_that_are_read_once_are_found(
         contents, resolver(tmp_path, "inc", f"{tmp_path}/system"), system=(f"{tmp_path}/system/",)
     )
     assert found is is_equal
+
+
+@pytest.mark.parametrize(("named", "is_equal"), [('"b.h"', True), ("<b.h>", False)])
+def test_equal_header_beside_the_source_counts_in_quotes(
+    tmp_path: Path, named: str, *, is_equal: bool
+) -> None:
+    (tmp_path / "inc").mkdir()
+    for name in ("inc/a.h", "b.h"):
+        (tmp_path / name).write_text(ONCE)
+    contents = {"inc/a.h": ONCE.encode(), "k.cu": f"#include <a.h>\n#include {named}\n".encode()}
+    assert has_equal_headers(contents, resolver(tmp_path, "inc"), system=()) is is_equal
+
+
+def test_path_in_an_include_folder_is_relative_to_it() -> None:
+    includes = ("/own/inc", "/more/../inc")
+    assert include_spelling("/inc/sub/a.h", includes) == "<include>/sub/a.h"
+    assert include_spelling("/include/a.h", includes) == "/include/a.h"
 
 
 def test_headers_that_are_gone_are_not_equal(tmp_path: Path) -> None:

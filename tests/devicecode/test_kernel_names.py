@@ -1,4 +1,4 @@
-"""Stable and readable names of kernels."""
+"""Stable and readable names of kernels, and of functions that PTX calls."""
 
 from __future__ import annotations
 
@@ -6,7 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from archsplit.devicecode.kernels import find_demangler, readable_name, stable_name
+from archsplit.devicecode.kernels import (
+    device_runtime_calls,
+    find_demangler,
+    readable_name,
+    stable_name,
+)
+from handmade_samples import Maker, container, image
 
 
 @pytest.mark.parametrize(
@@ -59,6 +65,13 @@ def test_a_demangler_reads_the_arguments_too() -> None:
     assert readable_name("_ZN3cub6reduceEv", find_demangler()) == "cub::reduce()"
     assert readable_name("plain_kernel", find_demangler()) == "plain_kernel"
     assert readable_name("_Z99short", find_demangler()) == "_Z99short"
+
+
+def test_calls_of_the_device_runtime_are_found_in_relocatable_ptx(maker: Maker) -> None:
+    text = b".extern .func cudaLaunchDevice\n(\n);\n.extern .func other\n(\n);\n".ljust(128)
+    ptx = image("compute_90", 128)[:-128] + text
+    library = maker.linked_library(container(image("sm_90")), container(image("sm_90"), ptx))
+    assert device_runtime_calls(library) == {"cudaLaunchDevice"}
 
 
 def test_a_length_that_lies_changes_nothing() -> None:

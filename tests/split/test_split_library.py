@@ -24,12 +24,13 @@ from split_samples import (
     split,
 )
 
+from archsplit.devicecode.edits import CopiedBytes
 from archsplit.errors import ArchsplitError, BinaryFormatError
 from archsplit.formats.elf import Elf, SegmentType
 from archsplit.formats.elf_dynamic import Dynamic
 from archsplit.formats.fatbin import host_containers
-from archsplit.formats.reader import open_file
-from archsplit.split.restore import Restore, join_split
+from archsplit.formats.reader import Window, open_file
+from archsplit.split.restore import _BLOCK, Restore, build_restore, join_split
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -176,6 +177,14 @@ def test_a_record_that_unpacks_to_gigabytes_takes_little_memory() -> None:
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 300 << 20
+
+
+def test_neighboring_equal_blocks_are_one_row_of_the_record() -> None:
+    original = bytes(range(1, 6)) * _BLOCK
+    core = original[:_BLOCK] + b"x" + original[_BLOCK + 1 :]
+    old, new = (Window(content, source="a library") for content in (original, core))
+    restore = build_restore(old, new, [CopiedBytes(offset=0, size=len(core))], [])
+    assert restore.rows == ((0, 0, _BLOCK), (1, 0, _BLOCK), (0, 2 * _BLOCK, 3 * _BLOCK))
 
 
 def test_damaged_record_of_joining_is_refused() -> None:

@@ -7,7 +7,8 @@ import random
 import struct
 import zipfile
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
 
 import pytest
 import split_samples
@@ -32,7 +33,7 @@ from archsplit.inspect.inspect import InspectRequest, read_inventory
 from archsplit.inspect.sizes import device_usage
 from archsplit.release.wheel_set import _digest_images
 from archsplit.split.model import SplitRequest, StoredImages
-from archsplit.split.restore import _library_images, join_split
+from archsplit.split.restore import _find_images, _library_images, join_split
 from archsplit.split.split import split_wheel
 from archsplit.split.stored_images import stored_notes
 from index_wheels import index_wheel
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from archsplit.release.context import Effects
+    from archsplit.release.wheel_set import WheelFacts
 
 SM_90 = Target.parse("sm_90")
 RAW = bytes(range(256)) * 40
@@ -85,6 +87,15 @@ def test_stored_image_is_turned_back_by_join() -> None:
     assert restore(0, 0).tobytes() == ENTRY
     vendor = replace(image, form=None)
     assert _library_images({key: memoryview(ENTRY)}, {key: vendor}, 0)(0, 0).tobytes() == ENTRY
+
+
+@pytest.mark.parametrize("digest", [bytes(32), b"\xff" * 32], ids=["least", "greatest"])
+def test_image_with_another_digest_is_refused_by_join(digest: bytes) -> None:
+    row, content = stored_row()
+    pack = pack_with(replace(row, digest=digest), content)
+    facts = cast("WheelFacts", SimpleNamespace(pack=pack, identity=None))
+    with pytest.raises(VerifyError, match="is not the one that was split"):
+        _find_images(pack, [facts])
 
 
 def test_stored_image_is_checked_by_verify() -> None:
