@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 from dataclasses import replace
 from pathlib import Path
@@ -9,9 +10,10 @@ from typing import cast
 
 import pytest
 
+from archsplit.cache.config import Settings
 from archsplit.compiler.invocation import Invocation, ReportFiles, WrapperContext, WrapperRunner
 from archsplit.compiler.keys import with_depfile
-from archsplit.compiler.wrapper_cache import _has_known_reads
+from archsplit.compiler.wrapper_cache import WrapperCache, _has_known_reads
 from archsplit.compiler.wrapper_graph import Compilation, DryRunResult, plan_compilation
 from archsplit.nvcc.cmdline import CommandLine
 from archsplit.nvcc.dryrun import NvccStep, StepKind, Transcript
@@ -86,6 +88,17 @@ def test_output_of_a_step_on_this_machine_stays_in_its_place(tmp_path: Path) -> 
     found = planned(tmp_path, cicc(tmp_path))
     assert found.staged == {}
     assert found.graph.steps[0].writes == (tmp_path / "k.ptx",)
+
+
+@pytest.mark.parametrize("reproducible", [True, False])
+def test_only_steps_of_reproducible_calls_share_results_with_one_core(
+    tmp_path: Path, *, reproducible: bool
+) -> None:
+    found = planned(tmp_path, cicc(tmp_path))
+    invocation = replace(found.invocation, reproducible=reproducible)
+    settings = Settings(folder=tmp_path / "cache", strict=True)
+    with contextlib.closing(WrapperCache(invocation, found.context, settings)) as cache:
+        assert cache.begin(found)[1]._multicore is not reproducible
 
 
 @pytest.mark.parametrize(

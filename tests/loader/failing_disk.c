@@ -1,7 +1,8 @@
 /* To be preloaded: makes one call of the C library fail, as a disk or a file server does.
  *
  * FAIL_CALL   open, pread, opendir, readdir or mmap
- * FAIL_ERROR  the errno value; 0 is for an end of file that comes too early
+ * FAIL_ERROR  the errno value; 0 is for an end of file that comes too early, and -1 for a read of
+ *             half of the bytes, after which the next one must be for the rest
  * FAIL_PATH   files whose path has this in it (not for readdir, which fails whenever it is called)
  * FAIL_AFTER  how many calls go well before */
 #define _GNU_SOURCE /* RTLD_NEXT */
@@ -55,12 +56,20 @@ int open(const char *path, int flags, ...) {
 }
 
 ssize_t pread(int descriptor, void *buffer, size_t size, off_t offset) {
+    static off_t end;
     ssize_t (*real)(int, void *, size_t, off_t);
     *(void **)&real = next("pread");
-    if (fails("pread", path_of(descriptor))) {
+    if (!fails("pread", path_of(descriptor))) {
+        return real(descriptor, buffer, size, offset);
+    }
+    if (errno >= 0) {
         return errno == 0 ? 0 : -1;
     }
-    return real(descriptor, buffer, size, offset);
+    if (end != 0 && offset + (off_t)size != end) {
+        abort();
+    }
+    end = size > 1 ? offset + (off_t)size : 0;
+    return real(descriptor, buffer, (size + 1) / 2, offset);
 }
 
 DIR *opendir(const char *path) {

@@ -80,6 +80,13 @@ def test_every_single_read_may_fail(
     assert after > 5
 
 
+def test_short_read_is_continued(workbench: Workbench, programs: Path, tmp_path: Path) -> None:
+    workbench.plugin(tmp_path, "sm_90")
+    command = [str(programs / "probe"), str(tmp_path / "vecsort_plugins"), "--open", "0"]
+    done = run(command, failing(workbench, programs, "pread", -1, "libvecsort.so"))
+    assert FINISHED in done.stdout, done.stderr
+
+
 @pytest.mark.parametrize("error", [*ERRORS, 0])
 @pytest.mark.parametrize("file", ["device.pack", "core.pack"])
 def test_every_read_of_a_pack_may_fail(
