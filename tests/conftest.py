@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import is_hypothesis_test, settings
 
+import loader_objects
 from archsplit.nvcc.toolkit import (
     HostTools,
     Toolkit,
@@ -121,6 +122,9 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         # zig keeps what it has compiled in HOME, which may be read-only.
         zig = made_once(tmp_path_factory, "zig", lambda folder: str(folder))
         patch.setenv("ZIG_GLOBAL_CACHE_DIR", zig)
+        loader_objects.FOLDERS.append(
+            Path(made_once(tmp_path_factory, "loader-objects", lambda folder: str(folder)))
+        )
         yield
 
 

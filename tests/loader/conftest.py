@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from loader_stubs import HERE, SANITIZERS, STRICT, Workbench, compile_c, sources
+from loader_stubs import HERE, SANITIZERS, STRICT, Workbench, compile_c
 
 from archsplit.release.loader import copy_loader
+from loader_objects import loader_objects
 from made_once import made_once
 
 if TYPE_CHECKING:
@@ -25,7 +26,8 @@ def make_workbench(folder: Path) -> Workbench:
     stub = compile_c(folder / "stub.so", *shared, *small, str(HERE / "stub_plugin.c"))
     compile_c(folder / "libnvidia-ml.so.1", *shared, str(HERE / "stand_in_nvml.c"))
     probe = str(HERE / "loader_probe.c")
-    compile_c(folder / "probe", *STRICT, *SANITIZERS, probe, *sources(), "-ldl", "-lpthread")
+    objects = loader_objects(*STRICT, *SANITIZERS)
+    compile_c(folder / "probe", *STRICT, *SANITIZERS, probe, *objects, "-ldl", "-lpthread")
     return Workbench(
         folder=folder,
         template=stub.read_bytes(),

@@ -6,7 +6,9 @@ import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from loader_stubs import HERE, NO_NVML, STRICT, compile_c, run, sources
+from loader_stubs import HERE, NO_NVML, STRICT, compile_c, run
+
+from loader_objects import loader_objects
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -82,8 +84,10 @@ class Machine:
     def probe(self, *flags: str, compiler: str = "gcc") -> Path:
         """Compile the probe with the loader in it."""
         program, output = str(HERE / "loader_probe.c"), self.root / "probe"
-        arguments = (*STRICT, "-g", *flags, *self.places, program, *sources())
-        return compile_c(output, *arguments, "-ldl", "-lpthread", compiler=compiler)
+        flags = (*STRICT, "-g", *flags, *self.places)
+        objects = loader_objects(*flags, compiler=compiler)
+        end = ("-ldl", "-lpthread")
+        return compile_c(output, *flags, program, *objects, *end, compiler=compiler)
 
     def look(self, *arguments: object, **more: str) -> str:
         """Return the output of the probe, by default without NVML."""

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pytest
-from loader_stubs import HERE, SANITIZERS, STRICT, compile_c, sources
+from loader_stubs import HERE, SANITIZERS, STRICT, compile_c
+
+from loader_objects import loader_objects
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -44,6 +46,6 @@ def sanitized(kind: str, compiler: str, folder: Path, places: tuple[str, ...] = 
     if shutil.which(compiler) is None:
         pytest.skip(f"{compiler} is not installed")
     found = Sanitized(folder=folder, compiler=compiler, flags=KINDS[kind])
-    shared = ("-shared", "-fPIC", *found.flags)
-    compile_c(found.loader, *STRICT, *shared, *places, *sources(), *END, compiler=compiler)
+    objects = loader_objects(*STRICT, *found.flags, *places, compiler=compiler)
+    compile_c(found.loader, "-shared", *found.flags, *objects, *END, compiler=compiler)
     return found

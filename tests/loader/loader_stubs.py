@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from archsplit.release.identity import Identity, library_table
+from loader_objects import LOADER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 HERE = Path(__file__).parent
-LOADER = HERE.parents[1] / "plugin_loader"
 LIBRARY = "libvecsort.so"
 SIZE = 512  # of the descriptor in stub_plugin.c
 STRICT = ("-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Wshadow", "-Wconversion", "-Werror")
@@ -31,10 +31,6 @@ NO_NVML = "/nonexistent"
 
 _KINDS = {"sm": 1, "compute": 2}
 _PLACEHOLDER = b"\xa5" * SIZE
-
-
-def sources() -> list[str]:
-    return sorted(map(str, (LOADER / "src").glob("*.c")))
 
 
 def compile_c(output: Path, *arguments: str, compiler: str = "gcc") -> Path:

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 from loader_packs import SplitSite, split_site
-from loader_stubs import HERE, STRICT, Workbench, compile_c, run, sources
+from loader_stubs import HERE, STRICT, Workbench, compile_c, run
+
+from loader_objects import loader_objects
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,7 +25,8 @@ def programs(workbench: Workbench, tmp_path_factory: pytest.TempPathFactory) -> 
     folder: Path = tmp_path_factory.mktemp("disk")
     end = ("-ldl", "-lpthread")
     compile_c(folder / "disk.so", "-shared", "-fPIC", str(HERE / "failing_disk.c"), "-ldl")
-    compile_c(folder / "probe", *STRICT, str(HERE / "loader_probe.c"), *sources(), *end)
+    objects = loader_objects(*STRICT, "-fvisibility=hidden")
+    compile_c(folder / "probe", *STRICT, str(HERE / "loader_probe.c"), *objects, *end)
     compile_c(folder / "host", *STRICT, str(HERE / "pack_host.c"), *end)
     return folder
 

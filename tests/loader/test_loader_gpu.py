@@ -9,7 +9,9 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
-from loader_stubs import HERE, STRICT, Stub, Workbench, compile_c, sources
+from loader_stubs import HERE, STRICT, Stub, Workbench, compile_c
+
+from loader_objects import sources
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -17,8 +17,9 @@ from loader_stubs import (
     Workbench,
     compile_c,
     run,
-    sources,
 )
+
+from loader_objects import loader_objects, sources
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -144,8 +145,9 @@ VALGRIND = ("valgrind", "-q", "--error-exitcode=9", "--leak-check=full")
 def test_valgrind_finds_nothing_in_the_probe(workbench: Workbench, tmp_path: Path) -> None:
     if shutil.which("valgrind") is None:
         pytest.skip("valgrind is not installed")
-    everything = (str(HERE / "loader_probe.c"), *sources(), "-ldl", "-lpthread")
-    probe = compile_c(tmp_path / "probe", "-g", "-O1", *everything)
+    objects = loader_objects(*STRICT, "-g")
+    source = str(HERE / "loader_probe.c")
+    probe = compile_c(tmp_path / "probe", "-g", source, *objects, "-ldl", "-lpthread")
     for target in ("sm_80", "sm_90"):
         workbench.plugin(tmp_path, target)
     workbench.plugin(tmp_path / "other", "sm_90", Stub(version=b"9"))

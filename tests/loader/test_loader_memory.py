@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 from loader_packs import split_site
-from loader_stubs import HERE, SANITIZERS, STRICT, Stub, Workbench, compile_c, run, sources
+from loader_stubs import HERE, SANITIZERS, STRICT, Stub, Workbench, compile_c, run
+
+from loader_objects import loader_objects
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,8 +26,9 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     wraps = [f"-Wl,--wrap={name}" for name in WRAPPED]
     source = str(HERE / "failing_memory.c")
     output = tmp_path_factory.mktemp("memory") / "failing_memory"
+    objects = loader_objects(*STRICT, *SANITIZERS)
     flags = (*STRICT, *SANITIZERS, *wraps)
-    return compile_c(output, *flags, source, *sources(), "-ldl", "-lpthread")
+    return compile_c(output, *flags, source, *objects, "-ldl", "-lpthread")
 
 
 @pytest.mark.parametrize("gpus", ["9.0", "8.0;9.0"])

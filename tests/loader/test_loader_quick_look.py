@@ -20,9 +20,10 @@ from loader_stubs import (
     Workbench,
     compile_c,
     run,
-    sources,
     visible_folder,
 )
+
+from loader_objects import loader_objects
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -85,8 +86,8 @@ def built(workbench: Workbench) -> Iterator[Machine]:
     with visible_folder() as folder:
         machine = Machine(root=folder)
         machine.probe("-fsanitize=address,undefined")
-        library = ("-shared", "-fPIC", "-fvisibility=hidden", *machine.places, *sources())
-        compile_c(folder / workbench.library.name, *STRICT, *library, *END)
+        objects = loader_objects(*STRICT, *machine.places, "-fvisibility=hidden")
+        compile_c(folder / workbench.library.name, "-shared", *objects, *END)
         compile_c(folder / "host", *STRICT, str(HERE / "pack_host.c"), *END)
         yield machine
 

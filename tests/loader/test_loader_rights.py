@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 from loader_packs import SplitSite, split_site
-from loader_stubs import HERE, LIBRARY, STRICT, Stub, Workbench, compile_c, sources, visible_folder
+from loader_stubs import HERE, LIBRARY, STRICT, Stub, Workbench, compile_c, visible_folder
 from loader_zstd import make_core, make_driver
+
+from loader_objects import loader_objects
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -71,10 +73,10 @@ def programs(workbench: Workbench) -> Iterator[Programs]:
         shutil.copy(nvml, folder)
         # Environment variables don't reach ld.so in a secure process: the path is built in.
         where = (*STRICT, f'-DNVML="{folder / nvml.name}"')
-        end = (*sources(), "-ldl", "-lpthread")
+        hidden = (*where, "-fvisibility=hidden")
+        end = (*loader_objects(*hidden), "-ldl", "-lpthread")
         compile_c(folder / "probe", *where, str(HERE / "loader_probe.c"), *end)
-        loader = ("-shared", "-fPIC", *where, "-fvisibility=hidden")
-        compile_c(folder / "libarchsplit_loader.so", *loader, *end)
+        compile_c(folder / "libarchsplit_loader.so", "-shared", *end)
         compile_c(folder / "host", *STRICT, str(HERE / "pack_host.c"), "-ldl", "-lpthread")
         yield Programs(folder=folder)
 
@@ -268,8 +270,8 @@ def test_secure_process_opens_no_libzstd(
         f'-DLIBCUDA="{driver}/libcuda.so.1"',
         f'-DLIBZSTD="{libzstd}"',
     )
-    shared = ("-shared", "-fPIC", "-fvisibility=hidden", *places)
-    loader = compile_c(open_path / "loader.so", *shared, *sources(), "-ldl", "-lpthread")
+    objects = loader_objects(*STRICT, *places, "-fvisibility=hidden")
+    loader = compile_c(open_path / "loader.so", "-shared", *objects, "-ldl", "-lpthread")
     core = make_core(workbench, open_path / "site", loader)
     assert programs.run("host", core.library, user=NOBODY_UID).stdout == "opened\nhH\n"
     # The variables, which point to a newer driver and another GPU, change nothing.

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 from loader_packs import LETTERS, SplitSite, split_site
-from loader_stubs import Workbench, compile_c, run, sources
+from loader_stubs import STRICT, Workbench, compile_c, run
 from loader_zstd import make_core, make_driver
+
+from loader_objects import loader_objects
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -77,8 +79,8 @@ def test_plain_image_has_the_header_of_an_uncompressed_one(
 def test_older_driver_without_libzstd_refuses_the_pack(
     workbench: Workbench, tmp_path: Path
 ) -> None:
-    hidden = ("-shared", "-fPIC", "-fvisibility=hidden", '-DLIBZSTD="libnone.so"')
-    loader = compile_c(tmp_path / "loader.so", *hidden, *sources(), "-ldl", "-lpthread")
+    objects = loader_objects(*STRICT, '-DLIBZSTD="libnone.so"', "-fvisibility=hidden")
+    loader = compile_c(tmp_path / "loader.so", "-shared", *objects, "-ldl", "-lpthread")
     core = make_core(workbench, tmp_path / "site", loader)
     driver = make_driver(tmp_path / "cuda", 12020)
     letters, said = served(workbench, core, driver)

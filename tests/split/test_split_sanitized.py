@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from split_samples import Sample, compile_c, environment
 
-LOADER = Path(__file__).parents[2] / "plugin_loader"
+from loader_objects import LOADER, loader_objects
+
 FUZZER = Path(__file__).parents[1] / "loader" / "fuzz_pack.c"
 HOST = Path(__file__).parent / "host.c"
-SOURCES = tuple(sorted(map(str, (LOADER / "src").glob("*.c"))))
 STRICT = ("-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Wshadow", "-Wconversion", "-Werror")
 SANITIZERS = {
     "address": ("-fsanitize=address,undefined", "-fno-sanitize-recover=all"),
@@ -31,19 +31,17 @@ class Built:
     flags: tuple[str, ...]
 
     @classmethod
-    def under(cls, sanitizer: str, folder: Path) -> Built:
-        flags = ("-g", "-O1", *STRICT, *SANITIZERS[sanitizer])
-        command = ["gcc", "-c", "-fPIC", *flags, *SOURCES]
-        subprocess.run(command, check=True, cwd=folder)
-        return cls(objects=tuple(sorted(map(str, folder.glob("*.o")))), flags=flags)
+    def under(cls, sanitizer: str) -> Built:
+        flags = (*STRICT, "-g", "-O1", *SANITIZERS[sanitizer])
+        return cls(objects=tuple(loader_objects(*flags)), flags=flags)
 
     def linked(self, output: Path, *words: str) -> Path:
         return compile_c(output, *self.flags, *words, *self.objects, "-ldl")
 
 
 @pytest.fixture(scope="module", params=SANITIZERS)
-def built(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Built:
-    return Built.under(request.param, tmp_path_factory.mktemp("objects"))
+def built(request: pytest.FixtureRequest) -> Built:
+    return Built.under(request.param)
 
 
 @pytest.mark.parametrize("gpus", ["9.0", "8.0;9.0"])
