@@ -14,7 +14,9 @@ import subprocess
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from loader_stubs import HERE, LOADER, Stub, Workbench, compile_c, target_row
+from loader_stubs import HERE, Stub, Workbench, compile_c, target_row
+
+from loader_objects import LOADER
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,7 +9,9 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from loader_stubs import HERE, LOADER, Stub, Workbench, run
+from loader_stubs import HERE, Stub, Workbench, run
+
+from loader_objects import LOADER
 
 pytestmark = pytest.mark.stress
 

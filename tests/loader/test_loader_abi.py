@@ -9,12 +9,13 @@ import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
-from loader_stubs import HERE, LOADER, Stub, Workbench, compile_c, target_row
+from loader_stubs import HERE, Stub, Workbench, compile_c, target_row
 
 from archsplit.arch.compat import published_targets
 from archsplit.arch.target import Target
 from archsplit.formats import descriptor
 from archsplit_loader import _bindings
+from loader_objects import LOADER
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from loader_stubs import LOADER, Workbench, run
+from loader_stubs import Workbench, run
+
+from loader_objects import LOADER
 
 if TYPE_CHECKING:
     from collections.abc import Callable

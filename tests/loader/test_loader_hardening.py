@@ -9,17 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 from loader_packs import split_site
 from loader_sanitized import Sanitized, sanitized
-from loader_stubs import (
-    HERE,
-    LOADER,
-    STRICT,
-    Stub,
-    Workbench,
-    compile_c,
-    run,
-)
+from loader_stubs import HERE, STRICT, Stub, Workbench, compile_c, run
 
-from loader_objects import loader_objects, sources
+from loader_objects import LOADER, loader_objects, sources
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from graphlib import TopologicalSorter
 
-from loader_stubs import LOADER
+from loader_objects import LOADER
 
 SOURCES = LOADER / "src"
 

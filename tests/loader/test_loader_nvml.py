@@ -6,7 +6,9 @@ import re
 from typing import TYPE_CHECKING
 
 import pytest
-from loader_stubs import HERE, LOADER, STRICT, Workbench, compile_c
+from loader_stubs import HERE, STRICT, Workbench, compile_c
+
+from loader_objects import LOADER
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 import build_loader
 import pytest
 from build_loader import build_loader_and_stub, observe, stale_files
-from loader_stubs import LOADER
 
 from archsplit.errors import OutputError, ToolFailedError, ToolNotFoundError
 from archsplit.formats.elf import ElfMachine, FileType, Machine
@@ -27,6 +26,7 @@ from archsplit.release.loader import (
     prebuilt,
 )
 from archsplit.system.process import Command, CompletedProcess, SubprocessRunner
+from loader_objects import LOADER
 
 if TYPE_CHECKING:
     from loader_stubs import Workbench
