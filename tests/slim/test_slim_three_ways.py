@@ -98,6 +98,17 @@ def test_inspect_slim_and_split_agree_to_the_byte(maker: Maker, tmp_path: Path, 
     assert_agree(wheel, tmp_path, gpu)
 
 
+def test_split_says_why_a_library_keeps_its_length(maker: Maker, tmp_path: Path) -> None:
+    (tmp_path / "lone.fatbin").write_bytes(every(0xD00))
+    place = f'.section .nv_fatbin,"a"\n.balign 8\n.incbin "{tmp_path}/lone.fatbin"\n'
+    library = maker.library((*THREE, every(0x800)), more=place).read_bytes()
+    wheel = fat_wheel(tmp_path, library=library)
+    release = split_wheel(SplitRequest(source=wheel, out=tmp_path / "split"), effects())
+    assert release.split is not None
+    (note,) = release.split.libraries[0].notes
+    assert note.startswith("keeps its length, with zeros in place: no pointer leads to container")
+
+
 @pytest.mark.download
 @pytest.mark.parametrize("gpu", ["7.5", "9.0"])
 # libnvjpeg of torchvision has a container that no wrapper points at, which a split leaves.

@@ -195,7 +195,7 @@ def strip_library(
         moved=moved,
         window=window,
         image_file=library.path,
-        notes=(plan.note,) if plan.note else (),
+        notes=(f"keeps its length, with zeros in place: {plan.note}",) if plan.note else (),
         member=library.name,
         sizes=(len(window), plan.size),
     )
