@@ -31,6 +31,7 @@ from archsplit.cache.sealed import (
     is_sealed,
     most_unpacked,
     seal,
+    sha256_digest,
     unseal,
 )
 from archsplit.formats.reapi_messages import decode_message, encode_message, new_message
@@ -87,6 +88,14 @@ def test_sealed_bytes_that_are_not_an_entry_are_refused(content: bytes) -> None:
     for decode in (decode_entry, file_spans):
         with pytest.raises(DamagedError):
             decode(seal(content))
+
+
+def test_small_content_is_hashed_without_the_interpreters_own_module(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("_sha2", "_sha256"):
+        monkeypatch.setitem(sys.modules, name, None)
+    assert sha256_digest(b"x") == hashlib.sha256(b"x").digest()
 
 
 def test_entry_with_the_fields_of_an_older_version_is_read() -> None:

@@ -147,6 +147,10 @@ def test_the_clocks_time_is_found_too() -> None:
     told = time.strftime('"%H:%M:%S"').encode()
     assert has_time_text([told], since=now, epoch=None)
     assert not has_time_text([b'"00:00:61"'], since=now, epoch=None)
+    start = now // 10**9 // 60 * 60 - 600
+    for second in range(start, start + 600, 60):
+        told = time.strftime('"%H:%M:30"', time.localtime(second)).encode()
+        assert has_time_text([told], since=start * 10**9, epoch=None)
     assert has_timestamp_text(b'char *t = "Sun Nov  5 10:50:27 2026";')
     assert not has_timestamp_text(b'char *t = "Sun Nov 5";')
 

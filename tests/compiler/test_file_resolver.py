@@ -8,7 +8,12 @@ import pytest
 
 from archsplit.cache.file_digests import FileDigests
 from archsplit.compiler.file_resolver import FileResolver, has_equal_headers
-from archsplit.compiler.include_scan import _searched_for
+from archsplit.compiler.include_scan import (
+    ObservedReads,
+    TextScans,
+    _searched_for,
+    describe_reads,
+)
 from archsplit.compiler.step_cache import include_spelling
 
 if TYPE_CHECKING:
@@ -71,6 +76,19 @@ def test_path_in_an_include_folder_is_relative_to_it() -> None:
     includes = ("/own/inc", "/more/../inc")
     assert include_spelling("/inc/sub/a.h", includes) == "<include>/sub/a.h"
     assert include_spelling("/include/a.h", includes) == "/include/a.h"
+
+
+@pytest.mark.parametrize(
+    ("text", "programs"),
+    [(b"int a;", ()), (b'char *a = "22:13:20";', (("$SOURCE_DATE_EPOCH", "1700691200"),))],
+)
+def test_set_clock_is_a_condition_for_texts_with_its_time(
+    tmp_path: Path, text: bytes, programs: tuple[tuple[str, str], ...]
+) -> None:
+    reading = ObservedReads((), (), (), (), 0, "1700691200", preprocessed=(text,))
+    read = describe_reads(reading, resolver(tmp_path), TextScans())
+    assert read is not None
+    assert read.row.programs == programs
 
 
 def test_headers_that_are_gone_are_not_equal(tmp_path: Path) -> None:

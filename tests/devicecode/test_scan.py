@@ -17,6 +17,7 @@ from archsplit.devicecode.scan import (
     REGISTERED,
     UNREGISTERED,
     MagicSearch,
+    _Candidates,
     magic_offsets,
     read_contents,
 )
@@ -195,6 +196,13 @@ def ar(name: bytes, content: bytes, *, size: bytes | None = None, end: bytes = b
 def test_a_damaged_static_library_is_refused(damaged: bytes, words: str) -> None:
     with pytest.raises(BinaryFormatError, match=words):
         list(read_members(Window(damaged, source="x.a")))
+
+
+@pytest.mark.parametrize("magic", [CONTAINER_MAGIC, CUBIN_MAGIC, ZSTD_MAGIC])
+def test_code_that_begins_in_the_last_byte_of_a_block_is_found(magic: bytes) -> None:
+    window = Window(bytes(7) + magic + bytes(8), source="a block")
+    assert _Candidates(window, end=8).next(0) == 7
+    assert _Candidates(window, end=7).next(0) == 7
 
 
 def test_members_know_where_they_are(samples: Samples) -> None:
