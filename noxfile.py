@@ -251,7 +251,8 @@ def repro(session: nox.Session) -> None:
     """
     session.install("-e", ".[nvcc,test]")
     (nvcc,) = Path(session.virtualenv.location).glob("lib/python*/site-packages/nvidia/*/bin/nvcc")
-    session.run("python", "tests/release/reproduce.py", "--nvcc", str(nvcc), *session.posargs)
+    script = ("tests/release/reproduce.py", "--nvcc", str(nvcc), *session.posargs)
+    session.run("python", *script, env={"PYTHONPATH": "tests"})
 
 
 @nox.session
