@@ -8,16 +8,13 @@ import signal
 import tempfile
 import threading
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from archsplit.errors import DiskFullError, InputError, OutputError
 from archsplit.system import file_lock, fs, temporary_files
 from killed_children import leave_half_an_output
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_a_file_is_replaced_as_a_whole(tmp_path: Path) -> None:
@@ -150,14 +147,14 @@ def test_a_temporary_folder_is_removed_on_success_and_failure(tmp_path: Path) ->
 def test_ctrl_c_just_after_a_temporary_folder_leaves_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
-    make = os.mkdir
+    make = Path.mkdir
 
-    def interrupt(folder: str | int, mode: int = 0o700) -> None:
-        if isinstance(folder, str):
-            make(folder, mode)
+    def interrupt(at: Path | int, mode: int = 0o700) -> None:
+        if isinstance(at, Path):
+            make(at, mode)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(os if moment == "mkdir" else temporary_files, moment, interrupt)
+    monkeypatch.setattr(Path if moment == "mkdir" else temporary_files, moment, interrupt)
     with pytest.raises(KeyboardInterrupt), fs.temporary_dir(tmp_path):
         pass
     assert os.listdir(tmp_path) == []

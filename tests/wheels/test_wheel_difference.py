@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import os
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -9,9 +10,9 @@ import pytest
 from wheel_samples import EPOCH, TOY_FILES, TOY_NAME, plugin_plan, toy_wheel, zipped
 
 from archsplit.errors import InputError, WheelError
-from archsplit.wheels import zip_writer
 from archsplit.wheels.diff import compare_wheels
 from archsplit.wheels.writer import WheelDraft, WheelMember, write_wheel
+from archsplit.wheels.zip_writer import ParallelDeflater
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -68,12 +69,11 @@ def test_other_members(folders: tuple[Path, Path]) -> None:
     assert between(folders, more, plan)[0] == f"more: only in {folders[0] / str(plan.name)}"
 
 
-def test_the_same_contents_packed_otherwise(
-    folders: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    one = write_wheel(folders[0], plugin_plan(bytes(1000)), epoch=EPOCH)
-    monkeypatch.setattr(zip_writer, "PACK_LEVEL", 1)
-    other = write_wheel(folders[1], plugin_plan(bytes(1000)), epoch=EPOCH + 2)
+def test_the_same_contents_packed_otherwise(folders: tuple[Path, Path]) -> None:
+    plan = plugin_plan(bytes(1000))
+    one = write_wheel(folders[0], plan, epoch=EPOCH)
+    with contextlib.closing(ParallelDeflater(1, level=1)) as deflater:
+        other = write_wheel(folders[1], plan, epoch=EPOCH + 2, deflater=deflater)
     lines = compare_wheels(one, other)
     assert (
         f"{LIBRARY}: same content, but time 2023-11-14-22-13-20 against 2023-11-14-22-13-22"
