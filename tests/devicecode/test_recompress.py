@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import hashlib
+import random
 import struct
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -171,7 +172,7 @@ def test_many_images_keep_their_order_and_estimates_are_near() -> None:
     assert [one.form and one.form.encoder for one in results] == [one[1] for one in FORMS.values()]
     shares = estimate_shares(images)
     for (_, entry), result in zip(images, results, strict=True):
-        share = shares[entry.kind, entry.compression]
+        share = shares[entry.kind, entry.compression, entry.target]
         assert share * entry.size == pytest.approx(len(result.content), rel=0.1)
     assert estimate_shares([]) == {}
     assert estimate_seconds((entry for _, entry in images), level=19) > 0
@@ -188,6 +189,24 @@ def test_an_estimate_compresses_each_image_once(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(recompress, "compress_zstd", counted)
     estimate_shares(images)
     assert len(sizes) <= len(images)
+
+
+def test_a_sample_is_of_all_sizes_and_within_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    container, entry = one_image(FORMS["lz4hc3"][0])
+    images = [(container, entry._replace(uncompressed_size=number)) for number in range(1, 400)]
+    assert len(recompress._sample(images)) == 96
+    # Fewer, of which a large image may be several.
+    monkeypatch.setattr(recompress, "_SAMPLE", 3000)
+    assert len(recompress._sample(images)) == 12
+    assert len({id(one) for one in recompress._sample(images[:2])}) == 2
+
+
+def test_a_large_image_is_estimated_as_a_whole() -> None:
+    # The second half repeats the first, which no part of it shows.
+    half = random.Random(1).randbytes(1 << 20)
+    image = one_image(entry_bytes(half * 2))
+    share = estimate_shares([image])[image[1].kind, image[1].compression, image[1].target]
+    assert share == pytest.approx(0.5 * 0.86, rel=0.01)
 
 
 def test_an_image_that_would_fill_memory_is_no_part_of_an_estimate(

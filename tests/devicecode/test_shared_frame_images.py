@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from archsplit.arch.target import Capability
+from archsplit.arch.target import Capability, Target
 from archsplit.devicecode import kernels
 from archsplit.devicecode.apply import (
     check_code_stays,
@@ -69,7 +69,7 @@ def test_no_zstd_saving_is_expected_of_a_frame() -> None:
         size=1,
         wheel_bytes=None,
         units=read_contents(window(FRAME)).units,
-        zstd={(EntryKind.CUBIN, Compression.ZSTD): 0.5},
+        zstd={(EntryKind.CUBIN, Compression.ZSTD, Target.parse("sm_80")): 0.5},
     )
     assert file.zstd_saves == 0
 

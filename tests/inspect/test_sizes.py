@@ -26,9 +26,10 @@ from handmade_samples import container
 from shared_frames import frame, record
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
-    from archsplit.devicecode.model import Inventory
+    from archsplit.devicecode.model import CodeForm, File, Inventory
     from archsplit.inspect.sizes import DeviceUsage
     from compiled_samples import Samples
 
@@ -120,10 +121,15 @@ def test_stub_container_is_not_one_without_code() -> None:
     assert sum(containers.values()) == containers[Coverage.NONE] == 1, "of nvlink's one no GPU"
 
 
+def shares(file: File, share: float) -> Mapping[CodeForm, float]:
+    targets = {image.target for unit in file.units for image in unit.images}
+    return {(EntryKind.CUBIN, Compression.NONE, target): share for target in targets}
+
+
 def test_pack_has_the_size_of_its_zstd_frames() -> None:
     found = inventory(unit(image("sm_90", 4000), image("sm_80", 100)))
     (file,) = found.files
-    quarter = replace(file, zstd={(EntryKind.CUBIN, Compression.NONE): 0.25})
+    quarter = replace(file, zstd=shares(file, 0.25))
     sizes = usage(replace(found, files=(quarter,)), H100)
     assert (sizes.used, sizes.pack) == (4000, 2000), "a quarter of 8000 bytes in the file"
     # A split is estimated only with a sample.
@@ -172,7 +178,7 @@ def test_compression_of_uncompressed_images_is_left_on_the_table(samples: Sample
     found = read_inventory(InspectRequest(subject=subject, zstd=True))
     (file,) = found.files
     assert 0 <= file.zstd_saves < file.size
-    half = replace(found, files=(replace(file, zstd={(EntryKind.CUBIN, Compression.NONE): 0.5}),))
+    half = replace(found, files=(replace(file, zstd=shares(file, 0.5)),))
     saved = half.files[0].zstd_saves
     images = [one for row in file.units for one in row.images if row.place is Place.EXECUTABLE]
     cubins = [one.file_bytes for one in images if one.kind is EntryKind.CUBIN]

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
     from archsplit.arch.target import Suffix, Target
 
+    CodeForm = tuple[EntryKind | None, Compression, Target | None]
+    """Images that compress alike."""
+
 _KIND_NAMES = {
     EntryKind.LTO_IR: "LTO-IR",
     EntryKind.INDEX: "index",
@@ -301,8 +304,8 @@ class File:
         units: in the order of the file.
         problem: the reason why the units may be incomplete, or None.
         kernels: empty unless kernels were requested.
-        zstd: the share of bytes that images of a kind and compression keep as zstd frames of level
-            9, by a sample; None unless it was requested.
+        zstd: the share of bytes that images keep as zstd frames of level 9, by a sample; None
+            unless it was requested.
     """
 
     path: str
@@ -311,7 +314,7 @@ class File:
     units: tuple[Unit, ...] = field(repr=False)
     problem: str | None = None
     kernels: tuple[KernelRow, ...] = field(default=(), repr=False)
-    zstd: Mapping[tuple[EntryKind | None, Compression], float] | None = None
+    zstd: Mapping[CodeForm, float] | None = None
 
     @property
     def weight(self) -> int:
@@ -328,7 +331,7 @@ class File:
         # A linker can't read zstd, and a frame of several images stays as it is.
         can_change = unit.place is Place.EXECUTABLE and not image.is_share
         zstd = self.zstd if can_change and self.zstd else {}
-        return int(zstd.get((image.kind, image.compression), 1.0) * image.file_bytes)
+        return int(zstd.get((image.kind, image.compression, image.target), 1.0) * image.file_bytes)
 
     @property
     def zstd_saves(self) -> int:

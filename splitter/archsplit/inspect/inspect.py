@@ -40,9 +40,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from zipfile import ZipInfo
 
-    from archsplit.devicecode.model import Unit
+    from archsplit.devicecode.model import CodeForm, Unit
     from archsplit.devicecode.scan import WheelShare
-    from archsplit.formats.fatbin import Compression, EntryKind
     from archsplit.wheels.zip_reader import Archive
 
 _Item = TypeVar("_Item")
@@ -430,7 +429,7 @@ def _images_size(unit: Unit) -> int:
     return unit.images[-1].offset + unit.images[-1].file_bytes - unit.images[0].offset
 
 
-def _zstd_shares(window: Window) -> dict[tuple[EntryKind | None, Compression], float]:
+def _zstd_shares(window: Window) -> dict[CodeForm, float]:
     """Estimate the share of bytes that images keep as zstd frames."""
     # Only for this question: 20 ms, with the libraries that compress.
     from archsplit.devicecode.file_plan import container_holders  # noqa: PLC0415

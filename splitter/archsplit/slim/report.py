@@ -416,10 +416,8 @@ def zstd_saves(plans: Iterable[FilePlan], request: SlimRequest) -> int:
         for entry in filtered.kept
     ]
     shares = estimate_shares(images)
-    saves = (
-        entry.size * (1 - shares.get((entry.kind, entry.compression), 1.0)) for _, entry in images
-    )
-    return int(sum(saves))
+    forms = ((entry, (entry.kind, entry.compression, entry.target)) for _, entry in images)
+    return int(sum(entry.size * (1 - shares.get(form, 1.0)) for entry, form in forms))
 
 
 def _unregistered_text(file: SlimmedFile) -> str:
