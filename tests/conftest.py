@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import is_hypothesis_test, settings
+from hypothesis.strategies import characters
 
 import loader_objects
 from archsplit.nvcc.toolkit import (
@@ -142,6 +143,10 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         # zig keeps what it has compiled in HOME, which may be read-only.
         zig = made_once(tmp_path_factory, "zig", lambda folder: str(folder))
         patch.setenv("ZIG_GLOBAL_CACHE_DIR", zig)
+        # Hypothesis makes tables of all characters, and keeps them for later runs.
+        letters = characters(categories=("Lu",))
+        if "PYTEST_XDIST_WORKER" in os.environ:
+            made_once(tmp_path_factory, "characters", lambda _: letters.validate())
         loader_objects.FOLDERS.append(
             Path(made_once(tmp_path_factory, "loader-objects", lambda folder: str(folder)))
         )

@@ -127,6 +127,13 @@ def run_archsplit_apart(
     return decoded(run_warm(program, list(map(str, words)), cwd=cwd, env=env or os.environ))
 
 
+def run_pip(
+    words: Sequence[str], env: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run the pip of the tests' own Python."""
+    return decoded(run_warm("pip", words, cwd=Path.cwd(), env=env or os.environ))
+
+
 def decoded(done: subprocess.CompletedProcess[bytes]) -> subprocess.CompletedProcess[str]:
     return subprocess.CompletedProcess(
         done.args, done.returncode, done.stdout.decode(), done.stderr.decode()

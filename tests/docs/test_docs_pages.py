@@ -65,9 +65,9 @@ EVERY_INSTALLER = "tutorial/first-split"
 """The page that all users read is always run with each installer; others in the stress session."""
 LONG_PAGES = {
     *("reference/c-interface", "reference/loader", "explanation/architecture", "faq"),
-    *("how-to/projects", "how-to/ci", "how-to/mirror", "reference/slim"),
+    *("how-to/projects", "how-to/ci", "how-to/mirror", "how-to/publish", "reference/slim"),
 }
-"""Pages whose subjects have tests of their own: the loader, nightlies, build systems, slim."""
+"""Pages whose subjects have tests of their own: the loader, nightlies, build systems, publish."""
 WITH_INSTALLERS = [
     pytest.param(
         page,

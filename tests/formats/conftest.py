@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(scope="session")
-def samples(toolkit: Toolkit, tmp_path_factory: pytest.TempPathFactory) -> Samples:
+def samples(small_toolkit: Toolkit, tmp_path_factory: pytest.TempPathFactory) -> Samples:
     def make(folder: Path) -> Samples:
-        return make_samples(Samples(folder=folder, nvcc=str(toolkit.nvcc)))
+        return make_samples(Samples(folder=folder, nvcc=str(small_toolkit.nvcc)))
 
     made = made_once(tmp_path_factory, "formats", make, is_product=False)
     # Tests put files of their own beside them.

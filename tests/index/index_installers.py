@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from warm_programs import run_pip
+
 
 def environment() -> dict[str, str]:
     own = {name: text for name, text in os.environ.items() if not name.startswith(("PIP_", "UV_"))}
@@ -17,10 +19,7 @@ def environment() -> dict[str, str]:
 def pip(url: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     verb, *others = arguments
     options = ("--index-url", url, "--no-cache-dir", "--disable-pip-version-check")
-    command = [sys.executable, "-m", "pip", verb, *options, *others]
-    return subprocess.run(
-        command, env=environment(), capture_output=True, text=True, check=False, timeout=120
-    )
+    return run_pip((verb, *options, *others), environment())
 
 
 def uv(url: str, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -15,6 +15,7 @@ from publish_samples import SECRET, USER, Asked, Fault, Scene
 
 from child_processes import running
 from in_process import run_archsplit
+from warm_programs import run_pip
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -120,9 +121,9 @@ class Command:
 
 
 def pip(url: str, *words: str) -> subprocess.CompletedProcess[str]:
-    command = (sys.executable, "-m", "pip", "--isolated", "install", f"--index-url={url}simple/")
+    command = ("--isolated", "install", f"--index-url={url}simple/")
     options = ("--retries=0", "--no-cache-dir", "--disable-pip-version-check", "--quiet", *words)
-    return subprocess.run([*command, *options], capture_output=True, text=True, check=False)
+    return run_pip((*command, *options))
 
 
 def uv(url: str, *words: str) -> subprocess.CompletedProcess[str]:

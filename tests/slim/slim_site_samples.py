@@ -5,8 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-import subprocess
-import sys
 import venv
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -20,8 +18,10 @@ from archsplit.slim.site_packages import slim_site
 from archsplit.system.process import CompletedProcess, SubprocessRunner
 from archsplit.system.terminal import SilentProgress
 from handmade_samples import THREE, Maker, for_devices
+from warm_programs import run_pip
 
 if TYPE_CHECKING:
+    import subprocess
     from pathlib import Path
 
     from archsplit.slim.report import SlimReport
@@ -47,10 +47,7 @@ class Environment:
 
     def pip(self, *argv: str | Path) -> subprocess.CompletedProcess[str]:
         python = str(self.root / "bin" / "python")
-        words = (sys.executable, "-m", "pip", "--python", python, "--disable-pip-version-check")
-        return subprocess.run(
-            [*words, *map(str, argv)], capture_output=True, text=True, check=False
-        )
+        return run_pip(("--python", python, "--disable-pip-version-check", *map(str, argv)))
 
     def install(self, *wheels: Path) -> None:
         done = self.pip("install", "--no-deps", "--no-index", "--no-compile", *wheels)
