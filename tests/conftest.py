@@ -144,7 +144,7 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         zig = made_once(tmp_path_factory, "zig", lambda folder: str(folder))
         patch.setenv("ZIG_GLOBAL_CACHE_DIR", zig)
         # Hypothesis makes tables of all characters, and keeps them for later runs.
-        letters = characters(categories=("Lu",))
+        letters = characters(categories=["Lu"])
         if "PYTEST_XDIST_WORKER" in os.environ:
             made_once(tmp_path_factory, "characters", lambda _: letters.validate())
         loader_objects.FOLDERS.append(

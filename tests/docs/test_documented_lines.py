@@ -1,9 +1,13 @@
-"""Command lines of the manual that no test can run: archsplit's own parser reads each of them."""
+"""Command lines of the manual: archsplit's own parser reads each of them.
+
+Some can't run in a test, and some pages run only in the stress session.
+"""
 
 from __future__ import annotations
 
 import re
 import shlex
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
@@ -14,6 +18,7 @@ from archsplit.cli.main import whole_parser
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = ["ci.md", "remote-builds.md"]
 TEXT = re.compile(r"^```text\n(.*?)^```", re.MULTILINE | re.DOTALL)
+RUN = re.compile(r"^```sh\n(.*?)^```", re.MULTILINE | re.DOTALL)
 SHELL = re.compile(r"\$\{\w+:\+(.*?)\}")
 
 
@@ -23,14 +28,20 @@ def archsplit_lines(script: str) -> list[list[str]]:
     for line in script.replace("\\\n", " ").splitlines():
         # The form that adds words only if a variable is set: with them.
         words = shlex.split(SHELL.sub(r"\1", line), comments=True)
-        if words[:1] == ["archsplit"]:
-            found.append([word for word in words[1:] if word != "…"])
+        # Up to the next command, or the file of the output; a verb's own options begin behind it.
+        own = list(takewhile(lambda word: word not in {">", "|", "&&", "||", "&"}, words))
+        if own[:1] == ["archsplit"] and own[1:] and not own[1].startswith("--"):
+            found.append([word for word in own[1:] if word != "…"])
     return found
 
 
 def page_lines(page: str) -> list[list[str]]:
     text = (DOCS / "how-to" / page).read_text()
     return [words for fence in TEXT.findall(text) for words in archsplit_lines(fence)]
+
+
+def run_lines(page: Path) -> list[list[str]]:
+    return [words for fence in RUN.findall(page.read_text()) for words in archsplit_lines(fence)]
 
 
 def workflow_lines(path: Path) -> list[list[str]]:
@@ -40,6 +51,7 @@ def workflow_lines(path: Path) -> list[list[str]]:
 
 
 LINES = [words for page in PAGES for words in page_lines(page)]
+LINES += [words for page in sorted(DOCS.rglob("*.md")) for words in run_lines(page)]
 LINES += [words for path in sorted(DOCS.rglob("workflows/*.yml")) for words in workflow_lines(path)]
 
 
