@@ -25,6 +25,7 @@ from split_samples import (
 
 from archsplit.cli.main import main
 from archsplit.errors import DevicePackError, UsageError, VerifyError
+from archsplit.split import stored_images
 from archsplit.wheels.reader import extract_member, open_wheel
 from in_process import run_archsplit
 
@@ -230,6 +231,33 @@ def test_kernels_of_packs_are_those_of_the_fat_wheel(
     plain = [row for row in whole if row[0] == "sm_90" and "whole" in row[1]]
     assert [row for row in cc90 if "whole" in row[1]] == plain != []
     assert main(["inspect", str(out), "--require", "sm_90"]) == 0
+
+
+def test_diff_finds_the_same_kernels_in_images_that_are_stored_another_way(
+    tmp_path: Path,
+    small_toolkit: Toolkit,
+    effects: Effects,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Small images keep the vendor's form, where deflate does as well.
+    monkeypatch.setattr(stored_images, "_better_deflated", lambda *_: ())
+    fat = fat_wheel(tmp_path / "fat", compiled(tmp_path, small_toolkit), VERSION)
+    vendor, frames = (
+        split(fat, tmp_path / str(level), effects, recompress=level) for level in (None, 9)
+    )
+    packs = [next(out.glob("toyfat_cc90-*")) for out in (vendor, frames)]
+    stored, changed = (inspected(capsys, one)["totals"] for one in packs)
+    assert {row["compression"] for row in stored} == {"none"}
+    assert "zstd" in {row["compression"] for row in changed}
+    found = []
+    for old, new in (packs, (vendor, frames), (fat, frames)):
+        assert main(["diff", str(old), str(new), "--json"]) == 0
+        growth = json.loads(capsys.readouterr().out)
+        assert "sm_90" in {row["target"] for row in growth["targets"]}
+        found.append({row["name"] for row in growth["kernels"]})
+    # As above, packs have the input of the device link too.
+    assert found == [set(), set(), {"_Z13linked_kernelPii"}]
 
 
 TWIN = """
