@@ -112,9 +112,9 @@ class PackContainer:
     """A container in the index: its images in the pack, and its place in the library.
 
     Attributes:
-        wrapper: address of the wrapper that registers the container.
-        address: address of the empty container that the library keeps.
         images: the images of this pack; all images in a table.
+        wrapper: address of the wrapper that registers the container; 0 in a pack.
+        address: address of the empty container that the library keeps; 0 in a pack.
         offset: offset in the pack; 0 if the pack has no image of the container.
         is_unused: True if a GPU without code in the container loses nothing.
         is_linked: True if a device link wrote it.
@@ -123,9 +123,9 @@ class PackContainer:
         key: SHA-256 of all image rows of the container that was split.
     """
 
-    wrapper: int
-    address: int
     images: tuple[PackImage, ...] = field(repr=False)
+    wrapper: int = 0
+    address: int = 0
     offset: int = 0
     is_unused: bool = False
     is_linked: bool = False

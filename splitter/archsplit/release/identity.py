@@ -196,7 +196,7 @@ def library_table(identity: Identity) -> bytes:
         )
         for number, name in enumerate(sorted(digests))
     )
-    row = PackContainer(wrapper=0, address=0, images=images, key=container_key(images))
+    row = PackContainer(images=images, key=container_key(images))
     library = PackLibrary(
         name=identity.library, stub=identity.library, containers=(row,) if images else ()
     )

@@ -282,8 +282,7 @@ class PackWriter:
                 name=name,
                 stub=name,
                 containers=tuple(
-                    PackContainer(wrapper=0, address=0, images=images, key=one.row.key)
-                    for one, images in rows
+                    PackContainer(images=images, key=one.row.key) for one, images in rows
                 ),
             )
             for name, rows in self._rows(file).items()

@@ -303,8 +303,6 @@ def _row(registered: RegisteredContainer) -> PackContainer:
     """Return a container's row, without the addresses in the core's library."""
     images = container_images(registered)
     return PackContainer(
-        wrapper=0,
-        address=0,
         images=images,
         is_unused=registered.is_unused,
         is_linked=registered.is_linked,
