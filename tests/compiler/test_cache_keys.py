@@ -162,6 +162,15 @@ def test_source_with_the_time_of_its_change_may_have_unlisted_reads() -> None:
     assert _has_unlisted_reads(dated, [], [], TextScans())
 
 
+def test_source_without_a_text_may_have_unlisted_reads_by_a_macro() -> None:
+    reading = ObservedReads((), (), (), (), since=0, epoch=None)
+    scans = TextScans()
+    pasted = scans.source(b"#define A(x) __##x##__\nchar *t = A(TIME);\n")
+    assert not _has_unlisted_reads(reading, [], [b"int k;"], scans)
+    assert _has_unlisted_reads(reading, [], [b'asm(".inc" BIN);'], scans)
+    assert _has_unlisted_reads(reading, [pasted], [], scans)
+
+
 def test_folders_of_the_toolkit_are_above_its_cicc() -> None:
     commands = (("gcc", "-c"), ("/cuda/bin/../nvvm/bin/cicc", "k.ii"))
     assert {*system_folders(commands)} == {"/usr/", "/cuda"}

@@ -120,3 +120,11 @@ def test_reads_of_a_source_without_a_text_are_known_if_it_lists_them(tmp_path: P
     (step,) = plain.graph.steps
     graph = Graph(steps=(with_depfile(step, plain.folder),))
     assert _has_known_reads(replace(plain, graph=graph))
+
+
+def test_reads_of_links_and_of_numbered_files_are_unknown(tmp_path: Path) -> None:
+    found = planned(tmp_path, cicc(tmp_path))
+    numbered = replace(found.dryrun, numbered=True)
+    assert not _has_known_reads(replace(found, dryrun=numbered))
+    link = replace(cicc(tmp_path), kind=StepKind.HOST_LINK)
+    assert not _has_known_reads(planned(tmp_path / "linked", link))

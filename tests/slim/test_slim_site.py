@@ -40,7 +40,7 @@ from archsplit.errors import (
     WheelError,
 )
 from archsplit.slim.installed import _symlinked_folder
-from archsplit.slim.site_packages import commit_site, slim_site, undo_site
+from archsplit.slim.site_packages import _freed_text, commit_site, slim_site, undo_site
 from archsplit.slim.transaction import (
     TRANSACTION_FOLDER,
     check_free_space,
@@ -264,6 +264,12 @@ def test_a_dry_run_changes_nothing(site: Path) -> None:
     assert snapshot(site) == before
     report = slim(site)
     assert (dry.size_after, dry.output) == (report.size_after, None)
+
+
+def test_commit_says_what_became_of_the_space() -> None:
+    assert _freed_text(4_000_000, 1_500_000).startswith("freed 2.5 MB: 4.0 MB of old files became")
+    text = "slimming takes 2.5 MB more than before: the old files are shared"
+    assert _freed_text(1_500_000, 4_000_000).startswith(text)
 
 
 def test_slimming_twice_is_refused_until_committed(site: Path) -> None:
