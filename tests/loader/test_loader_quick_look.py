@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from loader_packs import SplitSite, images, split_site
-from loader_proc import Machine
+from loader_proc import VERSION, Machine
 from loader_sanitized import END, sanitized
 from loader_stubs import (
     HERE,
@@ -392,6 +392,7 @@ BRANCHES = (
     ("580.65.06", 13020, True),
     ("580.159.04", 14000, False),
     ("580." + 76 * "0", 13020, False),  # one more than fits
+    pytest.param((2044 - VERSION.index("{")) * "x" + "450.80.02", 11080, False, id="cut off"),
     ("1000.10", 13020, True),
 )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import ctypes
 import hashlib
 import json
 import sys
@@ -10,7 +11,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 from loader_packs import SplitSite, split_site
-from loader_stubs import LIBRARY, Workbench, run, write_table
+from loader_stubs import LIBRARY, Workbench, compile_c, run, write_table
+
+from loader_objects import LOADER
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,6 +26,17 @@ try:
 except face.PluginError as error:
     print(type(error).__name__, error)
 """
+
+
+def test_digest_is_sha256_for_each_length_of_the_last_block(tmp_path: Path) -> None:
+    source = LOADER / "src" / "sha256.c"
+    path = compile_c(tmp_path / "sha256.so", "-shared", "-fPIC", str(source))
+    library = ctypes.CDLL(str(path))
+    digest = ctypes.create_string_buffer(32)
+    for length in range(130):
+        content = bytes(range(length))
+        library.sha256(content, ctypes.c_size_t(length), digest)
+        assert digest.raw == hashlib.sha256(content).digest(), length
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import csv
 import hashlib
 import json
@@ -42,7 +43,10 @@ from archsplit.errors import (
 from archsplit.slim.installed import _symlinked_folder
 from archsplit.slim.site_packages import _freed_text, commit_site, slim_site, undo_site
 from archsplit.slim.transaction import (
+    _MARKER,
+    _MARKER_TEXT,
     TRANSACTION_FOLDER,
+    Transaction,
     check_free_space,
     check_writable,
     open_transaction,
@@ -567,6 +571,29 @@ def test_second_slim_of_a_site_is_refused(site: Path) -> None:
         pytest.raises(OutputError, match="another archsplit is working on"),
     ):
         slim(site)
+
+
+@pytest.mark.parametrize(
+    ("files", "is_ours"),
+    [
+        ({}, True),
+        ({_MARKER: _MARKER_TEXT[:9]}, True),
+        ({_MARKER: _MARKER_TEXT, "notes": ""}, True),
+        ({_MARKER: _MARKER_TEXT[:9], "notes": ""}, False),
+        ({_MARKER: "another text"}, False),
+        ({"notes": ""}, False),
+    ],
+)
+def test_folder_of_a_killed_run_is_known_by_its_marker(
+    tmp_path: Path, files: dict[str, str], *, is_ours: bool
+) -> None:
+    transaction = Transaction(site=tmp_path)
+    transaction.folder.mkdir()
+    for name, text in files.items():
+        (transaction.folder / name).write_text(text)
+    refused = pytest.raises(OutputError, match="archsplit did not make")
+    with contextlib.nullcontext() if is_ours else refused:
+        transaction.make_folder()
 
 
 def test_a_full_disk_is_known_before(site: Path) -> None:
