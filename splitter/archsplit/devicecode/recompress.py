@@ -63,7 +63,7 @@ _COMPRESSED = int(EntryFlag.LZ4 | EntryFlag.ZSTD)
 _KINDS = {EntryKind.CUBIN, EntryKind.PTX}
 _LEVEL_19 = 19
 _PICKS, _FEWEST, _SAMPLE, _MOST = 96, 6, 160 << 20, 256 << 20
-"""Most and fewest images of a sample, their decompressed bytes, and the most of one image.
+"""Most and fewest images of a sample, its decompressed bytes, and most bytes of one.
 
 It takes 0.3 to 1 CPU second. A library that was made to fill memory claims larger images.
 """
