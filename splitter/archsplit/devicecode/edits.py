@@ -239,7 +239,7 @@ def zero_in_place(containers: Iterable[FilteredContainer]) -> tuple[Edit, ...]:
 MAX_OUTPUT = 1 << 30
 """Limit for one decompressed image; the largest real ones have some 100 MB."""
 
-FREE_OUTPUT = 1 << 25
+FREE_OUTPUT = 1 << 26
 """Bytes that any payload may decompress to; larger images are limited by `MAX_UNPACK_RATIO`."""
 
 MAX_UNPACK_RATIO = 64
