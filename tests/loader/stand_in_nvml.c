@@ -4,6 +4,7 @@
  *                 plus 1), "/2" MIG mode with two instances: "8.0@7/2"
  * STAND_IN_FAIL   "nvmlDeviceGetName=3", or for GPU 1 only "nvmlDeviceGetName=3:1"; ','-separated
  * STAND_IN_CUDA   the newest CUDA of the driver, default 13000
+ * STAND_IN_NAME   the name of each GPU, before its number, default Stand-in GPU
  * STAND_IN_COUNT  how many GPUs it says there are, whatever is true
  * STAND_IN_LOG    a file that gets a line when it is loaded, and for each init and shutdown
  * STAND_IN_SLEEP  how many seconds init takes
@@ -158,7 +159,8 @@ int nvmlDeviceGetUUID(void *handle, char *text, unsigned int size) {
 
 int nvmlDeviceGetName(void *handle, char *text, unsigned int size) {
     FAIL_IF_TOLD((int)gpu_of(handle))
-    snprintf(text, size, "Stand-in GPU %u", gpu_of(handle));
+    const char *name = getenv("STAND_IN_NAME");
+    snprintf(text, size, "%s %u", name != NULL ? name : "Stand-in GPU", gpu_of(handle));
     return OK;
 }
 

@@ -74,6 +74,12 @@ def test_count_that_cannot_be_is_not_believed(workbench: Workbench) -> None:
     assert state(done.stdout) == FAILED
 
 
+def test_control_characters_in_the_name_of_each_gpu_are_escaped(workbench: Workbench) -> None:
+    found = workbench.probe(gpus="9.0;8.0", STAND_IN_NAME="\x1b[31m").stdout
+    assert "\x1b" not in found
+    assert "\\x1b[31m 1" in found
+
+
 def test_part_of_an_unprivileged_containers_gpus_is_seen(workbench: Workbench) -> None:
     # NVML counts GPUs that the container's own cgroup hides, and refuses to talk about them.
     failures = ",".join(f"nvmlDeviceGetHandleByIndex_v2=4:{gpu}" for gpu in (0, 2, 3))
