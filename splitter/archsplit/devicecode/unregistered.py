@@ -13,6 +13,7 @@ after, and the digests. ``nox -s gpu_tests`` makes it, and a test compares the t
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib import resources
 from typing import TYPE_CHECKING, NamedTuple
 
 from archsplit.arch.compat import can_run_on
@@ -147,36 +148,21 @@ class ProvenLibrary:
     capabilities: tuple[Capability, ...]
 
 
-PROVEN_LIBRARIES = (
-    ProvenLibrary(
-        name="libcublasLt.so.13",
-        distribution="nvidia-cublas",
-        version="13.1.0.3",
-        sha256="656298c804f5adbb0df930545c17911b9584ab4e5101c0eeb65d1fe881d880f8",
-        capabilities=(Capability(9, 0),),
-    ),
-    ProvenLibrary(
-        name="libcusparse.so.12",
-        distribution="nvidia-cusparse",
-        version="12.6.3.3",
-        sha256="09339f848f60bb1111a61ee0fe91ed0c25132b7ff63298244d7ac14e61b58466",
-        capabilities=(Capability(9, 0),),
-    ),
-    ProvenLibrary(
-        name="libcudnn_engines_precompiled.so.9",
-        distribution="nvidia-cudnn-cu13",
-        version="9.19.0.56",
-        sha256="7f8ce268b43c0fab298cc43854a006195bc16c0ed43bedf63b11f3699e92c6ae",
-        capabilities=(Capability(9, 0),),
-    ),
-    ProvenLibrary(
-        name="libcusparseLt.so.0",
-        distribution="nvidia-cusparselt-cu13",
-        version="0.8.0",
-        sha256="31d5cecfeca7e52228779a5b2ba3e42f01b24319a8c4e14f6cfc44b4302625eb",
-        capabilities=(Capability(9, 0),),
-    ),
-)
+def _read_rows() -> Iterator[ProvenLibrary]:
+    rows = (resources.files("archsplit") / "devicecode" / "proven.txt").read_text().splitlines()
+    for name, distribution, version, sha256, *gpus in (
+        row.split() for row in rows if row[0] != "#"
+    ):
+        yield ProvenLibrary(
+            name=name,
+            distribution=distribution,
+            version=version,
+            sha256=sha256,
+            capabilities=tuple(map(Capability.parse, gpus)),
+        )
+
+
+PROVEN_LIBRARIES = tuple(_read_rows())
 """All of them, by distribution."""
 
 
