@@ -39,8 +39,7 @@ def check_extra(extra: str, *modules: str) -> None:
 
 def find_uv(environment: Mapping[str, str]) -> str | None:
     """Return the path of uv on PATH or beside this Python, or None."""
-    beside = str(Path(sys.executable).parent)
-    return which("uv", path=environment.get("PATH")) or which("uv", path=beside)
+    return which("uv", path=environment.get("PATH")) or which(Path(sys.executable).with_name("uv"))
 
 
 def pip_command(environment: Mapping[str, str]) -> tuple[str, ...]:
@@ -57,7 +56,9 @@ def pip_command(environment: Mapping[str, str]) -> tuple[str, ...]:
     # pip does not read the settings of uv.
     index = environment.get("UV_DEFAULT_INDEX") or environment.get("UV_INDEX_URL")
     own = ("--index-url", index) if index else ()
-    return (uv, "tool", "run", "--quiet", "pip", "--disable-pip-version-check", *own)
+    # Else uv takes the first Python on PATH, and pip the wheels for that one.
+    tool = (uv, "tool", "run", "--quiet", f"--python={sys.executable}")
+    return (*tool, "pip", "--disable-pip-version-check", *own)
 
 
 def refuse_environment(folder: Path) -> None:
