@@ -81,8 +81,11 @@ def test_other_bytes_are_not_installed(index: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("knows_json", [False, True])
-def test_yanked_release_is_not_installed(index: Path, tmp_path: Path, *, knows_json: bool) -> None:
+def test_yanked_release_is_not_installed(
+    index: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], *, knows_json: bool
+) -> None:
     assert main(["index", str(index), "--yank", "toy==1.1", "--reason", "a <bad> day"]) == 0
+    assert "yanked toy==1.1\n" in capsys.readouterr().out
     with serving(index, knows_json=knows_json) as (url, _):
         by_pip = pip(url, "install", "--target", str(tmp_path / "pip"), "toy[sm90]")
         by_uv = uv(url, "install", "--target", str(tmp_path / "uv"), "toy[sm90]")
@@ -93,6 +96,7 @@ def test_yanked_release_is_not_installed(index: Path, tmp_path: Path, *, knows_j
     assert installed(tmp_path / "pip") == older == installed(tmp_path / "uv")
     assert "a <bad> day" in pinned.stderr
     assert main(["index", str(index), "--unyank", "toy==1.1"]) == 0
+    assert "not yanked any more: toy==1.1\n" in capsys.readouterr().out
     with serving(index) as (url, _):
         uv(url, "install", "--target", str(tmp_path / "again"), "toy[sm90]")
     assert installed(tmp_path / "again") == TOY_90

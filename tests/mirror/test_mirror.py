@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,8 @@ from archsplit import api
 from archsplit.cli.main import main
 from archsplit.errors import ToolNotFoundError, UsageError
 from archsplit.index.client import request_failure
+from archsplit.system.file_lock import lock, unlock
+from archsplit.system.installers import pip_command
 from handmade_samples import held as container_targets
 
 SITE = Path("site")
@@ -382,7 +385,7 @@ def test_an_unresolvable_input_is_refused_with_the_words_of_pip(
     assert mirror("r.txt", "--device", "9.0", "--out", "out") == 14
     error = capsys.readouterr().err
     assert words in error
-    assert "hint: every project needs a wheel for this Python" in error
+    assert "every project needs a wheel for this Python" in error
     assert not Path("out").exists()
 
 
@@ -481,6 +484,7 @@ def test_other_bytes_under_a_known_name_are_refused(
     ("arguments", "words"),
     [
         (["a.txt", "--out", "out"], "name the GPUs"),
+        (["a", "--device", "9.0", "--url", "host:80", "--out", "o"], "doesn't begin with https://"),
         (["a", "--device", "9.0", "--split", "--keep-ptx", "all", "--out", "o"], "--keep-ptx"),
         (["a", "--device", "9.0", "--lock-name", "a.b", "--out", "o"], "name of a lock"),
         (["a", "--device", "9.0", "--split", "--unregistered", "keep", "--out", "o"], "in cores"),
@@ -491,6 +495,66 @@ def test_options_that_do_not_go_together(
 ) -> None:
     assert mirror(*arguments) == 2
     assert words in capsys.readouterr().err
+
+
+def test_files_of_others_with_the_name_of_a_lock_are_not_overwritten(
+    make: Maker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("requirements.txt").write_text("fat==1.2.3\n")
+    assert mirror("requirements.txt", "--device", "9.0", "--out", ".") == 14
+    assert "requirements.txt is not from a mirror" in capsys.readouterr().err
+    assert Path("requirements.txt").read_text() == "fat==1.2.3\n"
+    assert not Path("index.html").exists()
+    Path("out").mkdir()
+    shutil.copy("requirements.txt", "out/pylock.toml")
+    assert make() == 14
+    assert make("--lock-name", "other") == 0
+
+
+def test_inputs_that_require_nothing_are_refused(
+    own: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("r.txt").write_text('plain; python_version < "3"\n')
+    assert mirror("r.txt", "--device", "9.0", "--out", own) == 14
+    assert "no wheel to mirror: r.txt requires nothing" in capsys.readouterr().err
+    assert wheel_files(own) == {SLIM, PLAIN}
+
+
+def test_removed_locks_are_named(make: Maker, capsys: pytest.CaptureFixture[str]) -> None:
+    assert make("--split") == 0
+    assert make() == 0
+    assert "removed locks: pylock.cc90.toml, requirements.cc90.txt" in capsys.readouterr().out
+    assert not Path("out/pylock.cc90.toml").exists()
+
+
+def test_a_damaged_state_is_made_again_without_it(
+    make: Maker, own: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (own / "archsplit-mirror.json").write_text("{")
+    assert make() == 14
+    assert "hint: delete the file" in capsys.readouterr().err
+    (own / "archsplit-mirror.json").unlink()
+    assert make() == 0
+    assert main(["index", str(own), "--check"]) == 0
+
+
+def test_a_second_writer_says_that_it_waits(
+    make: Maker, own: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with (own / ".archsplit.lock").open("w") as first:
+        lock(first.fileno())
+        release = threading.Timer(3, unlock, (first.fileno(),))
+        release.start()
+        assert make() == 0
+        release.join()
+    assert "waiting: another process writes to out" in capsys.readouterr().err
+
+
+def test_pip_of_uv_resolves_for_the_python_that_runs_archsplit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("archsplit.system.installers.has_pip", lambda: False)
+    assert f"--python={sys.executable}" in pip_command({"PATH": str(Path(sys.executable).parent)})
 
 
 # Code that only a library finds, and recompression

@@ -6,6 +6,8 @@ import argparse
 import json
 import os
 import re
+from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 from archsplit.cli import options
@@ -91,9 +93,10 @@ def _update(arguments: argparse.Namespace, console: Console) -> None:
     if not arguments.add:
         open_folder(arguments.folder)
     change = _change(arguments)
-    with lock_folder(arguments.folder) as folder:
+    note = partial(console.print, markup=False, soft_wrap=True)
+    with lock_folder(arguments.folder, note) as folder:
         done = update_index(folder, change)
-    _print(_as_json(folder, done) if arguments.json else _as_text(done))
+    _print(_as_json(folder, done) if arguments.json else _as_text(done, change))
     limit = change.limits.size if change.limits else None
     # No error: the newest release of a project is never removed.
     if limit is not None and done.size is not None and done.size > limit:
@@ -147,17 +150,17 @@ def _release(text: str) -> IndexRelease:
     from archsplit.wheels.filename import distribution_name
 
     name, operator, version = text.partition("==")
-    try:
+    # Both faults have the same hint, below.
+    with suppress(WheelError, InvalidVersion):
         if operator:
             return IndexRelease(project=distribution_name(name), version=str(Version(version)))
-    except (WheelError, InvalidVersion):
-        # Both faults have the same hint, below.
-        pass
     raise UsageError(f"{text!r} is not a release", hint="give NAME==VERSION")
 
 
-def _as_text(done: IndexUpdate) -> str:
-    lines = [f"added {name}" for name in done.added]
+def _as_text(done: IndexUpdate, change: IndexChange) -> str:
+    lines = [f"yanked {release}" for release in change.yank]
+    lines += [f"not yanked any more: {release}" for release in change.unyank]
+    lines += [f"added {name}" for name in done.added]
     lines += [
         f"{'restored' if name in done.restored else 'was there'} {name}" for name in done.unchanged
     ]

@@ -90,6 +90,8 @@ def _check(arguments: argparse.Namespace) -> None:
         raise UsageError("--keep-ptx has no effect with --split: a pack has the GPU's own code")
     if arguments.split and arguments.unregistered is not None:
         raise UsageError("--unregistered is for slimmed wheels: a split leaves such code in cores")
+    if arguments.url and not arguments.url.startswith(("https://", "http://", "file://")):
+        raise UsageError(f"--url {arguments.url!r} doesn't begin with https:// or http://")
     # The name becomes a part of a file name.
     if arguments.lock_name and not _LOCK_NAME.fullmatch(arguments.lock_name):
         raise UsageError(

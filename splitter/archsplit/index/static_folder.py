@@ -33,7 +33,7 @@ from archsplit.index.static_pages import (
     root_html,
     root_json,
 )
-from archsplit.system.file_lock import lock
+from archsplit.system.file_lock import lock, try_lock
 from archsplit.system.fs import (
     input_errors,
     output_errors,
@@ -44,7 +44,7 @@ from archsplit.system.fs import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
     from pathlib import Path
 
     from packaging.utils import NormalizedName
@@ -225,11 +225,12 @@ def render_pages(project: IndexProject) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def lock_folder(root: Path) -> Iterator[IndexFolder]:
+def lock_folder(root: Path, note: Callable[[str], object]) -> Iterator[IndexFolder]:
     """Lock an index for writing. A second process waits; a killed one releases the lock.
 
     Args:
         root: the folder; made if it is missing.
+        note: shows a line to the user.
 
     Raises:
         OutputError: the folder can't be made or locked.
@@ -249,7 +250,9 @@ def lock_folder(root: Path) -> Iterator[IndexFolder]:
         descriptor = os.open(root / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         try:
-            lock(descriptor)
+            if not try_lock(descriptor):
+                note(f"waiting: another process writes to {root}")
+                lock(descriptor)
         except OSError as error:
             raise OutputError(
                 f"can't lock {root / LOCK}: {error.strerror}",
@@ -280,7 +283,7 @@ def open_folder(root: Path) -> IndexFolder:
     # The JSON page is the database; any website may have an HTML page.
     if not (root / JSON_FILE).exists():
         raise InputError(
-            f"{root} is not a package index (no simple/ pages)",
+            f"{root} is not a package index (it has no index.json)",
             hint="`archsplit index DIR --add WHEELS` makes one",
         )
     return IndexFolder(root=root.resolve())
@@ -307,7 +310,8 @@ def check_index(folder: IndexFolder) -> int:
     if findings:
         raise VerifyError(
             "\n  ".join([f"{folder.root} is damaged:", *sorted(findings)]),
-            hint="`archsplit index DIR` writes pages again, and `--add` brings a lost wheel back",
+            hint="`archsplit index DIR` writes pages again; delete a damaged wheel, and `--add` or"
+            " the same `archsplit mirror` brings it back",
         )
     return len(entries)
 

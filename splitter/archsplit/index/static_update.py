@@ -81,6 +81,8 @@ def new_wheels(sources: Iterable[Path]) -> list[tuple[Path, str | None]]:
     """
     found: list[tuple[Path, str | None]] = []
     for source in sources:
+        if not source.exists():
+            raise InputError(f"no such file or folder: {source}")
         if not source.is_dir():
             found.append((source, None))
         # A folder of a build may have wheels of earlier builds, so only the report counts.
@@ -297,7 +299,7 @@ def _split_by_state(
     if conflicts:
         raise ConflictError(
             "\n  ".join(["the index has other wheels of these names:", *sorted(conflicts)]),
-            hint="installers may have seen the old ones: give the new ones another version",
+            hint="installers may have seen the old ones: use another version, or another folder",
         )
     return list(new.values()), list(unchanged.values())
 

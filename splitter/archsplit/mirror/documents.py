@@ -23,6 +23,14 @@ if TYPE_CHECKING:
 
 __pure__ = True
 
+_TITLE = "# archsplit mirror"
+_CREATOR = 'created-by = "archsplit"'
+
+
+def is_own_lock(text: bytes) -> bool:
+    """Return True for a lock file of any mirror."""
+    return text.startswith(_TITLE.encode()) or _CREATOR.encode() in text.splitlines()[:2]
+
 
 def lock_texts(request: MirrorRequest, wheels: Sequence[MirroredWheel]) -> dict[str, str]:
     """Return the text of each lock file by its name.
@@ -64,13 +72,14 @@ def installed_files(
     return tuple(sorted(found.values(), key=lambda file: (file.name, file.file)))
 
 
-def pylock_text(files: Iterable[MirroredFile], *, devices: Iterable[str], url: str = "") -> str:
+def pylock_text(files: Sequence[MirroredFile], *, devices: Iterable[str], url: str = "") -> str:
     """Return a lock (PEP 751) of some files of the index.
 
     Args:
         url: the address of the index, for addresses in place of paths.
     """
-    lines = ['lock-version = "1.0"', 'created-by = "archsplit"', ""]
+    # PEP 751 requires the key.
+    lines = ['lock-version = "1.0"', _CREATOR, "" if files else "packages = []"]
     for file in files:
         place = {"url": _address(url, file)} if url else {"path": f"{file.name}/{file.file}"}
         wheel = _table(
@@ -102,7 +111,7 @@ def requirements_text(
     files: Iterable[MirroredFile], *, devices: Iterable[str], url: str = ""
 ) -> str:
     """Return requirements with hashes, for installers that don't read PEP 751."""
-    lines = [f"# archsplit mirror: for the GPUs {', '.join(devices)}"]
+    lines = [f"{_TITLE}: for the GPUs {', '.join(devices)}"]
     # pip reads the index of a requirement file; the others get it on their command line.
     lines += [f"--index-url {url.rstrip('/')}/"] if url else []
     for file in files:

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING
 
 from packaging.utils import canonicalize_name
 
-from archsplit.errors import ConflictError, TargetError
+from archsplit.errors import ConflictError, InputError, TargetError
 from archsplit.index.retry import RetryPolicy, SystemClock
 from archsplit.index.static_folder import lock_folder
 from archsplit.index.static_update import IndexChange, update_index
-from archsplit.mirror.documents import lock_texts
+from archsplit.mirror.documents import is_own_lock, lock_texts
 from archsplit.mirror.edit import (
     NO_CODE_FOR_GPU,
     Downloader,
@@ -39,7 +39,7 @@ from archsplit.mirror.model import (
     read_state,
 )
 from archsplit.mirror.resolve import resolve_inputs
-from archsplit.system.fs import output_errors, temporary_dir, write_file
+from archsplit.system.fs import output_errors, read_file, temporary_dir, write_file
 from archsplit.system.installers import check_extra
 from archsplit.system.parallel import ThreadPool
 from archsplit.system.terminal import SilentProgress
@@ -73,6 +73,7 @@ class MirrorReport:
         new: file names of the originals that were edited in this run.
         locks: the names of the written lock files.
         removed: wheels that left the index, because no lock needs them.
+        removed_locks: lock files of an earlier run that split for other GPUs, or did not.
         devices: the GPUs.
     """
 
@@ -81,6 +82,7 @@ class MirrorReport:
     new: tuple[str, ...]
     locks: tuple[str, ...]
     removed: tuple[str, ...]
+    removed_locks: tuple[str, ...]
     devices: tuple[str, ...]
 
 
@@ -88,7 +90,8 @@ def update_mirror(request: MirrorRequest, effects: Effects) -> MirrorReport:
     """Make or update a mirror for the resolution of the inputs.
 
     Raises:
-        InputError: an input can't be read or resolved, or a project has no wheel.
+        InputError: an input can't be read or resolved, a project has no wheel, or a file with the
+            name of a lock is not a mirror's.
         VerifyError: a download has another digest than the resolution.
         TargetError: no wheel has code for the GPUs.
         ConflictError: the index has other bytes under the name of a new wheel.
@@ -97,9 +100,10 @@ def update_mirror(request: MirrorRequest, effects: Effects) -> MirrorReport:
         ToolNotFoundError: the extra `mirror` is not installed.
     """
     check_extra("mirror", "requests")
+    _refuse_other_files(request)
     effects.progress.begin_stage("resolving", 0, "Resolved the inputs")
     resolved = resolve_inputs(request, effects.runner, effects.environment)
-    with lock_folder(request.out) as folder:
+    with lock_folder(request.out, effects.progress.note) as folder:
         state = read_state(folder.root)
         run = _MirrorRun(request=request, effects=effects, folder=folder)
         wheels, new, state = run.mirror(resolved, state)
@@ -115,11 +119,12 @@ def update_mirror(request: MirrorRequest, effects: Effects) -> MirrorReport:
         final = state.with_lock(lock, wheels)
         removed = _files(state) - _files(final)
         stale = {name for one in state.locks for name in one.locks if one.name == lock.name}
+        stale -= set(locks)
         # The locks before the pages lose wheels: a reader of an old lock has the grace time.
         for name, text in locks.items():
             write_file(folder.root / name, text)
         write_file(folder.root / STATE_FILE, final.as_json())
-        for name in sorted(stale - set(locks)):
+        for name in sorted(stale):
             with output_errors(folder.root / name):
                 (folder.root / name).unlink(missing_ok=True)
         # Last: pages lose wheels only after the locks that name the new ones are written.
@@ -132,8 +137,20 @@ def update_mirror(request: MirrorRequest, effects: Effects) -> MirrorReport:
         new=new,
         locks=tuple(locks),
         removed=tuple(sorted(removed)),
+        removed_locks=tuple(sorted(stale)),
         devices=request.edit.devices,
     )
+
+
+def _refuse_other_files(request: MirrorRequest) -> None:
+    """Refuse a folder whose requirements or ``pylock.toml`` somebody wrote, maybe the input."""
+    for name in lock_texts(request, ()):
+        path = request.out / name
+        if path.exists() and not is_own_lock(read_file(path)):
+            raise InputError(
+                f"{path} is not from a mirror, and would be overwritten",
+                hint="keep the mirror in its own folder, or choose a --lock-name",
+            )
 
 
 def _files(state: MirrorState) -> frozenset[str]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import TypeAdapter
 
-from archsplit.errors import TargetError
+from archsplit.errors import InputError, TargetError
 from archsplit.release.report import read_listing
 
 if TYPE_CHECKING:
@@ -279,4 +279,8 @@ def read_state(folder: Path) -> MirrorState:
     path = folder / STATE_FILE
     if not path.exists():
         return MirrorState()
-    return read_listing(path, _STATE, schema=MIRROR_SCHEMA, what="the state of a mirror")
+    try:
+        return read_listing(path, _STATE, schema=MIRROR_SCHEMA, what="the state of a mirror")
+    except InputError as error:
+        hint = "delete the file, and mirror each lock again: the wheels and the pages are not lost"
+        raise InputError(error.message, hint=hint) from None

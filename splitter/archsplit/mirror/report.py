@@ -37,6 +37,8 @@ def mirror_text(report: MirrorReport) -> Iterator[RenderableType]:
     for device in report.devices:
         after = sum(wheel.size_for(device) for wheel in report.wheels)
         yield f"a GPU of {device} downloads {after / 1e6:.1f} MB, {before / 1e6:.1f} MB before"
+    if report.removed_locks:
+        yield f"removed locks: {', '.join(report.removed_locks)}"
     yield f"locks: {', '.join(report.locks)}"
     yield f"next: serve this folder, and install by a lock: {_PAGE}#install-from-it"
 
@@ -104,6 +106,7 @@ def mirror_json(report: MirrorReport) -> str:
         "new": report.new,
         "locks": report.locks,
         "removed": report.removed,
+        "removed_locks": report.removed_locks,
         "warning": license_warning(report.wheels),
     }
     return json.dumps(content, indent=2, sort_keys=True)

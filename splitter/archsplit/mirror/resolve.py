@@ -72,6 +72,12 @@ def resolve_inputs(
                 f"the inputs have two wheels of {wheel.name}: {other.file}, {wheel.file}",
                 hint="mirror each input by itself, with a --lock-name of its own",
             )
+    # A mirror without wheels is a mistake, and would remove all wheels of the earlier one.
+    if not wheels:
+        raise InputError(
+            f"no wheel to mirror: {', '.join(map(str, request.inputs))} requires nothing",
+            hint="an environment marker may exclude this Python; --extra and --group add projects",
+        )
     return tuple(wheels[name] for name in sorted(wheels))
 
 
@@ -103,8 +109,8 @@ def _resolve_requirements(
             refuse_offline(done.stderr, subject=names)
             raise InputError(
                 f"pip can't resolve {names}:\n  {_last_errors(done.stderr)}",
-                hint="every project needs a wheel for this Python: build a missing one, and name"
-                " its folder in the file with --find-links",
+                hint="check the lines of the file; every project needs a wheel for this Python:"
+                " build a missing one, and name its folder in the file with --find-links",
             )
         rows = json.loads(read_file(report))["install"]
     refused = []
@@ -152,7 +158,8 @@ def _resolve_uv_lock(
             refuse_offline(done.stderr, subject=f"export {path}")
             raise InputError(
                 f"uv can't export {path}:\n  {_last_errors(done.stderr)}",
-                hint="the lock file needs its pyproject.toml beside it, in step with it: uv lock",
+                hint="pyproject.toml must be beside the lock, in step with it (uv lock), and define"
+                " each --extra and --group",
             )
         return tuple(_select(lock, path, extras=(), groups=()))
 
@@ -183,7 +190,8 @@ def _select(
     ) as error:
         raise InputError(
             f"{origin} can't be resolved for this Python: {error}",
-            hint="lock again for this Python and platform, or run archsplit with another Python",
+            hint="lock again for this Python and platform and with each --extra and --group, or"
+            " run archsplit with another Python",
         ) from error
     for package, artifact in chosen:
         if isinstance(artifact, PackageWheel):
