@@ -232,7 +232,7 @@ def describe_original(path: Path, resolved: ResolvedWheel) -> OriginalWheel:
     # Wheels of others have small faults, which the edit judges, not this record.
     with open_wheel(path, same_tags=False, full_record=False) as wheel:
         license_name = change_ban(wheel.raw_metadata)
-    # For an index without digests: `--verify` compares later downloads with this one.
+    # For an index without digests: the state names the bytes that were edited.
     digest = resolved.sha256 or sha256(path)
     return OriginalWheel(
         file=resolved.file,
