@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-_PTX = ("ptx", "shared_ptx")
+_PTX = ("ptx", "common_ptx", "shared_ptx")
 
 
 class Core(NamedTuple):
@@ -55,7 +55,7 @@ class Core(NamedTuple):
         # Later GPUs run PTX; an older one that the core doesn't know has nothing.
         later = _order(capability) > max(map(_order, self.needs), default=(0,))
         # Of a divided pack, all parts: `common_ptx`, and `shared_ptx`, which other packs require.
-        return tuple(n for n in self.packs if later and n.removeprefix("common_").startswith(_PTX))
+        return tuple(n for n in self.packs if later and n.startswith(_PTX))
 
 
 def _order(capability: str) -> tuple[int, ...]:
