@@ -11,6 +11,7 @@ import lz4.block  # type: ignore[import-untyped] # it ships no types
 import pytest
 
 from archsplit.devicecode import edits
+from archsplit.devicecode.kernels import FREE_IMAGE
 from archsplit.errors import BinaryFormatError
 from archsplit.formats.fatbin import EntryFlag, read_entry
 from archsplit.formats.reader import Window
@@ -93,7 +94,7 @@ def zeros_entry(size: int) -> bytes:
 
 def test_a_small_file_takes_little_memory(tmp_path: Path) -> None:
     # No single one of the 40 small images is too large.
-    entries = zeros_entry(1 << 28) + 40 * zeros_entry(edits.FREE_OUTPUT)
+    entries = zeros_entry(1 << 28) + 40 * zeros_entry(FREE_IMAGE)
     path = tmp_path / "bomb.fatbin"
     path.write_bytes(struct.pack("<IHHQ", 0xBA55ED50, 1, 16, len(entries)) + entries)
     # Not ru_maxrss: a child begins with what the process had that started it.

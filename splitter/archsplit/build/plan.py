@@ -261,18 +261,11 @@ def select_targets(recipe: Recipe, targets: tuple[Target, ...] | None) -> tuple[
         return recipe.targets.all
     unknown = sorted(set(targets) - set(recipe.targets.all))
     if unknown:
+        policy = f"policy.{recipe.applied}" if recipe.applied else ""
         raise TargetError(
-            f"the {_list(recipe)} has no target {', '.join(map(str, unknown))}; "
+            f"[{policy or 'targets'}] of the recipe has no target {', '.join(map(str, unknown))}; "
             f"it has {', '.join(map(str, recipe.targets.all))}",
-            hint=f"add it to [{_table(recipe)}] in the recipe, or choose one that is there",
+            hint=f"add it to [{policy or 'targets'}] in the recipe, or choose one that is there",
         )
     # In the recipe's order, so that equal builds have equal reports.
     return tuple(target for target in recipe.targets.all if target in targets)
-
-
-def _list(recipe: Recipe) -> str:
-    return f"policy {recipe.applied}" if recipe.applied else "recipe"
-
-
-def _table(recipe: Recipe) -> str:
-    return f"policy.{recipe.applied}" if recipe.applied else "targets"

@@ -126,7 +126,7 @@ def with_depfile(step: Step, private: Path) -> Step:
     ``-imacros`` names is in no text at all.
     """
     argv = step.command.argv
-    hosts = _kind(argv) in _HOST or _preprocesses(argv)
+    hosts = _kind(argv) in _HOST or ("-E" in argv and is_host_compiler(argv[0]))
     if not hosts or not step.writes or any(word.startswith("-M") for word in argv[1:]):
         return step
     # One for each output, whatever folder that is in.
@@ -187,10 +187,6 @@ def _kind(argv: tuple[str, ...]) -> StepKind | None:
         return StepKind.HOST_ASSEMBLY
     assembles = "assembler" in argv or any(word.endswith(".s") for word in argv[1:])
     return StepKind.HOST_COMPILE if "-c" in argv and not assembles else None
-
-
-def _preprocesses(argv: tuple[str, ...]) -> bool:
-    return "-E" in argv and is_host_compiler(argv[0])
 
 
 def _inputs(step: Step, private: Path) -> tuple[Path, ...]:

@@ -128,7 +128,7 @@ def _join_pieces(pieces: Iterable[EditPiece]) -> Iterator[EditPiece]:
         if (
             isinstance(last, CopiedBytes)
             and isinstance(piece, CopiedBytes)
-            and _is_adjacent(last, piece)
+            and last.offset + last.size == piece.offset
         ):
             last = CopiedBytes(offset=last.offset, size=last.size + piece.size)
             continue
@@ -137,10 +137,6 @@ def _join_pieces(pieces: Iterable[EditPiece]) -> Iterator[EditPiece]:
         last = piece
     if last is not None:
         yield last
-
-
-def _is_adjacent(first: CopiedBytes, second: CopiedBytes) -> bool:
-    return first.offset + first.size == second.offset
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -239,7 +235,7 @@ def zero_in_place(containers: Iterable[FilteredContainer]) -> tuple[Edit, ...]:
 MAX_OUTPUT = 1 << 30
 """Limit for one decompressed image; the largest real ones have some 100 MB."""
 
-FREE_OUTPUT = 1 << 26
+FREE_OUTPUT = 1 << 27
 """Bytes that any payload may decompress to; larger images are limited by `MAX_UNPACK_RATIO`."""
 
 MAX_UNPACK_RATIO = 64

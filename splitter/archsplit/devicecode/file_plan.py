@@ -336,7 +336,7 @@ def _is_stub_image(filtered: FilteredContainer, entry: FatbinEntry) -> bool:
     try:
         content = image_content(filtered.container, entry)
         elf = Cubin(Window(content, source="an image")).elf
-        return not any(map(_is_code_or_data, (part.name for part in elf.sections()))) and not any(
+        return not any(part.name.startswith(_CODE_AND_DATA) for part in elf.sections()) and not any(
             symbol.name and symbol.type != _SECTION_SYMBOL
             for part in elf.sections()
             if part.type == SectionType.SYMBOLS
@@ -345,7 +345,3 @@ def _is_stub_image(filtered: FilteredContainer, entry: FatbinEntry) -> bool:
     except BinaryFormatError:
         # An unreadable image may hold anything, so it is not a stub.
         return False
-
-
-def _is_code_or_data(section: str) -> bool:
-    return section.startswith(_CODE_AND_DATA)

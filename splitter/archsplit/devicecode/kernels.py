@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
     Demangler = Callable[[str], str | None]
 
-FREE_UNPACKED = 1 << 28
-"""Decompressed bytes that the images of any file may have; see `MAX_UNPACK_RATIO`."""
+FREE_UNPACKED, FREE_IMAGE = 1 << 28, 1 << 26
+"""Decompressed bytes that all images, and one, of any file may have; see `MAX_UNPACK_RATIO`."""
 
 # A length counts only if no digit stands before it: in "12cub" it is 12, not 2.
 _IDENTIFIER = re.compile(r"(?<![0-9])([1-9][0-9]{0,3})(?=_GLOBAL__N_|(?:CUB|THRUST|_V)_[0-9])")
@@ -117,9 +117,10 @@ def _read_cubin(window: Window, image: Image, remaining: int) -> tuple[Window, i
     start = image.offset if image.frame is None else image.frame
     entry = read_entry(window, start - window.start)
     # The header's size is checked before memory is allocated.
-    if entry.uncompressed_size > remaining:
+    most = min(remaining, max(FREE_IMAGE, MAX_UNPACK_RATIO * entry.payload_size))
+    if entry.uncompressed_size > most:
         size = str(entry.uncompressed_size)
-        raise container.payload(entry).fault(0, "unpacked size", size, f"up to {remaining} left")
+        raise container.payload(entry).fault(0, "unpacked size", size, f"up to {most} left")
     inner = (one for one in container.inner_entries(entry) if one.offset == image.offset)
     content = image_content(container, next(inner, entry))
     source = f"{window.source}, image at {image.offset:#x}"

@@ -353,7 +353,7 @@ def drop_placeholders(files: tuple[File, ...]) -> tuple[File, ...]:
     The units of the table stand for these containers, and are joined with their parts in packs.
     """
     # Only a core's table tells that a container was emptied by a split.
-    listed = tuple({unit.member for file in files for unit in file.units if _is_in_table(unit)})
+    listed = {one.member for file in files for one in file.units if one.fat and not one.images}
     return tuple(
         replace(file, units=tuple(unit for unit in file.units if unit.images or unit.fat))
         # The table names a library by the end of its installed path.
@@ -361,10 +361,6 @@ def drop_placeholders(files: tuple[File, ...]) -> tuple[File, ...]:
         else file
         for file in files
     )
-
-
-def _is_in_table(unit: Unit) -> bool:
-    return unit.fat is not None and not unit.images
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -102,7 +102,8 @@ def starter_recipe(root: Path, targets: tuple[Target, ...]) -> str:
         NothingToDoError: pip can't build the tree, and it has no CUDA sources.
     """
     name, version = _identity(root)
-    if _is_built_by_pip(root):
+    # Without a build-system table pip takes setuptools, but only if there is a setup.py.
+    if "build-system" in _pyproject(root) or (root / "setup.py").is_file():
         identity = f"# {name or root.name} {version}".rstrip() + "\n"
         return _OWN_BUILD.format(identity=identity, targets=_target_lines(targets))
     return _of_sources(root, name or _folder_name(root), version or "0.1.0", targets)
@@ -124,11 +125,6 @@ def _pyproject(root: Path) -> dict[str, object]:
         if (root / PROJECT_FILE).is_file():
             return loads(read_file(root / PROJECT_FILE).decode())
     return {}
-
-
-def _is_built_by_pip(root: Path) -> bool:
-    # Without a build-system table pip takes setuptools, but only if there is a setup.py.
-    return "build-system" in _pyproject(root) or (root / "setup.py").is_file()
 
 
 def _folder_name(root: Path) -> str:

@@ -173,13 +173,10 @@ def format_graph_dot(graph: Graph, outcome: Outcome | None = None) -> str:
 def _dot_lines(graph: Graph, seconds: Sequence[float]) -> Iterator[str]:
     yield '    rankdir="LR"; node [shape="box", fontname="sans-serif"];'
     for position, step in enumerate(graph.steps):
-        yield f'    n{position} [label="{_quoted(step.name)}\\n{seconds[position]:.2f} s"];'
+        name = step.name.replace('"', '\\"')
+        yield f'    n{position} [label="{name}\\n{seconds[position]:.2f} s"];'
     for position, earlier in enumerate(graph.dependencies):
         yield from (f"    n{each} -> n{position};" for each in sorted(earlier))
-
-
-def _quoted(text: str) -> str:
-    return text.replace('"', '\\"')
 
 
 def format_steps_table(

@@ -315,17 +315,14 @@ def _is_replaced(transaction: Transaction, journal: SlimJournal, change: FileCha
 
 def _is_unchanged(transaction: Transaction, journal: SlimJournal, change: FileChange) -> bool:
     """Return True if a file is as some step of slimming left it."""
-    digest = _digest(transaction.site / change.path)
+    path = transaction.site / change.path
+    digest = sha256(path) if path.is_file() else None
     if digest is None and change.old is not None:
         # On a file system without hard links, a file is missing between two renames.
         return journal.state is not TransactionState.SLIMMED and os.path.lexists(
             transaction.old / change.path
         )
     return digest in {change.old, change.new}
-
-
-def _digest(path: Path) -> str | None:
-    return sha256(path) if path.is_file() else None
 
 
 def _freeable_bytes(path: Path) -> int:

@@ -32,28 +32,27 @@ def detect_gpus(*, proc: Path = PROC_GPUS) -> tuple[str, ...]:
     Args:
         proc: the kernel driver's folder, which containers without nvidia-smi have too.
     """
-    # A process of its own: initializing CUDA here would make this process unable to fork.
-    command = Command(argv=_QUERY, cwd=Path.cwd(), env=os.environ, timeout=_SECONDS)
-    try:
-        result = SubprocessRunner().run(command)
-    except (ToolNotFoundError, ToolFailedError):
-        return _read_models(proc)
-    lines = tuple(filter(None, map(str.strip, result.stdout.splitlines())))
     # The nvidia-smi of an old driver doesn't know the query, and fails.
-    return lines if result.returncode == 0 and lines else _read_models(proc)
+    return _lines_of(*_QUERY) or _read_models(proc)
 
 
 def driver_version() -> int:
     """Return the CUDA version of the driver: 12040 for 12.4; 0 without a driver."""
     # CUDA's and not the kernel driver's: with cuda-compat the two differ.
-    argv = (sys.executable, "-I", "-c", _VERSION)
+    version = "".join(_lines_of(sys.executable, "-I", "-c", _VERSION))
+    return int(version) if version.isdecimal() else 0
+
+
+def _lines_of(*argv: str) -> tuple[str, ...]:
+    """Return what a program prints, without blank lines; nothing if it fails."""
+    # A process of its own: initializing CUDA here would make this process unable to fork.
     command = Command(argv=argv, cwd=Path.cwd(), env=os.environ, timeout=_SECONDS)
     try:
         result = SubprocessRunner().run(command)
     except (ToolNotFoundError, ToolFailedError):
-        return 0
-    text = result.stdout.strip()
-    return int(text) if result.returncode == 0 and text.isdecimal() else 0
+        return ()
+    lines = filter(None, map(str.strip, result.stdout.splitlines()))
+    return tuple(lines) if result.returncode == 0 else ()
 
 
 def _read_models(proc: Path) -> tuple[str, ...]:

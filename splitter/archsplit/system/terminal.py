@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from rich.bar import Bar
-    from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+    from rich.console import Console, ConsoleOptions, RenderResult
     from rich.progress import TaskID
 
 
@@ -302,7 +302,9 @@ class FittingTable:
                 overflow="fold" if column.folds else "ellipsis",
             )
         for row in self.rows:
-            table.add_row(*(_plain(row[place]) for place in shown))
+            # rich would read "[name]" in a string as markup, and leave it out.
+            cells = (row[place] for place in shown)
+            table.add_row(*(Text(one) if isinstance(one, str) else one for one in cells))
         return table
 
     def _natural_width(self, place: int) -> int:
@@ -324,8 +326,3 @@ class FittingTable:
 
 def _sum(places: Sequence[int], widths: Sequence[int]) -> int:
     return sum(widths[place] for place in places) + _GAP * (len(places) - 1)
-
-
-def _plain(cell: str | Text | Bar) -> RenderableType:
-    # rich would read "[name]" in a string as markup, and leave it out.
-    return Text(cell) if isinstance(cell, str) else cell
