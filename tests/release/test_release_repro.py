@@ -19,7 +19,7 @@ pytestmark = pytest.mark.nvcc
 
 
 def test_a_deliberate_difference_is_named(
-    recipe: Path, tmp_path: Path, small_toolkit: Toolkit, capsys: pytest.CaptureFixture[str]
+    recipe: Path, tmp_path: Path, whole_toolkit: Toolkit, capsys: pytest.CaptureFixture[str]
 ) -> None:
     # What a careless project does: the time, or here the folder, gets into a file of the wheel.
     def careless(changed: Path) -> None:
@@ -27,7 +27,7 @@ def test_a_deliberate_difference_is_named(
             file.write(f"BUILT_IN = {str(tmp_path)!r}\n")
 
     size = (recipe / "python" / "tinyvec" / "__init__.py").stat().st_size
-    options = ("--nvcc", str(small_toolkit.nvcc), "--core-only")
+    options = ("--nvcc", str(whole_toolkit.nvcc), "--core-only")
     places = (PLACES[0], PLACES[1])
     # Not in pytest's folder: only its own user may enter that, and one place has another user.
     with tempfile.TemporaryDirectory() as work:

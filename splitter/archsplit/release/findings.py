@@ -42,7 +42,7 @@ HINTS: Mapping[str, str] = {
     "missing-report": "make the release again in an empty folder, with archsplit split --release or"
     " archsplit build (pip writes none), or copy the file from where it was made",
     # Whose wheels
-    "one-core": "put only one release into the folder; archsplit split --release or archsplit build makes one",
+    "one-core": "put only one release into the folder",
     "duplicate-wheel": "leave only one of them in the folder",
     "not-of-release": _TAKE_OUT,
     "foreign-build": _ONE_RELEASE,
