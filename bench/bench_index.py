@@ -48,7 +48,7 @@ def main() -> int:
 def make_index(root: Path, files: int) -> int:
     """Write the pages of an index, without its wheels; return the number of projects."""
     names = []
-    with lock_folder(root) as folder:
+    with lock_folder(root, print) as folder:
         for number in range(files // FILES_A_PROJECT):
             core = f"project-{number - number % 10}"
             name = distribution_name(core if number % 10 == 0 else f"{core}-cc{number % 10}0")
@@ -79,7 +79,7 @@ def add_wheel(root: Path, scratch: Path) -> float:
         epoch=EPOCH,
     )
     began = time.perf_counter()
-    with lock_folder(root) as folder:
+    with lock_folder(root, print) as folder:
         update_index(folder, IndexChange(add=(wheel,), yank={}, grace=0, now=EPOCH))
     return time.perf_counter() - began
 
