@@ -178,7 +178,9 @@ def test_a_meta_wheel_when_the_recipe_wants_one(
         assert list(map(str, wheel.metadata().requires_dist or [])) == ["tinyvec[all]==1.2.3"]
 
 
-def test_a_source_that_does_not_compile(recipe: Path, tmp_path: Path, effects: Effects) -> None:
+def test_source_with_a_syntax_error_fails_and_leaves_no_output(
+    recipe: Path, tmp_path: Path, effects: Effects
+) -> None:
     (recipe / "src" / "add.cu").write_text("__global__ void broken( {}\n")
     with pytest.raises(StepError) as caught:
         build_recipe(BuildRequest(recipe=load_recipe(recipe)), effects, out=tmp_path / "out")
@@ -189,7 +191,9 @@ def test_a_source_that_does_not_compile(recipe: Path, tmp_path: Path, effects: E
     assert not (tmp_path / "out").exists()
 
 
-def test_a_symbol_that_no_source_defines(recipe: Path, tmp_path: Path, effects: Effects) -> None:
+def test_undefined_exported_symbol_fails_the_build(
+    recipe: Path, tmp_path: Path, effects: Effects
+) -> None:
     header = recipe / "include" / "tinyvec.h"
     header.write_text(header.read_text() + "int tinyvec_missing(void);\n")
     path = recipe / "recipe.toml"
@@ -201,13 +205,13 @@ def test_a_symbol_that_no_source_defines(recipe: Path, tmp_path: Path, effects: 
     assert not (tmp_path / "out").exists()
 
 
-def test_a_target_that_the_recipe_does_not_have(recipe: Path, effects: Effects) -> None:
+def test_target_missing_from_the_recipe_is_refused(recipe: Path, effects: Effects) -> None:
     order = BuildRequest(recipe=load_recipe(recipe), targets=(Target.parse("sm_100"),))
     with pytest.raises(TargetError, match=r"no target sm_100; it has sm_80, sm_90, compute_90"):
         plan_build(order, effects).__enter__()
 
 
-def test_a_target_that_the_toolkit_does_not_know(recipe: Path, effects: Effects) -> None:
+def test_target_unknown_to_the_toolkit_is_refused(recipe: Path, effects: Effects) -> None:
     path = recipe / "recipe.toml"
     path.write_text(path.read_text().replace('"sm_80"', '"sm_20"'))
     with pytest.raises(TargetError, match=r"(?s)can't compile for.*sm_20: the nearest"):
@@ -226,7 +230,7 @@ def test_no_host_compiler(recipe: Path, effects: Effects) -> None:
         plan_build(BuildRequest(recipe=load_recipe(recipe)), nowhere).__enter__()
 
 
-def test_an_output_folder_that_cannot_be_written(
+def test_unwritable_output_folder_fails_the_build(
     recipe: Path, tmp_path: Path, effects: Effects
 ) -> None:
     (tmp_path / "file").write_text("")

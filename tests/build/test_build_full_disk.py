@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.nvcc, pytest.mark.stress, needs_mounts]
 
 
-def test_earlier_wheels_are_whole_on_a_full_disk(
+def test_earlier_wheels_survive_a_full_disk(
     built: tuple[Path, Release], recipe: Path, tmp_path: Path, environment: dict[str, str]
 ) -> None:
     (old := tmp_path / "old").mkdir()

@@ -80,7 +80,7 @@ def test_two_wheels_of_one_name_must_be_the_same(
         gather([*parts, again], out=tmp_path / "whole")
 
 
-def test_a_wheel_that_is_not_what_its_report_says(parts: list[Path], tmp_path: Path) -> None:
+def test_changed_or_missing_wheel_of_a_report_is_refused(parts: list[Path], tmp_path: Path) -> None:
     (wheel,) = parts[1].glob("*.whl")
     wheel.write_bytes(wheel.read_bytes()[:-1])
     with pytest.raises(VerifyError, match=r"is not the file that archsplit-report\.json lists"):

@@ -210,7 +210,7 @@ def _targets(recipe: Path, effects: Effects) -> tuple[Target, ...]:
         return plan.targets
 
 
-def test_a_target_that_the_policy_leaves_out(nightly_recipe: Path, effects: Effects) -> None:
+def test_target_left_out_by_the_policy_is_refused(nightly_recipe: Path, effects: Effects) -> None:
     with plan_build(BuildRequest(recipe=load_recipe(nightly_recipe)), effects) as plan:
         (left_out, *_) = plan.targets
     order = BuildRequest(recipe=load_recipe(nightly_recipe), policy="nightly", targets=(left_out,))

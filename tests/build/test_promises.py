@@ -113,7 +113,7 @@ def tagged(facts: WheelFacts, glibc: tuple[int, int], needed: tuple[int, int]) -
     return replace(facts, name=replace(facts.name, platforms=promised), platforms=real)
 
 
-def test_a_plugin_that_promises_a_later_glibc_than_its_core() -> None:
+def test_plugin_with_a_later_glibc_than_its_core_is_found_if_published() -> None:
     """Published wheels must be installable on the same systems; local builds need not be."""
     old, new = (2, 17), (2, 34)
     seen = (tagged(core(), old, old), tagged(plugin(), new, new))
@@ -155,7 +155,7 @@ def test_a_core_with_device_code_and_under_another_name() -> None:
     ]
 
 
-def test_a_core_that_lacks_the_loader_or_has_others_files() -> None:
+def test_core_without_loader_or_with_foreign_files_is_found() -> None:
     members = [name for name in core().members if not name.endswith("loader.so")]
     odd = replace(core(), members=(*members, "foo_plugins/cuda/sm_90/libfoo.so"))
     assert faults(odd, plugin()) == [
@@ -164,7 +164,7 @@ def test_a_core_that_lacks_the_loader_or_has_others_files() -> None:
     ]
 
 
-def test_a_core_that_requires_a_plugin_always() -> None:
+def test_core_requiring_a_plugin_without_an_extra_is_found() -> None:
     loose = core("Requires-Dist: foo-sm90>=1")
     assert "foo.whl: requires foo-sm90>=1 always; only extras may" in faults(loose, plugin())
 
@@ -186,7 +186,7 @@ def test_tags_of_one_python_and_a_wrong_root() -> None:
     ]
 
 
-def test_a_licence_that_is_named_and_not_there() -> None:
+def test_missing_licence_named_in_metadata_is_found() -> None:
     named = metadata("foo-sm90", "1.0", "Requires-Dist: foo==1.0", "License-File: LICENSE")
     lacking = replace(plugin(), metadata=named)
     assert faults(core(), lacking) == [
@@ -201,7 +201,7 @@ def test_a_plugin_without_its_library() -> None:
     assert faults(core(), empty) == [f"foo-sm90.whl: installs nothing, expected only {expected}"]
 
 
-def test_a_meta_wheel_that_requires_less() -> None:
+def test_meta_wheel_with_wrong_requirement_or_files_is_found() -> None:
     meta = wheel("foo-all", "1.0", "Requires-Dist: foo==1.0")
     assert faults(core(), plugin(), meta) == [
         "foo-all.whl: requires foo==1.0, expected foo[all]==1.0"

@@ -48,7 +48,7 @@ def test_a_library_that_nothing_brings_is_refused(
         build_it(recipe, effects, tmp_path / "out", "")
 
 
-def test_a_library_that_something_else_brings(
+def test_provided_library_is_accepted_only_with_its_core_and_report(
     recipe: Path, tmp_path: Path, effects: Effects
 ) -> None:
     out = tmp_path / "out"

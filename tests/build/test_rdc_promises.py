@@ -65,7 +65,7 @@ def test_link_input_left_in_a_product_is_a_fault() -> None:
     ]
 
 
-def test_machine_code_that_was_not_linked_serves_no_one() -> None:
+def test_unlinked_machine_code_is_reported_as_left_over() -> None:
     found = faults(SASS, (NONE,), (frozenset({SASS}),))
     assert found == [
         "container 0 has no code for sm_90",

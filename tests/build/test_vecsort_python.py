@@ -203,7 +203,7 @@ def test_another_major_of_dlpack(face: Face) -> None:
     assert keys.references() == before
 
 
-def test_an_exporter_that_returns_a_used_capsule(face: Face) -> None:
+def test_used_dlpack_capsule_is_refused(face: Face) -> None:
     keys = Relabelled(ones("float32"))
     face.vecsort.sort(keys)
     (used,) = keys.capsules

@@ -40,7 +40,7 @@ def test_a_missing_plugin_is_named(dist: Path, effects: Effects) -> None:
     verify_release(dist, effects, CheckScope(targets=(Target.parse("sm_80"),)))
 
 
-def test_a_target_that_the_core_does_not_name(dist: Path, effects: Effects) -> None:
+def test_target_not_named_by_the_core_is_found(dist: Path, effects: Effects) -> None:
     assert "sm_100: the core names no plugin for it" in complaint(dist, effects, "sm_100")
 
 
@@ -58,14 +58,14 @@ def test_two_releases_in_one_folder(dist: Path, recipe: Path, effects: Effects) 
     assert "tinyvec-1.2.4" in text
 
 
-def test_a_wheel_that_the_report_names_and_that_is_gone(dist: Path, effects: Effects) -> None:
+def test_missing_wheel_of_the_report_is_found(dist: Path, effects: Effects) -> None:
     gone = only(dist, "tinyvec_sm80*")
     gone.unlink()
     assert f"{gone.name}: archsplit-report.json lists it" in complaint(dist, effects)
     verify_release(dist, effects, CheckScope(targets=(Target.parse("sm_90"),)))
 
 
-def test_a_folder_that_is_none(tmp_path: Path, effects: Effects) -> None:
+def test_missing_folder_is_refused(tmp_path: Path, effects: Effects) -> None:
     with pytest.raises(InputError, match="is not a folder"):
         verify_release(tmp_path / "gone", effects)
 
@@ -89,7 +89,7 @@ def test_foreign_code_is_read_from_the_binary(dist: Path, effects: Effects) -> N
     assert "its descriptor says targets sm_80, expected sm_90" in text
 
 
-def test_a_pin_that_is_not_exact(dist: Path, effects: Effects) -> None:
+def test_inexact_pins_are_found(dist: Path, effects: Effects) -> None:
     rewrite(only(dist, "tinyvec_sm80*"), in_metadata(b"tinyvec==1.2.3", b"tinyvec>=1.2"))
     rewrite(only(dist, "tinyvec-1*"), in_metadata(b"tinyvec-sm90==1.2.3", b"tinyvec-sm90"))
     text = complaint(dist, effects)
@@ -102,7 +102,7 @@ def test_an_undeclared_extra(dist: Path, effects: Effects) -> None:
     assert "doesn't declare the extra sm90" in complaint(dist, effects)
 
 
-def test_a_record_that_does_not_match(dist: Path, effects: Effects) -> None:
+def test_content_not_matching_its_record_is_found(dist: Path, effects: Effects) -> None:
     wheel = only(dist, "tinyvec_sm80*")
     with zipfile.ZipFile(wheel) as archive:
         members = {name: archive.read(name) for name in archive.namelist()}
@@ -120,7 +120,7 @@ def test_a_truncated_wheel(dist: Path, effects: Effects) -> None:
     assert f"{wheel.name}: " in complaint(dist, effects)
 
 
-def test_a_tag_that_promises_too_much(dist: Path, effects: Effects) -> None:
+def test_platform_tag_older_than_auditwheels_is_found(dist: Path, effects: Effects) -> None:
     wheel = only(dist, "tinyvec_sm80*")
     real = wheel.name.split("-")[-1].removesuffix(".whl")
     claimed = "manylinux_2_17_x86_64"
@@ -184,11 +184,11 @@ def test_every_finding_is_listed_at_once(dist: Path, effects: Effects) -> None:
     assert len(complaint(dist, effects).splitlines()) == 4
 
 
-def test_a_wheel_that_is_not_what_the_report_says(dist: Path, effects: Effects) -> None:
+def test_wheel_not_matching_the_report_is_found(dist: Path, effects: Effects) -> None:
     rewrite(only(dist, "tinyvec_sm80*"), lambda _, content: content)
     assert "is not the file that archsplit-report.json lists" in complaint(dist, effects)
 
 
-def test_a_report_that_cannot_be_read(dist: Path, effects: Effects) -> None:
+def test_unreadable_report_is_found(dist: Path, effects: Effects) -> None:
     (dist / REPORT_FILE).write_text('{"schema": 2}')
     assert "archsplit-report.json is not a release's report: project" in complaint(dist, effects)

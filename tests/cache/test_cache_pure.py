@@ -61,7 +61,7 @@ def test_a_key_is_what_it_has_always_been() -> None:
     assert key == "c575c7e0c17397b63b76c66adc138814e07d902e5400588bc284f0deaa655286"
 
 
-def test_bytes_that_are_no_text_are_keyed_as_they_are() -> None:
+def test_undecodable_bytes_are_keyed_unchanged() -> None:
     assert compute_key([KeyComponent("flag", "\udcff")]) != compute_key(
         [KeyComponent("flag", "\udcfe")]
     )

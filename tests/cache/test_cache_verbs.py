@@ -94,7 +94,7 @@ def test_a_store_moves_as_one_file_of_fixed_bytes(folder: Path, tmp_path: Path) 
 
 
 @needs_mounts
-def test_import_on_a_full_disk_is_an_error_and_leaves_whole_files(
+def test_import_on_a_full_disk_fails_and_leaves_complete_files(
     folder: Path, tmp_path: Path
 ) -> None:
     cache = Cache(Settings(folder=folder), warn=pytest.fail)
@@ -178,7 +178,7 @@ def test_import_leaves_out_members_over_the_limit(
         assert import_store(store, file, where="x.tar") == (count, 1)
 
 
-def test_a_file_that_is_no_store_is_refused(folder: Path, tmp_path: Path) -> None:
+def test_import_of_a_file_other_than_an_export_is_refused(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "x").write_text("x" * 2000)
     assert run(folder, "import", str(tmp_path / "x")) == 14
     assert run(folder, "import", str(tmp_path / "none")) == 14

@@ -121,7 +121,7 @@ def test_cheap_or_small_entry_is_not_stored(tmp_path: Path) -> None:
     assert not tmp_path.joinpath("ac").exists()
 
 
-def test_a_folder_that_cant_be_written_is_no_error(tmp_path: Path) -> None:
+def test_unwritable_folder_warns_once(tmp_path: Path) -> None:
     said: list[str] = []
     (tmp_path / "ac").write_text("a file where a folder should be")
     used = cache(tmp_path, said)
@@ -167,7 +167,7 @@ def make_irregular(
     return replace
 
 
-def test_an_entry_that_is_no_file_is_made_again(
+def test_irregular_file_in_place_of_an_entry_is_replaced(
     make_irregular: Callable[[Path], None], tmp_path: Path
 ) -> None:
     said: list[str] = []
@@ -214,7 +214,7 @@ def test_other_files_of_the_cache_are_replaced_too(
     assert not Leases(tmp_path / "lease", seconds=5).acquire("k")
 
 
-def test_counts_that_are_no_file_are_left_out(
+def test_irregular_files_among_counts_are_left_out(
     make_irregular: Callable[[Path], None], tmp_path: Path
 ) -> None:
     statistics = tmp_path / "statistics"
@@ -245,7 +245,7 @@ def test_file_in_the_place_of_a_folder_stops_only_its_entries(tmp_path: Path) ->
     assert said == []
 
 
-def test_a_full_disk_is_no_error(tmp_path: Path) -> None:
+def test_full_disk_warns_once_and_leaves_no_file(tmp_path: Path) -> None:
     # A limit on the size of files gives the same kind of error in the same place.
     code = (
         "import resource, signal, pathlib, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
@@ -307,7 +307,7 @@ def test_a_dead_process_holds_nothing(tmp_path: Path) -> None:
     assert Leases(tmp_path, seconds=60).acquire("k")
 
 
-def test_a_killed_process_that_nobody_has_asked_for_holds_nothing(tmp_path: Path) -> None:
+def test_lease_of_an_unreaped_killed_process_is_free(tmp_path: Path) -> None:
     killed = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     (tmp_path / "k").write_text(f"{socket.gethostname()} {killed.pid}")
     assert not Leases(tmp_path, seconds=60).acquire("k")

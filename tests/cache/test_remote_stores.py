@@ -100,7 +100,7 @@ def test_the_bytes_of_a_large_entry_are_a_blob(tmp_path: Path, server: CacheServ
 
 
 @pytest.mark.parametrize("digest", ["../../secret", "", "ab/cd"])
-def test_a_digest_that_is_a_path_is_a_lie(server: CacheServer, digest: str) -> None:
+def test_path_in_place_of_a_digest_is_refused(server: CacheServer, digest: str) -> None:
     file = new_message("OutputFile", path="entry", digest=new_message("Digest", hash=digest))
     server.checks_blobs = False
     server.kept[kept_path(KEY)] = encode_message(new_message("ActionResult", output_files=[file]))
@@ -156,7 +156,7 @@ def test_uploads_are_given_up_at_the_deadline(
     assert time.monotonic() - began < 15
 
 
-def test_a_server_that_goes_away_is_no_error(tmp_path: Path) -> None:
+def test_vanished_server_leaves_the_local_store_working(tmp_path: Path) -> None:
     with serving() as server:
         machine = Machine(tmp_path, server.address)
         assert machine.find() is None
@@ -235,7 +235,9 @@ def test_a_missing_library_is_said_and_no_error(
     )
 
 
-def test_a_server_that_is_killed_in_the_middle(tmp_path: Path, server: CacheServer) -> None:
+def test_answer_cut_off_midway_is_a_miss_and_leaves_nothing(
+    tmp_path: Path, server: CacheServer
+) -> None:
     server.kept[kept_path(KEY)] = encode_entry(ENTRY)
     server.mood = "cuts"
     machine = Machine(tmp_path, server.address)
@@ -378,7 +380,7 @@ def test_uploads_dont_fill_memory(
     ]
 
 
-def test_those_who_wait_together_lose_no_more_than_one() -> None:
+def test_simultaneous_waits_use_the_budget_once() -> None:
     budget = TimeBudget(10.0)
     budget.start_waiting()
     budget.start_waiting()

@@ -407,7 +407,7 @@ def test_a_script_is_followed_only_if_it_does_nothing_else(tmp_path: Path) -> No
 
 @pytest.mark.nvcc
 @pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
-def test_closed_streams_are_no_outputs(place: Place, closed: str) -> None:
+def test_closed_streams_leave_outputs_intact(place: Place, closed: str) -> None:
     place.watched()
     made = place.made()
     for cache in ("on", "off"):

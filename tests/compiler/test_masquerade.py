@@ -85,7 +85,7 @@ def test_a_link_called_nvcc_stands_for_the_next_on_the_path(machine: Machine) ->
 
 
 @pytest.mark.nvcc
-def test_a_parent_that_ignores_the_end_of_children_is_no_trouble(machine: Machine) -> None:
+def test_failure_is_reported_although_the_parent_ignores_sigchld(machine: Machine) -> None:
     (machine.folder / "p.cu").write_text("__global__ void p() { error }\n")
     ignoring = "signal.signal(signal.SIGCHLD, signal.SIG_IGN); os.execv(sys.argv[1], sys.argv[1:])"
     # Without a shell between them: some shells set the signal to its default.

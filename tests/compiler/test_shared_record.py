@@ -56,7 +56,7 @@ def records(project: Project) -> set[str]:
 
 
 @pytest.mark.nvcc
-def test_another_checkout_takes_the_record_without_the_whole_way(
+def test_another_checkout_uses_the_record_without_a_full_lookup(
     tmp_path: Path, toolkit: Toolkit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, two = (checkout(tmp_path, toolkit, name) for name in ("one", "two"))

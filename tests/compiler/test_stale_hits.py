@@ -228,9 +228,7 @@ def test_a_header_that_is_compiled_beforehand_is_seen(project: Project) -> None:
         assert KNOWN[0] not in project.compile("-Ilate", make=PLAIN)
 
 
-def test_another_checkout_may_have_headers_that_nobody_reads(
-    project: Project, tmp_path: Path
-) -> None:
+def test_unread_header_in_another_checkout_keeps_the_hit(project: Project, tmp_path: Path) -> None:
     project.write("later/v.h", value(3))
     flags = ("-Ilate", "-Ilater")
     known(project, *flags)

@@ -283,7 +283,7 @@ def test_debug_information_of_the_host_leaves_device_steps_to_other_folders(
     assert other.is_fresh(*flags)
 
 
-def test_the_day_counts_only_for_who_asks(project: Project) -> None:
+def test_source_date_counts_only_for_sources_using_it(project: Project) -> None:
     def of(day: int) -> Project:
         return replace(project, extra={**project.extra, "SOURCE_DATE_EPOCH": str(day)})
 

@@ -106,7 +106,7 @@ def test_several_shared_packs_have_names_of_their_own() -> None:
     assert all(is_served(shares, both, one) for one in shares.needs)
 
 
-def test_a_pack_that_becomes_empty_is_none() -> None:
+def test_empty_pack_is_left_out() -> None:
     containers = [container(0, sm_80=40 * MB), container(50 * MB, sm_86=5 * MB)]
     shares = plan_packs(containers, PackBy.CAPABILITY)
     assert shares.needs[Capability(8, 0)] == ("shared_80",)

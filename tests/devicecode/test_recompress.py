@@ -209,7 +209,7 @@ def test_a_large_image_is_estimated_as_a_whole() -> None:
     assert share == pytest.approx(0.5 * 0.87, rel=0.01)
 
 
-def test_an_image_that_would_fill_memory_is_no_part_of_an_estimate(
+def test_image_too_large_for_memory_is_left_out_of_the_estimate(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     container, entry = one_image(FORMS["lz4hc3"][0])

@@ -153,7 +153,7 @@ def test_a_list_that_starves_a_gpu_is_refused_by_name() -> None:
     assert "--device 8.9" in str(error.value)
 
 
-def test_a_list_of_what_goes_may_not_starve_those_whose_code_stays() -> None:
+def test_drop_list_starving_a_gpu_with_kept_code_is_refused() -> None:
     drop = Selection(drop=frozenset(parsed("sm_86")))
     with pytest.raises(TargetError, match=r"1 container that serves.*8\.9 took sm_86"):
         check_coverage_stays(

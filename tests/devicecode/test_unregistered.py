@@ -201,7 +201,7 @@ def test_a_second_run_has_nothing_to_do(library: Path) -> None:
     assert not again.is_changed
 
 
-def test_emptied_images_are_no_code_any_more(library: Path) -> None:
+def test_emptied_images_no_longer_count_as_code(library: Path) -> None:
     target, _ = slim(library, zero("9.0"))
     images = [
         image.target_name

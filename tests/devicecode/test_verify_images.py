@@ -51,7 +51,7 @@ def test_an_image_for_another_gpu(slim: tuple[FilePlan, Path]) -> None:
     assert "container 0: its images are not the ones to keep" in found
 
 
-def test_a_wrapper_that_leads_elsewhere(slim: tuple[FilePlan, Path]) -> None:
+def test_wrapper_pointing_at_another_container_is_found(slim: tuple[FilePlan, Path]) -> None:
     records = [wrapper.record for wrapper in read_wrappers(Elf(open_file(slim[1])))]
     assert None not in records
     first, second = records[0] or 0, records[1] or 0
@@ -65,7 +65,7 @@ def test_a_changed_section(slim: tuple[FilePlan, Path]) -> None:
     assert "section .text has other bytes" in findings(slim, text.offset, b"\xcc" * 4)
 
 
-def test_a_section_that_moved_in_memory(slim: tuple[FilePlan, Path]) -> None:
+def test_section_with_changed_address_or_size_is_found(slim: tuple[FilePlan, Path]) -> None:
     elf = Elf(open_file(slim[1]))
     comment = elf.section(".comment")
     assert comment is not None

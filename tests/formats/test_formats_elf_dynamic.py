@@ -52,7 +52,7 @@ def test_a_library_without_exports(samples: Samples) -> None:
     assert list(Dynamic(elf).exported_symbols()) == []
 
 
-def test_constructors_run_first_only_by_that_flag(samples: Samples) -> None:
+def test_only_initfirst_makes_constructors_run_first(samples: Samples) -> None:
     # Both are bits of DT_FLAGS_1.
     first = Dynamic(library(samples, "libfirst.so", "-Wl,-z,initfirst", "-Wl,-z,now"))
     now = Dynamic(library(samples, "libnow.so", "-Wl,-z,now"))

@@ -111,7 +111,9 @@ def test_cubins_have_the_targets_of_their_entries(downloads: Path, tmp_path: Pat
     assert read > 0
 
 
-def test_cubins_that_cuobjdump_unpacked(downloads: Path, tmp_path: Path) -> None:
+def test_cubins_unpacked_by_cuobjdump_are_counted_as_in_the_library(
+    downloads: Path, tmp_path: Path
+) -> None:
     program = cuobjdump(downloads, CUDA_13, tmp_path / "cuobjdump")
     (library,) = members(index_wheel(downloads, "xformers==0.0.35"), "_C.so", tmp_path / "wheel")
     (tmp_path / "cubins").mkdir()

@@ -153,7 +153,7 @@ def test_pins() -> None:
     assert [str(pin) for pin in exact_pins(texts)] == ["a==2.0", "toy-sm90==1.0.0"]
 
 
-def test_pack_of_a_dropped_extra_is_no_pin() -> None:
+def test_pack_of_a_dropped_extra_is_not_pinned() -> None:
     texts = [f'toy-sm90==1.1; extra == "{extra}"' for extra in ("all", "sm90", "sm91")]
     dropped = 'toy-sm70==1.1; extra == "sm70"'
     assert [str(pin) for pin in exact_pins([*texts, dropped])] == ["toy-sm90==1.1"]

@@ -110,7 +110,7 @@ def test_yanked_release_is_newest_only_if_all_are_yanked() -> None:
     assert gone(both, now=99, seconds=1) == ["toy==1.0"]
 
 
-def test_versions_are_no_texts() -> None:
+def test_versions_sort_as_versions_and_not_as_text() -> None:
     entries = [wheel("toy", "1.0.dev9"), wheel("toy", "1.0.dev10"), wheel("toy", "1.0")]
     assert gone(entries, now=99, seconds=1) == ["toy==1.0.dev10", "toy==1.0.dev9"]
 

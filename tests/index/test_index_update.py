@@ -293,7 +293,7 @@ def test_check_finds_everything(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["{", "{}", '{"name": "toy", "files": [{"filename": "x"}]}'])
-def test_a_page_that_is_not_ours(tmp_path: Path, text: str) -> None:
+def test_page_not_written_by_archsplit_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "toy").mkdir()
     (tmp_path / "toy" / "index.json").write_text(text)
     with pytest.raises(InputError, match="is not a page of this index") as caught:

@@ -201,7 +201,7 @@ def test_variables_of_twine_name_the_index(command: Command) -> None:
 
 
 @pytest.mark.parametrize("words", [("--max-file-size=x",), ("--max-project-size=0",)])
-def test_options_that_make_no_sense(
+def test_invalid_size_options_are_refused(
     words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["publish", "dist", *words]) == 2

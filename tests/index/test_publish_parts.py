@@ -144,7 +144,7 @@ def test_all_faults_of_files_are_told_at_once(scene: Scene) -> None:
         ),
     ],
 )
-def test_reports_that_are_none(tmp_path: Path, text: str, message: str) -> None:
+def test_invalid_reports_are_refused(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / REPORT_FILE).write_text(text)
     with pytest.raises(InputError, match=message):
         read_release([tmp_path])
@@ -306,7 +306,7 @@ def test_json_and_yanked_and_metadata_are_read(scene: Scene) -> None:
     }
 
 
-def test_pages_that_are_none(scene: Scene) -> None:
+def test_answer_other_than_an_index_page_is_refused(scene: Scene) -> None:
     index = Index(f"{scene.server.url}simple/", retry_policy(scene.clock))
     scene.server.before = lambda _: Fault(
         status=200, headers={"Content-Type": "image/png"}, body=b"x"

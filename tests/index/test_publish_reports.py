@@ -73,7 +73,7 @@ def test_fault_of_a_report_is_named_with_its_path(
     assert "\n" not in str(caught.value)
 
 
-def test_a_report_that_was_cut_off(scene: Scene) -> None:
+def test_truncated_report_is_refused_in_one_line(scene: Scene) -> None:
     path = scene.dist / SPLIT
     path.write_text(path.read_text()[:300])
     with pytest.raises(InputError, match=r"is not a release's report: Invalid JSON[^\n]*$"):

@@ -38,7 +38,7 @@ class TornAnswer(SubprocessRunner):
         return done
 
 
-def test_an_answer_of_twine_that_a_full_disk_cut_off(scene: Scene) -> None:
+def test_twine_answer_truncated_by_a_full_disk_is_an_error(scene: Scene) -> None:
     twine = replace(scene.publisher().twine, runner=TornAnswer())
     with pytest.raises(ToolFailedError, match="twine where crashed"):
         twine.where()

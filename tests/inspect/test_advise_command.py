@@ -69,7 +69,7 @@ def document(capsys: pytest.CaptureFixture[str], *words: object) -> dict[str, An
     return content
 
 
-def test_a_library_and_who_is_served(
+def test_advice_lists_targets_and_the_gpus_served_by_a_library(
     library: Path, gpus: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     content = document(capsys, library, "--gpus", gpus)
@@ -187,7 +187,7 @@ def test_a_build_is_weighed_by_its_wheels(
 
 
 @pytest.mark.parametrize("name", ["Bad Name", "a]", ""])
-def test_a_policy_that_no_recipe_could_have(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_policy_name_is_refused(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["advise", "x.whl", "--gpus", str(GPUS), "--policy", name]) == 2
     assert "is not a policy name, such as nightly" in capsys.readouterr().err
 

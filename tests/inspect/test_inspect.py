@@ -38,7 +38,7 @@ def test_a_file(samples: Samples) -> None:
     assert found.name == "libkernels.so"
 
 
-def test_a_wheel_whose_record_is_nonsense(samples: Samples) -> None:
+def test_wheel_with_nonsense_record_is_inspected(samples: Samples) -> None:
     found = inspected(samples / WHEEL)
     assert found.is_wheel
     assert [file.path for file in found.files] == [
@@ -120,7 +120,7 @@ def test_missing_subject_is_refused(tmp_path: Path) -> None:
         read_inventory(InspectRequest(subject="no-such-thing", site_folders=(tmp_path,)))
 
 
-def test_a_file_that_can_hold_none(tmp_path: Path) -> None:
+def test_file_unable_to_hold_device_code_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x.txt").write_text("hello")
     with pytest.raises(BinaryFormatError, match="can't hold device code: it begins with b'hello'"):
         inspected(tmp_path / "x.txt")
@@ -154,7 +154,7 @@ def test_kernels_of_every_form(samples: Samples, name: str) -> None:
     assert "_Z8only_newPf" in {row.name for row in found.files[0].kernels}
 
 
-def test_a_wheel_that_is_none(tmp_path: Path) -> None:
+def test_file_named_like_a_wheel_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "x-1.0-py3-none-any.whl"
     path.write_bytes(b"PK but no more")
     with pytest.raises(WheelError):
@@ -162,7 +162,9 @@ def test_a_wheel_that_is_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["../up.so", "/absolute.so"])
-def test_a_member_that_leads_outside(samples: Samples, tmp_path: Path, name: str) -> None:
+def test_member_path_leading_outside_is_refused(
+    samples: Samples, tmp_path: Path, name: str
+) -> None:
     path = tmp_path / "x-1.0-py3-none-any.whl"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr(name, (samples / "libkernels.so").read_bytes())
@@ -171,7 +173,7 @@ def test_a_member_that_leads_outside(samples: Samples, tmp_path: Path, name: str
 
 
 @pytest.mark.filterwarnings("ignore:Duplicate name")
-def test_a_member_that_is_there_twice(samples: Samples, tmp_path: Path) -> None:
+def test_duplicate_member_is_refused(samples: Samples, tmp_path: Path) -> None:
     path = tmp_path / "x-1.0-py3-none-any.whl"
     with zipfile.ZipFile(path, "w") as archive:
         for _ in range(2):
@@ -205,7 +207,7 @@ def test_a_bomb_is_left_at_its_declared_size(tmp_path: Path, declared: int) -> N
 
 
 @pytest.mark.parametrize("at", [34, 9000])
-def test_a_member_whose_stream_is_damaged(tmp_path: Path, at: int) -> None:
+def test_damaged_member_is_refused_with_a_hint(tmp_path: Path, at: int) -> None:
     path = tmp_path / "x-1.0-py3-none-any.whl"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("a.so", b"\x7fELF" + b"".join(b"%d," % n for n in range(9000)))

@@ -183,7 +183,7 @@ def test_kept_limits_are_success(samples: Samples) -> None:
         (("--max-target", "99.9=1MB"), TargetError),
     ],
 )
-def test_options_that_make_no_sense(
+def test_invalid_options_are_refused(
     samples: Samples, options: tuple[str, ...], error: type[Exception]
 ) -> None:
     with pytest.raises(error):

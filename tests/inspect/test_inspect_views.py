@@ -102,7 +102,7 @@ def test_the_text_about_objects_for_a_link(samples: Samples) -> None:
     assert "nothing in it is registered at run time" in text
 
 
-def test_the_text_about_gpus_that_all_have_code_or_none(samples: Samples) -> None:
+def test_text_names_only_gpus_without_code(samples: Samples) -> None:
     inventory = inspected(samples, "libkernels.so")
     served = printed(inventory_text(inventory, device_usage(inventory, [Capability(9, 0)])))
     assert "nothing in it" not in served

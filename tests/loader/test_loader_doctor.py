@@ -62,7 +62,9 @@ def test_unserved_device_gets_the_command(workbench: Workbench, site: Path) -> N
     assert done.returncode == 1
 
 
-def test_device_that_no_release_serves(workbench: Workbench, site: Path) -> None:
+def test_doctor_reports_device_without_a_plugin_in_the_release(
+    workbench: Workbench, site: Path
+) -> None:
     done = doctor(workbench, site, gpus="7.5")
     assert "  not served: this release has no plugin for it\n" in done.stdout
     assert done.returncode == 1

@@ -263,7 +263,7 @@ def test_plain_variables_need_no_nvml(bench: Bench, visible: str | None, order: 
     assert bench.asked == ONCE
 
 
-def test_gpus_of_other_containers_are_no_doubt_if_they_are_equal(bench: Bench) -> None:
+def test_equal_gpus_of_other_containers_cause_no_doubt(bench: Bench) -> None:
     bench.workbench.plugin(bench.site, "sm_90")
     for minor, model in ((1, "NVIDIA H100 80GB HBM3"), (2, "NVIDIA H200 NVL")):
         bench.machine.add(minor, model, device=False)

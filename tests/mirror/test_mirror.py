@@ -490,7 +490,7 @@ def test_other_bytes_under_a_known_name_are_refused(
         (["a", "--device", "9.0", "--split", "--unregistered", "keep", "--out", "o"], "in cores"),
     ],
 )
-def test_options_that_do_not_go_together(
+def test_conflicting_options_are_refused(
     arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert mirror(*arguments) == 2

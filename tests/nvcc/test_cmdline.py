@@ -136,7 +136,7 @@ def test_files_of_options_are_read_as_nvcc_does() -> None:
 @pytest.mark.parametrize(
     ("text", "fault"), [('-DA="x', "without its end"), ("-O3 -o", "without its value")]
 )
-def test_a_file_of_options_that_ends_too_early(text: str, fault: str) -> None:
+def test_truncated_options_file_is_refused(text: str, fault: str) -> None:
     with pytest.raises(ValueError, match=fault):
         CommandLine(("-optf", "a")).with_options_files(lambda _: text)
 

@@ -112,7 +112,7 @@ def test_an_include_from_outside_that_only_a_compiler_sees_is_refused(bench: Ben
     assert "v.h is included, which is outside of" in bench.refusal()
 
 
-def test_headers_of_toolkit_and_system_are_no_inputs(bench: Bench) -> None:
+def test_headers_of_toolkit_and_system_do_not_count_as_inputs(bench: Bench) -> None:
     bench.include("add.cu", "#include <cub/cub.cuh>\n#include <cuda_fp16.h>\n#include <vector>")
     bench.include("name.cpp", "#include <cuda_runtime.h>\n#include <string>")
     before = bench.site().recipe.input_files

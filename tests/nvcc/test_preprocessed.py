@@ -32,7 +32,7 @@ def matters(*, place: str = PLACE, kit: str = FAILS, own: str = "") -> bool:
     return strip_unused_line_markers(first) != strip_unused_line_markers(second)
 
 
-def test_only_who_asks_for_lines_has_them() -> None:
+def test_line_markers_stay_only_in_units_using_them() -> None:
     assert not matters(place="class source_location;\n")
     assert strip_unused_line_markers(text(place="", kit="")) == without_markers(
         text(place="", kit="")

@@ -83,6 +83,6 @@ def test_accepted_lines_are_split_as_by_a_shell(line: str) -> None:
     assert done.stdout.split("\0")[1:-1] == list(words)
 
 
-def test_paths_that_nvcc_cannot_handle() -> None:
+def test_path_characters_nvcc_cannot_handle_are_found() -> None:
     assert unusable_character("/tmp/it's a; folder") is None
     assert [unusable_character(f"/tmp/{odd}") for odd in ',"$`\\\n'] == list(',"$`\\\n')

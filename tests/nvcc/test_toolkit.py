@@ -146,6 +146,6 @@ def test_an_nvcc_without_a_toolkit_folder(tmp_path: Path) -> None:
     assert attempt.reason == "its --dryrun prints no toolkit folder"
 
 
-def test_an_nvcc_that_fails(tmp_path: Path) -> None:
+def test_failing_nvcc_is_reported_with_exit_status_and_output(tmp_path: Path) -> None:
     (attempt,) = probe(explicit=program(tmp_path / "nvcc", "echo oh no; exit 9"), environment={})
     assert "nvcc --version exits with 9: oh no" in attempt.reason

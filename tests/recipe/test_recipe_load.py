@@ -263,7 +263,7 @@ def test_the_recipes_of_this_repository_have_no_faults() -> None:
             assert recipe.project.name == file.parent.name
 
 
-def test_cuda_majors_and_a_name_that_has_one(tmp_path: Path) -> None:
+def test_project_name_with_cuda_major_is_refused_if_majors_are_listed(tmp_path: Path) -> None:
     recipe = MINIMAL.replace('"vec-sort"', '"vec-sort-cu12"')
     package = '\n[python]\npackage = "vec_sort"\n'
     fill_folder(tmp_path, f"{recipe}{package}\n[cuda]\nmajors = [12, 13]\n")

@@ -80,7 +80,7 @@ def test_a_recipe_by_itself_has_no_policy(tmp_path: Path) -> None:
         ("1.0rc1.post2", "1.1"),
     ],
 )
-def test_the_release_that_follows(version: str, expected: str) -> None:
+def test_next_version_is_the_following_release(version: str, expected: str) -> None:
     assert next_version(version) == expected
 
 

@@ -83,7 +83,9 @@ def test_a_library_gets_a_dated_version(tmp_path: Path) -> None:
         (f"{WHEEL}{TARGETS}[policy.n]\nbuget = 9\n", "7: policy.n.buget: unknown key"),
     ],
 )
-def test_keys_that_do_not_fit_a_prebuilt_file(tmp_path: Path, text: str, message: str) -> None:
+def test_keys_not_allowed_for_a_prebuilt_file_are_refused(
+    tmp_path: Path, text: str, message: str
+) -> None:
     with pytest.raises(RecipeError) as caught:
         loaded(tmp_path, text)
     assert f"recipe.toml:{message}" in str(caught.value)

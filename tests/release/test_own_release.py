@@ -165,7 +165,7 @@ def test_the_release_script_reads_the_readmes_commands() -> None:
     assert any("pip install" in line and "--find-links split " in line for line in lines)
 
 
-def test_no_release_from_a_repository_that_the_metadata_does_not_name() -> None:
+def test_release_from_a_repository_other_than_the_metadatas_is_refused() -> None:
     address = loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]["Source"]
     own = address.removeprefix("https://github.com/")
     script = (sys.executable, "tools/check_release.py", "--no-use", "--version", "0")

@@ -117,7 +117,9 @@ def test_a_missing_target(dist: Path, effects: Effects) -> None:
     assert "uv can't install tinyvec[all]==1.2.3 from the folder" in text
 
 
-def test_a_kernel_that_one_target_lacks(gapped: Path, effects: Effects) -> None:
+def test_kernel_missing_from_some_targets_is_found_unless_allowed(
+    gapped: Path, effects: Effects
+) -> None:
     text = complaint(gapped, effects)
     lacking = [only(gapped, f"tinyvec_{target}*").name for target in ("compute90", "sm90")]
     assert text.startswith(f"{', '.join(lacking)}: no ")
@@ -134,7 +136,7 @@ def test_another_build_id(dist: Path, gapped: Path, effects: Effects) -> None:
     assert "its descriptor says build id" in text
 
 
-def test_a_library_that_the_core_does_not_have_on_record(dist: Path, effects: Effects) -> None:
+def test_library_with_a_digest_unknown_to_the_core_is_found(dist: Path, effects: Effects) -> None:
     with zipfile.ZipFile(only(dist, "tinyvec-1*")) as archive:
         (core,) = [each for each in archive.namelist() if each.endswith("/core.json")]
         digests = json.loads(archive.read(core))["digests"]
@@ -150,14 +152,14 @@ def test_a_library_that_the_core_does_not_have_on_record(dist: Path, effects: Ef
 
 
 @pytest.mark.usefixtures("only_uv")
-def test_a_pin_that_does_not_close(dist: Path, effects: Effects) -> None:
+def test_pin_of_another_core_version_is_found(dist: Path, effects: Effects) -> None:
     rewrite(only(dist, "tinyvec_sm80*"), in_metadata(b"tinyvec==1.2.3", b"tinyvec==1.2.4"))
     text = complaint(unlisted(dist), effects, Requirements())
     assert "requires tinyvec==1.2.4, expected tinyvec==1.2.3" in text
     assert "uv can't install tinyvec[all]==1.2.3 from the folder" in text
 
 
-def test_an_extra_that_names_no_wheel(dist: Path, effects: Effects) -> None:
+def test_extra_requiring_a_missing_wheel_is_found(dist: Path, effects: Effects) -> None:
     core = only(dist, "tinyvec-1*")
     extra = b'Provides-Extra: sm90\nRequires-Dist: tinyvec-sm91==1.2.3; extra == "sm90"\n'
     rewrite(core, in_metadata(b"Provides-Extra: sm90\n", extra))
@@ -176,13 +178,13 @@ def test_requirement_that_no_index_has_is_reported(dist: Path, effects: Effects)
     assert "archsplit-has-no-such-thing" in text
 
 
-def test_extras_that_bring_too_little(dist: Path, effects: Effects) -> None:
+def test_incomplete_extra_is_found(dist: Path, effects: Effects) -> None:
     extra = b'Requires-Dist: tinyvec-sm90==1.2.3; extra == "all"\n'
     rewrite(only(dist, "tinyvec-1*"), in_metadata(extra, b""))
     assert "[all] requires" in complaint(unlisted(dist), effects)
 
 
-def test_a_wheel_that_was_changed(dist: Path, effects: Effects) -> None:
+def test_changed_wheel_is_found_by_manifest_and_report(dist: Path, effects: Effects) -> None:
     path = only(dist, "tinyvec_sm80*")
     rewrite(path, lambda _, content: content)
     text = complaint(dist, effects)
@@ -198,7 +200,7 @@ def test_unlisted_wheel_is_reported(dist: Path, effects: Effects) -> None:
     assert f"{only(dist, 'tinyvec_sm80*').name}: {MANIFEST} doesn't list it" in text
 
 
-def test_a_manifest_that_cannot_be_read(dist: Path, effects: Effects) -> None:
+def test_unreadable_manifest_is_found(dist: Path, effects: Effects) -> None:
     (dist / MANIFEST).write_text('{"schema": 1}')
     assert "is not a release's manifest: origin" in complaint(dist, effects)
 
@@ -210,7 +212,7 @@ def test_folder_without_a_list_is_refused(dist: Path, effects: Effects, name: st
     assert text.startswith(f"{name}: is not in {dist}; make the release again in an empty folder")
 
 
-def test_a_core_that_cannot_be_read(dist: Path, effects: Effects) -> None:
+def test_truncated_core_is_found_without_trying_an_installer(dist: Path, effects: Effects) -> None:
     core = only(dist, "tinyvec-1*")
     core.write_bytes(core.read_bytes()[:-100])
     text = complaint(dist, effects, Requirements())
@@ -328,7 +330,7 @@ def test_without_uv_pip_is_enough(
     assert "uv was not tried, because it is not installed" in verdict.notes
 
 
-def test_a_pip_that_is_too_new_for_a_python(
+def test_pip_too_new_for_a_python_is_noted_and_only_uv_is_tried(
     built: tuple[Path, Release], effects: Effects, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = Path(sys.executable)
@@ -443,7 +445,7 @@ def test_a_split_without_a_pack(packs: Path, effects: Effects) -> None:
     assert f"{gone.name}: {MANIFEST} lists it" in text
 
 
-def test_pins_of_a_split_that_are_wrong(packs: Path, effects: Effects) -> None:
+def test_wrong_pins_of_a_split_are_found(packs: Path, effects: Effects) -> None:
     (packs / MANIFEST).unlink()
 
     def change(name: str, content: bytes) -> bytes:
@@ -476,7 +478,7 @@ def test_a_pack_of_another_split(packs: Path, fat: Path, tmp_path: Path, effects
     assert "take all wheels from one release" in text
 
 
-def test_gaps_are_told_by_those_who_share_them() -> None:
+def test_wheels_with_the_same_missing_kernels_share_a_line() -> None:
     found = {
         "a": frozenset({"x", "y"}),
         "b": frozenset({"x"}),

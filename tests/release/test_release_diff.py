@@ -57,7 +57,7 @@ def test_the_same_wheels(split: Path, packs: Path, capsys: pytest.CaptureFixture
     assert main(["diff", "--bytes", str(wheel), str(packs / wheel.name)]) == 0
 
 
-def test_members_and_bytes_that_differ(
+def test_diff_lists_differing_bytes_and_unmatched_wheels(
     split: Path, packs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     wheel = only(packs, "toy-2*")

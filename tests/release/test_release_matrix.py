@@ -60,7 +60,7 @@ WHOLE = (
 )
 
 
-def test_a_whole_release_has_no_holes() -> None:
+def test_complete_release_has_no_holes() -> None:
     whole = release(*WHOLE)
     cells = release_matrix(whole)
     assert len(cells) == 8

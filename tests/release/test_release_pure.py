@@ -79,7 +79,7 @@ def test_a_digest_of_an_identity_has_64_digits() -> None:
         (b'{"schema": 1, "package": "toy"}', r"core\.json is not a core's identity: .*version"),
     ],
 )
-def test_an_identity_that_can_not_be_read(content: bytes, message: str) -> None:
+def test_invalid_identity_is_refused(content: bytes, message: str) -> None:
     with pytest.raises(WheelError, match=message):
         parse_identity(content, where="core.json")
 
@@ -95,12 +95,12 @@ def test_a_distribution_with_two_wheels_and_a_meta_wheel_with_files_are_faults()
     assert (file.code, file.subject) == ("wrong-files", "toy_all.whl")
 
 
-def test_pins_that_close() -> None:
+def test_correct_pins_have_no_faults() -> None:
     assert faults() == []
     assert faults(requires=("numpy>=2", "toy-cc80==2", "toy-ptx==2")) == []
 
 
-def test_an_extra_that_brings_too_little() -> None:
+def test_incomplete_extra_is_a_fault() -> None:
     assert faults(all=("toy-cc80==2",)) == [
         "toy.whl: [all] doesn't bring toy-ptx; make the core again"
     ]
@@ -123,7 +123,7 @@ def test_a_split_without_ptx_has_no_extra_for_it() -> None:
     assert extras == {"cc80": ("cc80",), "all": ("cc80",)}
 
 
-def test_a_pin_that_is_loose() -> None:
+def test_loose_pin_is_a_fault() -> None:
     assert faults(cc80=("toy-cc80>=2",)) == [
         'toy.whl: requires toy-cc80>=2; extra == "cc80", expected exactly ==2;'
         " make that wheel again: only archsplit should write these pins"
@@ -169,7 +169,7 @@ def test_a_project_keeps_its_own_doctor_and_hooks() -> None:
     assert b"hook-dirs = toy_pyinstaller:hook_dirs" in points
 
 
-def test_an_extra_that_is_not_declared() -> None:
+def test_undeclared_extra_is_a_fault() -> None:
     core = CoreMetadata(name="toy", version="2", extras=RIGHT)
     text = encode_metadata(core).replace(b"Provides-Extra: ptx\n", b"")
     (fault,) = pin_faults("toy.whl", decode_metadata(text), IDENTITY)

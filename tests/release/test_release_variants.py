@@ -191,7 +191,7 @@ def test_gpus_that_need_the_same_packs_share_a_variant() -> None:
 
 
 @pytest.mark.parametrize("label", ["null", "SM90", "sm-90", ""])
-def test_labels_that_the_draft_refuses(label: str) -> None:
+def test_labels_invalid_by_the_draft_are_refused(label: str) -> None:
     with pytest.raises(WheelError, match="can't be the label"):
         Variant(label=label, values=("90_real",), requires=("toy==1",))
 

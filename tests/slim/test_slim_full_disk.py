@@ -49,7 +49,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         *("split", "join", "gather", "index", "mirror"),
     ],
 )
-def test_earlier_outputs_are_whole_on_a_full_disk(verb: str, inputs: Path, tmp_path: Path) -> None:
+def test_earlier_outputs_survive_a_full_disk(verb: str, inputs: Path, tmp_path: Path) -> None:
     (tmp_path / "inputs").symlink_to(inputs)
     done = subprocess.run(
         [*UNSHARE, sys.executable, str(DRIVER), verb, str(tmp_path)],

@@ -524,7 +524,7 @@ def test_a_damaged_record_is_refused(site: Path) -> None:
         slim(site)
 
 
-def test_a_row_that_can_be_no_file_is_refused(site: Path) -> None:
+def test_record_row_with_an_impossible_file_name_is_refused(site: Path) -> None:
     with (site / OWN / "RECORD").open("a") as file:
         file.write("x" * 300 + ",,\n")
     with pytest.raises(InputError, match="File name too long"):

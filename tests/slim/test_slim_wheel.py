@@ -214,7 +214,7 @@ def test_a_label_changes_the_version_and_the_folders(wheel: Path, tmp_path: Path
     assert "1.2.3+slim.cc90.noptx.mine.2-" in str(slim_wheel(again, pip_agrees()).output)
 
 
-def test_a_label_that_is_none_is_refused(wheel: Path, tmp_path: Path) -> None:
+def test_invalid_label_is_refused(wheel: Path, tmp_path: Path) -> None:
     labelled = dataclasses.replace(request(wheel, tmp_path / "out"), label="no label!")
     with pytest.raises(WheelError, match="is not a local version label"):
         slim_wheel(labelled, pip_agrees())
@@ -383,14 +383,14 @@ def completed(returncode: int, stdout: str = "", stderr: str = "") -> CompletedP
     return CompletedProcess(returncode=returncode, stdout=stdout, stderr=stderr, seconds=0.0)
 
 
-def test_a_library_that_loaded_before_and_does_not_now(wheel: Path, tmp_path: Path) -> None:
+def test_library_no_longer_loadable_after_slimming_is_an_error(wheel: Path, tmp_path: Path) -> None:
     runner = FakeRunner(("libfat.so", completed(-11)))
     with pytest.raises(VerifyError, match="can't be loaded, but could before: exit status -11"):
         slim_wheel(trying(wheel, tmp_path), effects(runner))
     assert not list(tmp_path.iterdir())
 
 
-def test_a_wheel_that_pip_refuses(wheel: Path, tmp_path: Path) -> None:
+def test_slimmed_wheel_refused_by_pip_is_an_error(wheel: Path, tmp_path: Path) -> None:
     runner = FakeRunner(("pip install", completed(1, stderr="is not a supported wheel")))
     with pytest.raises(VerifyError, match="not a supported wheel"):
         slim_wheel(request(wheel, tmp_path), effects(runner))

@@ -101,7 +101,9 @@ def test_all_packs_are_to_each_gpu_what_the_fat_wheel_was(
     assert used[0] == used[1]
 
 
-def test_a_core_by_itself_serves_nobody(sample: Sample, capsys: pytest.CaptureFixture[str]) -> None:
+def test_core_without_packs_serves_no_gpu(
+    sample: Sample, capsys: pytest.CaptureFixture[str]
+) -> None:
     content = inspected(capsys, sample.wheel(), "--device", "9.0")
     assert services(content) == [
         ("9.0", {"native": 0, "older_minor": 0, "ptx": 0, "none": 6}, []),

@@ -285,7 +285,9 @@ def test_doctor_install_without_a_known_gpu_is_an_error(place: Place) -> None:
     assert "hint: if the wheels are elsewhere" in gone.stderr
 
 
-def test_a_folder_that_is_no_environment(place: Place, sample: Sample) -> None:
+def test_plugin_folder_outside_an_environment_is_served_and_filled(
+    place: Place, sample: Sample
+) -> None:
     folder = place.scratch / "folder"
     place.install("toyfat==1.0")
     place.install("--target", str(folder), "--no-deps", "toyfat-cc90==1.0")
@@ -370,7 +372,7 @@ def test_dry_run_has_a_table_of_gpus_with_packs_and_sizes(sample: Sample, place:
     assert place.installed() == set()
 
 
-def test_index_that_no_one_answers_is_said_to_be_offline(place: Place) -> None:
+def test_unreachable_index_is_reported_as_down_or_offline(place: Place) -> None:
     done = archsplit(place, "toyfat", "--gpu", "9.0", "--index-url", "http://127.0.0.1:1/simple/")
     assert done.returncode == IndexUnreachableError.exit_code
     assert "can't reach an index for toyfat: the server is down, or this machine is offline" in (

@@ -183,7 +183,7 @@ def test_container_that_is_not_what_the_index_says_is_refused(content: bytes) ->
         read(bytes(changed))
 
 
-def test_table_of_libraries_is_no_pack() -> None:
+def test_table_of_libraries_is_refused_as_a_pack() -> None:
     table = encode_table(descriptor(Shape.LIBRARY), ())
     assert read(table, is_table=True).descriptor.shape is Shape.LIBRARY
     with pytest.raises(BinaryFormatError, match="shape"):

@@ -159,7 +159,9 @@ def test_a_library_gets_the_project_of_its_recipe(tmp_path: Path, effects: Effec
     assert verify_release(tmp_path / "out").version == "1.2"
 
 
-def test_a_library_that_a_build_leaves_in_its_tree(tmp_path: Path, effects: Effects) -> None:
+def test_library_left_in_the_build_tree_is_split_with_or_without_a_rebuild(
+    tmp_path: Path, effects: Effects
+) -> None:
     made = library(tmp_path, "liba", 0)
     (tmp_path / "LICENSE").write_text("Do what you like.\n")
     source = f'[source]\nbuild = "cp {made} libz.so"'

@@ -107,7 +107,7 @@ def test_a_stable_folder_of_another_user_is_not_used(
     assert os.listdir(first) == ["theirs"]
 
 
-def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
+def test_uncreatable_folder_is_an_output_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with (
         pytest.raises(OutputError, match="can't write") as caught,

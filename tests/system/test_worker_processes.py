@@ -91,7 +91,7 @@ def test_the_largest_begin_first() -> None:
     )
 
 
-def test_there_are_no_processes_where_threads_do() -> None:
+def test_work_stays_in_this_process_if_it_cannot_fork() -> None:
     assert_runs(
         """
         def pid(_):

@@ -54,7 +54,7 @@ def test_another_content(folders: tuple[Path, Path]) -> None:
     assert [line.split(":")[0] for line in lines] == [LIBRARY, RECORD]
 
 
-def test_a_content_that_goes_on(folders: tuple[Path, Path]) -> None:
+def test_longer_content_differs_from_the_end_of_the_shorter(folders: tuple[Path, Path]) -> None:
     lines = between(folders, plugin_plan(b"code"), plugin_plan(b"code and more"))
     first = f"{LIBRARY}: from byte 4 on: the end against 20 61 6e 64 20 6d 6f 72"
     assert lines[0] == f"{first}; 4 against 13 bytes long"
@@ -111,7 +111,7 @@ def test_only_bytes_of_the_archive_differ(folders: tuple[Path, Path]) -> None:
     )
 
 
-def test_a_file_that_is_not_there(folders: tuple[Path, Path]) -> None:
+def test_missing_file_is_refused(folders: tuple[Path, Path]) -> None:
     with pytest.raises(InputError):
         compare_wheels(toy_wheel(folders[0]), folders[1] / "gone.whl")
 

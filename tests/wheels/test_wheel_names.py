@@ -156,7 +156,7 @@ def test_invalid_project_name_is_refused(text: str) -> None:
         ("compute_100a", "compute100a"),
     ],
 )
-def test_names_that_follow_from_a_target(target: str, extra: str) -> None:
+def test_target_determines_extra_distribution_and_path(target: str, extra: str) -> None:
     assert extra_name(target) == extra
     assert plugin_distribution("Vec.Sort", target) == f"vec-sort-{extra}"
     path = f"vec_sort_plugins/cuda/{target}/libvecsort.so"

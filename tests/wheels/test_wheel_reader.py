@@ -86,7 +86,7 @@ def test_a_wheel_of_others(tmp_path: Path) -> None:
         wheel.read("toy/nothing.py")
 
 
-def test_a_signature_in_the_record_that_it_signs(tmp_path: Path) -> None:
+def test_record_listing_its_own_signature_is_refused(tmp_path: Path) -> None:
     with pytest.raises(WheelError, match=r"RECORD\.jws: in RECORD, which it signs"):
         check(toy_wheel(tmp_path, {f"{RECORD}.jws": b"{}"}))
 
@@ -162,7 +162,7 @@ def test_member_that_differs_from_record_is_not_read(tmp_path: Path) -> None:
         ({WHEEL: TOY_FILES[WHEEL] + b"Build: 1\n"}, "build tag '1', the file name ''"),
     ],
 )
-def test_a_wheel_whose_own_files_are_wrong(
+def test_wheel_with_wrong_metadata_files_is_refused(
     tmp_path: Path, changes: Mapping[str, bytes | None], message: str
 ) -> None:
     with pytest.raises(WheelError, match=re.escape(message)):
@@ -208,7 +208,7 @@ INIT = f'"toy/__init__.py",{hash_of(TOY_FILES["toy/__init__.py"])},12\n'.encode(
         (b"\xff", "RECORD is not CSV"),
     ],
 )
-def test_a_wheel_whose_record_is_wrong(tmp_path: Path, record: bytes, message: str) -> None:
+def test_wheel_with_wrong_record_is_refused(tmp_path: Path, record: bytes, message: str) -> None:
     with pytest.raises(WheelError, match=re.escape(message)):
         check(toy_wheel(tmp_path, record=record))
 
@@ -291,7 +291,7 @@ def test_no_wheel_at_all(tmp_path: Path) -> None:
         check(tmp_path / TOY_NAME)
 
 
-def test_a_file_that_the_system_stops_reading(tmp_path: Path) -> None:
+def test_failing_read_is_an_input_error(tmp_path: Path) -> None:
     """A folder in the place of the open file stands for a disk that fails."""
     folder = os.open(tmp_path, os.O_RDONLY)
     path = toy_wheel(tmp_path, {"toy/large": os.urandom(1 << 20)})
@@ -399,7 +399,7 @@ def member(name: str, **changes: int) -> zipfile.ZipInfo:
         (member("toy/__init__.py/evil.py"), "toy/__init__.py: is a file, and a folder of others"),
     ],
 )
-def test_members_that_do_not_belong_in_a_wheel(
+def test_members_not_allowed_in_a_wheel_are_refused(
     tmp_path: Path, info: zipfile.ZipInfo, message: str
 ) -> None:
     path = zipped(tmp_path / TOY_NAME, [(member("toy/__init__.py"), b""), (info, b"")])
@@ -450,7 +450,7 @@ def patched(path: Path, *, central: Mapping[int, int] = {}, local: Mapping[int, 
         ({16: 3}, {}, "no header at its offset"),
     ],
 )
-def test_headers_that_lie(
+def test_contradictory_headers_are_refused(
     tmp_path: Path, central: Mapping[int, int], local: Mapping[int, int], message: str
 ) -> None:
     record = ROWS.replace(b",12\n", f",{central.get(UNPACKED, 12)}\n".encode())
@@ -479,7 +479,7 @@ def test_a_stream_of_a_member_with_another_size(tmp_path: Path, size: int) -> No
         (b"toy/text", b"toy/t\xe9xt", "its name is not marked as UTF-8"),
     ],
 )
-def test_names_that_are_read_in_two_ways(
+def test_ambiguous_member_names_are_refused(
     tmp_path: Path, old: bytes, new: bytes, message: str
 ) -> None:
     path = toy_wheel(tmp_path)
@@ -519,7 +519,7 @@ def test_bytes_around_the_archive(
         check(path)
 
 
-def test_member_whose_packed_bytes_are_several_blocks(tmp_path: Path) -> None:
+def test_member_packed_in_several_blocks_passes_the_check(tmp_path: Path) -> None:
     path = toy_wheel(tmp_path, {"toy/noise": random.Random(1).randbytes(3 << 20)})
     with zipfile.ZipFile(path) as archive:
         member = archive.getinfo("toy/noise")

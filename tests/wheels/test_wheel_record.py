@@ -135,7 +135,7 @@ def test_csv_reads_what_we_quote() -> None:
         ("a/" * (MAX_FOLDERS + 1) + "a", "in more than 256 folders"),
     ],
 )
-def test_names_that_no_member_may_have(name: str, fault: str) -> None:
+def test_invalid_member_names_are_refused(name: str, fault: str) -> None:
     assert fault in (member_fault(name) or "")
     with pytest.raises(WheelError, match="can't be a member"):
         WheelMember(name=name, content=b"")
@@ -155,7 +155,7 @@ def test_names_that_no_member_may_have(name: str, fault: str) -> None:
         "a/" * MAX_FOLDERS + "a",
     ],
 )
-def test_names_that_a_member_may_have(name: str) -> None:
+def test_valid_member_names_are_accepted(name: str) -> None:
     assert member_fault(name) is None
 
 
@@ -165,7 +165,7 @@ def test_other_modes_are_refused(mode: int) -> None:
         WheelMember(name="a", content=b"", mode=mode)
 
 
-def test_names_that_collide() -> None:
+def test_colliding_names_are_found() -> None:
     assert duplicate_names(["a/b", "c", "a/b/d", "c", "e/f"]) == [
         "c: occurs 2 times",
         "a/b: is a file, and a folder of others",

@@ -201,7 +201,7 @@ class FakeAuditwheel:
         ({"stdout": '{"version": 2}'}, "is not of schema version 1"),
     ],
 )
-def test_an_analysis_that_went_wrong(
+def test_failed_analysis_is_a_tool_error(
     compiled: Callable[..., Path], answer: Mapping[str, Any], message: str
 ) -> None:
     runner = FakeAuditwheel(**answer)
@@ -272,7 +272,7 @@ FOO = {"libs_to_eliminate": ["libfoo.so.1"]}
         ),
     ],
 )
-def test_the_oldest_glibc_that_nothing_speaks_against(
+def test_oldest_glibc_satisfying_the_verdict_is_promised(
     changes: Mapping[str, object], provided: tuple[str, ...], glibc: tuple[int, int]
 ) -> None:
     found = parse_auditwheel(verdict(**changes), subject="a.so").tags(provided, subject="a.so")
@@ -311,7 +311,7 @@ def test_why_no_tag_fits(changes: Mapping[str, object], message: str) -> None:
         parse_auditwheel(verdict(**changes), subject="a.so").tags((), subject="a.so")
 
 
-def test_a_verdict_that_there_is_nothing_to_judge() -> None:
+def test_verdict_without_an_elf_file_is_refused() -> None:
     answer = '{"version": 1, "wheel": "a.whl", "error": "no ELF file"}'
     with pytest.raises(WheelError, match=r"a\.so: no ELF file"):
         parse_auditwheel(answer, subject="a.so")

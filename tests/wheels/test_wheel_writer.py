@@ -153,7 +153,7 @@ def test_invalid_plan_is_refused_with_each_fault() -> None:
     ]
 
 
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+def test_missing_source_file_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="gone"):
         write(tmp_path, plugin_plan(tmp_path / "gone"))
     assert not [*tmp_path.iterdir()]
@@ -171,7 +171,7 @@ def test_a_file_without_an_end(tmp_path: Path) -> None:
     assert not [*tmp_path.iterdir()]
 
 
-def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
+def test_missing_output_folder_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match="can't write"):
         write(tmp_path / "gone", plugin_plan())
 
