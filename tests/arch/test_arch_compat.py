@@ -132,7 +132,9 @@ def test_the_plain_matrix_has_the_same_rules() -> None:
         ("7.5", "", None),
     ],
 )
-def test_frequent_choices(capability: str, names: str, expected: str | None) -> None:
+def test_best_target_is_chosen_in_frequent_cases(
+    capability: str, names: str, expected: str | None
+) -> None:
     found = best_target(Capability.parse(capability), map(Target.parse, names.split()))
     assert (found and str(found)) == expected
 

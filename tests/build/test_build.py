@@ -39,7 +39,7 @@ def extracted(folder: Path, name: str, member: str, to: Path) -> Path:
     return to
 
 
-def test_a_core_and_one_plugin_per_target(built: tuple[Path, Release]) -> None:
+def test_build_makes_a_core_and_one_plugin_per_target(built: tuple[Path, Release]) -> None:
     folder, report = built
     targets = {wheel: wheel.plugin.targets if wheel.plugin else () for wheel in report.wheels}
     assert {(wheel.role, wheel.distribution, own) for wheel, own in targets.items()} == {
@@ -218,13 +218,13 @@ def test_target_unknown_to_the_toolkit_is_refused(recipe: Path, effects: Effects
         plan_build(BuildRequest(recipe=load_recipe(recipe)), effects).__enter__()
 
 
-def test_no_nvcc(recipe: Path, effects: Effects) -> None:
+def test_missing_nvcc_is_refused_with_the_places_tried(recipe: Path, effects: Effects) -> None:
     nowhere = replace(effects, environment={"PATH": "/usr/bin:/bin"}, site_folders=())
     with pytest.raises(ToolNotFoundError, match=r"(?s)no usable nvcc.*PATH: nowhere: not found"):
         plan_build(BuildRequest(recipe=load_recipe(recipe)), nowhere).__enter__()
 
 
-def test_no_host_compiler(recipe: Path, effects: Effects) -> None:
+def test_missing_host_compiler_is_refused(recipe: Path, effects: Effects) -> None:
     nowhere = replace(effects, environment={"PATH": "/nowhere"})
     with pytest.raises(ToolNotFoundError, match=r"g\+\+"):
         plan_build(BuildRequest(recipe=load_recipe(recipe)), nowhere).__enter__()

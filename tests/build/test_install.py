@@ -77,7 +77,7 @@ def test_the_right_plugin_of_several_is_opened(user: Environment) -> None:
     assert done.stdout.splitlines() == ["8.0 sm_80", "8.9 sm_80", "9.0 sm_90", "12.0 compute_90"]
 
 
-def test_the_doctor_without_a_gpu(user: Environment) -> None:
+def test_doctor_without_a_gpu_succeeds_and_lists_plugins(user: Environment) -> None:
     user.install("tinyvec[sm90]")
     done = user.run("-m", "tinyvec.doctor")
     assert done.returncode == 0, done.stdout + done.stderr

@@ -137,11 +137,11 @@ def test_a_tag_of_an_earlier_glibc_than_its_libraries_need() -> None:
     assert "is tagged manylinux_2_28_x86_64, but auditwheel says manylinux_2_34_x86_64" in found
 
 
-def test_two_wheels_of_one_project() -> None:
+def test_two_wheels_of_one_project_are_found() -> None:
     assert faults(core(), plugin(), plugin()) == ["foo-sm90: 2 wheels"]
 
 
-def test_another_version() -> None:
+def test_plugin_of_another_version_is_found() -> None:
     other = replace(plugin(), metadata=metadata("foo-sm90", "1.1", "Requires-Dist: foo==1.0"))
     assert faults(core(), other) == ["foo-sm90.whl: is version 1.1, expected 1.0"]
 
@@ -169,7 +169,7 @@ def test_core_requiring_a_plugin_without_an_extra_is_found() -> None:
     assert "foo.whl: requires foo-sm90>=1 always; only extras may" in faults(loose, plugin())
 
 
-def test_a_plugin_with_somebody_elses_files() -> None:
+def test_plugin_with_foreign_files_is_found() -> None:
     expected = "foo_plugins/cuda/sm_90/libfoo.so"
     greedy = replace(plugin(), members=(expected, "numpy/__init__.py"))
     assert faults(core(), greedy) == [
@@ -177,7 +177,7 @@ def test_a_plugin_with_somebody_elses_files() -> None:
     ]
 
 
-def test_tags_of_one_python_and_a_wrong_root() -> None:
+def test_plugin_tagged_for_one_python_or_as_pure_is_found() -> None:
     name = replace(plugin().name, pythons=("cp311",), abis=("cp311",))
     odd = replace(plugin(), name=name, purelib=True)
     assert faults(core(), odd) == [
@@ -195,7 +195,7 @@ def test_missing_licence_named_in_metadata_is_found() -> None:
     assert faults(core(), replace(lacking, licenses=("LICENSE",))) == []
 
 
-def test_a_plugin_without_its_library() -> None:
+def test_plugin_without_its_library_is_found() -> None:
     expected = "foo_plugins/cuda/sm_90/libfoo.so"
     empty = replace(plugin(), members=(), libraries={}, purelib=True)
     assert faults(core(), empty) == [f"foo-sm90.whl: installs nothing, expected only {expected}"]
@@ -216,14 +216,14 @@ def test_conditional_requirements_are_not_part_of_an_extra() -> None:
     assert faults(core('Requires-Dist: numpy; python_version > "2"'), plugin()) == []
 
 
-def test_a_library_without_descriptor_or_code() -> None:
+def test_library_without_descriptor_or_code_is_found() -> None:
     assert [one.text for one in plugin_faults(LOADER, SM_90, IDENTITY)] == [
         "has no descriptor",
         "has no device code, expected sm_90",
     ]
 
 
-def test_a_library_for_another_target() -> None:
+def test_library_for_another_target_is_found() -> None:
     assert [one.text for one in plugin_faults(PLUGIN, SM_80, IDENTITY)] == [
         "its descriptor says targets sm_90, expected sm_80",
         "container 0 has foreign code for sm_90, expected only sm_80",

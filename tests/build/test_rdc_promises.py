@@ -79,5 +79,5 @@ def test_ptx_of_all_sources_is_there() -> None:
     ]
 
 
-def test_no_code_at_all() -> None:
+def test_library_without_device_code_is_found() -> None:
     assert faults(PTX, (NONE,), (NONE,)) == ["has no device code, expected compute_90"]

@@ -156,7 +156,7 @@ DTYPES = {"float32": 1, "float64": 2, "int32": 3, "int64": 4, "uint32": 5, "uint
 
 @pytest.mark.parametrize("kind", [Relabelled, OldRelabelled])
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_sort_in_place(face: Face, dtype: str, kind: type[Relabelled]) -> None:
+def test_sort_without_out_works_in_place(face: Face, dtype: str, kind: type[Relabelled]) -> None:
     keys = kind(ones(dtype))
     assert face.vecsort.sort(keys) is keys
     where = address(keys.array)
@@ -168,7 +168,7 @@ def test_sort_in_place(face: Face, dtype: str, kind: type[Relabelled]) -> None:
     assert keys.streams == [1]
 
 
-def test_sort_into_another_array_on_a_stream(face: Face) -> None:
+def test_sort_with_out_and_stream_writes_there_on_that_stream(face: Face) -> None:
     keys, out = Relabelled(ones("int64"), device=3), Relabelled(ones("int64"), device=3)
     assert face.vecsort.sort(keys, out=out, descending=True, stream=0x7F00) is out
     call = f"sort 4 1 {address(keys.array)} {address(out.array)} 5 0x7f00"
@@ -195,7 +195,7 @@ def test_a_capsule_is_given_back_when_it_is_refused(face: Face) -> None:
     assert face.calls() == []
 
 
-def test_another_major_of_dlpack(face: Face) -> None:
+def test_another_major_of_dlpack_is_refused(face: Face) -> None:
     keys = Relabelled(ones("float32"), major=2)
     before = keys.references()
     with pytest.raises(BufferError, match=r"keys was exported as DLPack 2\.\d; expected 1\.x"):
@@ -212,7 +212,7 @@ def test_used_dlpack_capsule_is_refused(face: Face) -> None:
         face.vecsort.sort(again)
 
 
-def test_sort_pairs(face: Face) -> None:
+def test_sort_pairs_passes_keys_and_values_to_the_library(face: Face) -> None:
     keys, values = Relabelled(ones("uint32")), Relabelled(ones("complex128"))
     keys_out, values_out = Relabelled(ones("uint32")), Relabelled(ones("complex128"))
     result = face.vecsort.sort_pairs(keys, values, keys_out=keys_out, values_out=values_out)
@@ -228,7 +228,7 @@ def test_values_are_of_any_type(face: Face, dtype: str, size: int) -> None:
     assert face.calls()[1].endswith(f" {size} 5 0x1")
 
 
-def test_argsort_scan_and_reduce(face: Face) -> None:
+def test_argsort_scan_and_reduce_pass_their_arrays_to_the_library(face: Face) -> None:
     items, indices = Relabelled(ones("float64")), Relabelled(ones("int32"))
     scalar = Relabelled(np.zeros((), np.float64))
     assert face.vecsort.argsort(items, out=indices, descending=True) is indices
@@ -242,7 +242,7 @@ def test_argsort_scan_and_reduce(face: Face) -> None:
     ]
 
 
-def test_topk_with_one_output_or_both(face: Face) -> None:
+def test_topk_needs_an_output_and_a_valid_k(face: Face) -> None:
     items = Relabelled(ones("float32"))
     values, indices = Relabelled(ones("float32", 2)), Relabelled(ones("int32", 2))
     face.vecsort.topk(items, 2, values_out=values, indices_out=indices)
@@ -304,7 +304,7 @@ def read_only(dtype: str) -> np.ndarray[Any, Any]:
         ),
     ],
 )
-def test_wrong_arrays(
+def test_invalid_arrays_are_refused_before_any_call(
     face: Face, keys: object, out: object, error: type[Exception], message: str
 ) -> None:
     with pytest.raises(error, match=message):
@@ -312,7 +312,7 @@ def test_wrong_arrays(
     assert face.calls() == []
 
 
-def test_wrong_values(face: Face) -> None:
+def test_values_of_wrong_length_or_type_are_refused(face: Face) -> None:
     keys = Relabelled(ones("int32"))
     with pytest.raises(ValueError, match="values has 4 items; expected 5, as keys"):
         face.vecsort.sort_pairs(keys, Relabelled(ones("int32", 4)))
@@ -336,14 +336,14 @@ def test_wrong_values(face: Face) -> None:
         (SimpleNamespace(__cuda_stream__=(0, 0x77)), 0x77),
     ],
 )
-def test_streams(face: Face, stream: object, handle: int) -> None:
+def test_stream_forms_become_the_expected_handle(face: Face, stream: object, handle: int) -> None:
     keys = Relabelled(ones("int32"))
     face.vecsort.sort(keys, stream=stream)
     assert keys.streams == [handle]
     assert face.calls()[1].endswith(hex(handle))
 
 
-def test_wrong_streams(face: Face) -> None:
+def test_invalid_streams_are_refused(face: Face) -> None:
     keys = Relabelled(ones("int32"))
     for stream in (True, "default", object()):
         with pytest.raises(TypeError, match=r"stream is a .*; expected None, a cudaStream_t"):
@@ -352,7 +352,7 @@ def test_wrong_streams(face: Face) -> None:
         face.vecsort.sort(keys, stream=-5)
 
 
-def test_errors_of_the_library(face: Face) -> None:
+def test_library_error_raises_and_restores_the_device(face: Face) -> None:
     face.library.stand_in_plan(8)
     with pytest.raises(face.vecsort.VecsortError) as caught:
         face.vecsort.sort(Relabelled(ones("int32")))
@@ -361,12 +361,12 @@ def test_errors_of_the_library(face: Face) -> None:
     assert face.calls()[-1] == "set_device -1"  # also when the call failed
 
 
-def test_no_plugin(face: Face) -> None:
+def test_device_without_a_plugin_is_refused(face: Face) -> None:
     with pytest.raises(RuntimeError, match="no plugin serves device 9"):
         face.vecsort.sort(Relabelled(ones("int32"), device=9))
 
 
-def test_self_test(face: Face) -> None:
+def test_self_test_returns_device_and_time(face: Face) -> None:
     result = face.vecsort.self_test(1000)
     assert result == face.vecsort.SelfTest(
         device_name="Stand-in", capability="9.0", items=1000, milliseconds=0.5
@@ -411,7 +411,7 @@ def interface(face: Face, body: str, **environment: str) -> subprocess.Completed
     return child(face, INTERFACE.format(body=body), **environment)
 
 
-def test_cuda_array_interface(face: Face) -> None:
+def test_cuda_array_interface_is_accepted(face: Face) -> None:
     body = "vecsort.sort(Exporter(np.ones(5, 'u8'), stream=None))"
     done = interface(face, body, STAND_IN_DEVICE="2")
     assert done.returncode == 0, done.stderr
@@ -431,7 +431,7 @@ def test_the_interface_names_a_stream_to_wait_for(face: Face) -> None:
     assert "stream_wait" not in interface(face, same, STAND_IN_DEVICE="0").stdout
 
 
-def test_the_interface_of_nothing(face: Face) -> None:
+def test_empty_array_interface_makes_no_call(face: Face) -> None:
     done = interface(face, "vecsort.sort(Exporter(np.ones(0, 'f4')))")
     assert (done.returncode, done.stdout) == (0, "")
 
@@ -447,13 +447,13 @@ def test_the_interface_of_nothing(face: Face) -> None:
         ("np.ones(5, 'f4'), mask=1", "TypeError: keys is masked"),
     ],
 )
-def test_wrong_interfaces(face: Face, array: str, message: str) -> None:
+def test_invalid_array_interfaces_are_refused(face: Face, array: str, message: str) -> None:
     done = interface(face, f"vecsort.sort(Exporter({array}))", STAND_IN_DEVICE="0")
     assert done.returncode == 1
     assert message in done.stderr
 
 
-def test_an_interface_to_host_memory(face: Face) -> None:
+def test_array_interface_to_host_memory_is_refused(face: Face) -> None:
     done = interface(face, "vecsort.sort(Exporter(np.ones(5, 'f4')))")
     assert "ValueError: keys is not CUDA memory (the driver says 1 about 0x" in done.stderr
 

@@ -44,12 +44,12 @@ def test_target_not_named_by_the_core_is_found(dist: Path, effects: Effects) -> 
     assert "sm_100: the core names no plugin for it" in complaint(dist, effects, "sm_100")
 
 
-def test_a_missing_core(dist: Path, effects: Effects) -> None:
+def test_missing_core_is_found(dist: Path, effects: Effects) -> None:
     only(dist, "tinyvec-1*").unlink()
     assert "one core is needed, but found none" in complaint(dist, effects)
 
 
-def test_two_releases_in_one_folder(dist: Path, recipe: Path, effects: Effects) -> None:
+def test_two_releases_in_one_folder_are_found(dist: Path, recipe: Path, effects: Effects) -> None:
     path = recipe / "recipe.toml"
     path.write_text(path.read_text().replace('version = "1.2.3"', 'version = "1.2.4"'))
     build_recipe(BuildRequest(recipe=load_recipe(recipe), targets=()), effects, out=dist)
@@ -70,7 +70,7 @@ def test_missing_folder_is_refused(tmp_path: Path, effects: Effects) -> None:
         verify_release(tmp_path / "gone", effects)
 
 
-def test_an_empty_folder(tmp_path: Path, effects: Effects) -> None:
+def test_empty_folder_is_refused(tmp_path: Path, effects: Effects) -> None:
     with pytest.raises(InputError, match="no wheel in"):
         verify_release(tmp_path, effects)
 
@@ -97,7 +97,7 @@ def test_inexact_pins_are_found(dist: Path, effects: Effects) -> None:
     assert "[sm90] requires tinyvec-sm90, expected tinyvec-sm90==1.2.3" in text
 
 
-def test_an_undeclared_extra(dist: Path, effects: Effects) -> None:
+def test_undeclared_extra_is_found(dist: Path, effects: Effects) -> None:
     rewrite(only(dist, "tinyvec-1*"), in_metadata(b"Provides-Extra: sm90\n", b""))
     assert "doesn't declare the extra sm90" in complaint(dist, effects)
 
@@ -114,7 +114,7 @@ def test_content_not_matching_its_record_is_found(dist: Path, effects: Effects) 
     assert wheel.name in text
 
 
-def test_a_truncated_wheel(dist: Path, effects: Effects) -> None:
+def test_truncated_wheel_is_found(dist: Path, effects: Effects) -> None:
     wheel = only(dist, "tinyvec_sm80*")
     wheel.write_bytes(wheel.read_bytes()[:-100])
     assert f"{wheel.name}: " in complaint(dist, effects)
@@ -146,7 +146,7 @@ def test_a_descriptor_of_another_build(
     assert "its descriptor says build id" in text
 
 
-def test_a_stranger_among_the_wheels(dist: Path, effects: Effects) -> None:
+def test_wheel_of_another_project_is_found(dist: Path, effects: Effects) -> None:
     wheel = only(dist, "tinyvec_sm80*")
     stranger = dist / wheel.name.replace("tinyvec_sm80", "tinyvec_sm81")
     shutil.copy(wheel, stranger)
@@ -162,7 +162,7 @@ def test_a_stranger_among_the_wheels(dist: Path, effects: Effects) -> None:
     assert "is neither the core nor one of its plugins" in complaint(dist, effects)
 
 
-def test_a_damaged_identity(dist: Path, effects: Effects) -> None:
+def test_incomplete_identity_is_found(dist: Path, effects: Effects) -> None:
     core = only(dist, "tinyvec-1*")
 
     def cut(name: str, content: bytes) -> bytes:

@@ -84,12 +84,12 @@ def crowd(folder: Path, *, processes: int, count: int) -> None:
     assert len(list(store.all_keys())) == count + 1
 
 
-def test_a_small_crowd(tmp_path: Path) -> None:
+def test_few_processes_share_one_cache(tmp_path: Path) -> None:
     crowd(tmp_path, processes=8, count=40)
 
 
 @pytest.mark.stress
-def test_a_crowd(tmp_path: Path) -> None:
+def test_many_processes_share_one_cache(tmp_path: Path) -> None:
     crowd(tmp_path, processes=50, count=400)
 
 
@@ -123,11 +123,11 @@ def compile_crowd(folder: Path, nvcc: Path, *, processes: int, sources: int) -> 
 
 
 @pytest.mark.nvcc
-def test_a_small_crowd_of_compilations(tmp_path: Path, small_toolkit: Toolkit) -> None:
+def test_few_compilations_share_one_cache(tmp_path: Path, small_toolkit: Toolkit) -> None:
     compile_crowd(tmp_path, small_toolkit.nvcc, processes=6, sources=2)
 
 
 @pytest.mark.stress
 @pytest.mark.nvcc
-def test_a_crowd_of_compilations(tmp_path: Path, small_toolkit: Toolkit) -> None:
+def test_many_compilations_share_one_cache(tmp_path: Path, small_toolkit: Toolkit) -> None:
     compile_crowd(tmp_path, small_toolkit.nvcc, processes=50, sources=8)

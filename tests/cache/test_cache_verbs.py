@@ -56,7 +56,9 @@ def run(folder: Path, *words: str) -> int:
         return main(["cache", *words])
 
 
-def test_stats(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_stats_prints_the_hit_rate_as_text_and_json(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run(folder, "stats") == 0
     first = capsys.readouterr().out.splitlines()[0]
     assert first == "hit rate: steps of the others 50% of 2; 2 CPU seconds saved"

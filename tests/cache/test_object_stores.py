@@ -68,7 +68,7 @@ def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[ThreadedMotoServer]:
     server.stop()
 
 
-def test_s3(tmp_path: Path, s3: ThreadedMotoServer) -> None:
+def test_s3_store_is_shared_and_its_loss_warns_once(tmp_path: Path, s3: ThreadedMotoServer) -> None:
     assert two_machines(tmp_path, "s3://cache/nightly") == []
     s3.stop()
     said: list[str] = []
@@ -81,7 +81,9 @@ def test_s3(tmp_path: Path, s3: ThreadedMotoServer) -> None:
     assert nothing_tells(tmp_path, said)
 
 
-def test_azure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_azure_store_is_shared_without_leaking_the_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with cloud() as server:
         for name, value in {
             "AZURE_STORAGE_ACCOUNT_NAME": "me",
@@ -96,7 +98,9 @@ def test_azure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert nothing_tells(tmp_path, [])
 
 
-def test_google(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_google_store_is_shared_without_leaking_the_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with cloud() as server:
         account = tmp_path / "account.json"
         row = {"gcs_base_url": server.address, "disable_oauth": True, "client_email": "me"}

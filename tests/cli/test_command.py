@@ -213,7 +213,7 @@ def test_build_prints_only_json_on_standard_output(
     assert "tinyvec_sm80-1.2.3" in quiet.stdout
 
 
-def test_all_faults_of_a_recipe_at_once(recipe: Path, tmp_path: Path) -> None:
+def test_all_faults_of_a_recipe_are_reported_at_once(recipe: Path, tmp_path: Path) -> None:
     path = recipe / "recipe.toml"
     text = path.read_text()
     for right, wrong in (
@@ -257,13 +257,13 @@ def test_each_kind_of_failure_has_its_exit_code(
     assert message in done.stderr
 
 
-def test_no_host_compiler(recipe: Path, tmp_path: Path) -> None:
+def test_missing_host_compiler_is_reported_with_a_hint(recipe: Path, tmp_path: Path) -> None:
     done = archsplit("build", recipe, "--out", tmp_path / "out", environment={"PATH": "/nowhere"})
     assert done.returncode == 4
     assert "apt-get install g++" in done.stderr
 
 
-def test_a_bad_epoch(recipe: Path, tmp_path: Path) -> None:
+def test_invalid_source_date_epoch_is_refused(recipe: Path, tmp_path: Path) -> None:
     done = archsplit(
         "build", recipe, "--out", tmp_path / "out", environment={"SOURCE_DATE_EPOCH": "now"}
     )
@@ -334,7 +334,7 @@ def test_a_killed_build_leaves_no_wheel_and_the_next_one_succeeds(
 
 
 @pytest.mark.parametrize("where", ["out", "tmp"])
-def test_a_full_disk(recipe: Path, tmp_path: Path, where: str) -> None:
+def test_full_disk_is_reported_as_the_reason(recipe: Path, tmp_path: Path, where: str) -> None:
     # A file system of 300 KB, in a mount namespace of its own, is the real thing.
     script = (
         'mount -t tmpfs -o size=300k tmpfs "$1" || exit 77; shift;'

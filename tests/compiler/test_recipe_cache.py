@@ -86,7 +86,7 @@ def test_nothing_changed_or_only_what_doesnt_count(project: Project, tmp_path: P
     assert moved.libraries == first.libraries
 
 
-def test_one_target_and_then_the_others(empty: Project) -> None:
+def test_build_of_all_targets_reuses_the_one_built_before(empty: Project) -> None:
     project, one, other = empty, Target.parse("sm_80"), Target.parse("sm_90")
     project.build(one)
     assert project.build(one).is_known

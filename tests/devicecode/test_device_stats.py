@@ -117,7 +117,7 @@ def test_no_limits_no_findings(samples: Samples) -> None:
     )
 
 
-def test_every_limit(samples: Samples) -> None:
+def test_exceeding_any_size_limit_is_found(samples: Samples) -> None:
     inventory = inspected(samples, "libkernels.so", kernels=True)
     kept = SizeLimits(
         budget=10**6,

@@ -68,7 +68,7 @@ def test_a_cubin_is_one_image_with_the_suffix_that_ptxas_noted(samples: Samples)
 
 
 @pytest.mark.parametrize(("name", "packed"), [("zstd.o", "zstd"), ("lz4.o", "lz4")])
-def test_packing(samples: Samples, name: str, packed: str) -> None:
+def test_compression_of_images_is_recognised(samples: Samples, name: str, packed: str) -> None:
     rows = inventory_rows(contents(samples, name).units)
     # nvcc leaves an image as it is that doesn't get smaller.
     assert packed in {row.compression for row in rows} <= {packed, "none"}
@@ -229,7 +229,7 @@ def windows_library(*sections: tuple[bytes, int, bytes], claimed: int = 0) -> by
     return head + coff + b"".join(rows) + contents
 
 
-def test_a_windows_library(samples: Samples) -> None:
+def test_device_code_in_a_windows_library_is_found(samples: Samples) -> None:
     fatbin = (samples / "kernels.fatbin").read_bytes()
     cubin = (samples / "plain.cubin").read_bytes()
     library = windows_library(

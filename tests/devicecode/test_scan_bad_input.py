@@ -29,7 +29,7 @@ def survives(content: bytes) -> None:
 
 
 @pytest.mark.parametrize("name", [*NAMES, "libkernels.a"])
-def test_cut_anywhere(samples: Samples, name: str) -> None:
+def test_file_truncated_anywhere_does_not_crash_the_scan(samples: Samples, name: str) -> None:
     whole = (samples / name).read_bytes()
     step = max(1, len(whole) // 400)
     for size in (*range(0, 300, 3), *range(300, len(whole), step)):
@@ -37,7 +37,7 @@ def test_cut_anywhere(samples: Samples, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_bytes_changed_at_random(samples: Samples, name: str) -> None:
+def test_randomly_changed_bytes_do_not_crash_the_scan(samples: Samples, name: str) -> None:
     whole = (samples / name).read_bytes()
     dice = random.Random(name)
     for _ in range(300):

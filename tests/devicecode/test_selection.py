@@ -82,7 +82,7 @@ def test_lists_mean_what_they_say(names: list[Target], listed: frozenset[Target]
 
 
 @given(some_targets)
-def test_ptx_policies(names: list[Target]) -> None:
+def test_ptx_policy_decides_the_ptx_kept(names: list[Target]) -> None:
     entries = entries_of(names)
     nothing = frozenset({Target.parse("sm_999")})
     by_policy = {

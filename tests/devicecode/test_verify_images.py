@@ -38,13 +38,13 @@ def findings(slim: tuple[FilePlan, Path], at: int, content: bytes) -> str:
     return str(error.value)
 
 
-def test_a_changed_image(slim: tuple[FilePlan, Path]) -> None:
+def test_changed_image_is_found(slim: tuple[FilePlan, Path]) -> None:
     _, one = next(host_containers(Elf(open_file(slim[1]))))
     (entry,) = one.entries()
     assert "differs from the old one" in findings(slim, entry.payload_offset + 100, b"other")
 
 
-def test_an_image_for_another_gpu(slim: tuple[FilePlan, Path]) -> None:
+def test_image_for_another_gpu_is_found(slim: tuple[FilePlan, Path]) -> None:
     _, one = next(host_containers(Elf(open_file(slim[1]))))
     (entry,) = one.entries()
     found = findings(slim, entry.offset + 28, struct.pack("<I", 80))
@@ -59,7 +59,7 @@ def test_wrapper_pointing_at_another_container_is_found(slim: tuple[FilePlan, Pa
     assert "wrappers point at other containers" in findings(slim, first + 16, other)
 
 
-def test_a_changed_section(slim: tuple[FilePlan, Path]) -> None:
+def test_changed_section_is_found(slim: tuple[FilePlan, Path]) -> None:
     text = Elf(open_file(slim[1])).section(".text")
     assert text is not None
     assert "section .text has other bytes" in findings(slim, text.offset, b"\xcc" * 4)
@@ -74,7 +74,7 @@ def test_section_with_changed_address_or_size_is_found(slim: tuple[FilePlan, Pat
     assert ".comment has other bytes" in findings(slim, row + 32, struct.pack("<Q", 3))
 
 
-def test_another_number_of_sections(slim: tuple[FilePlan, Path]) -> None:
+def test_additional_section_is_found(slim: tuple[FilePlan, Path]) -> None:
     plan, new = slim
     content = bytearray(new.read_bytes())
     header = Elf(open_file(new)).header
@@ -87,14 +87,14 @@ def test_another_number_of_sections(slim: tuple[FilePlan, Path]) -> None:
         check_plan(plan, open_file(path))
 
 
-def test_a_container_less(slim: tuple[FilePlan, Path], tmp_path: Path) -> None:
+def test_missing_container_is_found(slim: tuple[FilePlan, Path], tmp_path: Path) -> None:
     plan, _ = slim
     other = Maker(folder=tmp_path).library(THREE[:2])
     with pytest.raises(VerifyError, match="containers: 2, expected 3"):
         check_plan(plan, open_file(other))
 
 
-def test_another_form_of_file(slim: tuple[FilePlan, Path], tmp_path: Path) -> None:
+def test_another_kind_of_file_is_refused(slim: tuple[FilePlan, Path], tmp_path: Path) -> None:
     plan, _ = slim
     text = tmp_path / "text"
     text.write_text("text")

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.nvcc
 
 
 @pytest.mark.parametrize("target", ["sm_75", "sm_90a", "sm_100f"])
-def test_the_capability_and_the_noted_target(samples: Samples, target: str) -> None:
+def test_capability_and_noted_target_of_a_cubin_are_read(samples: Samples, target: str) -> None:
     cubin = Cubin(samples.window(f"{target}.cubin"))
     assert cubin.noted_target() == Target.parse(target)
     assert cubin.capability == Target.parse(target).capability

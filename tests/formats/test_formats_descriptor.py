@@ -166,11 +166,11 @@ class TestInLibraries:
         samples.link(name, link, "-nostdlib", "note.S")
         return Elf(samples.window(name))
 
-    def test_found_in_a_library(self, samples: Samples) -> None:
+    def test_descriptor_is_found_in_a_library(self, samples: Samples) -> None:
         elf = self.library(samples, "libnoted.so", encode_note(DESCRIPTOR))
         assert read_descriptor(elf) == DESCRIPTOR
 
-    def test_found_in_an_object(self, samples: Samples) -> None:
+    def test_descriptor_is_found_in_an_object(self, samples: Samples) -> None:
         elf = self.library(samples, "noted.o", encode_note(DESCRIPTOR), link="-c")
         assert read_descriptor(elf) == DESCRIPTOR
 
@@ -180,7 +180,7 @@ class TestInLibraries:
         assert "archsplit" in text
         assert f"{len(ENCODED):#010x}" in text
 
-    def test_none_in_other_libraries(self, samples: Samples) -> None:
+    def test_libraries_without_our_note_have_no_descriptor(self, samples: Samples) -> None:
         assert read_descriptor(Elf(samples.window("libkernels.so"))) is None
         other = struct.pack("<III12s", 10, 0, 2, b"archsplit\0")
         assert read_descriptor(self.library(samples, "libother.so", other)) is None

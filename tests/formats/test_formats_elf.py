@@ -62,7 +62,7 @@ def test_agrees_with_pyelftools(samples: Samples, name: str) -> None:
     ]
 
 
-def test_the_kind_and_machine_of_a_file(samples: Samples) -> None:
+def test_kind_and_machine_of_each_file_are_read(samples: Samples) -> None:
     found = {
         name: (Elf(samples.window(name)).header.type, Elf(samples.window(name)).header.machine)
         for name in ("kernels.o", "program", "libaarch64.so", "sm_75.cubin")
@@ -94,7 +94,7 @@ def test_sections_without_bytes_have_none(samples: Samples) -> None:
     assert len(elf.content(bss)) == 0
 
 
-def test_the_bytes_at_an_address(samples: Samples) -> None:
+def test_bytes_at_a_mapped_address_are_found_and_others_refused(samples: Samples) -> None:
     elf = Elf(samples.window("libkernels.so"))
     data = elf.section(".nvFatBinSegment")
     assert data is not None
@@ -105,13 +105,13 @@ def test_the_bytes_at_an_address(samples: Samples) -> None:
             elf.at_address(address, size, "wild")
 
 
-def test_an_address_before_all_segments(samples: Samples) -> None:
+def test_address_before_all_segments_is_refused(samples: Samples) -> None:
     elf = Elf(samples.window("program"))
     with pytest.raises(BinaryFormatError, match="found address 0x10, expected one that a PT_LOAD"):
         elf.from_address(0x10, "low")
 
 
-def test_a_file_without_section_headers(samples: Samples) -> None:
+def test_file_without_section_headers_is_still_read(samples: Samples) -> None:
     whole = samples.bytes("libkernels.so")
     elf = damaged(whole, 40, "<Q", 0)
     assert (elf.section_count, list(elf.sections())) == (0, [])
@@ -181,7 +181,7 @@ def test_refuses_a_stripped_library_cut_inside_a_segment(samples: Samples) -> No
         Elf(Window(bytes(data[: end - 1]), source="cut"))
 
 
-def test_notes_of_every_alignment() -> None:
+def test_notes_of_both_alignments_are_read() -> None:
     elf = Elf(open_file(Path(sys.executable).resolve()))
     notes = list(read_notes(elf))
     assert {note.owner for note in notes} >= {"GNU"}

@@ -35,7 +35,7 @@ def library(samples: Samples, name: str, *options: str) -> Elf:
 
 
 @pytest.mark.parametrize("style", ["gnu", "sysv", "both"])
-def test_exported_symbols_by_every_hash_table(samples: Samples, style: str) -> None:
+def test_exported_symbols_are_found_by_every_hash_table(samples: Samples, style: str) -> None:
     dynamic = Dynamic(library(samples, f"lib{style}.so", f"-Wl,--hash-style={style}"))
     assert {symbol.name for symbol in dynamic.exported_symbols()} == SHOWN
 
@@ -46,7 +46,7 @@ def test_a_version_script_hides_the_rest(samples: Samples) -> None:
     assert [symbol.name for symbol in dynamic.exported_symbols()] == ["shown"]
 
 
-def test_a_library_without_exports(samples: Samples) -> None:
+def test_library_without_exports_has_no_symbols(samples: Samples) -> None:
     (samples.folder / "none.map").write_text("{ local: *; };")
     elf = library(samples, "libnone.so", "-Wl,--version-script=none.map")
     assert list(Dynamic(elf).exported_symbols()) == []

@@ -49,12 +49,12 @@ def test_targets_match_the_command_line(samples: Samples, name: str) -> None:
     assert Counter(str(entry.target) for _, entry in found) == Counter(TARGETS)
 
 
-def test_the_fatbin_of_an_aarch64_library(samples: Samples) -> None:
+def test_fatbin_of_an_aarch64_library_is_read(samples: Samples) -> None:
     found = read_entries(samples, "libaarch64.so")
     assert {str(entry.target) for _, entry in found} == set(TARGETS)
 
 
-def test_executable_and_relocatable_containers(samples: Samples) -> None:
+def test_executable_and_relocatable_containers_are_told_apart(samples: Samples) -> None:
     found = read_entries(samples, "librdc.so")
     assert {(section, str(entry.target), entry.kind_name) for section, entry in found} == {
         ("__nv_relfatbin", "sm_80", "CUBIN"),
@@ -74,7 +74,9 @@ def test_executable_and_relocatable_containers(samples: Samples) -> None:
         ("libaarch64.so", Compression.NONE, Compression.NONE),
     ],
 )
-def test_compression(samples: Samples, name: str, sass: Compression, ptx: Compression) -> None:
+def test_compression_of_sass_and_ptx_is_read(
+    samples: Samples, name: str, sass: Compression, ptx: Compression
+) -> None:
     for _, entry in read_entries(samples, name):
         assert entry.compression is (ptx if entry.kind is EntryKind.PTX else sass)
         assert (entry.uncompressed_size > 0) == (entry.compression is not Compression.NONE)
@@ -229,7 +231,9 @@ def test_unknown_kind_is_named_and_unknown_flags_are_ignored(samples: Samples) -
         (256, "CONCATENATED", False),
     ],
 )
-def test_every_known_kind(samples: Samples, kind: int, name: str, has_target: bool) -> None:
+def test_every_known_kind_of_entry_has_a_name(
+    samples: Samples, kind: int, name: str, has_target: bool
+) -> None:
     entry = changed(samples, 0, "<H", kind)
     assert (entry.kind_name, entry.target is not None) == (name, has_target)
 

@@ -22,7 +22,7 @@ def test_reads_little_endian_numbers() -> None:
     ]
 
 
-def test_copies_nothing() -> None:
+def test_window_copies_no_bytes() -> None:
     data = bytearray(b"abc")
     window = Window(memoryview(data), source="shared").part(1, 2, "tail")
     data[2] = ord("z")

@@ -17,7 +17,7 @@ HERE = Path(__file__).parent
 
 
 @pytest.mark.gpu
-def test_vecsort() -> None:
+def test_vecsort_passes_its_checks_on_a_gpu() -> None:
     wheels = os.environ.get("VECSORT_WHEELS")
     script = ["vecsort_on_gpu.py", wheels] if wheels else ["vecsort_checks.py"]
     done = subprocess.run(

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 DAYS = ("20261121", "20261122", "20261123")
 
 
-def test_three_days(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_three_nightly_releases_leave_the_expected_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     index = tmp_path / "index"
     with serving(index) as (url, _):
         for number, day in enumerate(DAYS):

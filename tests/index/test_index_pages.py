@@ -148,7 +148,7 @@ def test_moments_are_in_utc() -> None:
     assert timestamp_text(0) == "1970-01-01T00:00:00Z"
 
 
-def test_pins() -> None:
+def test_exact_pins_are_normalised_and_others_left_out() -> None:
     texts = ['Toy_SM90==1.0.0 ; extra == "sm90"', "a>=1,==2.0", "b==1.*", "c", "not a requirement!"]
     assert [str(pin) for pin in exact_pins(texts)] == ["a==2.0", "toy-sm90==1.0.0"]
 

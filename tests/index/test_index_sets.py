@@ -123,7 +123,7 @@ def test_the_oldest_goes_until_the_rest_fits() -> None:
     assert len(done) == 4
 
 
-def test_a_core_s_plugins() -> None:
+def test_missing_plugins_of_a_core_are_named() -> None:
     core, plugin = toy("1.0", "sm90")
     assert missing_plugins([core, plugin]) == ()
     assert missing_plugins([core]) == (
@@ -147,7 +147,7 @@ LIMITS = st.none() | st.integers(0, 300)
 
 
 @given(RELEASES, LIMITS, LIMITS)
-def test_laws_of_pruning(
+def test_pruning_keeps_the_newest_and_is_idempotent(
     releases: list[tuple[int, set[str], int, int]], seconds: int | None, size: int | None
 ) -> None:
     entries = [

@@ -157,7 +157,7 @@ def test_a_core_does_not_come_without_its_plugins(tmp_path: Path) -> None:
     assert check_index(open_folder(tmp_path / "index")) == 3
 
 
-def test_yanked_and_back(tmp_path: Path) -> None:
+def test_yank_is_undone_by_unyank(tmp_path: Path) -> None:
     root = tmp_path / "index"
     update(root, build_folder(tmp_path / "build", "1.0"))
     before = files(root)
@@ -323,14 +323,14 @@ def test_damaged_root_page_is_written_again(tmp_path: Path) -> None:
     assert check_index(open_folder(root)) == 6
 
 
-def test_a_page_in_the_wrong_folder(tmp_path: Path) -> None:
+def test_page_in_the_wrong_folder_is_refused(tmp_path: Path) -> None:
     update(tmp_path, *release(tmp_path / "wheels", "1.0"))
     (tmp_path / "toy").rename(tmp_path / "other")
     with pytest.raises(InputError, match=r"other/index\.json is the page of toy"):
         update(tmp_path)
 
 
-def test_no_index(tmp_path: Path) -> None:
+def test_folder_without_an_index_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="is not a package index"):
         open_folder(tmp_path)
     with pytest.raises(InputError, match="can't read"):
@@ -392,7 +392,7 @@ def update_of_the_third_day(root: Path) -> IndexUpdate:
     return update(root, root.parent / "1.2", day=2, limits=RetentionLimits(seconds=DAY))
 
 
-def test_killed_at_every_step(tmp_path: Path) -> None:
+def test_update_killed_at_any_step_is_completed_by_the_next(tmp_path: Path) -> None:
     for day, version in enumerate(("1.0", "1.1", "1.2")):
         build_folder(tmp_path / version, version)
         if version != "1.2":
@@ -437,7 +437,7 @@ def test_another_writer_may_make_the_folder_first(
     assert check_index(open_folder(root)) == 3
 
 
-def test_a_reader_beside_a_writer(tmp_path: Path) -> None:
+def test_reader_during_an_update_sees_matching_digests(tmp_path: Path) -> None:
     root = tmp_path / "index"
     builds = [build_folder(tmp_path / f"1.{number}", f"1.{number}") for number in range(6)]
     update(root, builds[0])
@@ -457,7 +457,9 @@ def test_a_reader_beside_a_writer(tmp_path: Path) -> None:
     assert looks > 1
 
 
-def test_a_file_system_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_system_without_locks_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(*_: object) -> None:
         raise OSError(38, "Function not implemented")
 
@@ -499,7 +501,7 @@ def test_the_command_s_json_says_what_to_upload_in_which_order(
     assert "more than the limit of 1 B" in captured.err
 
 
-def test_the_command_s_words(index: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_index_command_checks_and_yanks(index: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["index", str(index), "--check"]) == 0
     assert main(["index", str(index), "--check", "--json"]) == 0
     assert main(["index", str(index)]) == 0

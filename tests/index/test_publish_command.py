@@ -28,7 +28,9 @@ def command(scene: Scene, tmp_path: Path) -> Command:
     return Command(scene=scene, home=tmp_path / "home")
 
 
-def test_killed_at_an_upload_and_begun_again(command: Command, tmp_path: Path) -> None:
+def test_publish_killed_at_an_upload_is_completed_by_the_next(
+    command: Command, tmp_path: Path
+) -> None:
     """At no moment can the core be installed without a plugin, and nothing goes up twice.
 
     At a plugin's upload, and before and after the core's; the stress session kills at each request.
@@ -62,7 +64,9 @@ def test_killed_at_an_upload_and_begun_again(command: Command, tmp_path: Path) -
 @pytest.mark.stress
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("answered", [False, True])
-def test_killed_at_every_request(command: Command, *, answered: bool) -> None:
+def test_publish_killed_at_any_request_is_completed_by_the_next(
+    command: Command, *, answered: bool
+) -> None:
     scene = command.scene
     number = 0
     while True:

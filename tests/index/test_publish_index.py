@@ -91,7 +91,7 @@ def test_release_for_pythons_whose_images_differ_is_complete(
     assert scene.names() == {path.name for path in scene.dist.glob("*.whl")} - unused
 
 
-def test_one_project_after_the_other(scene: Scene) -> None:
+def test_projects_are_published_one_by_one_with_the_core_last(scene: Scene) -> None:
     def only(*names: str) -> Publication:
         return publish(scene, replace(scene.publisher(), only=frozenset(names)))
 

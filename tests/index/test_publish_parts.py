@@ -344,7 +344,7 @@ def test_patience_ends() -> None:
     assert max(pauses.slept) == 60
 
 
-def test_clock_of_the_machine() -> None:
+def test_system_clock_advances_and_is_utc() -> None:
     clock = SystemClock()
     before = clock.monotonic()
     clock.sleep(0.01)

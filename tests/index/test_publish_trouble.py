@@ -44,7 +44,7 @@ def test_twine_answer_truncated_by_a_full_disk_is_an_error(scene: Scene) -> None
         twine.where()
 
 
-def test_a_section_of_pypirc_without_an_address(scene: Scene) -> None:
+def test_pypirc_section_without_an_address_is_refused(scene: Scene) -> None:
     scene.state.mkdir()
     settings = scene.state / ".pypirc"
     settings.write_text("[distutils]\nindex-servers = ours\n[ours]\nusername = a\n")
@@ -106,7 +106,7 @@ def test_passwords_in_addresses_are_refused_before_anything_is_read(
 
 
 @pytest.mark.parametrize("option", ["--max-file-size", "--max-project-size"])
-def test_no_size_at_all(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_size_limit_of_zero_is_refused(option: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(("publish", "dist", f"{option}=0")) == 2
     assert "'0' is not a size of at least one byte" in capsys.readouterr().err
 

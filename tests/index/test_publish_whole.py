@@ -39,7 +39,7 @@ except Exception as error:
 
 
 @pytest.mark.nvcc
-def test_from_a_recipe_to_its_users(
+def test_recipe_is_built_published_and_installed(
     scene: Scene, tmp_path: Path, environment: dict[str, str]
 ) -> None:
     recipe = Path(shutil.copytree(TINYVEC, tmp_path / "tinyvec"))

@@ -85,7 +85,7 @@ def test_the_example_is_read_and_what_it_has_of_strangers_is_said() -> None:
     assert found.gpus[Capability(8, 6)][0] == "NVIDIA GeForce RTX 3060"
 
 
-def test_shares_of_any_kind_and_rows_by_capability() -> None:
+def test_shares_of_any_kind_are_summed_by_capability() -> None:
     table = (
         '\ufeff# ours\n\nCapability, Share ,GPU\n9.0,300,\n,100,"T4"\n8.6,50%,A10\n9.0,50,H100\n'
     )

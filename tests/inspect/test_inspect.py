@@ -29,7 +29,7 @@ def inspected(path: Path, *, digest: bool = False) -> Inventory:
     return read_inventory(InspectRequest(subject=str(path), digest=digest))
 
 
-def test_a_file(samples: Samples) -> None:
+def test_inspection_of_a_file_lists_digest_size_and_targets(samples: Samples) -> None:
     path = samples / "libkernels.so"
     found = inspected(path, digest=True)
     assert (found.sha256, found.size) == (sha256(path), path.stat().st_size)
@@ -137,7 +137,7 @@ def test_a_damaged_file_among_others_is_its_own_problem(samples: Samples, tmp_pa
     assert half.units == ()
 
 
-def test_kernels_of_every_target(samples: Samples) -> None:
+def test_kernels_are_listed_for_every_target(samples: Samples) -> None:
     names: dict[str, set[str]] = {}
     found = read_inventory(InspectRequest(subject=str(samples / "libkernels.so"), kernels=True))
     for row in found.files[0].kernels:
@@ -149,7 +149,7 @@ def test_kernels_of_every_target(samples: Samples) -> None:
 
 
 @pytest.mark.parametrize("name", ["plain.cubin", "zstd.o", "lz4.o", "rdc.o"])
-def test_kernels_of_every_form(samples: Samples, name: str) -> None:
+def test_kernels_are_found_in_every_form(samples: Samples, name: str) -> None:
     found = read_inventory(InspectRequest(subject=str(samples / name), kernels=True))
     assert "_Z8only_newPf" in {row.name for row in found.files[0].kernels}
 

@@ -101,7 +101,7 @@ def trimmed(cubin: bytes) -> bytes:
 
 
 @pytest.mark.parametrize(("requirement", "second"), WHEELS)
-def test_every_cubin_byte_for_byte(
+def test_cubins_equal_those_extracted_by_cuobjdump(
     downloads: Path, requirement: str, second: str, tmp_path: Path
 ) -> None:
     program = cuobjdump(downloads, second, tmp_path / "cuobjdump")

@@ -90,7 +90,7 @@ def test_the_text_says_it_at_a_glance(samples: Samples) -> None:
     assert "pkg/libkernels.so" in text
 
 
-def test_the_text_about_nothing(samples: Samples) -> None:
+def test_text_reports_a_library_without_device_code(samples: Samples) -> None:
     inventory = inspected(samples, "libempty.so")
     text = printed(inventory_text(inventory, ()))
     assert text.splitlines()[1].endswith("in all; no device code")
@@ -132,7 +132,7 @@ def test_many_kernels_are_cut_short(samples: Samples) -> None:
     assert "… and 10 more templates of kernels that changed" in printed(growth_text(growth))
 
 
-def test_the_text_about_growth(samples: Samples) -> None:
+def test_text_of_growth_lists_targets(samples: Samples) -> None:
     old, new = (inspected(samples, name) for name in ("zstd.o", "kernels.o"))
     text = printed(growth_text(compare_inventories(old, new)))
     assert re.search(r"^sm_90a +0 B +\S+ kB +\+\S+ kB", text, re.MULTILINE)
@@ -174,7 +174,7 @@ def test_json_has_problems_and_kernels_where_there_are_any(samples: Samples) -> 
     assert {kernel["target"] for kernel in file["kernels"]} == {"sm_80", "sm_90", "sm_90a"}
 
 
-def test_json_of_growth(samples: Samples) -> None:
+def test_json_of_growth_lists_old_new_and_difference(samples: Samples) -> None:
     old, new = (inspected(samples, name, kernels=True) for name in ("zstd.o", "kernels.o"))
     content = json.loads(growth_json(old, new, compare_inventories(old, new)))
     assert list(content) == ["schema", "old", "new", "unit", "targets", "kernels"]

@@ -96,7 +96,7 @@ def visible(value: str | None) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("case", VISIBLE)
-def test_visible_devices(workbench: Workbench, case: str) -> None:
+def test_cuda_visible_devices_selects_among_three(workbench: Workbench, case: str) -> None:
     value, expected = VISIBLE[case]
     output = workbench.probe(gpus=THREE, **visible(value)).stdout
     assert seen(output) == expected
@@ -104,7 +104,9 @@ def test_visible_devices(workbench: Workbench, case: str) -> None:
 
 
 @pytest.mark.parametrize("value", ONE_DEVICE)
-def test_visible_devices_on_a_machine_with_one(workbench: Workbench, value: str) -> None:
+def test_cuda_visible_devices_selects_on_a_machine_with_one(
+    workbench: Workbench, value: str
+) -> None:
     output = workbench.probe(gpus="9.0", CUDA_VISIBLE_DEVICES=value).stdout
     assert seen(output) == ONE_DEVICE[value]
 
@@ -191,7 +193,9 @@ def test_pci_address_decides_and_not_nvmls_number(workbench: Workbench, order: s
         ("8.0/0;8.0", "0", []),
     ],
 )
-def test_mig(workbench: Workbench, gpus: str, value: str | None, expected: list[str]) -> None:
+def test_cuda_visible_devices_selects_mig_devices(
+    workbench: Workbench, gpus: str, value: str | None, expected: list[str]
+) -> None:
     output = workbench.probe(gpus=gpus, **visible(value)).stdout
     assert uuids(output) == expected
     assert state(output) == (READY if expected else HIDDEN)

@@ -36,7 +36,7 @@ def findings(workbench: Workbench, site: Path, **more: str) -> dict[str, Any]:
     return content
 
 
-def test_served_device(workbench: Workbench, site: Path) -> None:
+def test_doctor_reports_a_served_device(workbench: Workbench, site: Path) -> None:
     path = workbench.plugin(site, "sm_90")
     done = doctor(workbench, site, gpus="9.0")
     assert done.stdout == (

@@ -290,7 +290,7 @@ print([each.path for each in vecsort.explain(plugins=[{str(path)!r}]).candidates
     assert done.stdout == f"{path}\n['{path}']\n", done.stderr
 
 
-def test_two_cores_in_one_process(workbench: Workbench, site: Path) -> None:
+def test_two_cores_in_one_process_open_their_own_plugins(workbench: Workbench, site: Path) -> None:
     workbench.plugin(site, "sm_90")
     (site / "othersort").mkdir()
     (site / "vecsort" / "_archsplit").rename(site / "othersort" / "_archsplit")

@@ -105,7 +105,7 @@ def plugins(site: Path) -> str:
     return str(site / "toy_plugins")
 
 
-def test_folder_for_each_package(workbench: Workbench, store: SplitSite) -> None:
+def test_pack_is_found_in_a_folder_for_each_package(workbench: Workbench, store: SplitSite) -> None:
     """As Bazel's rules_python and Nix's NIX_PYTHONPATH have it."""
     pack = store.site.parent / "pack"
     found = look(workbench, store.site, pack)
@@ -160,7 +160,7 @@ def install(python: Path | str, *arguments: object, **more: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_core_of_a_user_and_pack_of_an_environment(
+def test_pack_of_an_environment_serves_a_users_core(
     workbench: Workbench, store: SplitSite, tmp_path: Path
 ) -> None:
     core, pack = wheels(store, tmp_path / "wheels")
@@ -174,7 +174,9 @@ def test_core_of_a_user_and_pack_of_an_environment(
     assert [folder.startswith(str(tmp_path / "user")) for folder in folders] == [True, False]
 
 
-def test_two_targets(workbench: Workbench, store: SplitSite, tmp_path: Path) -> None:
+def test_pack_in_another_target_folder_is_found(
+    workbench: Workbench, store: SplitSite, tmp_path: Path
+) -> None:
     places = [tmp_path / "one", tmp_path / "two"]
     for wheel, place in zip(wheels(store, tmp_path / "wheels"), places, strict=True):
         install(sys.executable, "--target", place, wheel)
@@ -239,7 +241,9 @@ print(letters({library!r}))
         ("[pack.encode()]", "--"),
     ],
 )
-def test_odd_search_paths(workbench: Workbench, store: SplitSite, value: str, letters: str) -> None:
+def test_packs_are_found_only_on_usable_search_paths(
+    workbench: Workbench, store: SplitSite, value: str, letters: str
+) -> None:
     pack = str(store.site.parent / "pack")
     code = ODD.format(pack=pack, library=str(store.library), value=value)
     done = workbench.python(store.site, f"{LETTERS}\n{code}", gpus="9.0")
@@ -281,7 +285,9 @@ def letters_in_c(workbench: Workbench, library: Path, tmp_path: Path, **more: st
     return done.stdout.strip()
 
 
-def test_program_without_python(workbench: Workbench, store: SplitSite, tmp_path: Path) -> None:
+def test_program_without_python_ignores_pythonpath(
+    workbench: Workbench, store: SplitSite, tmp_path: Path
+) -> None:
     sites = (store.site, store.site.parent / "pack")
     place = forest(sites, tmp_path / "links", symbolic)
     for library, letters in ((place / "toy" / "lib" / "libtoy.so", "hH"), (store.library, "--")):

@@ -54,7 +54,9 @@ def test_each_header_can_have_a_rule_of_its_own() -> None:
         ((), False, "k.o"),
     ],
 )
-def test_the_target_of_a_rule(argv: tuple[str, ...], made: bool, target: str) -> None:
+def test_dependency_rule_names_the_expected_target(
+    argv: tuple[str, ...], made: bool, target: str
+) -> None:
     text = depfile_text([DEVICE], command=CommandLine(argv), made=made)
     assert text.startswith(f"{target} : k.cu".encode())
 

@@ -104,7 +104,7 @@ def test_the_host_compile_reads_what_it_includes(nvcc: Nvcc) -> None:
     }
 
 
-def test_one_virtual_architecture_for_sass_and_ptx(nvcc: Nvcc) -> None:
+def test_sass_and_ptx_of_one_architecture_share_a_cicc_step(nvcc: Nvcc) -> None:
     transcript = nvcc.transcript("sm_120", "compute_120")
     assert kinds(transcript).count("cicc") == 1
     assert set(map(str, transcript.images)) == {"sm_120", "compute_120"}

@@ -42,7 +42,7 @@ def test_the_nearer_variable_wins(tmp_path: Path) -> None:
     assert find(NVCC_CCBIN=str(compiler), CXX="no-such").compiler == compiler
 
 
-def test_no_compiler_at_all() -> None:
+def test_missing_host_compiler_is_refused_with_a_hint() -> None:
     error = refusal(PATH="/nowhere")
     assert error.args == ("not found on PATH=/nowhere: g++",)
     assert error.hint == "apt-get install g++, or set CXX to a C++ compiler"

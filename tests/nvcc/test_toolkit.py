@@ -140,7 +140,7 @@ def test_wheels_of_different_versions_are_skipped(tmp_path: Path, toolkit: Toolk
     assert "pip install 'nvidia-nvvm==" in attempts[-1].reason
 
 
-def test_an_nvcc_without_a_toolkit_folder(tmp_path: Path) -> None:
+def test_nvcc_without_a_toolkit_folder_is_rejected(tmp_path: Path) -> None:
     script = 'case $1 in --version) echo "release 13.0, V13.0.88";; esac'
     (attempt,) = probe(explicit=program(tmp_path / "nvcc", script), environment={})
     assert attempt.reason == "its --dryrun prints no toolkit folder"

@@ -104,7 +104,7 @@ def test_a_whole_release_installs_by_pip_and_by_uv(
     assert verdict.notes == ()
 
 
-def test_a_missing_target(dist: Path, effects: Effects) -> None:
+def test_missing_target_is_found_and_fails_the_installers(dist: Path, effects: Effects) -> None:
     gone = only(dist, "tinyvec_sm90*")
     gone.unlink()
     text = complaint(dist, effects, Requirements())
@@ -221,7 +221,9 @@ def test_truncated_core_is_found_without_trying_an_installer(dist: Path, effects
     assert "can't install" not in text
 
 
-def test_everything_at_once(dist: Path, gapped: Path, effects: Effects) -> None:
+def test_all_kinds_of_faults_are_reported_at_once(
+    dist: Path, gapped: Path, effects: Effects
+) -> None:
     only(dist, "tinyvec_compute90*").unlink()
     shutil.copy(only(gapped, "tinyvec_sm80*"), dist)
     rewrite(only(dist, "tinyvec_sm90*"), in_metadata(b"tinyvec==1.2.3", b"tinyvec"))
@@ -308,7 +310,9 @@ def test_packages_with_other_names_than_the_project_are_imported(
     assert "import toy fails" not in text
 
 
-def test_without_pip_and_uv(dist: Path, effects: Effects, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_check_without_pip_and_uv_is_refused(
+    dist: Path, effects: Effects, monkeypatch: pytest.MonkeyPatch
+) -> None:
     bare = dist.parent / "bare"
     bare.mkdir()
     python = bare / "python"
@@ -398,7 +402,7 @@ def test_a_built_release_and_a_split_have_the_same_kinds_of_findings(
     assert codes[0] & codes[1] >= both
 
 
-def test_findings_as_json(packs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_findings_are_written_as_json(packs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     only(packs, "toy_cc80*").unlink()
     for words in (("--release", "--no-install"), ()):
         assert main(["verify", *words, "--json", str(packs)]) == VerifyError.exit_code
@@ -409,7 +413,7 @@ def test_findings_as_json(packs: Path, capsys: pytest.CaptureFixture[str]) -> No
         assert rows["missing-plugin"]["subject"] == "toy-cc80"
 
 
-def test_an_empty_folder(tmp_path: Path, effects: Effects) -> None:
+def test_empty_folder_is_refused(tmp_path: Path, effects: Effects) -> None:
     with pytest.raises(InputError, match="no wheel in"):
         check_release(tmp_path, effects, STAY)
 
@@ -492,7 +496,9 @@ def test_wheels_with_the_same_missing_kernels_share_a_line() -> None:
     assert list(kernel_faults({}, ())) == []
 
 
-def test_the_command(dist: Path, gapped: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_verify_command_reports_sound_and_faulty_releases(
+    dist: Path, gapped: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["verify", "--release", "--no-install", str(dist)]) == 0
     assert ": 4 wheels, 2 kernels for every target" in capsys.readouterr().out
     assert main(["verify", "--release", "--no-install", "--json", str(dist)]) == 0

@@ -48,7 +48,9 @@ def test_end_of_a_stream_is_a_difference() -> None:
     assert between(b"", b"") == ""
 
 
-def test_the_same_wheels(split: Path, packs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_equal_wheels_are_reported_as_the_same(
+    split: Path, packs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["diff", "--bytes", str(split), str(packs)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 3
@@ -72,7 +74,9 @@ def test_diff_lists_differing_bytes_and_unmatched_wheels(
     assert f"toy_other-2.0-py3-none-any.whl: only in {packs}" in out
 
 
-def test_as_json(split: Path, packs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_diff_is_written_as_json(
+    split: Path, packs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["diff", "--bytes", "--json", str(split), str(packs)]) == 0
     content = json.loads(capsys.readouterr().out)
     assert content["schema"] == 1

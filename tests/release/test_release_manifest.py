@@ -73,7 +73,9 @@ def test_images_match_the_wheels(built: tuple[Path, Release], tmp_path: Path) ->
         ]
 
 
-def test_sources_tools_and_flags(built: tuple[Path, Release], toolkit: Toolkit) -> None:
+def test_manifest_records_sources_tools_and_flags(
+    built: tuple[Path, Release], toolkit: Toolkit
+) -> None:
     manifest = read_manifest(built[0] / MANIFEST_FILE)
     sources = {source.path: source.sha256 for source in manifest.sources}
     assert sources["src/add.cu"] == sha256(TINYVEC / "src" / "add.cu")

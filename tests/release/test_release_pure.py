@@ -152,7 +152,7 @@ def test_unreadable_image_is_listed_and_other_data_is_not() -> None:
     assert len(reader.unread) == 1
 
 
-def test_a_pin_without_its_exact_version() -> None:
+def test_unconditional_loose_pin_is_a_fault() -> None:
     (loose,) = faults(requires=("toy-cc80>=2",))
     assert "requires toy-cc80>=2, expected exactly ==2" in loose
 

@@ -196,6 +196,6 @@ def test_labels_invalid_by_the_draft_are_refused(label: str) -> None:
         Variant(label=label, values=("90_real",), requires=("toy==1",))
 
 
-def test_a_variant_without_a_property() -> None:
+def test_variant_without_a_property_is_refused() -> None:
     with pytest.raises(WheelError, match="has no property"):
         Variant(label="sm90", values=(), requires=("toy==1",))

@@ -50,7 +50,7 @@ def test_step_without_others_always_fits(tmp_path: Path) -> None:
     assert budget(tmp_path, available=1, limit=1).shortage(ALL_MEMORY, []) == 0
 
 
-def test_slots_and_memory_of_one_process(tmp_path: Path) -> None:
+def test_pool_limits_slots_and_memory_of_one_process(tmp_path: Path) -> None:
     pool = LocalPool(3, budget(tmp_path, available=10_000, limit=1000))
     first = pool.acquire(PoolRequest(400 * MB))
     assert not isinstance(first, Denied)

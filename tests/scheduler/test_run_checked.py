@@ -169,6 +169,6 @@ def test_cancelling_from_outside_ends_it(tmp_path: Path) -> None:
         )
 
 
-def test_at_least_one_job() -> None:
+def test_zero_jobs_are_refused() -> None:
     with pytest.raises(ValueError, match="at least one"):
         run(jobs=0)

@@ -47,7 +47,9 @@ def library(maker: Maker) -> Path:
     return library
 
 
-def test_a_library(library: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_library_is_slimmed_into_a_new_file(
+    library: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     before = library.read_bytes()
     words = (library, "--device", "9.0", "--try-load", "--out", tmp_path / "out")
     assert run(*words) == 0
@@ -68,7 +70,9 @@ def test_a_library(library: Path, tmp_path: Path, capsys: pytest.CaptureFixture[
     assert (first[0], first[-1].strip()) == ("9.0 H100, H200", "as before")
 
 
-def test_json(library: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_report_is_written_as_json(
+    library: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run(library, "--device=9.0", "--device=8.6", "--json", "--out", tmp_path / "out") == 0
     report = json.loads(capsys.readouterr().out)
     assert report["schema"] == 1
@@ -180,7 +184,9 @@ def test_device_code_outside_of_the_fatbin_sections_is_named(maker: Maker, tmp_p
         run(bare, "--device", "9.0", "--out", tmp_path / "out")
 
 
-def test_a_wheel(maker: Maker, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wheel_is_slimmed_with_label_and_driver_note(
+    maker: Maker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     wheel = fat_wheel(tmp_path)
     code = run(wheel, "--device=9.0", "--recompress=9", "--label=my", "--out", tmp_path / "out")
     assert code == 0
@@ -205,7 +211,9 @@ def test_result_is_the_last_line_after_what_zstd_would_save(
     assert os.listdir(tmp_path / "b")[0].split("-")[2] == "0slim.cc90.zstd"
 
 
-def test_other_forms(maker: Maker, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_fatbin_is_slimmed_into_a_new_file(
+    maker: Maker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     fatbin = tmp_path / "three.fatbin"
     fatbin.write_bytes(b"".join(THREE))
     assert run(fatbin, "--keep=sm_90,sm_80,compute_80", "--out", tmp_path / "out") == 0
@@ -264,7 +272,7 @@ def test_slim_refuses_contradictory_options(library: Path, tmp_path: Path) -> No
     assert not (tmp_path / "out").exists()
 
 
-def test_a_truncated_library(library: Path, tmp_path: Path) -> None:
+def test_truncated_library_is_refused_and_leaves_nothing(library: Path, tmp_path: Path) -> None:
     library.write_bytes(library.read_bytes()[:-1000])
     with pytest.raises(BinaryFormatError):
         run(library, "--device", "9.0", "--out", tmp_path / "out")

@@ -37,7 +37,7 @@ def slim(
     return Path(report.output), report
 
 
-def test_xgboost_for_one_gpu(downloads: Path, tmp_path: Path) -> None:
+def test_xgboost_shrinks_to_one_gpu_reproducibly(downloads: Path, tmp_path: Path) -> None:
     source = index_wheel(downloads, "xgboost==3.2.0")
     first, report = slim(source, tmp_path / "a")
     assert report.size_before > 131e6
@@ -54,7 +54,9 @@ def test_xgboost_for_one_gpu(downloads: Path, tmp_path: Path) -> None:
     assert again.sha256 == report.sha256
 
 
-def test_a_wheel_for_another_machine(downloads: Path, tmp_path: Path) -> None:
+def test_wheel_for_another_machine_shrinks_without_being_loaded(
+    downloads: Path, tmp_path: Path
+) -> None:
     source = index_wheel(downloads, "bitsandbytes==0.50.2", AARCH64)
     new, report = slim(source, tmp_path)
     assert new.stat().st_size < source.stat().st_size / 2
@@ -79,7 +81,9 @@ def test_a_wheel_for_another_machine(downloads: Path, tmp_path: Path) -> None:
         ("jax-cuda13-plugin==0.10.2", "9.0"),
     ],
 )
-def test_others(requirement: str, device: str, downloads: Path, tmp_path: Path) -> None:
+def test_other_wheels_of_the_index_shrink(
+    requirement: str, device: str, downloads: Path, tmp_path: Path
+) -> None:
     source = index_wheel(downloads, requirement)
     new, report = slim(source, tmp_path, device=device, ptx=PtxPolicy.NEWEST)
     assert new.stat().st_size == report.size_after

@@ -45,7 +45,7 @@ def site(original: Environment, tmp_path: Path) -> Path:
     return original.copy(tmp_path / "env").site
 
 
-def test_slim_and_undo(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_undo_restores_every_file(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = snapshot(site)
     assert run("--site-packages", site, "--device", "9.0") == 0
     said = capsys.readouterr().out
@@ -108,7 +108,9 @@ def read_containers_of(path: Path) -> list[Container]:
     return [one for _, one in host_containers(Elf(open_file(path)))]
 
 
-def test_slim_and_commit_at_once(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_commit_at_once_frees_the_space_for_good(
+    site: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run("--site-packages", site, "--keep", "sm_90,sm_90a,sm_80", "--commit") == 0
     free, old, new = map(float, re.findall(r"(\d+\.\d) MB", capsys.readouterr().err))
     assert free == pytest.approx(old - new, abs=0.11)
@@ -121,7 +123,9 @@ def test_slim_and_commit_at_once(site: Path, capsys: pytest.CaptureFixture[str])
         run("--site-packages", site, "--keep", "sm_86")
 
 
-def test_json(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_report_of_an_environment_is_written_as_json(
+    site: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run("--site-packages", site, "--device", "9.0", "--json", "--dry-run") == 0
     report = json.loads(capsys.readouterr().out)
     assert report["output"] is None

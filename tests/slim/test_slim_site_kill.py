@@ -50,7 +50,7 @@ def archsplit(site: Path, *options: str) -> list[str]:
     return [sys.executable, "-c", program, "slim", "--site-packages", str(site), *options]
 
 
-def test_the_command_killed_at_any_time(environment: Environment, tmp_path: Path) -> None:
+def test_command_killed_at_any_time_can_be_undone(environment: Environment, tmp_path: Path) -> None:
     before = snapshot(environment.site)
     clock = random.Random(5)
     copy = environment.copy(tmp_path / "timed")

@@ -20,7 +20,9 @@ pytestmark = pytest.mark.download
 
 
 @pytest.mark.parametrize("links", ["hardlink", "symlink", "copy"])
-def test_an_environment_of_uv(links: str, downloads: Path, tmp_path: Path) -> None:
+def test_environment_of_uv_is_slimmed_without_changing_its_cache(
+    links: str, downloads: Path, tmp_path: Path
+) -> None:
     uv = program(downloads, "uv==0.13.8", "scripts/uv", tmp_path)
     cache, environment = tmp_path / "cache", Environment(root=tmp_path / "env")
     wheel = fat_wheel(tmp_path, library=with_neighbour(tmp_path).read_bytes())

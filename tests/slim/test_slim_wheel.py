@@ -356,7 +356,9 @@ def test_the_output_is_never_the_input(wheel: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", EditMode)
-def test_both_modes_and_recompression(mode: EditMode, wheel: Path, tmp_path: Path) -> None:
+def test_only_shrink_mode_makes_recompressed_files_smaller(
+    mode: EditMode, wheel: Path, tmp_path: Path
+) -> None:
     packed = dataclasses.replace(request(wheel, tmp_path), mode=mode, recompress=9)
     report = slim_wheel(packed, pip_agrees())
     (file,) = report.files
@@ -424,7 +426,7 @@ def test_library_in_the_data_folder_of_a_wheel_is_loaded_from_its_place(
     assert f"{member}: loads" in report.checks
 
 
-def test_members_of_all_forms(library: bytes, tmp_path: Path) -> None:
+def test_members_of_all_forms_are_slimmed(library: bytes, tmp_path: Path) -> None:
     place = tmp_path / "forms"
     place.mkdir()
     (place / "x.txt").write_text("x")

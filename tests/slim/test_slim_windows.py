@@ -131,7 +131,7 @@ def test_wheel_changes_only_in_record_and_device_code(library: Path, tmp_path: P
 
 
 @pytest.mark.download
-def test_the_windows_wheel_of_a_real_project(downloads: Path, tmp_path: Path) -> None:
+def test_only_device_code_changes_in_a_real_windows_wheel(downloads: Path, tmp_path: Path) -> None:
     source = index_wheel(downloads, "xgboost==3.2.0", "--platform", "win_amd64")
     words = ["--device", "9.0", "--mode", "in-place", "--out", str(tmp_path)]
     assert main(["slim", str(source), *words]) == 0

@@ -210,7 +210,7 @@ def test_driver_version_is_written_and_read() -> None:
         ((6, 5), 11000),
     ],
 )
-def test_cuda_release_of_ptx(isa: tuple[int, int], cuda: int) -> None:
+def test_ptx_version_determines_the_minimum_cuda(isa: tuple[int, int], cuda: int) -> None:
     assert (
         min_cuda_version([(7, 0), isa]) == cuda if isa > (7, 0) else min_cuda_version([isa]) == cuda
     )

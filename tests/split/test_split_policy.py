@@ -34,7 +34,7 @@ def recipe(
     return folder
 
 
-def test_fewer_packs_within_the_budget(
+def test_policy_builds_fewer_packs(
     recipe: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["build", str(recipe), "--out", str(tmp_path / "out"), "--policy", "nightly", "--json"]

@@ -305,7 +305,7 @@ def test_a_plan_of_what_is_there_says_what_comes_of_it(
     assert "named other" in text
 
 
-def test_a_plan_of_a_library(tmp_path: Path) -> None:
+def test_plan_of_a_library_names_its_packs(tmp_path: Path) -> None:
     library(tmp_path, "liba", 0, others=((b"\x50\xed\x55\xba\x01\0\x10\0" + bytes(8), 1),))
     (tmp_path / "LICENSE").write_text("Do what you like.\n")
     plan = plan_split(recipe_of(tmp_path, LIBRARY))

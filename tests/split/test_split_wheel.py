@@ -340,7 +340,9 @@ def test_targets_that_nothing_here_is_for_are_named(
     assert "6.0: the core names no plugin for it" in capsys.readouterr().err
 
 
-def test_command_line(sample: Sample, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_commands_verify_join_and_doctor_a_split(
+    sample: Sample, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["verify", str(sample.out)]) == 0
     assert f"images in at least one pack: {IMAGES} of {IMAGES}" in capsys.readouterr().out
     assert main(["verify", "--json", str(sample.out)]) == 0

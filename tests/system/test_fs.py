@@ -62,7 +62,7 @@ def test_a_full_disk_has_an_error_of_its_own(tmp_path: Path) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def test_a_real_full_device(tmp_path: Path) -> None:
+def test_write_to_a_full_device_is_a_disk_full_error(tmp_path: Path) -> None:
     full = tmp_path / "full"
     full.symlink_to("/dev/full")
     with pytest.raises(DiskFullError), fs.output_errors(full), full.open("wb", buffering=0) as file:

@@ -128,7 +128,7 @@ def test_a_tree_of_processes_is_the_sum_of_its_members(tmp_path: Path) -> None:
     assert resident_memory(77, root) == 0
 
 
-def test_a_real_tree_of_processes() -> None:
+def test_resident_memory_includes_child_processes() -> None:
     text = "block = b'x' * (200 << 20); print(flush=True); input()"
     argv = ["sh", "-c", f'"{sys.executable}" -c "{text}"; true']
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as parent:

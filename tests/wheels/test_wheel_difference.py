@@ -36,11 +36,11 @@ def between(folders: tuple[Path, Path], *plans: WheelDraft) -> tuple[str, ...]:
     return compare_wheels(one, other)
 
 
-def test_the_same_wheel(folders: tuple[Path, Path]) -> None:
+def test_equal_wheels_have_no_difference(folders: tuple[Path, Path]) -> None:
     assert between(folders, plugin_plan(), plugin_plan()) == ()
 
 
-def test_another_content(folders: tuple[Path, Path]) -> None:
+def test_first_differing_byte_is_reported(folders: tuple[Path, Path]) -> None:
     block = os.urandom(3 << 20)
     # Whatever byte there is, this is another one.
     other = bytes([block[2 << 20] ^ 1])
@@ -60,7 +60,7 @@ def test_longer_content_differs_from_the_end_of_the_shorter(folders: tuple[Path,
     assert lines[0] == f"{first}; 4 against 13 bytes long"
 
 
-def test_other_members(folders: tuple[Path, Path]) -> None:
+def test_additional_member_is_reported_on_either_side(folders: tuple[Path, Path]) -> None:
     plan = plugin_plan()
     more = replace(plan, members=(*plan.members, WheelMember(name="more", content=b"")))
     lines = between(folders, plan, more)
@@ -69,7 +69,7 @@ def test_other_members(folders: tuple[Path, Path]) -> None:
     assert between(folders, more, plan)[0] == f"more: only in {folders[0] / str(plan.name)}"
 
 
-def test_the_same_contents_packed_otherwise(folders: tuple[Path, Path]) -> None:
+def test_same_content_packed_differently_is_reported(folders: tuple[Path, Path]) -> None:
     plan = plugin_plan(bytes(1000))
     one = write_wheel(folders[0], plan, epoch=EPOCH)
     with contextlib.closing(ParallelDeflater(1, level=1)) as deflater:
@@ -81,7 +81,7 @@ def test_the_same_contents_packed_otherwise(folders: tuple[Path, Path]) -> None:
     assert any("packed size (another packer, or another level?)" in line for line in lines)
 
 
-def test_another_mode(folders: tuple[Path, Path]) -> None:
+def test_different_mode_is_reported(folders: tuple[Path, Path]) -> None:
     plan = plugin_plan()
     program = replace(plan, members=(replace(plan.members[0], mode=0o755),))
     assert between(folders, plan, program) == (
@@ -89,7 +89,7 @@ def test_another_mode(folders: tuple[Path, Path]) -> None:
     )
 
 
-def test_another_order(folders: tuple[Path, Path]) -> None:
+def test_different_member_order_is_reported(folders: tuple[Path, Path]) -> None:
     members = [*TOY_FILES.items()]
     one, other = (
         zipped(folder / TOY_NAME, [(ZipInfo(name), content) for name, content in order])

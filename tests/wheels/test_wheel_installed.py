@@ -95,7 +95,7 @@ def test_a_damaged_one_is_refused(record: bytes, match: str, tmp_path: Path) -> 
         list(read_distributions(tmp_path))
 
 
-def test_no_folder(tmp_path: Path) -> None:
+def test_missing_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="can't read"):
         list(read_distributions(tmp_path / "missing"))
 

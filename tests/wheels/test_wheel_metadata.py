@@ -215,7 +215,7 @@ def test_the_email_module_reads_the_same(info: WheelInfo) -> None:
 SOUND = "Wheel-Version: 1.0\nGenerator: a\nRoot-Is-Purelib: True\nTag: c-b-a\nTag: a-b-c\n"
 
 
-def test_wheel_of_others() -> None:
+def test_wheel_file_of_another_tool_is_read() -> None:
     expected = WheelInfo(generator="a", tags=("a-b-c", "c-b-a"), purelib=True)
     assert WheelInfo.decode(SOUND.encode()) == expected
     assert WheelInfo.decode(SOUND.replace("\n", "\r\n").encode()) == expected

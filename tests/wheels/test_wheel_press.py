@@ -180,7 +180,7 @@ def test_press_forgets_results_that_are_not_awaited() -> None:
 @pytest.mark.parametrize(
     "size", [0, 1, PIECE_BYTES - 1, PIECE_BYTES, PIECE_BYTES + 1, 2 * PIECE_BYTES]
 )
-def test_members_of_every_size(tmp_path: Path, size: int) -> None:
+def test_members_of_every_size_are_packed_intact(tmp_path: Path, size: int) -> None:
     content = code(size)
     (path,) = write_wheels(tmp_path, [plugin_plan(content)], epoch=EPOCH)
     with zipfile.ZipFile(path) as archive:

@@ -78,7 +78,7 @@ def test_written_wheel_reads_back(tmp_path: Path) -> None:
         assert wheel.metadata().license_files == ["LICENSE", "third_party/NOTICE"]
 
 
-def test_a_wheel_of_others(tmp_path: Path) -> None:
+def test_signed_wheel_of_another_tool_is_accepted(tmp_path: Path) -> None:
     signed = {f"{RECORD}.jws": b"{}", f"{RECORD}.p7s": b""}
     path = toy_wheel(tmp_path, signed, record=record_of(TOY_FILES))
     check(path)
@@ -240,7 +240,7 @@ def test_a_wrong_record_is_noted_where_it_decides_nothing(
         assert wheel.record[RECORD].digest is None
 
 
-def test_few_notes_about_a_record_with_many_faults(tmp_path: Path) -> None:
+def test_many_record_faults_are_summed_up_in_few_notes(tmp_path: Path) -> None:
     many = {f"toy/{number}": b"" for number in range(9)}
     with open_wheel(toy_wheel(tmp_path, many, record=ROWS), ignore_record=True) as wheel:
         assert wheel.info.notes[-1] == "RECORD is wrong in 4 more rows"
@@ -283,7 +283,7 @@ def test_all_contents_that_differ_are_listed(tmp_path: Path) -> None:
     assert len(str(caught.value).splitlines()) == 3
 
 
-def test_no_wheel_at_all(tmp_path: Path) -> None:
+def test_missing_file_or_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="No such file"):
         check(tmp_path / TOY_NAME)
     (tmp_path / TOY_NAME).mkdir()
@@ -311,7 +311,7 @@ def test_file_other_than_a_zip_is_refused(tmp_path: Path, content: bytes) -> Non
         check(tmp_path / TOY_NAME)
 
 
-def test_truncated_at_any_byte(tmp_path: Path) -> None:
+def test_wheel_truncated_at_any_byte_is_refused(tmp_path: Path) -> None:
     path = toy_wheel(tmp_path)
     whole = path.read_bytes()
     for length in range(len(whole)):
@@ -408,7 +408,7 @@ def test_members_not_allowed_in_a_wheel_are_refused(
 
 
 @pytest.mark.filterwarnings("ignore:Duplicate name")
-def test_a_member_twice(tmp_path: Path) -> None:
+def test_duplicate_member_is_refused(tmp_path: Path) -> None:
     members = [(member("toy/a.py"), b"good"), (member("toy/a.py"), b"evil")]
     with pytest.raises(WheelError, match=re.escape("toy/a.py: occurs 2 times")):
         check(zipped(tmp_path / TOY_NAME, members))
@@ -461,7 +461,7 @@ def test_contradictory_headers_are_refused(
 
 
 @pytest.mark.parametrize("size", [11, 13])
-def test_a_stream_of_a_member_with_another_size(tmp_path: Path, size: int) -> None:
+def test_member_stream_of_another_size_is_refused(tmp_path: Path, size: int) -> None:
     path = toy_wheel(tmp_path)
     patched(path, central={UNPACKED: size}, local={UNPACKED: size})
     with (
@@ -496,7 +496,7 @@ def test_a_member_with_two_names(tmp_path: Path) -> None:
         check(path)
 
 
-def test_a_folder_with_content(tmp_path: Path) -> None:
+def test_folder_member_with_content_is_refused(tmp_path: Path) -> None:
     members = [(member("toy/evil/", external_attr=0o040755 << 16), b"content")]
     with pytest.raises(WheelError, match="a folder with content"):
         check(zipped(tmp_path / TOY_NAME, members))
@@ -510,7 +510,7 @@ def test_a_folder_with_content(tmp_path: Path) -> None:
         (b"", b"\xff" * 22, "bytes after the end"),
     ],
 )
-def test_bytes_around_the_archive(
+def test_bytes_around_the_archive_are_refused(
     tmp_path: Path, before: bytes, after: bytes, message: str
 ) -> None:
     path = toy_wheel(tmp_path)
@@ -527,7 +527,9 @@ def test_member_packed_in_several_blocks_passes_the_check(tmp_path: Path) -> Non
     check(path)
 
 
-def test_a_bomb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_member_over_the_unpacked_limit_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = toy_wheel(tmp_path, {"toy/zeros": bytes(1 << 20)})
     check(path)
     monkeypatch.setattr("archsplit.wheels.zip_reader.MAX_UNPACKED_BYTES", 1 << 20)
@@ -535,7 +537,7 @@ def test_a_bomb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         check(path)
 
 
-def test_two_members_with_the_same_bytes(tmp_path: Path) -> None:
+def test_members_sharing_the_same_bytes_are_refused(tmp_path: Path) -> None:
     """The trick of https://www.bamsoftware.com/hacks/zipbomb/: many members, one content."""
     path = toy_wheel(tmp_path)
     content = bytearray(path.read_bytes())

@@ -63,20 +63,22 @@ NEEDS = "int g(void); int f(void) { return g(); }\n"
 NEEDED = "int g(void) { return 1; }\n"
 
 
-def test_a_library_of_old_symbols(compiled: Callable[..., Path]) -> None:
+def test_library_with_old_symbols_is_tagged_manylinux2014(compiled: Callable[..., Path]) -> None:
     found = tags(compiled("libold.so", OLD))
     assert found == PlatformTags(architecture=MACHINE, glibc=(2, 17))
     assert found.names == (f"manylinux2014_{MACHINE}", f"manylinux_2_17_{MACHINE}")
 
 
-def test_a_newer_symbol(compiled: Callable[..., Path]) -> None:
+def test_newer_symbol_raises_the_platform_tag(compiled: Callable[..., Path]) -> None:
     """getrandom came with glibc 2.25; the next policy is for 2.26."""
     source = "#include <sys/random.h>\nlong f(void *b) { return getrandom(b, 1, 0); }\n"
     found = tags(compiled("libnew.so", source))
     assert found.names == (f"manylinux_2_26_{MACHINE}",)
 
 
-def test_a_promised_glibc(compiled: Callable[..., Path]) -> None:
+def test_promised_glibc_is_tagged_and_newer_symbols_are_refused(
+    compiled: Callable[..., Path],
+) -> None:
     """Libraries that need less get the promised tag; others are an error with their symbols."""
     source = "#include <sys/random.h>\nlong f(void *b) { return getrandom(b, 1, 0); }\n"
     new = {"libnew.so": compiled("libnew.so", source)}
@@ -144,7 +146,7 @@ def other_machine(library: Path, machine: int) -> Path:
     return other
 
 
-def test_libraries_of_other_machines(compiled: Callable[..., Path]) -> None:
+def test_libraries_of_other_machines_are_refused(compiled: Callable[..., Path]) -> None:
     library = compiled("libold.so", OLD)
     cuda, riscv = other_machine(library, 190), other_machine(library, 243)
     with pytest.raises(WheelError, match=r"libraries of one machine .* is for machine 243"):
@@ -165,7 +167,9 @@ def test_file_that_is_not_a_library_is_refused(tmp_path: Path) -> None:
         tags(tmp_path / "gone.so")
 
 
-def test_an_interpreter_without_auditwheel(compiled: Callable[..., Path], tmp_path: Path) -> None:
+def test_interpreter_without_auditwheel_is_a_tool_error(
+    compiled: Callable[..., Path], tmp_path: Path
+) -> None:
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "bare"], check=True)
     with pytest.raises(ToolFailedError, match="No module named auditwheel"):
         tags(compiled("libold.so", OLD), python=str(tmp_path / "bare" / "bin" / "python"))
@@ -320,7 +324,7 @@ def test_verdict_without_an_elf_file_is_refused() -> None:
 @pytest.mark.parametrize(
     "text", ["", "[]", verdict(version=2), verdict(pure=True), verdict(pyfpe=0), verdict(more=1)]
 )
-def test_output_of_another_schema(text: str) -> None:
+def test_output_of_another_schema_is_refused(text: str) -> None:
     with pytest.raises(ToolFailedError, match="not of schema version 1"):
         parse_auditwheel(text, subject="a.so")
 

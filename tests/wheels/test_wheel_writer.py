@@ -123,7 +123,7 @@ def test_the_surroundings_leave_no_trace(
     assert stat.S_IMODE(wheel.stat().st_mode) == 0o644
 
 
-def test_zip64(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_member_is_written_as_zip64(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a limit of a kilobyte instead of two gigabytes: the way is the same."""
     monkeypatch.setattr(zipfile, "ZIP64_LIMIT", 1000)
     path = write(tmp_path, plugin_plan(os.urandom(5000)))
@@ -176,7 +176,7 @@ def test_missing_output_folder_is_an_error(tmp_path: Path) -> None:
         write(tmp_path / "gone", plugin_plan())
 
 
-def test_a_full_disk() -> None:
+def test_full_disk_is_a_disk_full_error() -> None:
     full = Path("/dev/full")
     with pytest.raises(DiskFullError, match="no space left"), output_errors(full):  # noqa: SIM117
         with full.open("wb") as file:
