@@ -171,7 +171,7 @@ def test_code_runs_on_what_it_was_built_for(target: Target) -> None:
 
 
 @given(targets, capabilities)
-def test_a_suffix_only_narrows(target: Target, capability: Capability) -> None:
+def test_suffix_only_narrows_where_a_target_runs(target: Target, capability: Capability) -> None:
     runs = [
         can_run_on(
             Target(kind=target.kind, capability=target.capability, suffix=suffix), capability

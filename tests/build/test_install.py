@@ -109,7 +109,7 @@ def test_uninstalling_the_core_leaves_no_importable_ghost(user: Environment) -> 
     assert user.pip("check").returncode == 1
 
 
-def test_the_metadata_pleases_the_index(built: tuple[Path, Release]) -> None:
+def test_metadata_passes_the_strict_twine_check(built: tuple[Path, Release]) -> None:
     wheels = sorted(map(str, built[0].glob("*.whl")))
     command = [sys.executable, "-m", "twine", "check", "--strict", *wheels]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

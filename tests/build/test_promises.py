@@ -146,7 +146,7 @@ def test_plugin_of_another_version_is_found() -> None:
     assert faults(core(), other) == ["foo-sm90.whl: is version 1.1, expected 1.0"]
 
 
-def test_a_core_with_device_code_and_under_another_name() -> None:
+def test_core_with_device_code_or_another_name_is_found() -> None:
     name = replace(core().name, project=distribution_name("bar"))
     fat = replace(core(), name=name, libraries={"foo/l.so": PLUGIN})
     assert faults(fat, plugin()) == [
@@ -245,7 +245,7 @@ def test_an_identity_is_read_back_and_nothing_else_is() -> None:
         parse_identity(content.replace(b'"version"', b'"verison"'), where="core.json")
 
 
-def test_a_report_of_another_schema(tmp_path: Path) -> None:
+def test_report_of_another_schema_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "archsplit-report.json"
     path.write_text('{"schema": 7}')
     with pytest.raises(InputError, match="has schema 7, expected 2"):

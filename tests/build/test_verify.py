@@ -134,7 +134,7 @@ def test_platform_tag_older_than_auditwheels_is_found(dist: Path, effects: Effec
     assert f"is tagged {claimed}, but auditwheel says {real}" in complaint(dist, effects)
 
 
-def test_a_descriptor_of_another_build(
+def test_descriptor_of_another_build_is_found(
     dist: Path, recipe: Path, tmp_path: Path, effects: Effects
 ) -> None:
     with (recipe / "src" / "add.cu").open("a") as file:

@@ -225,7 +225,7 @@ def test_downloaded_wheels_are_counted_trimmed_and_cleared(
     mark_download(wheels / "gone.whl")
 
 
-def test_trim_and_clear(
+def test_trim_and_clear_remove_entries_and_refuse_a_missing_store(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ARCHSPLIT_CACHE_MAX_SIZE", "1")

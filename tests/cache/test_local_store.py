@@ -291,7 +291,7 @@ def test_only_one_makes_a_thing(tmp_path: Path) -> None:
     second.release_all()
 
 
-def test_patience_ends(tmp_path: Path) -> None:
+def test_wait_for_a_lease_ends_at_its_limit(tmp_path: Path) -> None:
     first, second = (Leases(tmp_path, seconds=0.3) for _ in range(2))
     first.acquire("k")
     began = time.monotonic()

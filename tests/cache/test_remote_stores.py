@@ -410,7 +410,9 @@ cache.close()
 
 
 @pytest.mark.parametrize("scheme", ["http", "s3"])
-def test_a_process_ends_whatever_hangs(tmp_path: Path, server: CacheServer, scheme: str) -> None:
+def test_process_ends_although_the_server_hangs(
+    tmp_path: Path, server: CacheServer, scheme: str
+) -> None:
     server.mood = "hangs"
     address = server.address if scheme == "http" else "s3://cache/x"
     s3 = {"AWS_ENDPOINT_URL": server.address, "AWS_ALLOW_HTTP": "true", "AWS_REGION": "x"}

@@ -113,7 +113,7 @@ def test_failure_is_reported_although_the_parent_ignores_sigchld(machine: Machin
         '#!/bin/sh\nexec "$WRAPPER" "$@"\n',
     ],
 )
-def test_a_script_called_nvcc_ends(machine: Machine, script: str) -> None:
+def test_script_called_nvcc_causes_no_endless_loop(machine: Machine, script: str) -> None:
     program(machine.folder / "masks/nvcc", script)
     path = ("masks", "own", "first", "second")
     more = {"WRAPPER": str(machine.wrapper)}

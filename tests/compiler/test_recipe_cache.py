@@ -239,7 +239,7 @@ def test_another_libdevice_is_seen_and_another_build(project: Project, tmp_path:
     assert built.libraries == here.fresh() != before.libraries
 
 
-def test_a_target_more_runs_only_its_own_device_steps(project: Project) -> None:
+def test_additional_target_runs_only_its_own_device_steps(project: Project) -> None:
     project.edit("recipe.toml", '"sm_90"', '"sm_90", "sm_120"')
     built = project.build()
     # CUB would have another namespace; here no source has asked for the list.

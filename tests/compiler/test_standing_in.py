@@ -309,7 +309,7 @@ def test_files_left_are_the_files_that_nvcc_leaves(
     assert [name for name in ours if name.endswith(".d") and ours[name] != theirs[name]] == []
 
 
-def test_two_sources_of_one_name_in_one_call(folder: Folder) -> None:
+def test_two_sources_of_one_name_in_one_call_are_both_compiled(folder: Folder) -> None:
     done = folder.ours("-lib", "k.cu", "b/k.cu", "-o", "l.a")
     assert (done.returncode, done.stderr) == (0, "")
     names = subprocess.check_output(("nm", "-C", "l.a"), cwd=folder.path, text=True)

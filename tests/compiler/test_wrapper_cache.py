@@ -327,7 +327,7 @@ def test_a_miss_is_explained_by_what_differs(empty: Project, tmp_path: Path) -> 
     assert re.search("program gcc: [0-9a-f]{12}, before [0-9a-f]{12}", run)
 
 
-def test_a_target_more_runs_only_its_own_steps(project: Project) -> None:
+def test_additional_target_runs_only_its_own_steps(project: Project) -> None:
     three = (*TWO, "-gencode", "arch=compute_86,code=sm_86")
     device = [name for name in ran(project.compile(*three)) if re.match("cicc|ptxas", name)]
     assert device == ["cicc compute_86", "ptxas sm_86"]

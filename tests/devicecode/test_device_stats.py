@@ -107,7 +107,7 @@ def test_changes_are_added_up_by_template_and_renamed_kernels_are_paired() -> No
     assert one.target == "3 targets"
 
 
-def test_no_limits_no_findings(samples: Samples) -> None:
+def test_only_size_limits_cause_findings(samples: Samples) -> None:
     damaged = File(path="x.so", size=1, wheel_bytes=None, units=(), problem="cut short")
     inventory = Inventory(path="x", sha256=None, size=1, is_wheel=False, files=(damaged,))
     assert limit_findings(inventory, SizeLimits()) == ()

@@ -55,7 +55,7 @@ def test_any_name_has_a_stable_and_a_readable_form(name: str) -> None:
         ("_Z5scale", "scale"),
     ],
 )
-def test_readable_names(name: str, readable: str) -> None:
+def test_mangled_names_become_readable(name: str, readable: str) -> None:
     assert readable_name(name) == readable
 
 

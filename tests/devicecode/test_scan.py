@@ -118,7 +118,7 @@ def test_a_library_without_device_code_has_none(samples: Samples) -> None:
     assert read_contents(Window(bytes(headless), source="headless")).units == ()
 
 
-def test_a_search_ends_after_many_disappointments(
+def test_search_ends_after_many_unreadable_containers(
     samples: Samples, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(scan, "MAX_UNREADABLE", 1)

@@ -162,7 +162,7 @@ def test_drop_list_starving_a_gpu_with_kept_code_is_refused() -> None:
     check_coverage_stays(drop, [trim(parsed("sm_86", "sm_80"), drop)], subject="x")
 
 
-def test_devices_starve_nothing() -> None:
+def test_selection_by_devices_may_leave_other_gpus_without_code() -> None:
     nine = Selection(devices=frozenset({Capability(9, 0)}))
     check_coverage_stays(nine, [trim(parsed("sm_80"), nine)], subject="x")
 

@@ -75,7 +75,7 @@ def test_kind_and_machine_of_each_file_are_read(samples: Samples) -> None:
     }
 
 
-def test_sections_by_name_and_number(samples: Samples) -> None:
+def test_sections_are_found_by_name_and_number(samples: Samples) -> None:
     elf = Elf(samples.window("libkernels.so"))
     text = elf.section(".text")
     assert text is not None

@@ -61,7 +61,7 @@ def test_only_initfirst_makes_constructors_run_first(samples: Samples) -> None:
     assert [each.is_initialized_first for each in (first, now, plain)] == [True, False, False]
 
 
-def test_names_and_paths(samples: Samples) -> None:
+def test_soname_and_search_paths_are_read(samples: Samples) -> None:
     paths = "-Wl,-rpath,$ORIGIN/../lib"
     new = Dynamic(library(samples, "libnew.so", paths, "-Wl,--enable-new-dtags"))
     old = Dynamic(library(samples, "libold.so", paths, "-Wl,--disable-new-dtags"))

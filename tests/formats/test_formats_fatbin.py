@@ -258,7 +258,7 @@ def test_compression_needs_flag_and_size(
     assert read_entry(Window(bytes(data), source="changed"), 16).compression is compression
 
 
-def test_a_name_in_the_header(samples: Samples) -> None:
+def test_entry_name_in_the_header_is_read(samples: Samples) -> None:
     data = bytearray(samples.bytes("plain.fatbin"))
     struct.pack_into("<II", data, 16 + 32, 56, 8)
     data[16 + 56 : 16 + 64] = b"name.ptx"

@@ -62,7 +62,7 @@ def _strings(table: bytes, limit: int = 10_000) -> Strings:
 
 
 @pytest.mark.parametrize("size", [0, 1, 255, 256, 257, 5000])
-def test_names_of_any_length(size: int) -> None:
+def test_names_of_any_length_are_read(size: int) -> None:
     assert _strings(b"\0x" + b"n" * size + b"\0rest\0").text(2, "name") == "n" * size
 
 

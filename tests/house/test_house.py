@@ -107,7 +107,7 @@ def public_names(tree: ast.Module) -> Iterator[str]:
         yield from (name for name in names if not name.startswith("_") and name != "TYPE_CHECKING")
 
 
-def test_no_ring_of_imports_not_even_for_types() -> None:
+def test_imports_form_no_cycle_even_for_types() -> None:
     known = modules()
     graph: dict[str, set[str]] = {name: set() for name in known}
     for name, tree in known.items():

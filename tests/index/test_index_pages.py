@@ -120,7 +120,7 @@ def test_json_has_what_pep_700_asks_for() -> None:
     }
 
 
-def test_the_list_of_projects() -> None:
+def test_list_of_projects_is_written_as_html_and_json() -> None:
     assert '<a href="toy/">toy</a>' in root_html([TOY])
     assert json.loads(root_json([TOY]))["projects"] == [{"name": "toy"}]
 

@@ -103,7 +103,7 @@ def test_pack_for_join_only_is_checked_but_not_published(scene: Scene) -> None:
     assert {path.name for path, _ in new_wheels([scene.dist])} == published
 
 
-def test_parts_of_a_build_in_several_folders(scene: Scene, tmp_path: Path) -> None:
+def test_parts_of_a_build_in_several_folders_are_joined(scene: Scene, tmp_path: Path) -> None:
     core, first, second = (scene.wheel(part).name for part in ("", "_cc80", "_cc90"))
     folders = [tmp_path / "one", tmp_path / "two"]
     for folder, names in zip(folders, ((core, first), (core, second)), strict=True):
@@ -319,7 +319,7 @@ def test_answer_other_than_an_index_page_is_refused(scene: Scene) -> None:
         index.project("toyfat")
 
 
-def test_patience_ends() -> None:
+def test_retries_end_at_the_time_limit() -> None:
     clock = FakeClock()
     notes: list[str] = []
     one = RetryPolicy(seconds=10, clock=clock, note=notes.append)

@@ -101,7 +101,7 @@ def test_a_folder_leaves_links_out(samples: Samples, tmp_path: Path) -> None:
     assert found.sha256 is None
 
 
-def test_an_installed_package_by_its_name(samples: Samples, tmp_path: Path) -> None:
+def test_installed_package_is_found_by_its_name(samples: Samples, tmp_path: Path) -> None:
     info = tmp_path / "pkg-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: pkg\nVersion: 1.0\n")

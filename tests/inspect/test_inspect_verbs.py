@@ -203,7 +203,9 @@ def test_diff_prints_json(samples: Samples, capsys: pytest.CaptureFixture[str]) 
     assert "libstripped.so" in err
 
 
-def test_an_installed_package_by_name(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_installed_package_is_inspected_by_name(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     assert run("inspect", "pytest") == 0
     assert "no device code" in capsys.readouterr().out
 

@@ -96,7 +96,7 @@ def test_text_reports_a_library_without_device_code(samples: Samples) -> None:
     assert text.splitlines()[1].endswith("in all; no device code")
 
 
-def test_the_text_about_objects_for_a_link(samples: Samples) -> None:
+def test_text_reports_that_objects_register_nothing(samples: Samples) -> None:
     inventory = inspected(samples, "rdc.o")
     text = printed(inventory_text(inventory, device_usage(inventory, GPU_BY_CAPABILITY)))
     assert "nothing in it is registered at run time" in text

@@ -254,7 +254,7 @@ print([lib._name.split("/")[-2] for lib in libs], libs[0] is libs[2])
     assert done.stdout == "['sm_90', 'sm_80', 'sm_90'] True\n", done.stderr
 
 
-def test_fork_before_and_after_load(workbench: Workbench, site: Path) -> None:
+def test_load_works_in_forks_before_and_after_it(workbench: Workbench, site: Path) -> None:
     workbench.plugin(site, "sm_90")
     code = """
 import os, vecsort

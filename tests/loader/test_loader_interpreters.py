@@ -103,7 +103,7 @@ def test_subinterpreters_load_what_the_main_one_does(
 
 
 @pytest.mark.parametrize("version", VERSIONS[3:])
-def test_subinterpreters_with_locks_of_their_own_race(
+def test_racing_subinterpreters_with_their_own_locks_are_served(
     workbench: Workbench, core: SplitSite, version: str
 ) -> None:
     code = OWN_LOCK.format(code=USE.format(library=str(core.library)))
@@ -111,5 +111,7 @@ def test_subinterpreters_with_locks_of_their_own_race(
 
 
 @pytest.mark.parametrize("version", FREE_THREADED)
-def test_threads_without_a_lock_race(workbench: Workbench, core: SplitSite, version: str) -> None:
+def test_racing_threads_without_a_lock_are_served(
+    workbench: Workbench, core: SplitSite, version: str
+) -> None:
     assert told(workbench, core, version, RACE) == "8 True\n"

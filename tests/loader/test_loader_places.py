@@ -113,7 +113,7 @@ def test_pack_is_found_in_a_folder_for_each_package(workbench: Workbench, store:
 
 
 @pytest.mark.parametrize("link", [symbolic, hard])
-def test_links_to_each_file(
+def test_packs_are_found_through_links_to_each_file(
     workbench: Workbench, store: SplitSite, tmp_path: Path, link: Callable[[Path, Path], None]
 ) -> None:
     """As conda installs, and as Bazel's runfiles and venvs have it."""
@@ -123,7 +123,9 @@ def test_links_to_each_file(
     assert look(workbench, place) == ("hH", [*first, plugins(place)], ["accepted"])
 
 
-def test_links_to_folders(workbench: Workbench, store: SplitSite, tmp_path: Path) -> None:
+def test_packs_are_found_through_links_to_folders(
+    workbench: Workbench, store: SplitSite, tmp_path: Path
+) -> None:
     """As an environment of Nix has it: a folder that several packages have is not a package's."""
     place = tmp_path / "env"
     (place / "toy_plugins").mkdir(parents=True)

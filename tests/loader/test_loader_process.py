@@ -267,7 +267,9 @@ import os; os._exit(0)
 """
 
 
-def test_graft_beside_dlopen_ends(workbench: Workbench, core: SplitSite, tmp_path: Path) -> None:
+def test_graft_during_dlopen_causes_no_deadlock(
+    workbench: Workbench, core: SplitSite, tmp_path: Path
+) -> None:
     """A thread holds ld.so's lock while its library's stub calls; another one opens NVML."""
     core.add("cc90", "sm_90")
     source = tmp_path / "slow.c"

@@ -219,7 +219,9 @@ def test_secure_process_refuses_what_others_may_write(
 
 @needs_root
 @pytest.mark.parametrize("kind", RIGHTS)
-def test_split_library_in_a_secure_process(programs: Programs, core: SplitSite, kind: str) -> None:
+def test_secure_process_refuses_packs_others_can_change(
+    programs: Programs, core: SplitSite, kind: str
+) -> None:
     name, strict = programs.with_rights("host", kind), {"ARCHSPLIT_STRICT": "1"}
     assert programs.run(name, core.library, user=NOBODY_UID).stdout == "secure hH\n"
     core.path("cc90").chmod(0o777)

@@ -129,7 +129,7 @@ def test_kernel_missing_from_some_targets_is_found_unless_allowed(
     assert check_release(gapped, effects, replace(STAY, allowed=("*rare*",))).kernels == 3
 
 
-def test_another_build_id(dist: Path, gapped: Path, effects: Effects) -> None:
+def test_wheel_with_another_build_id_is_found(dist: Path, gapped: Path, effects: Effects) -> None:
     shutil.copy(only(gapped, "tinyvec_sm80*"), dist)
     text = complaint(unlisted(dist), effects)
     assert "tinyvec_sm80" in text
@@ -441,7 +441,7 @@ def test_a_whole_split_installs(split: Path, effects: Effects) -> None:
     assert check_release(split, effects, demands).installed == ("pip", "uv")
 
 
-def test_a_split_without_a_pack(packs: Path, effects: Effects) -> None:
+def test_missing_pack_of_a_split_is_found(packs: Path, effects: Effects) -> None:
     gone = only(packs, "toy_cc80*")
     gone.unlink()
     text = complaint(packs, effects, FIRST_ONLY)
@@ -467,7 +467,9 @@ def test_wrong_pins_of_a_split_are_found(packs: Path, effects: Effects) -> None:
     assert "requires toy, expected toy==2.0" in text
 
 
-def test_a_pack_of_another_split(packs: Path, fat: Path, tmp_path: Path, effects: Effects) -> None:
+def test_pack_of_another_split_is_found(
+    packs: Path, fat: Path, tmp_path: Path, effects: Effects
+) -> None:
     from archsplit.split.model import SplitRequest  # noqa: PLC0415 (the same)
     from archsplit.split.split import split_wheel  # noqa: PLC0415 (the same)
     from target_lists import parse_targets  # noqa: PLC0415 (only for this test)

@@ -76,7 +76,7 @@ def test_farm_measures_only_the_time_on_its_worker(tmp_path: Path) -> None:
         assert history.estimates["k1"] == StepEstimate(3.0, 100 * MB)
 
 
-def test_a_failed_step_teaches_nothing(tmp_path: Path) -> None:
+def test_failed_step_adds_no_estimate(tmp_path: Path) -> None:
     history = History(tmp_path, "a.cu")
     history.update(KEYED, outcome(finished(0, 2.0, fault="failed with exit status 1")))
     assert history.estimates == {}

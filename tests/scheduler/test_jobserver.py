@@ -102,7 +102,7 @@ def test_tokens_are_slots_and_memory_is_separate(tmp_path: Path, fifo: int) -> N
     pool.close()
 
 
-def test_no_more_than_the_user_allows(tmp_path: Path, fifo: int) -> None:
+def test_pool_takes_no_more_slots_than_the_user_allows(tmp_path: Path, fifo: int) -> None:
     pool = TokenPool(connected(tmp_path), LocalPool(100, budget(tmp_path)), slots=1)
     assert pool.idle_slots() == 1
     assert not isinstance(pool.acquire(PoolRequest(0)), Denied)

@@ -76,7 +76,7 @@ def test_steps_started_at_once_are_killed_for_memory(group: Path) -> None:
 @pytest.mark.parametrize(
     "guess", [0, 10], ids=["nothing is known", "the guess is thirty times too small"]
 )
-def test_the_scheduler_finishes_all_of_them(group: Path, guess: int) -> None:
+def test_scheduler_finishes_all_steps_without_needless_kills(group: Path, guess: int) -> None:
     rows = outcome(group, "scheduled", guess=guess)
     assert len(rows) == COUNT
     for row in rows:

@@ -137,7 +137,7 @@ def test_step_of_predicted_growth_is_not_killed() -> None:
 @pytest.mark.parametrize(
     ("room", "seconds"), [(100_000, 0.5), (200, 0.0262), (0, 0.01), (-5, 0.01)]
 )
-def test_the_less_room_the_sooner_the_next_look(room: int, seconds: float) -> None:
+def test_next_check_comes_sooner_with_less_room(room: int, seconds: float) -> None:
     scene = Scene(2)
     scene.look(1.0, 0, 0, room=room)
     assert scene.watch.next_check == pytest.approx(1.0 + seconds, abs=1e-3)

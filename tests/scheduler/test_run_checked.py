@@ -153,7 +153,7 @@ def test_missing_folder_is_not_a_full_disk(tmp_path: Path) -> None:
         run(shell(tmp_path, "lost", "exit 1", writes="no/such/file"))
 
 
-def test_cancelling_from_outside_ends_it(tmp_path: Path) -> None:
+def test_cancelling_the_runner_interrupts_the_run(tmp_path: Path) -> None:
     runner = SubprocessRunner()
     graph = Graph(steps=(shell(tmp_path, "slow", "sleep 30"),))
     threading.Timer(0.2, runner.cancel).start()

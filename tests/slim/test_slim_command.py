@@ -118,7 +118,9 @@ def test_images_that_stay_in_shared_frames_are_named(
         run(fatbin, "--device", "9.0", "--out", tmp_path / "out")
 
 
-def test_a_dry_run(library: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_dry_run_writes_nothing(
+    library: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = tmp_path / "out"
     assert run(library, "--drop", "sm_86", "--dry-run", "--out", out) == 0
     assert not out.exists()

@@ -118,7 +118,7 @@ def test_workers_are_awaited_where_the_parent_ignores_the_end_of_children(site: 
     assert "forks" in done.stderr
 
 
-def test_slim_plans_the_same(site: Path) -> None:
+def test_slim_plans_the_same_with_and_without_processes(site: Path) -> None:
     assert LIBRARY in assert_same("slim", "--site-packages", site, "--device=9.0", "--dry-run")
     (site / NEIGHBOUR).write_bytes((site / NEIGHBOUR).read_bytes()[:3000])
     words = ("slim", "--site-packages", site, "--device=9.0", "--dry-run", "--json")

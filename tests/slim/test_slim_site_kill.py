@@ -33,7 +33,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Environment:
         pytest.param(("1", "linkless"), marks=pytest.mark.stress),
     ],
 )
-def test_killed_before_each_change_to_the_disk(
+def test_verb_killed_before_any_change_to_the_disk_loses_nothing(
     words: tuple[str, ...], environment: Environment, tmp_path: Path
 ) -> None:
     argv = [sys.executable, str(HERE / "slim_killed.py"), str(environment.site), str(tmp_path)]

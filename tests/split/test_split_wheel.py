@@ -360,7 +360,7 @@ def test_commands_verify_join_and_doctor_a_split(
     assert main(["doctor", "no_such_package"]) == InputError.exit_code
 
 
-def test_split_on_the_command_line(
+def test_split_command_writes_packs_and_reports_them(
     sample: Sample,
     tmp_path: Path,
     effects: Effects,

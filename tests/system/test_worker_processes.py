@@ -252,7 +252,7 @@ def is_alive(pid: int) -> bool:
 
 
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_all_of_them_without_a_word(stop: signal.Signals) -> None:
+def test_signal_ends_all_workers_without_output(stop: signal.Signals) -> None:
     text = """
         def interrupt(number, frame):
             raise KeyboardInterrupt

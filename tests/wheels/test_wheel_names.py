@@ -73,7 +73,7 @@ def test_is_of_compares_what_is_meant(name: WheelName, project: str, version: st
     assert not name.is_release(name.project, "no version")
 
 
-def test_a_compressed_set_of_platforms() -> None:
+def test_compressed_set_of_platforms_expands_to_its_tags() -> None:
     name = WheelName(
         project=distribution_name("my-lib"),
         version="1.0",

@@ -179,7 +179,7 @@ def test_wheel_with_wrong_metadata_files_is_refused(
         ("toy.whl", "not the file name of a wheel"),
     ],
 )
-def test_a_wheel_under_another_name(tmp_path: Path, name: str, message: str) -> None:
+def test_wheel_under_another_name_is_refused(tmp_path: Path, name: str, message: str) -> None:
     with pytest.raises(WheelError, match=re.escape(message)):
         check(toy_wheel(tmp_path, name=name))
 
@@ -366,7 +366,7 @@ def test_bytes_put_in_or_cut_out(
     length=st.integers(0, 60),
     other=st.text('abtoy/.,=_-\n"0123456789', max_size=20).map(str.encode) | st.binary(max_size=5),
 )
-def test_any_change_to_record(
+def test_changed_record_is_read_as_it_is_or_refused(
     tmp_path_factory: pytest.TempPathFactory, place: int, length: int, other: bytes
 ) -> None:
     record = ROWS[:place] + other + ROWS[place + length :]
@@ -489,7 +489,7 @@ def test_ambiguous_member_names_are_refused(
         check(path)
 
 
-def test_a_member_with_two_names(tmp_path: Path) -> None:
+def test_member_with_two_names_is_refused(tmp_path: Path) -> None:
     path = toy_wheel(tmp_path)
     path.write_bytes(path.read_bytes().replace(b"toy/__init__", b"toy/__evil__", 1))
     with pytest.raises(WheelError, match="another name in its header"):

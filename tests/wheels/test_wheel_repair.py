@@ -95,7 +95,7 @@ def test_promised_glibc_is_tagged_and_newer_symbols_are_refused(
     )
 
 
-def test_tags_of_file_names() -> None:
+def test_platform_tags_are_parsed_from_file_names() -> None:
     new = PlatformTags(architecture="x86_64", glibc=(2, 28))
     assert PlatformTags.parse(new.names) == new
     assert PlatformTags.parse(("manylinux2014_x86_64", "manylinux_2_17_x86_64")) is not None

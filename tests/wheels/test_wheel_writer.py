@@ -30,7 +30,7 @@ def write(folder: Path, plan: WheelDraft) -> Path:
     return write_wheel(folder, plan, epoch=EPOCH)
 
 
-def test_the_archive_s_order_names_and_modes(tmp_path: Path) -> None:
+def test_archive_has_fixed_order_names_and_modes(tmp_path: Path) -> None:
     path = write(tmp_path, core_plan())
     assert path == tmp_path / f"vecsort-1.2.3-py3-none-{'.'.join(PLATFORMS)}.whl"
     with zipfile.ZipFile(path) as archive:
@@ -165,7 +165,7 @@ def test_folder_is_refused_as_a_file(tmp_path: Path) -> None:
         write(tmp_path, plugin_plan(tmp_path / "lib.so"))
 
 
-def test_a_file_without_an_end(tmp_path: Path) -> None:
+def test_endless_file_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="/dev/zero changed while it was packed"):
         write(tmp_path, plugin_plan(Path("/dev/zero")))
     assert not [*tmp_path.iterdir()]
