@@ -53,7 +53,9 @@ def parts(dist: Path, tmp_path: Path) -> list[Path]:
     return [part(dist, tmp_path / f"part{prefix}", prefix) for prefix in prefixes]
 
 
-def test_the_parts_are_the_whole(dist: Path, parts: list[Path], tmp_path: Path) -> None:
+def test_gathered_parts_equal_one_complete_build(
+    dist: Path, parts: list[Path], tmp_path: Path
+) -> None:
     out = tmp_path / "whole"
     assert main(["gather", *map(str, parts), "--out", str(out)]) == 0
     assert sorted(os.listdir(out)) == sorted(os.listdir(dist))

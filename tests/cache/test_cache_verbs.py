@@ -119,7 +119,7 @@ def test_import_on_a_full_disk_fails_and_leaves_complete_files(
         assert run(tmp_path / f"after-{free}/out/store", "verify") == 0
 
 
-def test_export_after_a_killed_one_removes_what_that_left(folder: Path, tmp_path: Path) -> None:
+def test_export_removes_leftovers_of_a_killed_export(folder: Path, tmp_path: Path) -> None:
     def kill(*_: object) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 

@@ -52,7 +52,7 @@ def cache(folder: Path, said: list[str] | None = None, **changes: object) -> Cac
     return Cache(settings, warn=(said if said is not None else []).append)
 
 
-def test_a_folder_that_cant_be_looked_into_costs_the_entry_alone(tmp_path: Path) -> None:
+def test_unreadable_folder_costs_only_its_entry(tmp_path: Path) -> None:
     # A name that is too long is refused for every user; a closed folder is not refused for root.
     said: list[str] = []
     closed = cache(tmp_path / ("x" * 300), said)
@@ -70,7 +70,7 @@ def test_an_entry_is_found_by_what_it_depends_on(tmp_path: Path) -> None:
     assert cache(tmp_path).find([KeyComponent("flag", "-O2")]) is None
 
 
-def test_the_layout_is_that_of_remote_caches(tmp_path: Path) -> None:
+def test_local_store_has_the_layout_of_remote_caches(tmp_path: Path) -> None:
     cache(tmp_path).store(ENTRY)
     assert (tmp_path / "ac" / KEY[:2] / KEY).is_file()
     assert list(store(tmp_path).all_keys()) == [KEY]

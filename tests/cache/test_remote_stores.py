@@ -318,7 +318,7 @@ def test_a_server_is_asked_again_after_a_while(tmp_path: Path, server: CacheServ
     assert not mark.exists()
 
 
-def test_a_server_that_is_slow_to_say_no_is_left_alone_by_others(
+def test_failed_slow_server_is_not_asked_by_the_next_process(
     tmp_path: Path, server: CacheServer
 ) -> None:
     server.delay = 0.6

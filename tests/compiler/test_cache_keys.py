@@ -494,7 +494,7 @@ def test_units_that_differ_have_other_names(tmp_path: Path) -> None:
     assert len(seeds) == 9
 
 
-def test_a_macro_that_nothing_names_is_no_part_of_a_units_name(tmp_path: Path) -> None:
+def test_unused_macro_is_left_out_of_a_units_name(tmp_path: Path) -> None:
     (tmp_path / "inc/deep").mkdir(parents=True)
     (tmp_path / "inc/far.h").write_text("#include <deep/deeper.h>\n")
     (tmp_path / "inc/deep/deeper.h").write_text("#ifdef DEEP\n#endif\n")

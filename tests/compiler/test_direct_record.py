@@ -213,7 +213,7 @@ def test_a_store_without_writes_has_the_same_hits(place: Place) -> None:
     assert {path: path.stat().st_mtime_ns for path in cache.rglob("*")} == before
 
 
-def test_a_new_name_or_a_link_that_leads_on_is_no_hit(tmp_path: Path) -> None:
+def test_new_name_or_link_leading_elsewhere_is_a_miss(tmp_path: Path) -> None:
     store, key = tmp_path / "store", "ab" * 32
     entry = store / "ac" / "cd" / ("cd" * 32)
     entry.parent.mkdir(parents=True)
@@ -268,7 +268,7 @@ def test_folder_that_was_not_looked_at_before_is_listed(tmp_path: Path) -> None:
     assert _is_shadowed(record, is_new=True)
 
 
-def test_another_program_of_the_name_earlier_on_path_is_no_hit(tmp_path: Path) -> None:
+def test_another_program_of_the_name_earlier_on_path_is_a_miss(tmp_path: Path) -> None:
     store, key = tmp_path / "store", "ab" * 32
     entry = store / "ac" / "cd" / ("cd" * 32)
     entry.parent.mkdir(parents=True)
@@ -290,7 +290,7 @@ def test_another_program_of_the_name_earlier_on_path_is_no_hit(tmp_path: Path) -
     assert restore_hit(key, environment, counted=False) is not None
 
 
-def test_folder_in_place_of_a_file_is_no_hit(tmp_path: Path) -> None:
+def test_folder_in_place_of_a_file_is_a_miss(tmp_path: Path) -> None:
     store, key, header = tmp_path / "store", "ab" * 32, tmp_path / "k.h"
     entry = store / "ac" / "cd" / ("cd" * 32)
     entry.parent.mkdir(parents=True)

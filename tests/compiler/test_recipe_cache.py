@@ -264,7 +264,7 @@ def test_another_flag_is_seen_and_named(project: Project) -> None:
     assert any("-DMORE=1" in line for line in built.told if line.startswith("k.cu: "))
 
 
-def test_a_file_that_the_recipe_no_longer_lists_is_a_fault_all_the_same(project: Project) -> None:
+def test_file_no_longer_listed_by_the_recipe_is_still_a_fault(project: Project) -> None:
     project.write("third/macro.h", "#define MACRO 1\n")
     project.edit("recipe.toml", '"second"]', '"second", "third"]')
     project.edit("src/k.cu", '#include "value.h"', '#define M "../third/macro.h"\n#include M')

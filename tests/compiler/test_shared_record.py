@@ -76,7 +76,7 @@ def test_another_checkout_uses_the_record_without_a_full_lookup(
 
 @pytest.mark.nvcc
 @pytest.mark.parametrize("name", ["src/more.h", "inc/more.h"])
-def test_file_that_only_the_other_checkout_has_is_no_hit(
+def test_file_only_in_the_other_checkout_is_a_miss(
     tmp_path: Path, toolkit: Toolkit, name: str
 ) -> None:
     one, two = (checkout(tmp_path, toolkit, name) for name in ("one", "two"))
@@ -173,7 +173,7 @@ def test_hit_of_a_shared_record_makes_one_for_the_checkout(tmp_path: Path, share
     assert (direct / key).exists()
 
 
-def test_watched_folder_that_is_gone_is_no_hit(tmp_path: Path) -> None:
+def test_missing_watched_folder_is_a_miss(tmp_path: Path) -> None:
     store, key = tmp_path / "store", "ab" * 32
     entry = store / "ac" / "cd" / ("cd" * 32)
     entry.parent.mkdir(parents=True)

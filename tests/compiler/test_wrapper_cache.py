@@ -196,7 +196,7 @@ def test_equal_ptx_of_another_source_runs_no_ptxas(project: Project) -> None:
 @pytest.mark.parametrize(
     "make", ["-ptx k.cu -arch=sm_80", "-cubin k.cu -arch=sm_80", "-fatbin k.cu"]
 )
-def test_device_code_alone_is_known_too(project: Project, make: str) -> None:
+def test_compilation_of_only_device_code_is_cached_too(project: Project, make: str) -> None:
     flags = TWO if "fatbin" in make else ("-Xcompiler", "-imacros,m.h")
     project.write("m.h", "#define UNUSED 1\n")
     project.compile(*flags, make=make)
@@ -438,7 +438,7 @@ def test_warnings_come_back_and_with_their_lines(project: Project) -> None:
     assert any(f"k.cu({number})" in line for line in lines)
 
 
-def test_a_warning_of_nvcc_about_names_is_not_that_of_another_call(project: Project) -> None:
+def test_warning_about_output_names_is_not_replayed_for_another_call(project: Project) -> None:
     def warned(*arguments: str) -> bool:
         said = project.compile(ONE, *arguments, make=CUBIN)
         return any("redefinition for option 'output-file'" in line for line in said)

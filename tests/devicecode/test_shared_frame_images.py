@@ -134,7 +134,7 @@ def test_image_that_differs_from_the_one_in_the_frame_is_found() -> None:
         check_plan(plan, Window(new.replace(noise[24:], noise[:16]), source="new"))
 
 
-def test_frame_stays_that_is_smaller_whole() -> None:
+def test_frame_stays_if_smaller_than_its_separate_images() -> None:
     noise = random.Random(1).randbytes(2000)
     records = (record("sm_80", 0, 8), record("sm_90", 8, 2000), record("sm_90", 2008, 2000))
     shared = container(frame(*records, content=bytes(8) + noise * 2))

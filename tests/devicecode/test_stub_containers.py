@@ -72,7 +72,7 @@ def test_stubs_do_not_refuse_a_gpu_that_they_cannot_serve(
         check_code_stays(for_devices("9.0"), [stub, kernel], subject="it")
 
 
-def test_a_list_is_followed_that_leaves_some_of_it(small_toolkit: Toolkit, tmp_path: Path) -> None:
+def test_partial_keep_list_is_followed(small_toolkit: Toolkit, tmp_path: Path) -> None:
     codes = (SASS, "-gencode=arch=compute_90,code=[sm_90,compute_90]")
     library = compiled(tmp_path, small_toolkit, SOURCE, *codes)
     assert held(library) == [["sm_80", "sm_90"], ["sm_80", "sm_90", "compute_90"]]

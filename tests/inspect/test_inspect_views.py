@@ -66,7 +66,7 @@ def test_colours_tell_generations_apart() -> None:
     assert target_color(None) == target_color("index") == target_color("sm_990") == OTHER_COLOR
 
 
-def test_parts_and_rest_are_the_whole(samples: Samples) -> None:
+def test_parts_and_rest_add_up_to_the_size(samples: Samples) -> None:
     inventory = inspected(samples, WHEEL)
     parts = breakdown(inventory.rows())
     rest = remaining_part(inventory.size, parts)

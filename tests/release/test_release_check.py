@@ -93,7 +93,7 @@ def gapped(tmp_path_factory: pytest.TempPathFactory, effects: Effects) -> Path:
     return out
 
 
-def test_a_whole_release_installs_by_pip_and_by_uv(
+def test_complete_release_installs_by_pip_and_by_uv(
     built: tuple[Path, Release], effects: Effects
 ) -> None:
     verdict = check_release(built[0], effects, Requirements())
@@ -436,7 +436,7 @@ def test_truncated_pack_of_a_split_is_one_damaged_wheel(packs: Path, effects: Ef
     assert {one.code for one in caught.value.findings} == {"damaged-wheel", "changed-file"}
 
 
-def test_a_whole_split_installs(split: Path, effects: Effects) -> None:
+def test_complete_split_installs(split: Path, effects: Effects) -> None:
     demands = replace(FIRST_ONLY, install=True)
     assert check_release(split, effects, demands).installed == ("pip", "uv")
 

@@ -54,7 +54,7 @@ def faults(requires: tuple[str, ...] = (), **extras: tuple[str, ...]) -> list[st
     return list(map(str, pin_faults("toy.whl", metadata, IDENTITY)))
 
 
-def test_only_the_core_of_a_whole_build_has_digests() -> None:
+def test_only_the_core_of_a_complete_build_has_digests() -> None:
     built = replace(IDENTITY, packs={}, needs={}, source="", targets={"sm_90": "toy-sm90"})
     assert "digests" not in json.loads(built.as_json())
     whole = replace(built, digests={"sm_90": "3" * 64})

@@ -143,7 +143,7 @@ def test_a_new_build_leaves_the_lookup_to_the_server(
     assert (again.hits, again.runs) == (1, 0)
 
 
-def test_a_failure_is_that_of_the_step(farm: Farm, work: Work) -> None:
+def test_failing_step_is_reported_by_name_and_fault(farm: Farm, work: Work) -> None:
     outcome = work.run(
         work.executor(farm.address),
         work.step("bad", "echo no >&2; exit 3", writes="x"),

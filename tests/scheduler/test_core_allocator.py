@@ -37,7 +37,7 @@ def test_long_steps_use_idle_cores(
     assert allocate_cores(seconds, slots=16, idle=idle, waiting=waiting, parallel=wide) == cores
 
 
-def test_there_are_never_more_threads_than_that_for_one_step() -> None:
+def test_one_step_gets_no_more_threads_than_slots() -> None:
     assert allocate_cores(10.0, slots=2, idle=2, waiting=0, parallel=0) == 2
 
 

@@ -31,7 +31,7 @@ def test_step_as_large_as_a_refused_one_is_refused() -> None:
     assert line.admits(199, seconds=1.0)
 
 
-def test_to_be_alone_is_to_wait_for_the_last() -> None:
+def test_step_ending_after_the_last_running_one_is_held_back() -> None:
     line = MemoryAdmission(now=0.0, running=[ExpectedUse(5.0, 100), ExpectedUse(9.0, 100)])
     line.hold_back(1 << 60, short=1 << 60)
     assert line.admits(50, seconds=9.0)

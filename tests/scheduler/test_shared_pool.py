@@ -157,7 +157,7 @@ def test_killed_waiting_member_is_forgotten(member: Member, tmp_path: Path) -> N
     assert not dead.exists()
 
 
-def test_to_be_alone_one_waits_for_all_and_all_wait(member: Member) -> None:
+def test_step_needing_all_memory_waits_and_blocks_new_steps(member: Member) -> None:
     one, other, third = member(4), member(4), member(4)
     first, second = granted(one.acquire(PoolRequest(1))), granted(one.acquire(PoolRequest(1)))
     assert why(other.acquire(PoolRequest(ALL_MEMORY))) is WaitReason.MEMORY

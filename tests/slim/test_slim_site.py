@@ -646,7 +646,7 @@ class OnlyOldOnesLoad(NothingLoads):
         return done if TRANSACTION_FOLDER in command.argv[-1] else replace(done, returncode=0)
 
 
-def test_a_folder_that_is_closed_is_known_before(site: Path) -> None:
+def test_unwritable_folder_is_refused_in_advance(site: Path) -> None:
     check_writable(site, [LIBRARY])
     with pytest.raises(OutputError, match=r"can't write .*missing"):
         check_writable(site, [LIBRARY, "missing/libfat.so"])

@@ -202,7 +202,7 @@ def test_a_full_disk_leaves_nothing(sample: Sample, tmp_path: Path, effects: Eff
 
 
 @pytest.mark.parametrize("step", ["take_apart.unregistered_images", "split.plan_contents"])
-def test_a_fault_ends_what_goes_on_beside_it(
+def test_fault_ends_the_threads_packing_meanwhile(
     sample: Sample, tmp_path: Path, effects: Effects, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     """Libraries are packed meanwhile: no thread packs on, or waits forever."""

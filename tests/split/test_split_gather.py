@@ -42,7 +42,7 @@ def parts(sample: Sample, tmp_path: Path) -> list[Path]:
     return [part(sample.out, tmp_path / f"part{prefix}", prefix) for prefix in prefixes]
 
 
-def test_the_parts_of_a_split_are_the_whole(
+def test_gathered_parts_equal_the_complete_split(
     sample: Sample, parts: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     whole = tmp_path / "whole"

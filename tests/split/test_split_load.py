@@ -91,7 +91,7 @@ def test_gpus_that_nvml_can_not_name_get_everything(sample: Sample, everything: 
     assert report.libraries["liba.so"] == expected(0, *all_there)
 
 
-def test_core_alone_speaks_where_a_gpu_is_visible(sample: Sample, tmp_path: Path) -> None:
+def test_core_without_packs_warns_only_if_a_gpu_is_visible(sample: Sample, tmp_path: Path) -> None:
     site = sample.site(tmp_path)
     report = loaded(site, sample.folder, "9.0")
     assert set(report.libraries["libb.so"]) == {digest(0, 0)}

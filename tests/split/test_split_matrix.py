@@ -173,7 +173,7 @@ def test_wheels_are_the_same_in_every_order(
     assert files[0] == files[1]
 
 
-def test_packs_of_one_python_alone_are_those_of_all(
+def test_packs_split_for_one_python_equal_those_for_all(
     same: Matrix, tmp_path: Path, effects: Effects
 ) -> None:
     single = made(effects, tmp_path, same.fat[1])

@@ -375,7 +375,7 @@ def test_split_command_writes_packs_and_reports_them(
     assert json.loads(capsys.readouterr().out)["split"]["needs"] == {"9.0": ["cc90"]}
 
 
-def test_library_alone_gets_a_package_of_its_own(
+def test_single_library_gets_its_own_package(
     tmp_path: Path, effects: Effects, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(options, "effects", lambda *_, **__: contextlib.nullcontext(effects))

@@ -32,7 +32,7 @@ def lines(width: int) -> list[str]:
 
 
 @pytest.mark.parametrize("width", range(36, 130))
-def test_a_number_is_whole_in_every_width(width: int) -> None:
+def test_number_is_never_wrapped_at_any_width(width: int) -> None:
     shown = lines(width)
     assert all(len(line) <= width for line in shown)
     assert "131.7 MB" in shown[1]
