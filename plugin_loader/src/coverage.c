@@ -1,7 +1,6 @@
 #include "coverage.h"
 
-/* The better of `best` (which may be none yet, with kind 0) and what one container of a pack has.
- */
+/* Replace `best` (none yet, if its kind is 0) if one container of a pack has a better target. */
 static void improve(const struct device_state *state, const struct candidate *candidate,
                     const struct pack *pack, uint32_t number, struct capability capability,
                     archsplit_target *best) {

@@ -1,5 +1,6 @@
-/* Two parts. The first points the wrappers of one library at the images of packs. The second finds
- * the library for the stub that calls. process.c reports on the result.
+/* To graft is to point the fatbin wrappers of a loaded library at the images of packs. A fatbin
+ * wrapper, CUDA's __fatBinC_Wrapper_t, points at a container. The first part grafts one library;
+ * the second finds the library for the stub that calls. process.c reports on the result.
  *
  * A wrapper is only changed in the stub's constructor, which runs in the same dlopen as the
  * constructors that register the wrapper. CUDA doesn't define when it reads a registered wrapper,
@@ -194,7 +195,7 @@ static archsplit_status find_code(const struct device_state *state, uint32_t num
 }
 
 /* Serve one container. The first pass measures `merged`, and serves the containers that need no
- * merging; the second pass serves the others, which have failed where it can't run. */
+ * merging; the second pass serves the others, which stay failed if it can't run. */
 static archsplit_status serve(const struct device_state *state, uint32_t number,
                               const struct os_object *object, struct merged *merged,
                               struct grafted_container *record) {
@@ -242,7 +243,7 @@ static archsplit_status serve_all(const struct device_state *state, const struct
 }
 
 /* Point the wrappers that found no code at empty containers of the loader. */
-static void close_empty(const struct os_object *object, struct grafted_library *record) {
+static void point_at_empty(const struct os_object *object, struct grafted_library *record) {
     for (uint32_t i = 0; i < record->count; i++) {
         struct grafted_container *each = &record->containers[i];
         uint64_t *pointer = object_pointer(object, each->wrapper - object->base);
@@ -280,7 +281,7 @@ static archsplit_status graft_object(const struct core *core, const archsplit_pa
         return error_no_memory();
     }
     archsplit_status status = graft_library(selection_now(core->loader), object, record);
-    close_empty(object, record);
+    point_at_empty(object, record);
     record->is_loaded = true;
     *unmatched += grafts_count(record, ARCHSPLIT_GRAFT_UNMATCHED);
     trace("%s: %u of %u containers served, %u unmatched", record->name,

@@ -208,7 +208,7 @@ static bool is_object_of(const struct os_object *object, void *context) {
     return record->is_loaded;
 }
 
-/* The first container of a list brings the record up to date, because libraries can be closed. */
+/* Container 0 refreshes the records, because libraries can be closed. */
 archsplit_status process_container(const char *folder, uint32_t index, archsplit_grafted *grafted) {
     char *resolved = cores_folder(folder);
     if (resolved == NULL) {

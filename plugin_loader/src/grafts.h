@@ -1,4 +1,4 @@
-/* The record of what was put under libraries in this process. Records stay for the life of the
+/* The record of what was grafted into libraries in this process. Records stay for the life of the
  * process, and the caller holds the lock of cores.c. */
 #ifndef ARCHSPLIT_GRAFTS_H
 #define ARCHSPLIT_GRAFTS_H

@@ -78,13 +78,13 @@ static bool is_accepted(const struct os_object *object, const struct candidate *
            os_is_mapped_from(object, file);
 }
 
-/* The file was checked through a descriptor, but ld.so opens it by path. So it may map another
+/* The file was checked through a file descriptor, but ld.so opens it by path. So it may map another
  * file: one that replaced it meanwhile, or one that is already loaded under this path or SONAME.
  *
  * A path in /proc/self/fd would close that gap, and was tried. The libraries that a plugin needs
  * from $ORIGIN are not found; dladdr returns that path, so a plugin can't find its own files; gdb
- * reads its own descriptor of that number, and hangs; and ld.so compares names first, so a number
- * that is used again returns the plugin before. By path, with two files that were exchanged without
+ * opens that number in its own process, and hangs; and ld.so compares names first, so a reused
+ * number returns the previous plugin. By path, with two files that were exchanged without
  * pause, the constructor of the wrong file ran in 4 of 2,000 openings, and no symbol of it was
  * returned. Only users who may write the plugin can do that: see check_safe. */
 static archsplit_status check_opened(const struct candidate *candidate, const struct os_file *file,
@@ -105,7 +105,7 @@ static archsplit_status open_candidate(struct candidate *candidate, void **plugi
         return ARCHSPLIT_OK;
     }
     if (candidate->pack.front != NULL) {
-        return error_bad_argument("a device pack is put under its library, never opened");
+        return error_bad_argument("a device pack can't be opened: it is grafted into its library");
     }
     struct os_file now;
     archsplit_status status = candidate_reopen(candidate, &now);

@@ -82,7 +82,7 @@ static archsplit_verdict check_image(const archsplit_pack_image *image, bool is_
     }
     bool fits_driver = image->size >= IMAGE_HEADER && image->size % 8 == 0;
     if (!is_table && (!fits_driver || image->size > UINT32_MAX)) {
-        return malformed("an image's size", image->size, "64 or more, in eights");
+        return malformed("an image's size", image->size, "a multiple of 8, 64 or more");
     }
     if (image->offset != (is_table ? 0 : *at)) {
         return malformed("an image's offset", image->offset, "where the one before it ended");
@@ -121,12 +121,12 @@ static archsplit_verdict check_container(const struct pack *pack,
     }
     bool empty = container->offset == 0 && container->size == 0;
     if (empty ? !is_table && container->image_count != 0 : is_table) {
-        return malformed("a container's offset", container->offset, "0 just where nothing is");
+        return malformed("a container's offset", container->offset, is_table ? "0" : "more than 0");
     }
     if (!empty && (container->offset % 8 != 0 || container->size < CONTAINER_HEADER ||
                    container->offset < pack->head.head_size ||
                    !fits(container->offset, container->size, pack->head.file_size))) {
-        return malformed("a container's offset", container->offset, "one in the file, in eights");
+        return malformed("a container's offset", container->offset, "a multiple of 8, in the file");
     }
     if (container->wrapper % 8 != 0) {
         return malformed("a wrapper's address", container->wrapper, "a multiple of 8");
@@ -191,7 +191,7 @@ static archsplit_verdict check_head(const struct os_file *file, const archsplit_
         return ARCHSPLIT_TRUNCATED;
     }
     if (head->head_size < sizeof *head || head->head_size % 8 != 0 || head->head_size > 4096) {
-        return malformed("the size of the head", head->head_size, "96 to 4096, in eights");
+        return malformed("the size of the head", head->head_size, "a multiple of 8, 96 to 4096");
     }
     if (head->descriptor_size > ARCHSPLIT_MAX_DESCRIPTOR) {
         return malformed("the size of the descriptor", head->descriptor_size, "8192 or less");

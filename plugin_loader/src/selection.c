@@ -34,7 +34,7 @@ archsplit_status selection_check_setting(void) {
 }
 
 /* ARCHSPLIT_CAPABILITY stands for one GPU if none can be found. It takes no part in any check:
- * what the driver is known to load, and whose plugins are used, stays as it is. */
+ * neither in what the driver is known to load, nor in which users' plugins are accepted. */
 static void detect_setting(struct machine *machine) {
     const char *setting = os_environment("ARCHSPLIT_CAPABILITY");
     struct capability capability;
@@ -104,9 +104,9 @@ static struct device_state *ask(const archsplit_loader *loader, bool devices) {
     return state;
 }
 
-/* True if NVML could say nothing that changes what is loaded, when procfs named GPUs that are
- * all of one capability. The driver is at least as good as it was taken for, so machine code that
- * it can load then is what it would be given in any case. */
+/* True if asking NVML couldn't change what is loaded. procfs named GPUs of one capability, and the
+ * oldest CUDA version that the driver can have: machine code for that version would also be chosen
+ * for a newer driver. */
 static bool is_enough(const struct device_state *state) {
     for (uint32_t i = 0; i < state->loader->count; i++) {
         if (state->verdicts[i].verdict == ARCHSPLIT_DRIVER_TOO_OLD) {

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from archsplit.cache.cache import Cache
 from archsplit.cache.config import Settings
-from archsplit.cache.entry import CacheEntry, KeyComponent, ManifestEntry
+from archsplit.cache.entry import CacheEntry, KeyComponent, ManifestRow
 
 
 def entry(number: int) -> CacheEntry:
@@ -35,7 +35,7 @@ def main(folder: Path, seed: int, count: int) -> None:
             cache.leases.release(str(number))
         elif found.entry != made:
             wrong(f"{number} isn't what was stored")
-        cache.add_manifest_entry("ab" * 32, ManifestEntry(files=(("k.cu", str(number % 8)),)))
+        cache.add_manifest_row("ab" * 32, ManifestRow(files=(("k.cu", str(number % 8)),)))
     cache.close()
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from archsplit.cache.entry import (
     CacheEntry,
     KeyComponent,
-    ManifestEntry,
+    ManifestRow,
     compute_key,
     decode_entry,
     decode_manifest,
@@ -203,18 +203,18 @@ def test_a_message_of_another_kind_is_refused(blob: bytes, why: str) -> None:
     assert not is_sealed(blob)
 
 
-ROW = ManifestEntry(
+ROW = ManifestRow(
     files=(("k.cu", "ab"),), programs=(("gcc", "cd"),), folders=(".",), names=("k.cu",)
 )
 
 
 def test_a_manifest_survives() -> None:
-    other = ManifestEntry(files=(("k.cu", "ff"),), shadowing=("x/k.cu",))
+    other = ManifestRow(files=(("k.cu", "ff"),), shadowing=("x/k.cu",))
     assert decode_manifest(encode_manifest([ROW, other], request="r"), request="r") == (ROW, other)
 
 
 def test_a_row_says_what_its_result_depends_on() -> None:
-    row = ManifestEntry(files=ROW.files, programs=ROW.programs, shadowing=("x/k.cu",))
+    row = ManifestRow(files=ROW.files, programs=ROW.programs, shadowing=("x/k.cu",))
     assert row.components("r") == (
         ("request", "r"),
         ("file k.cu", "ab"),
@@ -243,7 +243,7 @@ def test_a_row_that_has_no_pairs_is_refused(row: bytes) -> None:
 
 
 def test_a_manifest_keeps_its_first_rows() -> None:
-    rows = [ManifestEntry(files=(("k.cu", str(number)),)) for number in range(40)]
+    rows = [ManifestRow(files=(("k.cu", str(number)),)) for number in range(40)]
     assert decode_manifest(encode_manifest(rows, request="r"), request="r") == tuple(rows[:16])
 
 

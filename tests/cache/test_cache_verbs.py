@@ -18,7 +18,7 @@ from archsplit.cache.config import Settings
 from archsplit.cache.entry import (
     CacheEntry,
     KeyComponent,
-    ManifestEntry,
+    ManifestRow,
     compute_key,
     encode_entry,
 )
@@ -42,7 +42,7 @@ ENTRY = CacheEntry(
 def folder(tmp_path: Path) -> Path:
     cache = Cache(Settings(folder=tmp_path / "store"), warn=pytest.fail)
     cache.store(ENTRY)
-    cache.add_manifest_entry("ab" * 32, ManifestEntry(files=()))
+    cache.add_manifest_row("ab" * 32, ManifestRow(files=()))
     cache.store(ENTRY._replace(components=(KeyComponent("flag", "-O1"),)))
     cache.count_lookup("cicc", "sm_90", "local", 2.0)
     cache.count_lookup("cicc", "sm_80", None, 3.0)

@@ -17,7 +17,7 @@ import pytest
 
 from archsplit.cache.cache import Cache, Leases
 from archsplit.cache.config import Settings
-from archsplit.cache.entry import CacheEntry, KeyComponent, ManifestEntry, compute_key, encode_entry
+from archsplit.cache.entry import CacheEntry, KeyComponent, ManifestRow, compute_key, encode_entry
 from archsplit.cache.file_digests import FileDigests
 from archsplit.cache.local import (
     LocalStore,
@@ -269,15 +269,15 @@ def test_reading_touches_at_most_hourly(tmp_path: Path) -> None:
 
 
 def test_rows_come_newest_first(tmp_path: Path) -> None:
-    one, other = ManifestEntry(files=(("k.cu", "1"),)), ManifestEntry(files=(("k.cu", "2"),))
+    one, other = ManifestRow(files=(("k.cu", "1"),)), ManifestRow(files=(("k.cu", "2"),))
     for row in (one, other, one):
-        cache(tmp_path).add_manifest_entry("ab" * 32, row)
-    assert list(cache(tmp_path).manifest_entries("ab" * 32)) == [one, other]
+        cache(tmp_path).add_manifest_row("ab" * 32, row)
+    assert list(cache(tmp_path).manifest_rows("ab" * 32)) == [one, other]
 
 
 def test_a_damaged_manifest_is_dropped(tmp_path: Path) -> None:
     store(tmp_path).put("ab" * 32, encode_entry(ENTRY))
-    assert list(cache(tmp_path).manifest_entries("ab" * 32)) == []
+    assert list(cache(tmp_path).manifest_rows("ab" * 32)) == []
     assert not store(tmp_path).path("ab" * 32).exists()
 
 

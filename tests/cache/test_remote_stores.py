@@ -16,7 +16,7 @@ import pytest
 from archsplit.cache.backends import HttpRemote, ResultRemote, open_remote
 from archsplit.cache.cache import Cache
 from archsplit.cache.config import Settings, resolve_settings
-from archsplit.cache.entry import CacheEntry, KeyComponent, ManifestEntry, compute_key, encode_entry
+from archsplit.cache.entry import CacheEntry, KeyComponent, ManifestRow, compute_key, encode_entry
 from archsplit.cache.remote import RemoteError, TimeBudget
 from archsplit.cache.sealed import encode_result, entry_action
 from archsplit.errors import UsageError
@@ -196,16 +196,16 @@ def test_credentials_come_from_netrc(
 
 
 def test_another_machines_rows_are_added_to_ones_own(tmp_path: Path, server: CacheServer) -> None:
-    one, other = ManifestEntry(files=(("k.cu", "1"),)), ManifestEntry(files=(("k.cu", "2"),))
-    Machine(tmp_path / "2").cache.add_manifest_entry("ab" * 32, other)
+    one, other = ManifestRow(files=(("k.cu", "1"),)), ManifestRow(files=(("k.cu", "2"),))
+    Machine(tmp_path / "2").cache.add_manifest_row("ab" * 32, other)
     first = Machine(tmp_path / "1", server.address)
-    first.cache.add_manifest_entry("ab" * 32, one)
+    first.cache.add_manifest_row("ab" * 32, one)
     first.cache.close()
-    assert list(Machine(tmp_path / "2", server.address).cache.manifest_entries("ab" * 32)) == [
+    assert list(Machine(tmp_path / "2", server.address).cache.manifest_rows("ab" * 32)) == [
         other,
         one,
     ]
-    assert list(Machine(tmp_path / "2").cache.manifest_entries("ab" * 32)) == [one, other]
+    assert list(Machine(tmp_path / "2").cache.manifest_rows("ab" * 32)) == [one, other]
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from wrapper_project import KNOWN, Project, ran, settle
 
-from archsplit.cache.entry import ManifestEntry
+from archsplit.cache.entry import ManifestRow
 from archsplit.compiler.keys import compile_request
 from archsplit.compiler.prefix_map import PrefixMap, find_prefix_map, map_options
 from archsplit.nvcc.cmdline import CommandLine
@@ -199,7 +199,7 @@ def test_names_are_hidden_and_restored() -> None:
     # One folder may be below another one.
     one, two = "/tmp/tmp00000001", "/tmp/tmp00000001/build-env-00000002"
     isolated, later = PrefixMap((one, two)), PrefixMap(("/x/tmp1", "/y/tmp2"))
-    entry = ManifestEntry(
+    entry = ManifestRow(
         files=((f"{two}/a.h", "d"), ("k.cu", "e"), (f"{one}/b.h", "f")),
         folders=(f"{two}", "", one),
         shadowing=(f"{one}/z.h", f"{two}/a.h"),

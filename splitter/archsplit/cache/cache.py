@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from archsplit.cache.config import Settings
-    from archsplit.cache.entry import CacheEntry, KeyComponent, ManifestEntry
+    from archsplit.cache.entry import CacheEntry, KeyComponent, ManifestRow
     from archsplit.cache.remote import Remote, Remotes
 
 _POLL_SECONDS = 0.1
@@ -192,9 +192,9 @@ class Cache:
         self._put(compute_key(entry.components), encode_entry(entry))
         return True
 
-    def manifest_entries(self, request: str) -> Iterator[ManifestEntry]:
-        """Return the manifest entries of a request; the local store's first."""
-        seen: list[ManifestEntry] = []
+    def manifest_rows(self, request: str) -> Iterator[ManifestRow]:
+        """Return the manifest rows of a request; the local store's first."""
+        seen: list[ManifestRow] = []
         for tier, blob in self._blobs(request):
             try:
                 new = [row for row in decode_manifest(blob, request=request) if row not in seen]
@@ -207,10 +207,10 @@ class Cache:
             seen += new
             yield from new
 
-    def add_manifest_entry(self, request: str, row: ManifestEntry) -> None:
+    def add_manifest_row(self, request: str, row: ManifestRow) -> None:
         """Put an entry before the others in the manifest of a request."""
         if self.writable:
-            rows = [row, *(other for other in self.manifest_entries(request) if other != row)]
+            rows = [row, *(other for other in self.manifest_rows(request) if other != row)]
             self._put(request, encode_manifest(rows, request=request))
 
     def count_lookup(self, step: str, target: str, tier: str | None, seconds: float) -> None:

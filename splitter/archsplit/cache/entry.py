@@ -186,7 +186,7 @@ def _description(content: bytes) -> tuple[dict[str, Any], dict[str, tuple[int, i
 _MOST_ROWS = 16
 
 
-class ManifestEntry(NamedTuple):
+class ManifestRow(NamedTuple):
     """A set of input files, from which one result was made.
 
     Attributes:
@@ -213,14 +213,14 @@ class ManifestEntry(NamedTuple):
         )
 
 
-def encode_manifest(rows: Sequence[ManifestEntry], *, request: str) -> bytes:
+def encode_manifest(rows: Sequence[ManifestRow], *, request: str) -> bytes:
     """Return a manifest as a blob; only the first entries are kept."""
     # The newest entries are first, and a lookup compares each of them.
     described = {"request": request, "rows": [row._asdict() for row in rows[:_MOST_ROWS]]}
     return seal(json.dumps(described).encode())
 
 
-def decode_manifest(blob: bytes, *, request: str) -> tuple[ManifestEntry, ...]:
+def decode_manifest(blob: bytes, *, request: str) -> tuple[ManifestRow, ...]:
     """Return the entries of a request's manifest.
 
     Raises:
@@ -236,13 +236,13 @@ def decode_manifest(blob: bytes, *, request: str) -> tuple[ManifestEntry, ...]:
         raise DamagedError(f"it is not a manifest: {error}") from None
 
 
-def parse_manifest_entry(fields: dict[str, list[object]]) -> ManifestEntry:
-    """Return the manifest entry in a decoded JSON object.
+def parse_manifest_entry(fields: dict[str, list[object]]) -> ManifestRow:
+    """Return the manifest row in a decoded JSON object.
 
     Raises:
         ValueError: a field is invalid; `TypeError` and `KeyError` mean the same.
     """
-    return ManifestEntry(
+    return ManifestRow(
         files=tuple(_pairs(fields["files"])),
         programs=tuple(_pairs(fields["programs"])),
         folders=tuple(map(str, fields["folders"])),

@@ -10,7 +10,7 @@
 
 In: a request. Out: the outputs, without a dry run and without preprocessing. A build by recipe has
 one cache entry for the object of each target, and the wrapper one for all targets (`WHOLE`). After
-a miss: the reasons (`miss_reasons`), and a new manifest entry with the files that were read this
+a miss: the reasons (`miss_reasons`), and a new manifest row with the files that were read this
 time.
 """
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Mapping, Sequence
 
     from archsplit.cache.cache import Cache
-    from archsplit.cache.entry import ManifestEntry
+    from archsplit.cache.entry import ManifestRow
     from archsplit.compiler.include_scan import ManifestUpdate, ObservedReads, TextScans
     from archsplit.compiler.keys import CompileRequest
     from archsplit.compiler.prefix_map import PrefixMap
@@ -57,7 +57,7 @@ WHOLE = ("",)
 def miss_reasons(
     cache: Cache,
     request: CompileRequest,
-    rows: Sequence[ManifestEntry],
+    rows: Sequence[ManifestRow],
     resolver: FileResolver,
 ) -> tuple[str, ...]:
     """Return the differences from the nearest earlier compilation, a line each."""
@@ -103,7 +103,7 @@ class CachedResult(NamedTuple):
         stderr: its standard error, with the warnings.
         cpu_seconds: CPU time of the compilation that stored the results.
         tier: the store that had the entry: local or remote.
-        row: the manifest entry that matched: the input files and their digests.
+        row: the manifest row that matched: the input files and their digests.
         key: of the cache entry.
     """
 
@@ -114,7 +114,7 @@ class CachedResult(NamedTuple):
     stderr: str
     cpu_seconds: float
     tier: str
-    row: ManifestEntry
+    row: ManifestRow
     key: str
 
 
@@ -132,7 +132,7 @@ class CompletedCompile(NamedTuple):
         environment: the environment of the steps.
         private: the folder of intermediate files.
         began: start of the compilation, in nanoseconds since 1970.
-        base_free: texts that are known to name no folder of ``base-dir``.
+        without_bases: texts that are known to name no folder of ``base-dir``.
     """
 
     outputs: Mapping[str, Mapping[str, Path]]
@@ -148,7 +148,7 @@ class CompletedCompile(NamedTuple):
     rules: Mapping[str, tuple[Path, ...]] = MappingProxyType({})
     notes: Mapping[str, Mapping[str, str]] = MappingProxyType({})
     tools: tuple[str, ...] = ()
-    base_free: Container[Path] = ()
+    without_bases: Container[Path] = ()
 
 
 class DirectCache:
@@ -162,7 +162,7 @@ class DirectCache:
 
     Attributes:
         stored: the results that `store` has stored, by target: the hits of the next call.
-        unshared: the reason why `store` stored nothing: the result depends on a base; or "".
+        base_reason: the reason why `store` stored nothing: the result depends on a base; or "".
         rows: what earlier compilations of the request have read.
     """
 
@@ -179,9 +179,9 @@ class DirectCache:
         self._environment = environment
         self._tools = tools
         self._resolver = self._file_resolver(())
-        self.rows: list[ManifestEntry] = []
+        self.rows: list[ManifestRow] = []
         self.stored: dict[str, CachedResult] = {}
-        self.unshared = ""
+        self.base_reason = ""
 
     def find(self, targets: Sequence[str] = WHOLE) -> dict[str, CachedResult]:
         """Return the hits by target: results whose input files have the same digests now."""
@@ -190,7 +190,7 @@ class DirectCache:
         self._cache.digests.load(key)
         self._cache.digests.load(PROGRAM_GROUP)
         found: dict[str, CachedResult] = {}
-        for stored in self._cache.manifest_entries(key):
+        for stored in self._cache.manifest_rows(key):
             row = self._request.prefixes.unmap_entry(stored)
             self.rows.append(row)
             if self._resolver.is_current(row):
@@ -240,8 +240,8 @@ class DirectCache:
         prefixes = self._request.prefixes
         if prefixes.paths and not self._has_no_names(done, texts, reading):
             return
-        self.unshared = self._named_base(done, texts, read) if prefixes.bases else ""
-        if not self.unshared:
+        self.base_reason = self._named_base(done, texts, read) if prefixes.bases else ""
+        if not self.base_reason:
             self._store_entries(done, markers, read)
 
     def _store_entries(
@@ -253,12 +253,12 @@ class DirectCache:
             parts = _key_components(row, key, target)
             entry = _mapped_entry(self._new_entry(done, markers, target, parts), prefixes)
             if entry is None:
-                self.unshared = "a result has the folder's name"
+                self.base_reason = "a result has the folder's name"
             elif self._cache.store(entry):
                 self.stored[target] = _cached_result(row, entry, LOCAL_TIER, prefixes)
         if self.stored:
             # After the entry: a row without one would be looked up in vain.
-            self._cache.add_manifest_entry(key, row)
+            self._cache.add_manifest_row(key, row)
             self._cache.miss_log.add_components(self._request.subject, self._request.parts)
 
     def _named_base(
@@ -272,7 +272,7 @@ class DirectCache:
             flag = line_info_flag(words)
             if any("lto" in word for word in words) or (flag and not is_host_compiler(program)):
                 return f"{Path(program).name} {flag or '-lto'} writes file names"
-        others = (text for path, text in texts.items() if path not in done.base_free)
+        others = (text for path, text in texts.items() if path not in done.without_bases)
         if None in map(prefixes.map_markers, others):
             return "the code has the folder's name, or uses __builtin_FILE"
         for name, digest in read.row.files:
@@ -315,7 +315,7 @@ class DirectCache:
             tools=self._tools,
         )
 
-    def _find_target(self, row: ManifestEntry, target: str) -> CachedResult | None:
+    def _find_target(self, row: ManifestRow, target: str) -> CachedResult | None:
         found = self._cache.find(_key_components(row, self._request.key, target))
         if found is None:
             return None
@@ -408,7 +408,7 @@ def _mapped_entry(entry: CacheEntry, prefixes: PrefixMap) -> CacheEntry | None:
 
 
 def _cached_result(
-    row: ManifestEntry, entry: CacheEntry, tier: str, prefixes: PrefixMap
+    row: ManifestRow, entry: CacheEntry, tier: str, prefixes: PrefixMap
 ) -> CachedResult:
     rules = {role for role in entry.files if role.startswith(_RULE)}
     return CachedResult(
@@ -424,7 +424,7 @@ def _cached_result(
     )
 
 
-def _key_components(row: ManifestEntry, request: str, target: str) -> tuple[KeyComponent, ...]:
+def _key_components(row: ManifestRow, request: str, target: str) -> tuple[KeyComponent, ...]:
     return (*row.components(request), *([KeyComponent("target", target)] if target else []))
 
 

@@ -12,7 +12,7 @@ condition of the hit in a form that system calls can check, and where the output
     compiler_files  a path, and its times          what a compiler's reply follows from
     files       a path, its digest, and its times      sources, headers, tools, option files
     folders     a path                                 no new file may shadow one that was read
-    watched     a path, and its times                  the folders of files that could do so
+    watched     a path, and its times                  the folders where such a file could appear
 
 A second record, by a key without the machine and the names of the folders of ``base-dir``, has
 placeholders for them. Another checkout, or the same folder on another machine, finds it, compares
@@ -117,7 +117,7 @@ _SEPARATOR = "\0"
 _OURS = "ARCHSPLIT_"
 _MODES = {"on", "read-only"}
 _SEARCH_NAMES = ("PATH", "PWD", "CUDA_HOME", "CUDA_PATH", *WRITES)
-"""Variables by which programs and folders are found, or by which nothing is cached."""
+"""Variables by which programs and folders are found, or with which nothing is cached."""
 _CONFIG_NAMES = ("HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME")
 """Variables by which the store and the file of settings are found."""
 _BASE_DIR = "ARCHSPLIT_CACHE_BASE_DIR"
@@ -157,7 +157,7 @@ def invocation_keys(
     for name in (*named, *hashed_variables(environment, driver=True)):
         texts += (name, environment[name])
     config = [text for name in _CONFIG_NAMES for text in (name, environment.get(name, ""))]
-    # Times and numbers of files are one machine's own.
+    # File times and inode numbers belong to one machine.
     own = _texts_key([os.uname().nodename, *texts, *config])
     # A word with a placeholder of its own would be taken for another.
     if bases is None or any("<base " in text for text in texts):
@@ -298,7 +298,7 @@ def read_record(path: str, bases: Sequence[str] = ()) -> dict[str, list[str]] | 
     for number, base in enumerate(bases, 1):
         text = text.replace(_BASE % number, base)
     texts = text.split(_SEPARATOR)
-    # The seal is whole, so that a record of this format has all sections.
+    # The checksum matches, so a record of this format has all sections.
     if texts[:2] != [_FORMAT, os.path.basename(path)]:
         return None
     sections, at = {}, 2
@@ -424,9 +424,9 @@ def _is_shadowed(record: Mapping[str, list[str]], *, is_new: bool) -> bool:
     Args:
         is_new: the folders were not looked at before.
     """
-    # In a folder with the same times are the same names: no listing, and no stat for each.
+    # A folder with the same times has the same names: no listing, and no stat for each.
     watched = _groups(record["watched"], _PAIR)
-    # A folder whose stat is too new may be gone since.
+    # No stat: the folder was too new to trust, and may have changed since.
     changed = [path for path, file_stat in watched if not file_stat or stat_text(path) != file_stat]
     folders, shadowing = record["folders"], record["shadowing"]
     # Most often only the folder of the output has changed.

@@ -9,9 +9,9 @@ preprocessor and macros of the assembler. ``__DATE__``, ``__TIME__`` and ``__TIM
 put together by macros as well, in ways that no source shows: what they become shows
 in preprocessed text.
 
-Equal headers with ``#pragma once`` are another one: for gcc such a header has been read if another
-one with the same time, size and content has. The one that is left out is listed nowhere, and a
-``touch`` brings it back.
+Equal headers with ``#pragma once`` are another unlisted input. gcc skips such a header after one
+with the same time, size and content. The skipped one is listed nowhere, and a ``touch`` makes gcc
+read it.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from archsplit.compiler.machine_facts import PROGRAM_GROUP
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
-    from archsplit.cache.entry import ManifestEntry
+    from archsplit.cache.entry import ManifestRow
     from archsplit.cache.file_digests import FileDigests
     from archsplit.compiler.tool_identity import ToolIdentities
 
 INCLUDE_PREFIX = "<include>/"
 """Prefix of paths that are relative to the include folders."""
 VARIABLE_PREFIX = "$"
-"""Prefix of environment variables among the programs of a manifest entry."""
+"""Prefix of environment variables among the programs of a manifest row."""
 
 
 class FileResolver(NamedTuple):
@@ -80,7 +80,7 @@ class FileResolver(NamedTuple):
         return path.removeprefix(f"{self.cwd}/")
 
     def normalize(self, spelled: str) -> str:
-        """Return the same without ``..``, to compare it: where links are, it may lead elsewhere."""
+        """Return it without ``..``, for comparisons only: with links it may name another file."""
         return os.path.normpath(self.resolve(spelled))
 
     def digest(self, spelled: str) -> str | None:
@@ -110,20 +110,20 @@ class FileResolver(NamedTuple):
             else self.digests.digest(os.path.realpath(path), group=PROGRAM_GROUP)
         )
 
-    def is_current(self, row: ManifestEntry) -> bool:
-        """Return True if all files and programs of a manifest entry are unchanged."""
+    def is_current(self, row: ManifestRow) -> bool:
+        """Return True if all files and programs of a manifest row are unchanged."""
         files = all(self.digest(path) == digest for path, digest in row.files)
         programs = all(self.program_digest(name) == digest for name, digest in row.programs)
         return files and programs and not self.shadow_changes(row)
 
-    def shadow_changes(self, row: ManifestEntry) -> set[str]:
-        """Return the files that differ from `ManifestEntry.shadowing` now, absolute."""
+    def shadow_changes(self, row: ManifestRow) -> set[str]:
+        """Return the files that differ from `ManifestRow.shadowing` now, absolute."""
         files = (self.resolve(path) for path, _ in row.files)
         folders, shadowing = map(self.resolve, row.folders), map(self.resolve, row.shadowing)
         return shadow_changes(folders, row.names, files, shadowing)
 
-    def changes(self, row: ManifestEntry) -> Iterator[KeyComponent]:
-        """Yield what differs from a manifest entry, with its current value; "" for nothing."""
+    def changes(self, row: ManifestRow) -> Iterator[KeyComponent]:
+        """Yield what differs from a manifest row, with its current value; "" for nothing."""
         for path, digest in row.files:
             if (now := self.digest(path)) != digest:
                 yield KeyComponent(f"file {path}", now or "")
@@ -303,7 +303,7 @@ _NAMED = re.compile(
 def has_equal_headers(
     read: Mapping[str, bytes], resolver: FileResolver, *, system: tuple[str, ...]
 ) -> bool:
-    """Tell if a header that is read once has an equal one beside it.
+    """Tell if a header with ``#pragma once`` has an equal one beside it.
 
     Args:
         read: contents of the files that were read, by their names.
@@ -357,7 +357,7 @@ def _places(read: Mapping[str, bytes], searched: Sequence[str]) -> Iterator[str]
             name = os.fsdecode(quoted or bracketed)
             folders = (*([folder] if quoted else []), *searched)
             places = (os.path.join(each, name) for each in folders)  # noqa: PTH118
-            # The same header further behind, as in a build folder, is never looked at.
+            # The same header in a later folder, as in a build folder, is never looked at.
             yield from itertools.islice(filter(os.path.exists, places), 1)
 
 

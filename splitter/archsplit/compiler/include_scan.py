@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from archsplit.cache.entry import ManifestEntry
+from archsplit.cache.entry import ManifestRow
 from archsplit.cache.file_digests import add_rows, read_rows
 from archsplit.cache.usage import has_changed, is_reliable, stat_text
 from archsplit.compiler.direct_hit import PRECOMPILED_SUFFIX
@@ -67,7 +67,7 @@ class TextScan(NamedTuple):
         joined: the text with its continued lines made one; None where it wasn't read.
         tested: the argument of each ``__has_include``; None for one that is not a name.
         uses_time: the text names the date or the time.
-        reads_unlisted: the text reads more than it includes, or means more than it says.
+        reads_unlisted: the text may read files without ``#include``, or ask the time otherwise.
     """
 
     joined: bytes | None
@@ -274,7 +274,7 @@ class ManifestUpdate(NamedTuple):
         texts: contents, by their digests, of the user's own files.
     """
 
-    row: ManifestEntry
+    row: ManifestRow
     texts: Mapping[str, bytes]
 
 
@@ -307,7 +307,7 @@ class ObservedReads(NamedTuple):
 def describe_reads(
     reading: ObservedReads, resolver: FileResolver, scans: TextScans
 ) -> ManifestUpdate | None:
-    """Describe what was read; None where a result must not be known by it.
+    """Describe what was read; None if the result must not be stored.
 
     That is so where a file has changed since the compilation began, or asks what time it is.
     """
@@ -332,21 +332,21 @@ def describe_reads(
     tools = _known_digests(reading.tools, resolver.tool_digest)
     programs = _known_digests(reading.programs, resolver.program_digest)
     # A tool that is gone can't be compared the next time.
-    if tools is None or programs is None or _has_other_tools(reading, resolver):
+    if tools is None or programs is None or _may_have_new_tools(reading, resolver):
         return None
     if dated and reading.epoch:
         programs[VARIABLE_PREFIX + EPOCH] = reading.epoch
-    row = ManifestEntry(
+    row = ManifestRow(
         files=(*files.items(), *tools.items()),
         programs=tuple(programs.items()),
-        # Of what a flag includes, the folder where the compiler runs is the first to be looked in.
+        # A file that a flag includes (``-include``) is searched in the working folder first.
         folders=tuple(dict.fromkeys([*resolver.includes, *map(os.path.dirname, files), ""])),
         names=tuple(sorted({*tested_names, *_searched_for(files, resolver)})),
     )
     shadowing = tuple(sorted(map(resolver.shorten, resolver.shadow_changes(row))))
     compiled = [name for name in (*files, *shadowing) if name.endswith(PRECOMPILED_SUFFIX)]
     if any(name in files or name.removesuffix(PRECOMPILED_SUFFIX) in files for name in compiled):
-        # The content of a header when it was compiled beforehand is not known.
+        # A header's content when it was precompiled is not known.
         return None
     return ManifestUpdate(
         row=row._replace(shadowing=shadowing),
@@ -407,7 +407,7 @@ def _known_digests(
     return {name: one for name, one in digests.items() if one} if all(digests.values()) else None
 
 
-def _has_other_tools(reading: ObservedReads, resolver: FileResolver) -> bool:
+def _may_have_new_tools(reading: ObservedReads, resolver: FileResolver) -> bool:
     """Return True if a tool may have changed since the compilation began."""
     return any(has_changed(resolver.resolve(tool), reading.since) for tool in reading.tools)
 
@@ -433,7 +433,7 @@ def _has_unlisted_directive(text: bytes) -> bool:
 
 
 def _could_be_unlisted(texts: Sequence[bytes], own: Iterable[bytes]) -> bool:
-    """Tell if they may do so in a way that only preprocessed texts show."""
+    """Return True if only preprocessed text can show all reads and uses of the clock."""
     return may_paste_time_macro(texts) or any(map(has_macro_in_assembly, own))
 
 

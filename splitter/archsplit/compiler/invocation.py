@@ -44,7 +44,7 @@ class Invocation:
         command: nvcc's command line; as the user gave it, until `with_all_options`.
         cwd: nvcc's working directory, absolute.
         environment: nvcc's environment.
-        reproducible: give no step more than one core, because more change bytes.
+        reproducible: give no step more than one core, because more cores change the bytes.
         verify: run nvcc too, and compare.
         files: reports to write.
         direct_key: the key of the direct record; "" for none.

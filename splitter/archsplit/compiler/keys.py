@@ -58,7 +58,7 @@ _UNSUPPORTED = re.compile(
     # A name that the tool makes up itself depends on paths, times and process numbers.
     r"|--gen_module_id_file"
 )
-"""Arguments by which a program reads or writes more than anybody can tell."""
+"""Arguments that make the inputs or outputs of a program unpredictable."""
 _OBJECTS = (".o", ".a", ".so", ".obj", ".cubin", ".fatbin", ".ptx", ".ltoir")
 _OUTPUTS = (
     *("-o", "-olto", "-MF", "--gen_c_file_name", "--gen_device_file_name", "--stub_file_name"),
@@ -78,10 +78,10 @@ class StepKey:
     Attributes:
         kind: what it does.
         target: the target it works for, as text; "" for none.
-        flags: its arguments without folders, file names of the user's, and what changes nothing.
+        flags: its arguments, without folders, the user's file names, and what changes nothing.
         inputs: the files that it reads: private ones, and what is linked.
         private: the private folder.
-        folder: its part that all of the command's files are in; all of it for links.
+        folder: the part of `private` with all of the command's files; `private` itself for nvlink.
         placeholder: stands for the private folder in results that tell its name; b"" if none may.
         host_depfile: the file in which it lists what else it has read; None if it reads no more.
         is_anonymous: True if no name of a file counts: the same text gives the same result.
@@ -122,8 +122,8 @@ def has_unsupported_flags(argv: tuple[str, ...]) -> bool:
 def with_depfile(step: Step, private: Path) -> Step:
     """Return the step; one of the host compiler's also lists the files that it reads.
 
-    What is included by what CUDA's tools have written is in no preprocessed text, and what
-    ``-imacros`` names is in no text at all.
+    Files that generated code includes are in no preprocessed text, and files of ``-imacros`` are in
+    no text at all.
     """
     argv = step.command.argv
     hosts = _kind(argv) in _HOST or ("-E" in argv and is_host_compiler(argv[0]))
@@ -215,7 +215,7 @@ def _linked(step: Step, private: Path) -> tuple[Path, ...]:
 
 
 def _embedded(source: Path) -> Iterator[Path]:
-    # The stub includes it by its bare name; who doesn't wait for it doesn't list it as read.
+    # nvcc's stub includes it by its bare name; a step that doesn't wait for it doesn't list it.
     for path in sorted(source.parent.glob("*.fatbin.c")):
         unit = path.name.removesuffix(".fatbin.c").removesuffix(".tile")
         if source.name.startswith(f"{unit}."):
@@ -351,16 +351,16 @@ def compile_request(
     # The rule's target is written anew on each hit.
     named.pop("<target>", None)
     debug = line_info_flag(split_flags(words))
-    # Line numbers name headers, and so does what the linker is given to compile.
+    # Line numbers name headers, and so does code for link-time optimization.
     if debug or any("lto" in word for word in words):
         prefixes = PrefixMap(bases=prefixes.bases)
-    # The names of units with relocatable code are seen by others: see `module_id_seed`.
-    placed = debug or next(filter(_RELOCATABLE.match, words), "")
+    # Other units can see the unit names of relocatable code: see `module_id_seed`.
+    folder_reason = debug or next(filter(_RELOCATABLE.match, words), "")
     if bases:
-        placed = f"{placed}, base-dir".removeprefix(", ")
+        folder_reason = f"{folder_reason}, base-dir".removeprefix(", ")
     place = (
-        [folder_component(placed, prefixes.map_path(debug_folder(cwd, environment)))]
-        if placed
+        [folder_component(folder_reason, prefixes.map_path(debug_folder(cwd, environment)))]
+        if folder_reason
         else []
     )
     if prefixes.paths:
@@ -377,7 +377,7 @@ def compile_request(
             *driver,
             *place,
             *environment_parts(environment, variables),
-            # Not what they are called, but that they are.
+            # Which of them are given, whatever their names.
             KeyComponent("named", " ".join(sorted(named))),
             *repeated,
             *(KeyComponent("flag", word) for word in map_options(unnamed, prefixes)),

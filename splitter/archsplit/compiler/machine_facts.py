@@ -1,8 +1,8 @@
 """Facts about this machine's compilers and files, remembered from process to process.
 
 A record of another machine, which came with a restored cache, has that machine's times. It is used
-here with the times of this machine's files: while the compilers reply as they did there, as this
-machine remembers, and while each file has the same content.
+here, with the times of this machine's files, if each file has the same content, and if the
+compilers give the same replies, which this machine remembers.
 
 The way to a hit imports this module for such records only.
 """

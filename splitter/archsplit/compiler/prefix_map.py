@@ -39,7 +39,7 @@ from archsplit.nvcc.preprocessed import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from archsplit.cache.entry import ManifestEntry
+    from archsplit.cache.entry import ManifestRow
     from archsplit.nvcc.cmdline import Option
 
 __pure__ = True
@@ -171,11 +171,11 @@ class PrefixMap:
             text = text.replace(placeholder, base)
         return text
 
-    def map_entry(self, row: ManifestEntry) -> ManifestEntry:
+    def map_entry(self, row: ManifestRow) -> ManifestRow:
         """Return an entry of a manifest without the folders' names."""
         return _with_paths(row, self.map_path)
 
-    def unmap_entry(self, row: ManifestEntry) -> ManifestEntry:
+    def unmap_entry(self, row: ManifestRow) -> ManifestRow:
         """Return a mapped entry of a manifest as it is here."""
         here = _with_paths(row, self.unmap_path)
         # Sorted by the names that the files had when the entry was made.
@@ -339,7 +339,7 @@ def _isolated_folder(path: str) -> str | None:
     return None
 
 
-def _with_paths(row: ManifestEntry, change: Callable[[str], str]) -> ManifestEntry:
+def _with_paths(row: ManifestRow, change: Callable[[str], str]) -> ManifestRow:
     return row._replace(
         files=tuple((change(path), digest) for path, digest in row.files),
         folders=tuple(map(change, row.folders)),

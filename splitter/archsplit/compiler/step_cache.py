@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from archsplit.cache.entry import (
     CacheEntry,
     KeyComponent,
-    ManifestEntry,
+    ManifestRow,
     compute_key,
     environment_parts,
     key_differences,
@@ -190,9 +190,9 @@ class StepCache:
         hits: number of steps that needn't run.
         saved: CPU seconds that needn't be spent.
         faults: where results are to be verified, the steps that made something else now.
-        saved_by: the same for each hit.
+        saved_by: CPU seconds that each hit saved.
         events: the results of lookups.
-        base_free: preprocessed texts whose code names no such folder.
+        without_bases: preprocessed texts whose code names no such folder.
     """
 
     def __init__(
@@ -213,7 +213,7 @@ class StepCache:
         self.saved = 0.0
         self.saved_by: dict[str, float] = {}
         self.events: list[StepEvent] = []
-        self.base_free: set[Path] = set()
+        self.without_bases: set[Path] = set()
         self._verifying = cache.settings.mode == "verify"
         self._began = cache.digests.began
         self._pending: dict[str, _StepLookup] = {}
@@ -293,7 +293,7 @@ class StepCache:
     def _look_up(self, step: Step, prefixes: PrefixMap | None = None) -> _StepLookup | None:
         # The flags of each tool count: `-g` of nvcc is for the host's compiler only.
         flag = line_info_flag(step.command.argv)
-        # What is left to the link keeps lines for what the linker may have to say of them, and is
+        # Code for link-time optimization has line numbers for the linker's messages, and is
         # encrypted: a name in it can't be found.
         names_files = bool(flag) or not _FOR_LINK.isdisjoint(step.command.argv)
         # The map for base folders reaches only the host's compiler.
@@ -315,7 +315,7 @@ class StepCache:
             return None
         ignores_lines = found.kind is StepKind.CICC and not names_files
         inputs = [(path, to_placeholder(text, str(found.folder))) for path, text in texts.items()]
-        # Of `-g`, the host's preprocessor tells the folder to tools that don't use it.
+        # Because of `-g`, the host's preprocessor writes the folder for tools that don't use it.
         if not flag:
             inputs = [(path, without_working_folder(text)) for path, text in inputs]
         texts_without_bases = {
@@ -325,7 +325,7 @@ class StepCache:
         if len(texts_without_bases) < len(inputs):
             return self._look_up(step, NO_PREFIXES)
         if prefixes == self._prefixes:
-            self.base_free.update(texts_without_bases)
+            self.without_bases.update(texts_without_bases)
         digests = {path: text_digest(text) for path, text in texts_without_bases.items()}
         parts = (
             KeyComponent("step", found.kind.value),
@@ -389,7 +389,7 @@ class StepCache:
         else:
             rows = (
                 row
-                for row in self._cache.manifest_entries(lookup.key)
+                for row in self._cache.manifest_rows(lookup.key)
                 if lookup.resolver.is_current(lookup.prefixes.unmap_entry(row))
             )
             row = next(rows, None)
@@ -425,15 +425,15 @@ class StepCache:
             return
         self._cache.miss_log.add_components(lookup.subject, lookup.parts)
         if row is not None:
-            self._cache.add_manifest_entry(lookup.key, row)
+            self._cache.add_manifest_row(lookup.key, row)
 
     def _has_changed_tools(self, step: Step) -> bool:
         """Return True if a program of the step may have changed since the lookup."""
         files = self._tools.files(step.command.argv, step.command.env)
         return any(path is None or has_changed(str(path), self._began) for path in files)
 
-    def _row(self, lookup: _StepLookup) -> ManifestEntry | None:
-        """Return a manifest entry of the files that the host compiler has read."""
+    def _row(self, lookup: _StepLookup) -> ManifestRow | None:
+        """Return a manifest row of the files that the host compiler has read."""
         resolver, host_depfile = lookup.resolver, lookup.step_key.host_depfile
         if resolver is None or host_depfile is None:
             return None
@@ -451,5 +451,5 @@ class StepCache:
         # A header that changed during the compile may have been read before or after.
         if any(has_changed(resolver.resolve(name), self._began) for name, _ in files):
             return None
-        row = lookup.prefixes.map_entry(ManifestEntry(files=files))
+        row = lookup.prefixes.map_entry(ManifestRow(files=files))
         return row if all(digest for _, digest in files) else None

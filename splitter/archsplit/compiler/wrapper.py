@@ -59,7 +59,7 @@ def run_wrapper(invocation: Invocation, context: WrapperContext) -> int:
         VerifyError: nvcc's outputs are different, and the invocation asks for a comparison.
     """
     invocation = with_all_options(invocation)
-    # A hit of a step has only what later steps read; `--keep` also shows what nothing reads.
+    # A cached step has only files that later steps read; `--keep` also shows the others.
     is_kept = invocation.command.keep_folder is not None
     if context.cache is None or is_kept or invocation.verify:
         return _compile(invocation, context, None)
@@ -195,7 +195,7 @@ def _rename_folder(path: Path, folder: Path, kept_prefix: str) -> None:
 
 
 def _remove_outputs(compilation: Compilation, first: int) -> None:
-    """Remove what the steps from ``first`` on have written; nvcc keeps an old output as well."""
+    """Remove what the steps from ``first`` on have written. Older outputs stay, as with nvcc."""
     for step in compilation.graph.steps[first:]:
         for path in step.writes:
             if stat_text(str(path)) != compilation.before.get(path):

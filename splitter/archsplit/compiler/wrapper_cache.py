@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from archsplit.cache.config import Settings
-    from archsplit.cache.entry import ManifestEntry
+    from archsplit.cache.entry import ManifestRow
     from archsplit.compiler.direct_cache import CachedResult
     from archsplit.compiler.invocation import Invocation, WrapperContext
     from archsplit.compiler.keys import CompileRequest
@@ -156,9 +156,9 @@ class WrapperCache:
         reasons = self._miss_reasons()
         self._store_whole(compilation, outcome, steps)
         reasons += [
-            f"not shared with other folders: {direct.unshared}"
+            f"not shared with other folders: {direct.base_reason}"
             for direct in self._direct
-            if direct.unshared
+            if direct.base_reason
         ]
         self._session.log_lookups(compilation.sources, reasons)
         self._session.verify_steps()
@@ -341,7 +341,7 @@ class WrapperCache:
             environment=dryrun.environment,
             private=folder,
             began=self._began,
-            base_free=cache.base_free,
+            without_bases=cache.without_bases,
             stdout="".join(step.stdout for step in finished),
             stderr="".join([compilation.diagnostics, *(step.stderr for step in finished)]),
             # The time of steps that were found is saved, too, the next time.
@@ -395,7 +395,7 @@ class _UncheckableError(Exception):
 
 
 def _conditions(
-    row: ManifestEntry, observed: Iterable[str], resolver: FileResolver, replies: ReplyCache
+    row: ManifestRow, observed: Iterable[str], resolver: FileResolver, replies: ReplyCache
 ) -> dict[str, list[str]]:
     """Return the files of a hit as conditions on paths, names and times.
 

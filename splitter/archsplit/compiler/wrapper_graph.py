@@ -118,9 +118,9 @@ class Compilation:
         context: the effects.
         graph: the steps, in the order in which nvcc would run them.
         texts: files that must be there before the steps, with their content.
-        staged: final places of outputs, by their places in the private folder: of archives, of
-            outputs that exist and are no regular files, and of steps that may end before one that
-            nvcc runs earlier.
+        staged: the final path of each output that is first written to the private folder, by its
+            path there: archives, outputs that exist and aren't regular files, and outputs of steps
+            that may end before one that nvcc runs earlier.
         before: stats of outputs, taken before the steps run.
     """
 
@@ -204,7 +204,7 @@ def plan_compilation(dryrun: DryRunResult, context: WrapperContext) -> Compilati
 
 
 def _without_leftovers(step: NvccStep, read: Container[Path], folder: Path) -> NvccStep:
-    # Some files are named that not every run of a tool makes. A file without a reader may be
+    # A command may name files that the tool doesn't always write. A file without a reader may be
     # missing.
     wanted = (path for path in step.writes if path in read or not path.is_relative_to(folder))
     return replace(step, writes=tuple(wanted))
@@ -246,7 +246,7 @@ def _early_steps(steps: Sequence[NvccStep]) -> set[int]:
 
 
 def _is_movable(step: NvccStep, path: Path) -> bool:
-    """Return True if only the place of a step's one output follows from its name."""
+    """Return True if another name for the only output changes only where it is."""
     return (
         step.kind in _MOVABLE
         and len(step.writes) == 1

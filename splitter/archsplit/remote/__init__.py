@@ -1,1 +1,1 @@
-"""Steps on other machines: closed actions, and the build engines that run them."""
+"""Steps on other machines: actions that list all their inputs, and the engines that run them."""
