@@ -17,7 +17,7 @@ from archsplit.arch.target import Capability
 from archsplit.system.toml import loads
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from archsplit.mirror.model import MirroredFile, MirroredWheel, MirrorRequest
 
@@ -33,29 +33,28 @@ def is_own_lock(text: bytes) -> bool:
 
 
 def lock_texts(request: MirrorRequest, wheels: Sequence[MirroredWheel]) -> dict[str, str]:
-    """Return the text of each lock file by its name.
-
-    Split wheels need a lock for each GPU, because installers don't choose by the GPU.
-    """
+    """Return the text of each lock file by its name."""
     texts: dict[str, str] = {}
-    for suffix, devices in _machines(request):
-        label = "-".join(filter(None, (request.lock_name, suffix)))
-        files = installed_files(wheels, devices)
-        texts[f"pylock.{label}.toml" if label else "pylock.toml"] = pylock_text(
-            files, devices=devices, url=request.url
-        )
-        texts[f"requirements.{label}.txt" if label else "requirements.txt"] = requirements_text(
-            files, devices=devices, url=request.url
-        )
+    for name, devices in lock_devices(request).items():
+        text = pylock_text if name.endswith(".toml") else requirements_text
+        texts[name] = text(installed_files(wheels, devices), devices=devices, url=request.url)
     return texts
 
 
-def _machines(request: MirrorRequest) -> Iterator[tuple[str, tuple[str, ...]]]:
-    if not request.split:
-        yield "", request.edit.devices
-        return
-    for device in request.edit.devices:
-        yield f"cc{Capability.parse(device).sm_number}", (device,)
+def lock_devices(request: MirrorRequest) -> dict[str, tuple[str, ...]]:
+    """Return the GPUs of each lock file by its name.
+
+    Split wheels need a lock for each GPU, because installers don't choose by the GPU.
+    """
+    machines = {"": request.edit.devices}
+    if request.split:
+        machines = {f"cc{Capability.parse(one).sm_number}": (one,) for one in machines[""]}
+    found: dict[str, tuple[str, ...]] = {}
+    for machine, devices in machines.items():
+        label = "-".join(filter(None, (request.lock_name, machine)))
+        names = ("pylock", label, "toml"), ("requirements", label, "txt")
+        found |= {".".join(filter(None, name)): devices for name in names}
+    return found
 
 
 def installed_files(
@@ -72,14 +71,13 @@ def installed_files(
     return tuple(sorted(found.values(), key=lambda file: (file.name, file.file)))
 
 
-def pylock_text(files: Sequence[MirroredFile], *, devices: Iterable[str], url: str = "") -> str:
+def pylock_text(files: Iterable[MirroredFile], *, devices: Iterable[str], url: str = "") -> str:
     """Return a lock (PEP 751) of some files of the index.
 
     Args:
         url: the address of the index, for addresses in place of paths.
     """
-    # PEP 751 requires the key.
-    lines = ['lock-version = "1.0"', _CREATOR, "" if files else "packages = []"]
+    lines = ['lock-version = "1.0"', _CREATOR, ""]
     for file in files:
         place = {"url": _address(url, file)} if url else {"path": f"{file.name}/{file.file}"}
         wheel = _table(

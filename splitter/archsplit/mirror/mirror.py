@@ -20,7 +20,7 @@ from archsplit.errors import ConflictError, InputError, TargetError
 from archsplit.index.retry import RetryPolicy, SystemClock
 from archsplit.index.static_folder import lock_folder
 from archsplit.index.static_update import IndexChange, update_index
-from archsplit.mirror.documents import is_own_lock, lock_texts
+from archsplit.mirror.documents import is_own_lock, lock_devices, lock_texts
 from archsplit.mirror.edit import (
     NO_CODE_FOR_GPU,
     Downloader,
@@ -144,7 +144,7 @@ def update_mirror(request: MirrorRequest, effects: Effects) -> MirrorReport:
 
 def _refuse_other_files(request: MirrorRequest) -> None:
     """Refuse a folder whose requirements or ``pylock.toml`` somebody wrote, maybe the input."""
-    for name in lock_texts(request, ()):
+    for name in lock_devices(request):
         path = request.out / name
         if path.exists() and not is_own_lock(read_file(path)):
             raise InputError(
