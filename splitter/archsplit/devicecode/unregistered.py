@@ -13,7 +13,7 @@ after, and the digests. ``nox -s gpu_tests`` makes it, and a test compares the t
 from __future__ import annotations
 
 from dataclasses import dataclass
-from importlib import resources
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from archsplit.arch.compat import can_run_on
@@ -149,7 +149,7 @@ class ProvenLibrary:
 
 
 def _read_rows() -> Iterator[ProvenLibrary]:
-    rows = (resources.files("archsplit") / "devicecode" / "proven.txt").read_text().splitlines()
+    rows = Path(__file__).with_name("proven.txt").read_text(encoding="utf-8").splitlines()
     for name, distribution, version, sha256, *gpus in (
         row.split() for row in rows if row[0] != "#"
     ):
