@@ -15,7 +15,7 @@ from pathlib import Path
 
 LOADER = Path(__file__).parents[1] / "plugin_loader"
 FOLDERS: list[Path] = []
-"""The folder of this run, which `tests/conftest.py` adds."""
+"""Folder of this run; `tests/conftest.py` adds it."""
 _INCLUDED = re.compile(r'^#include "(.*)"$', re.MULTILINE)
 
 

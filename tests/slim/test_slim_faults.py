@@ -31,7 +31,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Environment:
 
 @pytest.fixture(scope="module")
 def slimmed(environment: Environment, tmp_path_factory: pytest.TempPathFactory) -> Environment:
-    """The same after ``slim``, which can be undone in each copy."""
+    """Return such an environment after ``slim``, which can be undone in each copy."""
     copy = environment.copy(tmp_path_factory.mktemp("slimmed") / "environment")
     assert main(["slim", "--site-packages", str(copy.site), "--device=9.0"]) == 0
     return copy

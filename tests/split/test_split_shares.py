@@ -21,6 +21,15 @@ if TYPE_CHECKING:
     from archsplit.release.context import Effects
 
 
+def requirements(wheel: Path) -> list[str]:
+    with open_wheel(wheel) as pack:
+        return sorted(map(str, pack.metadata().requires_dist or ()))
+
+
+def joined_digests(out: Path, folder: Path) -> list[str]:
+    return [one.sha256 for one in join_split(out, folder)]
+
+
 def test_shared_packs_are_required_loaded_and_joined(
     sample: Sample, effects: Effects, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -32,9 +41,7 @@ def test_shared_packs_are_required_loaded_and_joined(
         one["size"] for one in json.loads((sample.out / REPORT_FILE).read_text())["wheels"]
     )
     again = Sample(folder=sample.folder, fat=sample.fat, out=out)
-    with open_wheel(again.wheel("cc86")) as pack:
-        requires = sorted(map(str, pack.metadata().requires_dist or ()))
-    assert requires == ["toyfat-shared80==1.0", "toyfat==1.0"]
+    assert requirements(again.wheel("cc86")) == ["toyfat-shared80==1.0", "toyfat==1.0"]
     site = again.site(tmp_path / "site", "cc86", "shared80")
     whole = sample.site(tmp_path / "whole", "cc86")
     report = loaded(site, sample.folder, "8.6")
@@ -42,10 +49,7 @@ def test_shared_packs_are_required_loaded_and_joined(
     assert report.libraries == loaded(whole, sample.folder, "8.6").libraries
     half = again.site(tmp_path / "half", "cc86")
     assert "finds no code in 3 of 5 containers" in loaded(half, sample.folder, "8.6").talk
-    joined = join_split(out, tmp_path / "fat")
-    assert [one.sha256 for one in joined] == [
-        one.sha256 for one in join_split(sample.out, tmp_path / "fat2")
-    ]
+    assert joined_digests(out, tmp_path / "fat") == joined_digests(sample.out, tmp_path / "fat2")
 
 
 def test_newest_ptx_of_several_packs_lies_in_one(
@@ -58,9 +62,7 @@ def test_newest_ptx_of_several_packs_lies_in_one(
     verified = verify_release(out)
     # Each image lies in one pack.
     assert sum(verified.packs.values()) == verified.images
-    with open_wheel(again.wheel("ptx")) as pack:
-        requires = sorted(map(str, pack.metadata().requires_dist or ()))
-    assert requires == ["toyfat-sharedptx==1.0", "toyfat==1.0"]
+    assert requirements(again.wheel("ptx")) == ["toyfat-sharedptx==1.0", "toyfat==1.0"]
     # A GPU that the release doesn't know has the same PTX as with the whole pack.
     site = again.site(tmp_path / "site", "ptx", "sharedptx")
     whole = sample.site(tmp_path / "whole", "ptx")
@@ -69,7 +71,4 @@ def test_newest_ptx_of_several_packs_lies_in_one(
         "",
         loaded(whole, sample.folder, "13.0").libraries,
     )
-    joined = join_split(out, tmp_path / "fat")
-    assert [one.sha256 for one in joined] == [
-        one.sha256 for one in join_split(sample.out, tmp_path / "fat2")
-    ]
+    assert joined_digests(out, tmp_path / "fat") == joined_digests(sample.out, tmp_path / "fat2")
