@@ -204,10 +204,10 @@ def test_names_are_hidden_and_restored() -> None:
         folders=(f"{two}", "", one),
         shadowing=(f"{one}/z.h", f"{two}/a.h"),
     )
-    hidden = isolated.map_entry(entry)
+    hidden = isolated.map_row(entry)
     assert [path for path, _ in hidden.files] == ["<isolated 2>/a.h", "k.cu", "<isolated 1>/b.h"]
-    assert isolated.unmap_entry(hidden) == entry._replace(shadowing=tuple(sorted(entry.shadowing)))
-    assert later.unmap_entry(hidden).shadowing == ("/x/tmp1/z.h", "/y/tmp2/a.h")
+    assert isolated.unmap_row(hidden) == entry._replace(shadowing=tuple(sorted(entry.shadowing)))
+    assert later.unmap_row(hidden).shadowing == ("/x/tmp1/z.h", "/y/tmp2/a.h")
     text = f'# 1 "{two}/a.h" 1\n{one}/b.h(3): warning\n'.encode()
     found = isolated.map_text(text)
     assert found == b'# 1 "<isolated 2>/a.h" 1\n<isolated 1>/b.h(3): warning\n'

@@ -208,7 +208,7 @@ class Cache:
             yield from new
 
     def add_manifest_row(self, request: str, row: ManifestRow) -> None:
-        """Put an entry before the others in the manifest of a request."""
+        """Put a row before the others in the manifest of a request."""
         if self.writable:
             rows = [row, *(other for other in self.manifest_rows(request) if other != row)]
             self._put(request, encode_manifest(rows, request=request))

@@ -214,14 +214,14 @@ class ManifestRow(NamedTuple):
 
 
 def encode_manifest(rows: Sequence[ManifestRow], *, request: str) -> bytes:
-    """Return a manifest as a blob; only the first entries are kept."""
-    # The newest entries are first, and a lookup compares each of them.
+    """Return a manifest as a blob; only the first rows are kept."""
+    # The newest rows are first, and a lookup compares each of them.
     described = {"request": request, "rows": [row._asdict() for row in rows[:_MOST_ROWS]]}
     return seal(json.dumps(described).encode())
 
 
 def decode_manifest(blob: bytes, *, request: str) -> tuple[ManifestRow, ...]:
-    """Return the entries of a request's manifest.
+    """Return the rows of a request's manifest.
 
     Raises:
         DamagedError: the blob was changed or cut, or is not a manifest of this request.
@@ -231,12 +231,12 @@ def decode_manifest(blob: bytes, *, request: str) -> tuple[ManifestRow, ...]:
         # A file that was copied to a wrong name still has a right digest.
         if described["request"] != request:
             raise DamagedError("the manifest of another request")
-        return tuple(parse_manifest_entry(fields) for fields in described["rows"])
+        return tuple(parse_manifest_row(fields) for fields in described["rows"])
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise DamagedError(f"it is not a manifest: {error}") from None
 
 
-def parse_manifest_entry(fields: dict[str, list[object]]) -> ManifestRow:
+def parse_manifest_row(fields: dict[str, list[object]]) -> ManifestRow:
     """Return the manifest row in a decoded JSON object.
 
     Raises:

@@ -191,7 +191,7 @@ class DirectCache:
         self._cache.digests.load(PROGRAM_GROUP)
         found: dict[str, CachedResult] = {}
         for stored in self._cache.manifest_rows(key):
-            row = self._request.prefixes.unmap_entry(stored)
+            row = self._request.prefixes.unmap_row(stored)
             self.rows.append(row)
             if self._resolver.is_current(row):
                 for target in targets:
@@ -248,7 +248,7 @@ class DirectCache:
         self, done: CompletedCompile, markers: Mapping[Path, bytes], read: ManifestUpdate
     ) -> None:
         key, prefixes = self._request.key, self._request.prefixes
-        row = prefixes.map_entry(read.row)
+        row = prefixes.map_row(read.row)
         for target in done.outputs:
             parts = _key_components(row, key, target)
             entry = _mapped_entry(self._new_entry(done, markers, target, parts), prefixes)
@@ -419,7 +419,7 @@ def _cached_result(
         stderr=prefixes.unmap_message(entry.stderr),
         cpu_seconds=entry.cpu_seconds,
         tier=tier,
-        row=prefixes.unmap_entry(row),
+        row=prefixes.unmap_row(row),
         key=compute_key(entry.components),
     )
 

@@ -171,14 +171,14 @@ class PrefixMap:
             text = text.replace(placeholder, base)
         return text
 
-    def map_entry(self, row: ManifestRow) -> ManifestRow:
-        """Return an entry of a manifest without the folders' names."""
+    def map_row(self, row: ManifestRow) -> ManifestRow:
+        """Return a row of a manifest without the folders' names."""
         return _with_paths(row, self.map_path)
 
-    def unmap_entry(self, row: ManifestRow) -> ManifestRow:
-        """Return a mapped entry of a manifest as it is here."""
+    def unmap_row(self, row: ManifestRow) -> ManifestRow:
+        """Return a mapped row of a manifest as it is here."""
         here = _with_paths(row, self.unmap_path)
-        # Sorted by the names that the files had when the entry was made.
+        # Sorted by the names that the files had when the row was made.
         return here._replace(shadowing=tuple(sorted(here.shadowing)))
 
     def has_folder(self, text: bytes) -> bool:

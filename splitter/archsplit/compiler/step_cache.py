@@ -390,7 +390,7 @@ class StepCache:
             rows = (
                 row
                 for row in self._cache.manifest_rows(lookup.key)
-                if lookup.resolver.is_current(lookup.prefixes.unmap_entry(row))
+                if lookup.resolver.is_current(lookup.prefixes.unmap_row(row))
             )
             row = next(rows, None)
             found = None if row is None else self._cache.find(row.components(lookup.key))
@@ -451,5 +451,5 @@ class StepCache:
         # A header that changed during the compile may have been read before or after.
         if any(has_changed(resolver.resolve(name), self._began) for name, _ in files):
             return None
-        row = lookup.prefixes.map_entry(ManifestRow(files=files))
+        row = lookup.prefixes.map_row(ManifestRow(files=files))
         return row if all(digest for _, digest in files) else None

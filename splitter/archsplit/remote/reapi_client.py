@@ -38,11 +38,11 @@ _CALL_SECONDS = 60.0
 _ATTEMPTS = 6
 """Attempts at a call whose replies are errors."""
 _BLOCK = 1 << 20
+"""Bytes of a message; servers and proxies accept at least 4 MB."""
 _SMALL = 1 << 16
 """Most bytes of a blob that is sent with others in one call."""
 _BATCH = 3 << 20
 """Most bytes of such a call; messages of gRPC have 4 MB at most."""
-"""Bytes of a message; servers and proxies accept at least 4 MB."""
 _MOST_REPLY = 64 << 20
 """Bytes of a message of the server, which may put small files into results."""
 _SHA256 = 1
