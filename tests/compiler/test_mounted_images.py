@@ -29,8 +29,11 @@ MAKERS = {
     "iso9660": "genisoimage -quiet -R -o {image} {folder}",
     "ext4": "mkfs.ext4 -q -U 00000000-0000-0000-0000-000000000001 -d {folder} {image} 4M",
     "fuse": "mksquashfs {folder} {image} -noappend -quiet",
+    "fuseiso": "genisoimage -quiet -R -o {image} {folder}",
     "overlay": "mksquashfs {folder} {image} -noappend -quiet",
 }
+PROGRAMS = {"fuse": "squashfuse", "fuseiso": "fuseiso"}
+"""Programs that mount an image themselves; the kernel mounts the others."""
 
 
 def run(words: str) -> None:
@@ -42,7 +45,7 @@ def run(words: str) -> None:
         words.split(), capture_output=True, text=True, env=environment, check=False
     )
     # A container may have neither loop devices nor FUSE, and a kernel not every file system.
-    if done.returncode and program in {"mount", "squashfuse"}:
+    if done.returncode and program in {"mount", *PROGRAMS.values()}:
         pytest.skip(done.stderr.strip())
     assert done.returncode == 0, done.stderr
 
@@ -66,11 +69,7 @@ class Images:
     def mount(self, number: int) -> Path:
         """Mount an image; return the folder of its files."""
         image = self.folder / str(number)
-        run(
-            f"squashfuse {image} {self.place}"
-            if self.kind == "fuse"
-            else f"mount -o loop,ro {image} {self.place}"
-        )
+        run(f"{PROGRAMS.get(self.kind, 'mount -o loop,ro')} {image} {self.place}")
         if self.kind != "overlay":
             return self.place
         over = self.folder / "over"

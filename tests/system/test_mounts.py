@@ -24,7 +24,8 @@ class Machine:
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.folder = folder
         self.monkeypatch = monkeypatch
-        (folder / "block/7:0").mkdir(parents=True)
+        for name in ("7:0", "254:0"):
+            (folder / f"block/{name}").mkdir(parents=True)
         monkeypatch.setattr(mounts, "_MOUNTS", str(folder / "mountinfo"))
         monkeypatch.setattr(mounts, "_BLOCK_DEVICES", str(folder / "block"))
         monkeypatch.setattr(mounts, "_BOOT", str(folder / "boot"))
@@ -69,6 +70,17 @@ def test_image_without_sequence_number_holds_for_one_process(machine: Machine) -
     assert machine.identity(LOOP) < 0
     assert machine.identity(LOOP) != machine.identity(LOOP)
     assert device_identity(LOOP) == device_identity(LOOP)
+
+
+@pytest.mark.parametrize("kind", ["squashfs", "erofs", "iso9660", "cramfs", "romfs", "udf"])
+def test_image_on_any_disk_is_told_by_its_type(machine: Machine, kind: str) -> None:
+    machine.mounted(f"254:0 / /m ro - {kind} /dev/vda ro")
+    assert machine.identity(DISK) < 0
+    machine.write("block/254:0/diskseq", "11")
+    first = machine.identity(DISK)
+    assert first >= 0
+    machine.write("block/254:0/diskseq", "12")
+    assert machine.identity(DISK) != first
 
 
 def test_fuse_holds_for_one_process(machine: Machine) -> None:
