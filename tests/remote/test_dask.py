@@ -27,7 +27,7 @@ from archsplit.errors import EngineRefusedError, EngineUnavailableError
 from archsplit.remote.action import OTHER_TOOLS_STATUS, PathMap, ToolFile
 from archsplit.remote.action_results import ActionResults
 from archsplit.remote.connect import CheckRow, run_checks
-from archsplit.remote.dask_worker import DaskAction, run_action, select_files
+from archsplit.remote.dask_worker import DaskAction, DaskResult, run_action, select_files
 from archsplit.scheduler.graph import Graph
 from archsplit.scheduler.pool import LocalPool
 from archsplit.scheduler.runner import RunOptions, run_graph
@@ -99,6 +99,29 @@ def test_a_result_comes_at_once_though_its_worker_is_busy(cluster: Cluster, tmp_
     go.touch()
     assert isinstance(end, CompletedProcess), end
     assert (work.private / "a").read_text() == "text\n"
+    executor.close()
+
+
+def test_a_file_without_its_declared_size_is_refused(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = Work(tmp_path / "work")
+    cluster.add_worker("one")
+    step = work.step("made", "echo text > .archsplit/work/a", writes="a")
+    executor = cluster.executor(work, step, wanted=step.writes)
+    read = executor._read
+
+    def read_more(result: object, names: list[str]) -> DaskResult:
+        done = read(result, names)
+        return {**done, "files": {name: bytes(1 << 20) for name in done["files"]}}
+
+    monkeypatch.setattr(executor, "_read", read_more)
+    ends: SimpleQueue[object] = SimpleQueue()
+    executor.start(step, cores=1, ended=ends.put)
+    end = ends.get(timeout=SECONDS)
+    assert isinstance(end, EngineRefusedError)
+    assert re.fullmatch(r"tls://.* returned damaged bytes of a", end.message)
+    assert not (work.private / "a").exists()
     executor.close()
 
 

@@ -219,11 +219,16 @@ class DaskExecutor(FarmExecutor):
         done: DaskResult,
     ) -> None:
         for name, path in outputs.items():
-            if not done["sizes"].get(str(name)):
+            size = done["sizes"].get(str(name))
+            if not size:
                 self._missing[step.name] = f"succeeded, but left no {path.name}"
                 return
             if path in self._wanted:
-                write_file(path, done["files"][str(name)])
+                content = done["files"].get(str(name), b"")
+                if len(content) != size:
+                    address = self._endpoint.address
+                    raise EngineRefusedError(f"{address} returned damaged bytes of {path.name}")
+                write_file(path, content)
         with self._lock:
             for path in outputs.values():
                 if self._readers.get(path):
