@@ -179,12 +179,22 @@ def test_two_locks_share_a_mirror(make: Maker, own: Path, split: Path) -> None:
     assert {wheel["name"] for wheel in state(own)["wheels"]} == {"fat", "plain"}
 
 
-def test_a_lost_wheel_is_made_again(make: Maker, own: Path) -> None:
+def test_a_lost_or_damaged_wheel_is_made_again(make: Maker, own: Path) -> None:
     lost = own / "fat" / SLIM
     content = lost.read_bytes()
     lost.unlink()
     assert make() == 0
     assert lost.read_bytes() == content
+    lost.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    assert make() == 0
+    assert lost.read_bytes() == content
+
+
+def test_a_mirror_is_not_pruned(make: Maker, own: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = wheel_files(own)
+    assert main(["index", "out", "--prune", "size=0B"]) == UsageError.exit_code
+    assert "out is a mirror, and its locks need all of its wheels" in capsys.readouterr().err
+    assert wheel_files(own) == before
 
 
 def test_proprietary_wheels_are_edited_with_a_warning_or_kept(

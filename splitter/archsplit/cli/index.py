@@ -88,10 +88,16 @@ def _update(arguments: argparse.Namespace, console: Console) -> None:
     """Carry out a change, and print what was done."""
     from archsplit.index.static_folder import lock_folder, open_folder
     from archsplit.index.static_update import update_index
+    from archsplit.mirror.model import STATE_FILE
 
     # Only wheels make an index; a typo in the folder's name must not make an empty one.
     if not arguments.add:
         open_folder(arguments.folder)
+    if arguments.prune and (arguments.folder / STATE_FILE).exists():
+        raise UsageError(
+            f"{arguments.folder} is a mirror, and its locks need all of its wheels",
+            hint="run `archsplit mirror` again: it removes what no lock needs",
+        )
     change = _change(arguments)
     note = partial(console.print, markup=False, soft_wrap=True)
     with lock_folder(arguments.folder, note) as folder:

@@ -28,7 +28,7 @@ from archsplit.errors import (
 )
 from archsplit.index.client import check_status, request_failure
 from archsplit.index.retry import RetryableError
-from archsplit.mirror.model import KEEP, MirroredFile, MirroredWheel, OriginalWheel
+from archsplit.mirror.model import MirroredFile, MirroredWheel, OriginalWheel
 from archsplit.slim.request import SlimRequest
 from archsplit.slim.wheel import slim_wheel
 from archsplit.split.model import SplitRequest
@@ -354,8 +354,3 @@ def _mirrored_file(path: Path) -> MirroredFile:
         sha256=sha256(path),
         size=path.stat().st_size,
     )
-
-
-def keep_edit(original: OriginalWheel, edit: MirrorEdit, *, keeps_proprietary: bool) -> MirrorEdit:
-    """Return the edit of a wheel: none if its licence forbids changes, and that is respected."""
-    return KEEP if keeps_proprietary and original.license else edit

@@ -27,7 +27,6 @@ from archsplit.mirror.edit import (
     EditedWheel,
     describe_original,
     edit_wheel,
-    keep_edit,
 )
 from archsplit.mirror.model import (
     KEEP,
@@ -39,7 +38,7 @@ from archsplit.mirror.model import (
     read_state,
 )
 from archsplit.mirror.resolve import resolve_inputs
-from archsplit.system.fs import output_errors, read_file, temporary_dir, write_file
+from archsplit.system.fs import output_errors, read_file, sha256, temporary_dir, write_file
 from archsplit.system.installers import check_extra
 from archsplit.system.parallel import ThreadPool
 from archsplit.system.terminal import SilentProgress
@@ -50,7 +49,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from archsplit.index.static_folder import IndexFolder
-    from archsplit.mirror.model import MirrorRequest
+    from archsplit.mirror.model import MirrorEdit, MirrorRequest, OriginalWheel
     from archsplit.release.context import Effects
 
 _DOWNLOADS = ".downloads"
@@ -215,26 +214,23 @@ class _MirrorRun:
         found = state.find(resolved, (self.request.edit, KEEP))
         if found is None:
             return None
-        wanted = keep_edit(
-            found.original,
-            self.request.edit,
-            keeps_proprietary=self.request.keeps_proprietary,
-        )
-        # Only the size: `archsplit index --check` reads the bytes.
-        complete = all(
+        is_complete = found.edit == self._edit(found.original) and all(
             (path := self.folder.place(canonicalize_name(file.name), file.file)).is_file()
-            and path.stat().st_size == file.size
+            # Two seconds for 3 GB: damage by the disk would be served to all machines.
+            and sha256(path) == file.sha256
             for file in found.files
         )
-        return found if found.edit == wanted and complete else None
+        return found if is_complete else None
+
+    def _edit(self, original: OriginalWheel) -> MirrorEdit:
+        """Return the edit of a wheel: none if its licence forbids changes and is respected."""
+        return KEEP if self.request.keeps_proprietary and original.license else self.request.edit
 
     def _add(
         self, path: Path, resolved: ResolvedWheel, state: MirrorState
     ) -> tuple[MirroredWheel, MirrorState]:
         original = describe_original(path, resolved)
-        edit = keep_edit(
-            original, self.request.edit, keeps_proprietary=self.request.keeps_proprietary
-        )
+        edit = self._edit(original)
         # The stages of one edit would hide the mirror's.
         quiet = replace(self.effects, progress=SilentProgress())
         with temporary_dir(self.folder.root) as scratch:
