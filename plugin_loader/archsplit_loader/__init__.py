@@ -47,28 +47,28 @@ def load(
         device: as CUDA counts in this process, so after ``CUDA_VISIBLE_DEVICES``.
         capability: ``"9.0"`` opens what serves such a GPU and asks for no device.
         plugins: plugin files to choose from, instead of the installed ones.
-        verify: ``"index"``, or ``"full"`` to hold the whole file against the digest that the
-            installer has on record: about 4 ms a megabyte.
+        verify: ``"index"``, or ``"full"`` to compare the whole file with the digest that the
+            installer recorded: about 4 ms a megabyte.
 
     Raises:
         DeviceError: no driver, no GPU, or no device of this number.
         PluginNotFoundError: no installed plugin serves it; the message has the command that helps.
         PluginOpenError: the plugin was chosen, but the system can't open it.
-        PluginError: the core's own installation is damaged, the plugin is not what is on record,
+        PluginError: the core's own installation is damaged, a plugin has other bytes than recorded,
             or an argument is not a device's number or a capability.
     """
     files = None if plugins is None else tuple(map(str, plugins))
-    number, full = _number(device), _is_full(verify)
+    number, full = _device_number(device), _is_full(verify)
     # A device's number means another GPU when the visible ones change.
-    visible = _visible() if capability is None else None
-    asked = (number, capability, files, full, visible)
-    library = _opened.get(asked)
+    visible = _visibility() if capability is None else None
+    key = (number, capability, files, full, visible)
+    library = _opened.get(key)
     if library is None:
         from ._opening import open_plugin  # noqa: PLC0415 (importing the core must be cheap)
 
         found = open_plugin(number, capability, files, full=full)
         # setdefault is atomic: of racing threads, all return the same object.
-        library = _opened[asked] = _opened.setdefault(found._handle, found)  # noqa: SLF001 (ctypes)
+        library = _opened[key] = _opened.setdefault(found._handle, found)  # noqa: SLF001 (ctypes)
     return library
 
 
@@ -100,11 +100,11 @@ def require(*, verify: str = "index") -> None:
         PluginNotFoundError: a GPU misses device code; the message has the command that helps.
         PluginError: the core, or (with ``"full"``) a plugin, is damaged; or there is such a copy.
     """
-    from ._copies import check_first  # noqa: PLC0415 (importing the core must be cheap)
+    from ._copies import check_no_other_copy  # noqa: PLC0415 (importing the core must be cheap)
     from ._explain import check_served, explain_core  # noqa: PLC0415 (the same)
 
     full = _is_full(verify)
-    check_first()
+    check_no_other_copy()
     explanation = explain_core(full=full)
     for each in explanation.candidates:
         if full and each.verdict == "damaged":
@@ -118,11 +118,11 @@ def _is_full(verify: str) -> bool:
     return verify == "full"
 
 
-def _visible() -> tuple[str | None, ...]:
+def _visibility() -> tuple[str | None, ...]:
     return tuple(map(os.environ.get, ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")))
 
 
-def _number(device: int) -> int:
+def _device_number(device: int) -> int:
     try:
         return index(device)
     except TypeError:

@@ -6,10 +6,10 @@ import importlib.util
 import os
 import sys
 
-_NAME = "archsplit_face"
+_NAME = "archsplit_core"
 
 if __name__ == "__main__":
-    folder = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 (as in _places)
+    folder = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 (as in _folders)
     # The package itself is not imported: its __init__ may load the library that is broken.
     spec = importlib.util.spec_from_file_location(
         _NAME,

@@ -8,7 +8,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from ._errors import PluginError
-from ._places import FOLDER
+from ._folders import FOLDER
 from ._reading import check_library
 
 if TYPE_CHECKING:

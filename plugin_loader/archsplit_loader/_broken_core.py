@@ -7,7 +7,7 @@ import os
 from glob import escape, glob
 from typing import TYPE_CHECKING
 
-from ._places import FOLDER
+from ._folders import FOLDER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,7 +19,7 @@ class BrokenCore:
     """A damaged core: what is wrong, the files of its plugins, and the command that mends it."""
 
     def __init__(self, error: str, folder: str = FOLDER) -> None:
-        package_folder = os.path.dirname(folder)  # noqa: PTH120 (as in _places)
+        package_folder = os.path.dirname(folder)  # noqa: PTH120 (as in _folders)
         self._site, self._package = os.path.split(package_folder)
         self.error = error
         self.files = sorted(self._plugins())
@@ -45,7 +45,7 @@ class BrokenCore:
 
     def _plugins(self) -> Iterator[str]:
         """Whatever lies where plugins lie, beside the core."""
-        folder = os.path.join(self._site, f"{self._package}_plugins", "cuda")  # noqa: PTH118 (as in _places)
+        folder = os.path.join(self._site, f"{self._package}_plugins", "cuda")  # noqa: PTH118 (as in _folders)
         # The files are only named: without a loader nothing can judge them.
         yield from glob(f"{escape(folder)}/*/*")  # noqa: PTH207 (the same)
 
@@ -53,7 +53,7 @@ class BrokenCore:
         """Install the same version again, if pip's own records say which distribution it is."""
         member = f"{self._package}/_archsplit/"
         # core.json has the name too, but it may be what is damaged.
-        for path in glob(f"{escape(self._site)}/*.dist-info/RECORD"):  # noqa: PTH207 (as in _places)
+        for path in glob(f"{escape(self._site)}/*.dist-info/RECORD"):  # noqa: PTH207 (as in _folders)
             try:
                 with open(path, encoding="utf-8", errors="replace") as file:  # noqa: PTH123 (the same)
                     owned = any(line.startswith(member) for line in file)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-_PTX = ("ptx", "common_ptx", "shared_ptx")
+_PTX_PACKS = ("ptx", "common_ptx", "shared_ptx")
 
 
 class Core(NamedTuple):
@@ -53,10 +53,10 @@ class Core(NamedTuple):
         if capability in self.needs:
             return tuple(self.needs[capability])
         # Later GPUs run PTX; an older one that the core doesn't know has nothing.
-        later = _order(capability) > max(map(_order, self.needs), default=(0,))
+        later = _version_key(capability) > max(map(_version_key, self.needs), default=(0,))
         # Of a divided pack, all parts: `common_ptx`, and `shared_ptx`, which other packs require.
-        return tuple(n for n in self.packs if later and n.startswith(_PTX))
+        return tuple(name for name in self.packs if later and name.startswith(_PTX_PACKS))
 
 
-def _order(capability: str) -> tuple[int, ...]:
+def _version_key(capability: str) -> tuple[int, ...]:
     return tuple(map(int, capability.split(".")))

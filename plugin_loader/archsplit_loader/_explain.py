@@ -17,7 +17,7 @@ from ._errors import PluginNotFoundError
 from ._loader import DRIVER_STATES, Loader
 from ._opening import remedy, start_loader
 from ._reading import read_core
-from ._safe_text import folded
+from ._safe_text import wrap_command
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -72,7 +72,7 @@ class Containers:
 
 
 @dataclass(frozen=True)
-class Served:
+class ServedCapability:
     """Code that serves one capability.
 
     Attributes:
@@ -125,15 +125,15 @@ class Device:
     uuid: str
     pci_bus_id: str
     nvml_index: int
-    served: Served
+    served: ServedCapability
 
 
 @dataclass(frozen=True)
-class Known:
+class PublishedCapability:
     """A published capability, with examples of GPUs."""
 
     gpus: str
-    served: Served
+    served: ServedCapability
 
 
 EXPLANATION_SCHEMA = 1
@@ -152,7 +152,7 @@ class Explanation:
     driver: Driver
     devices: tuple[Device, ...]
     candidates: tuple[Candidate, ...]
-    known: tuple[Known, ...]
+    known: tuple[PublishedCapability, ...]
     notes: tuple[str, ...]
     libraries: tuple[LoadedLibrary, ...] = ()
     warnings: tuple[str, ...] = ()
@@ -165,7 +165,7 @@ class Explanation:
 
     @property
     def damaged(self) -> int:
-        """Number of plugins with other bytes than those on record."""
+        """Number of plugins with other bytes than the recorded ones."""
         return sum(each.verdict == "damaged" for each in self.candidates)
 
     @property
@@ -193,10 +193,10 @@ def explain_core(files: Sequence[str] | None = None, *, full: bool = False) -> E
 
     Args:
         files: plugins to choose from, instead of the installed ones.
-        full: read all of every plugin, and hold it against what is on record.
+        full: read all of every plugin, and compare it with the recorded digests.
 
     Raises:
-        PluginError: the core is damaged, or nothing is on record for ``full``.
+        PluginError: the core is damaged, or there are no digests for ``full``.
     """
     core = read_core()
     with start_loader(core, files, full=full) as loader:
@@ -214,7 +214,7 @@ def explain_core(files: Sequence[str] | None = None, *, full: bool = False) -> E
             devices=tuple(_device(loader, core, n) for n in range(summary.device_count)),
             candidates=tuple(_candidate(loader, n) for n in range(summary.candidate_count)),
             known=tuple(
-                Known(gpus=gpus, served=_served(loader, core, capability))
+                PublishedCapability(gpus=gpus, served=_served(loader, core, capability))
                 for capability, gpus in known_capabilities(loader.library)
             ),
             notes=tuple(loader.note(n) for n in range(summary.note_count)),
@@ -251,7 +251,7 @@ def _device(loader: Loader, core: Core, number: int) -> Device:
     )
 
 
-def _served(loader: Loader, core: Core, capability: str) -> Served:
+def _served(loader: Loader, core: Core, capability: str) -> ServedCapability:
     if core.is_split:
         return served_by_packs(loader, core, capability)
     needs, command = remedy(loader, core, capability)
@@ -260,7 +260,7 @@ def _served(loader: Loader, core: Core, capability: str) -> Served:
     # A worse target may be installed than the core has: the command brings the better one.
     both = [each for each in (target, needs) if each is not None]
     in_use = target is not None and best_target(loader.library, capability, both) == target
-    return Served(
+    return ServedCapability(
         capability=capability,
         target=target,
         plugin=None if chosen is None else text(loader.candidate(chosen[0]).path),
@@ -274,19 +274,19 @@ _SERVED, _UNMATCHED = 1, 2
 """Of ``archsplit_graft_state``."""
 
 
-def served_by_packs(loader: Loader, core: Core, capability: str) -> Served:
+def served_by_packs(loader: Loader, core: Core, capability: str) -> ServedCapability:
     """Return the coverage of a capability by a split core."""
     found = loader.service(capability)
     counts = (found.native, found.older_minor, found.ptx)
     # A core without any code for this capability has nothing missing, but serves nothing.
     complete = found.missing == 0 and sum(counts) > 0
     in_use = complete and found.worse == 0
-    return Served(
+    return ServedCapability(
         capability=capability,
         target=_summary(*counts) if complete else None,
         plugin="device packs" if complete else None,
         native=complete and found.ptx == 0,
-        needs=_needed(core, capability),
+        needs=_pack_names(core, capability),
         command=None if in_use else _command(loader, core, capability, found),
         containers=Containers(
             native=found.native,
@@ -349,27 +349,27 @@ def check_served(explanation: Explanation) -> None:
             raise PluginNotFoundError(
                 f"no plugin of {explanation.package} {explanation.version} serves device "
                 f"{device.number}, {device.name} (capability {device.served.capability})"
-                f"\nhint: {_advice(device.served)}"
+                f"\nhint: {_hint(device.served)}"
             )
 
 
-def _advice(served: Served) -> str:
+def _hint(served: ServedCapability) -> str:
     if served.restart and served.command is None:
         return "start this process again: a pack was installed after it loaded its libraries"
     return served.command or "this release has nothing for it"
 
 
-def _needed(core: Core, capability: str) -> str | None:
+def _pack_names(core: Core, capability: str) -> str | None:
     """Return the names of the packs that a GPU needs, or None."""
     return " + ".join(core.packs_for(capability)) or None
 
 
 def render(explanation: Explanation) -> str:
     """Return the whole explanation, one fact a line, without control characters."""
-    return "\n".join(map(_escaped, _lines(explanation)))
+    return "\n".join(map(_escape, _lines(explanation)))
 
 
-def _escaped(line: str) -> str:
+def _escape(line: str) -> str:
     """Names of files may have any character, also those that terminals obey."""
     return "".join(
         letter if letter.isprintable() else letter.encode("unicode_escape").decode()
@@ -379,22 +379,22 @@ def _escaped(line: str) -> str:
 
 def _lines(explanation: Explanation) -> Iterator[str]:
     yield f"core: {explanation.package} {explanation.version}, build {explanation.build_id[:16]}"
-    yield _driver(explanation)
+    yield _driver_line(explanation)
     yield from (f"  {note}" for note in explanation.notes)
     for device in explanation.devices:
         yield from _device_lines(device)
-    yield from _plugins(explanation.candidates)
-    yield from _libraries(explanation.libraries)
+    yield from _plugin_lines(explanation.candidates)
+    yield from _library_lines(explanation.libraries)
     # On a machine without a GPU, readers prepare an image for another one.
     if not explanation.devices:
-        yield from _known(explanation.known)
+        yield from _capability_lines(explanation.known)
     yield from (f"warning: {warning}" for warning in explanation.warnings)
     yield f"verdict: {_verdict(explanation)}"
     if explanation.hint is not None:
         yield f"hint: {explanation.hint}"
 
 
-def _driver(explanation: Explanation) -> str:
+def _driver_line(explanation: Explanation) -> str:
     driver = explanation.driver
     # Without a driver its version is unknown; the reason is what helps.
     if driver.state != "ready":
@@ -416,12 +416,12 @@ def _device_lines(device: Device) -> Iterator[str]:
     else:
         yield f"  not served: needs the plugin for {served.needs}"
     if served.command is not None:
-        yield from folded(f"  {_purpose(served)}: {served.command}")
+        yield from wrap_command(f"  {_purpose(served)}: {served.command}")
     if served.restart:
         yield "  start this process again: a pack was installed after it loaded its libraries"
 
 
-def _libraries(libraries: tuple[LoadedLibrary, ...]) -> Iterator[str]:
+def _library_lines(libraries: tuple[LoadedLibrary, ...]) -> Iterator[str]:
     """Describe the images that the loaded libraries got."""
     if libraries:
         yield "libraries in this process:"
@@ -432,11 +432,11 @@ def _libraries(libraries: tuple[LoadedLibrary, ...]) -> Iterator[str]:
         yield f"  {each.name}: {served}{targets}{unmatched}"
 
 
-def _purpose(served: Served) -> str:
+def _purpose(served: ServedCapability) -> str:
     return "to fix it" if served.target is None else f"better, with {served.needs}"
 
 
-def _plugins(candidates: tuple[Candidate, ...]) -> Iterator[str]:
+def _plugin_lines(candidates: tuple[Candidate, ...]) -> Iterator[str]:
     yield "plugins:" if candidates else "plugins: none is installed"
     for each in candidates:
         yield f"  {each.verdict}: {each.path}"
@@ -449,7 +449,7 @@ def _plugins(candidates: tuple[Candidate, ...]) -> Iterator[str]:
             yield f"    it {each.reason}"
 
 
-def _known(known: tuple[Known, ...]) -> Iterator[str]:
+def _capability_lines(known: tuple[PublishedCapability, ...]) -> Iterator[str]:
     """Describe the plugin of each published capability: installed, or its requirement."""
     commands = [each.served.command for each in known if each.served.command]
     # Most commands differ only in the requirement at their end.
@@ -457,18 +457,18 @@ def _known(known: tuple[Known, ...]) -> Iterator[str]:
     start = max(starts, default="", key=starts.count)
     yield "what would serve which GPU:"
     if start:
-        yield from folded(f"  to install one: {start} REQUIREMENT")
+        yield from wrap_command(f"  to install one: {start} REQUIREMENT")
     for each in known:
         served = each.served
         what = served.target or served.needs
         if what is not None:
             command = (served.command or "").replace(f"{start} ", "", 1)
-            state = "installed" if served.target else command or _no_command(served)
+            state = "installed" if served.target else command or _state_text(served)
             better = f"; better: {command}" if served.target and command else ""
             yield f"  {served.capability:<5} {each.gpus:<34} {what:<12} {state}{better}"
 
 
-def _no_command(served: Served) -> str:
+def _state_text(served: ServedCapability) -> str:
     # A pack of a library that was loaded before is in its place, but not in this process.
     return "installed, for a new process" if served.restart else "needs a newer driver"
 

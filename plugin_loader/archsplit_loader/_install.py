@@ -1,4 +1,4 @@
-"""Install exactly the plugins that serve this machine's GPUs, and mend those that drifted.
+"""Install exactly the plugins that serve this machine's GPUs, and repair outdated ones.
 
 In: the core, the GPUs (of this machine, or named), and the source of the wheels. Out: one command
 of pip or uv. Plugins are pinned and taken without dependencies, so that no installer ever puts
@@ -18,19 +18,19 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from . import _bindings
 from ._errors import DeviceError, PluginError
+from ._folders import FOLDER, pack_folders, plugin_folders
 from ._opening import start_loader
 from ._origin import (
     Source,
     program,
-    remember_source,
-    remembered_source,
+    save_source,
+    saved_source,
     source_of,
     wheels_in,
     without_credentials,
 )
-from ._places import FOLDER, pack_folders, plugin_folders
 from ._reading import read_core
-from ._safe_text import folded, printable
+from ._safe_text import printable, wrap_command
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -38,18 +38,18 @@ if TYPE_CHECKING:
     from ._core import Core
     from ._loader import Loader
 
-_FINE = ("accepted", "shadowed")
-_DRIFTED = "wrong-version"
+_USABLE = ("accepted", "shadowed")
+_OUTDATED = "wrong-version"
 _CAPABILITY = re.compile(r"(?:sm|compute|cc)?[_-]?([1-9][0-9]?)[.]?([0-9])[af]?")
 
 
-class Order(NamedTuple):
+class InstallRequest(NamedTuple):
     """A request of the command line."""
 
     gpus: tuple[str, ...] = ()
     """Capabilities or names of GPUs; () for the GPUs of this machine."""
     source: Source = Source()
-    """Places of the wheels; empty for those that are on record."""
+    """Places of the wheels; empty for the saved ones."""
     dry_run: bool = False
 
 
@@ -58,15 +58,15 @@ class Plan(NamedTuple):
 
     gpus: tuple[str, ...]
     """A line for each GPU."""
-    wanted: tuple[str, ...]
+    distributions: tuple[str, ...]
     """Distributions to install."""
-    again: bool
+    reinstalls: bool
     """True if one of them is installed already, and damaged."""
     unserved: tuple[str, ...]
     """Capabilities that the release has nothing for."""
 
 
-def install(order: Order) -> int:
+def install(request: InstallRequest) -> int:
     """Install what is missing, or say what would be; the exit status.
 
     Raises:
@@ -74,34 +74,34 @@ def install(order: Order) -> int:
         DeviceError: no GPU was found, and no GPU is named.
     """
     core = read_core()
-    if not order.gpus:
+    if not request.gpus:
         # What is installed is for all processes; a subset is only for this one.
         os.environ.pop("CUDA_VISIBLE_DEVICES", None)
-    with start_loader(core, None, devices=not order.gpus) as loader:
-        capabilities = _asked(loader, order.gpus) if order.gpus else _present(loader)
+    with start_loader(core, None, devices=not request.gpus) as loader:
+        capabilities = _parse_gpus(loader, request.gpus) if request.gpus else _detect_gpus(loader)
         plan = _plan(loader, core, capabilities)
-    _say(f"core: {core.distribution} {core.version}", *plan.gpus)
+    _print_lines(f"core: {core.distribution} {core.version}", *plan.gpus)
     for each in plan.unserved:
-        _say(f"{core.distribution} {core.version} has nothing for capability {each}")
+        _print_lines(f"{core.distribution} {core.version} has nothing for capability {each}")
     # The exit status is about the GPUs: nothing to install may be because there is nothing.
-    if not plan.wanted:
-        _say("there is nothing to install")
+    if not plan.distributions:
+        _print_lines("there is nothing to install")
         return 1 if plan.unserved else 0
-    command = _command(core, plan, order)
+    command = _command(core, plan, request)
     words = without_credentials(shlex.join(command))
-    _say(*folded(f"{'would run' if order.dry_run else 'running'}: {words}"))
-    if order.dry_run:
+    _print_lines(*wrap_command(f"{'would run' if request.dry_run else 'running'}: {words}"))
+    if request.dry_run:
         return 1 if plan.unserved else 0
     status = subprocess.run(command, check=False).returncode
     if status != 0:
         raise PluginError(
-            f"{os.path.basename(command[0])} ended with status {status}; nothing else was changed"  # noqa: PTH119 (as in _places)
+            f"{os.path.basename(command[0])} ended with status {status}; nothing else was changed"  # noqa: PTH119 (as in _folders)
             "\nhint: if the wheels are elsewhere, name the place with --find-links DIR or"
             " --index-url URL"
         )
     # Installers record no index, so the next update would need the option again.
-    remember_source(
-        core, order.source if any(order.source) else remembered_source(core), plan.wanted
+    save_source(
+        core, request.source if any(request.source) else saved_source(core), plan.distributions
     )
     return _check(capabilities)
 
@@ -121,11 +121,11 @@ def _check(capabilities: Sequence[tuple[str, str]]) -> int:
         served = set()
     missing = [capability for capability, _ in capabilities if capability not in served]
     for capability in dict.fromkeys(missing):
-        _say(f"capability {capability} is still not served; see the report of the doctor")
+        _print_lines(f"capability {capability} is still not served; see the report of the doctor")
     return 1 if missing else 0
 
 
-def _present(loader: Loader) -> tuple[tuple[str, str], ...]:
+def _detect_gpus(loader: Loader) -> tuple[tuple[str, str], ...]:
     """Return the capability and the name of each GPU of this machine."""
     summary = loader.summary()
     devices = [loader.device(number) for number in range(summary.device_count)]
@@ -133,7 +133,7 @@ def _present(loader: Loader) -> tuple[tuple[str, str], ...]:
     if not devices:
         reason = _bindings.text(summary.driver_reason)
         raise DeviceError(f"{reason or 'no GPU found'}\nhint: name the GPUs, such as --gpu 9.0")
-    found = tuple((f"{one.major}.{one.minor}", _bindings.text(one.name)) for one in devices)
+    found = tuple((f"{gpu.major}.{gpu.minor}", _bindings.text(gpu.name)) for gpu in devices)
     if "ARCHSPLIT_CAPABILITY" in os.environ:
         known = dict(_bindings.known_capabilities(loader.library))
         for capability, _ in found:
@@ -141,7 +141,7 @@ def _present(loader: Loader) -> tuple[tuple[str, str], ...]:
     return found
 
 
-def _asked(loader: Loader, gpus: Sequence[str]) -> tuple[tuple[str, str], ...]:
+def _parse_gpus(loader: Loader, gpus: Sequence[str]) -> tuple[tuple[str, str], ...]:
     """Return the same for GPUs that are named.
 
     Raises:
@@ -198,13 +198,13 @@ def _plan(loader: Loader, core: Core, capabilities: Sequence[tuple[str, str]]) -
     # These were installed on purpose; after an update of only the core they are useless. Those
     # of another environment on the search path belong to the core there.
     own = loader.verdicts(_own_folder(core))
-    drifted = [name for name, verdict in own.items() if verdict == _DRIFTED]
-    names = dict.fromkeys([*(name for _, missing, _ in rows for name in missing), *drifted])
+    outdated = [name for name, verdict in own.items() if verdict == _OUTDATED]
+    names = dict.fromkeys([*(name for _, missing, _ in rows for name in missing), *outdated])
     distributions = dict(core.plugins())
     return Plan(
         gpus=tuple(dict.fromkeys(line for line, _, _ in rows)),
-        wanted=tuple(distributions[name] for name in names if name in distributions),
-        again=any(verdicts.get(name, _DRIFTED) != _DRIFTED for name in names),
+        distributions=tuple(distributions[name] for name in names if name in distributions),
+        reinstalls=any(verdicts.get(name, _OUTDATED) != _OUTDATED for name in names),
         unserved=tuple(dict.fromkeys(one for _, _, one in rows if one is not None)),
     )
 
@@ -220,7 +220,7 @@ def _line(capability: str, gpu: str, needed: Sequence[str], verdicts: dict[str, 
 
 def _is_missing(verdict: str | None) -> bool:
     """Return True if a plugin is not in use and a new installation may help."""
-    return verdict not in (*_FINE, "driver-too-old", "unsafe")
+    return verdict not in (*_USABLE, "driver-too-old", "unsafe")
 
 
 def _needed(loader: Loader, core: Core, capability: str) -> tuple[str, ...]:
@@ -236,52 +236,52 @@ def _own_folder(core: Core) -> str:
     return (pack_folders if core.is_split else plugin_folders)(core)[0]
 
 
-def _command(core: Core, plan: Plan, order: Order) -> tuple[str, ...]:
+def _command(core: Core, plan: Plan, request: InstallRequest) -> tuple[str, ...]:
     """Return the installer's command line.
 
     Raises:
         PluginError: no installer was found, or the folder of the core's wheel has no such plugin.
     """
     installer = program(core)
-    wanted = list(plan.wanted)
+    wanted = list(plan.distributions)
     words = ["--no-deps", "--only-binary=:all:"]
     if installer.target is not None:
         # pip replaces whole folders there, so all that is in use has to come again.
         wanted += [name for name in _installed(core) if name not in wanted]
         words += ["--upgrade", "--target", installer.target]
     # Installers skip a version that is there, even if its files are damaged.
-    if plan.again:
+    if plan.reinstalls:
         words.append("--reinstall" if installer.name == "uv" else "--force-reinstall")
-    return (*installer.install, *words, *_wheel_words(core, wanted, order.source))
+    return (*installer.install, *words, *_wheel_words(core, wanted, request.source))
 
 
-def _wheel_words(core: Core, wanted: Sequence[str], given: Source) -> tuple[str, ...]:
+def _wheel_words(core: Core, wanted: Sequence[str], requested: Source) -> tuple[str, ...]:
     """Return the options and arguments that name the plugins' wheels.
 
     Raises:
         PluginError: the folder of the core's wheel has no such plugin.
     """
     pins = [f"{name}=={core.version}" for name in wanted]
-    earlier = given if any(given) else remembered_source(core)
-    origin = None if any(given) else source_of(core)
+    saved = requested if any(requested) else saved_source(core)
+    origin = None if any(requested) else source_of(core)
     if origin is None:
-        return (*earlier.options(), *pins)
+        return (*saved.options(), *pins)
     if "://" in origin:
-        return (*earlier._replace(find_links=(origin, *earlier.find_links)).options(), *pins)
+        return (*saved._replace(find_links=(origin, *saved.find_links)).options(), *pins)
     try:
         return ("--no-index", *(_wheel(origin, name, core) for name in wanted))
     except PluginError:
         # The plugins of this core may never have been in its own folder.
-        if not any(earlier):
+        if not any(saved):
             raise
-        return (*earlier.options(), *pins)
+        return (*saved.options(), *pins)
 
 
 def _installed(core: Core) -> Iterator[str]:
     with start_loader(core, None, devices=False) as loader:
         verdicts = loader.verdicts(_own_folder(core))
     for name, distribution in core.plugins():
-        if verdicts.get(name) in _FINE:
+        if verdicts.get(name) in _USABLE:
             yield distribution
 
 
@@ -294,17 +294,17 @@ def _wheel(folder: str, distribution: str, core: Core) -> str:
         PluginError: it is not there.
     """
     found = list(wheels_in(folder, distribution, core.version))
-    fitting = [path for path in found if path.endswith((f"_{platform.machine()}.whl", "-any.whl"))]
+    matching = [path for path in found if path.endswith((f"_{platform.machine()}.whl", "-any.whl"))]
     # An index might have a wheel of this name that somebody else made.
-    if not fitting:
+    if not matching:
         raise PluginError(
             f"{core.distribution} was installed from {folder}, where no wheel of {distribution} "
             f"{core.version} is\nhint: put it there, or name its place with --find-links DIR or"
             " --index-url URL"
         )
-    return fitting[0]
+    return matching[0]
 
 
-def _say(*lines: str) -> None:
+def _print_lines(*lines: str) -> None:
     for line in lines:
         print(printable(line), flush=True)

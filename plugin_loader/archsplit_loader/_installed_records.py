@@ -24,13 +24,13 @@ def recorded_digests(core: Core, folders: Sequence[str]) -> tuple[str, ...]:
         folders: where plugins may lie; each plugin's own record lies beside such a folder.
 
     Raises:
-        PluginError: nothing is on record, so there is nothing to verify plugins by.
+        PluginError: no installer recorded a digest, so there is nothing to verify plugins by.
     """
     found = tuple(
         digest
         for folder in folders
         for name in core.targets.values()
-        for digest in _digests_of(os.path.dirname(folder), name, core)  # noqa: PTH120 (as in _places)
+        for digest in _digests_of(os.path.dirname(folder), name, core)  # noqa: PTH120 (as in _folders)
     )
     # To accept what has no record would make "full" mean nothing.
     if not found:
@@ -47,7 +47,7 @@ def _digests_of(site: str, distribution: str, core: Core) -> Iterator[str]:
     pattern = (
         rf"{re.escape(core.plugins_package)}/cuda/\w+/{re.escape(core.library)},sha256=([\w-]+)"
     )
-    for path in glob(f"{escape(site)}/{name}-*.dist-info/RECORD"):  # noqa: PTH207 (as in _places)
+    for path in glob(f"{escape(site)}/{name}-*.dist-info/RECORD"):  # noqa: PTH207 (as in _folders)
         with open(path, encoding="utf-8", errors="replace") as file:  # noqa: PTH123 (the same)
             matches = [re.match(pattern, line) for line in file]
         yield from filter(None, (_hexadecimal(each[1]) for each in matches if each))

@@ -14,7 +14,7 @@ from ._errors import (
     PluginOpenError,
     SettingError,
 )
-from ._places import FOLDER, table_path
+from ._folders import FOLDER, table_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -69,15 +69,15 @@ class Loader:
 
     def summary(self) -> Any:  # noqa: ANN401 (ctypes fields have no types)
         """See ``archsplit_summary``."""
-        return self._ask(self.library.archsplit_loader_summary, _bindings.SummaryStruct)
+        return self._read(self.library.archsplit_loader_summary, _bindings.SummaryStruct)
 
     def candidate(self, index: int) -> Any:  # noqa: ANN401 (ctypes fields have no types)
         """See ``archsplit_candidate``."""
-        return self._ask(self.library.archsplit_loader_candidate, _bindings.CandidateStruct, index)
+        return self._read(self.library.archsplit_loader_candidate, _bindings.CandidateStruct, index)
 
     def device(self, index: int) -> Any:  # noqa: ANN401 (ctypes fields have no types)
         """See ``archsplit_device``."""
-        return self._ask(self.library.archsplit_loader_device, _bindings.DeviceStruct, index)
+        return self._read(self.library.archsplit_loader_device, _bindings.DeviceStruct, index)
 
     def capability(self, index: int) -> str:
         """Return the capability of a device, ``"9.0"``; often known without NVML."""
@@ -108,7 +108,7 @@ class Loader:
         for number in range(self.summary().candidate_count):
             struct = self.candidate(number)
             path, verdict = _bindings.text(struct.path), self.verdict(struct)
-            name = os.path.basename(os.path.dirname(path))  # noqa: PTH119, PTH120 (as in _places)
+            name = os.path.basename(os.path.dirname(path))  # noqa: PTH119, PTH120 (as in _folders)
             # Installers write beside the core, so a refusal there is the one that they can mend.
             if path.startswith(folder) and (name not in found or verdict == "accepted"):
                 found[name] = verdict
@@ -157,7 +157,7 @@ class Loader:
         self._check(function(self._handle, *_bindings.numbers(capability), plugin))
         return plugin.value or 0
 
-    def _ask(self, function: Any, kind: type[ctypes.Structure], *index: int) -> Any:  # noqa: ANN401 (ctypes fields have no types)
+    def _read(self, function: Any, kind: type[ctypes.Structure], *index: int) -> Any:  # noqa: ANN401 (ctypes fields have no types)
         struct = kind(size=ctypes.sizeof(kind))
         self._check(function(self._handle, *index, struct))
         return struct

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from . import _bindings
 from ._errors import DeviceError, PluginError, PluginNotFoundError
+from ._folders import pack_folders, plugin_folders
 from ._loader import Loader
-from ._places import pack_folders, plugin_folders
 from ._reading import read_core
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def start_loader(
         full: read all of each plugin; a damaged one counts as absent.
 
     Raises:
-        PluginError: the core is damaged, or nothing is on record for ``full``.
+        PluginError: the core is damaged, or there are no digests for ``full``.
     """
     if core.is_split:
         return Loader(pack_folders(core), devices=devices, full=full)
@@ -57,7 +57,7 @@ def open_plugin(
     """Open what serves a device, or a capability when one is given.
 
     Args:
-        full: hold the whole file against its digest on record before it is opened.
+        full: compare the whole file with its recorded digest before it is opened.
 
     Raises:
         PluginError: or one of its kinds; see ``load``.
@@ -98,7 +98,7 @@ def remedy(loader: Loader, core: Core, capability: str) -> tuple[str | None, str
             return target, plugin_command(core, target, verdict)
     for path, _ in found:
         if path.endswith(f"/{core.plugins_package}/cuda"):  # it could not be listed
-            return target, f"chmod -R a+rX {shlex.quote(os.path.dirname(path))}"  # noqa: PTH120 (as in _places)
+            return target, f"chmod -R a+rX {shlex.quote(os.path.dirname(path))}"  # noqa: PTH120 (as in _folders)
     return target, plugin_command(core, target, None)
 
 

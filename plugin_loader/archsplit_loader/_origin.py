@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from ._errors import PluginError
-from ._places import FOLDER
+from ._folders import FOLDER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -63,7 +63,7 @@ class Program(NamedTuple):
 
 def site_folder(folder: str = FOLDER) -> str:
     """Return the folder that the core's package is installed in."""
-    return os.path.dirname(os.path.dirname(os.path.realpath(folder)))  # noqa: PTH120 (as in _places)
+    return os.path.dirname(os.path.dirname(os.path.realpath(folder)))  # noqa: PTH120 (as in _folders)
 
 
 def normalized(name: str) -> str:
@@ -79,21 +79,19 @@ def source_of(core: Core, folder: str = FOLDER) -> str | None:
     return _records(site_folder(folder), _names(core)).place
 
 
-def remembered_source(core: Core, folder: str = FOLDER) -> Source:
+def saved_source(core: Core, folder: str = FOLDER) -> Source:
     """Return the places that an earlier ``--install`` was given; empty if there was none."""
-    return _records(site_folder(folder), _names(core)).remembered
+    return _records(site_folder(folder), _names(core)).saved
 
 
-def remember_source(
-    core: Core, source: Source, plugins: Sequence[str], folder: str = FOLDER
-) -> None:
+def save_source(core: Core, source: Source, plugins: Sequence[str], folder: str = FOLDER) -> None:
     """Record the source of some installed plugins, for the next ``--install``.
 
     The file is added to the installer's RECORD, so that it goes with the plugin. Credentials of
     addresses are left out.
     """
     places = tuple(
-        each if "://" in each else os.path.abspath(each)  # noqa: PTH100 (as in _places)
+        each if "://" in each else os.path.abspath(each)  # noqa: PTH100 (as in _folders)
         for each in source.find_links
     )
     # Anybody who can read the site folder can read this file.
@@ -103,15 +101,15 @@ def remember_source(
     digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
     for name in plugins:
         own = f"{normalized(name).replace('-', '_')}-{core.version}.dist-info"
-        record = os.path.join(site_folder(folder), own, "RECORD")  # noqa: PTH118 (as in _places)
+        record = os.path.join(site_folder(folder), own, "RECORD")  # noqa: PTH118 (as in _folders)
         file = f"{own}/{_SOURCE_FILE}"
         try:
-            with open(record, encoding="utf-8") as stream:  # noqa: PTH123 (as in _places)
+            with open(record, encoding="utf-8") as stream:  # noqa: PTH123 (as in _folders)
                 is_listed = file in stream.read()
-            with open(os.path.join(site_folder(folder), file), "wb") as stream:  # noqa: PTH118, PTH123 (as in _places)
+            with open(os.path.join(site_folder(folder), file), "wb") as stream:  # noqa: PTH118, PTH123 (as in _folders)
                 stream.write(content)
             if not is_listed:
-                with open(record, "a", encoding="utf-8") as stream:  # noqa: PTH123 (as in _places)
+                with open(record, "a", encoding="utf-8") as stream:  # noqa: PTH123 (as in _folders)
                     stream.write(f"{file},sha256={digest},{len(content)}\n")
         except OSError:
             # The plugins are installed; only the next command needs the option again.
@@ -127,7 +125,7 @@ def install_words(core: Core, folder: str = FOLDER) -> str:
     """Return the beginning of a command for people, which finds the core's plugins."""
     found = _records(site_folder(folder), _names(core))
     words = ("uv", "pip", "install") if found.installer == "uv" else ("pip", "install")
-    source = found.remembered if found.place is None else Source((found.place,))
+    source = found.saved if found.place is None else Source((found.place,))
     return shlex.join((*words, *source.options()))
 
 
@@ -140,14 +138,14 @@ class _Records(NamedTuple):
     """First recorded folder or page of the core's and the plugins' wheels."""
     installer: str
     """Installer of the core, as its INSTALLER file names it."""
-    remembered: Source
+    saved: Source
 
 
 @lru_cache(maxsize=None)
 def _records(site: str, names: tuple[str, ...]) -> _Records:
     """Return the records that lie beside some distributions, the core first."""
     wanted = {normalized(name): rank for rank, name in enumerate(names)}
-    places, remembered, installer = [], [], ""
+    places, saved, installer = [], [], ""
     for each in distributions(path=[site]):
         rank = wanted.get(normalized(each.metadata["Name"] or ""))
         # A site folder has hundreds of distributions, and few are of this core.
@@ -158,11 +156,11 @@ def _records(site: str, names: tuple[str, ...]) -> _Records:
         place = _parent(each.read_text("direct_url.json"))
         places += [] if place is None else [(rank, place)]
         source = _source(each.read_text(_SOURCE_FILE))
-        remembered += [] if source is None else [(rank, source)]
+        saved += [] if source is None else [(rank, source)]
     return _Records(
         place=min(places)[1] if places else None,
         installer=installer,
-        remembered=min(remembered, key=lambda each: each[0])[1] if remembered else Source(),
+        saved=min(saved, key=lambda each: each[0])[1] if saved else Source(),
     )
 
 
@@ -185,7 +183,7 @@ def program(core: Core, folder: str = FOLDER) -> Program:
     """
     place = site_folder(folder)
     python, target, user = _environment(place)
-    uv = shutil.which("uv") or _beside(python, "uv")
+    uv = shutil.which("uv") or _next_to(python, "uv")
     has_pip = python != sys.executable or find_spec("pip") is not None
     if uv is not None and (_is_made_by_uv(core, place) or not has_pip):
         words = (uv, "pip")
@@ -223,8 +221,8 @@ def _environment(place: str) -> tuple[str, str | None, bool]:
     return sys.executable, place, False
 
 
-def _beside(python: str, name: str) -> str | None:
-    path = os.path.join(os.path.dirname(python), name)  # noqa: PTH118, PTH120 (as in _places)
+def _next_to(python: str, name: str) -> str | None:
+    path = os.path.join(os.path.dirname(python), name)  # noqa: PTH118, PTH120 (as in _folders)
     return path if os.access(path, os.X_OK) else None
 
 
@@ -235,7 +233,7 @@ def _is_made_by_uv(core: Core, place: str) -> bool:
     if installer:
         return installer == "uv"
     try:
-        with open(os.path.join(sys.prefix, "pyvenv.cfg"), encoding="utf-8") as file:  # noqa: PTH118, PTH123 (as in _places)
+        with open(os.path.join(sys.prefix, "pyvenv.cfg"), encoding="utf-8") as file:  # noqa: PTH118, PTH123 (as in _folders)
             return any(line.startswith("uv =") for line in file)
     except OSError:
         return False
@@ -252,7 +250,7 @@ def _parent(record: str | None) -> str | None:
     if not parts.path.endswith(".whl"):
         return None
     if parts.scheme == "file":
-        return os.path.dirname(unquote(parts.path))  # noqa: PTH120 (as in _places)
+        return os.path.dirname(unquote(parts.path))  # noqa: PTH120 (as in _folders)
     return str(url[: url.rindex("/") + 1])
 
 
@@ -260,9 +258,9 @@ def wheels_in(source: str, distribution: str, version: str) -> Iterator[str]:
     """Return the wheels of one release in a folder, by their names."""
     start = f"{normalized(distribution).replace('-', '_')}-{version}-"
     try:
-        names = sorted(os.listdir(source))  # noqa: PTH208 (as in _places)
+        names = sorted(os.listdir(source))  # noqa: PTH208 (as in _folders)
     except OSError:
         names = []
     for name in names:
         if name.lower().startswith(start.lower()) and name.endswith(".whl"):
-            yield os.path.join(source, name)  # noqa: PTH118 (as in _places)
+            yield os.path.join(source, name)  # noqa: PTH118 (as in _folders)

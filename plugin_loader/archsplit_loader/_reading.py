@@ -7,12 +7,12 @@ import os
 
 from ._core import Core
 from ._errors import PluginError
+from ._folders import FOLDER
 from ._identity import is_replaced
-from ._places import FOLDER
 
 CORE_SCHEMA = 1
 
-_TEXTS = 7
+_TEXT_FIELDS = 7
 """Fields of a core that are texts."""
 _ELF_HEADER, _SEGMENT = 64, 56
 
@@ -38,13 +38,13 @@ def read_core(folder: str = FOLDER) -> Core:
         raise PluginError(f"can't read {path}: {error.strerror}; install the core again") from error
     except ValueError as error:
         raise PluginError(f"{path} is damaged ({error}); install the core again") from error
-    # The loader holds plugins against the table; these fields are for commands and reports.
+    # The loader compares plugins with the table; these fields are for commands and reports.
     try:
         if content["schema"] != CORE_SCHEMA:
             raise PluginError(f"{path} has schema {content['schema']}, expected {CORE_SCHEMA}")
         core = Core(**{name: content[name] for name in Core._fields if content.get(name)})
         # A text that is another value would be a traceback later.
-        "".join(map(core.__getattribute__, core._fields[:_TEXTS]))
+        "".join(map(core.__getattribute__, core._fields[:_TEXT_FIELDS]))
         "".join((*core.targets, *core.targets.values()))
     except (AttributeError, KeyError, TypeError) as error:
         raise PluginError(f"{path} is damaged ({error}); install the core again") from error

@@ -19,7 +19,7 @@ def printable(text: str) -> str:
     )
 
 
-def folded(line: str) -> list[str]:
+def wrap_command(line: str) -> list[str]:
     """Return a line with a command as lines of 80 columns, for a shell."""
     start = line[: len(line) - len(line.lstrip())]
     lines = [start]

@@ -14,10 +14,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ._broken_core import BrokenCore
-from ._copies import notes
+from ._copies import copy_warnings
 from ._errors import PluginError, SettingError
 from ._explain import Explanation, explain_core
-from ._places import FOLDER
+from ._folders import FOLDER
 from ._safe_text import printable
 
 if TYPE_CHECKING:
@@ -77,16 +77,16 @@ def _add_install(parser: argparse.ArgumentParser) -> None:
 
 
 def _install(arguments: argparse.Namespace) -> int:
-    from ._install import Order, install  # noqa: PLC0415 (few ask for it)
+    from ._install import InstallRequest, install  # noqa: PLC0415 (few ask for it)
     from ._origin import Source  # noqa: PLC0415 (the same)
 
-    order = Order(
+    request = InstallRequest(
         gpus=tuple(gpu for text in arguments.gpu for gpu in text.split(",")),
         source=Source(tuple(arguments.find_links), arguments.index_url),
         dry_run=arguments.dry_run,
     )
     try:
-        return install(order)
+        return install(request)
     except PluginError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
@@ -96,7 +96,7 @@ def _explain(*, full: bool) -> Explanation | BrokenCore:
     """Return the loader's explanation, or the report on a broken core."""
     try:
         found = explain_core(full=full)
-        return replace(found, warnings=notes(), hint=_advice(found))
+        return replace(found, warnings=copy_warnings(), hint=_advice(found))
     except SettingError:
         raise
     except PluginError as error:

@@ -6,15 +6,15 @@
 
 #include "coverage.h"
 #include "create.h"
+#include "detection.h"
 #include "error.h"
 #include "gpu_table.h"
-#include "grafts.h"
+#include "grafted_libraries.h"
 #include "open.h"
 #include "os.h"
-#include "selection.h"
 
 /* Copy a struct as far as the caller's reaches; both begin with their size. */
-static archsplit_status give(void *to, const void *from, uint32_t known) {
+static archsplit_status copy_out(void *to, const void *from, uint32_t known) {
     uint32_t size = 0;
     if (to != NULL) {
         memcpy(&size, to, sizeof size);
@@ -29,7 +29,7 @@ static archsplit_status give(void *to, const void *from, uint32_t known) {
 }
 
 archsplit_status archsplit_loader_create(const archsplit_core *core, archsplit_loader **loader) {
-    archsplit_status status = selection_check_setting();
+    archsplit_status status = detection_check_setting();
     return status == ARCHSPLIT_OK ? loader_create(core, loader) : status;
 }
 
@@ -44,7 +44,7 @@ void archsplit_loader_destroy(archsplit_loader *loader) {
 archsplit_status archsplit_loader_summary(const archsplit_loader *loader,
                                           archsplit_summary *summary) {
     const struct device_state *state;
-    if (selection_full(loader, &state) != ARCHSPLIT_OK) {
+    if (detection_full(loader, &state) != ARCHSPLIT_OK) {
         return ARCHSPLIT_NO_MEMORY;
     }
     const struct machine *machine = &state->machine;
@@ -57,7 +57,7 @@ archsplit_status archsplit_loader_summary(const archsplit_loader *loader,
         .candidate_count = loader->count,
         .note_count = machine->note_count,
     };
-    return give(summary, &known, sizeof known);
+    return copy_out(summary, &known, sizeof known);
 }
 
 archsplit_status archsplit_loader_candidate(const archsplit_loader *loader, uint32_t index,
@@ -66,7 +66,7 @@ archsplit_status archsplit_loader_candidate(const archsplit_loader *loader, uint
         return error_bad_argument("no candidate has this number");
     }
     const struct candidate *found = &loader->candidates[index];
-    const struct device_state *state = selection_now(loader);
+    const struct device_state *state = detection_now(loader);
     const archsplit_candidate known = {
         .verdict = state->verdicts[index].verdict,
         .path = found->path,
@@ -77,11 +77,11 @@ archsplit_status archsplit_loader_candidate(const archsplit_loader *loader, uint
         .target_count = found->descriptor.target_count,
         .cuda_version = found->descriptor.cuda_version,
     };
-    return give(candidate, &known, sizeof known);
+    return copy_out(candidate, &known, sizeof known);
 }
 
-/* True if a struct reaches beyond the capability, to what only NVML tells for certain. */
-static bool wants_more(const archsplit_device *device) {
+/* True if a struct has fields beyond the capability, for which only NVML is reliable. */
+static bool needs_nvml(const archsplit_device *device) {
     return device != NULL && device->size > offsetof(archsplit_device, nvml_index);
 }
 
@@ -89,8 +89,8 @@ archsplit_status archsplit_loader_device(const archsplit_loader *loader, uint32_
                                          archsplit_device *device) {
     const struct device *found;
     const struct device_state *state;
-    archsplit_status status = wants_more(device) ? selection_full(loader, &state)
-                                                 : selection_for_device(loader, index, &state);
+    archsplit_status status = needs_nvml(device) ? detection_full(loader, &state)
+                                                 : detection_for_device(loader, index, &state);
     if (status == ARCHSPLIT_OK) {
         status = state_find_device(state, index, &found);
     }
@@ -105,12 +105,12 @@ archsplit_status archsplit_loader_device(const archsplit_loader *loader, uint32_
         .uuid = found->uuid,
         .pci_bus_id = found->pci_bus_id,
     };
-    return give(device, &known, sizeof known);
+    return copy_out(device, &known, sizeof known);
 }
 
 const char *archsplit_loader_note(const archsplit_loader *loader, uint32_t index) {
     const struct device_state *state;
-    bool is_known = selection_full(loader, &state) == ARCHSPLIT_OK;
+    bool is_known = detection_full(loader, &state) == ARCHSPLIT_OK;
     return is_known && index < state->machine.note_count ? state->machine.notes[index] : NULL;
 }
 
@@ -144,7 +144,7 @@ archsplit_status archsplit_loader_choose(const archsplit_loader *loader, uint32_
                                          uint32_t minor, archsplit_choice *choice) {
     archsplit_choice known = {0};
     archsplit_status status = open_choose(loader, (struct capability){major, minor}, &known);
-    return status == ARCHSPLIT_OK ? give(choice, &known, sizeof known) : status;
+    return status == ARCHSPLIT_OK ? copy_out(choice, &known, sizeof known) : status;
 }
 
 archsplit_status archsplit_loader_service(const archsplit_loader *loader, uint32_t major,
@@ -154,11 +154,11 @@ archsplit_status archsplit_loader_service(const archsplit_loader *loader, uint32
     }
     const struct device_state *state;
     archsplit_service known = {0};
-    archsplit_status status = selection_full(loader, &state);
+    archsplit_status status = detection_full(loader, &state);
     if (status == ARCHSPLIT_OK) {
         coverage_count(state, (struct capability){major, minor}, &known);
     }
-    return status == ARCHSPLIT_OK ? give(service, &known, sizeof known) : status;
+    return status == ARCHSPLIT_OK ? copy_out(service, &known, sizeof known) : status;
 }
 
 archsplit_status archsplit_process_service(const archsplit_loader *loader, const char *folder,
@@ -169,11 +169,11 @@ archsplit_status archsplit_process_service(const archsplit_loader *loader, const
     if (!loader->has_packs || folder == NULL) {
         return error_bad_argument("a core with device packs, and its folder, are needed");
     }
-    archsplit_status status = selection_full(loader, &state);
+    archsplit_status status = detection_full(loader, &state);
     if (status == ARCHSPLIT_OK) {
         status = process_service(state, folder, (struct capability){major, minor}, &known);
     }
-    return status == ARCHSPLIT_OK ? give(service, &known, sizeof known) : status;
+    return status == ARCHSPLIT_OK ? copy_out(service, &known, sizeof known) : status;
 }
 
 archsplit_status archsplit_process_container(const char *folder, uint32_t index,
@@ -181,7 +181,7 @@ archsplit_status archsplit_process_container(const char *folder, uint32_t index,
     archsplit_grafted known = {0};
     archsplit_status status = folder != NULL ? process_container(folder, index, &known)
                                              : error_bad_argument("a folder is needed");
-    return status == ARCHSPLIT_OK ? give(grafted, &known, sizeof known) : status;
+    return status == ARCHSPLIT_OK ? copy_out(grafted, &known, sizeof known) : status;
 }
 
 archsplit_status archsplit_plugin_symbol(void *plugin, const char *name, void **address) {

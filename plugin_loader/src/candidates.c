@@ -44,7 +44,7 @@ static struct candidate *add_candidate(archsplit_loader *loader, char *path) {
 
 /* dlopen searches for a name without a slash, and replaces words such as $ORIGIN. Such a path could
  * lead to another file than the one that was checked. */
-static bool is_opened_as_read(const char *path) {
+static bool is_unambiguous(const char *path) {
     return strchr(path, '/') != NULL && strstr(path, "$ORIGIN") == NULL &&
            strstr(path, "$LIB") == NULL && strstr(path, "$PLATFORM") == NULL &&
            strstr(path, "${") == NULL;
@@ -62,14 +62,14 @@ static archsplit_verdict check_repeated(const archsplit_loader *loader,
     return ARCHSPLIT_ACCEPTED;
 }
 
-static bool is_pin(archsplit_verdict verdict) {
+static bool is_mismatch(archsplit_verdict verdict) {
     return (verdict >= ARCHSPLIT_WRONG_PACKAGE && verdict <= ARCHSPLIT_WRONG_INTERFACE) ||
            verdict == ARCHSPLIT_UNKNOWN_TARGET;
 }
 
 static archsplit_verdict read_candidate(const archsplit_loader *loader, struct candidate *candidate,
                                         bool in_folder) {
-    if (!is_opened_as_read(candidate->path)) {
+    if (!is_unambiguous(candidate->path)) {
         error_set("can't be opened by this path: it needs a folder, and no ${}, $ORIGIN, $LIB or "
                   "$PLATFORM");
         return ARCHSPLIT_UNREADABLE;
@@ -93,7 +93,7 @@ static archsplit_verdict read_candidate(const archsplit_loader *loader, struct c
         verdict = check_content(loader, candidate, &candidate->file);
     }
     os_close(&candidate->file);
-    if (verdict != ARCHSPLIT_ACCEPTED && !is_pin(verdict)) {
+    if (verdict != ARCHSPLIT_ACCEPTED && !is_mismatch(verdict)) {
         memset(&candidate->descriptor, 0, sizeof candidate->descriptor);
     }
     return verdict;
@@ -119,7 +119,7 @@ static archsplit_status add_unreadable(archsplit_loader *loader, const char *fol
 }
 
 /* Add the plugins in one `cuda` folder. Mostly there is no such folder. */
-static archsplit_status add_listed(archsplit_loader *loader, const char *folder, uint32_t number) {
+static archsplit_status add_folder(archsplit_loader *loader, const char *folder, uint32_t number) {
     char **names;
     size_t count;
     int error = os_list(folder, &names, &count);
@@ -146,7 +146,7 @@ archsplit_status candidates_find(archsplit_loader *loader, const archsplit_core 
     }
     for (const char *const *each = core->folders; status == ARCHSPLIT_OK && each && *each; each++) {
         char *folder = os_join(*each, "cuda");
-        status = folder != NULL ? add_listed(loader, folder, number++) : error_no_memory();
+        status = folder != NULL ? add_folder(loader, folder, number++) : error_no_memory();
         free(folder);
     }
     return status;

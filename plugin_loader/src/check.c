@@ -25,7 +25,7 @@ static bool same_hash(const char *what, const uint8_t found[32], const uint8_t e
     return false;
 }
 
-static archsplit_verdict check_pin(const archsplit_loader *loader, const struct descriptor *found) {
+static archsplit_verdict check_ids(const archsplit_loader *loader, const struct descriptor *found) {
     if (strcmp(found->package, loader->identity.package) != 0) {
         error_set("is a plugin of %s, expected one of %s", found->package,
                   loader->identity.package);
@@ -134,8 +134,8 @@ archsplit_verdict check_safe(const struct candidate *candidate, int levels) {
         return ARCHSPLIT_ACCEPTED;
     }
     struct core_rights core = {.known = false};
-    core.known = os_own_rights(&core.file, &core.folder);
-    char *path = strdup(candidate->path), *resolved = os_resolved(candidate->path);
+    core.known = os_loader_rights(&core.file, &core.folder);
+    char *path = strdup(candidate->path), *resolved = os_real_path(candidate->path);
     archsplit_verdict verdict = check_rights(&candidate->file.rights, &core, "", candidate->path);
     if (verdict == ARCHSPLIT_ACCEPTED && (path == NULL || resolved == NULL)) {
         error_set("is not used: it can't be found out who can change its folder");
@@ -159,7 +159,7 @@ archsplit_verdict check_plugin(const archsplit_loader *loader, struct candidate 
                                     ? pack_read(&candidate->file, false, &candidate->pack, found)
                                     : descriptor_read(&candidate->file, found);
     if (verdict == ARCHSPLIT_ACCEPTED) {
-        verdict = check_pin(loader, found);
+        verdict = check_ids(loader, found);
     }
     if (verdict == ARCHSPLIT_ACCEPTED) {
         verdict = loader->has_packs ? pack_match(&candidate->pack, &loader->table)
@@ -168,7 +168,7 @@ archsplit_verdict check_plugin(const archsplit_loader *loader, struct candidate 
     return verdict;
 }
 
-static bool is_on_record(const archsplit_loader *loader, const uint8_t digest[32]) {
+static bool has_digest(const archsplit_loader *loader, const uint8_t digest[32]) {
     for (uint32_t i = 0; i < loader->digest_count; i++) {
         if (memcmp(loader->digests[i], digest, sizeof loader->digests[i]) == 0) {
             return true;
@@ -181,8 +181,8 @@ static archsplit_verdict verify_library(const archsplit_loader *loader,
                                         const struct os_file *file) {
     uint8_t digest[32];
     archsplit_verdict verdict = pack_hash(file, "content", 0, file->size, digest);
-    if (verdict == ARCHSPLIT_ACCEPTED && !is_on_record(loader, digest)) {
-        error_set("is damaged: its SHA-256 is not on record" REINSTALL);
+    if (verdict == ARCHSPLIT_ACCEPTED && !has_digest(loader, digest)) {
+        error_set("is damaged: its SHA-256 is not a recorded one" REINSTALL);
         return ARCHSPLIT_DAMAGED;
     }
     return verdict;
@@ -193,6 +193,6 @@ archsplit_verdict check_content(const archsplit_loader *loader, const struct can
     archsplit_verdict verdict =
         loader->has_packs ? pack_verify(&candidate->pack, file) : verify_library(loader, file);
     trace("%s %s", candidate->path,
-          verdict == ARCHSPLIT_ACCEPTED ? "is what is on record" : error_text());
+          verdict == ARCHSPLIT_ACCEPTED ? "has the recorded digests" : error_text());
     return verdict;
 }

@@ -12,7 +12,7 @@ archsplit_verdict check_safe(const struct candidate *candidate, int levels);
  * with the core. */
 archsplit_verdict check_plugin(const archsplit_loader *loader, struct candidate *candidate);
 
-/* Compare all bytes of an open plugin with the digests on record. ARCHSPLIT_ACCEPTED, or a refusal
+/* Compare all bytes of an open plugin with the recorded digests. ARCHSPLIT_ACCEPTED, or a refusal
  * whose reason is the error text, as from both above. */
 archsplit_verdict check_content(const archsplit_loader *loader, const struct candidate *candidate,
                                 const struct os_file *file);

@@ -17,7 +17,7 @@ static bool is_embedded(uint32_t major, uint32_t minor) {
 }
 
 /* SASS moves up within a major capability, but never to or from an embedded part. */
-static bool same_line(const archsplit_target *target, struct capability capability) {
+static bool is_binary_compatible(const archsplit_target *target, struct capability capability) {
     return target->major == capability.major && target->minor < capability.minor &&
            !is_embedded(target->major, target->minor) &&
            !is_embedded(capability.major, capability.minor);
@@ -34,7 +34,7 @@ bool target_runs_on(const archsplit_target *target, struct capability capability
         return target->major < capability.major ||
                (target->major == capability.major && target->minor < capability.minor);
     }
-    return same_line(target, capability);
+    return is_binary_compatible(target, capability);
 }
 
 /* Greater is better: SASS before PTX, then the higher capability, then `a`, `f`, none. */
@@ -119,7 +119,7 @@ bool capability_by_name(const char *model, struct capability *capability) {
 /* Words that stand beside a product without making a GPU of another capability of it: makers,
  * boards, memory, grades of one chip. Source: the names in NVIDIA's list of supported GPUs (README
  * of the open kernel modules, appendix A of the driver's README). */
-static const char *const harmless[] = {
+static const char *const neutral_words[] = {
     "NVIDIA", "Tesla",   "GeForce", "Generation", "PCIe",        "PCIE",   "SXM",
     "SXM2",   "SXM3",    "SXM4",    "SXM5",       "SXM6",        "NVL",    "AC",
     "HBM2",   "HBM2e",   "HBM3",    "HBM3e",      "Ti",          "SUPER",  "Super",
@@ -127,27 +127,27 @@ static const char *const harmless[] = {
     "Server", "Edition", "FHHL",    "Blackwell",  "Workstation",
 };
 
-enum { HARMLESS_COUNT = sizeof harmless / sizeof *harmless };
+enum { NEUTRAL_COUNT = sizeof neutral_words / sizeof *neutral_words };
 
 static bool is_memory(const char *word, size_t length) {
     return length > 2 && strspn(word, "0123456789") == length - 2 &&
            strncmp(word + length - 2, "GB", 2) == 0;
 }
 
-static bool is_harmless(const char *word, size_t length) {
+static bool is_neutral(const char *word, size_t length) {
     bool found = is_memory(word, length);
-    for (size_t i = 0; !found && i < HARMLESS_COUNT; i++) {
-        found = strlen(harmless[i]) == length && strncmp(word, harmless[i], length) == 0;
+    for (size_t i = 0; !found && i < NEUTRAL_COUNT; i++) {
+        found = strlen(neutral_words[i]) == length && strncmp(word, neutral_words[i], length) == 0;
     }
     return found;
 }
 
-static bool all_harmless(struct part part) {
+static bool all_neutral(struct part part) {
     static const char between[] = " -";
     const char *word = part.begin + strspn(part.begin, between);
     while (word < part.end) {
         size_t length = strcspn(word, between);
-        if (!is_harmless(word, length)) {
+        if (!is_neutral(word, length)) {
             return false;
         }
         word += length;
@@ -167,7 +167,7 @@ bool capability_by_exact_name(const char *model, struct capability *capability) 
     struct part product;
     const struct gpu_row *row = find_row(model, &product);
     return row != NULL && is_unique(row, product) &&
-           all_harmless((struct part){model, product.begin}) &&
-           all_harmless((struct part){product.end, model + strlen(model)}) &&
+           all_neutral((struct part){model, product.begin}) &&
+           all_neutral((struct part){product.end, model + strlen(model)}) &&
            capability_by_name(model, capability);
 }

@@ -7,10 +7,10 @@
 #include <string.h>
 
 #include "create.h"
+#include "detection.h"
 #include "diagnostics.h"
 #include "error.h"
 #include "os.h"
-#include "selection.h"
 #include "trace.h"
 
 static struct core *cores;
@@ -24,7 +24,7 @@ static void unlock_in_child(void) {
     mutex = unlocked;
 }
 
-static void watch_forks(void) {
+static void handle_forks(void) {
     os_at_fork(unlock_in_child);
 }
 
@@ -32,7 +32,7 @@ static void watch_forks(void) {
  * take the lock of ld.so, which the thread that waits for ours may hold. */
 void cores_lock(void) {
     error_set("%s", "");
-    pthread_once(&once, watch_forks);
+    pthread_once(&once, handle_forks);
     pthread_mutex_lock(&mutex);
 }
 
@@ -40,9 +40,9 @@ void cores_unlock(void) {
     pthread_mutex_unlock(&mutex);
 }
 
-char *cores_folder(const char *folder) {
+char *core_real_folder(const char *folder) {
     char *path = os_join(folder, ARCHSPLIT_TABLE_FILE);
-    char *table = path != NULL ? os_resolved(path) : NULL;
+    char *table = path != NULL ? os_real_path(path) : NULL;
     size_t length = table != NULL ? strlen(table) : 0, name = sizeof ARCHSPLIT_TABLE_FILE;
     free(path);
     /* A store that files are in by their digests has no folder of a core. */
@@ -51,7 +51,7 @@ char *cores_folder(const char *folder) {
         return table;
     }
     free(table);
-    return os_resolved(folder);
+    return os_real_path(folder);
 }
 
 static uint64_t stamp_below(const char *folder, const char *name) {
@@ -64,8 +64,8 @@ static uint64_t stamp_below(const char *folder, const char *name) {
 /* A number that changes when the core or one of its packs is installed, upgraded or removed. */
 static uint64_t stamp_of(const struct core *core) {
     uint64_t stamp = stamp_below(core->folder, ARCHSPLIT_TABLE_FILE);
-    for (uint32_t i = 0; i < core->places.count; i++) {
-        stamp = stamp * 31 + stamp_below(core->places.folders[i], "cuda");
+    for (uint32_t i = 0; i < core->packs.count; i++) {
+        stamp = stamp * 31 + stamp_below(core->packs.folders[i], "cuda");
     }
     for (uint32_t i = 0; i < core->loader->count; i++) {
         stamp = stamp * 31 + os_stamp(core->loader->candidates[i].path);
@@ -76,33 +76,34 @@ static uint64_t stamp_of(const struct core *core) {
 void cores_destroy(struct core *core) {
     if (core != NULL) {
         loader_destroy(core->loader);
-        places_free(&core->places);
+        pack_folders_free(&core->packs);
         free(core->folder);
         free(core);
     }
 }
 
-/* A core that is not listed yet; it takes the places over. The lock is not held: detection opens
+/* A core that is not listed yet; it takes `packs` over. The lock is not held: detection opens
  * NVML, and so waits for the lock of ld.so, which a thread that waits for ours may hold. */
-static archsplit_status make_core(const char *folder, struct places *places, struct core **made) {
+static archsplit_status make_core(const char *folder, struct pack_folders *packs,
+                                  struct core **made) {
     struct core *core = *made = calloc(1, sizeof *core);
     if (core == NULL) {
-        places_free(places);
+        pack_folders_free(packs);
         return error_no_memory();
     }
-    if (selection_check_setting() != ARCHSPLIT_OK) {
+    if (detection_check_setting() != ARCHSPLIT_OK) {
         report_problem(NULL, error_text(), "");
     }
-    core->places = *places;
+    core->packs = *packs;
     core->folder = strdup(folder);
     char *table = os_join(folder, ARCHSPLIT_TABLE_FILE);
     archsplit_status status = error_no_memory();
     if (core->folder != NULL && table != NULL) {
-        for (uint32_t i = 0; i < core->places.count; i++) {
-            trace("packs of %s are sought in %s", core->places.package, core->places.folders[i]);
+        for (uint32_t i = 0; i < core->packs.count; i++) {
+            trace("packs of %s are searched in %s", core->packs.package, core->packs.folders[i]);
         }
         const archsplit_core request = {.size = sizeof request,
-                                        .folders = (const char *const *)core->places.folders,
+                                        .folders = (const char *const *)core->packs.folders,
                                         .table = table};
         status = loader_create(&request, &core->loader);
     }
@@ -123,12 +124,12 @@ static struct core *find_core(const char *folder) {
 }
 
 /* A program may extend its search path, or install a pack, between one library and the next. */
-static bool is_current(const struct core *core, const struct places *places) {
-    return core != NULL && places_are_equal(&core->places, places) && core->stamp == stamp_of(core);
+static bool is_current(const struct core *core, const struct pack_folders *packs) {
+    return core != NULL && pack_folders_equal(&core->packs, packs) && core->stamp == stamp_of(core);
 }
 
 /* List a core, unless another thread was faster; `used` is the one that counts. */
-static archsplit_status list_core(struct core *made, struct core **used) {
+static archsplit_status add_core(struct core *made, struct core **used) {
     struct core *older = find_core(made->folder);
     *used = made;
     /* Tables, and not build ids: another host build with the same images has other addresses. */
@@ -141,7 +142,7 @@ static archsplit_status list_core(struct core *made, struct core **used) {
         return ARCHSPLIT_OPEN_FAILED;
     }
     if (older != NULL && older->stamp == made->stamp &&
-        places_are_equal(&older->places, &made->places)) {
+        pack_folders_equal(&older->packs, &made->packs)) {
         *used = older;
         return ARCHSPLIT_OK;
     }
@@ -150,33 +151,33 @@ static archsplit_status list_core(struct core *made, struct core **used) {
     return ARCHSPLIT_OK;
 }
 
-archsplit_status cores_take(const char *folder, const char *stub, struct core **used) {
-    struct places places;
-    archsplit_status status = places_find(folder, stub, &places);
+archsplit_status cores_get(const char *folder, const char *stub, struct core **used) {
+    struct pack_folders packs;
+    archsplit_status status = pack_folders_find(folder, stub, &packs);
     if (status != ARCHSPLIT_OK) {
         return status;
     }
     cores_lock();
     *used = find_core(folder);
-    bool current = is_current(*used, &places);
+    bool current = is_current(*used, &packs);
     cores_unlock();
     if (current) {
-        places_free(&places);
+        pack_folders_free(&packs);
         return ARCHSPLIT_OK;
     }
     if (*used != NULL) {
-        trace("%s: its packs are read again, because they or their places have changed", folder);
+        trace("%s: its packs are read again, because they or their folders have changed", folder);
     }
-    status = make_core(folder, &places, used);
+    status = make_core(folder, &packs, used);
     if (status != ARCHSPLIT_OK) {
         return status;
     }
     struct core *made = *used;
     cores_lock();
-    status = list_core(made, used);
+    status = add_core(made, used);
     cores_unlock();
     if (status == ARCHSPLIT_OK && *used == made) {
-        report_state(made->loader, made->places.package);
+        report_state(made->loader, made->packs.package);
     } else {
         cores_destroy(made);
     }

@@ -1,9 +1,9 @@
 #include "coverage.h"
 
 /* Replace `best` (none yet, if its kind is 0) if one container of a pack has a better target. */
-static void improve(const struct device_state *state, const struct candidate *candidate,
-                    const struct pack *pack, uint32_t number, struct capability capability,
-                    archsplit_target *best) {
+static void update_best(const struct device_state *state, const struct candidate *candidate,
+                        const struct pack *pack, uint32_t number, struct capability capability,
+                        archsplit_target *best) {
     const archsplit_pack_container *container = pack_serving(pack, number);
     for (uint32_t i = 0; i < container->image_count; i++) {
         const archsplit_target *target = &pack_image(pack, container->first_image + i)->target;
@@ -15,19 +15,19 @@ static void improve(const struct device_state *state, const struct candidate *ca
     }
 }
 
-archsplit_target coverage_found(const struct device_state *state, uint32_t container,
-                                struct capability capability) {
+archsplit_target coverage_best(const struct device_state *state, uint32_t container,
+                               struct capability capability) {
     archsplit_target best = {0};
     for (uint32_t i = 0; i < state->loader->count; i++) {
         const struct candidate *candidate = &state->loader->candidates[i];
         if (state_accepts(state, i)) {
-            improve(state, candidate, &candidate->pack, container, capability, &best);
+            update_best(state, candidate, &candidate->pack, container, capability, &best);
         }
     }
     return best;
 }
 
-bool coverage_has(const struct wanted *wanted, const archsplit_target *target) {
+bool is_wanted(const struct wanted *wanted, const archsplit_target *target) {
     for (uint32_t i = 0; i < wanted->count; i++) {
         if (target_equals(&wanted->targets[i], target)) {
             return true;
@@ -40,9 +40,8 @@ void coverage_wanted(const struct device_state *state, uint32_t container, struc
     wanted->all = state->machine.state == ARCHSPLIT_DRIVER_FAILED;
     wanted->count = 0;
     for (uint32_t i = 0; i < state->machine.present_count; i++) {
-        archsplit_target best = coverage_found(state, container, state->machine.present[i]);
-        if (best.kind != 0 && !coverage_has(wanted, &best) &&
-            wanted->count < ARCHSPLIT_MAX_TARGETS) {
+        archsplit_target best = coverage_best(state, container, state->machine.present[i]);
+        if (best.kind != 0 && !is_wanted(wanted, &best) && wanted->count < ARCHSPLIT_MAX_TARGETS) {
             wanted->targets[wanted->count++] = best;
         }
     }
@@ -82,7 +81,7 @@ static bool is_replaced(const struct device_state *state, uint32_t container,
     for (uint32_t i = 0; i < library->container_count; i++) {
         uint32_t number = library->first_container + i;
         if ((pack_container(table, number)->flags & ARCHSPLIT_CONTAINER_LINKED) != 0) {
-            if (coverage_found(state, number, capability).kind != ARCHSPLIT_KIND_SASS) {
+            if (coverage_best(state, number, capability).kind != ARCHSPLIT_KIND_SASS) {
                 return false;
             }
             replaced = true;
@@ -96,7 +95,7 @@ void coverage_add(const struct device_state *state, uint32_t container,
                   archsplit_service *service) {
     const struct pack *table = &state->loader->table;
     archsplit_target ideal = {0};
-    improve(state, NULL, table, container, capability, &ideal);
+    update_best(state, NULL, table, container, capability, &ideal);
     uint32_t unused = pack_container(table, container)->flags & ARCHSPLIT_CONTAINER_UNUSED;
     if (ideal.kind != 0 &&
         (found->kind != 0 || (unused == 0 && !is_replaced(state, container, capability)))) {
@@ -108,7 +107,7 @@ void coverage_count(const struct device_state *state, struct capability capabili
                     archsplit_service *service) {
     *service = (archsplit_service){0};
     for (uint32_t i = 0; i < state->loader->table.head.container_count; i++) {
-        archsplit_target found = coverage_found(state, i, capability);
+        archsplit_target found = coverage_best(state, i, capability);
         coverage_add(state, i, capability, &found, service);
     }
 }

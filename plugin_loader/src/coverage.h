@@ -14,12 +14,12 @@ struct wanted {
 /* Find the targets that the GPUs of the machine, visible or not, take in a container. */
 void coverage_wanted(const struct device_state *state, uint32_t container, struct wanted *wanted);
 
-bool coverage_has(const struct wanted *wanted, const archsplit_target *target);
+bool is_wanted(const struct wanted *wanted, const archsplit_target *target);
 
 /* The target that a GPU takes in a container, of all the packs that were accepted; kind 0 is for
  * nothing. */
-archsplit_target coverage_found(const struct device_state *state, uint32_t container,
-                                struct capability capability);
+archsplit_target coverage_best(const struct device_state *state, uint32_t container,
+                               struct capability capability);
 
 /* Count one container, in which a GPU finds `found`. */
 void coverage_add(const struct device_state *state, uint32_t container,

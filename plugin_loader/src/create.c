@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "candidates.h"
+#include "detection.h"
 #include "error.h"
-#include "selection.h"
 
 static bool parse_hash(const char *text, uint8_t hash[32]) {
     if (text == NULL || strlen(text) != 64 || strspn(text, "0123456789abcdefABCDEF") != 64) {
@@ -34,7 +34,7 @@ static char *library_name(const archsplit_loader *loader) {
 }
 
 /* The digests of the plugins' libraries: from the table (rule 20), else the caller's. */
-static archsplit_status take_digests(archsplit_loader *loader, const char *const *digests) {
+static archsplit_status read_digests(archsplit_loader *loader, const char *const *digests) {
     uint32_t listed = loader->table.head.image_count, count = listed;
     while (listed == 0 && digests != NULL && digests[count] != NULL) {
         count++;
@@ -56,7 +56,7 @@ static archsplit_status take_digests(archsplit_loader *loader, const char *const
 }
 
 /* Read the identity of the core from its table. */
-static archsplit_status take_core(archsplit_loader *loader, const archsplit_core *core) {
+static archsplit_status read_table(archsplit_loader *loader, const archsplit_core *core) {
     if (core->table == NULL) {
         return error_bad_argument("a core needs a table");
     }
@@ -69,11 +69,11 @@ static archsplit_status take_core(archsplit_loader *loader, const archsplit_core
     if (loader->library == NULL) {
         return error_no_memory();
     }
-    return loader->has_packs ? ARCHSPLIT_OK : take_digests(loader, core->digests);
+    return loader->has_packs ? ARCHSPLIT_OK : read_digests(loader, core->digests);
 }
 
-static archsplit_status fill(archsplit_loader *loader, const archsplit_core *core) {
-    archsplit_status status = take_core(loader, core);
+static archsplit_status init_loader(archsplit_loader *loader, const archsplit_core *core) {
+    archsplit_status status = read_table(loader, core);
     loader->verifies = (core->flags & ARCHSPLIT_VERIFY_PLUGINS) != 0;
     bool has_digests = loader->has_packs || loader->digest_count > 0;
     if (status == ARCHSPLIT_OK && loader->verifies && !has_digests) {
@@ -83,7 +83,7 @@ static archsplit_status fill(archsplit_loader *loader, const archsplit_core *cor
         status = candidates_find(loader, core);
     }
     if (status == ARCHSPLIT_OK) {
-        status = selection_create(loader, (core->flags & ARCHSPLIT_SKIP_DEVICES) == 0);
+        status = detection_create(loader, (core->flags & ARCHSPLIT_SKIP_DEVICES) == 0);
     }
     return status;
 }
@@ -98,7 +98,7 @@ archsplit_status loader_create(const archsplit_core *core, archsplit_loader **lo
     if (*loader == NULL) {
         return error_no_memory();
     }
-    archsplit_status status = fill(*loader, &known);
+    archsplit_status status = init_loader(*loader, &known);
     if (status != ARCHSPLIT_OK) {
         loader_destroy(*loader);
         *loader = NULL;
@@ -110,7 +110,7 @@ void loader_destroy(archsplit_loader *loader) {
     if (loader == NULL) {
         return;
     }
-    selection_destroy(loader->selection);
+    detection_destroy(loader->detection);
     for (uint32_t i = 0; i < loader->count; i++) {
         free(loader->candidates[i].path);
         free(loader->candidates[i].reason);
@@ -124,7 +124,7 @@ void loader_destroy(archsplit_loader *loader) {
 }
 
 /* A core with all that its pointers lead to. `core` comes first: a pointer to it is one to both. */
-struct own_core {
+struct allocated_core {
     archsplit_core core;
     char *table;
     char *folder;
@@ -132,26 +132,26 @@ struct own_core {
 };
 
 /* The plugins of <site>/<package>/_archsplit are in <site>/<package>_plugins. */
-static archsplit_status find_places(struct own_core *own, const char *folder) {
-    char *place = os_resolved(folder), *end = place != NULL ? strrchr(place, '/') : NULL;
+static archsplit_status find_paths(struct allocated_core *made, const char *folder) {
+    char *place = os_real_path(folder), *end = place != NULL ? strrchr(place, '/') : NULL;
     if (place == NULL) {
         return ARCHSPLIT_BAD_CORE;
     }
     *end = '\0';
-    bool complete = asprintf(&own->folder, "%s_plugins", place) >= 0 &&
-                    asprintf(&own->table, "%s/" ARCHSPLIT_TABLE_FILE, folder) >= 0;
+    bool complete = asprintf(&made->folder, "%s_plugins", place) >= 0 &&
+                    asprintf(&made->table, "%s/" ARCHSPLIT_TABLE_FILE, folder) >= 0;
     free(place);
-    own->folders[0] = own->folder;
-    own->core =
-        (archsplit_core){.size = sizeof own->core, .table = own->table, .folders = own->folders};
+    made->folders[0] = made->folder;
+    made->core =
+        (archsplit_core){.size = sizeof made->core, .table = made->table, .folders = made->folders};
     return complete ? ARCHSPLIT_OK : error_no_memory();
 }
 
-static void free_core(struct own_core *own) {
-    if (own != NULL) {
-        free(own->table);
-        free(own->folder);
-        free(own);
+static void free_core(struct allocated_core *made) {
+    if (made != NULL) {
+        free(made->table);
+        free(made->folder);
+        free(made);
     }
 }
 
@@ -159,15 +159,15 @@ archsplit_status archsplit_core_read(const char *folder, archsplit_core **core) 
     if (folder == NULL || core == NULL) {
         return error_bad_argument("the core's folder, and where to put the core, are needed");
     }
-    struct own_core *own = calloc(1, sizeof *own);
-    archsplit_status status = own != NULL ? find_places(own, folder) : error_no_memory();
-    *core = status == ARCHSPLIT_OK ? &own->core : NULL;
+    struct allocated_core *made = calloc(1, sizeof *made);
+    archsplit_status status = made != NULL ? find_paths(made, folder) : error_no_memory();
+    *core = status == ARCHSPLIT_OK ? &made->core : NULL;
     if (status != ARCHSPLIT_OK) {
-        free_core(own);
+        free_core(made);
     }
     return status;
 }
 
 void archsplit_core_free(archsplit_core *core) {
-    free_core((struct own_core *)core);
+    free_core((struct allocated_core *)core);
 }

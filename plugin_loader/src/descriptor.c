@@ -190,7 +190,7 @@ static archsplit_verdict read_header(const struct os_file *file, Elf64_Ehdr *hea
     size_t length = file->size < sizeof *header ? (size_t)file->size : sizeof *header;
     int error = os_read(file, 0, header, length);
     if (error != 0) {
-        return unread(error, "ELF header");
+        return read_failed(error, "ELF header");
     }
     size_t magic = length < SELFMAG ? length : SELFMAG;
     if (memcmp(header->e_ident, ELFMAG, magic) != 0) {
@@ -202,7 +202,7 @@ static archsplit_verdict read_header(const struct os_file *file, Elf64_Ehdr *hea
                                     : truncated(file, "ELF header", 0, sizeof(Elf64_Ehdr));
 }
 
-static bool is_ours(const Elf64_Nhdr *note, const char *name) {
+static bool is_archsplit_note(const Elf64_Nhdr *note, const char *name) {
     return note->n_type == ARCHSPLIT_NOTE_TYPE && note->n_namesz == sizeof ARCHSPLIT_NOTE_NAME &&
            memcmp(name, ARCHSPLIT_NOTE_NAME, sizeof ARCHSPLIT_NOTE_NAME) == 0;
 }
@@ -242,13 +242,13 @@ static archsplit_verdict walk_notes(const struct os_file *file, const Elf64_Phdr
             error = os_read(file, offset + sizeof note, name, rest);
         }
         if (error != 0) {
-            return unread(error, "segment of notes");
+            return read_failed(error, "segment of notes");
         }
         uint64_t content = offset + aligned(sizeof note + note.n_namesz, alignment);
         if (!fits(content, note.n_descsz, end)) {
             return malformed("a note's size", note.n_descsz, "one that fits its segment");
         }
-        if (is_ours(&note, name)) {
+        if (is_archsplit_note(&note, name)) {
             archsplit_verdict verdict = add_place(place, content, note.n_descsz);
             if (verdict != ARCHSPLIT_ACCEPTED) {
                 return verdict;
@@ -277,8 +277,8 @@ static archsplit_verdict find_note(const struct os_file *file, struct place *pla
     for (uint64_t i = 0; verdict == ARCHSPLIT_ACCEPTED && i < header.e_phnum; i++) {
         Elf64_Phdr segment;
         int error = os_read(file, header.e_phoff + i * sizeof segment, &segment, sizeof segment);
-        verdict =
-            error == 0 ? check_segment(file, &segment, place) : unread(error, "table of segments");
+        verdict = error == 0 ? check_segment(file, &segment, place)
+                             : read_failed(error, "table of segments");
     }
     return verdict;
 }
@@ -297,5 +297,5 @@ archsplit_verdict descriptor_read(const struct os_file *file, struct descriptor 
     }
     int error = os_read(file, place.offset, bytes, place.length);
     return error == 0 ? descriptor_decode(bytes, place.length, ARCHSPLIT_SHAPE_LIBRARY, descriptor)
-                      : unread(error, "archsplit note");
+                      : read_failed(error, "archsplit note");
 }

@@ -18,7 +18,7 @@ void machine_note(struct machine *machine, const char *format, ...) {
     text_escape(machine->notes[machine->note_count++], MAX_NOTE);
 }
 
-void machine_stop(struct machine *machine, archsplit_driver_state state, const char *format, ...) {
+void machine_fail(struct machine *machine, archsplit_driver_state state, const char *format, ...) {
     machine->state = state;
     va_list arguments;
     va_start(arguments, format);

@@ -42,7 +42,7 @@ __attribute__((format(printf, 2, 3))) void machine_note(struct machine *machine,
                                                         ...);
 /* A state that is not READY, and why. */
 __attribute__((format(printf, 3, 4))) void
-machine_stop(struct machine *machine, archsplit_driver_state state, const char *format, ...);
+machine_fail(struct machine *machine, archsplit_driver_state state, const char *format, ...);
 
 /* The newest CUDA that the driver supports, 13000 for 13.0; 0 without libcuda. */
 uint32_t libcuda_version(void);

@@ -38,9 +38,9 @@ bool state_accepts(const struct device_state *state, uint32_t candidate) {
 }
 
 const char *state_reason(const struct device_state *state, uint32_t candidate) {
-    const char *own = state->verdicts[candidate].reason;
-    const char *read = state->loader->candidates[candidate].reason;
-    return own != NULL ? own : read != NULL ? read : "";
+    const char *reason = state->verdicts[candidate].reason;
+    reason = reason != NULL ? reason : state->loader->candidates[candidate].reason;
+    return reason != NULL ? reason : "";
 }
 
 bool state_can_load(const struct device_state *state, const struct candidate *candidate,
@@ -124,12 +124,12 @@ static archsplit_verdict check_compression(struct device_state *state, uint32_t 
         "%s: its zstd images are unpacked by libzstd when a library is loaded, because the "
         "driver is for CUDA %u.%u, and reads them from %u.%u on",
         candidate->path, CUDA(driver), CUDA(needed));
-    state->verdicts[index].unpacks = true;
+    state->verdicts[index].needs_zstd = true;
     return ARCHSPLIT_ACCEPTED;
 }
 
 /* Judge a candidate that matches the core by the driver and by the other candidates. */
-static archsplit_verdict check_use(struct device_state *state, uint32_t index) {
+static archsplit_verdict check_usable(struct device_state *state, uint32_t index) {
     const struct candidate *candidate = &state->loader->candidates[index];
     if (driver_knows_any(state, candidate)) {
         archsplit_verdict verdict =
@@ -143,8 +143,8 @@ static archsplit_verdict check_use(struct device_state *state, uint32_t index) {
     return ARCHSPLIT_DRIVER_TOO_OLD;
 }
 
-static archsplit_status rule(struct device_state *state, uint32_t index,
-                             archsplit_verdict verdict) {
+static archsplit_status set_verdict(struct device_state *state, uint32_t index,
+                                    archsplit_verdict verdict) {
     if (verdict == ARCHSPLIT_ACCEPTED) {
         return ARCHSPLIT_OK;
     }
@@ -159,7 +159,7 @@ archsplit_status state_judge(struct device_state *state) {
     archsplit_status status = ARCHSPLIT_OK;
     for (uint32_t i = 0; status == ARCHSPLIT_OK && i < state->loader->count; i++) {
         if (state_accepts(state, i)) {
-            status = rule(state, i, check_use(state, i));
+            status = set_verdict(state, i, check_usable(state, i));
         }
     }
     return status;

@@ -7,8 +7,8 @@
 
 struct verdict {
     archsplit_verdict verdict;
-    char *reason; /* NULL if the verdict is the one of reading the candidate */
-    bool unpacks; /* the driver can't read the pack's images, but the loader can unpack them */
+    char *reason;    /* NULL if the verdict is the one of reading the candidate */
+    bool needs_zstd; /* the driver can't read the images of the pack, but libzstd can */
 };
 
 /* Unchanged once a loader has it. */

@@ -4,9 +4,9 @@
 #include <string.h>
 
 #include "coverage.h"
+#include "detection.h"
 #include "error.h"
 #include "os.h"
-#include "selection.h"
 
 void report_problem(const char *package, const char *what, const char *option) {
     char line[4608];
@@ -22,7 +22,7 @@ void report_problem(const char *package, const char *what, const char *option) {
 /* Count the containers of kernels that one GPU finds, and those that it misses. */
 static bool misses_any(const archsplit_loader *loader, uint32_t number,
                        archsplit_service *service) {
-    const struct device_state *state = selection_now(loader);
+    const struct device_state *state = detection_now(loader);
     *service = (archsplit_service){0};
     coverage_count(state, state->machine.devices[number].capability, service);
     return service->missing > 0;
@@ -30,7 +30,7 @@ static bool misses_any(const archsplit_loader *loader, uint32_t number,
 
 /* Report a visible GPU that misses device code, with the command that installs it. */
 static void report_device(const archsplit_loader *loader, const char *package, uint32_t number) {
-    const struct device *device = &selection_now(loader)->machine.devices[number];
+    const struct device *device = &detection_now(loader)->machine.devices[number];
     archsplit_service service;
     if (!misses_any(loader, number, &service)) {
         return;
@@ -61,7 +61,7 @@ void report_failure(const char *package) {
  * packs of another environment, which Python has on its path too, may be of another version: they
  * matter where a GPU is not served. */
 void report_state(const archsplit_loader *loader, const char *package) {
-    const struct device_state *state = selection_now(loader);
+    const struct device_state *state = detection_now(loader);
     bool unserved = false;
     for (uint32_t i = 0; !unserved && i < state->machine.device_count; i++) {
         archsplit_service service;

@@ -1,6 +1,6 @@
 /* To graft is to point the fatbin wrappers of a loaded library at the images of packs. A fatbin
  * wrapper, CUDA's __fatBinC_Wrapper_t, points at a container. The first part grafts one library;
- * the second finds the library for the stub that calls. process.c reports on the result.
+ * the second finds the library for the stub that calls. grafted_libraries.c reports on the result.
  *
  * A wrapper is only changed in the stub's constructor, which runs in the same dlopen as the
  * constructors that register the wrapper. CUDA doesn't define when it reads a registered wrapper,
@@ -15,11 +15,11 @@
 #include "candidates.h"
 #include "cores.h"
 #include "coverage.h"
+#include "detection.h"
 #include "diagnostics.h"
 #include "error.h"
-#include "grafts.h"
+#include "grafted_libraries.h"
 #include "object.h"
-#include "selection.h"
 #include "trace.h"
 #include "zstd.h"
 
@@ -87,7 +87,7 @@ static const archsplit_pack_image *next_image(const struct device_state *state, 
         for (uint32_t j = 0; j < from->image_count; j++) {
             const archsplit_pack_image *image = pack_image(&candidate->pack, from->first_image + j);
             if (image->number >= number && (next == NULL || image->number < next->number) &&
-                coverage_has(wanted, &image->target)) {
+                is_wanted(wanted, &image->target)) {
                 next = image;
                 *holder = candidate;
             }
@@ -113,16 +113,16 @@ static archsplit_status merge(const struct device_state *state, uint32_t contain
             return status;
         }
         const uint8_t *bytes = holder->pack.bytes + image->offset;
-        bool unpacks = state->verdicts[holder - state->loader->candidates].unpacks;
-        uint64_t length = unpacks ? zstd_plain_size(bytes, image->size) : image->size;
+        bool needs_zstd = state->verdicts[holder - state->loader->candidates].needs_zstd;
+        uint64_t length = needs_zstd ? zstd_plain_size(bytes, image->size) : image->size;
         uint8_t *to = merged->memory != NULL ? merged->memory + start + size : NULL;
-        if (length == 0 || (to != NULL && unpacks && !zstd_unpack(bytes, image->size, to))) {
+        if (length == 0 || (to != NULL && needs_zstd && !zstd_unpack(bytes, image->size, to))) {
             error_set("%s is damaged: its image at offset %" PRIu64
                       " can't be unpacked; install the plugin again",
                       holder->path, image->offset);
             return ARCHSPLIT_OPEN_FAILED;
         }
-        if (to != NULL && !unpacks) {
+        if (to != NULL && !needs_zstd) {
             memcpy(to, bytes, (size_t)length);
         }
         size += (size_t)length;
@@ -137,10 +137,9 @@ static archsplit_status merge(const struct device_state *state, uint32_t contain
 
 /* The targets of a container whose images the driver can load: of one pack's container as it is, or
  * of the wanted images of all packs. */
-static archsplit_status record_targets(const struct device_state *state,
-                                       const struct candidate *sole, uint32_t number,
-                                       const struct wanted *wanted,
-                                       struct grafted_container *record) {
+static archsplit_status set_targets(const struct device_state *state, const struct candidate *sole,
+                                    uint32_t number, const struct wanted *wanted,
+                                    struct grafted_container *grafted) {
     struct wanted found = {0};
     for (uint32_t i = 0; i < state->loader->count; i++) {
         const struct candidate *candidate = &state->loader->candidates[i];
@@ -150,14 +149,14 @@ static archsplit_status record_targets(const struct device_state *state,
         for (uint32_t j = 0; counts && j < from->image_count; j++) {
             const archsplit_target *target =
                 &pack_image(&candidate->pack, from->first_image + j)->target;
-            if ((sole != NULL || coverage_has(wanted, target)) && !coverage_has(&found, target) &&
+            if ((sole != NULL || is_wanted(wanted, target)) && !is_wanted(&found, target) &&
                 state_can_load(state, candidate, target) && found.count < ARCHSPLIT_MAX_TARGETS) {
                 found.targets[found.count++] = *target;
             }
         }
     }
-    return grafts_set_targets(record, found.targets, found.count) ? ARCHSPLIT_OK
-                                                                  : error_no_memory();
+    return grafted_set_targets(grafted, found.targets, found.count) ? ARCHSPLIT_OK
+                                                                    : error_no_memory();
 }
 
 /* A container as it lies in the one pack that has all of it. */
@@ -177,19 +176,19 @@ static archsplit_status map_container(struct candidate *sole, uint32_t number, u
     return status;
 }
 
-/* Find the code of one container, and record its targets. `place` is NULL if there is none, or if
+/* Find the code of one container, and set its targets. `place` is NULL if there is none, or if
  * its images are only measured. */
 static archsplit_status find_code(const struct device_state *state, uint32_t number,
                                   const struct wanted *wanted, struct merged *merged,
-                                  struct grafted_container *record, uint8_t **place) {
+                                  struct grafted_container *grafted, uint8_t **place) {
     struct candidate *sole = sole_pack(state, number, wanted);
-    if (sole != NULL && state->verdicts[sole - state->loader->candidates].unpacks) {
+    if (sole != NULL && state->verdicts[sole - state->loader->candidates].needs_zstd) {
         sole = NULL;
     }
     archsplit_status status = sole == NULL ? merge(state, number, wanted, merged, place)
                                            : map_container(sole, number, place);
     if (status == ARCHSPLIT_OK && *place != NULL) {
-        status = record_targets(state, sole, number, wanted, record);
+        status = set_targets(state, sole, number, wanted, grafted);
     }
     return status;
 }
@@ -198,19 +197,19 @@ static archsplit_status find_code(const struct device_state *state, uint32_t num
  * merging; the second pass serves the others, which stay failed if it can't run. */
 static archsplit_status serve(const struct device_state *state, uint32_t number,
                               const struct os_object *object, struct merged *merged,
-                              struct grafted_container *record) {
+                              struct grafted_container *grafted) {
     const archsplit_pack_container *row = pack_container(&state->loader->table, number);
     uint64_t *pointer = object_pointer(object, row->wrapper);
-    record->wrapper = object->base + row->wrapper;
-    if (pointer != NULL && record->place != 0 && *pointer == record->place) {
+    grafted->wrapper = object->base + row->wrapper;
+    if (pointer != NULL && grafted->data != 0 && *pointer == grafted->data) {
         return ARCHSPLIT_OK; /* by the first pass, or an earlier call: CUDA may have read it */
     }
-    record->place = 0;
+    grafted->data = 0;
     if (pointer == NULL || *pointer != object->base + row->address) {
-        record->state = ARCHSPLIT_GRAFT_UNMATCHED;
+        grafted->state = ARCHSPLIT_GRAFT_UNMATCHED;
         return ARCHSPLIT_OK;
     }
-    record->state = ARCHSPLIT_GRAFT_EMPTY;
+    grafted->state = ARCHSPLIT_GRAFT_EMPTY;
     struct wanted wanted;
     coverage_wanted(state, number, &wanted);
     if (!wanted.all && wanted.count == 0) {
@@ -218,75 +217,75 @@ static archsplit_status serve(const struct device_state *state, uint32_t number,
     }
     uint8_t *place = NULL;
     size_t size = merged->size;
-    archsplit_status status = find_code(state, number, &wanted, merged, record, &place);
+    archsplit_status status = find_code(state, number, &wanted, merged, grafted, &place);
     if (status != ARCHSPLIT_OK) {
-        record->state = ARCHSPLIT_GRAFT_FAILED;
+        grafted->state = ARCHSPLIT_GRAFT_FAILED;
         trace("container %u gets no device code: %s", number, error_text());
     } else if (place != NULL) {
-        *pointer = record->place = (uint64_t)(uintptr_t)place;
-        record->state = ARCHSPLIT_GRAFT_SERVED;
+        *pointer = grafted->data = (uint64_t)(uintptr_t)place;
+        grafted->state = ARCHSPLIT_GRAFT_SERVED;
     } else if (merged->size != size) {
-        record->state = ARCHSPLIT_GRAFT_FAILED;
+        grafted->state = ARCHSPLIT_GRAFT_FAILED;
     }
     return status;
 }
 
 static archsplit_status serve_all(const struct device_state *state, const struct os_object *object,
-                                  struct merged *merged, struct grafted_library *record) {
+                                  struct merged *merged, struct grafted_library *grafted) {
     archsplit_status status = ARCHSPLIT_OK;
-    for (uint32_t i = 0; i < record->count; i++) {
-        archsplit_status own =
-            serve(state, record->first + i, object, merged, &record->containers[i]);
-        status = own != ARCHSPLIT_OK ? own : status;
+    for (uint32_t i = 0; i < grafted->count; i++) {
+        archsplit_status one =
+            serve(state, grafted->first + i, object, merged, &grafted->containers[i]);
+        status = one != ARCHSPLIT_OK ? one : status;
     }
     return status;
 }
 
 /* Point the wrappers that found no code at empty containers of the loader. */
-static void point_at_empty(const struct os_object *object, struct grafted_library *record) {
-    for (uint32_t i = 0; i < record->count; i++) {
-        struct grafted_container *each = &record->containers[i];
+static void point_at_empty(const struct os_object *object, struct grafted_library *grafted) {
+    for (uint32_t i = 0; i < grafted->count; i++) {
+        struct grafted_container *each = &grafted->containers[i];
         uint64_t *pointer = object_pointer(object, each->wrapper - object->base);
-        if (each->place == 0 && each->state != ARCHSPLIT_GRAFT_UNMATCHED && pointer != NULL) {
+        if (each->data == 0 && each->state != ARCHSPLIT_GRAFT_UNMATCHED && pointer != NULL) {
             pack_write_header((uint8_t *)each->empty, CONTAINER_HEADER);
-            *pointer = each->place = (uint64_t)(uintptr_t)each->empty;
+            *pointer = each->data = (uint64_t)(uintptr_t)each->empty;
         }
     }
 }
 
 static archsplit_status graft_library(const struct device_state *state,
                                       const struct os_object *object,
-                                      struct grafted_library *record) {
+                                      struct grafted_library *grafted) {
     struct merged merged = {NULL, 0};
-    archsplit_status status = serve_all(state, object, &merged, record);
+    archsplit_status status = serve_all(state, object, &merged, grafted);
     if (status != ARCHSPLIT_OK || merged.size == 0) {
         return status;
     }
     size_t size = merged.size;
-    trace("%s: images are merged in %zu bytes of memory", record->name, size);
+    trace("%s: images are merged in %zu bytes of memory", grafted->name, size);
     merged = (struct merged){os_reserve(size), 0};
     if (merged.memory == NULL) {
         return ARCHSPLIT_NO_MEMORY;
     }
-    status = serve_all(state, object, &merged, record);
+    status = serve_all(state, object, &merged, grafted);
     os_seal(merged.memory, size);
     return status;
 }
 
 static archsplit_status graft_object(const struct core *core, const archsplit_pack_library *library,
                                      const struct os_object *object, uint32_t *unmatched) {
-    struct grafted_library *record =
-        grafts_take(core->folder, &core->loader->table, library, object->base);
-    if (record == NULL) {
+    struct grafted_library *grafted =
+        grafted_get(core->folder, &core->loader->table, library, object->base);
+    if (grafted == NULL) {
         return error_no_memory();
     }
-    archsplit_status status = graft_library(selection_now(core->loader), object, record);
-    point_at_empty(object, record);
-    record->is_loaded = true;
-    *unmatched += grafts_count(record, ARCHSPLIT_GRAFT_UNMATCHED);
-    trace("%s: %u of %u containers served, %u unmatched", record->name,
-          grafts_count(record, ARCHSPLIT_GRAFT_SERVED), record->count,
-          grafts_count(record, ARCHSPLIT_GRAFT_UNMATCHED));
+    archsplit_status status = graft_library(detection_now(core->loader), object, grafted);
+    point_at_empty(object, grafted);
+    grafted->is_loaded = true;
+    *unmatched += grafted_count(grafted, ARCHSPLIT_GRAFT_UNMATCHED);
+    trace("%s: %u of %u containers served, %u unmatched", grafted->name,
+          grafted_count(grafted, ARCHSPLIT_GRAFT_SERVED), grafted->count,
+          grafted_count(grafted, ARCHSPLIT_GRAFT_UNMATCHED));
     return status;
 }
 
@@ -330,16 +329,16 @@ archsplit_status archsplit_graft(const char *folder, const char *stub) {
         return error_bad_argument("a folder and a stub are needed");
     }
     struct core *core = NULL;
-    char *resolved = cores_folder(folder);
+    char *resolved = core_real_folder(folder);
     archsplit_status status =
-        resolved != NULL ? cores_take(resolved, stub, &core) : ARCHSPLIT_BAD_ARGUMENT;
+        resolved != NULL ? cores_get(resolved, stub, &core) : ARCHSPLIT_BAD_ARGUMENT;
     if (status == ARCHSPLIT_OK) {
         cores_lock();
         status = graft_stub(core, stub);
         cores_unlock();
     }
     if (status != ARCHSPLIT_OK) {
-        report_failure(core != NULL ? core->places.package : NULL);
+        report_failure(core != NULL ? core->packs.package : NULL);
         if (core != NULL && core->loader == NULL) {
             cores_destroy(core);
         }

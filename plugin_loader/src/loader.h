@@ -1,4 +1,4 @@
-/* The records that a loader consists of. */
+/* The structs that a loader consists of. */
 #ifndef ARCHSPLIT_LOADER_H
 #define ARCHSPLIT_LOADER_H
 
@@ -11,7 +11,7 @@
 struct candidate {
     char *path;
     char *reason;
-    archsplit_verdict verdict; /* what reading it came to; the driver has not been thought of */
+    archsplit_verdict verdict; /* after reading it, without regard to the driver */
     struct os_file file;       /* which file was read; it is no longer open */
     struct descriptor descriptor;
     struct pack pack; /* of a device pack that was not refused */
@@ -22,13 +22,13 @@ struct candidate {
 struct archsplit_loader {
     struct descriptor identity; /* of the core, as its table has it */
     char *library;              /* file name of a plugin */
-    uint32_t digest_count;      /* of plugins' libraries, as they are on record */
+    uint32_t digest_count;      /* of plugins' libraries, from the table or the installer */
     uint8_t (*digests)[32];
     uint32_t count;
     struct candidate *candidates;
-    struct selection *selection; /* see selection.h */
+    struct detection *detection; /* see detection.h */
     bool has_packs;              /* the plugins are device packs */
-    bool verifies;               /* plugins are read to their ends, and compared with records */
+    bool verifies;               /* all bytes of plugins are compared with digests */
     struct pack table;
 };
 

@@ -64,7 +64,7 @@ static bool bind_functions(struct nvml *nvml, void *library, struct machine *mac
         void *address = os_library_symbol(library, names[i]);
         memcpy((char *)nvml + (size_t)i * sizeof address, &address, sizeof address);
         if (address == NULL && i < NEEDED_COUNT) {
-            machine_stop(
+            machine_fail(
                 machine, ARCHSPLIT_DRIVER_FAILED,
                 "libnvidia-ml.so.1 has no %s, so it is of a driver older than R450; update the "
                 "driver",
@@ -76,7 +76,7 @@ static bool bind_functions(struct nvml *nvml, void *library, struct machine *mac
 }
 
 /* True if a call went well; else, the notes say what CUDA users should know of it. */
-static bool noted(const struct nvml *nvml, struct machine *machine, int status, const char *what) {
+static bool check(const struct nvml *nvml, struct machine *machine, int status, const char *what) {
     if (status != NVML_SUCCESS) {
         machine_note(machine, "NVML can't tell %s: %s", what, nvml->error_text(status));
     }
@@ -117,7 +117,7 @@ static void add_gpu(const struct nvml *nvml, struct machine *machine, unsigned i
     if (status == NVML_SUCCESS) {
         status = nvml->capability(handle, &major, &minor);
     }
-    struct device *gpu = noted(nvml, machine, status, what) ? machine_add(machine) : NULL;
+    struct device *gpu = check(nvml, machine, status, what) ? machine_add(machine) : NULL;
     if (gpu == NULL) {
         return;
     }
@@ -127,10 +127,10 @@ static void add_gpu(const struct nvml *nvml, struct machine *machine, unsigned i
         snprintf(gpu->name, sizeof gpu->name, "GPU %u", index);
     }
     snprintf(what, sizeof what, "the UUID of GPU %u", index);
-    noted(nvml, machine, nvml->uuid(handle, gpu->uuid, sizeof gpu->uuid), what);
+    check(nvml, machine, nvml->uuid(handle, gpu->uuid, sizeof gpu->uuid), what);
     struct nvml_pci_info pci;
     snprintf(what, sizeof what, "the PCI address of GPU %u", index);
-    if (noted(nvml, machine, nvml->pci(handle, &pci), what)) {
+    if (check(nvml, machine, nvml->pci(handle, &pci), what)) {
         memcpy(gpu->pci, (uint32_t[]){pci.domain, pci.bus, pci.device}, sizeof gpu->pci);
         memcpy(gpu->pci_bus_id, pci.bus_id, sizeof gpu->pci_bus_id - 1);
     }
@@ -143,18 +143,18 @@ static void add_gpu(const struct nvml *nvml, struct machine *machine, unsigned i
     }
 }
 
-static void ask(const struct nvml *nvml, struct machine *machine) {
+static void query(const struct nvml *nvml, struct machine *machine) {
     unsigned int count = 0;
     int version = 0;
     char *driver = machine->driver_version;
-    noted(nvml, machine, nvml->driver_version(driver, sizeof machine->driver_version),
+    check(nvml, machine, nvml->driver_version(driver, sizeof machine->driver_version),
           "the driver's version");
-    if (noted(nvml, machine, nvml->cuda_version(&version), "the driver's CUDA version")) {
+    if (check(nvml, machine, nvml->cuda_version(&version), "the driver's CUDA version")) {
         machine->cuda_version = (uint32_t)version;
     }
     int status = nvml->count(&count);
     if (status != NVML_SUCCESS) {
-        machine_stop(machine, ARCHSPLIT_DRIVER_FAILED, "NVML can't count the GPUs: %s",
+        machine_fail(machine, ARCHSPLIT_DRIVER_FAILED, "NVML can't count the GPUs: %s",
                      nvml->error_text(status));
         return;
     }
@@ -162,25 +162,25 @@ static void ask(const struct nvml *nvml, struct machine *machine) {
         add_gpu(nvml, machine, i);
     }
     if (count == 0) {
-        machine_stop(machine, ARCHSPLIT_DRIVER_NO_GPU, "the driver (%s) is there, but no GPU",
+        machine_fail(machine, ARCHSPLIT_DRIVER_NO_GPU, "the driver (%s) is there, but no GPU",
                      driver);
     } else if (machine->device_count == 0) {
-        machine_stop(machine, ARCHSPLIT_DRIVER_FAILED, "%s",
+        machine_fail(machine, ARCHSPLIT_DRIVER_FAILED, "%s",
                      machine->notes[machine->note_count - 1]);
     }
 }
 
-static void start(const struct nvml *nvml, struct machine *machine) {
+static void init_and_query(const struct nvml *nvml, struct machine *machine) {
     int status = nvml->init();
     if (status == NVML_SUCCESS) {
-        ask(nvml, machine);
+        query(nvml, machine);
         nvml->shutdown();
     } else if (status == NVML_DRIVER_NOT_LOADED || status == NVML_GPU_NOT_FOUND) {
-        machine_stop(machine, ARCHSPLIT_DRIVER_MISSING,
+        machine_fail(machine, ARCHSPLIT_DRIVER_MISSING,
                      "libnvidia-ml.so.1 is there, but the driver is not running: %s",
                      nvml->error_text(status));
     } else {
-        machine_stop(machine, ARCHSPLIT_DRIVER_FAILED, "NVML can't start: %s",
+        machine_fail(machine, ARCHSPLIT_DRIVER_FAILED, "NVML can't start: %s",
                      nvml->error_text(status));
     }
 }
@@ -202,7 +202,7 @@ bool nvml_detect(struct machine *machine) {
         library = os_library_open(WSL_NVML);
     }
     if (library != NULL && bind_functions(&nvml, library, machine)) {
-        start(&nvml, machine);
+        init_and_query(&nvml, machine);
     }
     return library != NULL;
 }

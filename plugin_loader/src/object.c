@@ -7,7 +7,7 @@
 
 enum { WRAPPER_MAGIC = 0x466243b1, WRAPPER_SIZE = 24 };
 
-/* The record through which a library registers a container with the CUDA runtime; in
+/* The struct through which a library registers a container with the CUDA runtime; in
  * fatbinary_section.h of the toolkit. */
 struct wrapper {
     uint32_t magic;

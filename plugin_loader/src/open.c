@@ -4,16 +4,16 @@
 #include <string.h>
 
 #include "candidates.h"
+#include "detection.h"
 #include "error.h"
 #include "object.h"
-#include "selection.h"
 #include "trace.h"
 
-/* Set the error: no plugin serves `whom`. List each candidate with its reason. */
-static archsplit_status no_plugin(const struct device_state *state, const char *whom) {
+/* Set the error: no plugin serves `gpu`. List each candidate with its reason. */
+static archsplit_status no_plugin(const struct device_state *state, const char *gpu) {
     const archsplit_loader *loader = state->loader;
     error_set("no plugin of %s %s serves %s", loader->identity.package, loader->identity.version,
-              whom);
+              gpu);
     if (loader->count == 0) {
         error_append("; no plugin was found");
     }
@@ -38,11 +38,11 @@ static archsplit_status no_plugin(const struct device_state *state, const char *
 archsplit_status open_choose(const archsplit_loader *loader, struct capability capability,
                              archsplit_choice *choice) {
     const struct device_state *state;
-    archsplit_status status = selection_for_capability(loader, capability, &state);
+    archsplit_status status = detection_for_capability(loader, capability, &state);
     if (status == ARCHSPLIT_OK && !state_choose(state, capability, choice)) {
-        char whom[64];
-        snprintf(whom, sizeof whom, "capability %u.%u", capability.major, capability.minor);
-        status = no_plugin(state, whom);
+        char gpu[64];
+        snprintf(gpu, sizeof gpu, "capability %u.%u", capability.major, capability.minor);
+        status = no_plugin(state, gpu);
     }
     return status;
 }
@@ -51,15 +51,15 @@ static archsplit_status choose_for_device(const archsplit_loader *loader, uint32
                                           archsplit_choice *choice) {
     const struct device_state *state;
     const struct device *found;
-    archsplit_status status = selection_for_device(loader, device, &state);
+    archsplit_status status = detection_for_device(loader, device, &state);
     if (status == ARCHSPLIT_OK) {
         status = state_find_device(state, device, &found);
     }
     if (status == ARCHSPLIT_OK && !state_choose(state, found->capability, choice)) {
-        char whom[192];
-        snprintf(whom, sizeof whom, "device %u, %s (capability %u.%u)", device, found->name,
+        char gpu[192];
+        snprintf(gpu, sizeof gpu, "device %u, %s (capability %u.%u)", device, found->name,
                  found->capability.major, found->capability.minor);
-        status = no_plugin(state, whom);
+        status = no_plugin(state, gpu);
     }
     return status;
 }
@@ -104,7 +104,7 @@ static archsplit_status open_candidate(struct candidate *candidate, void **plugi
     if (*plugin != NULL) {
         return ARCHSPLIT_OK;
     }
-    if (candidate->pack.front != NULL) {
+    if (candidate->pack.metadata != NULL) {
         return error_bad_argument("a device pack can't be opened: it is grafted into its library");
     }
     struct os_file now;

@@ -45,7 +45,7 @@ uint64_t os_stamp(const char *path);
 bool os_exists(const char *path);
 /* True if this process may read and write it. For the file of a device, the check doesn't wake the
  * device. */
-bool os_usable(const char *path);
+bool os_is_usable(const char *path);
 
 /* Map a whole file, to be read and shared by all processes; NULL sets the error text. */
 const uint8_t *os_map(const struct os_file *file);
@@ -63,15 +63,15 @@ uint32_t os_user(void);
 /* The rights on a file or folder; false where there is none. */
 bool os_read_rights(const char *path, struct os_rights *rights);
 /* The file that this code was loaded from, and its folder; false where that can't be had. */
-bool os_own_rights(struct os_rights *file, struct os_rights *folder);
+bool os_loader_rights(struct os_rights *file, struct os_rights *folder);
 /* True if two paths lead to the same file or folder; false where one of them is missing. */
 bool os_same_place(const char *one, const char *other);
 /* A folder's path without links, dots and double slashes; NULL sets the error text. Free it. */
-char *os_resolved(const char *folder);
+char *os_real_path(const char *folder);
 
 /* Visit the loaded objects, one after the other, until `visit` returns true. */
 struct os_object {
-    const char *name; /* ld.so's own record, see os_object_path */
+    const char *name; /* ld.so's copy, see os_object_path */
     uint64_t base;
     const void *headers; /* Elf64_Phdr */
     uint16_t header_count;

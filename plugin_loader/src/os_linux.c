@@ -55,7 +55,7 @@ bool os_read_rights(const char *path, struct os_rights *rights) {
     return found;
 }
 
-bool os_own_rights(struct os_rights *file, struct os_rights *folder) {
+bool os_loader_rights(struct os_rights *file, struct os_rights *folder) {
     static const char here = 0;
     Dl_info self;
     char *path = dladdr(&here, &self) != 0 ? realpath(self.dli_fname, NULL) : NULL;
@@ -155,7 +155,7 @@ bool os_exists(const char *path) {
     return access(path, F_OK) == 0;
 }
 
-bool os_usable(const char *path) {
+bool os_is_usable(const char *path) {
     return faccessat(AT_FDCWD, path, R_OK | W_OK, AT_EACCESS) == 0;
 }
 
@@ -229,7 +229,7 @@ void *os_library_open(const char *path) {
     return library;
 }
 
-/* ld.so wrote the record under its own lock, of which the thread sanitizer knows nothing. */
+/* ld.so wrote the link map under its own lock, of which the thread sanitizer knows nothing. */
 __attribute__((noinline, no_sanitize("thread"))) bool os_library_object(void *library,
                                                                         struct os_object *object) {
     struct link_map *map = NULL;

@@ -63,7 +63,7 @@ uint32_t os_user(void) {
     return geteuid();
 }
 
-char *os_resolved(const char *folder) {
+char *os_real_path(const char *folder) {
     char *resolved = realpath(folder, NULL);
     if (resolved == NULL) {
         error_set("%s can't be found: %s", folder, strerror(errno));

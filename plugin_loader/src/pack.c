@@ -213,7 +213,7 @@ static archsplit_verdict read_head(const struct os_file *file, archsplit_pack_he
     size_t length = file->size < sizeof *head ? (size_t)file->size : sizeof *head;
     int error = os_read(file, 0, head, length);
     if (error != 0) {
-        return unread(error, "head");
+        return read_failed(error, "head");
     }
     size_t magic = length < sizeof head->magic ? length : sizeof head->magic;
     if (memcmp(head->magic, ARCHSPLIT_PACK_MAGIC, magic) != 0) {
@@ -230,7 +230,7 @@ static archsplit_verdict read_head(const struct os_file *file, archsplit_pack_he
 }
 
 /* Everything from the digest to the images: read at once, and compared with the digest. */
-static archsplit_verdict read_front(const struct os_file *file, struct pack *pack) {
+static archsplit_verdict read_metadata(const struct os_file *file, struct pack *pack) {
     archsplit_pack_head *head = &pack->head;
     size_t rest = sizeof *head - HASHED_FROM, index_at = pack_descriptor_at(pack);
     index_at += ((size_t)head->descriptor_size + 7) / 8 * 8;
@@ -239,22 +239,22 @@ static archsplit_verdict read_front(const struct os_file *file, struct pack *pac
     if (!fits(HASHED_FROM, size, file->size)) {
         return malformed("the size of the index", head->index_size, "one that fits the file");
     }
-    pack->front = malloc(size + 1);
-    if (pack->front == NULL) {
+    pack->metadata = malloc(size + 1);
+    if (pack->metadata == NULL) {
         error_set("can't be read: out of memory");
         return ARCHSPLIT_UNREADABLE;
     }
-    int error = os_read(file, HASHED_FROM, pack->front, size);
+    int error = os_read(file, HASHED_FROM, pack->metadata, size);
     if (error != 0) {
-        return unread(error, "index");
+        return read_failed(error, "index");
     }
-    sha256(pack->front, size, digest);
+    sha256(pack->metadata, size, digest);
     if (memcmp(digest, head->digest, sizeof digest) != 0) {
         error_set("is damaged: its index does not match its digest" REINSTALL);
         return ARCHSPLIT_DAMAGED;
     }
-    memcpy((uint8_t *)head + HASHED_FROM, pack->front, rest);
-    pack->index = pack->front + index_at;
+    memcpy((uint8_t *)head + HASHED_FROM, pack->metadata, rest);
+    pack->index = pack->metadata + index_at;
     return ARCHSPLIT_ACCEPTED;
 }
 
@@ -263,11 +263,11 @@ archsplit_verdict pack_read(const struct os_file *file, bool is_table, struct pa
     memset(pack, 0, sizeof *pack);
     archsplit_verdict verdict = read_head(file, &pack->head);
     if (verdict == ARCHSPLIT_ACCEPTED) {
-        verdict = read_front(file, pack);
+        verdict = read_metadata(file, pack);
     }
     if (verdict == ARCHSPLIT_ACCEPTED) {
         verdict =
-            descriptor_decode(pack->front + pack_descriptor_at(pack), pack->head.descriptor_size,
+            descriptor_decode(pack->metadata + pack_descriptor_at(pack), pack->head.descriptor_size,
                               is_table ? ANY_SHAPE : ARCHSPLIT_SHAPE_DEVICE, descriptor);
     }
     if (verdict == ARCHSPLIT_ACCEPTED) {
@@ -295,7 +295,7 @@ archsplit_status pack_read_table(const char *path, struct pack *table,
 }
 
 void pack_free(struct pack *pack) {
-    free(pack->front);
+    free(pack->metadata);
     free(pack->rows);
     if (pack->bytes != NULL) {
         os_unmap(pack->bytes, pack->head.file_size);
@@ -308,7 +308,7 @@ static archsplit_verdict verify_header(const struct os_file *file,
     uint8_t found[CONTAINER_HEADER];
     int error = os_read(file, container->offset, found, sizeof found);
     if (error != 0) {
-        return unread(error, "container");
+        return read_failed(error, "container");
     }
     if (!pack_is_header(found, container->size)) {
         error_set("is damaged: its container at offset %" PRIu64
@@ -329,7 +329,7 @@ archsplit_verdict pack_hash(const struct os_file *file, const char *what, uint64
     int error = os_read(file, offset, bytes, (size_t)size);
     sha256(bytes, error == 0 ? (size_t)size : 0, digest);
     free(bytes);
-    return error == 0 ? ARCHSPLIT_ACCEPTED : unread(error, what);
+    return error == 0 ? ARCHSPLIT_ACCEPTED : read_failed(error, what);
 }
 
 static archsplit_verdict verify_image(const struct os_file *file,

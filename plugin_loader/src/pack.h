@@ -8,7 +8,7 @@
 /* A pack whose every field was checked; its images are still in the file. */
 struct pack {
     archsplit_pack_head head;
-    uint8_t *front;       /* descriptor and index; ours */
+    uint8_t *metadata;    /* descriptor and index; owned */
     const uint8_t *index; /* in it */
     const uint8_t *bytes; /* the whole file in memory, or NULL before its first use */
     uint32_t *rows;       /* this pack's row for each of the core's containers; NULL: the same */

@@ -51,7 +51,7 @@ static void read_gpu(const char *address, struct gpu_files *gpu) {
     snprintf(gpu->file, sizeof gpu->file, "%s%s", DEV_NVIDIA, gpu->minor);
 }
 
-static bool is_given(const struct gpu_files *gpu) {
+static bool is_accessible(const struct gpu_files *gpu) {
     return strcmp(gpu->excluded, "Yes") != 0 && *gpu->minor != '\0' && os_exists(gpu->file);
 }
 
@@ -90,13 +90,13 @@ static void read_version(struct machine *machine) {
 static const struct {
     unsigned long branch;
     uint32_t cuda_version;
-} floors[] = {{580, 13000}, {525, 12000}, {450, 11000}};
+} oldest_versions[] = {{580, 13000}, {525, 12000}, {450, 11000}};
 
-static uint32_t cuda_floor(const char *driver_version) {
+static uint32_t oldest_cuda(const char *driver_version) {
     unsigned long branch = strtoul(driver_version, NULL, 10);
-    for (size_t i = 0; i < sizeof floors / sizeof *floors; i++) {
-        if (branch >= floors[i].branch) {
-            return floors[i].cuda_version;
+    for (size_t i = 0; i < sizeof oldest_versions / sizeof *oldest_versions; i++) {
+        if (branch >= oldest_versions[i].branch) {
+            return oldest_versions[i].cuda_version;
         }
     }
     return 0;
@@ -110,7 +110,7 @@ static bool may_be_partitioned(struct capability capability) {
 
 /* True if a GPU has no MIG instances; the driver lists them in a folder, which containers may lack.
  * In MIG mode without an instance it can't be used, so nothing wrong can be loaded for it. */
-static bool is_whole(const struct gpu_files *gpu, struct capability capability) {
+static bool has_no_instance(const struct gpu_files *gpu, struct capability capability) {
     char folder[sizeof PROC_NVIDIA + 64], **names;
     size_t count;
     snprintf(folder, sizeof folder, "%s/capabilities/gpu%s/mig", PROC_NVIDIA, gpu->minor);
@@ -127,62 +127,62 @@ static bool is_complete(const struct gpu_files *gpu) {
 }
 
 /* The machine so far, while its GPUs are read. */
-struct look {
+struct scan {
     struct machine *machine;
-    struct capability common; /* of all GPUs; 0.0 before the first */
-    bool some_hidden;         /* there are GPUs that this process is not given */
+    struct capability capability; /* of all GPUs; 0.0 before the first */
+    bool some_hidden;             /* there are GPUs that are not accessible */
 };
 
-/* GPUs that are not given count too, because the driver's tools may still make their files: with
- * all of one capability it doesn't matter which of them CUDA shows, and in which order. */
-static bool has_common(struct look *look, const struct gpu_files *gpu) {
-    struct capability own;
-    if (!capability_by_exact_name(gpu->model, &own)) {
+/* GPUs that are not accessible count too, because the driver's tools may still make their files:
+ * with all of one capability it doesn't matter which of them CUDA shows, and in which order. */
+static bool has_equal_capability(struct scan *scan, const struct gpu_files *gpu) {
+    struct capability found;
+    if (!capability_by_exact_name(gpu->model, &found)) {
         return false;
     }
-    if (look->common.major == 0) {
-        look->common = own;
+    if (scan->capability.major == 0) {
+        scan->capability = found;
     }
-    return own.major == look->common.major && own.minor == look->common.minor;
+    return found.major == scan->capability.major && found.minor == scan->capability.minor;
 }
 
 /* Add one GPU; false if a fact about it is uncertain. */
-static bool add_certain_gpu(struct look *look, const char *address) {
+static bool add_exact_gpu(struct scan *scan, const char *address) {
     struct gpu_files gpu;
     read_gpu(address, &gpu);
-    if (!is_complete(&gpu) || !has_common(look, &gpu)) {
+    if (!is_complete(&gpu) || !has_equal_capability(scan, &gpu)) {
         return false;
     }
-    if (!is_given(&gpu)) {
-        look->some_hidden = true;
+    if (!is_accessible(&gpu)) {
+        scan->some_hidden = true;
         return true;
     }
     struct device *device = NULL;
-    if (os_usable(gpu.file) && is_whole(&gpu, look->common)) {
-        device = add_device(look->machine, &gpu, address);
+    if (os_is_usable(gpu.file) && has_no_instance(&gpu, scan->capability)) {
+        device = add_device(scan->machine, &gpu, address);
     }
     if (device != NULL) {
-        device->capability = look->common;
+        device->capability = scan->capability;
     }
     return device != NULL;
 }
 
-static bool add_certain_gpus(struct look *look) {
+static bool add_exact_gpus(struct scan *scan) {
     char **addresses;
     size_t count;
     if (os_list(GPUS, &addresses, &count) != 0) {
         return false;
     }
-    bool certain = true;
-    for (size_t i = 0; certain && i < count; i++) {
-        certain = add_certain_gpu(look, addresses[i]);
+    bool exact = true;
+    for (size_t i = 0; exact && i < count; i++) {
+        exact = add_exact_gpu(scan, addresses[i]);
     }
     os_free_names(addresses, count);
-    return certain;
+    return exact;
 }
 
 /* True if it is numbers and commas, and nothing that only CUDA's own reading makes sense of. */
-static bool is_plain(const char *visible) {
+static bool is_number_list(const char *visible) {
     for (const char *entry = visible;; entry++) {
         size_t length = strspn(entry, "0123456789");
         entry += length;
@@ -195,15 +195,15 @@ static bool is_plain(const char *visible) {
     }
 }
 
-bool procfs_detect_certain(struct machine *machine) {
-    struct look look = {.machine = machine};
+bool procfs_detect_exact(struct machine *machine) {
+    struct scan scan = {.machine = machine};
     const char *visible = os_environment("CUDA_VISIBLE_DEVICES");
     read_version(machine);
-    machine->cuda_version = cuda_floor(machine->driver_version);
-    if (machine->cuda_version == 0 || !os_usable(DEV_NVIDIA "ctl") || !add_certain_gpus(&look)) {
+    machine->cuda_version = oldest_cuda(machine->driver_version);
+    if (machine->cuda_version == 0 || !os_is_usable(DEV_NVIDIA "ctl") || !add_exact_gpus(&scan)) {
         return false;
     }
-    if (visible != NULL && (look.some_hidden || !is_plain(visible))) {
+    if (visible != NULL && (scan.some_hidden || !is_number_list(visible))) {
         return false;
     }
     visible_filter(machine, visible, os_environment("CUDA_DEVICE_ORDER"));
@@ -217,11 +217,11 @@ bool procfs_detect_certain(struct machine *machine) {
 static bool add_gpu(struct machine *machine, const char *address) {
     struct gpu_files files;
     read_gpu(address, &files);
-    struct device *gpu = is_given(&files) ? add_device(machine, &files, address) : NULL;
+    struct device *gpu = is_accessible(&files) ? add_device(machine, &files, address) : NULL;
     if (gpu == NULL || capability_by_name(gpu->name, &gpu->capability)) {
         return true;
     }
-    machine_stop(machine, ARCHSPLIT_DRIVER_FAILED,
+    machine_fail(machine, ARCHSPLIT_DRIVER_FAILED,
                  "libnvidia-ml.so.1 is not here, and the capability of the GPU \"%s\" is not known "
                  "by its name; give this container the driver's utility libraries",
                  gpu->name);
@@ -236,7 +236,7 @@ static void add_gpus(struct machine *machine, char **addresses, size_t count) {
     if (!known) {
         machine->device_count = 0;
     } else if (machine->device_count == 0) {
-        machine_stop(machine, ARCHSPLIT_DRIVER_NO_GPU,
+        machine_fail(machine, ARCHSPLIT_DRIVER_NO_GPU,
                      "the driver is there, but this container was given no GPU of its %zu", count);
     } else {
         machine_note(machine, "libnvidia-ml.so.1 is not here: the GPUs are those that " PROC_NVIDIA
@@ -248,7 +248,7 @@ static void add_gpus(struct machine *machine, char **addresses, size_t count) {
 void procfs_detect(struct machine *machine) {
     char **addresses;
     size_t count;
-    machine_stop(machine, ARCHSPLIT_DRIVER_MISSING, "no NVIDIA driver: %s", error_text());
+    machine_fail(machine, ARCHSPLIT_DRIVER_MISSING, "no NVIDIA driver: %s", error_text());
     if (os_list(GPUS, &addresses, &count) != 0) {
         return;
     }

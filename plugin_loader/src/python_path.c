@@ -12,7 +12,7 @@
 /* The functions of Python's C API that are needed; an object is a `void *`. */
 struct python {
     int (*is_locked)(void);
-    void *(*own_thread)(void);
+    void *(*this_thread)(void);
     void *(*current_thread)(void);
     void *(*sys_object)(const char *);
     void *(*list_copy)(void *);
@@ -37,7 +37,7 @@ static bool find_python(struct python *python) {
     return find("PyGILState_Check", &python->is_locked) &&
            (find("PyThreadState_GetUnchecked", &python->current_thread) ||
             find("_PyThreadState_UncheckedGet", &python->current_thread)) &&
-           find("PyGILState_GetThisThreadState", &python->own_thread) &&
+           find("PyGILState_GetThisThreadState", &python->this_thread) &&
            find("PySys_GetObject", &python->sys_object) &&
            find("PyList_AsTuple", &python->list_copy) &&
            find("PyTuple_Size", &python->tuple_size) &&
@@ -49,8 +49,8 @@ static bool find_python(struct python *python) {
 
 /* PyGILState_Check is not enough: where subinterpreters were made, it is always true. */
 static bool is_locked(const struct python *python) {
-    void *own = python->own_thread();
-    return own != NULL && python->current_thread() == own && python->is_locked() == 1;
+    void *this = python->this_thread();
+    return this != NULL && python->current_thread() == this && python->is_locked() == 1;
 }
 
 /* Pass one entry on; what is not a text is passed over, as an import does. */

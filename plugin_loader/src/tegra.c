@@ -59,7 +59,7 @@ void tegra_detect(struct machine *machine) {
     machine->cuda_version = libcuda_version();
     machine->device_count = 0;
     if (!find_capability(chip, machine->cuda_version, &capability)) {
-        machine_stop(machine, ARCHSPLIT_DRIVER_FAILED,
+        machine_fail(machine, ARCHSPLIT_DRIVER_FAILED,
                      "this is a Jetson (it has " DEV_NVHOST
                      "gpu), but the capability of \"%.80s\" is not known; set "
                      "ARCHSPLIT_CAPABILITY, as in ARCHSPLIT_CAPABILITY=8.7",

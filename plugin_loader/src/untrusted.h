@@ -32,7 +32,7 @@ static inline archsplit_verdict malformed(const char *what, uint64_t found, cons
 
 /* A part that was there when the file was opened can't be read any more; `error` is os_read's. A
  * file server or a disk that fails says nothing about the plugin. */
-static inline archsplit_verdict unread(int error, const char *what) {
+static inline archsplit_verdict read_failed(int error, const char *what) {
     if (error == OS_ENDED) {
         error_set("became shorter while its %s was read" REINSTALL, what);
         return ARCHSPLIT_TRUNCATED;

@@ -195,7 +195,7 @@ static void apply_mig(struct machine *machine, struct device_list *list) {
     list->count = count;
 }
 
-static void keep(struct machine *machine, const struct device_list *list) {
+static void retain(struct machine *machine, const struct device_list *list) {
     struct device all[MAX_DEVICES];
     memcpy(all, machine->devices, sizeof all);
     for (uint32_t i = 0; i < list->count; i++) {
@@ -228,16 +228,16 @@ static void select_shown(struct machine *machine, const char *visible, const cha
     apply_mig(machine, shown);
 }
 
-static void keep_present(struct machine *machine) {
+static void list_capabilities(struct machine *machine) {
     for (uint32_t i = 0; i < machine->device_count; i++) {
-        struct capability own = machine->devices[i].capability;
+        struct capability found = machine->devices[i].capability;
         uint32_t at = 0;
-        while (at < machine->present_count && (machine->present[at].major != own.major ||
-                                               machine->present[at].minor != own.minor)) {
+        while (at < machine->present_count && (machine->present[at].major != found.major ||
+                                               machine->present[at].minor != found.minor)) {
             at++;
         }
         if (at == machine->present_count) {
-            machine->present[machine->present_count++] = own;
+            machine->present[machine->present_count++] = found;
         }
     }
 }
@@ -245,11 +245,11 @@ static void keep_present(struct machine *machine) {
 void visible_filter(struct machine *machine, const char *visible, const char *order) {
     struct device_list shown;
     uint32_t all = machine->device_count;
-    keep_present(machine);
+    list_capabilities(machine);
     select_shown(machine, visible, order, &shown);
-    keep(machine, &shown);
+    retain(machine, &shown);
     if (shown.count == 0) {
-        machine_stop(machine, ARCHSPLIT_DRIVER_ALL_HIDDEN,
+        machine_fail(machine, ARCHSPLIT_DRIVER_ALL_HIDDEN,
                      "CUDA hides all %u devices from this process (CUDA_VISIBLE_DEVICES%s%.200s)",
                      all, visible != NULL ? "=" : " is not set", visible != NULL ? visible : "");
     }

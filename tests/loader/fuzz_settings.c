@@ -97,7 +97,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length) {
         procfs_detect(&machine);
         break;
     case 2:
-        procfs_detect_certain(&machine);
+        procfs_detect_exact(&machine);
         break;
     default:
         tegra_detect(&machine);

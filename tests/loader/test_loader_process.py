@@ -295,7 +295,7 @@ def test_trace_says_each_decision(workbench: Workbench, core: SplitSite) -> None
     lines = done.stderr.splitlines()
     assert all(line.startswith("archsplit-trace: ") for line in lines)
     for words in (
-        f"packs of toy are sought in {core.site / 'toy_plugins'}",
+        f"packs of toy are searched in {core.site / 'toy_plugins'}",
         "cc90/device.pack is a plugin of this core",
         "cc90/device.pack is mapped",
         "device 0: Stand-in GPU 0, capability 9.0",
@@ -309,7 +309,7 @@ def test_trace_says_each_decision(workbench: Workbench, core: SplitSite) -> None
     code = "letters(library); require(verify='full')"
     both = talk(workbench, core, code, gpus="8.0;9.0", ARCHSPLIT_TRACE="1").stderr
     assert "toy/lib/libtoy.so: images are merged in " in both
-    assert "cc80/device.pack is what is on record" in both
+    assert "cc80/device.pack has the recorded digests" in both
     newer = Stub(shape=2, cuda_version=13010, targets=("compute_90",))
     core.add("ptx", "compute_90", descriptor=newer)
     more = {"ARCHSPLIT_TRACE": "1", "STAND_IN_CUDA": "13000"}

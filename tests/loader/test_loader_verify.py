@@ -1,4 +1,4 @@
-"""``verify="full"``: all of a plugin is held against what is on record."""
+"""``verify="full"``: all of a plugin is compared with the recorded digests."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_record_of_the_core_needs_no_installer(workbench: Workbench, site: Path)
     assert "sm_90/libvecsort.so" in told(workbench, site, 'load(verify="full")')
     path = site / "vecsort_plugins" / "cuda" / "sm_90" / LIBRARY
     change(path)
-    words = f"PluginError {path} is damaged: its SHA-256 is not on record"
+    words = f"PluginError {path} is damaged: its SHA-256 is not a recorded one"
     assert told(workbench, site, 'require(verify="full")').startswith(words)
 
 
@@ -111,7 +111,7 @@ def test_changed_plugin_is_opened_by_default_and_never_when_asked(
     path = site / "vecsort_plugins" / "cuda" / "sm_90" / LIBRARY
     change(path)
     assert "CDLL" in told(workbench, site, "load()")
-    words = f"{path} is damaged: its SHA-256 is not on record"
+    words = f"{path} is damaged: its SHA-256 is not a recorded one"
     mark = tmp_path / "mark"
     for call in ('load(verify="full")', 'require(verify="full")'):
         assert words in told(workbench, site, call, STUB_MARK=str(mark))

@@ -10,7 +10,7 @@ from split_samples import fat_wheel, library, split, unpacked
 
 from archsplit.cli.main import main
 from archsplit.errors import InputError
-from archsplit_loader._explain import Known, Served, _known
+from archsplit_loader._explain import PublishedCapability, ServedCapability, _capability_lines
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -56,7 +56,7 @@ def test_doctor_of_a_package_that_is_not_a_core_is_an_error(
     [(True, "installed, for a new process"), (False, "needs a newer driver")],
 )
 def test_a_pack_that_came_too_late_is_installed(*, restart: bool, words: str) -> None:
-    served = Served(
+    served = ServedCapability(
         capability="9.0",
         target=None,
         plugin=None,
@@ -65,4 +65,6 @@ def test_a_pack_that_came_too_late_is_installed(*, restart: bool, words: str) ->
         command=None,
         restart=restart,
     )
-    assert [*_known((Known(gpus="H100", served=served),))][-1].endswith(f"cc90         {words}")
+    assert [*_capability_lines((PublishedCapability(gpus="H100", served=served),))][-1].endswith(
+        f"cc90         {words}"
+    )

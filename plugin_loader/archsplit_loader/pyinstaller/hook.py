@@ -26,14 +26,14 @@ for _name in ("_pyinstaller_hooks_contrib", "PyInstaller"):
                 with open(_path, encoding="utf-8") as _file:
                     exec(compile(_file.read(), _path, "exec"))
 
-_face = os.path.join(_SITE, _PACKAGE, "_archsplit")
+_core_folder = os.path.join(_SITE, _PACKAGE, "_archsplit")
 hiddenimports += [f"{_PACKAGE}._archsplit"]
 hiddenimports += [
     f"{_PACKAGE}._archsplit.{_name[:-3]}"
-    for _name in sorted(os.listdir(_face))
+    for _name in sorted(os.listdir(_core_folder))
     if _name.endswith(".py") and not _name.startswith("__")
 ]
-for _top in (_face, os.path.join(_SITE, f"{_PACKAGE}_plugins", "cuda")):
+for _top in (_core_folder, os.path.join(_SITE, f"{_PACKAGE}_plugins", "cuda")):
     for _folder, _, _names in os.walk(_top):
         for _name in sorted(_names):
             _row = (os.path.join(_folder, _name), os.path.relpath(_folder, _SITE))

@@ -1,13 +1,13 @@
 /* In this order: beside the core's own files; beside the core as ld.so found its stub, and as the
  * library that needs the stub has it, both with their links (an environment of links has packs that
  * lie elsewhere); along Python's search path, whose entries with a <package>_plugins are the
- * portions of that namespace package. archsplit_loader/_places.py has the same order.
+ * portions of that namespace package. archsplit_loader/_folders.py has the same order.
  *
- * A process with more rights than its user looks only beside the core: all other places are
+ * A process with more rights than its user looks only beside the core: all other folders are
  * chosen by who starts it. */
 #define _POSIX_C_SOURCE 200809L /* strndup */
 
-#include "places.h"
+#include "pack_folders.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,50 +19,50 @@
 #include "python_path.h"
 
 struct search {
-    struct places *places;
+    struct pack_folders *packs;
     const char *core; /* its folder without links */
     const char *tail; /* of it: package and folder, with the slash before them */
     const char *stub;
     archsplit_status status;
 };
 
-/* True if a place has plugins, and is none that was found before, perhaps behind a link. */
-static bool is_new(const struct places *places, const char *folder) {
+/* True if a folder has plugins and is not in the list yet, perhaps behind a link. */
+static bool is_new(const struct pack_folders *packs, const char *folder) {
     char below[4096];
     int length = snprintf(below, sizeof below, "%s/cuda", folder);
     bool found = length > 0 && (size_t)length < sizeof below && os_exists(below);
-    for (uint32_t i = 0; found && i < places->count; i++) {
-        found = !os_same_place(places->folders[i], folder);
+    for (uint32_t i = 0; found && i < packs->count; i++) {
+        found = !os_same_place(packs->folders[i], folder);
     }
     return found;
 }
 
-static archsplit_status append(struct places *places, char *folder) {
-    size_t size = ((size_t)places->count + 2) * sizeof *places->folders;
-    char **more = realloc(places->folders, size);
+static archsplit_status append(struct pack_folders *packs, char *folder) {
+    size_t size = ((size_t)packs->count + 2) * sizeof *packs->folders;
+    char **more = realloc(packs->folders, size);
     if (more == NULL) {
         free(folder);
         return error_no_memory();
     }
-    places->folders = more;
-    more[places->count++] = folder;
-    more[places->count] = NULL;
+    packs->folders = more;
+    more[packs->count++] = folder;
+    more[packs->count] = NULL;
     return ARCHSPLIT_OK;
 }
 
 /* Add the plugins' folder of one site folder. The first one, beside the core, is always listed. */
 static void add_site(struct search *search, const char *site, size_t length) {
-    struct places *places = search->places;
+    struct pack_folders *packs = search->packs;
     bool ends = length > 0 && site[length - 1] == '/';
-    size_t size = length + strlen(places->package) + sizeof "/_plugins";
+    size_t size = length + strlen(packs->package) + sizeof "/_plugins";
     char *folder = malloc(size);
     if (folder == NULL) {
         search->status = error_no_memory();
         return;
     }
-    snprintf(folder, size, "%.*s%s%s_plugins", (int)length, site, ends ? "" : "/", places->package);
-    if (places->count == 0 || is_new(places, folder)) {
-        search->status = append(places, folder);
+    snprintf(folder, size, "%.*s%s%s_plugins", (int)length, site, ends ? "" : "/", packs->package);
+    if (packs->count == 0 || is_new(packs, folder)) {
+        search->status = append(packs, folder);
     } else {
         free(folder);
     }
@@ -167,21 +167,22 @@ static bool visit_python(const char *entry, void *context) {
 
 /* Split a core's folder into site, package and its own name. */
 static archsplit_status split(struct search *search) {
-    const char *own = strrchr(search->core, '/'), *package = own;
+    const char *last = strrchr(search->core, '/'), *package = last;
     while (package != NULL && package > search->core && package[-1] != '/') {
         package--;
     }
-    if (own == NULL || package == search->core) {
+    if (last == NULL || package == search->core) {
         return error_bad_argument("a core's folder is <site>/<package>/<loader>");
     }
     search->tail = package - 1;
-    search->places->package = strndup(package, (size_t)(own - package));
-    return search->places->package != NULL ? ARCHSPLIT_OK : error_no_memory();
+    search->packs->package = strndup(package, (size_t)(last - package));
+    return search->packs->package != NULL ? ARCHSPLIT_OK : error_no_memory();
 }
 
-archsplit_status places_find(const char *folder, const char *stub, struct places *places) {
-    struct search search = {.places = places, .core = folder, .stub = stub};
-    *places = (struct places){0};
+archsplit_status pack_folders_find(const char *folder, const char *stub,
+                                   struct pack_folders *packs) {
+    struct search search = {.packs = packs, .core = folder, .stub = stub};
+    *packs = (struct pack_folders){0};
     search.status = split(&search);
     if (search.status == ARCHSPLIT_OK) {
         add_site(&search, folder, (size_t)(search.tail - folder));
@@ -194,21 +195,21 @@ archsplit_status places_find(const char *folder, const char *stub, struct places
         }
     }
     if (search.status != ARCHSPLIT_OK) {
-        places_free(places);
+        pack_folders_free(packs);
     }
     return search.status;
 }
 
-void places_free(struct places *places) {
-    for (uint32_t i = 0; i < places->count; i++) {
-        free(places->folders[i]);
+void pack_folders_free(struct pack_folders *packs) {
+    for (uint32_t i = 0; i < packs->count; i++) {
+        free(packs->folders[i]);
     }
-    free(places->folders);
-    free(places->package);
-    *places = (struct places){0};
+    free(packs->folders);
+    free(packs->package);
+    *packs = (struct pack_folders){0};
 }
 
-bool places_are_equal(const struct places *one, const struct places *other) {
+bool pack_folders_equal(const struct pack_folders *one, const struct pack_folders *other) {
     bool equal = one->count == other->count;
     for (uint32_t i = 0; equal && i < one->count; i++) {
         equal = strcmp(one->folders[i], other->folders[i]) == 0;

@@ -27,7 +27,7 @@ PROGRAM = """
 import ctypes, json, sys
 import toy._archsplit as loader
 from toy._archsplit._bindings import open_library
-from toy._archsplit._places import pack_folders
+from toy._archsplit._folders import pack_folders
 from toy._archsplit._reading import read_core
 lines = []
 @ctypes.CFUNCTYPE(None, ctypes.c_char_p, ctypes.c_void_p)
@@ -36,7 +36,7 @@ def trace(line, context):
 open_library().archsplit_trace(trace, None)
 here = toy.__path__[0]
 found = letters(here + "/lib/libtoy.so")
-start = "packs of toy are sought in "
+start = "packs of toy are searched in "
 print(json.dumps({
     "letters": found,
     "c": [line[len(start):] for line in lines if line.startswith(start)],
@@ -60,7 +60,7 @@ def store(workbench: Workbench, tmp_path_factory: pytest.TempPathFactory) -> Spl
 def look(
     workbench: Workbench, *path: Path, python: str = sys.executable, **more: str
 ) -> tuple[str, list[str], list[str]]:
-    """The code in the library, the folders that were sought, and the verdicts."""
+    """The code in the library, the folders that were searched, and the verdicts."""
     child = workbench.environment("9.0") | {
         "PYTHONPATH": os.pathsep.join(map(str, path)),
         "PYTHONDONTWRITEBYTECODE": "1",

@@ -1,11 +1,11 @@
-/* Two parts: the records, and reports on this process, which are about the code that each loaded
+/* Two parts: the list, and reports on this process, which are about the code that each loaded
  * library got, whatever lies on the disk now.
  *
- * A record counts for a loaded library only if a wrapper of that library still points where the
- * record has it. Libraries can be closed, and another one may have the address then. */
+ * A row counts for a loaded library only if a wrapper of that library still points where the row
+ * has it. Libraries can be closed, and another one may have the address then. */
 #define _POSIX_C_SOURCE 200809L /* strndup */
 
-#include "grafts.h"
+#include "grafted_libraries.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -55,7 +55,7 @@ static struct grafted_library *create(const char *folder, const struct pack *tab
     return library;
 }
 
-struct grafted_library *grafts_take(const char *folder, const struct pack *table,
+struct grafted_library *grafted_get(const char *folder, const struct pack *table,
                                     const archsplit_pack_library *row, uint64_t base) {
     struct grafted_library *made = create(folder, table, row, base);
     struct grafted_library *found = made != NULL ? find(folder, made->stub, base) : NULL;
@@ -70,8 +70,8 @@ struct grafted_library *grafts_take(const char *folder, const struct pack *table
     return made;
 }
 
-bool grafts_set_targets(struct grafted_container *container, const archsplit_target *targets,
-                        uint32_t count) {
+bool grafted_set_targets(struct grafted_container *container, const archsplit_target *targets,
+                         uint32_t count) {
     archsplit_target *copy = malloc((count + 1) * sizeof *copy);
     if (copy != NULL) {
         memcpy(copy, targets, count * sizeof *copy);
@@ -82,7 +82,7 @@ bool grafts_set_targets(struct grafted_container *container, const archsplit_tar
     return copy != NULL;
 }
 
-uint32_t grafts_count(const struct grafted_library *library, archsplit_graft_state state) {
+uint32_t grafted_count(const struct grafted_library *library, archsplit_graft_state state) {
     uint32_t count = 0;
     for (uint32_t i = 0; i < library->count; i++) {
         count += library->containers[i].state == state ? 1 : 0;
@@ -96,9 +96,9 @@ static archsplit_target found_target(const struct grafted_library *library, uint
     if (library == NULL || library->containers[container].state != ARCHSPLIT_GRAFT_SERVED) {
         return best;
     }
-    const struct grafted_container *record = &library->containers[container];
-    for (uint32_t i = 0; i < record->target_count; i++) {
-        const archsplit_target *target = &record->targets[i];
+    const struct grafted_container *found = &library->containers[container];
+    for (uint32_t i = 0; i < found->target_count; i++) {
+        const archsplit_target *target = &found->targets[i];
         if (target_runs_on(target, capability) &&
             (best.kind == 0 || target_is_better(target, &best))) {
             best = *target;
@@ -113,10 +113,9 @@ static bool describe(const char *folder, uint32_t index, archsplit_grafted *graf
             continue;
         }
         if (index < library->count) {
-            const struct grafted_container *record = &library->containers[index];
-            *grafted =
-                (archsplit_grafted){sizeof *grafted, (uint32_t)record->state, library->name,
-                                    index,           record->target_count,    record->targets};
+            const struct grafted_container *found = &library->containers[index];
+            *grafted = (archsplit_grafted){sizeof *grafted, (uint32_t)found->state, library->name,
+                                           index,           found->target_count,    found->targets};
             return true;
         }
         index -= library->count;
@@ -125,55 +124,55 @@ static bool describe(const char *folder, uint32_t index, archsplit_grafted *graf
 }
 
 /* The search for libraries that are loaded, but whose stub didn't call. */
-struct loaded {
+struct stub_lookup {
     const char *folder;
     const char *stub;
-    const struct grafted_library *record;
+    const struct grafted_library *library;
     bool is_loaded;
-    bool is_missed;
+    bool is_ungrafted;
 };
 
-/* True if the record is of this object, and not of one that was at its address before. */
-static bool is_recorded(const struct os_object *object, const struct grafted_library *record) {
+/* True if a library is this object, and not of one that was at its address before. */
+static bool is_grafted(const struct os_object *object, const struct grafted_library *library) {
     bool is_changed = false;
-    for (uint32_t i = 0; record != NULL && i < record->count; i++) {
-        const struct grafted_container *each = &record->containers[i];
+    for (uint32_t i = 0; library != NULL && i < library->count; i++) {
+        const struct grafted_container *each = &library->containers[i];
         uint64_t *pointer = object_pointer(object, each->wrapper - object->base);
-        if (each->place != 0 && pointer != NULL && *pointer == each->place) {
+        if (each->data != 0 && pointer != NULL && *pointer == each->data) {
             return true;
         }
-        is_changed = is_changed || each->place != 0;
+        is_changed = is_changed || each->data != 0;
     }
-    return record != NULL && !is_changed;
+    return library != NULL && !is_changed;
 }
 
 static bool look_up_object(const struct os_object *object, void *context) {
-    struct loaded *loaded = context;
-    if (object_needs(object, loaded->stub)) {
-        struct grafted_library *record = find(loaded->folder, loaded->stub, object->base);
-        loaded->is_loaded = true;
-        loaded->is_missed = !is_recorded(object, record);
-        loaded->record = loaded->is_missed ? NULL : record;
+    struct stub_lookup *lookup = context;
+    if (object_needs(object, lookup->stub)) {
+        struct grafted_library *library = find(lookup->folder, lookup->stub, object->base);
+        lookup->is_loaded = true;
+        lookup->is_ungrafted = !is_grafted(object, library);
+        lookup->library = lookup->is_ungrafted ? NULL : library;
     }
-    return loaded->is_missed;
+    return lookup->is_ungrafted;
 }
 
 /* Count the containers of one library: as they are in this process where it is loaded, else as the
  * packs at hand would serve them. */
 static void count_library(const struct device_state *state, const archsplit_pack_library *library,
-                          const struct loaded *loaded, struct capability capability,
+                          const struct stub_lookup *lookup, struct capability capability,
                           archsplit_service *service) {
     for (uint32_t i = 0; i < library->container_count; i++) {
         uint32_t number = library->first_container + i;
-        archsplit_target now = coverage_found(state, number, capability), found = now;
-        if (loaded->is_loaded) {
-            archsplit_graft_state became = loaded->record != NULL
-                                               ? loaded->record->containers[i].state
-                                               : ARCHSPLIT_GRAFT_UNMATCHED;
-            found = found_target(loaded->record, i, capability);
-            bool better = now.kind != 0 && (found.kind == 0 || target_is_better(&now, &found));
-            service->unmatched += became == ARCHSPLIT_GRAFT_UNMATCHED ? 1 : 0;
-            service->late += better && became < ARCHSPLIT_GRAFT_UNMATCHED ? 1 : 0;
+        archsplit_target best = coverage_best(state, number, capability), found = best;
+        if (lookup->is_loaded) {
+            archsplit_graft_state graft = lookup->library != NULL
+                                              ? lookup->library->containers[i].state
+                                              : ARCHSPLIT_GRAFT_UNMATCHED;
+            found = found_target(lookup->library, i, capability);
+            bool better = best.kind != 0 && (found.kind == 0 || target_is_better(&best, &found));
+            service->unmatched += graft == ARCHSPLIT_GRAFT_UNMATCHED ? 1 : 0;
+            service->late += better && graft < ARCHSPLIT_GRAFT_UNMATCHED ? 1 : 0;
         }
         coverage_add(state, number, capability, &found, service);
     }
@@ -182,7 +181,7 @@ static void count_library(const struct device_state *state, const archsplit_pack
 archsplit_status process_service(const struct device_state *state, const char *folder,
                                  struct capability capability, archsplit_service *service) {
     const struct pack *table = &state->loader->table;
-    char *resolved = cores_folder(folder);
+    char *resolved = core_real_folder(folder);
     if (resolved == NULL) {
         return ARCHSPLIT_BAD_ARGUMENT;
     }
@@ -192,9 +191,9 @@ archsplit_status process_service(const struct device_state *state, const char *f
         const archsplit_pack_library *library = pack_library(table, i);
         char stub[ARCHSPLIT_MAX_TEXT + 1] = {0};
         memcpy(stub, table->index + library->stub_offset, library->stub_length);
-        struct loaded loaded = {.folder = resolved, .stub = stub};
-        os_each_object(look_up_object, &loaded);
-        count_library(state, library, &loaded, capability, service);
+        struct stub_lookup lookup = {.folder = resolved, .stub = stub};
+        os_each_object(look_up_object, &lookup);
+        count_library(state, library, &lookup, capability, service);
     }
     cores_unlock();
     free(resolved);
@@ -202,23 +201,23 @@ archsplit_status process_service(const struct device_state *state, const char *f
 }
 
 static bool is_object_of(const struct os_object *object, void *context) {
-    struct grafted_library *record = context;
-    record->is_loaded = object->base == record->base && object_needs(object, record->stub) &&
-                        is_recorded(object, record);
-    return record->is_loaded;
+    struct grafted_library *library = context;
+    library->is_loaded = object->base == library->base && object_needs(object, library->stub) &&
+                         is_grafted(object, library);
+    return library->is_loaded;
 }
 
-/* Container 0 refreshes the records, because libraries can be closed. */
+/* Container 0 refreshes the list, because libraries can be closed. */
 archsplit_status process_container(const char *folder, uint32_t index, archsplit_grafted *grafted) {
-    char *resolved = cores_folder(folder);
+    char *resolved = core_real_folder(folder);
     if (resolved == NULL) {
         return ARCHSPLIT_BAD_ARGUMENT;
     }
     cores_lock();
-    for (struct grafted_library *record = first; index == 0 && record; record = record->next) {
-        if (strcmp(record->folder, resolved) == 0) {
-            record->is_loaded = false;
-            os_each_object(is_object_of, record);
+    for (struct grafted_library *library = first; index == 0 && library; library = library->next) {
+        if (strcmp(library->folder, resolved) == 0) {
+            library->is_loaded = false;
+            os_each_object(is_object_of, library);
         }
     }
     bool found = describe(resolved, index, grafted);

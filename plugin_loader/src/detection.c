@@ -1,4 +1,4 @@
-#include "selection.h"
+#include "detection.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,7 +21,7 @@ static bool parse_capability(const char *text, struct capability *capability) {
            *end == '\0';
 }
 
-archsplit_status selection_check_setting(void) {
+archsplit_status detection_check_setting(void) {
     const char *setting = os_environment("ARCHSPLIT_CAPABILITY");
     struct capability capability;
     if (setting == NULL || *setting == '\0' || parse_capability(setting, &capability)) {
@@ -89,13 +89,13 @@ static void detect(struct machine *machine) {
     trace_devices(machine);
 }
 
-/* The state by NVML, or without a device; NULL without memory. */
-static struct device_state *ask(const archsplit_loader *loader, bool devices) {
+/* The state after full detection, or without a device; NULL without memory. */
+static struct device_state *detect_fully(const archsplit_loader *loader, bool devices) {
     struct device_state *state = state_create(loader);
     if (state != NULL && devices) {
         detect(&state->machine);
     } else if (state != NULL) {
-        machine_stop(&state->machine, ARCHSPLIT_DRIVER_NOT_ASKED, "devices were not asked for");
+        machine_fail(&state->machine, ARCHSPLIT_DRIVER_NOT_ASKED, "devices were not asked for");
     }
     if (state != NULL && state_judge(state) != ARCHSPLIT_OK) {
         state_destroy(state);
@@ -107,7 +107,7 @@ static struct device_state *ask(const archsplit_loader *loader, bool devices) {
 /* True if asking NVML couldn't change what is loaded. procfs named GPUs of one capability, and the
  * oldest CUDA version that the driver can have: machine code for that version would also be chosen
  * for a newer driver. */
-static bool is_enough(const struct device_state *state) {
+static bool needs_no_nvml(const struct device_state *state) {
     for (uint32_t i = 0; i < state->loader->count; i++) {
         if (state->verdicts[i].verdict == ARCHSPLIT_DRIVER_TOO_OLD) {
             return false;
@@ -116,91 +116,91 @@ static bool is_enough(const struct device_state *state) {
     return coverage_is_native(state, state->machine.devices[0].capability);
 }
 
-/* The state only by procfs; NULL if that is not enough, or memory has run out. */
-static struct device_state *look(const archsplit_loader *loader) {
+/* The state after quick detection; NULL if that is not enough, or memory has run out. */
+static struct device_state *detect_quickly(const archsplit_loader *loader) {
     struct device_state *state = loader->count > 0 ? state_create(loader) : NULL;
-    bool certain = state != NULL && procfs_detect_certain(&state->machine) &&
-                   state_judge(state) == ARCHSPLIT_OK && is_enough(state);
-    if (certain) {
+    bool is_enough = state != NULL && procfs_detect_exact(&state->machine) &&
+                     state_judge(state) == ARCHSPLIT_OK && needs_no_nvml(state);
+    if (is_enough) {
         trace("/proc/driver/nvidia is enough to load by");
         trace_devices(&state->machine);
     } else {
         state_destroy(state);
     }
-    return certain ? state : NULL;
+    return is_enough ? state : NULL;
 }
 
-archsplit_status selection_create(archsplit_loader *loader, bool devices) {
-    struct selection *selection = loader->selection = calloc(1, sizeof *selection);
-    if (selection == NULL) {
+archsplit_status detection_create(archsplit_loader *loader, bool devices) {
+    struct detection *detection = loader->detection = calloc(1, sizeof *detection);
+    if (detection == NULL) {
         return error_no_memory();
     }
-    selection->certain = devices ? look(loader) : NULL;
+    detection->quick = devices ? detect_quickly(loader) : NULL;
     struct device_state *full = NULL;
-    if (selection->certain == NULL) {
-        full = ask(loader, devices);
+    if (detection->quick == NULL) {
+        full = detect_fully(loader, devices);
     }
-    atomic_init(&selection->full, full);
-    return selection->certain != NULL || full != NULL ? ARCHSPLIT_OK : error_no_memory();
+    atomic_init(&detection->full, full);
+    return detection->quick != NULL || full != NULL ? ARCHSPLIT_OK : error_no_memory();
 }
 
-void selection_destroy(struct selection *selection) {
-    if (selection != NULL) {
-        state_destroy(selection->certain);
-        state_destroy(atomic_load(&selection->full));
-        free(selection);
+void detection_destroy(struct detection *detection) {
+    if (detection != NULL) {
+        state_destroy(detection->quick);
+        state_destroy(atomic_load(&detection->full));
+        free(detection);
     }
 }
 
-const struct device_state *selection_now(const archsplit_loader *loader) {
-    const struct device_state *full = atomic_load(&loader->selection->full);
-    return full != NULL ? full : loader->selection->certain;
+const struct device_state *detection_now(const archsplit_loader *loader) {
+    const struct device_state *full = atomic_load(&loader->detection->full);
+    return full != NULL ? full : loader->detection->quick;
 }
 
-/* Say in NVML's answer that loading did not wait for it. */
-static void note_certain_look(struct machine *machine, const struct machine *certain) {
-    struct capability taken = certain->devices[0].capability;
+/* Note that loading did not wait for full detection. */
+static void note_quick_detection(struct machine *machine, const struct machine *quick) {
+    struct capability found = quick->devices[0].capability;
     bool agreed = machine->state == ARCHSPLIT_DRIVER_READY;
     for (uint32_t i = 0; i < machine->device_count; i++) {
         struct capability reported = machine->devices[i].capability;
-        agreed = agreed && reported.major == taken.major && reported.minor == taken.minor;
+        agreed = agreed && reported.major == found.major && reported.minor == found.minor;
     }
     machine_note(machine,
                  "loading does not ask NVML here: by /proc/driver/nvidia, all GPUs are of "
                  "capability %u.%u%s",
-                 taken.major, taken.minor, agreed ? "" : ", and NVML says otherwise");
+                 found.major, found.minor, agreed ? "" : ", and NVML says otherwise");
 }
 
-archsplit_status selection_full(const archsplit_loader *loader, const struct device_state **state) {
-    struct selection *selection = loader->selection;
-    struct device_state *full = atomic_load(&selection->full);
+archsplit_status detection_full(const archsplit_loader *loader, const struct device_state **state) {
+    struct detection *detection = loader->detection;
+    struct device_state *full = atomic_load(&detection->full);
     if (full == NULL) {
-        struct device_state *own = ask(loader, true);
-        if (own == NULL) {
+        struct device_state *made = detect_fully(loader, true);
+        if (made == NULL) {
             return error_no_memory();
         }
-        note_certain_look(&own->machine, &selection->certain->machine);
-        if (atomic_compare_exchange_strong(&selection->full, &full, own)) {
-            full = own;
+        note_quick_detection(&made->machine, &detection->quick->machine);
+        if (atomic_compare_exchange_strong(&detection->full, &full, made)) {
+            full = made;
         } else {
-            state_destroy(own);
+            state_destroy(made);
         }
     }
     *state = full;
     return ARCHSPLIT_OK;
 }
 
-archsplit_status selection_for_capability(const archsplit_loader *loader,
+archsplit_status detection_for_capability(const archsplit_loader *loader,
                                           struct capability capability,
                                           const struct device_state **state) {
-    *state = selection_now(loader);
-    bool enough = *state != loader->selection->certain || coverage_is_native(*state, capability);
-    return enough ? ARCHSPLIT_OK : selection_full(loader, state);
+    *state = detection_now(loader);
+    bool enough = *state != loader->detection->quick || coverage_is_native(*state, capability);
+    return enough ? ARCHSPLIT_OK : detection_full(loader, state);
 }
 
-archsplit_status selection_for_device(const archsplit_loader *loader, uint32_t index,
+archsplit_status detection_for_device(const archsplit_loader *loader, uint32_t index,
                                       const struct device_state **state) {
-    *state = selection_now(loader);
+    *state = detection_now(loader);
     bool is_there = index < (*state)->machine.device_count;
-    return is_there ? ARCHSPLIT_OK : selection_full(loader, state);
+    return is_there ? ARCHSPLIT_OK : detection_full(loader, state);
 }

@@ -20,19 +20,19 @@ def plugin_folders(core: Core, folder: str = FOLDER) -> tuple[str, ...]:
     """
     site = os.path.dirname(os.path.dirname(folder))  # noqa: PTH120 (pathlib is slow)
     # The same folder may be listed twice; a plugin in it counts once.
-    places = (site, *filter(_is_installed_to, sys.path))
+    places = (site, *filter(_is_site_folder, sys.path))
     return tuple(dict.fromkeys(os.path.join(place, core.plugins_package) for place in places))  # noqa: PTH118 (the same)
 
 
 def pack_folders(core: Core, folder: str = FOLDER) -> tuple[str, ...]:
-    """Return the folders that may hold device packs, in the order of ``places.c``.
+    """Return the folders that may hold device packs, in the order of ``pack_folders.c``.
 
     Beside the core's own files; beside the core with the links that lead to it, as in Nix, conda
     and Bazel; then along ``sys.path``, whose entries with such a folder are the portions of that
     namespace package. The first is always listed, the others where they exist.
     """
     sites = [os.path.dirname(os.path.dirname(each)) for each in (_real_folder(folder), folder)]  # noqa: PTH120 (pathlib is slow)
-    places = (*sites, *filter(_is_installed_to, sys.path))
+    places = (*sites, *filter(_is_site_folder, sys.path))
     # The first is listed even if it is missing: messages and installers name it.
     first, *others = (os.path.join(place, core.plugins_package) for place in places)  # noqa: PTH118 (the same)
     found = [first]
@@ -58,7 +58,7 @@ def table_path(folder: str = FOLDER) -> str:
     return os.path.join(folder, "core.pack")  # noqa: PTH118 (pathlib is slow)
 
 
-def _is_installed_to(place: object) -> bool:
+def _is_site_folder(place: object) -> bool:
     """Return True if an entry of ``sys.path`` is a folder that packages are installed to."""
     # Python accepts other objects here, and passes them over.
     if not isinstance(place, str) or not os.path.isabs(place):  # noqa: PTH117 (pathlib is slow)

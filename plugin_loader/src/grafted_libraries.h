@@ -1,14 +1,14 @@
-/* The record of what was grafted into libraries in this process. Records stay for the life of the
- * process, and the caller holds the lock of cores.c. */
-#ifndef ARCHSPLIT_GRAFTS_H
-#define ARCHSPLIT_GRAFTS_H
+/* The libraries of this process that were grafted. A row stays for the life of the process, and the
+ * caller holds the lock of cores.c. */
+#ifndef ARCHSPLIT_GRAFTED_LIBRARIES_H
+#define ARCHSPLIT_GRAFTED_LIBRARIES_H
 
 #include "device_state.h"
 
 struct grafted_container {
     archsplit_graft_state state;
     uint64_t wrapper; /* its address in the process */
-    uint64_t place;   /* that the wrapper points at; 0 if it was not changed */
+    uint64_t data;    /* the address that the wrapper points at; 0 if it was not changed */
     uint64_t empty[CONTAINER_HEADER / sizeof(uint64_t)];
     uint32_t target_count;
     archsplit_target *targets; /* of its images that the driver can load */
@@ -26,15 +26,15 @@ struct grafted_library {
     struct grafted_container containers[];
 };
 
-/* The record of a library, made at the first call; NULL without memory. */
-struct grafted_library *grafts_take(const char *folder, const struct pack *table,
+/* The row of a library, made at the first call; NULL without memory. */
+struct grafted_library *grafted_get(const char *folder, const struct pack *table,
                                     const archsplit_pack_library *library, uint64_t base);
 
 /* Copy the targets of a container; false without memory. */
-bool grafts_set_targets(struct grafted_container *container, const archsplit_target *targets,
-                        uint32_t count);
+bool grafted_set_targets(struct grafted_container *container, const archsplit_target *targets,
+                         uint32_t count);
 
-uint32_t grafts_count(const struct grafted_library *library, archsplit_graft_state state);
+uint32_t grafted_count(const struct grafted_library *library, archsplit_graft_state state);
 
 /* See archsplit_process_service, for the core of the state's loader. */
 archsplit_status process_service(const struct device_state *state, const char *folder,
