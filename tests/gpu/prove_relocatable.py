@@ -89,7 +89,7 @@ class Gpu:
     """A GPU with two buffers, used through the driver."""
 
     def __init__(self, driver: ctypes.CDLL, number: int, size: int) -> None:
-        self._driver, self._size = driver, size
+        self._driver, self.size = driver, size
         device, self._context = ctypes.c_int(), ctypes.c_void_p()
         self.call("cuDeviceGet", ctypes.byref(device), number)
         self.call("cuDevicePrimaryCtxRetain", ctypes.byref(self._context), device)
@@ -108,7 +108,7 @@ class Gpu:
     def write(self, data: bytes) -> None:
         self.enter()
         self.call("cuMemcpyHtoD_v2", self.source, data, ctypes.c_size_t(len(data)))
-        self.call("cuMemsetD8_v2", self.target, ctypes.c_ubyte(0), ctypes.c_size_t(self._size))
+        self.call("cuMemsetD8_v2", self.target, ctypes.c_ubyte(0), ctypes.c_size_t(self.size))
 
     def digest(self, size: int) -> str:
         self.enter()
@@ -182,12 +182,28 @@ class Nccl:
         return results
 
 
+def loaded_packs() -> list[str]:
+    """Return the names of the packs that this process has mapped."""
+    rows = Path("/proc/self/maps").read_text().splitlines()
+    return sorted({row.split("/")[-2] for row in rows if row.endswith("device.pack")})
+
+
+def unpack(folder: Path, out: Path) -> dict[str, Path]:
+    """Unpack the wheels of a folder twice: all of them, and all but the pack ``rest``."""
+    sites = {"with input": out / "with", "without": out / "without"}
+    for how, site in sites.items():
+        for wheel in sorted(folder.glob("*.whl")):
+            # Of the packs, `rest` has the relocatable code.
+            if how == "with input" or "_rest-" not in wheel.name:
+                with zipfile.ZipFile(wheel) as archive:
+                    archive.extractall(site)
+    return sites
+
+
 def work(library: str) -> None:
     """Run all collectives, and print their digests: the program of the child processes."""
     nccl = Nccl(library)
-    rows = Path("/proc/self/maps").read_text().splitlines()
-    packs = sorted({row.split("/")[-2] for row in rows if row.endswith("device.pack")})
-    setup = {"gpus": len(nccl.gpus), "packs": packs, "seconds": nccl.seconds}
+    setup = {"gpus": len(nccl.gpus), "packs": loaded_packs(), "seconds": nccl.seconds}
     results = {} if "--setup" in sys.argv else nccl.everything()
     print(json.dumps({"setup": setup, "results": results}), flush=True)  # noqa: T201
 
@@ -222,15 +238,8 @@ def main() -> int:
     if sys.argv[1] == "--library":
         work(sys.argv[2])
         return 0
-    wheels = sorted(Path(sys.argv[1]).glob("*.whl"))
     with tempfile.TemporaryDirectory() as name:
-        sites = {"with input": Path(name, "with"), "without": Path(name, "without")}
-        for how, site in sites.items():
-            for wheel in wheels:
-                # Of the packs, `rest` has the relocatable code.
-                if how == "with input" or "_rest-" not in wheel.name:
-                    with zipfile.ZipFile(wheel) as archive:
-                        archive.extractall(site)
+        sites = unpack(Path(sys.argv[1]), Path(name))
         failures = 0
         for setting in [SETTINGS[int(word)] for word in sys.argv[2:]] or SETTINGS:
             found = {how: run(site, setting) for how, site in sites.items()}
