@@ -82,13 +82,14 @@ def run_release(arguments: argparse.Namespace, console: Console) -> int:
         print(verdict.matrix)  # noqa: T201 - the same
     programs = " and ".join(verdict.installed)
     # A sample is of interest where it is smaller than the release.
-    if len(verdict.sample) > 1 or len({cell.place for cell in verdict.cells}) > 1:
+    is_sample = len(verdict.sample) > 1 or len({cell.place for cell in verdict.cells}) > 1
+    if is_sample:
         for place in verdict.sample:
             print(f"{programs} install {place}")  # noqa: T201 - the same
     is_split = verdict.kind == "split"
     kernels = "kernels as in the fat wheel" if is_split else "kernels for every target"
     installed = (
-        f"{programs} install them all, the core can be imported"
+        f"{programs} install {'what is listed' if is_sample else 'them all'}, no import fails"
         if programs
         else "nothing was installed"
     )

@@ -379,8 +379,9 @@ def _gpu_extras(metadata: Metadata, plugins: Mapping[str, str]) -> list[str]:
 def _reason(core: WheelFacts, found: tuple[Interpreter, ...]) -> str:
     """Return the reason why no interpreter of this machine takes a core."""
     name = core.name
-    here = {tag.partition("-")[0] for one in found for tag in one.tags}
-    if here.intersection(name.pythons):
+    # Each Python takes cp310-abi3, too, so that an interpreter's tag says nothing by itself.
+    here = {tag.rpartition("-")[0] for one in found for tag in one.tags}
+    if not here.isdisjoint(tag.rpartition("-")[0] for tag in name.tags):
         return f"this machine accepts no wheel for {', '.join(name.platforms)}"
     return f"no Python for {', '.join(name.pythons)} is here; name one with --python"
 
