@@ -28,7 +28,7 @@ from rich.style import Style
 from rich.terminal_theme import DIMMED_MONOKAI
 
 ROOT = Path(__file__).parents[1]
-COLUMNS, ROWS = 118, 40
+COLUMNS, ROWS = 84, 50
 LETTER, LINE, MARGIN = 7.8, 18, 14
 LONGEST, LAST_PICTURE = 6.0, 4.0
 """Seconds of a recording without its last picture, and of the last picture."""

@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from archsplit.arch.target import Capability
 from archsplit.errors import BinaryFormatError, InputError, WheelError
 from archsplit.inspect.inspect import InspectRequest, read_inventory
+from archsplit.inspect.sizes import device_usage
+from archsplit.inspect.text import next_commands
 from archsplit.system.fs import sha256
 from archsplit.wheels.zip_reader import PackedOffsets, open_archive, read_head, unpack_with_offsets
 from compiled_samples import TARGETS
@@ -110,6 +113,10 @@ def test_installed_package_is_found_by_its_name(samples: Samples, tmp_path: Path
     (tmp_path / "pkg/a.so").write_bytes((samples / "libkernels.so").read_bytes())
     found = read_inventory(InspectRequest(subject="pkg", site_folders=(tmp_path,)))
     assert [file.path for file in found.files] == ["pkg/a.so"]
+    sizes = device_usage(found, [Capability(major=9, minor=0)])
+    assert list(next_commands(found, sizes)) == [
+        "next: archsplit slim --site-packages DIR --device 9.0"
+    ]
     (info / "RECORD").unlink()
     with pytest.raises(InputError, match="no such file or installed package"):
         read_inventory(InspectRequest(subject="pkg", site_folders=(tmp_path,)))

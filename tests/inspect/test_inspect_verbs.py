@@ -214,9 +214,12 @@ def test_a_terminal_has_its_own_width(
     samples: Samples, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
-    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setenv("COLUMNS", "60")
     run("inspect", str(samples / WHEEL), "--device", "9.0")
-    assert "\x1b[" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "\x1b[" in out
+    # A command that is broken can't be pasted.
+    assert f"next: archsplit slim {samples / WHEEL} --device 9.0\n" in out
 
 
 def test_pages_are_written_to_devices_and_links(

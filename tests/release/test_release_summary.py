@@ -81,8 +81,8 @@ def test_summary_lists_wheels_kept_code_and_downloads() -> None:
         "libb.a: kept 3 images (1.00 MB): a static library",
         "libc.so: kept device code: can't be read",
         "WHEEL had no tag",
-        "GPU                             download  install",
-        '8.0, 8.6 (A100, A30, A10, A40)   7.00 MB  pip install "toy[cc80]"',
+        "GPU                                  download  install",
+        '8.0, 8.6 (A100, A10, RTX 3090, A30)   7.00 MB  pip install "toy[cc80]"',
     ]
 
 

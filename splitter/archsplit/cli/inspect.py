@@ -87,9 +87,10 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     from archsplit.inspect.inspect import InspectRequest, read_inventory
     from archsplit.inspect.sizes import device_usage
 
-    arguments.subject = find_subject(arguments.subject, places(arguments), console)
     limits = _limits(arguments)
     capabilities = options.capabilities(arguments.device) or tuple(GPU_BY_CAPABILITY)
+    # After the options: it may download a wheel.
+    arguments.subject = find_subject(arguments.subject, places(arguments), console)
     request = InspectRequest(
         subject=arguments.subject,
         site_folders=places(arguments),

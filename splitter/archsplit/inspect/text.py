@@ -123,17 +123,17 @@ def _rank(usage: DeviceUsage, required: Capability | None) -> tuple[bool, int, b
     return usage.capability == required, count, not (gpu and gpu.embedded), usage.used
 
 
-def next_commands(inventory: Inventory, sizes: Iterable[DeviceUsage]) -> Iterator[Text]:
+def next_commands(inventory: Inventory, sizes: Iterable[DeviceUsage]) -> Iterator[str]:
     """Yield the commands that leave out what the GPUs never use."""
     gpus = [one for one in sizes if one.used and one.unused]
-    path = shlex.quote(inventory.path)
-    if not gpus or not Path(inventory.path).is_file():
+    if not gpus or Path(inventory.path).is_dir():
         return
+    # An installed package has a name and no path.
+    path = shlex.quote(inventory.path) if Path(inventory.path).is_file() else "--site-packages DIR"
     names = ",".join(str(one.capability) for one in gpus)
-    # A command that is wrapped inside of a word can't be pasted.
-    yield Text(f"next: archsplit slim {path} --device {names}", no_wrap=True, overflow="ignore")
+    yield f"next: archsplit slim {path} --device {names}"
     if inventory.path.endswith(".whl") and any(one.pack is not None for one in gpus):
-        yield Text(f"next: archsplit split {path} --out split", no_wrap=True, overflow="ignore")
+        yield f"next: archsplit split {path} --out split"
 
 
 def _three_sizes(inventory: Inventory, sizes: DeviceUsage) -> FittingTable:

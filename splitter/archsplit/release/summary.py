@@ -142,12 +142,13 @@ def download_lines(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
 def _gpu_text(gpus: Sequence[Capability], room: int) -> str:
     """Return the capabilities of a row, with the products that fit into its column."""
     text, products = ", ".join(map(str, gpus)), ""
-    for gpu in gpus:
-        row = GPU_BY_CAPABILITY.get(gpu)
-        for name in () if row is None else row.display.split(", "):
-            more = f"{products}, {name}" if products else name
-            is_short = len(more) <= min(_PRODUCTS, room - len(f"{text} ()"))
-            products = more if name and is_short else products
+    known = [GPU_BY_CAPABILITY[gpu].display.split(", ") for gpu in gpus if gpu in GPU_BY_CAPABILITY]
+    # Of each capability the first; then the last, which is often a card of a desktop.
+    names = [row[0] for row in known] + [row[-1] for row in reversed(known)]
+    for name in dict.fromkeys(names):
+        short = name.removeprefix("GeForce ")
+        more = f"{products}, {short}" if products else short
+        products = more if len(more) <= min(_PRODUCTS, room - len(f"{text} ()")) else products
     return f"{text} ({products})" if products else text
 
 

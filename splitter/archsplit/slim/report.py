@@ -301,7 +301,7 @@ def _slimmed_files(report: SlimReport) -> FittingTable:
             name_column("file"),
             Column(heading="before"),
             Column(heading="after"),
-            name_column("removed"),
+            word_column("removed", rank=1),
         )
     )
     # The largest changes first; one screen.
