@@ -51,6 +51,7 @@ from archsplit.slim.transaction import (
     check_writable,
     open_transaction,
 )
+from archsplit.system.temporary_files import is_marked_name
 from handmade_samples import Maker, container, held, image
 from killed_children import leave_half_an_output
 from target_lists import parse_targets
@@ -185,6 +186,12 @@ def test_new_files_are_flushed_before_the_journal_and_folders_before_each_state(
     slim(site)
     journal = ("replace", str(site / TRANSACTION_FOLDER / "journal.json"))
     switching, slimmed = (at for at, call in enumerate(calls) if call == journal)
+    # Its content, under the temporary name: the rename may reach the disk before.
+    for at in (switching, slimmed):
+        kind, path = calls[at - 1]
+        assert kind == "sync"
+        assert Path(path).parent == site / TRANSACTION_FOLDER
+        assert is_marked_name(Path(path).name)
     new = {path for kind, path in calls[switching:slimmed] if kind == "replace"} - {journal[1]}
     assert str(site / LIBRARY) in new
     assert str(site / OWN / "RECORD") in new
