@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from archsplit.arch.target import Target
+from archsplit.build import pipeline
 from archsplit.build.pipeline import build_recipe
 from archsplit.build.plan import BuildRequest
 from archsplit.cli.main import main
@@ -20,6 +21,7 @@ from archsplit.errors import InputError, VerifyError
 from archsplit.recipe.load import load_recipe
 from archsplit.release.merge import gather
 from archsplit.release.verify import verify_release
+from archsplit.system.file_lock import LockedFolder
 from archsplit.system.fs import sha256
 from archsplit.wheels.reader import open_wheel
 from changed_wheels import rewrite
@@ -60,6 +62,29 @@ def test_gathered_parts_equal_one_complete_build(
     assert main(["gather", *map(str, parts), "--out", str(out)]) == 0
     assert sorted(os.listdir(out)) == sorted(os.listdir(dist))
     assert all((out / name).read_bytes() == (dist / name).read_bytes() for name in os.listdir(dist))
+
+
+def test_a_part_built_at_once_with_another_lists_its_wheels_too(
+    parts: list[Path], tmp_path: Path, effects: Effects, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+
+    class Other(LockedFolder):
+        """The other build had the folder, and has put its wheels into it."""
+
+        def __enter__(self) -> None:
+            for path in parts[1].iterdir():
+                shutil.copyfile(path, out / path.name)
+            super().__enter__()
+
+    monkeypatch.setattr(pipeline, "LockedFolder", Other)
+    order = BuildRequest(recipe=load_recipe(TINYVEC), targets=(Target.parse("sm_90"),))
+    build_recipe(order, effects, out=out)
+    for name in NAMES:
+        listed = {
+            one["file"].split("-")[0] for one in json.loads((out / name).read_text())["wheels"]
+        }
+        assert {"tinyvec_sm80", "tinyvec_sm90"} <= listed
 
 
 def test_a_part_of_another_build_is_refused(dist: Path, parts: list[Path], tmp_path: Path) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import shutil
 import sys
+import threading
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -25,6 +28,8 @@ from split_samples import (
 from archsplit.cli.main import main
 from archsplit.errors import InputError, OutputError
 from archsplit.release.report import read_report
+from archsplit.split import split as split_module
+from archsplit.system.fs import replace_all
 from index_server import write_required
 
 if TYPE_CHECKING:
@@ -182,6 +187,34 @@ def test_packs_split_for_one_python_equal_those_for_all(
     # The other Python's core can't come into this folder by itself: its list would be lost.
     with pytest.raises(OutputError, match="of the same release"):
         split(same.fat[0], single.out, effects)
+
+
+def test_the_second_of_two_splits_at_once_is_refused(
+    same: Matrix, tmp_path: Path, effects: Effects, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both_pass = threading.Barrier(2)
+
+    def wait_and_replace(names: list[str], *, source: Path, target: Path) -> None:
+        # The other one comes here, too, unless it waits for the folder until this one is done.
+        with contextlib.suppress(threading.BrokenBarrierError):
+            both_pass.wait(2)
+        replace_all(names, source=source, target=target)
+
+    monkeypatch.setattr(split_module, "replace_all", wait_and_replace)
+    out = tmp_path / "out"
+
+    def refusal(fat: Path) -> str:
+        try:
+            split(fat, out, effects)
+        except OutputError as error:
+            return error.message
+        return ""
+
+    with ThreadPoolExecutor(2) as pool:
+        first, second = sorted(pool.map(refusal, same.fat))
+    assert not first
+    assert "of the same release" in second
+    assert len(list(out.glob("toyfat-*.whl"))) == 1
 
 
 def test_the_report_has_every_core(differing: Matrix) -> None:

@@ -50,6 +50,7 @@ from archsplit.scheduler.find_pool import find_pool
 from archsplit.scheduler.outcome import format_chrome_trace
 from archsplit.scheduler.runner import RunOptions, check_outcome, run_graph
 from archsplit.system.env import source_date_epoch
+from archsplit.system.file_lock import LockedFolder
 from archsplit.system.fs import (
     check_targets,
     output_dir,
@@ -122,9 +123,11 @@ def build_recipe(order: BuildRequest, effects: Effects, *, out: Path) -> Release
             verify_wheel_set(written, CheckScope(targets=plan.targets))
         libraries = {str(target): path for target, path in plan.libraries.items()}
         manifest = built_manifest(report, plan.identity, origins, libraries)
-        write_file(staging / MANIFEST, manifest.together_with(folder / MANIFEST).as_json())
-        write_file(staging / REPORT_FILE, report.together_with(folder).as_json())
-        replace_all([*names, MANIFEST, REPORT_FILE], source=staging, target=folder)
+        # Two parts that are built at once would each write lists without the other's wheels.
+        with LockedFolder(folder):
+            write_file(staging / MANIFEST, manifest.together_with(folder / MANIFEST).as_json())
+            write_file(staging / REPORT_FILE, report.together_with(folder).as_json())
+            replace_all([*names, MANIFEST, REPORT_FILE], source=staging, target=folder)
     return report
 
 

@@ -13,6 +13,7 @@ import os
 import shlex
 import time
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -25,7 +26,7 @@ from archsplit.formats.reader import open_file
 from archsplit.nvcc.toolkit import choose_toolkit, nvcc_candidates, probe_toolkits
 from archsplit.recipe.prebuilt import OUT_PLACEHOLDER
 from archsplit.recipe.values import matching_files
-from archsplit.release.report import refuse_other_release
+from archsplit.release.report import Release
 from archsplit.release.wheel_plans import project_metadata
 from archsplit.split.find import find_splittable
 from archsplit.split.model import InstallDefaults, SplitRequest, planned_extras
@@ -37,9 +38,7 @@ from archsplit.system.env import source_date_epoch
 from archsplit.system.fs import (
     copy_into,
     input_errors,
-    output_dir,
     output_errors,
-    replace_all,
     temporary_dir,
 )
 from archsplit.system.process import Command, run_checked
@@ -57,7 +56,7 @@ if TYPE_CHECKING:
     from archsplit.recipe.model import Project
     from archsplit.recipe.prebuilt import SplitRecipe
     from archsplit.release.context import Effects
-    from archsplit.release.report import Release, UnmovedCode
+    from archsplit.release.report import UnmovedCode
 
 OUTPUT_VARIABLE = "ARCHSPLIT_OUT"
 """Environment variable with the output folder of the recipe's command."""
@@ -293,18 +292,15 @@ def split_by_recipe(
 
 
 def _split_product(recipe: SplitRecipe, request: SplitRequest, effects: Effects) -> Release:
-    # Without limits no second folder is needed: the split itself writes all files or none.
-    if recipe.policy is None or not recipe.policy.is_limited:
+    policy = recipe.policy
+    if policy is None or not policy.is_limited:
         _tell_missing_targets(recipe, request, effects)
-        return _split(recipe, request, effects)
-    with output_dir(request.out) as target, temporary_dir(target) as staging:
-        report = _split(recipe, replace(request, out=staging), effects)
-        # The split has only seen the staging folder.
-        refuse_other_release(target, report.build_id)
-        report.check_budget(recipe.policy, recipe.applied)
-        names = sorted(path.name for path in staging.iterdir())
-        replace_all(names, source=staging, target=target)
-    return report
+    else:
+        check = partial(Release.check_budget, policy=policy, name=recipe.applied)
+        request = replace(request, check=check)
+    if recipe.project is None:
+        return split_wheel(request, effects)
+    return split_library(request, effects, library_project(recipe.project, recipe))
 
 
 def _tell_missing_targets(recipe: SplitRecipe, request: SplitRequest, effects: Effects) -> None:
@@ -336,12 +332,6 @@ def _keep_product(recipe: SplitRecipe, product: Path, out: Path) -> None:
     """Keep a wheel that the recipe's command has built: a build may take hours."""
     if recipe.product is None and not recipe.makes_library:
         copy_into(product, out / FAT_FOLDER)
-
-
-def _split(recipe: SplitRecipe, request: SplitRequest, effects: Effects) -> Release:
-    if recipe.project is None:
-        return split_wheel(request, effects)
-    return split_library(request, effects, library_project(recipe.project, recipe))
 
 
 def library_project(project: Project, recipe: SplitRecipe) -> LibraryProject:

@@ -26,7 +26,7 @@ from archsplit.wheels.filename import distribution_name
 from archsplit.wheels.zip_writer import PACK_LEVEL
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from archsplit.arch.target import Capability, Target
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from archsplit.formats.device_pack import PackContainer, PackImage, PackLibrary
     from archsplit.formats.elf import ElfMachine
     from archsplit.release.manifest import SourceFile
+    from archsplit.release.report import Release
     from archsplit.split.take_apart import StrippedLibrary
     from archsplit.wheels.filename import WheelName
     from archsplit.wheels.reader import Wheel
@@ -75,6 +76,7 @@ class SplitRequest:
         ignore_record: take the members as they are where RECORD is wrong; the core's is right.
         recompress: the level of zstd frames for images; None keeps the vendor's bytes.
         dropped: extras of earlier releases whose packs this one lacks.
+        check: raises an error for a release whose files must not be put in place.
     """
 
     source: Path
@@ -89,6 +91,7 @@ class SplitRequest:
     ignore_record: bool = False
     recompress: int | None = DEFAULT_LEVEL
     dropped: tuple[str, ...] = ()
+    check: Callable[[Release], None] | None = field(default=None, repr=False)
 
     @property
     def deflate_level(self) -> int:

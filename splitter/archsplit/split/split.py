@@ -246,6 +246,8 @@ class _Split:
                     split_manifest(writer, report, self.request).as_json()
                 )
             self._verify(staging, cores, reads)
+        if self.request.check is not None:
+            self.request.check(report)
         names = sorted(path.name for path in staging.iterdir())
         with output_errors(staging):
             for name in names:
