@@ -544,8 +544,8 @@ def test_no_index_is_made_by_looking(tmp_path: Path) -> None:
     ("words", "fault"),
     [
         (("--reason", "x"), "--reason needs --yank"),
-        (("--prune", "age=14y"), "in units s, m (minutes), h, d, w; or size=20GB, in units B, kB"),
-        (("--prune", "days=14"), "in units s, m (minutes), h, d, w"),
+        (("--prune", "age=14y"), "in s, m (minutes), h, d, w; or size=20GB, in B, kB"),
+        (("--prune", "days=14"), "in s, m (minutes), h, d, w"),
         (("--grace", "soon"), "is not a time, such as 30m or 1h"),
     ],
 )

@@ -14,7 +14,7 @@ import pip as pip_package
 import pytest
 from split_samples import Sample, environment, hand_made, split
 
-from archsplit.errors import IndexUnreachableError, InputError
+from archsplit.errors import IndexUnreachableError, InputError, TargetError
 from archsplit.release.verify import verify_release
 from archsplit.system.units import short_size
 from in_process import run_archsplit
@@ -348,13 +348,26 @@ def test_a_folder_is_installed_by_its_core(place: Place, sample: Sample, fat_ind
 
 
 def test_core_of_a_folder_is_preferred_to_a_newer_fat_wheel(
-    place: Place, sample: Sample, tmp_path: Path
+    place: Place, sample: Sample, newer: Path, tmp_path: Path
 ) -> None:
     with serve(tmp_path / "index", hand_made(tmp_path, NEWER)) as url:
         own = replace(place, index=url)
         done = archsplit(own, "toyfat", "--find-links", str(sample.out), "--gpu", "9.0")
     assert done.returncode == 0, done.stdout + done.stderr
     assert own.installed() == {"toyfat-1.0", "toyfat-cc90-1.0"}
+    update = archsplit(own, str(newer), "--gpu", "9.0", "--dry-run")
+    # The installed core's doctor would speak of its own version.
+    assert "nothing to install" not in update.stdout
+    assert f'"toyfat[cc90]=={NEWER}"' in update.stdout
+
+
+@pytest.mark.parametrize("value", ["99.9", "banana"])
+def test_wrong_capability_is_refused_before_anything_is_installed(place: Place, value: str) -> None:
+    words = ("install", "--python", place.python, "toyfat", "--index-url", place.index)
+    done = place.run("env", f"ARCHSPLIT_CAPABILITY={value}", *ARCHSPLIT, *words)
+    assert done.returncode == TargetError.exit_code, done.stdout + done.stderr
+    assert value in done.stderr
+    assert place.installed() == set()
 
 
 def test_dry_run_has_a_table_of_gpus_with_packs_and_sizes(sample: Sample, place: Place) -> None:

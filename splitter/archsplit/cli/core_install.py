@@ -162,13 +162,12 @@ def install_core(
     core = environment.installed().get(name)
     loader = None if core is None else loader_folder(core)
     if loader is None or wheel is not None:
-        subject = arguments.subject
         request = CoreRequest(
-            name=name, subject=subject, wheel=wheel, sources=tuple(sources), gpus=gpus
+            name=name, subject=arguments.subject, wheel=wheel, sources=tuple(sources), gpus=gpus
         )
-        _install_wheel(environment, request, dry_run=arguments.dry_run)
-        # A dry run has no core whose doctor could choose plugins.
-        if arguments.dry_run and loader is None:
+        is_new = _install_wheel(environment, request, dry_run=arguments.dry_run)
+        # A dry run has no core whose doctor could choose plugins, or another version's.
+        if arguments.dry_run and is_new:
             return 0
         core = environment.installed().get(name)
         loader = None if core is None else loader_folder(core)
@@ -204,8 +203,11 @@ class CoreRequest:
     gpus: tuple[str, ...] = ()
 
 
-def _install_wheel(environment: Environment, request: CoreRequest, *, dry_run: bool) -> None:
+def _install_wheel(environment: Environment, request: CoreRequest, *, dry_run: bool) -> bool:
     """Install a core, unless the same version of it is installed; a fat wheel is replaced.
+
+    Returns:
+        False if the same version is installed.
 
     Raises:
         InputError: the wheel is not a core, or has no plugin for a GPU.
@@ -224,12 +226,13 @@ def _install_wheel(environment: Environment, request: CoreRequest, *, dry_run: b
     # The same version is installed already: only its plugins may be missing.
     version = None if present is None else present.version
     if is_core and request.wheel is not None and version == _version(request.wheel):
-        return
+        return False
     # The fat wheel has the core's version, so an installer would keep it without this option.
     again = "--reinstall" if environment.uses_uv else "--force-reinstall"
     reinstall = () if present is None else (again, "--no-deps")
     words = (*reinstall, *request.sources, request.wheel or request.subject)
     _run_installer(environment.command("install", *words), dry_run=dry_run)
+    return True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

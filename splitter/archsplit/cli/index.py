@@ -27,9 +27,7 @@ _SCHEMA = 1
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 _AGE = re.compile(r"([0-9]+)([smhdw])")
 _GRACE = "1h"
-_LIMIT_HINT = (
-    "write age=14d, in units s, m (minutes), h, d, w; or size=20GB, in units B, kB, MB, GB, TB"
-)
+_LIMIT_HINT = "write age=14d, in s, m (minutes), h, d, w; or size=20GB, in B, kB, MB, GB, TB"
 
 
 _OPTIONS = f"""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,6 +44,8 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     del console
     # A wrong option is refused before an installer changes anything.
     gpus = tuple(str(one) for one in options.capabilities(arguments.gpu))
+    # The core's doctor would refuse it, too, but after the core's download.
+    options.capabilities(list(filter(None, [os.environ.get("ARCHSPLIT_CAPABILITY")])))
     for each in arguments.find_links:
         if "://" not in each:
             check_folder(Path(each))
